@@ -1,0 +1,139 @@
+//! The loop: ask what is next, wait or do one thing, tell the watchdog.
+//!
+//! Everything that blocks, blocks here: the wait, the kernel's files, and one request
+//! a turn, bounded as a whole. What to do and what an answer means is `kubelet`'s.
+//! Nothing that a server, a network, a clock or a kernel file does ends it.
+
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::config::{Config, NodeConfig};
+use crate::dns::NodeName;
+use crate::facts::Facts;
+use crate::host::Host;
+use crate::kube::api::Api;
+use crate::kubelet::{Effect, FAST_TICK, Kubelet, Turn};
+use crate::notify::Notify;
+use crate::now::Mono;
+use crate::status;
+use crate::wakeup::{Wakeup, Woken};
+
+/// The supervisor hears from us at least this often, whatever the periods: a third of
+/// the WatchdogSec of the unit.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// One board's agent.
+#[derive(Debug)]
+pub struct Agent {
+    kubelet: Kubelet,
+    host: Host,
+    name: NodeName,
+    api: Api,
+    clock: Clock,
+    wakeup: Wakeup,
+    notify: Notify,
+}
+
+impl Agent {
+    /// Puts the pieces together. `seed` is any number that differs between boards.
+    pub fn new(
+        config: Config,
+        host: Host,
+        api: Api,
+        wakeup: Wakeup,
+        notify: Notify,
+        seed: u64,
+    ) -> Self {
+        let clock = Clock::start();
+        Self {
+            name: NodeName::new(&config.node.name),
+            kubelet: Kubelet::new(config, seed, clock.now()),
+            host,
+            api,
+            clock,
+            wakeup,
+            notify,
+        }
+    }
+
+    /// Runs until a signal asks to stop. Node and Lease stay as they are: a package
+    /// upgrade is not an outage.
+    pub fn run(mut self) {
+        loop {
+            self.notify.watchdog();
+            let start = self.clock.now();
+            let turn = self.kubelet.next(start.mono, || self.api.is_connected());
+            let pause = match turn {
+                Turn::Wait(until) => until.since(start.mono).min(self.longest_wait(start.mono)),
+                Turn::Send(..) => Duration::ZERO,
+            };
+            match self.wakeup.wait(pause) {
+                Woken::Stop => return self.notify.stopping(),
+                Woken::MemoryPressure => self.kubelet.memory_stalls(self.clock.now().mono),
+                Woken::Timeout => {}
+            }
+            let Turn::Send(work, budget) = turn else {
+                self.look_at_health();
+                continue;
+            };
+            let facts = |node: &NodeConfig, may_wait| {
+                let mut facts = self.host.facts(&node.name);
+                ask_name_servers(&mut facts, &mut self.name, node, &self.clock, may_wait);
+                facts
+            };
+            let Some(request) = self.kubelet.request(work, start, facts) else {
+                continue;
+            };
+            log::debug!("{:?} {}", request.method, request.path);
+            let outcome = self.api.call(&request, budget);
+            match self
+                .kubelet
+                .fold(work, outcome, start.mono, self.clock.now())
+            {
+                Effect::None => {}
+                Effect::Registered => self.registered(),
+                Effect::Disconnect => self.api.disconnect(),
+            }
+        }
+    }
+
+    fn longest_wait(&self, now: Mono) -> Duration {
+        match self.kubelet.awaits(now) {
+            Some(_) => FAST_TICK,
+            None => LONGEST_WAIT,
+        }
+    }
+
+    /// What the Node waits for may be there now; nothing else is read for that.
+    fn look_at_health(&mut self) {
+        let now = self.clock.now().mono;
+        let changed = |lines: &[String]| self.host.unhealthy() != lines;
+        if self.kubelet.awaits(now).is_some_and(changed) {
+            self.kubelet.hurry(now);
+        }
+    }
+
+    fn registered(&self) {
+        let line = format!(
+            "node {}: registered at {}",
+            self.kubelet.node_name(),
+            self.api.endpoint()
+        );
+        log::info!("{line}");
+        self.notify.ready();
+        self.notify.status(&line);
+    }
+}
+
+/// Adds what name servers have said of the node's name by now, where that matters.
+pub(crate) fn ask_name_servers(
+    facts: &mut Facts,
+    name: &mut NodeName,
+    node: &NodeConfig,
+    clock: &Clock,
+    may_wait: bool,
+) {
+    if status::needs_lookup(node, &facts.network) {
+        facts.network.dns = name.addresses(may_wait, || clock.now().mono);
+    }
+}

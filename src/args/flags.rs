@@ -1,0 +1,258 @@
+//! The flags and their defaults, and the table of what sets them.
+//!
+//! One row serves both worlds: the flag on the command line and the field of the
+//! configuration file. The file is applied first and the command line on top of it,
+//! as in a kubelet, so that a flag wins even where it repeats a default.
+//! Names and defaults: `cmd/kubelet/app/options`, `kubelet/config/v1beta1`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::kube::names::Taint;
+
+/// The value of a map flag: `k=v,k2=v2`.
+pub type Pairs = BTreeMap<String, String>;
+
+/// The flags, with the kubelet's defaults where `README.md` names no other.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "USAGE says what each flag does")]
+pub struct Flags {
+    pub kubeconfig: Option<PathBuf>,
+    pub config: Option<PathBuf>,
+    pub hostname_override: Option<String>,
+    pub node_ip: String,
+    pub node_labels: Vec<String>,
+    pub register_node: bool,
+    pub register_with_taints: Vec<Taint>,
+    pub provider_id: String,
+    pub cloud_provider: String,
+    pub root_dir: PathBuf,
+    pub host_root: PathBuf,
+    pub update_frequency: Duration,
+    pub report_frequency: Duration,
+    pub node_lease_duration_seconds: i32,
+    pub max_pods: i32,
+    pub pods_per_core: i32,
+    pub port: i32,
+    pub enable_controller_attach_detach: bool,
+    /// `None` is the defaults; an empty map is no threshold at all.
+    pub eviction_hard: Option<Pairs>,
+    pub eviction_soft: Option<Pairs>,
+    pub eviction_soft_grace_period: Option<Pairs>,
+    pub eviction_minimum_reclaim: Option<Pairs>,
+    pub eviction_pressure_transition_period: Duration,
+    pub system_reserved: Option<Pairs>,
+    pub kube_reserved: Option<Pairs>,
+    pub reserved_cpus: String,
+    pub allocatable_ignores_eviction: bool,
+    pub local_storage_capacity_isolation: bool,
+    pub extended_resources: Option<Pairs>,
+    pub ready_when_exists: Vec<PathBuf>,
+    pub event_qps: i32,
+    pub event_burst: i32,
+    pub verbosity: u8,
+    pub output: Option<String>,
+    pub checked: Checked,
+    /// Given, and without any meaning here.
+    pub ignored: Vec<&'static str>,
+    /// Given, and waiting for the part of nodelet that will use them.
+    pub not_yet: Vec<&'static str>,
+}
+
+/// Settings that change nothing here, but are refused where a kubelet refuses them.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[expect(missing_docs, reason = "a kubelet's names")]
+pub struct Checked {
+    pub node_status_max_images: i32,
+    pub read_only_port: i32,
+    pub healthz_port: i32,
+    pub kube_api_qps: i32,
+    pub kube_api_burst: i32,
+    /// `None` is the default, `[pods]`.
+    pub enforce_node_allocatable: Option<Vec<String>>,
+    /// `None` is the default, true.
+    pub cgroups_per_qos: Option<bool>,
+    pub cgroup_root: String,
+    pub system_cgroups: String,
+    pub system_reserved_cgroup: String,
+    pub kube_reserved_cgroup: String,
+    /// `None` is the default, containerd's socket.
+    pub container_runtime_endpoint: Option<String>,
+    pub run_once: bool,
+    pub lock_file: String,
+    pub exit_on_lock_contention: bool,
+    /// These four have a field in the file alone.
+    pub swap_behavior: String,
+    pub shutdown_grace_period: Duration,
+    pub shutdown_grace_period_critical_pods: Duration,
+    pub shutdown_by_pod_priority: bool,
+}
+
+impl Default for Flags {
+    fn default() -> Self {
+        Self {
+            kubeconfig: None,
+            config: None,
+            hostname_override: None,
+            node_ip: String::new(),
+            node_labels: Vec::new(),
+            register_node: true,
+            register_with_taints: Vec::new(),
+            provider_id: String::new(),
+            cloud_provider: String::new(),
+            root_dir: "/var/lib/kubelet".into(),
+            host_root: "/".into(),
+            update_frequency: Duration::from_secs(10),
+            report_frequency: Duration::from_secs(300),
+            node_lease_duration_seconds: 40,
+            max_pods: 0,
+            pods_per_core: 0,
+            port: 10250,
+            enable_controller_attach_detach: true,
+            eviction_hard: None,
+            eviction_soft: None,
+            eviction_soft_grace_period: None,
+            eviction_minimum_reclaim: None,
+            eviction_pressure_transition_period: Duration::from_secs(300),
+            system_reserved: None,
+            kube_reserved: None,
+            reserved_cpus: String::new(),
+            allocatable_ignores_eviction: false,
+            local_storage_capacity_isolation: true,
+            extended_resources: None,
+            ready_when_exists: Vec::new(),
+            event_qps: 50,
+            event_burst: 100,
+            verbosity: 0,
+            output: None,
+            checked: Checked::default(),
+            ignored: Vec::new(),
+            not_yet: Vec::new(),
+        }
+    }
+}
+
+/// The type of a value, and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// Any text.
+    Text(fn(&mut Flags, String)),
+    /// A path, or an argument that need not be UTF-8.
+    Path(fn(&mut Flags, PathBuf)),
+    /// `true` or `false`; a flag may stand alone.
+    Switch(fn(&mut Flags, bool)),
+    /// A 32-bit integer.
+    Number(fn(&mut Flags, i32)),
+    /// `10s`.
+    Period(fn(&mut Flags, Duration)),
+    /// `k=v,…`, with what stands between key and value. The first on the command line
+    /// clears what was there, the others add.
+    Pairs(char, fn(&mut Flags) -> &mut Option<Pairs>),
+    /// `a,b`; first and others likewise.
+    List(fn(&mut Flags) -> &mut Option<Vec<String>>),
+    /// `key=value:Effect,…`.
+    Taints(fn(&mut Flags, Vec<Taint>)),
+}
+
+/// What a setting does here.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Use {
+    Yes,
+    Never,
+    NotYet,
+}
+
+/// One setting: its flag and its field, empty where it has none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) flag: &'static str,
+    pub(crate) field: &'static str,
+    pub(crate) usage: Use,
+    pub(crate) kind: Kind,
+}
+
+const fn used(flag: &'static str, field: &'static str, kind: Kind) -> Setting {
+    Setting {
+        flag,
+        field,
+        usage: Use::Yes,
+        kind,
+    }
+}
+
+const fn never(flag: &'static str, field: &'static str, kind: Kind) -> Setting {
+    Setting {
+        usage: Use::Never,
+        ..used(flag, field, kind)
+    }
+}
+
+const fn not_yet(flag: &'static str, field: &'static str, kind: Kind) -> Setting {
+    Setting {
+        usage: Use::NotYet,
+        ..used(flag, field, kind)
+    }
+}
+
+use Kind::{List, Number, Pairs as Map, Path, Period, Switch, Taints, Text};
+
+/// Every setting that has a value here. What is only skipped is in `ignored`.
+#[rustfmt::skip]
+pub(crate) const SETTINGS: &[Setting] = &[
+    used("kubeconfig", "", Path(|f, v| f.kubeconfig = Some(v))),
+    used("config", "", Path(|f, v| f.config = Some(v))),
+    used("hostname-override", "", Text(|f, v| f.hostname_override = Some(v))),
+    used("node-ip", "", Text(|f, v| f.node_ip = v)),
+    used("node-labels", "", Text(|f, v| f.node_labels.push(v))),
+    used("cloud-provider", "", Text(|f, v| f.cloud_provider = v)),
+    used("root-dir", "", Path(|f, v| f.root_dir = v)),
+    used("host-root", "", Path(|f, v| f.host_root = v)),
+    used("output", "", Text(|f, v| f.output = Some(v))),
+    used("v", "", Number(|f, v| f.verbosity = u8::try_from(v.max(0)).unwrap_or(u8::MAX))),
+    used("experimental-allocatable-ignore-eviction", "", Switch(|f, v| f.allocatable_ignores_eviction = v)),
+    used("ready-when-exists", "", Path(|f, v| f.ready_when_exists.push(v))),
+    used("extended-resources", "", Map('=', |f| &mut f.extended_resources)),
+    used("register-node", "registerNode", Switch(|f, v| f.register_node = v)),
+    used("register-with-taints", "registerWithTaints", Taints(|f, v| f.register_with_taints = v)),
+    used("provider-id", "providerID", Text(|f, v| f.provider_id = v)),
+    used("node-status-update-frequency", "nodeStatusUpdateFrequency", Period(|f, v| f.update_frequency = v)),
+    used("node-status-report-frequency", "nodeStatusReportFrequency", Period(|f, v| f.report_frequency = v)),
+    used("node-lease-duration-seconds", "nodeLeaseDurationSeconds", Number(|f, v| f.node_lease_duration_seconds = v)),
+    used("max-pods", "maxPods", Number(|f, v| f.max_pods = v)),
+    used("pods-per-core", "podsPerCore", Number(|f, v| f.pods_per_core = v)),
+    used("port", "port", Number(|f, v| f.port = v)),
+    used("enable-controller-attach-detach", "enableControllerAttachDetach", Switch(|f, v| f.enable_controller_attach_detach = v)),
+    used("eviction-hard", "evictionHard", Map('<', |f| &mut f.eviction_hard)),
+    used("eviction-soft", "evictionSoft", Map('<', |f| &mut f.eviction_soft)),
+    used("eviction-soft-grace-period", "evictionSoftGracePeriod", Map('=', |f| &mut f.eviction_soft_grace_period)),
+    used("eviction-minimum-reclaim", "evictionMinimumReclaim", Map('=', |f| &mut f.eviction_minimum_reclaim)),
+    used("eviction-pressure-transition-period", "evictionPressureTransitionPeriod", Period(|f, v| f.eviction_pressure_transition_period = v)),
+    used("system-reserved", "systemReserved", Map('=', |f| &mut f.system_reserved)),
+    used("kube-reserved", "kubeReserved", Map('=', |f| &mut f.kube_reserved)),
+    used("reserved-cpus", "reservedSystemCPUs", Text(|f, v| f.reserved_cpus = v)),
+    used("local-storage-capacity-isolation", "localStorageCapacityIsolation", Switch(|f, v| f.local_storage_capacity_isolation = v)),
+    not_yet("bootstrap-kubeconfig", "", Path(|_, _| {})),
+    not_yet("cert-dir", "", Path(|_, _| {})),
+    not_yet("rotate-certificates", "rotateCertificates", Switch(|_, _| {})),
+    not_yet("healthz-port", "healthzPort", Number(|f, v| f.checked.healthz_port = v)),
+    not_yet("healthz-bind-address", "healthzBindAddress", Text(|_, _| {})),
+    used("event-qps", "eventRecordQPS", Number(|f, v| f.event_qps = v)),
+    used("event-burst", "eventBurst", Number(|f, v| f.event_burst = v)),
+    never("node-status-max-images", "nodeStatusMaxImages", Number(|f, v| f.checked.node_status_max_images = v)),
+    never("read-only-port", "readOnlyPort", Number(|f, v| f.checked.read_only_port = v)),
+    never("kube-api-qps", "kubeAPIQPS", Number(|f, v| f.checked.kube_api_qps = v)),
+    never("kube-api-burst", "kubeAPIBurst", Number(|f, v| f.checked.kube_api_burst = v)),
+    never("enforce-node-allocatable", "enforceNodeAllocatable", List(|f| &mut f.checked.enforce_node_allocatable)),
+    never("cgroups-per-qos", "cgroupsPerQOS", Switch(|f, v| f.checked.cgroups_per_qos = Some(v))),
+    never("cgroup-root", "cgroupRoot", Text(|f, v| f.checked.cgroup_root = v)),
+    never("system-cgroups", "systemCgroups", Text(|f, v| f.checked.system_cgroups = v)),
+    never("system-reserved-cgroup", "systemReservedCgroup", Text(|f, v| f.checked.system_reserved_cgroup = v)),
+    never("kube-reserved-cgroup", "kubeReservedCgroup", Text(|f, v| f.checked.kube_reserved_cgroup = v)),
+    never("container-runtime-endpoint", "containerRuntimeEndpoint", Text(|f, v| f.checked.container_runtime_endpoint = Some(v))),
+    never("runonce", "runOnce", Switch(|f, v| f.checked.run_once = v)),
+    never("lock-file", "", Text(|f, v| f.checked.lock_file = v)),
+    never("exit-on-lock-contention", "", Switch(|f, v| f.checked.exit_on_lock_contention = v)),
+    never("", "shutdownGracePeriod", Period(|f, v| f.checked.shutdown_grace_period = v)),
+    never("", "shutdownGracePeriodCriticalPods", Period(|f, v| f.checked.shutdown_grace_period_critical_pods = v)),
+];

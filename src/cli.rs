@@ -1,0 +1,190 @@
+//! From a command line to an exit code: arguments, configuration, pieces, the loop.
+//!
+//! Bad input ends here, with one line and before anything is sent: exit code 2 for
+//! the command line, 1 for what it points to. A running agent ends by a signal, with 0.
+
+use std::collections::hash_map::RandomState;
+use std::ffi::OsString;
+use std::hash::{BuildHasher, Hasher};
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use crate::agent::{Agent, ask_name_servers};
+use crate::args::{self, Command, Flags};
+use crate::clock::Clock;
+use crate::config::file::Notes;
+use crate::config::{self, Config, KUBELET_VERSION};
+use crate::describe;
+use crate::dns::NodeName;
+use crate::eviction::Eviction;
+use crate::facts::Facts;
+use crate::host::{Host, HostRoot};
+use crate::journal;
+use crate::kube::api::Api;
+use crate::kube::file;
+use crate::kube::kubeconfig::Kubeconfig;
+use crate::kube::yaml;
+use crate::notify::Notify;
+use crate::status;
+use crate::wakeup::Wakeup;
+
+/// The command line was wrong.
+const USAGE: u8 = 2;
+/// Something that the command line points to was wrong.
+const FAILURE: u8 = 1;
+
+/// Runs `nodelet` with the given arguments, without its program name.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let result = match args::parse(args.clone()) {
+        Ok(Command::Help) => print(args::USAGE),
+        Ok(Command::Version) => print(&version()),
+        Ok(Command::Inspect(flags)) => inspect(*flags, args),
+        Ok(Command::Run(flags)) => run(*flags, args),
+        Err(line) => Err((USAGE, line)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((code, line)) => {
+            complain(&line);
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// Unlike `print!`, does not panic when the reader has gone.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", text.trim_end_matches('\n')).map_err(|e| (FAILURE, format!("stdout: {e}")))
+}
+
+fn complain(line: &str) {
+    let _ = writeln!(std::io::stderr(), "nodelet: {line}");
+}
+
+type Failure = (u8, String);
+
+/// `nodelet 0.1.0 (commit, target)`, and the version that the Node reports.
+fn version() -> String {
+    format!(
+        "nodelet {} ({}, {}) as {KUBELET_VERSION}",
+        env!("CARGO_PKG_VERSION"),
+        env!("NODELET_COMMIT"),
+        env!("NODELET_TARGET"),
+    )
+}
+
+fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the environment is read here alone"
+    )]
+    let env = |name| std::env::var_os(name);
+    journal::start(flags.verbosity, env("JOURNAL_STREAM").is_some());
+    let (config, host, _) = configure(flags, args)?;
+    let path = config.kubeconfig.as_ref().ok_or_else(|| {
+        let line = "--kubeconfig is missing: without an API server there is nothing to do; \
+                    to see the Node that would be registered, run nodelet inspect";
+        (USAGE, line.to_owned())
+    })?;
+    let user_agent = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
+    let user_agent = format!("{user_agent} (linux/{})", status::ARCHITECTURE);
+    let api = Kubeconfig::load(path)
+        .and_then(|kubeconfig| {
+            Api::new(&kubeconfig, &user_agent).map_err(|line| format!("{}: {line}", path.display()))
+        })
+        .map_err(|line| (FAILURE, line))?;
+    let wakeup = Wakeup::new().map_err(|e| (FAILURE, format!("signalfd: {e}")))?;
+    let notify = Notify::new(env("NOTIFY_SOCKET").as_deref());
+    let seed = RandomState::new().build_hasher().finish();
+    Agent::new(config, host, api, wakeup, notify, seed).run();
+    Ok(())
+}
+
+/// Prints the Node that `run` would register. What could not be read is told on
+/// stderr, one line each; it is no reason to fail.
+fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+    journal::start(flags.verbosity, false);
+    let layout: fn(&Value) -> String = match flags.output.as_deref() {
+        None | Some("json") => |node| format!("{node:#}"),
+        Some("text") => describe::node,
+        Some(other) => return Err((USAGE, format!("--output {other:?}: write json or text"))),
+    };
+    let (config, host, mut facts) = configure(flags, args)?;
+    let clock = Clock::start();
+    let now = clock.now();
+    if host.root.is_real() {
+        // The name of another machine's tree is no business of our name servers.
+        let mut name = NodeName::new(&config.node.name);
+        ask_name_servers(&mut facts, &mut name, &config.node, &clock, true);
+    }
+    let pressures = Eviction::new(&config.thresholds, config.pressure_transition_period)
+        .synchronize(&facts, now.mono);
+    let desired = status::initial(&config, &facts, pressures, now.wall);
+    for line in &desired.missing {
+        complain(line);
+    }
+    print(&layout(&desired.node))
+}
+
+/// Everything that may be refused is refused here, before a word is said.
+fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts), Failure> {
+    let (flags, notes) = over_file(flags, args)?;
+    if !flags.host_root.is_dir() {
+        let root = flags.host_root.display();
+        return Err((USAGE, format!("--host-root: {root} is not a folder")));
+    }
+    let mut host = Host::new(HostRoot::new(&flags.host_root), &flags.root_dir);
+    host.ready_when_exists.clone_from(&flags.ready_when_exists);
+    let ignored = dashed(&flags.ignored, notes.ignored);
+    let not_yet = dashed(&flags.not_yet, notes.not_yet);
+    let hostname = || host.hostname().map_err(|unread| unread.to_string());
+    let config = Config::new(flags, hostname).map_err(|line| (USAGE, line))?;
+    let facts = host.facts(&config.node.name);
+    status::check_reservations(&config, &facts).map_err(|line| (FAILURE, line))?;
+    if !ignored.is_empty() {
+        log::info!("accepted, but mean nothing here: {ignored}");
+    }
+    if !not_yet.is_empty() {
+        log::info!("accepted, but are not used yet: {not_yet}");
+    }
+    if !notes.unknown.is_empty() {
+        let names = notes.unknown.join(", ");
+        log::warn!("--config: no fields of a KubeletConfiguration, ignored: {names}");
+    }
+    Ok((config, host, facts))
+}
+
+/// The flags over what the file of `--config` says, where there is one.
+fn over_file(flags: Flags, args: Vec<OsString>) -> Result<(Flags, Notes), Failure> {
+    let given = flags.config.as_ref();
+    let Some(path) = given.filter(|path| !path.as_os_str().is_empty()) else {
+        return Ok((flags, Notes::default()));
+    };
+    let mut below = Flags::default();
+    let notes = read_config(path, &mut below)
+        .map_err(|e| (FAILURE, format!("--config {}: {e}", path.display())))?;
+    match args::parse_over(below, args) {
+        Ok(Command::Run(flags) | Command::Inspect(flags)) => Ok((*flags, notes)),
+        Ok(_) => Ok((flags, notes)),
+        Err(line) => Err((USAGE, line)),
+    }
+}
+
+fn read_config(path: &Path, flags: &mut Flags) -> Result<Notes, String> {
+    let bytes = file::read(path)?;
+    let text = String::from_utf8(bytes).map_err(|_| "not UTF-8 text")?;
+    config::file::apply(&yaml::parse(&text)?, flags)
+}
+
+/// Each flag once, as it is typed, then fields.
+fn dashed(flags: &[&str], fields: Vec<String>) -> String {
+    let mut names: Vec<String> = flags.iter().map(|flag| format!("--{flag}")).collect();
+    names.sort();
+    names.dedup();
+    names.extend(fields);
+    names.join(", ")
+}

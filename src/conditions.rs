@@ -1,0 +1,377 @@
+//! Conditions, with the kubelet's reasons, messages and transition rules.
+//!
+//! The list belongs to many writers: our four are updated where they stand, what
+//! others wrote stays where and what it is, and what is missing is appended, `Ready`
+//! last. Upstream: `pkg/kubelet/nodestatus/setters.go`.
+
+use serde_json::{Value, json};
+
+use crate::kube::object;
+
+/// One of the three pressure conditions and its texts.
+#[derive(Debug)]
+pub struct Pressure {
+    kind: &'static str,
+    /// Reason and message while under pressure.
+    on: (&'static str, &'static str),
+    /// Reason and message otherwise.
+    off: (&'static str, &'static str),
+}
+
+/// Too little memory.
+pub const MEMORY_PRESSURE: Pressure = Pressure {
+    kind: "MemoryPressure",
+    on: (
+        "KubeletHasInsufficientMemory",
+        "kubelet has insufficient memory available",
+    ),
+    off: (
+        "KubeletHasSufficientMemory",
+        "kubelet has sufficient memory available",
+    ),
+};
+
+/// Too little room, or too few inodes, on the node's file system.
+pub const DISK_PRESSURE: Pressure = Pressure {
+    kind: "DiskPressure",
+    on: ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+    off: ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+};
+
+/// Too few process ids.
+pub const PID_PRESSURE: Pressure = Pressure {
+    kind: "PIDPressure",
+    on: (
+        "KubeletHasInsufficientPID",
+        "kubelet has insufficient PID available",
+    ),
+    off: (
+        "KubeletHasSufficientPID",
+        "kubelet has sufficient PID available",
+    ),
+};
+
+const READY: &str = "Ready";
+
+/// The conditions that we write.
+const OURS: [&str; 4] = [
+    MEMORY_PRESSURE.kind,
+    DISK_PRESSURE.kind,
+    PID_PRESSURE.kind,
+    READY,
+];
+
+/// Sets a pressure condition. Reason and message change only with the status; an
+/// old foreign reason survives, as upstream.
+pub fn set_pressure(conditions: &mut Vec<Value>, pressure: &Pressure, under: bool, now: &str) {
+    let status = match under {
+        true => "True",
+        false => "False",
+    };
+    let (reason, message) = match under {
+        true => pressure.on,
+        false => pressure.off,
+    };
+    // The last one, where the list has several: upstream's choice.
+    let found = conditions.iter_mut().rev().find(|c| is(c, pressure.kind));
+    if found
+        .as_ref()
+        .is_some_and(|c| object::text(c, &["status"]) == status)
+    {
+        return;
+    }
+    let condition = condition(pressure.kind, status, reason, message, now);
+    match found {
+        Some(found) => *found = condition,
+        None => conditions.push(condition),
+    }
+}
+
+/// Sets `Ready`: true without errors. Reason and message are always written anew;
+/// the transition time only moves with the status.
+pub fn set_ready(conditions: &mut Vec<Value>, errors: &[String], now: &str) {
+    let (status, reason) = match errors {
+        [] => ("True", "KubeletReady"),
+        _ => ("False", "KubeletNotReady"),
+    };
+    let mut distinct: Vec<&str> = Vec::new();
+    for error in errors {
+        if !distinct.contains(&error.as_str()) {
+            distinct.push(error);
+        }
+    }
+    let message = match distinct.as_slice() {
+        [] => "kubelet is posting ready status".to_owned(),
+        [one] => (*one).to_owned(),
+        several => format!("[{}]", several.join(", ")),
+    };
+    let found = conditions.iter_mut().find(|c| is(c, READY));
+    let transition = found
+        .as_ref()
+        .filter(|c| object::text(c, &["status"]) == status)
+        // A time that nobody set comes as null, and the server refuses "".
+        .map(|c| object::text(c, &["lastTransitionTime"]))
+        .filter(|time| !time.is_empty())
+        .unwrap_or(now);
+    let mut condition = condition(READY, status, reason, &message, transition);
+    match found {
+        Some(found) => {
+            // Not a heartbeat yet: that is `heartbeat`'s business.
+            if let Some(last) = found.get("lastHeartbeatTime") {
+                object::members(&mut condition, &[])
+                    .insert("lastHeartbeatTime".into(), last.clone());
+            }
+            *found = condition;
+        }
+        None => conditions.push(condition),
+    }
+}
+
+/// Writes `now` into our four conditions' `lastHeartbeatTime`, right before they are sent.
+pub fn heartbeat(conditions: &mut [Value], now: &str) {
+    for condition in conditions {
+        if OURS.contains(&object::text(condition, &["type"])) {
+            object::members(condition, &[]).insert("lastHeartbeatTime".into(), now.into());
+        }
+    }
+}
+
+fn is(condition: &Value, kind: &str) -> bool {
+    object::text(condition, &["type"]) == kind
+}
+
+fn condition(kind: &str, status: &str, reason: &str, message: &str, now: &str) -> Value {
+    json!({
+        "type": kind,
+        "status": status,
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+        "reason": reason,
+        "message": message,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing)]
+
+    use super::*;
+
+    const THEN: &str = "2012-01-01T00:00:00Z";
+    const NOW: &str = "2026-11-21T06:18:51Z";
+
+    fn old(kind: &str, status: &str) -> Value {
+        let mut condition = condition(kind, status, "OldReason", "old message", THEN);
+        object::members(&mut condition, &[]).insert("foreign".into(), 1.into());
+        condition
+    }
+
+    fn times(condition: &Value) -> [&str; 2] {
+        ["lastHeartbeatTime", "lastTransitionTime"].map(|key| object::text(condition, &[key]))
+    }
+
+    #[test]
+    fn pressure_as_in_upstreams_six_cases() {
+        for pressure in [MEMORY_PRESSURE, DISK_PRESSURE, PID_PRESSURE] {
+            for under in [false, true] {
+                let (status, other) = match under {
+                    true => ("True", "False"),
+                    false => ("False", "True"),
+                };
+                let (reason, message) = match under {
+                    true => pressure.on,
+                    false => pressure.off,
+                };
+                // New, flipped (also from the control plane's Unknown).
+                for before in [
+                    vec![],
+                    vec![old(pressure.kind, other)],
+                    vec![old(pressure.kind, "Unknown")],
+                ] {
+                    let mut conditions = before;
+                    set_pressure(&mut conditions, &pressure, under, NOW);
+                    assert_eq!(
+                        conditions,
+                        [condition(pressure.kind, status, reason, message, NOW)]
+                    );
+                }
+                // Unchanged: not even the reason is refreshed, only the heartbeat.
+                let mut conditions = vec![old(pressure.kind, status)];
+                set_pressure(&mut conditions, &pressure, under, NOW);
+                assert_eq!(conditions, [old(pressure.kind, status)]);
+                heartbeat(&mut conditions, NOW);
+                assert_eq!(
+                    conditions.iter().map(times).collect::<Vec<_>>(),
+                    [[NOW, THEN]]
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn ready_keeps_its_transition_time_while_its_status_stays() {
+        let mut conditions = vec![old(READY, "True")];
+        set_ready(&mut conditions, &[], NOW);
+        assert_eq!(
+            conditions.iter().map(times).collect::<Vec<_>>(),
+            [[THEN, THEN]]
+        );
+        assert_eq!(object::text(&conditions[0], &["reason"]), "KubeletReady");
+        assert_eq!(
+            object::text(&conditions[0], &["message"]),
+            "kubelet is posting ready status"
+        );
+
+        set_ready(&mut conditions, &["a is down".into()], NOW);
+        assert_eq!(
+            conditions.iter().map(times).collect::<Vec<_>>(),
+            [[THEN, NOW]]
+        );
+        assert_eq!(object::text(&conditions[0], &["reason"]), "KubeletNotReady");
+        assert_eq!(object::text(&conditions[0], &["message"]), "a is down");
+
+        set_ready(&mut conditions, &["a".into(), "b".into()], NOW);
+        assert_eq!(object::text(&conditions[0], &["message"]), "[a, b]");
+
+        set_ready(&mut conditions, &["a".into(), "a".into()], NOW);
+        assert_eq!(object::text(&conditions[0], &["message"]), "a");
+    }
+
+    /// setters_test.go TestReadyCondition. Its events are in `events/tests.rs`, the
+    /// capacities in `status/machine/tests.rs`; there are no soft requirements here.
+    #[test]
+    fn test_ready_condition() {
+        let posting = "kubelet is posting ready status";
+        let runtime = ["runtime".to_owned(), "network".to_owned()];
+        let one = |text: &str| [text.to_owned()];
+        let missing = "missing node capacity for resources: cpu, memory, pods, ephemeral-storage";
+        for (name, before, errors, status, message, transition) in [
+            ("new, ready", None, &[][..], "True", posting, NOW),
+            (
+                "new, not ready: storage error",
+                None,
+                &one("some storage error"),
+                "False",
+                "some storage error",
+                NOW,
+            ),
+            (
+                "new, not ready: shutdown active",
+                None,
+                &one("node is shutting down"),
+                "False",
+                "node is shutting down",
+                NOW,
+            ),
+            (
+                "new, not ready: runtime and network",
+                None,
+                &runtime,
+                "False",
+                "[runtime, network]",
+                NOW,
+            ),
+            (
+                "new, not ready: no capacity",
+                None,
+                &one(missing),
+                "False",
+                missing,
+                NOW,
+            ),
+            ("False to True", Some("False"), &[], "True", posting, NOW),
+            (
+                "True to False",
+                Some("True"),
+                &one("some storage error"),
+                "False",
+                "some storage error",
+                NOW,
+            ),
+            ("True to True", Some("True"), &[], "True", posting, THEN),
+            (
+                "False to False",
+                Some("False"),
+                &one("some storage error"),
+                "False",
+                "some storage error",
+                THEN,
+            ),
+        ] {
+            let mut conditions: Vec<Value> = before.map(|s| old(READY, s)).into_iter().collect();
+            set_ready(&mut conditions, errors, NOW);
+            heartbeat(&mut conditions, NOW);
+            let reason = match status {
+                "True" => "KubeletReady",
+                _ => "KubeletNotReady",
+            };
+            let mut want = condition(READY, status, reason, message, NOW);
+            want["lastTransitionTime"] = transition.into();
+            assert_eq!(conditions, [want], "{name}");
+        }
+    }
+
+    #[test]
+    fn foreign_conditions_stay_and_ready_comes_last() {
+        let foreign = old("NetworkUnavailable", "False");
+        let mut conditions = vec![foreign.clone()];
+        for pressure in [MEMORY_PRESSURE, DISK_PRESSURE, PID_PRESSURE] {
+            set_pressure(&mut conditions, &pressure, false, NOW);
+        }
+        set_ready(&mut conditions, &[], NOW);
+        heartbeat(&mut conditions, NOW);
+        assert_eq!(conditions[0], foreign);
+        let kinds: Vec<&str> = conditions
+            .iter()
+            .map(|c| object::text(c, &["type"]))
+            .collect();
+        assert_eq!(
+            kinds,
+            [
+                "NetworkUnavailable",
+                "MemoryPressure",
+                "DiskPressure",
+                "PIDPressure",
+                "Ready"
+            ]
+        );
+    }
+
+    #[test]
+    fn of_several_the_last_pressure_and_the_first_ready_are_ours() {
+        let mut conditions = vec![
+            old(READY, "False"),
+            old("PIDPressure", "True"),
+            old("PIDPressure", "True"),
+            old(READY, "Unknown"),
+        ];
+        let mut want = conditions.clone();
+        set_pressure(&mut conditions, &PID_PRESSURE, false, NOW);
+        set_ready(&mut conditions, &[], NOW);
+        let (reason, message) = PID_PRESSURE.off;
+        want[2] = condition("PIDPressure", "False", reason, message, NOW);
+        want[0] = json!({
+            "type": "Ready", "status": "True", "reason": "KubeletReady",
+            "message": "kubelet is posting ready status",
+            "lastHeartbeatTime": THEN, "lastTransitionTime": NOW,
+        });
+        assert_eq!(conditions, want);
+    }
+
+    /// The server writes null for a time that nobody set, and refuses "".
+    #[test]
+    fn a_ready_without_transition_time_gets_one() {
+        for times in [json!({}), json!({"lastTransitionTime": null})] {
+            let mut before = json!({"type": "Ready", "status": "True"});
+            object::members(&mut before, &[])
+                .extend(object::members(&mut times.clone(), &[]).clone());
+            let mut conditions = vec![before];
+            set_ready(&mut conditions, &[], NOW);
+            let message = "kubelet is posting ready status";
+            assert_eq!(
+                conditions,
+                [condition(READY, "True", "KubeletReady", message, NOW)]
+            );
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `cmd/kubelet/app/server_test.go` TestValueOfAllocatableResources, and the lists of
+//! `k8s.io/utils/cpuset`. Not applicable: `reserved-cpus: … is not a subset of
+//! online-cpus`, for the facts count the cpus and do not name them.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use super::*;
+use crate::args::{self, Command};
+
+fn flags(words: &[&str]) -> Flags {
+    match args::parse(words.iter().map(Into::into)) {
+        Ok(Command::Run(flags)) => *flags,
+        other => panic!("{words:?}: {other:?}"),
+    }
+}
+
+/// `cpu 150m, memory 1Gi`
+fn said(resources: &Resources) -> String {
+    let said = resources.iter().map(|(k, v)| format!("{k} {v}"));
+    said.collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn both_reservations_add_up() {
+    for (words, want) in [
+        (&[][..], ""),
+        (&["--system-reserved=", "--kube-reserved="], ""),
+        (
+            &["--system-reserved=cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000"],
+            "cpu 200m, ephemeral-storage 1Gi, memory 500Mi, pid 1k",
+        ),
+        (
+            &[
+                "--kube-reserved=cpu=50m,memory=1Gi",
+                "--system-reserved=cpu=100m",
+            ],
+            "cpu 150m, memory 1Gi",
+        ),
+        (
+            &["--kube-reserved=memory=1Gi", "--system-reserved=memory=0"],
+            "memory 1Gi",
+        ),
+        // TestReservedCPUs: the list wins over both, and only over cpu.
+        (
+            &[
+                "--reserved-cpus=0-1,3",
+                "--kube-reserved=cpu=50m,memory=1Gi",
+                "--system-reserved=cpu=100m,memory=1Gi",
+            ],
+            "cpu 3, memory 2Gi",
+        ),
+        (&["--reserved-cpus=7"], "cpu 1"),
+        (
+            &["--reserved-cpus=1", "--kube-reserved=cpu=nonsense"],
+            "cpu 1",
+        ),
+    ] {
+        assert_eq!(said(&declared(&flags(words)).unwrap()), want, "{words:?}");
+    }
+}
+
+#[test]
+fn test_value_of_allocatable_resources() {
+    for (words, want) in [
+        (
+            "--kube-reserved=cpu=200m,memory=-150G",
+            "--kube-reserved value failed to parse: resource quantity for \"memory\" cannot be \
+             negative: -150G",
+        ),
+        (
+            "--system-reserved=cpu=200m,memory=15Ky",
+            "--system-reserved value failed to parse: failed to parse quantity \"15Ky\" for \
+             \"memory\" resource: not a quantity; use a number with a suffix such as 100Mi, 2Gi, \
+             500m or 4",
+        ),
+        (
+            "--system-reserved=storage=1Gi",
+            "--system-reserved value failed to parse: cannot reserve \"storage\" resource",
+        ),
+    ] {
+        assert_eq!(declared(&flags(&[words])), Err(want.to_owned()));
+    }
+}
+
+#[test]
+fn lists_of_cpus() {
+    for (list, want) in [
+        ("", 0),
+        ("5", 1),
+        ("1-1", 1),
+        ("0-3", 4),
+        ("1,2,3", 3),
+        ("0-3,2-5,9,9", 7),
+        ("8,0-5,34,46-48,1", 11),
+        ("5,0-9,3-12", 13),
+        ("0-4294967295", 1 << 32),
+    ] {
+        assert_eq!(cpus(list), Ok(want), "{list}");
+    }
+    for bad in [
+        ",",
+        "1,",
+        ",1",
+        "a",
+        "1-",
+        "-1",
+        "1-2-3",
+        "3-1",
+        "0x1",
+        " 1",
+        "4294967296",
+    ] {
+        assert!(cpus(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn extended_resources() {
+    let extended = |text: &str| {
+        let flag = format!("--extended-resources={text}");
+        super::extended(flags(&[&flag]).extended_resources.as_ref())
+    };
+    let good = extended("example.com/camera=1,test.com/radio=2000m,a.b/npu=0").unwrap();
+    assert_eq!(
+        said(&good),
+        "a.b/npu 0, example.com/camera 1, test.com/radio 2"
+    );
+    assert_eq!(super::extended(None), Ok(Resources::new()));
+    let name = |name: &str| {
+        format!(
+            "--extended-resources: {name:?} is not the name of an extended resource; write it \
+             like example.com/camera"
+        )
+    };
+    let devices = |text: &str| {
+        format!("--extended-resources: a.b/c: {text:?} is not a whole number of devices")
+    };
+    for (text, want) in [
+        ("memory=1Gi", name("memory")),
+        ("kubernetes.io/x=1", name("kubernetes.io/x")),
+        ("a.b/c=-1", devices("-1")),
+        ("a.b/c=1500m", devices("1500m")),
+        (
+            "a.b/c=many",
+            "--extended-resources: a.b/c: \"many\" is not a quantity; use a number with a suffix \
+             such as 100Mi, 2Gi, 500m or 4"
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(extended(text), Err(want));
+    }
+}

@@ -1,0 +1,371 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::args;
+use crate::eviction;
+
+/// The configuration of a command line, on a board called `Pi-3.lab`.
+fn config(words: &[&str]) -> Result<Config, String> {
+    let words = words.iter().map(Into::into);
+    match args::parse(words)? {
+        args::Command::Run(flags) => Config::new(*flags, || Ok("Pi-3.lab\n".to_owned())),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+fn taint(key: &str, value: &str, effect: &str) -> Taint {
+    Taint {
+        key: key.to_owned(),
+        value: value.to_owned(),
+        effect: effect.to_owned(),
+    }
+}
+
+#[test]
+fn the_defaults() {
+    let want = Config {
+        kubeconfig: None,
+        update_frequency: Duration::from_secs(10),
+        report_frequency: Duration::from_secs(300),
+        lease_duration_seconds: 40,
+        thresholds: eviction::default_thresholds(),
+        pressure_transition_period: Duration::from_secs(300),
+        reservation: Reservation {
+            declared: Resources::new(),
+            thresholds: eviction::default_thresholds(),
+            thresholds_by_default: true,
+        },
+        local_storage: true,
+        event_qps: 50,
+        event_burst: 100,
+        node: NodeConfig {
+            name: "pi-3.lab".to_owned(),
+            register: true,
+            node_ips: Vec::new(),
+            external_cloud: false,
+            labels: BTreeMap::new(),
+            taints: vec![taint("nodelet/no-pods", "", "NoSchedule")],
+            provider_id: String::new(),
+            max_pods: 0,
+            pods_per_core: 0,
+            extended_resources: Resources::new(),
+            port: 10250,
+            controller_attach_detach: true,
+        },
+    };
+    assert_eq!(config(&[]), Ok(want.clone()));
+    // An empty value is none, as a template leaves it.
+    assert_eq!(
+        config(&[
+            "--kubeconfig=",
+            "--hostname-override=",
+            "--node-ip=",
+            "--node-labels=,",
+            "--register-with-taints=",
+            "--provider-id=",
+            "--cloud-provider=",
+        ]),
+        Ok(want)
+    );
+}
+
+#[test]
+fn everything_given() {
+    let got = config(&[
+        "--kubeconfig=/etc/kubeconfig",
+        "--host-root=/host",
+        "--root-dir=/data",
+        "--hostname-override= OVERRIDDEN ",
+        "--node-status-update-frequency=1m30s",
+        "--node-status-report-frequency=2h",
+        "--node-lease-duration-seconds=2147483647",
+        "--register-node=false",
+        "--node-ip=fd00::0005, 010.0.0.5",
+        "--cloud-provider=external",
+        "--node-labels=a=1,b",
+        "--node-labels=a=2,node.kubernetes.io/instance-type=pi",
+        "--register-with-taints=gone:NoSchedule",
+        "--register-with-taints=x=y:NoExecute,z:PreferNoSchedule",
+        "--provider-id=lab://3",
+        "--max-pods=2",
+        "--pods-per-core=1",
+        "--port=65535",
+        "--enable-controller-attach-detach=false",
+    ]);
+    let labels = [
+        ("a", "2"),
+        ("b", ""),
+        ("node.kubernetes.io/instance-type", "pi"),
+    ];
+    let want = Config {
+        kubeconfig: Some("/etc/kubeconfig".into()),
+        update_frequency: Duration::from_secs(90),
+        report_frequency: Duration::from_secs(7200),
+        lease_duration_seconds: 2_147_483_647,
+        thresholds: eviction::default_thresholds(),
+        pressure_transition_period: Duration::from_secs(300),
+        reservation: Reservation {
+            declared: Resources::new(),
+            thresholds: eviction::default_thresholds(),
+            thresholds_by_default: true,
+        },
+        local_storage: true,
+        event_qps: 50,
+        event_burst: 100,
+        node: NodeConfig {
+            name: "overridden".to_owned(),
+            register: false,
+            node_ips: vec!["fd00::5".parse().unwrap(), "10.0.0.5".parse().unwrap()],
+            external_cloud: true,
+            labels: labels
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+            taints: vec![
+                taint("x", "y", "NoExecute"),
+                taint("z", "", "PreferNoSchedule"),
+                taint(UNINITIALIZED, "true", "NoSchedule"),
+            ],
+            provider_id: "lab://3".to_owned(),
+            max_pods: 2,
+            pods_per_core: 1,
+            extended_resources: Resources::new(),
+            port: 65535,
+            controller_attach_detach: false,
+        },
+    };
+    assert_eq!(got, Ok(want));
+}
+
+/// ips_test.go TestParseNodeIPArgument. Where nothing is an IP we refuse, on purpose.
+#[test]
+fn test_parse_node_ip_argument() {
+    let pair = Err("must contain either a single IP or a dual-stack pair of IPs");
+    let zeros = Err("dual-stack node IP cannot include '0.0.0.0' or '::'");
+    let nothing = Err("not an IP address");
+    for (text, want) in [
+        ("", Ok(&[][..])),
+        (" ", Ok(&[])),
+        (",", nothing),
+        ("blah", nothing),
+        ("1.2.3", nothing),
+        ("1.2.3.0/24", nothing),
+        ("1.2.3.256", nothing),
+        ("1.2..4", nothing),
+        ("fe80::1%eth0", nothing),
+        ("1.2.3.4", Ok(&["1.2.3.4"])),
+        (" 1.2.3.4 ", Ok(&["1.2.3.4"])),
+        ("01.2.3.004", Ok(&["1.2.3.4"])),
+        ("000.0.0.0", Ok(&["0.0.0.0"])),
+        ("::", Ok(&["::"])),
+        ("1.2.3.4,not-an-IPv6-address", Ok(&["1.2.3.4"])),
+        ("1.2.3.4,", Ok(&["1.2.3.4"])),
+        ("abcd::ef01", Ok(&["abcd::ef01"])),
+        ("ABCD:0:0::00ef", Ok(&["abcd::ef"])),
+        ("::ffff:1.2.3.4", Ok(&["1.2.3.4"])),
+        ("1.2.3.4,abcd::ef01", Ok(&["1.2.3.4", "abcd::ef01"])),
+        (" abcd::ef01 , 1.2.3.4 ", Ok(&["abcd::ef01", "1.2.3.4"])),
+        ("1.2.3.4,abcd::ef01,blah", Ok(&["1.2.3.4", "abcd::ef01"])),
+        ("1.2.3.4,5.6.7.8", pair),
+        ("1.2.3.4,::ffff:5.6.7.8", pair),
+        ("abcd::ef01,abcd::ef02", pair),
+        ("1.2.3.4,abcd::1,5.6.7.8", pair),
+        ("1.2.3.4,::", zeros),
+        ("0.0.0.0,abcd::1", zeros),
+    ] {
+        let want = want
+            .map(|ips| ips.iter().map(|ip| ip.parse().unwrap()).collect())
+            .map_err(|e| format!("bad --node-ip {text:?}: {e}"));
+        let got = config(&["--node-ip", text]).map(|config| config.node.node_ips);
+        assert_eq!(got, want, "{text:?}");
+    }
+}
+
+#[test]
+fn a_bad_value_has_its_one_line() {
+    let allowed = "--node-labels in the 'kubernetes.io' namespace must begin with an allowed \
+                   prefix (kubelet.kubernetes.io, node.kubernetes.io) or be in the specifically \
+                   allowed set (kubernetes.io/hostname, topology.kubernetes.io/zone, \
+                   topology.kubernetes.io/region, failure-domain.beta.kubernetes.io/zone, \
+                   failure-domain.beta.kubernetes.io/region, beta.kubernetes.io/instance-type, \
+                   node.kubernetes.io/instance-type, kubernetes.io/os, kubernetes.io/arch, \
+                   beta.kubernetes.io/os, beta.kubernetes.io/arch)";
+    let long = "a".repeat(64);
+    for (words, want) in [
+        (
+            &["--cloud-provider=gce"][..],
+            "--cloud-provider \"gce\": cloud provider \"gce\" was specified, but built-in cloud \
+             providers are disabled; use --cloud-provider=external",
+        ),
+        (
+            &["--hostname-override= "],
+            "hostname: empty hostname is invalid",
+        ),
+        (
+            &["--hostname-override=pi_3"],
+            "hostname: \"pi_3\" cannot be a Node's name (lower case letters, digits, '-' and '.'); \
+             set --hostname-override",
+        ),
+        (
+            &["--hostname-override", &long],
+            &format!(
+                "hostname: {long:?} has 64 characters, but the label kubernetes.io/hostname \
+                 holds 63; set --hostname-override"
+            ),
+        ),
+        (
+            &[
+                "--node-labels=a=b",
+                "--node-labels=kubernetes.io/x=1,k8s.io/y",
+            ],
+            &format!(
+                "--node-labels: unknown 'kubernetes.io' or 'k8s.io' labels specified with \
+                 --node-labels: [k8s.io/y, kubernetes.io/x]; {allowed}"
+            ),
+        ),
+        (
+            &["--node-labels=a=kubernetes/kubernetes"],
+            "--node-labels: invalid node labels: \"a\"=\"kubernetes/kubernetes\" is not a label",
+        ),
+        (
+            &["--node-labels==x"],
+            "--node-labels: invalid node labels: \"\"=\"x\" is not a label",
+        ),
+        (
+            &["--register-with-taints=foo"],
+            "--register-with-taints: invalid taint spec (write key=value:Effect or key:Effect): foo",
+        ),
+        (
+            &["--register-with-taints=foo:Never"],
+            "--register-with-taints: invalid taint effect (NoSchedule, PreferNoSchedule or \
+             NoExecute), unsupported taint effect: foo:Never",
+        ),
+        (
+            &["--register-with-taints=a:NoExecute,a=b:NoExecute"],
+            "--register-with-taints: duplicated taints with the same key and effect: a=b:NoExecute",
+        ),
+        (
+            &["--max-pods=-1"],
+            "invalid configuration: maxPods (--max-pods) -1 must not be a negative number",
+        ),
+        (
+            &["--pods-per-core=-1"],
+            "invalid configuration: podsPerCore (--pods-per-core) -1 must not be a negative number",
+        ),
+        (
+            &["--node-lease-duration-seconds=0"],
+            "invalid configuration: nodeLeaseDurationSeconds must be greater than 0",
+        ),
+        (
+            &["--node-lease-duration-seconds=-1"],
+            "invalid configuration: nodeLeaseDurationSeconds must be greater than 0",
+        ),
+        (
+            &["--node-status-update-frequency=10"],
+            "--node-status-update-frequency: \"10\" is not a duration; write it like 10s, 5m0s or 1h30m",
+        ),
+        (
+            &["--node-status-report-frequency=-5m"],
+            "--node-status-report-frequency: \"-5m\" is not a duration; write it like 10s, 5m0s or 1h30m",
+        ),
+        (
+            &["--node-status-update-frequency="],
+            "--node-status-update-frequency: \"\" is not a duration; write it like 10s, 5m0s or 1h30m",
+        ),
+        (
+            &["--node-status-report-frequency=0"],
+            "invalid configuration: nodeStatusReportFrequency (--node-status-report-frequency) 0ns is too short; use 10s",
+        ),
+        (&["--root-dir="], "--root-dir: invalid root directory \"\""),
+    ] {
+        assert_eq!(config(words), Err(want.to_owned()), "{words:?}");
+    }
+}
+
+#[test]
+fn the_host_name_is_asked_for_only_where_it_counts() {
+    let flags = |name: Option<&str>| Flags {
+        hostname_override: name.map(str::to_owned),
+        ..Flags::default()
+    };
+    let unread = || Err("proc/sys/kernel/hostname: gone".to_owned());
+    let name = |flags| Config::new(flags, unread).map(|config| config.node.name);
+    assert_eq!(name(flags(Some("pi-3"))), Ok("pi-3".to_owned()));
+    for none in [None, Some("")] {
+        assert_eq!(
+            name(flags(none)),
+            Err("proc/sys/kernel/hostname: gone".to_owned())
+        );
+    }
+}
+
+#[test]
+fn thresholds_and_reservations_reach_the_configuration() {
+    let got = config(&[
+        "--eviction-hard=memory.available<1Gi",
+        "--eviction-soft=pid.available<10%",
+        "--eviction-soft-grace-period=pid.available=1m",
+        "--eviction-minimum-reclaim=memory.available=5%",
+        "--eviction-pressure-transition-period=30s",
+        "--system-reserved=cpu=100m",
+        "--extended-resources=example.com/camera=1",
+        "--local-storage-capacity-isolation=false",
+    ])
+    .unwrap();
+    let hard = Threshold {
+        minimum_reclaim: Some(eviction::Amount::Percentage(0.05)),
+        ..Threshold::hard(
+            eviction::Signal::MemoryAvailable,
+            eviction::Amount::Quantity("1Gi".parse().unwrap()),
+        )
+    };
+    let soft = Threshold {
+        grace_period: Duration::from_secs(60),
+        ..Threshold::hard(
+            eviction::Signal::PidAvailable,
+            eviction::Amount::Percentage(0.1),
+        )
+    };
+    assert_eq!(got.thresholds, [hard, soft]);
+    assert_eq!(got.pressure_transition_period, Duration::from_secs(30));
+    assert_eq!(got.reservation.thresholds, [hard]);
+    assert!(!got.reservation.thresholds_by_default);
+    let said = |resources: &Resources| format!("{:?}", resources.keys().collect::<Vec<_>>());
+    assert_eq!(said(&got.reservation.declared), "[\"cpu\"]");
+    assert_eq!(
+        said(&got.node.extended_resources),
+        "[\"example.com/camera\"]"
+    );
+    assert!(!got.local_storage);
+    // An empty value is no threshold at all; nothing reserves.
+    let none = config(&["--eviction-hard="]).unwrap();
+    assert_eq!(
+        (none.thresholds, none.reservation.thresholds),
+        (vec![], vec![])
+    );
+    let ignored = config(&["--experimental-allocatable-ignore-eviction"]).unwrap();
+    assert_eq!(ignored.thresholds, eviction::default_thresholds());
+    assert_eq!(ignored.reservation.thresholds, []);
+    assert_eq!(
+        config(&["--eviction-soft=memory.available<1Gi"]),
+        Err(
+            "grace period must be specified for the soft eviction threshold memory.available"
+                .to_owned()
+        )
+    );
+}
+
+/// hostname_test.go.
+#[test]
+fn test_get_hostname() {
+    for (given, want) in [
+        ("overridden", Ok("overridden")),
+        ("OVERRIDDEN", Ok("overridden")),
+        (" OVERRIDDEN ", Ok("overridden")),
+        (" ", Err("hostname: empty hostname is invalid")),
+        ("", Ok("pi-3.lab")),
+    ] {
+        let got = config(&["--hostname-override", given]).map(|config| config.node.name);
+        let want = want.map(str::to_owned).map_err(str::to_owned);
+        assert_eq!(got, want, "{given:?}");
+    }
+}

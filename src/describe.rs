@@ -1,0 +1,287 @@
+//! A Node for people, in the layout of `kubectl describe node`.
+//!
+//! The sections that need a server are left out: lease, pods, events. Columns are as
+//! wide as their widest cell among neighbouring lines, plus two, as in Go's tabwriter.
+//! Upstream: `staging/src/k8s.io/kubectl/pkg/describe/describe.go`, describeNode.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::kube::object;
+use crate::kube::time::Wall;
+
+/// What stands where nobody has set anything.
+const NONE: &str = "<none>";
+const UNSET: &str = "<unset>";
+
+const ROLE: &str = "node-role.kubernetes.io/";
+/// The older label, whose value is the role.
+const OLD_ROLE: &str = "kubernetes.io/role";
+
+/// What is known of the system, in kubectl's order and words.
+const SYSTEM_INFO: [(&str, &str); 10] = [
+    ("Machine ID", "machineID"),
+    ("System UUID", "systemUUID"),
+    ("Boot ID", "bootID"),
+    ("Kernel Version", "kernelVersion"),
+    ("OS Image", "osImage"),
+    ("Operating System", "operatingSystem"),
+    ("Architecture", "architecture"),
+    ("Container Runtime Version", "containerRuntimeVersion"),
+    ("Kubelet Version", "kubeletVersion"),
+    ("Kube-Proxy Version", "kubeProxyVersion"),
+];
+
+/// The whole text, its last line ended.
+pub fn node(node: &Value) -> String {
+    let mut page = Page::default();
+    about(&mut page, node);
+    conditions(&mut page, object::list(node, &["status", "conditions"]));
+    page.title("Addresses:");
+    for address in object::list(node, &["status", "addresses"]) {
+        let kind = object::text(address, &["type"]);
+        page.pair(
+            &format!("  {kind}"),
+            object::text(address, &["address"]).to_owned(),
+        );
+    }
+    for (title, key) in [("Capacity:", "capacity"), ("Allocatable:", "allocatable")] {
+        resources(&mut page, title, object::at(node, &["status", key]));
+    }
+    page.title("System Info:");
+    for (title, key) in SYSTEM_INFO {
+        let value = object::text(node, &["status", "nodeInfo", key]);
+        page.pair(&format!("  {title}"), value.to_owned());
+    }
+    let provider = object::text(node, &["spec", "providerID"]);
+    if !provider.is_empty() {
+        page.pair("ProviderID", provider.to_owned());
+    }
+    page.text()
+}
+
+fn about(page: &mut Page, node: &Value) {
+    let labels = pairs(node, "labels");
+    page.pair("Name", object::text(node, &["metadata", "name"]).to_owned());
+    page.list("Roles", roles(&labels).as_slice());
+    let lines: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    page.list("Labels", &lines);
+    let annotations = pairs(node, "annotations");
+    let lines: Vec<String> = annotations
+        .iter()
+        .map(|(k, v)| format!("{k}: {v}"))
+        .collect();
+    page.list("Annotations", &lines);
+    page.pair(
+        "CreationTimestamp",
+        time(node, &["metadata", "creationTimestamp"]),
+    );
+    let mut taints: Vec<&Value> = object::list(node, &["spec", "taints"]).iter().collect();
+    taints.sort_by_key(|taint| {
+        (
+            object::text(taint, &["effect"]),
+            object::text(taint, &["key"]),
+        )
+    });
+    let lines: Vec<String> = taints.into_iter().map(taint).collect();
+    page.list("Taints", &lines);
+    let unschedulable = object::at(node, &["spec", "unschedulable"]) == Some(&Value::Bool(true));
+    page.pair("Unschedulable", unschedulable.to_string());
+}
+
+/// Labels or annotations, sorted by key; without what is no text.
+fn pairs<'a>(node: &'a Value, key: &str) -> Vec<(&'a str, &'a str)> {
+    let Some(Value::Object(members)) = object::at(node, &["metadata", key]) else {
+        return Vec::new();
+    };
+    let mut pairs: Vec<_> = members
+        .iter()
+        .filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
+        .collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+/// One line of names, or none.
+fn roles(labels: &[(&str, &str)]) -> Vec<String> {
+    let role = |(key, value): &(&str, &str)| match key.strip_prefix(ROLE) {
+        Some(role) => Some(role.to_owned()),
+        None => (*key == OLD_ROLE).then(|| (*value).to_owned()),
+    };
+    let roles: BTreeSet<String> = labels
+        .iter()
+        .filter_map(role)
+        .filter(|role| !role.is_empty())
+        .collect();
+    match roles.is_empty() {
+        true => Vec::new(),
+        false => vec![roles.into_iter().collect::<Vec<_>>().join(",")],
+    }
+}
+
+/// `key=value:effect`, as for `--register-with-taints`.
+fn taint(taint: &Value) -> String {
+    let [key, value, effect] = ["key", "value", "effect"].map(|name| object::text(taint, &[name]));
+    match (value, effect) {
+        ("", "") => key.to_owned(),
+        ("", _) => format!("{key}:{effect}"),
+        (_, "") => format!("{key}={value}:"),
+        _ => format!("{key}={value}:{effect}"),
+    }
+}
+
+fn conditions(page: &mut Page, conditions: &[Value]) {
+    if conditions.is_empty() {
+        return;
+    }
+    const TITLES: [&str; 6] = [
+        "Type",
+        "Status",
+        "LastHeartbeatTime",
+        "LastTransitionTime",
+        "Reason",
+        "Message",
+    ];
+    page.title("Conditions:");
+    page.condition(TITLES.map(str::to_owned), "");
+    page.condition(TITLES.map(|title| "-".repeat(title.len())), "");
+    for condition in conditions {
+        let text = |key| object::text(condition, &[key]).to_owned();
+        let row = [
+            text("type"),
+            text("status"),
+            time(condition, &["lastHeartbeatTime"]),
+            time(condition, &["lastTransitionTime"]),
+            text("reason"),
+            text("message"),
+        ];
+        // kubectl has a space before the tab, but not below its titles.
+        page.condition(row, " ");
+    }
+}
+
+fn resources(page: &mut Page, title: &str, resources: Option<&Value>) {
+    let Some(Value::Object(resources)) = resources else {
+        return;
+    };
+    let mut names: Vec<&String> = resources.keys().collect();
+    names.sort_unstable();
+    if !names.is_empty() {
+        page.title(title);
+    }
+    for name in names {
+        page.pair(&format!("  {name}"), amount(resources, name));
+    }
+}
+
+/// In its canonical text, as a server would have stored it.
+fn amount(resources: &Map<String, Value>, name: &str) -> String {
+    match object::quantity(resources, name) {
+        Some(quantity) => quantity.to_string(),
+        None => resources
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
+    }
+}
+
+/// Go's RFC1123Z: `Sat, 21 Nov 2026 06:18:51 +0000`.
+fn time(object: &Value, path: &[&str]) -> String {
+    let wall = Wall::parse(object::text(object, path));
+    wall.and_then(|wall| rfc1123(&wall.time()))
+        .unwrap_or_else(|| UNSET.to_owned())
+}
+
+/// From `2026-11-21T06:18:51Z`.
+fn rfc1123(time: &str) -> Option<String> {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+    // Sakamoto's rule: days that the months before shift the week by, in years that
+    // end with February.
+    const SHIFTS: [usize; 12] = [0, 3, 2, 5, 0, 3, 5, 1, 4, 6, 2, 4];
+    let (date, clock) = time.strip_suffix('Z')?.split_once('T')?;
+    let mut parts = date.split('-').map(str::parse::<usize>);
+    let (year, month, day) = (
+        parts.next()?.ok()?,
+        parts.next()?.ok()?,
+        parts.next()?.ok()?,
+    );
+    let before = month.checked_sub(1)?;
+    let counted = if month < 3 {
+        year.checked_sub(1)?
+    } else {
+        year
+    };
+    let shift = SHIFTS.get(before)?;
+    let weekday = (counted + counted / 4 - counted / 100 + counted / 400 + shift + day) % 7;
+    let (name, month) = (DAYS.get(weekday)?, MONTHS.get(before)?);
+    Some(format!("{name}, {day:02} {month} {year:04} {clock} +0000"))
+}
+
+/// Lines of cells. A line of one cell is a title and ends the columns above it.
+#[derive(Default)]
+struct Page {
+    lines: Vec<Vec<String>>,
+}
+
+impl Page {
+    fn title(&mut self, title: &str) {
+        self.lines.push(vec![title.to_owned()]);
+    }
+
+    fn pair(&mut self, name: &str, value: String) {
+        self.lines.push(vec![format!("{name}:"), value]);
+    }
+
+    /// A name once, with one value on each line.
+    fn list(&mut self, name: &str, values: &[String]) {
+        let Some((first, others)) = values.split_first() else {
+            return self.pair(name, NONE.to_owned());
+        };
+        self.pair(name, first.clone());
+        for value in others {
+            self.lines.push(vec![String::new(), value.clone()]);
+        }
+    }
+
+    fn condition(&mut self, mut cells: [String; 6], after: &str) {
+        let [kind, others @ .., _message] = &mut cells;
+        *kind = format!("  {kind}{after}");
+        others.iter_mut().for_each(|cell| cell.push_str(after));
+        self.lines.push(cells.into());
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for block in self.lines.chunk_by(|a, b| a.len() > 1 && b.len() > 1) {
+            for line in block {
+                for (column, cell) in line.iter().enumerate() {
+                    text.push_str(cell);
+                    if column + 1 < line.len() {
+                        let spaces = width(block, column) + 2 - cell.chars().count();
+                        text.extend(std::iter::repeat_n(' ', spaces));
+                    }
+                }
+                text.push('\n');
+            }
+        }
+        // What others wrote must not steer a terminal; in kubectl's notation.
+        text.replace('\x1b', "^[").replace('\r', "\\r")
+    }
+}
+
+/// The widest cell of a column; a line's last cell belongs to none.
+fn width(block: &[Vec<String>], column: usize) -> usize {
+    let ended = block.iter().filter(|line| column + 1 < line.len());
+    ended
+        .filter_map(|line| Some(line.get(column)?.chars().count()))
+        .max()
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+//! One name's two questions, at all name servers at once, as musl asks them.
+//!
+//! Nothing here waits but [`Exchange::wait`]. Each server has a socket of its own,
+//! connected: the kernel chooses a random source port, drops what others send to it,
+//! and says at once that nobody listens, for which musl waits in vain.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::message::{self, Kind, MAX_ADDRESSES, Name, Question, Reply};
+
+/// Where name servers listen.
+pub(super) const PORT: u16 = 53;
+
+/// Without EDNS an answer has 512 bytes at most (RFC 1035 §4.2.1).
+const LARGEST: usize = 1500;
+/// Packets from one socket in one go: a flood must not keep us.
+const MOST_PACKETS: usize = 16;
+
+/// What the servers said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// At least one address, and how long they all hold.
+    Addresses(Vec<IpAddr>, Duration),
+    /// There is no such name: the next domain may have it.
+    NoName(String),
+    /// There is, and it has no address.
+    NoAddress(String),
+    /// Nobody could say.
+    Failed(String),
+}
+
+#[derive(Debug)]
+pub(super) struct Exchange {
+    servers: Vec<Server>,
+    asked: [Asked; 2],
+    /// Why the last server failed that did.
+    trouble: Option<String>,
+}
+
+#[derive(Debug)]
+struct Server {
+    address: SocketAddr,
+    /// None where this machine has no way to it.
+    socket: Option<UdpSocket>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    question: Question,
+    packet: Vec<u8>,
+    /// The first one that is no failure.
+    reply: Option<(Reply, SocketAddr)>,
+    /// Which servers failed since the last [`Exchange::send`], by index.
+    failed: Vec<bool>,
+}
+
+impl Asked {
+    fn new(name: &Name, kind: Kind, id: u16, servers: usize) -> Self {
+        let question = Question {
+            id,
+            name: name.clone(),
+            kind,
+        };
+        Self {
+            packet: message::query(&question),
+            question,
+            reply: None,
+            failed: vec![true; servers],
+        }
+    }
+
+    fn set_failed(&mut self, server: usize, whether: bool) {
+        if let Some(failed) = self.failed.get_mut(server) {
+            *failed = whether;
+        }
+    }
+
+    /// Nothing can come any more, or nothing has to.
+    fn is_settled(&self) -> bool {
+        self.reply.is_some() || self.failed.iter().all(|failed| *failed)
+    }
+}
+
+impl Exchange {
+    /// Opens the sockets and sends both questions to all.
+    pub(super) fn start(name: &Name, servers: &[SocketAddr]) -> Self {
+        let (a, aaaa) = ids();
+        let mut exchange = Self {
+            servers: Vec::with_capacity(servers.len()),
+            asked: [
+                Asked::new(name, Kind::A, a, servers.len()),
+                Asked::new(name, Kind::Aaaa, aaaa, servers.len()),
+            ],
+            trouble: Some("no usable name server in resolv.conf".to_owned())
+                .filter(|_| servers.is_empty()),
+        };
+        for address in servers {
+            let socket = match open(*address) {
+                Ok(socket) => Some(socket),
+                Err(e) => {
+                    exchange.trouble = Some(unreached(*address, &e));
+                    None
+                }
+            };
+            exchange.servers.push(Server {
+                address: *address,
+                socket,
+            });
+        }
+        exchange.send();
+        exchange
+    }
+
+    /// Sends what has no reply to all servers, those that failed included.
+    pub(super) fn send(&mut self) {
+        for (index, server) in self.servers.iter().enumerate() {
+            let mut open = self.asked.iter().filter(|asked| asked.reply.is_none());
+            let sent = match &server.socket {
+                Some(socket) => open.try_for_each(|asked| socket.send(&asked.packet).map(drop)),
+                None => continue,
+            };
+            // The second packet may bring the news that nobody took the first.
+            for asked in &mut self.asked {
+                asked.set_failed(index, sent.is_err());
+            }
+            if let Err(e) = sent {
+                self.trouble = Some(unreached(server.address, &e));
+            }
+        }
+    }
+
+    /// Takes what has arrived.
+    pub(super) fn receive(&mut self) {
+        let mut packet = [0; LARGEST];
+        let from = |address: SocketAddr| (address.ip(), address.port());
+        for (index, server) in self.servers.iter().enumerate() {
+            let Some(socket) = &server.socket else {
+                continue;
+            };
+            for _ in 0..MOST_PACKETS {
+                match socket.recv_from(&mut packet) {
+                    // Before it was connected, anybody could send to the socket.
+                    Ok((length, source)) if from(source) == from(server.address) => {
+                        let packet = packet.get(..length).unwrap_or_default();
+                        for asked in &mut self.asked {
+                            take(asked, index, server.address, packet, &mut self.trouble);
+                        }
+                    }
+                    Ok(_) => {}
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                    // Nobody listens there, or there is no way.
+                    Err(e) => {
+                        self.trouble = Some(unreached(server.address, &e));
+                        for asked in &mut self.asked {
+                            asked.set_failed(index, true);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether no further answer is to be expected before the next [`Self::send`].
+    pub(super) fn is_settled(&self) -> bool {
+        self.asked.iter().all(Asked::is_settled)
+    }
+
+    /// Whether there is an address already.
+    pub(super) fn has_addresses(&self) -> bool {
+        self.asked
+            .iter()
+            .any(|asked| matches!(asked.reply, Some((Reply::Addresses(..), _))))
+    }
+
+    /// What is known by now. An address beats all: there are servers that deny a name
+    /// when asked for its IPv6 addresses. None where nobody said anything.
+    pub(super) fn outcome(&self) -> Option<Outcome> {
+        let mut families = Vec::new();
+        let mut holds = Duration::MAX;
+        let mut denied = None;
+        let mut empty = None;
+        for (reply, server) in self.asked.iter().filter_map(|asked| asked.reply.as_ref()) {
+            match reply {
+                Reply::Addresses(addresses, ttl) => {
+                    families.push(addresses.as_slice());
+                    holds = holds.min(*ttl);
+                }
+                Reply::NoName => denied = Some(server),
+                _ => empty = Some(server),
+            }
+        }
+        if !families.is_empty() {
+            return Some(Outcome::Addresses(in_turn(&families), holds));
+        }
+        if let Some(server) = denied {
+            let why = format!("no such name (NXDOMAIN) from {}", Shown(*server));
+            return Some(Outcome::NoName(why));
+        }
+        match (empty, self.asked.iter().all(|asked| asked.reply.is_some())) {
+            (Some(server), true) => {
+                let why = format!("the name has no address, says {}", Shown(*server));
+                Some(Outcome::NoAddress(why))
+            }
+            _ => self.trouble.clone().map(Outcome::Failed),
+        }
+    }
+
+    /// Until something arrives, but no longer than `at_most`.
+    pub(super) fn wait(&self, at_most: Duration) {
+        let mut sockets: Vec<PollFd<'_>> = self
+            .servers
+            .iter()
+            .filter_map(|server| server.socket.as_ref())
+            .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
+            .collect();
+        // Rounded up, or the last millisecond would be spent spinning.
+        let timeout = PollTimeout::try_from(at_most + Duration::from_millis(1));
+        // EINTR is a short wait; the caller comes back.
+        let _ = poll(&mut sockets, timeout.unwrap_or(PollTimeout::MAX));
+    }
+}
+
+fn take(
+    asked: &mut Asked,
+    index: usize,
+    server: SocketAddr,
+    packet: &[u8],
+    trouble: &mut Option<String>,
+) {
+    if asked.reply.is_some() {
+        return;
+    }
+    match message::parse(packet, &asked.question) {
+        Some(Reply::Failed(why)) => {
+            *trouble = Some(format!("{why} from {}", Shown(server)));
+            asked.set_failed(index, true);
+        }
+        Some(reply) => asked.reply = Some((reply, server)),
+        None => {}
+    }
+}
+
+/// IPv4 and IPv6 in turn, so that a family that leads nowhere costs one attempt.
+fn in_turn(families: &[&[IpAddr]]) -> Vec<IpAddr> {
+    (0..MAX_ADDRESSES)
+        .flat_map(|index| families.iter().filter_map(move |family| family.get(index)))
+        .copied()
+        .take(MAX_ADDRESSES)
+        .collect()
+}
+
+fn open(server: SocketAddr) -> io::Result<UdpSocket> {
+    let any: IpAddr = match server {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.set_nonblocking(true)?;
+    socket.connect(server)?;
+    Ok(socket)
+}
+
+/// Two different numbers that nobody can guess: std seeds its hash maps from the
+/// kernel's random numbers, against the same kind of enemy.
+fn ids() -> (u16, u16) {
+    let [a, b, c, d, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
+    let (a, b) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+    (a, if a == b { !b } else { b })
+}
+
+fn unreached(server: SocketAddr, error: &io::Error) -> String {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    let cause = errno.map_or_else(
+        || error.to_string(),
+        |errno| errno.desc().to_ascii_lowercase(),
+    );
+    format!("name server {}: {cause}", Shown(server))
+}
+
+/// A server without the port that all have.
+struct Shown(SocketAddr);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.port() {
+            PORT => self.0.ip().fmt(f),
+            _ => self.0.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Cases of `pkg/kubelet/eviction/helpers_test.go`.
+//!
+//! Not applicable: the copies of memory.available that TestParseThresholdConfig and
+//! TestAddAllocatableThresholds expect for "pods" (there is no cgroup of pods to
+//! observe), TestAddContainerFsThresholds (containerfs is the node's file system and
+//! is not observed apart), TestCompareThresholdValue (a derived `PartialEq`), and
+//! whatever orders or describes pods. The passes are in `eviction/tests.rs`.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn statements(text: &str) -> Statements {
+    let pairs = text.split(',').filter_map(|item| item.split_once('='));
+    pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+}
+
+fn parsed(hard: &str, soft: &str, grace: &str, reclaim: &str) -> Result<Vec<Threshold>, String> {
+    parse(
+        &statements(hard),
+        &statements(soft),
+        &statements(grace),
+        &statements(reclaim),
+    )
+    .map(|both| both.concat())
+}
+
+fn q(text: &str) -> Amount {
+    Amount::Quantity(text.parse().unwrap())
+}
+
+fn threshold(signal: Signal, amount: Amount, grace: u64, reclaim: Option<Amount>) -> Threshold {
+    Threshold {
+        grace_period: Duration::from_secs(grace),
+        minimum_reclaim: reclaim,
+        ..Threshold::hard(signal, amount)
+    }
+}
+
+#[test]
+fn test_parse_threshold_config() {
+    use Amount::Percentage as P;
+    use Signal::{
+        ImagefsAvailable as Image, ImagefsInodesFree as ImageInodes, MemoryAvailable as Memory,
+        NodefsAvailable as Node, NodefsInodesFree as NodeInodes, PidAvailable as Pid,
+    };
+    let some = |text: &str| Some(q(text));
+    for (name, hard, soft, grace, reclaim, want) in [
+        ("no values", "", "", "", "", vec![]),
+        (
+            "memory, hard and soft",
+            "memory.available=150Mi",
+            "memory.available=300Mi",
+            "memory.available=30s",
+            "memory.available=0",
+            vec![
+                threshold(Memory, q("150Mi"), 0, some("0")),
+                threshold(Memory, q("300Mi"), 30, some("0")),
+            ],
+        ),
+        (
+            "memory in percent",
+            "memory.available=10%",
+            "memory.available=30%",
+            "memory.available=30s",
+            "memory.available=5%",
+            vec![
+                threshold(Memory, P(0.1), 0, Some(P(0.05))),
+                threshold(Memory, P(0.3), 30, Some(P(0.05))),
+            ],
+        ),
+        (
+            "disk",
+            "imagefs.available=150Mi,nodefs.available=100Mi",
+            "imagefs.available=300Mi,nodefs.available=200Mi",
+            "imagefs.available=30s,nodefs.available=30s",
+            "imagefs.available=2Gi,nodefs.available=1Gi",
+            vec![
+                threshold(Image, q("150Mi"), 0, some("2Gi")),
+                threshold(Node, q("100Mi"), 0, some("1Gi")),
+                threshold(Image, q("300Mi"), 30, some("2Gi")),
+                threshold(Node, q("200Mi"), 30, some("1Gi")),
+            ],
+        ),
+        (
+            "disk in percent",
+            "imagefs.available=15%,nodefs.available=10.5%",
+            "imagefs.available=30%,nodefs.available=20.5%",
+            "imagefs.available=30s,nodefs.available=30s",
+            "imagefs.available=10%,nodefs.available=5%",
+            vec![
+                threshold(Image, P(0.15), 0, Some(P(0.1))),
+                threshold(Node, P(10.5 / 100.0), 0, Some(P(0.05))),
+                threshold(Image, P(0.3), 30, Some(P(0.1))),
+                threshold(Node, P(20.5 / 100.0), 30, Some(P(0.05))),
+            ],
+        ),
+        (
+            "inodes",
+            "imagefs.inodesFree=150Mi,nodefs.inodesFree=100Mi",
+            "imagefs.inodesFree=300Mi,nodefs.inodesFree=200Mi",
+            "imagefs.inodesFree=30s,nodefs.inodesFree=30s",
+            "imagefs.inodesFree=2Gi,nodefs.inodesFree=1Gi",
+            vec![
+                threshold(ImageInodes, q("150Mi"), 0, some("2Gi")),
+                threshold(NodeInodes, q("100Mi"), 0, some("1Gi")),
+                threshold(ImageInodes, q("300Mi"), 30, some("2Gi")),
+                threshold(NodeInodes, q("200Mi"), 30, some("1Gi")),
+            ],
+        ),
+        (
+            "disable via 0%, without grace",
+            "memory.available=0%",
+            "memory.available=0%",
+            "",
+            "",
+            vec![],
+        ),
+        (
+            "disable via 100%",
+            "memory.available=100%",
+            "memory.available=100%",
+            "",
+            "",
+            vec![],
+        ),
+        (
+            "only these two texts disable",
+            "memory.available=0.0%,pid.available=100.0%",
+            "",
+            "",
+            "",
+            vec![
+                threshold(Memory, P(0.0), 0, None),
+                threshold(Pid, P(1.0), 0, None),
+            ],
+        ),
+        (
+            "any number of percent signs",
+            "memory.available=5%%",
+            "",
+            "",
+            "",
+            vec![threshold(Memory, P(0.05), 0, None)],
+        ),
+        (
+            "a grace period of zero, and one for nothing",
+            "",
+            "pid.available=10",
+            "pid.available=0,nodefs.available=1m30s",
+            "",
+            vec![threshold(Pid, q("10"), 0, None)],
+        ),
+        (
+            "what is not observed is ignored",
+            "containerfs.available=10%,allocatableMemory.available=1Gi,memory.available=1",
+            "containerfs.inodesFree=5",
+            "containerfs.inodesFree=1s",
+            "containerfs.available=1",
+            vec![threshold(Memory, q("1"), 0, None)],
+        ),
+    ] {
+        assert_eq!(parsed(hard, soft, grace, reclaim), Ok(want), "{name}");
+    }
+}
+
+#[test]
+fn test_parse_threshold_config_errors() {
+    let memory = |value: &str| format!("memory.available={value}");
+    let percent = |text: &str| {
+        format!("eviction signal memory.available: {text:?} is not a percentage; write it like 10%")
+    };
+    let number = |text: &str| {
+        format!(
+            "eviction signal memory.available: {text:?} is not a quantity; use a number with a \
+             suffix such as 100Mi, 2Gi, 500m or 4"
+        )
+    };
+    let duration = |text: &str| {
+        format!(
+            "eviction grace period of memory.available: {text:?} is not a duration; write it \
+             like 10s, 5m0s or 1h30m"
+        )
+    };
+    let positive = "eviction threshold memory.available must be positive: ";
+    let over = "eviction percentage threshold memory.available must be <= 100%: ";
+    let under = "eviction percentage threshold memory.available must be >= 0%: ";
+    let reclaim = "eviction percentage minimum reclaim memory.available must be positive: ";
+    for (text, want) in [
+        ("-150Mi", format!("{positive}-150Mi")),
+        ("0", format!("{positive}0")),
+        ("-15%", format!("{under}-15%")),
+        ("150%", format!("{over}150%")),
+        ("inf%", format!("{over}inf%")),
+        ("", number("")),
+        ("10..5%", percent("10..5%")),
+        ("blah%", percent("blah%")),
+        ("12%345%", percent("12%345%")),
+        ("12%345", number("12%345")),
+        ("%", percent("%")),
+        ("NaN%", percent("NaN%")),
+    ] {
+        assert_eq!(parsed(&memory(text), "", "", ""), Err(want.clone()));
+        assert_eq!(parsed("", &memory(text), &memory("1s"), ""), Err(want));
+    }
+    for (text, want) in [
+        (
+            "-300Mi",
+            "negative eviction minimum reclaim specified for memory.available".to_owned(),
+        ),
+        ("", number("")),
+        ("-15%", format!("{reclaim}-15%")),
+        ("0%", format!("{reclaim}0%")),
+        ("10..5%", percent("10..5%")),
+    ] {
+        assert_eq!(parsed("", "", "", &memory(text)), Err(want));
+    }
+    for (text, want) in [
+        (
+            "-30s",
+            "invalid eviction grace period specified: -30s, must be a positive value".to_owned(),
+        ),
+        ("30mins", duration("30mins")),
+        ("-30", duration("-30")),
+        ("30", duration("30")),
+    ] {
+        let soft = memory("150Mi");
+        assert_eq!(parsed("", &soft, &memory(text), ""), Err(want));
+    }
+    assert_eq!(
+        parsed("", "memory.available=150Mi", "nodefs.available=1s", ""),
+        Err(
+            "grace period must be specified for the soft eviction threshold memory.available"
+                .to_owned()
+        )
+    );
+    for (name, value) in [
+        ("mem.available", "30s"),
+        ("invalid.foo", "150Mi"),
+        ("Memory.available", "1"),
+        ("", "1"),
+    ] {
+        let one = format!("memory.available=1Gi,{name}={value}");
+        let want = Err(format!("unsupported eviction signal {name}"));
+        let grace = format!("memory.available=1s,{name}=30s");
+        assert_eq!(parsed(&one, "", "", ""), want);
+        assert_eq!(parsed("", &one, "memory.available=1s", ""), want);
+        assert_eq!(parsed("", "", &grace, ""), want);
+        assert_eq!(parsed("", "", "", &one), want);
+    }
+}
+
+#[test]
+fn test_parse_percentage() {
+    assert_eq!(percentage("x", "25.5%"), Ok(0.255));
+    for bad in ["blah", "foo%", "12%345"] {
+        assert!(percentage("x", bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn the_defaults_are_the_kubelets() {
+    let none = Statements::new();
+    let [got, soft] = parse(&defaults(), &none, &none, &none).unwrap();
+    assert_eq!(soft, []);
+    let bytes = Amount::Quantity(Quantity::bytes(100 << 20));
+    let share = |signal, share| Threshold::hard(signal, Amount::Percentage(share));
+    let want = [
+        share(Signal::ImagefsAvailable, 0.15),
+        share(Signal::ImagefsInodesFree, 0.05),
+        Threshold::hard(Signal::MemoryAvailable, bytes),
+        share(Signal::NodefsAvailable, 0.10),
+        share(Signal::NodefsInodesFree, 0.05),
+    ];
+    assert_eq!(got, want);
+}

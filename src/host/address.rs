@@ -1,0 +1,97 @@
+//! What the choice of the node's address needs besides the routes: interfaces
+//! (getifaddrs, always this process's own) and `etc/hosts`.
+//!
+//! getifaddrs speaks netlink: a sandbox has to leave AF_NETLINK open. A hosts file
+//! that cannot be read names nobody.
+
+use std::net::IpAddr;
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+use nix::sys::socket::SockaddrStorage;
+
+use crate::dns::hosts;
+use crate::facts::{Interface, Network, Read};
+
+use super::root::{HostRoot, LARGE, unread};
+use super::routes;
+
+/// Everything in one go; `hostname` is looked up in `etc/hosts`.
+pub fn read(root: &HostRoot, hostname: &str) -> Network {
+    Network {
+        default_routes: routes::read(root),
+        interfaces: interfaces(),
+        hosts: root
+            .text("etc/hosts", LARGE)
+            .map(|hosts| hosts::addresses(&hosts, hostname))
+            .unwrap_or_default(),
+        dns: Vec::new(),
+    }
+}
+
+/// The interfaces of this process's network namespace, in the kernel's order.
+pub fn interfaces() -> Read<Vec<Interface>> {
+    let addresses = getifaddrs().map_err(|errno| unread("getifaddrs", &errno.into()))?;
+    let mut interfaces: Vec<Interface> = Vec::new();
+    for entry in addresses {
+        // An IPv4 address may carry a label, `eth0:1`; a name cannot have a colon.
+        let name = entry.interface_name.split(':').next().unwrap_or_default();
+        let place = interfaces
+            .iter()
+            .position(|interface| interface.name == name)
+            .unwrap_or(interfaces.len());
+        if place == interfaces.len() {
+            interfaces.push(Interface {
+                name: name.to_owned(),
+                up: entry.flags.contains(InterfaceFlags::IFF_UP),
+                loopback: entry.flags.contains(InterfaceFlags::IFF_LOOPBACK),
+                point_to_point: entry.flags.contains(InterfaceFlags::IFF_POINTOPOINT),
+                addresses: Vec::new(),
+            });
+        }
+        if let Some(interface) = interfaces.get_mut(place) {
+            interface
+                .addresses
+                .extend(entry.address.as_ref().and_then(ip));
+        }
+    }
+    Ok(interfaces)
+}
+
+fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address
+        .as_sockaddr_in()
+        .map(|address| IpAddr::V4(address.ip()));
+    v4.or_else(|| {
+        address
+            .as_sockaddr_in6()
+            .map(|address| IpAddr::V6(address.ip()))
+    })
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_among_the_interfaces_of_this_process() {
+        let interfaces = interfaces().unwrap();
+        let lo = interfaces
+            .iter()
+            .find(|interface| interface.name == "lo")
+            .unwrap();
+        assert!(lo.loopback && !lo.point_to_point);
+        assert!(
+            !lo.up
+                || lo
+                    .addresses
+                    .contains(&IpAddr::V4(std::net::Ipv4Addr::LOCALHOST))
+        );
+    }
+}

@@ -1,0 +1,273 @@
+//! The cgroup hierarchy and, at its root, the memory in use: usage - inactive_file,
+//! not below 0 (spec pressure 3).
+//!
+//! The root of v2 has no memory.current: anon + file of its memory.stat are the usage,
+//! as in runc. Without a memory controller a kubelet does not start; here the same sum
+//! is made from `proc/meminfo` instead, and only without that is the fact unread.
+
+use procfs::{CGroupControllers, FromRead};
+
+use crate::facts::{Read, Unread};
+
+use super::memory::{MEMINFO, line_bytes};
+use super::mounts::{self, Mount};
+use super::root::{HostRoot, SMALL};
+
+const CONTROLLERS: &str = "sys/fs/cgroup/cgroup.controllers";
+
+/// How the kernel offers cgroups, by what is mounted where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// `/sys/fs/cgroup` is cgroup2.
+    V2,
+    /// Any other place or version; what a kubelet calls v1.
+    V1,
+    /// v1 with an empty cgroup2 at `/sys/fs/cgroup/unified`.
+    Hybrid,
+    /// No cgroup is mounted.
+    None,
+}
+
+/// The mode, from the mount table; where that names no cgroup, as below a root that
+/// was mounted into a container, from the file that only v2 has there.
+pub fn read(root: &HostRoot, mounts: &[Mount]) -> Mode {
+    match mode(mounts) {
+        Mode::None if root.text(CONTROLLERS, SMALL).is_ok() => Mode::V2,
+        mode => mode,
+    }
+}
+
+/// The mode, from the mount table alone.
+pub fn mode(mounts: &[Mount]) -> Mode {
+    let is_v2 = |point| mounts::at(mounts, point).is_some_and(|mount| mount.fs_type == "cgroup2");
+    if is_v2("/sys/fs/cgroup") {
+        Mode::V2
+    } else if is_v2("/sys/fs/cgroup/unified") {
+        Mode::Hybrid
+    } else if mounts
+        .iter()
+        .any(|mount| matches!(mount.fs_type.as_str(), "cgroup" | "cgroup2"))
+    {
+        Mode::V1
+    } else {
+        Mode::None
+    }
+}
+
+/// Memory in use at the root of the tree, in bytes.
+pub fn working_set(root: &HostRoot, mode: Mode, meminfo: &Read<String>) -> Read<u64> {
+    let file = |path: &str| root.text(path, SMALL).ok();
+    let from_cgroup = match mode {
+        Mode::V2 => file("sys/fs/cgroup/memory.stat").and_then(|stat| parse_v2(&stat)),
+        Mode::V1 | Mode::Hybrid => file("sys/fs/cgroup/memory/memory.usage_in_bytes")
+            .zip(file("sys/fs/cgroup/memory/memory.stat"))
+            .and_then(|(usage, stat)| parse_v1(&usage, &stat)),
+        Mode::None => None,
+    };
+    match (from_cgroup, meminfo) {
+        (Some(bytes), _) => Ok(bytes),
+        (None, Ok(meminfo)) => parse_meminfo(meminfo),
+        (None, Err(unread)) => Err(unread.clone()),
+    }
+}
+
+/// From the root's memory.stat of v2.
+pub fn parse_v2(stat: &str) -> Option<u64> {
+    let usage = stat_line(stat, "anon")?.saturating_add(stat_line(stat, "file")?);
+    Some(usage.saturating_sub(stat_line(stat, "inactive_file").unwrap_or(0)))
+}
+
+/// From memory.usage_in_bytes and memory.stat of v1.
+pub fn parse_v1(usage: &str, stat: &str) -> Option<u64> {
+    let usage: u64 = usage.trim().parse().ok()?;
+    Some(usage.saturating_sub(stat_line(stat, "total_inactive_file").unwrap_or(0)))
+}
+
+/// Our fall-back (decisions, row 11).
+pub fn parse_meminfo(meminfo: &str) -> Read<u64> {
+    let need = |name: &str| {
+        line_bytes(meminfo, name).ok_or_else(|| Unread::new(MEMINFO, format!("no {name} line")))
+    };
+    let may = |name: &str| line_bytes(meminfo, name).unwrap_or(0);
+    let usage = [
+        need("AnonPages")?,
+        need("Cached")?,
+        may("Buffers"),
+        may("SwapCached"),
+    ]
+    .into_iter()
+    .fold(0, u64::saturating_add);
+    Ok(usage.saturating_sub(may("Inactive(file)")))
+}
+
+fn stat_line(stat: &str, name: &str) -> Option<u64> {
+    stat.lines().find_map(|line| {
+        line.strip_prefix(name)?
+            .strip_prefix(' ')?
+            .trim()
+            .parse()
+            .ok()
+    })
+}
+
+/// Whether the memory controller can be used: on v2 the root's cgroup.controllers
+/// names it, on v1 `proc/cgroups` has it on and mounted. On v2 a line missing from
+/// `proc/cgroups` says nothing (kernel 6.11).
+pub fn memory_is_usable(root: &HostRoot) -> Read<bool> {
+    match root.text(CONTROLLERS, SMALL) {
+        Ok(controllers) => Ok(controllers.split_whitespace().any(|name| name == "memory")),
+        Err(unread) if unread.absent => {
+            let memory = controllers(root)?
+                .0
+                .into_iter()
+                .find(|controller| controller.name == "memory");
+            Ok(memory.is_some_and(|memory| memory.enabled && memory.hierarchy != 0))
+        }
+        Err(unread) => Err(unread),
+    }
+}
+
+/// `proc/cgroups`; procfs's type held on every fixture, the empty file included.
+pub fn controllers(root: &HostRoot) -> Read<CGroupControllers> {
+    const CGROUPS: &str = "proc/cgroups";
+    CGroupControllers::from_read(root.text(CGROUPS, SMALL)?.as_bytes())
+        .map_err(|_| Unread::new(CGROUPS, "not the four columns of controllers"))
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+mod tests {
+    use super::*;
+    use crate::host::tree::Tree;
+
+    #[test]
+    fn the_memory_controller_of_v2_is_in_its_own_list_only() {
+        let tree = Tree::new("controllers-v2");
+        tree.write(
+            "proc/cgroups",
+            b"#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t0\t1\t1\n",
+        );
+        tree.write(CONTROLLERS, b"cpuset cpu io memory pids\n");
+        assert_eq!(memory_is_usable(&tree.root()), Ok(true));
+        assert_eq!(read(&tree.root(), &[]), Mode::V2);
+        tree.write(CONTROLLERS, b"cpuset cpu io memory_recursiveprot pids\n");
+        assert_eq!(memory_is_usable(&tree.root()), Ok(false));
+    }
+
+    #[test]
+    fn the_memory_controller_of_v1_is_on_and_mounted() {
+        let tree = Tree::new("controllers-v1");
+        assert!(memory_is_usable(&tree.root()).unwrap_err().absent);
+        for (line, usable) in [
+            ("memory\t4\t106\t1\n", true),
+            ("memory\t0\t106\t1\n", false),
+            ("memory\t0\t1\t0\n", false),
+            ("", false),
+        ] {
+            tree.write("proc/cgroups", line.as_bytes());
+            assert_eq!(memory_is_usable(&tree.root()), Ok(usable), "{line}");
+        }
+        tree.write("proc/cgroups", b"memory\tx\n");
+        assert!(memory_is_usable(&tree.root()).is_err());
+        assert_eq!(read(&tree.root(), &[]), Mode::None);
+    }
+
+    fn mounted(mounts: &[(&str, &str)]) -> Mode {
+        mode(
+            &mounts
+                .iter()
+                .map(|(point, fs_type)| Mount {
+                    point: point.into(),
+                    fs_type: (*fs_type).into(),
+                })
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    #[test]
+    fn the_mode_is_what_is_mounted() {
+        assert_eq!(mounted(&[("/", "ext4")]), Mode::None);
+        assert_eq!(mounted(&[("/sys/fs/cgroup", "cgroup2")]), Mode::V2);
+        assert_eq!(
+            mounted(&[
+                ("/sys/fs/cgroup", "tmpfs"),
+                ("/sys/fs/cgroup/unified", "cgroup2")
+            ]),
+            Mode::Hybrid
+        );
+        assert_eq!(
+            mounted(&[
+                ("/sys/fs/cgroup", "tmpfs"),
+                ("/sys/fs/cgroup/memory", "cgroup")
+            ]),
+            Mode::V1
+        );
+        assert_eq!(mounted(&[("/acct", "cgroup")]), Mode::V1);
+        assert_eq!(mounted(&[("/elsewhere", "cgroup2")]), Mode::V1);
+        assert_eq!(
+            mounted(&[("/sys/fs/cgroup", "cgroup2"), ("/sys/fs/cgroup", "tmpfs")]),
+            Mode::V1
+        );
+    }
+
+    #[test]
+    fn v2_is_anon_and_file_without_inactive_file() {
+        assert_eq!(
+            parse_v2("anon 100\nfile 50\ninactive_file 30\ninactive_anon 7\n"),
+            Some(120)
+        );
+        assert_eq!(parse_v2("anon 100\nfile 50\n"), Some(150));
+        assert_eq!(parse_v2("anon 1\nfile 2\ninactive_file 30\n"), Some(0));
+        assert_eq!(
+            parse_v2("anon 18446744073709551615\nfile 2\n"),
+            Some(u64::MAX)
+        );
+        for stat in [
+            "",
+            "anon 1\n",
+            "file 1\n",
+            "anon x\nfile 1\n",
+            "anon 1\nfile_mapped 2\n",
+        ] {
+            assert_eq!(parse_v2(stat), None, "{stat:?}");
+        }
+    }
+
+    #[test]
+    fn v1_is_usage_without_total_inactive_file() {
+        assert_eq!(
+            parse_v1("100\n", "inactive_file 1\ntotal_inactive_file 30\n"),
+            Some(70)
+        );
+        assert_eq!(parse_v1("100", ""), Some(100));
+        assert_eq!(parse_v1("1", "total_inactive_file 30"), Some(0));
+        assert_eq!(parse_v1("", "total_inactive_file 30"), None);
+    }
+
+    #[test]
+    fn meminfo_is_the_fall_back() {
+        let meminfo = "MemTotal: 999 kB\nBuffers: 2 kB\nCached: 10 kB\nSwapCached: 1 kB\nInactive(file): 4 kB\nAnonPages: 20 kB\n";
+        assert_eq!(parse_meminfo(meminfo), Ok(29 * 1024));
+        assert_eq!(
+            parse_meminfo(""),
+            Err(Unread::new("proc/meminfo", "no AnonPages line"))
+        );
+        let nowhere = HostRoot::new("/no/such/root");
+        for mode in [Mode::V2, Mode::V1, Mode::Hybrid, Mode::None] {
+            assert_eq!(
+                working_set(&nowhere, mode, &Ok(meminfo.to_owned())),
+                Ok(29 * 1024)
+            );
+        }
+        let unread = Unread::new("proc/meminfo", "larger than 1 bytes");
+        assert_eq!(
+            working_set(&nowhere, Mode::V2, &Err(unread.clone())),
+            Err(unread)
+        );
+    }
+}

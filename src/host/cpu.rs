@@ -1,0 +1,218 @@
+//! Logical CPUs by cAdvisor's rule (utils/sysinfo GetNodesInfo), from
+//! `sys/devices/system/{node,cpu}`.
+//!
+//! With NUMA folders the online CPUs below them count, without any of them every
+//! cpuN folder does, offline ones too. No CPU at all is unread, never zero.
+//! `proc/cpuinfo` is not asked: on old ARM kernels its lines lie.
+
+use crate::facts::{Read, Unread};
+
+use super::root::{HostRoot, SMALL};
+
+const NODES: &str = "sys/devices/system/node";
+const CPUS: &str = "sys/devices/system/cpu";
+
+/// The number of logical CPUs.
+pub fn read(root: &HostRoot) -> Read<u64> {
+    let nodes = match root.list(NODES) {
+        Ok(names) => names,
+        Err(unread) if unread.absent => Vec::new(),
+        Err(unread) => return Err(unread),
+    };
+    let nodes: Vec<_> = nodes
+        .into_iter()
+        .filter(|name| number_after("node", name).is_some())
+        .collect();
+    if nodes.is_empty() {
+        let names = root.list(CPUS)?;
+        return some(
+            names
+                .iter()
+                .filter_map(|name| number_after("cpu", name))
+                .map(|_| 1)
+                .sum(),
+            CPUS,
+        );
+    }
+    let online = match root.text("sys/devices/system/cpu/online", SMALL) {
+        Ok(list) => Online::List(list),
+        Err(unread) if unread.absent => Online::All,
+        Err(unread) => return Err(unread),
+    };
+    let mut count = 0;
+    for node in nodes {
+        for name in root.list(&format!("{NODES}/{node}"))? {
+            let Some(cpu) = number_after("cpu", &name) else {
+                continue;
+            };
+            if online.has(cpu) && has_topology(root, cpu)? {
+                count += 1;
+            }
+        }
+    }
+    some(count, NODES)
+}
+
+fn some(count: u64, source: &str) -> Read<u64> {
+    if count == 0 {
+        Err(Unread::new(source, "no CPU is online"))
+    } else {
+        Ok(count)
+    }
+}
+
+/// `cpu12` -> 12; `cpufreq`, `cpu` -> none.
+fn number_after(prefix: &str, name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(prefix)?;
+    digits
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| digits.parse().ok())?
+}
+
+enum Online {
+    /// No such file: a kernel without CPU hotplug.
+    All,
+    List(String),
+}
+
+impl Online {
+    fn has(&self, cpu: u64) -> bool {
+        match self {
+            Online::All => true,
+            Online::List(list) => is_listed(list, cpu),
+        }
+    }
+}
+
+/// Whether `0-3,5` names `cpu`. As in cAdvisor, what stands before a malformed part
+/// still counts, and what stands after it does not.
+pub fn is_listed(list: &str, cpu: u64) -> bool {
+    for part in list.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        match (first.parse::<u64>(), last.parse::<u64>()) {
+            (Ok(first), Ok(last)) if first <= last => {
+                if (first..=last).contains(&cpu) {
+                    return true;
+                }
+            }
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// A CPU without topology is skipped, one with a topology that is no number is an
+/// error. Read at the target of the link `nodeN/cpuM`, so that trees without links work.
+fn has_topology(root: &HostRoot, cpu: u64) -> Read<bool> {
+    for file in ["core_id", "physical_package_id"] {
+        let path = format!("{CPUS}/cpu{cpu}/topology/{file}");
+        match root.text(&path, SMALL) {
+            // physical_package_id is -1 on many ARM boards.
+            Ok(text) if text.trim().parse::<i64>().is_ok() => {}
+            Ok(_) => return Err(Unread::new(path, "not a number")),
+            Err(unread) if unread.absent => return Ok(false),
+            Err(unread) => return Err(unread),
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+mod tests {
+    use super::*;
+    use crate::host::tree::Tree;
+
+    fn add_cpu(tree: &Tree, cpu: u64, node: Option<u64>, core: &str) {
+        for file in ["core_id", "physical_package_id"] {
+            tree.write(&format!("{CPUS}/cpu{cpu}/topology/{file}"), core.as_bytes());
+        }
+        if let Some(node) = node {
+            tree.write(&format!("{NODES}/node{node}/cpu{cpu}"), b"");
+        }
+    }
+
+    #[test]
+    fn without_node_folders_offline_cpus_count_too() {
+        let tree = Tree::new("cpu-flat");
+        (0..4).for_each(|cpu| add_cpu(&tree, cpu, None, "0\n"));
+        tree.write("sys/devices/system/cpu/online", b"0-1\n");
+        tree.write("sys/devices/system/cpu/cpufreq/x", b"");
+        assert_eq!(read(&tree.root()), Ok(4));
+    }
+
+    #[test]
+    fn below_node_folders_only_online_cpus_with_topology_count() {
+        let tree = Tree::new("cpu-numa");
+        (0..4).for_each(|cpu| add_cpu(&tree, cpu, Some(cpu / 2), "-1\n"));
+        tree.write("sys/devices/system/node/node1/cpu9", b"");
+        tree.write("sys/devices/system/node/possible", b"0-1\n");
+        assert_eq!(
+            read(&tree.root()),
+            Ok(4),
+            "no online file: all are online, cpu9 has no topology"
+        );
+        tree.write("sys/devices/system/cpu/online", b"0,2-3,9\n");
+        assert_eq!(read(&tree.root()), Ok(3));
+        tree.write("sys/devices/system/cpu/online", b"");
+        assert_eq!(
+            read(&tree.root()),
+            Err(Unread::new(NODES, "no CPU is online"))
+        );
+        tree.write("sys/devices/system/cpu/online", b"0-3\n");
+        add_cpu(&tree, 3, Some(1), "one\n");
+        assert_eq!(read(&tree.root()).unwrap_err().cause, "not a number");
+    }
+
+    #[test]
+    fn no_cpu_at_all_is_unread() {
+        let tree = Tree::new("cpu-none");
+        assert!(read(&tree.root()).unwrap_err().absent);
+        tree.write("sys/devices/system/cpu/online", b"0\n");
+        assert_eq!(
+            read(&tree.root()),
+            Err(Unread::new(CPUS, "no CPU is online"))
+        );
+    }
+
+    fn listed(list: &str) -> Vec<u64> {
+        (0..20).filter(|cpu| is_listed(list, *cpu)).collect()
+    }
+
+    #[test]
+    fn cpu_lists_are_read_as_by_the_kubelet() {
+        assert_eq!(listed("0\n"), [0]);
+        assert_eq!(listed("0-3,5\n"), [0, 1, 2, 3, 5]);
+        assert_eq!(listed("0-1,4,18-30"), [0, 1, 4, 18, 19]);
+        assert_eq!(listed(""), [0; 0]);
+        assert_eq!(listed("\n"), [0; 0]);
+        assert_eq!(listed("2,x,5"), [2]);
+        assert_eq!(listed("3-1,5"), [0; 0]);
+        assert_eq!(listed("1-2-3"), [0; 0]);
+        assert_eq!(listed("0-99999999999999999999"), [0; 0]);
+        assert_eq!(listed("0-18446744073709551615").len(), 20);
+    }
+
+    #[test]
+    fn only_numbered_folders_are_cpus() {
+        assert_eq!(number_after("cpu", "cpu12"), Some(12));
+        for name in [
+            "cpu",
+            "cpufreq",
+            "cpuidle",
+            "cpu1x",
+            "cpu-1",
+            "cpu+1",
+            "online",
+            "cpu99999999999999999999",
+        ] {
+            assert_eq!(number_after("cpu", name), None, "{name}");
+        }
+    }
+}

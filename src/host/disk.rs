@@ -1,0 +1,181 @@
+//! The file system that holds the node's folder, by statvfs of its nearest ancestor
+//! that exists.
+//!
+//! statvfs and stat of a network file system whose server is gone block for ever,
+//! and one blocked call loses the lease. So each path is held against this process's
+//! own mount table before it is touched, and such types are refused.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::statvfs::statvfs;
+
+use crate::facts::{FileSystem, Read, Unread};
+
+use super::mounts::{self, Mount};
+use super::root::{HostRoot, unread};
+use super::walk::{Walk, walk};
+
+/// Types whose calls wait for somebody else: a server, a process, an automounter.
+const WAITS: [&str; 20] = [
+    "9p", "afs", "autofs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gpfs", "lustre",
+    "ncpfs", "nfs", "nfs3", "nfs4", "orangefs", "pvfs2", "smb3", "smbfs", "vboxsf",
+];
+
+/// Sizes of the file system below `root` that holds `folder`. `mounts` is this
+/// process's own table, whatever the root.
+pub fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem> {
+    let source = format!("statvfs {}", folder.display());
+    let path = existing(root, folder, mounts).map_err(|error| unread(&source, &error))?;
+    let stat = statvfs(&path).map_err(|errno| unread(&source, &errno.into()))?;
+    // The widths differ: unsigned long and, on 32-bit, the block counts too.
+    #[allow(clippy::useless_conversion)]
+    let (unit, blocks, available) = (
+        u64::from(stat.fragment_size()),
+        u64::from(stat.blocks()),
+        u64::from(stat.blocks_available()),
+    );
+    #[allow(clippy::useless_conversion)]
+    let (inodes, inodes_free) = (u64::from(stat.files()), u64::from(stat.files_free()));
+    match (blocks.checked_mul(unit), available.checked_mul(unit)) {
+        // procfs and the like have no blocks at all: not a place for data.
+        (Some(0), _) => Err(Unread::new(
+            source,
+            format!("{} has no size", path.display()),
+        )),
+        (Some(capacity_bytes), Some(available_bytes)) => Ok(FileSystem {
+            capacity_bytes,
+            available_bytes,
+            inodes,
+            inodes_free,
+        }),
+        _ => Err(Unread::new(source, "more than 2^64 bytes")),
+    }
+}
+
+fn existing(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
+    let mut may_touch = |path: &Path| may_touch(path, mounts);
+    let mut at = PathBuf::from("/");
+    may_touch(&at)?;
+    // The way to the root first, in our own tree; then the folder, inside that root.
+    if !root.is_real() {
+        at = match walk(&at, &std::path::absolute(root.path())?, &mut may_touch)? {
+            Walk::Found(path) => path,
+            Walk::MissingBelow(_) => return Err(Errno::ENOENT.into()),
+        };
+    }
+    match walk(&at, folder, &mut may_touch)? {
+        Walk::Found(path) | Walk::MissingBelow(path) => Ok(path),
+    }
+}
+
+/// Refuses what could block for ever.
+fn may_touch(path: &Path, mounts: &[Mount]) -> io::Result<()> {
+    match mounts::over(mounts, path) {
+        Some(mount) if waits(&mount.fs_type) => Err(io::Error::other(format!(
+            "{} is on {}, which can block for ever; choose a folder on a local file system",
+            path.display(),
+            mount.fs_type
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether `path` of this process's own tree exists, found without touching what
+/// could block.
+pub(super) fn exists(path: &Path, mounts: &[Mount]) -> io::Result<bool> {
+    let path = std::path::absolute(path)?;
+    let mut may_touch = |path: &Path| may_touch(path, mounts);
+    may_touch(Path::new("/"))?;
+    Ok(matches!(
+        walk(Path::new("/"), &path, &mut may_touch)?,
+        Walk::Found(_)
+    ))
+}
+
+fn waits(fs_type: &str) -> bool {
+    WAITS.contains(&fs_type) || fs_type.starts_with("fuse.")
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods
+)]
+mod tests {
+    use super::*;
+
+    fn mount(point: &str, fs_type: &str) -> Mount {
+        Mount {
+            point: point.into(),
+            fs_type: fs_type.into(),
+        }
+    }
+
+    fn at(folder: &str, mounts: &[Mount]) -> Read<FileSystem> {
+        read(&HostRoot::default(), Path::new(folder), mounts)
+    }
+
+    #[test]
+    fn a_missing_folder_is_measured_at_its_nearest_ancestor() {
+        let there = at("/", &[]).unwrap();
+        let missing = at("/no/such/folder", &[]).unwrap();
+        assert_eq!(there.capacity_bytes, missing.capacity_bytes);
+        assert!(there.capacity_bytes > there.available_bytes && there.available_bytes > 0);
+    }
+
+    #[test]
+    fn a_file_system_that_can_block_is_refused_before_it_is_touched() {
+        for fs_type in [
+            "nfs",
+            "nfs4",
+            "cifs",
+            "smb3",
+            "9p",
+            "fuse.sshfs",
+            "fuseblk",
+            "ceph",
+            "afs",
+            "autofs",
+        ] {
+            let mounts = [mount("/", "ext4"), mount("/no-such-server", fs_type)];
+            let error = at("/no-such-server/nodelet", &mounts).unwrap_err();
+            assert_eq!(error.source, "statvfs /no-such-server/nodelet");
+            assert!(
+                error
+                    .cause
+                    .starts_with(&format!("/no-such-server is on {fs_type}, which can block")),
+                "{}",
+                error.cause
+            );
+            assert!(!error.absent);
+            assert!(at("/", &mounts).is_ok());
+        }
+        assert!(at("/etc", &[mount("/", "nfs4")]).is_err());
+        assert!(at("/", &[mount("/", "nfs4")]).is_err());
+        assert!(at("/etc", &[mount("/", "nfs4"), mount("/", "ext4")]).is_ok());
+    }
+
+    #[test]
+    fn a_link_onto_such_a_file_system_is_refused_too() {
+        let folder = std::env::temp_dir().join(format!("nodelet-disk-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(folder.join("inside/far")).unwrap();
+        std::os::unix::fs::symlink("/inside/far", folder.join("link")).unwrap();
+        let mounts = [
+            mount("/", "ext4"),
+            mount(folder.join("inside/far").to_str().unwrap(), "nfs4"),
+        ];
+        let root = HostRoot::new(&folder);
+        let error = read(&root, Path::new("/link/x"), &mounts).unwrap_err();
+        assert!(error.cause.contains("is on nfs4"), "{}", error.cause);
+        assert!(read(&root, Path::new("/link/x"), &mounts[..1]).is_ok());
+        assert!(read(&root, Path::new("/"), &mounts).is_ok());
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(read(&root, Path::new("/"), &mounts).unwrap_err().absent);
+    }
+}

@@ -1,0 +1,66 @@
+//! Huge pages by size, from the folders `sys/kernel/mm/hugepages/hugepages-<n>kB`.
+//!
+//! A kernel without hugetlbfs has no such folder: no sizes, no error. A count that
+//! cannot be read costs the whole fact, so that no size silently vanishes.
+
+use crate::facts::{HugePages, Read, Unread};
+
+use super::root::{HostRoot, SMALL};
+
+const FOLDER: &str = "sys/kernel/mm/hugepages";
+
+/// Every size that the kernel offers, ascending.
+pub fn read(root: &HostRoot) -> Read<Vec<HugePages>> {
+    let names = match root.list(FOLDER) {
+        Ok(names) => names,
+        Err(unread) if unread.absent => return Ok(Vec::new()),
+        Err(unread) => return Err(unread),
+    };
+    let mut sizes = Vec::new();
+    for name in names {
+        let Some(page_bytes) = page_bytes(&name) else {
+            continue;
+        };
+        let path = format!("{FOLDER}/{name}/nr_hugepages");
+        let text = root.text(&path, SMALL)?;
+        let count = text
+            .trim()
+            .parse()
+            .map_err(|_| Unread::new(path, "not a number"))?;
+        sizes.push(HugePages { page_bytes, count });
+    }
+    sizes.sort_unstable();
+    Ok(sizes)
+}
+
+/// `hugepages-2048kB` -> 2 MiB.
+pub fn page_bytes(name: &str) -> Option<u64> {
+    let kilobytes = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+    kilobytes.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_names_give_the_size() {
+        assert_eq!(page_bytes("hugepages-64kB"), Some(64 << 10));
+        assert_eq!(page_bytes("hugepages-16777216kB"), Some(16 << 30));
+        for name in [
+            "hugepages-",
+            "hugepages-kB",
+            "hugepages-2M",
+            "2048kB",
+            "hugepages-18446744073709551615kB",
+        ] {
+            assert_eq!(page_bytes(name), None, "{name}");
+        }
+    }
+}

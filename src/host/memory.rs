@@ -1,0 +1,113 @@
+//! RAM and swap, from `proc/meminfo`, by cAdvisor's rule: the first line that reads
+//! `<name>: <n> kB` counts.
+//!
+//! Not procfs::Meminfo, which fails as a whole when one of its lines is absent:
+//! kernels before 3.14 have no MemAvailable, some boards have no swap lines.
+
+use crate::facts::{Memory, Read, Unread};
+
+use super::root::{HostRoot, SMALL};
+
+/// Where the lines are.
+pub(super) const MEMINFO: &str = "proc/meminfo";
+
+/// MemTotal and SwapTotal.
+pub fn read(root: &HostRoot) -> Read<Memory> {
+    parse(&text(root)?)
+}
+
+/// The whole file: memory and the fall-back of the working set share it.
+pub(super) fn text(root: &HostRoot) -> Read<String> {
+    root.text(MEMINFO, SMALL)
+}
+
+/// MemTotal and SwapTotal of the text of `proc/meminfo`.
+pub fn parse(meminfo: &str) -> Read<Memory> {
+    let total_bytes =
+        line_bytes(meminfo, "MemTotal").ok_or_else(|| Unread::new(MEMINFO, "no MemTotal line"))?;
+    // A kubelet would refuse to start without the line (spec status 3.2).
+    let swap_total_bytes = line_bytes(meminfo, "SwapTotal").unwrap_or(0);
+    Ok(Memory {
+        total_bytes,
+        swap_total_bytes,
+    })
+}
+
+/// One line in bytes, if it is there and whole.
+pub(super) fn line_bytes(meminfo: &str, name: &str) -> Option<u64> {
+    meminfo.lines().find_map(|line| {
+        let value = line.strip_prefix(name)?.strip_prefix(':')?;
+        let (number, unit) = value.trim_start().split_once(' ')?;
+        if !unit.starts_with("kB") || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        number.parse::<u64>().ok()?.checked_mul(1024)
+    })
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_become_bytes() {
+        let board = "MemTotal:        3884312 kB\nMemFree:  1 kB\nSwapTotal:        102396 kB\n";
+        assert_eq!(
+            parse(board),
+            Ok(Memory {
+                total_bytes: 3_884_312 * 1024,
+                swap_total_bytes: 102_396 * 1024
+            })
+        );
+        assert_eq!(
+            parse("MemTotal: 1 kB"),
+            Ok(Memory {
+                total_bytes: 1024,
+                swap_total_bytes: 0
+            })
+        );
+    }
+
+    #[test]
+    fn a_total_that_is_not_whole_is_no_total() {
+        let no_total = Err(Unread::new("proc/meminfo", "no MemTotal line"));
+        for text in [
+            "",
+            "\n",
+            "MemTotal:",
+            "MemTotal: 12",
+            "MemTotal: 12 k",
+            "MemTotal: 12 MB",
+            "MemTotal: -12 kB",
+            "MemTotal: +12 kB",
+            "MemTotal:  kB",
+            "MemTotal: 18446744073709551615 kB",
+            "MemTotal: 99999999999999999999999 kB",
+            "MemTotalX: 12 kB",
+            "Node 0 MemTotal: 12 kB",
+        ] {
+            assert_eq!(parse(text), no_total, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_whole_line_counts() {
+        assert_eq!(
+            line_bytes(
+                "MemTotal: x kB\nMemTotal: 2 kB\nMemTotal: 3 kB\n",
+                "MemTotal"
+            ),
+            Some(2048)
+        );
+        assert_eq!(
+            line_bytes("Inactive: 1 kB\nInactive(file): 5 kB\n", "Inactive(file)"),
+            Some(5120)
+        );
+    }
+}

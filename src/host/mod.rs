@@ -1,0 +1,103 @@
+//! The kernel side: one file per subsystem, each with a pure `parse` and a `read`
+//! below a `HostRoot`. A file that cannot be read costs the one fact that needs it.
+
+pub mod address;
+pub mod cgroup;
+pub mod cpu;
+pub mod disk;
+pub mod health;
+pub mod hugepages;
+pub mod memory;
+pub mod mounts;
+pub mod pids;
+pub mod pressure;
+mod root;
+pub mod routes;
+pub mod system;
+#[cfg(test)]
+mod tree;
+mod walk;
+
+use std::path::PathBuf;
+
+pub use root::HostRoot;
+
+use crate::facts::{Facts, Read};
+
+/// The machine as the kernel shows it.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Where /proc, /sys and /etc lie.
+    pub root: HostRoot,
+    /// `--root-dir`, below that root; it need not exist.
+    pub node_root_dir: PathBuf,
+    /// `--ready-when-exists`.
+    pub ready_when_exists: Vec<PathBuf>,
+}
+
+impl Host {
+    /// A machine with nothing to wait for.
+    pub fn new(root: HostRoot, node_root_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            root,
+            node_root_dir: node_root_dir.into(),
+            ready_when_exists: Vec::new(),
+        }
+    }
+
+    /// Reads everything, each file once. Blocks on nothing but the kernel itself.
+    pub fn facts(&self, hostname: &str) -> Facts {
+        let root = &self.root;
+        let meminfo = memory::text(root);
+        let mounts = mounts::read(root);
+        // What may be touched is a question of our own mounts, whatever the root.
+        let outer_mounts;
+        let own_mounts = if root.is_real() {
+            &mounts
+        } else {
+            outer_mounts = mounts::read(&HostRoot::default());
+            &outer_mounts
+        };
+        let mode = cgroup::read(root, mounts.as_deref().unwrap_or_default());
+        let (machine_id, system_uuid) = system::identities(root);
+        Facts {
+            cpus: cpu::read(root),
+            memory: meminfo
+                .as_deref()
+                .map_err(Clone::clone)
+                .and_then(memory::parse),
+            working_set_bytes: cgroup::working_set(root, mode, &meminfo),
+            huge_pages: hugepages::read(root),
+            node_fs: own_mounts
+                .as_deref()
+                .map_err(Clone::clone)
+                .and_then(|mounts| disk::read(root, &self.node_root_dir, mounts)),
+            pids: pids::read(root),
+            machine_id,
+            system_uuid,
+            boot_id: system::boot_id(root),
+            kernel_version: system::kernel_version(root),
+            os_image: system::os_image(root),
+            network: address::read(root, hostname),
+            unhealthy: health::read(
+                &self.ready_when_exists,
+                own_mounts.as_deref().unwrap_or_default(),
+            ),
+        }
+    }
+
+    /// Which of `--ready-when-exists` are missing: one part of the facts, for looks in
+    /// quick succession.
+    pub fn unhealthy(&self) -> Vec<String> {
+        let mounts = mounts::read(&HostRoot::default());
+        health::read(
+            &self.ready_when_exists,
+            mounts.as_deref().unwrap_or_default(),
+        )
+    }
+
+    /// The host's own name, from `proc/sys/kernel/hostname`.
+    pub fn hostname(&self) -> Read<String> {
+        system::hostname(&self.root)
+    }
+}

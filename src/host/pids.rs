@@ -1,0 +1,76 @@
+//! Threads and their limit, from `proc/sys/kernel/{pid_max,threads-max}` and
+//! `proc/loadavg`, as in the kubelet's pidlimit.
+//!
+//! One limit of the two is enough. Where the kubelet would ask sysinfo(2) instead of
+//! a broken loadavg (a 16-bit count), the fact is unread.
+
+use procfs::{FromRead, LoadAverage};
+
+use crate::facts::{Pids, Read, Unread};
+
+use super::root::{HostRoot, SMALL};
+
+const LIMITS: [&str; 2] = ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"];
+const LOADAVG: &str = "proc/loadavg";
+
+/// The limit and the threads that exist.
+pub fn read(root: &HostRoot) -> Read<Pids> {
+    Ok(Pids {
+        max: max(root)?,
+        running: parse_running(&root.text(LOADAVG, SMALL)?)?,
+    })
+}
+
+/// The smallest limit that can be read.
+pub fn max(root: &HostRoot) -> Read<u64> {
+    let limits = LIMITS.map(|path| {
+        let text = root.text(path, SMALL)?;
+        text.trim()
+            .parse()
+            .map_err(|_| Unread::new(path, "not a number"))
+    });
+    match limits {
+        [Ok(a), Ok(b)] => Ok(u64::min(a, b)),
+        [Err(_), other] => other,
+        [one, Err(_)] => one,
+    }
+}
+
+/// `1.36 3.49 4.53 2/3518 3715089` -> 3518, which counts threads. procfs wants all
+/// five fields, as the kubelet does, and held on every fixture.
+pub fn parse_running(loadavg: &str) -> Read<u64> {
+    match LoadAverage::from_read(loadavg.as_bytes()) {
+        Ok(load) => Ok(u64::from(load.max)),
+        Err(_) => Err(Unread::new(
+            LOADAVG,
+            "not the five fields of a load average",
+        )),
+    }
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_denominator_counts() {
+        assert_eq!(parse_running("1.36 3.49 4.53 2/3518 3715089\n"), Ok(3518));
+        for text in [
+            "",
+            "\n",
+            "1 2 3 4/5",
+            "1 2 3 45 6",
+            "1 2 3 4/ 6",
+            "1 2 3 4/x 6",
+            "1 2 3 4/99999999999 6",
+        ] {
+            assert!(parse_running(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The folder under which /proc, /sys and /etc lie, and the only way to them.
+//!
+//! Every read is bounded, never blocks on a FIFO, and ends in a value or in the
+//! reason why there is none. Below a root other than `/`, links are followed as if
+//! that folder were `/`: by openat2 where the kernel has it (5.6, not filtered), by
+//! a walk over the components elsewhere.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::Mode;
+
+use crate::facts::{Read, Unread};
+
+use super::walk::{Walk, walk};
+
+/// Enough for every file of /proc and /sys with a fixed set of lines.
+pub(super) const SMALL: u64 = 64 << 10;
+/// For files that grow with the machine: routes, mounts, names.
+pub(super) const LARGE: u64 = 1 << 20;
+/// `sys/devices/system/node/node0` has an entry for each 128 MiB of memory.
+const MAX_ENTRIES: usize = 65_536;
+
+/// The folder under which /proc, /sys and /etc lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostRoot {
+    path: PathBuf,
+}
+
+impl Default for HostRoot {
+    fn default() -> HostRoot {
+        HostRoot::new("/")
+    }
+}
+
+impl HostRoot {
+    /// A root at `path`; nothing is opened yet.
+    pub fn new(path: impl Into<PathBuf>) -> HostRoot {
+        HostRoot { path: path.into() }
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether this is the machine that we run on, so that its system calls may be asked too.
+    pub fn is_real(&self) -> bool {
+        self.path == Path::new("/")
+    }
+
+    /// A whole file as text, `limit` bytes at most. An empty file is empty text.
+    pub fn text(&self, path: &str, limit: u64) -> Read<String> {
+        let bytes = self
+            .bytes(path, limit)
+            .map_err(|error| unread(path, &error))?;
+        match String::from_utf8(bytes) {
+            Ok(text) if !text.contains('\0') => Ok(text),
+            _ => Err(Unread::new(path, "not text")),
+        }
+    }
+
+    /// A whole file, `limit` bytes at most.
+    pub(super) fn bytes(&self, path: &str, limit: u64) -> io::Result<Vec<u8>> {
+        let file = self.open(path)?;
+        // Most files fit: two reads, one for the content and one for its end.
+        let mut bytes = Vec::with_capacity(4096);
+        file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+        if u64::try_from(bytes.len()).is_ok_and(|length| length <= limit) {
+            Ok(bytes)
+        } else {
+            Err(io::Error::other(format!("larger than {limit} bytes")))
+        }
+    }
+
+    /// The names in a folder, in no order. Names that are not UTF-8 are nobody's here.
+    pub fn list(&self, path: &str) -> Read<Vec<String>> {
+        let entries = || -> io::Result<Vec<String>> {
+            let folder = if self.is_real() {
+                self.path.join(path)
+            } else {
+                self.walk(path)?
+            };
+            let mut names = Vec::new();
+            for entry in folder.read_dir()? {
+                if names.len() == MAX_ENTRIES {
+                    return Err(io::Error::other(format!("more than {MAX_ENTRIES} entries")));
+                }
+                names.extend(entry?.file_name().into_string());
+            }
+            Ok(names)
+        };
+        entries().map_err(|error| unread(path, &error))
+    }
+
+    fn open(&self, path: &str) -> io::Result<File> {
+        // O_NONBLOCK: a FIFO without a writer must not hold the lease up.
+        let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let file = if self.is_real() {
+            open_file(&self.path.join(path), flags)?
+        } else {
+            let root = open(
+                &self.path,
+                OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+                Mode::empty(),
+            )?;
+            let how = OpenHow::new()
+                .flags(flags | OFlag::O_CLOEXEC)
+                .resolve(ResolveFlag::RESOLVE_IN_ROOT);
+            match openat2(&root, path, how) {
+                Ok(file) => File::from(file),
+                // Before 5.6; a seccomp filter; a rename that raced with a `..`.
+                Err(Errno::ENOSYS | Errno::EPERM | Errno::EAGAIN) => {
+                    open_file(&self.walk(path)?, flags | OFlag::O_NOFOLLOW)?
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        };
+        if file.metadata()?.is_file() {
+            Ok(file)
+        } else {
+            Err(io::Error::other("not a regular file"))
+        }
+    }
+
+    fn walk(&self, path: &str) -> io::Result<PathBuf> {
+        match walk(&self.path, Path::new(path), &mut |_| Ok(()))? {
+            Walk::Found(path) => Ok(path),
+            Walk::MissingBelow(_) => Err(Errno::ENOENT.into()),
+        }
+    }
+}
+
+fn open_file(path: &Path, flags: OFlag) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(path)
+}
+
+/// The words for a failed read. ENOTDIR is absence too: a folder on the way is not one.
+pub(super) fn unread(source: &str, error: &io::Error) -> Unread {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    Unread {
+        source: source.to_owned(),
+        cause: errno.map_or_else(
+            || error.to_string(),
+            |errno| errno.desc().to_ascii_lowercase(),
+        ),
+        absent: matches!(errno, Some(Errno::ENOENT | Errno::ENOTDIR)),
+    }
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods
+)]
+mod tests {
+    use super::*;
+    use crate::host::tree::Tree;
+    use std::os::unix::fs::symlink;
+
+    fn by_walk(root: &HostRoot, path: &str) -> io::Result<String> {
+        let mut text = String::new();
+        open_file(&root.walk(path)?, OFlag::O_NOFOLLOW)?.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    #[test]
+    fn links_stay_inside_the_root_and_both_ways_agree() {
+        let tree = Tree::new("links");
+        tree.write("usr/lib/os-release", b"inside");
+        for (link, target) in [
+            ("etc/absolute", "/usr/lib/os-release"),
+            ("etc/relative", "../usr/lib/os-release"),
+            ("etc/above", "../../../../../../usr/lib/os-release"),
+            ("etc/twice", "absolute"),
+            ("lib", "/usr/lib"),
+        ] {
+            symlink(target, tree.path().join(link)).unwrap();
+        }
+        let root = tree.root();
+        for path in [
+            "etc/absolute",
+            "etc/relative",
+            "etc/above",
+            "etc/twice",
+            "lib/os-release",
+            "/lib/os-release",
+            "etc/../../lib/os-release",
+        ] {
+            assert_eq!(root.text(path, SMALL).as_deref(), Ok("inside"), "{path}");
+            assert_eq!(by_walk(&root, path).unwrap(), "inside", "{path}");
+        }
+        assert_eq!(root.list("lib"), Ok(vec!["os-release".to_owned()]));
+    }
+
+    #[test]
+    fn a_link_to_the_outside_finds_nothing() {
+        let tree = Tree::new("outside");
+        symlink("/proc/version", tree.path().join("etc/os-release")).unwrap();
+        assert!(
+            tree.root()
+                .text("etc/os-release", SMALL)
+                .unwrap_err()
+                .absent
+        );
+        assert!(by_walk(&tree.root(), "etc/os-release").is_err());
+    }
+
+    #[test]
+    fn a_circle_of_links_ends() {
+        let tree = Tree::new("circle");
+        symlink("b", tree.path().join("etc/a")).unwrap();
+        symlink("a", tree.path().join("etc/b")).unwrap();
+        let error = tree.root().text("etc/a", SMALL).unwrap_err();
+        assert_eq!(error.cause, Errno::ELOOP.desc().to_ascii_lowercase());
+        assert_eq!(
+            tree.root().walk("etc/a").unwrap_err().raw_os_error(),
+            Some(Errno::ELOOP as i32)
+        );
+    }
+
+    #[test]
+    fn a_fifo_does_not_block_and_a_folder_is_not_read() {
+        let tree = Tree::new("fifo");
+        let made = std::process::Command::new("mkfifo")
+            .arg(tree.path().join("etc/machine-id"))
+            .status();
+        if made.is_ok_and(|status| status.success()) {
+            assert_eq!(
+                tree.root().text("etc/machine-id", SMALL).unwrap_err().cause,
+                "not a regular file"
+            );
+        }
+        assert_eq!(
+            tree.root().text("etc", SMALL).unwrap_err().cause,
+            "not a regular file"
+        );
+    }
+
+    #[test]
+    fn size_and_kind_of_content_are_judged() {
+        let tree = Tree::new("content");
+        tree.write("four", b"1234");
+        tree.write("empty", b"");
+        tree.write("nul", b"a\0b");
+        tree.write("latin1", b"caf\xe9");
+        let root = tree.root();
+        assert_eq!(root.text("four", 4).as_deref(), Ok("1234"));
+        assert_eq!(
+            root.text("four", 3),
+            Err(Unread::new("four", "larger than 3 bytes"))
+        );
+        assert_eq!(root.text("empty", 4).as_deref(), Ok(""));
+        assert_eq!(root.text("nul", 4), Err(Unread::new("nul", "not text")));
+        assert_eq!(
+            root.text("latin1", 4),
+            Err(Unread::new("latin1", "not text"))
+        );
+    }
+
+    #[test]
+    fn no_more_than_the_limit_is_read() {
+        let tree = Tree::new("sparse");
+        // Read as a whole, this would take the memory of any board.
+        File::create(tree.path().join("sparse"))
+            .unwrap()
+            .set_len(64 << 30)
+            .unwrap();
+        assert!(tree.root().text("sparse", SMALL).is_err());
+    }
+
+    #[test]
+    fn absence_is_told_apart_from_failure() {
+        let tree = Tree::new("absent");
+        tree.write("file", b"");
+        let absent = Unread {
+            source: "no/such".into(),
+            cause: "no such file or directory".into(),
+            absent: true,
+        };
+        assert_eq!(tree.root().text("no/such", SMALL), Err(absent));
+        assert!(tree.root().text("file/below", SMALL).unwrap_err().absent);
+        assert!(tree.root().list("no").unwrap_err().absent);
+        assert!(
+            HostRoot::new("/no/such/root")
+                .text("etc/hosts", SMALL)
+                .unwrap_err()
+                .absent
+        );
+    }
+
+    #[test]
+    fn the_real_root_is_recognised() {
+        assert!(HostRoot::new("/").is_real());
+        assert!(HostRoot::new("//.").is_real());
+        assert!(!HostRoot::new("/mnt").is_real());
+        assert!(
+            HostRoot::default()
+                .text("proc/version", SMALL)
+                .unwrap()
+                .starts_with("Linux")
+        );
+    }
+}

@@ -1,0 +1,184 @@
+//! Who the machine is: machine-id, system UUID, boot id, kernel, os-release, host name.
+//!
+//! The order of the sources is cAdvisor's. An identity that no file holds is `""`, as
+//! in a kubelet; where a file is there and cannot be read, and no other can, it is
+//! unread.
+
+use nix::sys::utsname::uname;
+
+use crate::facts::{Read, Unread};
+
+use super::root::{HostRoot, SMALL, unread};
+
+/// machineID and systemUUID, in this order: they share `etc/machine-id`.
+pub fn identities(root: &HostRoot) -> (Read<String>, Read<String>) {
+    let etc = trimmed(root, "etc/machine-id");
+    let system = first(&[
+        &|| trimmed(root, "sys/class/dmi/id/product_uuid"),
+        &|| device_tree(root, "proc/device-tree/system-id"),
+        &|| device_tree(root, "proc/device-tree/vm,uuid"),
+        &|| etc.clone(),
+    ]);
+    let machine = first(&[&|| etc.clone(), &|| {
+        trimmed(root, "var/lib/dbus/machine-id")
+    }]);
+    (machine, system)
+}
+
+/// The first that can be read, even when it is empty.
+fn first(sources: &[&dyn Fn() -> Read<String>]) -> Read<String> {
+    let mut answer = Ok(String::new());
+    for source in sources {
+        match source() {
+            Ok(text) => return Ok(text),
+            Err(unread) if unread.absent => {}
+            Err(unread) => answer = Err(unread),
+        }
+    }
+    answer
+}
+
+fn trimmed(root: &HostRoot, path: &str) -> Read<String> {
+    Ok(root.text(path, SMALL)?.trim().to_owned())
+}
+
+/// Device-tree strings end with a NUL byte.
+fn device_tree(root: &HostRoot, path: &str) -> Read<String> {
+    let mut bytes = root
+        .bytes(path, SMALL)
+        .map_err(|error| unread(path, &error))?;
+    while bytes.last() == Some(&0) {
+        bytes.pop();
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => Ok(text.trim().to_owned()),
+        _ => Err(Unread::new(path, "not text")),
+    }
+}
+
+/// `proc/sys/kernel/random/boot_id`.
+pub fn boot_id(root: &HostRoot) -> Read<String> {
+    line(root, "proc/sys/kernel/random/boot_id")
+}
+
+/// `uname -r`; a kernel without sysctl files says it in `proc/version` only.
+pub fn kernel_version(root: &HostRoot) -> Read<String> {
+    line(root, "proc/sys/kernel/osrelease").or_else(|unread| {
+        let version = root.text("proc/version", SMALL).ok();
+        version.as_deref().and_then(parse_version).ok_or(unread)
+    })
+}
+
+/// `Linux version 5.10.0 (builder@host) ...` -> `5.10.0`.
+pub fn parse_version(version: &str) -> Option<String> {
+    let release = version
+        .strip_prefix("Linux version ")?
+        .split_whitespace()
+        .next()?;
+    Some(release.to_owned())
+}
+
+/// `uname -n`, which stands in for the file only when the root is this machine's own.
+pub fn hostname(root: &HostRoot) -> Read<String> {
+    line(root, "proc/sys/kernel/hostname").or_else(|unread| {
+        let uname = uname().ok().filter(|_| root.is_real());
+        let name = uname.and_then(|uname| uname.nodename().to_str().map(str::to_owned));
+        name.filter(|name| !name.is_empty()).ok_or(unread)
+    })
+}
+
+fn line(root: &HostRoot, path: &str) -> Read<String> {
+    match trimmed(root, path)? {
+        text if text.is_empty() => Err(Unread::new(path, "empty")),
+        text => Ok(text),
+    }
+}
+
+/// PRETTY_NAME of `etc/os-release`, or of `usr/lib/os-release` if the first does not exist.
+pub fn os_image(root: &HostRoot) -> Read<String> {
+    let text = match root.text("etc/os-release", SMALL) {
+        Err(unread) if unread.absent => root.text("usr/lib/os-release", SMALL),
+        text => text,
+    };
+    Ok(parse_os_image(&text?))
+}
+
+/// What cAdvisor's `PRETTY_NAME=(.*)` finds: the first match, wherever it stands on
+/// its line; double quotes trimmed, single ones kept; `Linux` without a match.
+pub fn parse_os_image(os_release: &str) -> String {
+    match os_release.split_once("PRETTY_NAME=") {
+        Some((_, rest)) => rest
+            .split('\n')
+            .next()
+            .unwrap_or_default()
+            .trim_matches('"')
+            .to_owned(),
+        None => "Linux".to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pretty_name_is_what_cadvisor_finds() {
+        for (text, name) in [
+            (
+                "NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nID=debian\n",
+                "Debian GNU/Linux 12 (bookworm)",
+            ),
+            ("PRETTY_NAME='Single quotes stay'\n", "'Single quotes stay'"),
+            (
+                "PRETTY_NAME=Wind River Linux 7.0.0.2",
+                "Wind River Linux 7.0.0.2",
+            ),
+            ("PRETTY_NAME=\"first\"\nPRETTY_NAME=\"second\"\n", "first"),
+            ("# PRETTY_NAME=\"comment\"\n", "comment"),
+            ("PRETTY_NAME=\"\"\n", ""),
+            ("PRETTY_NAME=", ""),
+            ("NAME=Nexus\n", "Linux"),
+            ("", "Linux"),
+        ] {
+            assert_eq!(parse_os_image(text), name, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_release_is_the_third_word_of_version() {
+        let version = "Linux version 5.10.0 (a@b) (gcc 9) #1 SMP\n";
+        assert_eq!(parse_version(version).as_deref(), Some("5.10.0"));
+        for text in ["", "Linux version ", "Linux", "FreeBSD 14", "Linux version"] {
+            assert_eq!(parse_version(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_readable_source_counts_even_when_empty() {
+        let absent = || Unread {
+            source: "a".into(),
+            cause: "no such file or directory".into(),
+            absent: true,
+        };
+        let broken = || Unread::new("b", "not text");
+        let choose = |sources: [Read<String>; 2]| {
+            let [a, b] = sources.map(|source| move || source.clone());
+            first(&[&a, &b])
+        };
+        assert_eq!(choose([Ok("x".into()), Ok("y".into())]), Ok("x".into()));
+        assert_eq!(
+            choose([Ok(String::new()), Ok("y".into())]),
+            Ok(String::new())
+        );
+        assert_eq!(choose([Err(absent()), Ok("y".into())]), Ok("y".into()));
+        assert_eq!(choose([Err(broken()), Ok("y".into())]), Ok("y".into()));
+        assert_eq!(choose([Err(absent()), Err(absent())]), Ok(String::new()));
+        assert_eq!(choose([Err(broken()), Err(absent())]), Err(broken()));
+    }
+}

@@ -1,0 +1,92 @@
+//! The bytes between ureq and a connection, sized for a board.
+//!
+//! ureq's own buffers grow to 10 KiB with every request that has a body, and end the
+//! connection when the head of an answer does not fit. These grow with what is there,
+//! and shrink again when it is gone. What ureq writes is collected, so that head and
+//! body of a request leave as one TLS record in one packet.
+
+use std::mem;
+
+use ureq::unversioned::transport::Buffers as UreqBuffers;
+
+/// Room offered to ureq at a time; a head with a bearer token is 1.5 KiB.
+const OUTPUT: usize = 4096;
+/// Sent when this much is collected: a full TLS record.
+const RECORD: usize = 16 << 10;
+/// Room offered to the network at a time, and what is kept between requests.
+const INPUT: usize = 4096;
+/// Largest head of an answer; a kube-apiserver's is 0.6 KiB.
+pub(super) const HEAD_LIMIT: usize = 16 << 10;
+
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    output: Vec<u8>,
+    /// How much of `output` waits to be sent.
+    written: usize,
+    input: Vec<u8>,
+    /// `input[consumed..filled]` was received and not used yet.
+    consumed: usize,
+    filled: usize,
+    progress: bool,
+}
+
+impl Buffers {
+    /// ureq filled `amount` bytes of [`UreqBuffers::output`].
+    pub(super) fn keep(&mut self, amount: usize) {
+        self.written += amount;
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.written >= RECORD
+    }
+
+    /// Everything that waits to be sent.
+    pub(super) fn take_output(&mut self) -> Vec<u8> {
+        let mut output = mem::take(&mut self.output);
+        output.truncate(self.written);
+        self.written = 0;
+        output
+    }
+}
+
+impl UreqBuffers for Buffers {
+    fn output(&mut self) -> &mut [u8] {
+        self.output.resize(self.written + OUTPUT, 0);
+        self.output.get_mut(self.written..).unwrap_or_default()
+    }
+
+    fn input(&self) -> &[u8] {
+        self.input
+            .get(self.consumed..self.filled)
+            .unwrap_or_default()
+    }
+
+    fn input_append_buf(&mut self) -> &mut [u8] {
+        self.input.drain(..self.consumed);
+        self.filled -= self.consumed;
+        self.consumed = 0;
+        // ureq gives up above HEAD_LIMIT; it must be able to see that it was exceeded.
+        let room = INPUT.min((HEAD_LIMIT + INPUT).saturating_sub(self.filled));
+        self.input.resize(self.filled + room, 0);
+        self.input.shrink_to(INPUT);
+        self.input.get_mut(self.filled..).unwrap_or_default()
+    }
+
+    fn input_appended(&mut self, amount: usize) {
+        self.filled = self.input.len().min(self.filled + amount);
+    }
+
+    fn input_consume(&mut self, amount: usize) {
+        self.progress = amount > 0;
+        self.consumed = self.filled.min(self.consumed + amount);
+    }
+
+    fn tmp_and_output(&mut self) -> (&mut [u8], &mut [u8]) {
+        // The first is for chunked requests, of which there are none.
+        (&mut [], self.output())
+    }
+
+    fn can_use_input(&self) -> bool {
+        self.progress && !self.input().is_empty()
+    }
+}

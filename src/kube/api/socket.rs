@@ -1,0 +1,166 @@
+//! A TCP stream whose reads and writes end at a deadline.
+//!
+//! The stream does not block; waiting is one `poll` with the time that is left. So a
+//! peer that sends a byte now and then cannot stretch a deadline, and asking whether
+//! the peer has closed costs one system call.
+
+use std::fmt;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use ureq::unversioned::transport::time;
+use ureq::unversioned::transport::{ConnectionDetails, NextTimeout};
+
+/// ureq's clock, the one that its deadlines are counted by.
+#[derive(Clone)]
+pub(super) struct Clock(Arc<dyn Fn() -> time::Instant + Send + Sync>);
+
+impl Clock {
+    pub(super) fn of(details: &ConnectionDetails) -> Self {
+        Self(details.current_time.clone())
+    }
+
+    #[cfg(test)]
+    pub(super) fn system() -> Self {
+        Self(Arc::new(time::Instant::now))
+    }
+
+    /// The moment at which `timeout` ends; none if it never does.
+    pub(super) fn deadline(&self, timeout: NextTimeout) -> Option<Instant> {
+        match (self.0(), timeout.after) {
+            (time::Instant::Exact(now), time::Duration::Exact(after)) => now.checked_add(after),
+            _ => None,
+        }
+    }
+
+    /// What is left until `deadline`; never zero, which some calls take for "no limit".
+    pub(super) fn left(&self, deadline: Option<Instant>) -> io::Result<Duration> {
+        // No budget is longer than a minute, see the lease law.
+        let Some(deadline) = deadline else {
+            return Ok(Duration::from_secs(60));
+        };
+        match self.0() {
+            time::Instant::Exact(now) if now < deadline => Ok(deadline.duration_since(now)),
+            _ => Err(ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+pub(super) struct Socket {
+    /// Shared with [`super::link::Link`] alone, which only peeks.
+    stream: Arc<TcpStream>,
+    clock: Clock,
+    deadline: Option<Instant>,
+}
+
+impl Socket {
+    /// Takes over a connected stream.
+    pub(super) fn new(
+        stream: TcpStream,
+        clock: Clock,
+        deadline: Option<Instant>,
+    ) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream: Arc::new(stream),
+            clock,
+            deadline,
+        })
+    }
+
+    pub(super) fn stream(&self) -> &Arc<TcpStream> {
+        &self.stream
+    }
+
+    pub(super) fn peer(&self) -> Option<SocketAddr> {
+        self.stream.peer_addr().ok()
+    }
+
+    /// The deadline of the reads and writes that follow.
+    pub(super) fn limit(&mut self, timeout: NextTimeout) {
+        self.deadline = self.clock.deadline(timeout);
+    }
+
+    fn wait(&self, readiness: PollFlags) -> io::Result<()> {
+        loop {
+            let left = self.clock.left(self.deadline)?;
+            // Rounded up, or the last millisecond would be spent spinning.
+            let left =
+                PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+            match poll(&mut [PollFd::new(self.stream.as_fd(), readiness)], left) {
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return Ok(()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    fn retry<T>(
+        &self,
+        readiness: PollFlags,
+        mut operation: impl FnMut(&TcpStream) -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            match operation(&self.stream) {
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.wait(readiness)?,
+                result => return result,
+            }
+        }
+    }
+}
+
+/// What a glance at a stream that ought to be silent shows.
+pub(super) enum Glance {
+    Silent,
+    Bytes,
+    Closed,
+}
+
+/// Looks without taking anything or waiting.
+pub(super) fn glance(stream: &TcpStream) -> Glance {
+    match stream.peek(&mut [0]) {
+        Ok(0) => Glance::Closed,
+        Ok(_) => Glance::Bytes,
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            Glance::Silent
+        }
+        Err(_) => Glance::Closed,
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // The answer is hardly ever there already: trying first would be a wasted call.
+        self.wait(PollFlags::POLLIN)?;
+        self.retry(PollFlags::POLLIN, |mut stream| stream.read(buffer))
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.retry(PollFlags::POLLOUT, |mut stream| stream.write(bytes))
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.retry(PollFlags::POLLOUT, |mut stream| {
+            stream.write_vectored(slices)
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Socket").field(&self.peer()).finish()
+    }
+}

@@ -1,0 +1,211 @@
+//! The URL in a kubeconfig's `server`, checked and taken apart.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use rustls::pki_types::ServerName;
+use ureq::http::Uri;
+
+/// Where the API server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// `https`; an `http` server is spoken to in clear, as the kubelet does.
+    pub tls: bool,
+    /// Name or address; an IPv6 address without brackets.
+    pub host: String,
+    /// Port, 443 or 80 where the URL has none.
+    pub port: u16,
+    /// Path in front of every request, without its last `/`; mostly empty.
+    pub prefix: String,
+}
+
+impl Endpoint {
+    /// Parses `scheme://host[:port][/prefix]`; the error lacks the field's name.
+    pub fn parse(url: &str) -> Result<Self, String> {
+        let uri: Uri = url
+            .parse()
+            .map_err(|e| format!("{url:?} is not a URL: {e}"))?;
+        let tls = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            Some(other) => return Err(format!("{url:?} has the scheme {other}; https is needed")),
+            None => {
+                return Err(format!(
+                    "{url:?} has no scheme; did you mean https://{url}?"
+                ));
+            }
+        };
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        if authority.contains('@') {
+            // Not repeated in the error: what stands before the @ may be a password.
+            return Err("the URL has a user name in it; put credentials into users".into());
+        }
+        if uri.query().is_some() || url.contains('#') {
+            return Err(format!(
+                "{url:?} has a query or fragment; only a path may follow"
+            ));
+        }
+        let bracketed = uri.host().unwrap_or("");
+        let host = bracketed
+            .strip_prefix('[')
+            .and_then(|h| h.strip_suffix(']'))
+            .unwrap_or(bracketed);
+        if ServerName::try_from(host).is_err() {
+            return Err(format!("{url:?} has no valid host: {host:?}"));
+        }
+        let port = match authority
+            .strip_prefix(bracketed)
+            .and_then(|rest| rest.strip_prefix(':'))
+        {
+            Some(port) => port.parse().ok().filter(|port| *port != 0),
+            None if tls => Some(443),
+            None => Some(80),
+        };
+        let Some(port) = port else {
+            return Err(format!("{url:?} has no valid port"));
+        };
+        let prefix = uri.path().trim_end_matches('/').to_owned();
+        Ok(Self {
+            tls,
+            host: host.to_owned(),
+            port,
+            prefix,
+        })
+    }
+
+    /// The host where it is an address and needs no lookup.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
+    }
+}
+
+/// `https://10.0.0.1:6443`, without the prefix.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        if self.host.contains(':') {
+            write!(f, "{scheme}://[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{scheme}://{}:{}", self.host, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        for (url, tls, host, port, prefix, shown) in [
+            (
+                "https://10.0.0.1:6443",
+                true,
+                "10.0.0.1",
+                6443,
+                "",
+                "https://10.0.0.1:6443",
+            ),
+            (
+                "https://10.0.0.1:6443/",
+                true,
+                "10.0.0.1",
+                6443,
+                "",
+                "https://10.0.0.1:6443",
+            ),
+            (
+                "https://api.example",
+                true,
+                "api.example",
+                443,
+                "",
+                "https://api.example:443",
+            ),
+            (
+                "http://localhost",
+                false,
+                "localhost",
+                80,
+                "",
+                "http://localhost:80",
+            ),
+            (
+                "http://localhost:8080",
+                false,
+                "localhost",
+                8080,
+                "",
+                "http://localhost:8080",
+            ),
+            (
+                "https://[fd00::1]:6443/k8s/clusters/c-1/",
+                true,
+                "fd00::1",
+                6443,
+                "/k8s/clusters/c-1",
+                "https://[fd00::1]:6443",
+            ),
+            ("https://[::1]", true, "::1", 443, "", "https://[::1]:443"),
+            (
+                "HTTPS://API.example:6443",
+                true,
+                "API.example",
+                6443,
+                "",
+                "https://API.example:6443",
+            ),
+        ] {
+            let endpoint = Endpoint::parse(url);
+            let want = Endpoint {
+                tls,
+                host: host.into(),
+                port,
+                prefix: prefix.into(),
+            };
+            assert_eq!(want.to_string(), shown);
+            assert_eq!(endpoint, Ok(want), "{url}");
+        }
+    }
+
+    #[test]
+    fn wrong_urls_have_one_line() {
+        for (url, want) in [
+            ("ftp://a", "\"ftp://a\" has the scheme ftp; https is needed"),
+            (
+                "10.0.0.1:6443",
+                "\"10.0.0.1:6443\" has no scheme; did you mean https://10.0.0.1:6443?",
+            ),
+            (
+                "https://u:p@a",
+                "the URL has a user name in it; put credentials into users",
+            ),
+            (
+                "https://a?b",
+                "\"https://a?b\" has a query or fragment; only a path may follow",
+            ),
+            (
+                "https://a/#b",
+                "\"https://a/#b\" has a query or fragment; only a path may follow",
+            ),
+            ("https://a:99999", "\"https://a:99999\" has no valid port"),
+            ("https://a:0", "\"https://a:0\" has no valid port"),
+            ("https://a:", "\"https://a:\" has no valid port"),
+            ("https://-a-", "\"https://-a-\" has no valid host: \"-a-\""),
+        ] {
+            assert_eq!(Endpoint::parse(url), Err(want.to_owned()), "{url}");
+        }
+        for url in [
+            "",
+            "https://",
+            "https://:1",
+            "https://a b",
+            "//a",
+            "/a",
+            "https://[::1",
+            "https://[::1%eth0]",
+        ] {
+            assert!(Endpoint::parse(url).is_err(), "{url}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The kubeconfig, as kubeadm, k3s and kubectl write it, into checked values.
+//!
+//! `current-context` picks the cluster and the user; data wins over files; relative
+//! paths start at the kubeconfig's folder. What is not supported is refused by name,
+//! because a credential that is quietly ignored costs a night. No environment
+//! variables, no merging. Every error is one line that starts with the path.
+
+mod section;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Map;
+
+use crate::kube::endpoint::Endpoint;
+use crate::kube::file::{self, Secret};
+use crate::kube::yaml;
+use section::Section;
+
+/// Where the API server is, how it proves itself, and how we do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kubeconfig {
+    /// `server`.
+    pub endpoint: Endpoint,
+    /// `certificate-authority`; none means the system's roots.
+    pub ca: Option<Pem>,
+    /// `tls-server-name`: expected in the server's certificate instead of the host.
+    pub tls_server_name: Option<String>,
+    /// `client-certificate` and `client-key`.
+    pub identity: Option<Identity>,
+    /// What stands in the header `Authorization`.
+    pub authorization: Option<Authorization>,
+}
+
+/// A client certificate with its intermediates, and its key. Both may be one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificate first, then intermediates.
+    pub chain: Pem,
+    /// The private key.
+    pub key: Pem,
+}
+
+/// PEM text, not parsed yet. May hold a private key, hence never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pem {
+    /// The file it was read from; none for `...-data`.
+    pub file: Option<PathBuf>,
+    /// The file, or the name of the field, for messages.
+    pub source: String,
+    /// The text.
+    pub bytes: Vec<u8>,
+}
+
+impl fmt::Debug for Pem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pem({})", self.source)
+    }
+}
+
+/// Credentials sent with every request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Authorization {
+    /// A bearer token.
+    Bearer {
+        /// Trimmed.
+        token: Secret,
+        /// `tokenFile`, to be read again when the server answers 401.
+        file: Option<PathBuf>,
+    },
+    /// A user name and password.
+    Basic {
+        /// Without a colon.
+        username: String,
+        /// May be empty.
+        password: Secret,
+    },
+}
+
+impl Kubeconfig {
+    /// Reads the file and every file that it names.
+    pub fn load(path: &Path) -> Result<Self, String> {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        file::read(path)
+            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "not UTF-8 text".into()))
+            .and_then(|text| Self::parse(&text, folder))
+            .map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    /// Reads the text; relative paths in it start at `folder`.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
+        let document = yaml::parse(text)?;
+        let top = Section::new("", &document)?;
+        if let Some(kind) = top.text("kind")?
+            && kind != "Config"
+        {
+            return Err(format!("kind is {kind}; a kubeconfig has kind: Config"));
+        }
+        let Some(current) = top.text("current-context")? else {
+            let known = top.names("contexts").join(", ");
+            return Err(format!(
+                "current-context is missing; set it to one of: {known}"
+            ));
+        };
+        let context = top.named("contexts", "context", current, "current-context")?;
+        let Some(cluster) = context.text("cluster")? else {
+            return Err(format!("{} has no cluster", context.name));
+        };
+        let cluster = top.named("clusters", "cluster", cluster, &context.name)?;
+        let nobody = Map::new();
+        let user = match context.text("user")? {
+            Some(user) => top.named("users", "user", user, &context.name)?,
+            None => Section {
+                name: "users".into(),
+                map: &nobody,
+                folder,
+            },
+        };
+        let cluster = Section { folder, ..cluster };
+        let user = Section { folder, ..user };
+        cluster.refuse(&["proxy-url"])?;
+        user.refuse(&[
+            "exec",
+            "auth-provider",
+            "as",
+            "as-uid",
+            "as-groups",
+            "as-user-extra",
+        ])?;
+
+        let Some(server) = cluster.text("server")? else {
+            return Err(format!("{}.server is missing", cluster.name));
+        };
+        let endpoint =
+            Endpoint::parse(server).map_err(|e| format!("{}.server: {e}", cluster.name))?;
+        let ca = cluster.pem("certificate-authority")?;
+        if cluster.flag("insecure-skip-tls-verify")? {
+            let name = &cluster.name;
+            return Err(match ca {
+                Some(_) => format!(
+                    "{name} has both certificate-authority and insecure-skip-tls-verify; remove the latter"
+                ),
+                None => format!(
+                    "{name}.insecure-skip-tls-verify is not supported; give the cluster's CA in certificate-authority"
+                ),
+            });
+        }
+        Ok(Self {
+            endpoint,
+            ca,
+            tls_server_name: cluster.text("tls-server-name")?.map(str::to_owned),
+            identity: identity(&user)?,
+            authorization: authorization(&user)?,
+        })
+    }
+}
+
+fn identity(user: &Section<'_>) -> Result<Option<Identity>, String> {
+    let chain = user.pem("client-certificate")?;
+    let key = user.pem("client-key")?;
+    match (chain, key) {
+        (Some(chain), Some(key)) => Ok(Some(Identity { chain, key })),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(format!(
+            "{} has a client-certificate but no client-key",
+            user.name
+        )),
+        (None, Some(_)) => Err(format!(
+            "{} has a client-key but no client-certificate",
+            user.name
+        )),
+    }
+}
+
+fn authorization(user: &Section<'_>) -> Result<Option<Authorization>, String> {
+    // client-go: the file wins, and the token is only its first value.
+    let file = user.text("tokenFile")?.map(|file| user.folder.join(file));
+    let token = match &file {
+        Some(path) => {
+            let what = |e| format!("{}.tokenFile {}: {e}", user.name, path.display());
+            let bytes = file::read(path).map_err(what)?;
+            let text = str::from_utf8(&bytes)
+                .map_err(|_| what("not UTF-8 text".into()))?
+                .trim();
+            if text.is_empty() {
+                return Err(what("empty".into()));
+            }
+            Some(text.to_owned())
+        }
+        None => user.text("token")?.map(|token| token.trim().to_owned()),
+    };
+    let username = user.text("username")?;
+    let password = user.text("password")?;
+    match (token, username) {
+        (Some(_), Some(_)) => Err(format!(
+            "{} has both a token and a username; keep one",
+            user.name
+        )),
+        (Some(token), None) if !token.bytes().all(|b| b.is_ascii_graphic()) => Err(format!(
+            "{}: the token has a blank or a control character in it",
+            user.name
+        )),
+        (Some(token), None) => Ok(Some(Authorization::Bearer {
+            token: Secret::new(token),
+            file,
+        })),
+        (None, Some(username)) if username.contains(':') => {
+            Err(format!("{}.username has a colon in it", user.name))
+        }
+        (None, Some(username)) => Ok(Some(Authorization::Basic {
+            username: username.to_owned(),
+            password: Secret::new(password.unwrap_or("").to_owned()),
+        })),
+        (None, None) if password.is_some() => {
+            Err(format!("{} has a password but no username", user.name))
+        }
+        (None, None) => Ok(None),
+    }
+}

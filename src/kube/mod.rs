@@ -1,0 +1,17 @@
+//! The wire: Kubernetes' words, their exact text forms, and one bounded request.
+//!
+//! The core speaks in `message`, `names`, `object`, `quantity` and `time`, which only
+//! hold values. The others read files and open connections; only `cli` and `agent`
+//! use them.
+
+pub mod api;
+pub mod endpoint;
+pub mod file;
+pub mod kubeconfig;
+pub mod message;
+pub mod names;
+pub mod object;
+pub mod quantity;
+pub mod time;
+pub mod tls;
+pub mod yaml;

@@ -1,0 +1,455 @@
+//! Quantities: exact text, exact values, never a float.
+//!
+//! The server stores a quantity in its family's canonical form (upstream:
+//! apimachinery `pkg/api/resource/quantity.go`). Written otherwise, or compared as
+//! text, an agent would find its own status changed at every tick and patch for
+//! ever.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+/// A number with a unit, as in `capacity` and `allocatable`.
+///
+/// Holds the value in billionths, which is the finest step that Kubernetes keeps;
+/// finer input is rounded up, as upstream does. Equality and order are numeric:
+/// `1Gi` equals `1048576Ki`, and `4` equals `4000m`.
+#[derive(Clone, Copy, Debug)]
+pub struct Quantity {
+    nanos: i128,
+    family: Family,
+}
+
+/// The family of suffixes that a value is written in; arithmetic keeps the left one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    /// `n u m k M G T P E`: cpu, pods, extended resources.
+    DecimalSi,
+    /// `Ki Mi Gi Ti Pi Ei`: memory, huge pages, storage.
+    BinarySi,
+    /// `e3`: only ever read, from objects that others wrote.
+    DecimalExponent,
+}
+
+const NANO: i128 = 1_000_000_000;
+
+/// Suffixes with the power of ten that they stand for, largest first.
+const DECIMAL: [(&str, u32); 10] = [
+    ("E", 27),
+    ("P", 24),
+    ("T", 21),
+    ("G", 18),
+    ("M", 15),
+    ("k", 12),
+    ("", 9),
+    ("m", 6),
+    ("u", 3),
+    ("n", 0),
+];
+
+/// Suffixes with the power of 1024 that they stand for, largest first.
+const BINARY: [(&str, u32); 6] = [
+    ("Ei", 6),
+    ("Pi", 5),
+    ("Ti", 4),
+    ("Gi", 3),
+    ("Mi", 2),
+    ("Ki", 1),
+];
+
+impl Quantity {
+    /// A count (cpu, pods): written with decimal suffixes.
+    pub fn count(n: u64) -> Self {
+        Self {
+            nanos: i128::from(n) * NANO,
+            family: Family::DecimalSi,
+        }
+    }
+
+    /// A size in bytes: written with binary suffixes.
+    pub fn bytes(n: u64) -> Self {
+        Self {
+            nanos: i128::from(n) * NANO,
+            family: Family::BinarySi,
+        }
+    }
+
+    /// Whether it has no fraction.
+    pub fn is_whole(self) -> bool {
+        self.nanos % NANO == 0
+    }
+
+    /// `self - other`, not below zero. Keeps the family of `self`; a zero on the
+    /// left adopts the right one's.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        let family = match self.nanos {
+            0 => other.family,
+            _ => self.family,
+        };
+        Self {
+            nanos: self.nanos.saturating_sub(other.nanos).max(0),
+            family,
+        }
+    }
+
+    /// `self + other`. Keeps the family of `self`; a zero on the left adopts the
+    /// right one's.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let family = match self.nanos {
+            0 => other.family,
+            _ => self.family,
+        };
+        Self {
+            nanos: self.nanos.saturating_add(other.nanos),
+            family,
+        }
+    }
+
+    fn decimal(self) -> (i128, &'static str) {
+        DECIMAL
+            .iter()
+            .map(|(suffix, power)| (10_i128.pow(*power), *suffix))
+            .find(|(unit, _)| self.nanos % unit == 0)
+            .map_or((self.nanos, "n"), |(unit, suffix)| {
+                (self.nanos / unit, suffix)
+            })
+    }
+
+    fn binary(self) -> (i128, &'static str) {
+        let whole = self.nanos / NANO;
+        if self.nanos % NANO != 0 || whole.abs() < 1024 {
+            return self.decimal();
+        }
+        BINARY
+            .iter()
+            .map(|(suffix, power)| (1024_i128.pow(*power), *suffix))
+            .find(|(unit, _)| whole % unit == 0)
+            .map_or((whole, ""), |(unit, suffix)| (whole / unit, suffix))
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nanos == 0 {
+            return f.write_str("0");
+        }
+        let (mantissa, suffix) = match self.family {
+            Family::DecimalSi => self.decimal(),
+            Family::BinarySi => self.binary(),
+            Family::DecimalExponent => {
+                let (mantissa, suffix) = self.decimal();
+                let power = DECIMAL.iter().find(|(name, _)| *name == suffix);
+                return match power.map_or(0, |(_, power)| i64::from(*power) - 9) {
+                    0 => write!(f, "{mantissa}"),
+                    power => write!(f, "{mantissa}e{power}"),
+                };
+            }
+        };
+        write!(f, "{mantissa}{suffix}")
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.nanos == other.nanos
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+}
+
+/// The text is no quantity, or one beyond 10^29.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAQuantity;
+
+impl fmt::Display for NotAQuantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a quantity; use a number with a suffix such as 100Mi, 2Gi, 500m or 4")
+    }
+}
+
+impl FromStr for Quantity {
+    type Err = NotAQuantity;
+
+    fn from_str(text: &str) -> Result<Self, NotAQuantity> {
+        let (negative, rest) = match text.as_bytes().first() {
+            Some(b'-') => (true, text.get(1..)),
+            Some(b'+') => (false, text.get(1..)),
+            _ => (false, Some(text)),
+        };
+        let rest = rest.ok_or(NotAQuantity)?;
+        let end = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(rest.len());
+        let (number, suffix) = rest.split_at(end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+            return Err(NotAQuantity);
+        }
+        let (unit, family) = unit(suffix).ok_or(NotAQuantity)?;
+
+        // mantissa * unit / 10^digits, rounded up: whole numbers all the way.
+        let fraction = fraction.trim_end_matches('0');
+        let mantissa = digits(whole)?
+            .checked_mul(power_of_ten(fraction.len())?)
+            .and_then(|n| n.checked_add(digits(fraction).ok()?))
+            .ok_or(NotAQuantity)?;
+        let scale = power_of_ten(fraction.len())?;
+        let product = match unit {
+            Unit::Times(unit) => mantissa.checked_mul(unit).ok_or(NotAQuantity)?,
+            Unit::Over(unit) => mantissa.div_euclid(unit) + i128::from(mantissa % unit != 0),
+        };
+        let nanos = product / scale + i128::from(product % scale != 0);
+        Ok(Self {
+            nanos: if negative { -nanos } else { nanos },
+            family,
+        })
+    }
+}
+
+/// What a suffix does to a mantissa, to give billionths.
+enum Unit {
+    Times(i128),
+    Over(i128),
+}
+
+fn unit(suffix: &str) -> Option<(Unit, Family)> {
+    if let Some((_, power)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
+        return Some((Unit::Times(10_i128.pow(*power)), Family::DecimalSi));
+    }
+    if let Some((_, power)) = BINARY.iter().find(|(name, _)| *name == suffix) {
+        let unit = 1024_i128.pow(*power).checked_mul(NANO)?;
+        return Some((Unit::Times(unit), Family::BinarySi));
+    }
+    let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+    let power = exponent.checked_add(9)?;
+    let unit = 10_i128.checked_pow(power.unsigned_abs())?;
+    let unit = match power < 0 {
+        true => Unit::Over(unit),
+        false => Unit::Times(unit),
+    };
+    Some((unit, Family::DecimalExponent))
+}
+
+fn digits(text: &str) -> Result<i128, NotAQuantity> {
+    match text {
+        "" => Ok(0),
+        // The caller's split leaves digits alone, so only the size can be wrong.
+        _ => text.parse().map_err(|_| NotAQuantity),
+    }
+}
+
+fn power_of_ten(n: usize) -> Result<i128, NotAQuantity> {
+    u32::try_from(n)
+        .ok()
+        .and_then(|n| 10_i128.checked_pow(n))
+        .ok_or(NotAQuantity)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn canonical(text: &str) -> String {
+        text.parse::<Quantity>().unwrap().to_string()
+    }
+
+    #[test]
+    fn canonical_forms_are_the_servers() {
+        // merge-patch.md §11, and apimachinery's quantity_test.go
+        for (text, want) in [
+            ("4000m", "4"),
+            ("3920m", "3920m"),
+            ("1500", "1500"),
+            ("2000", "2k"),
+            ("10000", "10k"),
+            ("0", "0"),
+            ("0Gi", "0"),
+            ("1e3", "1e3"),
+            ("1E3", "1e3"),
+            ("100e3", "100e3"),
+            ("1E", "1E"),
+            ("0.5", "500m"),
+            ("0.5Gi", "512Mi"),
+            (".5Gi", "512Mi"),
+            ("1.", "1"),
+            ("+3", "3"),
+            ("-1", "-1"),
+            ("1025Ki", "1025Ki"),
+            ("1024Ki", "1Mi"),
+            ("1000Ki", "1000Ki"),
+            ("0.000000001", "1n"),
+            ("0.0000000001", "1n"),
+            ("100e-3", "100e-3"),
+            ("12e-12", "1e-9"),
+            ("5Ei", "5Ei"),
+            ("-2048Ki", "-2Mi"),
+            ("-0.5Ki", "-512"),
+        ] {
+            assert_eq!(canonical(text), want, "{text}");
+        }
+        for (bytes, want) in [
+            (3_977_535_488, "3884312Ki"),
+            (4_294_967_296, "4Gi"),
+            (96_626_364_666, "96626364666"),
+            (1000, "1k"),
+            (1023, "1023"),
+            (1024, "1Ki"),
+            (0, "0"),
+            (u64::MAX, "18446744073709551615"),
+        ] {
+            assert_eq!(Quantity::bytes(bytes).to_string(), want);
+        }
+        assert_eq!(Quantity::count(2000).to_string(), "2k");
+    }
+
+    #[test]
+    fn comparison_is_numeric() {
+        let q = |text: &str| text.parse::<Quantity>().unwrap();
+        assert_eq!(q("1Gi"), q("1048576Ki"));
+        assert_eq!(q("4"), q("4000m"));
+        assert!(q("1G") < q("1Gi"));
+        assert!(q("-1") < q("0"));
+    }
+
+    #[test]
+    fn subtraction_keeps_the_left_family_and_stops_at_zero() {
+        let q = |text: &str| text.parse::<Quantity>().unwrap();
+        assert_eq!(q("16265484Ki").minus(q("100Mi")).to_string(), "16163084Ki");
+        assert_eq!(q("4").minus(q("80m")).to_string(), "3920m");
+        assert_eq!(q("1Gi").minus(q("2Gi")).to_string(), "0");
+        assert_eq!(
+            Quantity::bytes(104_846_316 << 10)
+                .minus(Quantity::bytes(10_736_262_918))
+                .to_string(),
+            "96626364666"
+        );
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_refused() {
+        for text in [
+            "",
+            "lots",
+            "1.2.3",
+            ".",
+            "Gi",
+            "1GiB",
+            "1 Gi",
+            "1e",
+            "1e1000000",
+            "--1",
+            "٣",
+            "99999999999999999999999999999999999999999",
+            "12K",
+        ] {
+            assert!(text.parse::<Quantity>().is_err(), "{text:?}");
+        }
+    }
+
+    use proptest::prelude::*;
+
+    /// A value as a fraction of whole numbers, worked out apart from the parser:
+    /// `mantissa * 10^ten * 1024^two`. Without E, Ei and Pi, of which 10^12 are too many.
+    fn suffixed() -> impl Strategy<Value = (String, i128, i32, u32)> {
+        let suffix = prop_oneof![
+            prop::sample::select(&DECIMAL[1..]).prop_map(|(s, p)| (s.to_owned(), p, 0)),
+            prop::sample::select(&BINARY[2..]).prop_map(|(s, p)| (s.to_owned(), 9, p)),
+            (-9_i32..=12).prop_map(|e| { (format!("e{e}"), u32::try_from(e + 9).unwrap(), 0) }),
+        ];
+        let digits = -1_000_000_000_000_i64..1_000_000_000_000;
+        (digits, 0_usize..12, suffix).prop_map(|(mantissa, places, (suffix, ten, two))| {
+            let plain = format!("{:0>width$}", mantissa.unsigned_abs(), width = places + 1);
+            let (whole, fraction) = plain.split_at(plain.len() - places);
+            let point = if places > 0 { "." } else { "" };
+            let sign = if mantissa < 0 { "-" } else { "" };
+            let text = format!("{sign}{whole}{point}{fraction}{suffix}");
+            let ten = i32::try_from(ten).unwrap() - i32::try_from(places).unwrap();
+            (text, mantissa.into(), ten, two)
+        })
+    }
+
+    /// Billionths, rounded away from zero.
+    fn exact(mantissa: i128, ten: i32, two: u32) -> i128 {
+        let scaled = mantissa * 1024_i128.pow(two);
+        let power = 10_i128.pow(ten.unsigned_abs());
+        if ten >= 0 {
+            return scaled * power;
+        }
+        let up = (scaled.abs() + power - 1) / power;
+        up * scaled.signum()
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_is_read_exactly((text, mantissa, ten, two) in suffixed()) {
+            let q: Quantity = text.parse().unwrap();
+            prop_assert_eq!(q.nanos, exact(mantissa, ten, two), "{}", text);
+        }
+
+        #[test]
+        fn what_is_written_means_the_same((text, ..) in suffixed()) {
+            let q: Quantity = text.parse().unwrap();
+            let written = q.to_string();
+            let read: Quantity = written.parse().unwrap();
+            prop_assert_eq!(read, q, "{} {}", text, written);
+            // A binary number that is no multiple of 1024 is written without suffix and
+            // read back as a decimal one: the server's second form is its last.
+            let again = read.to_string();
+            prop_assert_eq!(canonical(&again), again.clone());
+            if q.family != Family::BinarySi {
+                prop_assert_eq!(again, written);
+            }
+        }
+
+        /// a*10^x*1024^y < b*10^v*1024^w is asked of whole numbers alone.
+        #[test]
+        fn order_is_that_of_the_exact_values(a in suffixed(), b in suffixed()) {
+            let read = |text: &str| text.parse::<Quantity>().unwrap();
+            let exact = |(_, mantissa, ten, two): &(String, i128, i32, u32)| {
+                exact(*mantissa, *ten, *two)
+            };
+            prop_assert_eq!(read(&a.0).cmp(&read(&b.0)), exact(&a).cmp(&exact(&b)));
+            prop_assert_eq!(read(&a.0) == read(&b.0), exact(&a) == exact(&b));
+        }
+
+        #[test]
+        fn difference_and_sum_are_exact_and_keep_the_left_family(a in suffixed(), b in suffixed()) {
+            let (a, b): (Quantity, Quantity) = (a.0.parse().unwrap(), b.0.parse().unwrap());
+            let family = if a.nanos == 0 { b.family } else { a.family };
+            let (difference, sum) = (a.minus(b), a.plus(b));
+            prop_assert_eq!(difference.nanos, (a.nanos - b.nanos).max(0));
+            prop_assert_eq!(sum.nanos, a.nanos + b.nanos);
+            prop_assert_eq!((difference.family, sum.family), (family, family));
+        }
+
+        #[test]
+        fn sizes_and_counts_survive_the_server(n: u64) {
+            for q in [Quantity::bytes(n), Quantity::count(n)] {
+                prop_assert_eq!(q.to_string().parse(), Ok(q));
+            }
+        }
+
+        #[test]
+        fn no_text_makes_it_fall_over(text in "[-+]{0,2}[0-9.]{0,45}([eEnumkKMGTPi]{0,3}[-+]?[0-9]{0,12})") {
+            if let Ok(q) = text.parse::<Quantity>() {
+                let _ = (q.to_string(), q.plus(q), q.minus(q));
+            }
+        }
+    }
+}

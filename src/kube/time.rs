@@ -1,0 +1,291 @@
+//! Times and durations in the exact text forms of the API and of Go's flags.
+//!
+//! `metav1.Time` is RFC 3339 in UTC with whole seconds; `metav1.MicroTime` has
+//! exactly six fraction digits, and the server refuses any other number of them.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Wall-clock time: microseconds since 1970-01-01T00:00:00Z, never before it.
+///
+/// Only ever written out or compared with another board's writing; intervals are
+/// measured on the monotonic clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wall(u64);
+
+/// 9999-12-31T23:59:59.999999Z: later years have no RFC 3339 form.
+const LAST_MICROSECOND: u64 = 253_402_300_799_999_999;
+
+const SECONDS_PER_DAY: u64 = 86_400;
+
+impl Wall {
+    /// `since_epoch` after 1970-01-01T00:00:00Z, at most the end of the year 9999.
+    pub fn from_epoch(since_epoch: Duration) -> Self {
+        let micros = u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX);
+        Self(micros.min(LAST_MICROSECOND))
+    }
+
+    /// The earliest time that the server counts as later than this one.
+    #[must_use]
+    pub fn next_microsecond(self) -> Self {
+        Self(self.0.saturating_add(1).min(LAST_MICROSECOND))
+    }
+
+    /// Nanoseconds since 1970-01-01T00:00:00Z.
+    pub fn nanos(self) -> u64 {
+        self.0.saturating_mul(1000)
+    }
+
+    /// The text of a `metav1.Time`: `2026-11-21T06:18:51Z`.
+    pub fn time(self) -> String {
+        format!("{}Z", Civil(self.0 / 1_000_000))
+    }
+
+    /// The text of a `metav1.MicroTime`: `2026-11-21T06:18:51.209581Z`.
+    pub fn micro_time(self) -> String {
+        format!("{}.{:06}Z", Civil(self.0 / 1_000_000), self.0 % 1_000_000)
+    }
+
+    /// Reads the text of either form; `None` for anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+        let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
+        let [year, month, day] = numbers(date, '-')?;
+        let [hour, minute, second] = numbers(time, ':')?;
+        let fits = (1970..=9999).contains(&year)
+            && (1..=12).contains(&month)
+            && (1..=31).contains(&day)
+            && hour < 24
+            && minute < 60
+            && second < 60
+            && (1..=9).contains(&fraction.len())
+            && fraction.bytes().all(|b| b.is_ascii_digit());
+        if !fits {
+            return None;
+        }
+        let micros: u64 = format!("{fraction:0<6}").get(..6)?.parse().ok()?;
+        let seconds =
+            days_before(year, month, day) * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
+        Some(Self(seconds * 1_000_000 + micros))
+    }
+}
+
+fn numbers(text: &str, separator: char) -> Option<[u64; 3]> {
+    let mut parts = text.split(separator).map(|part| {
+        let plain = (1..=4).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
+        plain.then(|| part.parse().ok()).flatten()
+    });
+    let numbers = [parts.next()??, parts.next()??, parts.next()??];
+    parts.next().is_none().then_some(numbers)
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar, for years from 1970.
+///
+/// Counts in years that begin in March, so that the leap day comes last; 719 468 is
+/// the number of days from 0000-03-01 to 1970-01-01.
+fn days_before(year: u64, month: u64, day: u64) -> u64 {
+    let (year, month) = match month {
+        1 | 2 => (year - 1, month + 9),
+        _ => (year, month - 3),
+    };
+    let leap_days = year / 4 - year / 100 + year / 400;
+    year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468
+}
+
+/// Seconds since the epoch, written as `2026-11-21T06:18:51`.
+struct Civil(u64);
+
+impl fmt::Display for Civil {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The inverse of `days_before`: eras of 400 years have 146 097 days.
+        let days = self.0 / SECONDS_PER_DAY + 719_468;
+        let (era, day_of_era) = (days / 146_097, days % 146_097);
+        let year_of_era =
+            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+        let (year, month) = match month_from_march {
+            0..=9 => (era * 400 + year_of_era, month_from_march + 3),
+            _ => (era * 400 + year_of_era + 1, month_from_march - 9),
+        };
+        let second = self.0 % SECONDS_PER_DAY;
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+        )
+    }
+}
+
+/// Reads a duration as Go's flags do: `10s`, `5m0s`, `1h30m`, `300ms`, `1.5s`, `0`.
+///
+/// A bare number is refused, as upstream, and so is a negative one: no duration of
+/// this program may be below zero.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, u64); 8] = [
+        ("ns", 1),
+        ("us", 1_000),
+        ("µs", 1_000),
+        ("μs", 1_000),
+        ("ms", 1_000_000),
+        ("s", 1_000_000_000),
+        ("m", 60_000_000_000),
+        ("h", 3_600_000_000_000),
+    ];
+    let bad = || format!("{text:?} is not a duration; write it like 10s, 5m0s or 1h30m");
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    if text.is_empty() {
+        return Err(bad());
+    }
+    let mut total: u64 = 0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let number_end = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .ok_or_else(bad)?;
+        let (number, tail) = rest.split_at(number_end);
+        let unit_end = tail
+            .find(|c: char| c.is_ascii_digit() || c == '.')
+            .unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_end);
+        let (_, nanos) = UNITS
+            .iter()
+            .find(|(name, _)| *name == unit)
+            .ok_or_else(bad)?;
+        let part = scaled(number, *nanos).ok_or_else(bad)?;
+        total = total.checked_add(part).ok_or_else(bad)?;
+        rest = tail;
+    }
+    Ok(Duration::from_nanos(total))
+}
+
+/// `number` (digits with at most one point) times `unit`, rounded down.
+fn scaled(number: &str, unit: u64) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+        return None;
+    }
+    let mut total = match whole {
+        "" => 0,
+        _ => whole.parse::<u64>().ok()?.checked_mul(unit)?,
+    };
+    let mut step = unit;
+    for digit in fraction.bytes() {
+        step /= 10;
+        total = total.checked_add(u64::from(digit - b'0') * step)?;
+    }
+    Some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn times_have_the_api_servers_text() {
+        for (micros, time, micro_time) in [
+            (0, "1970-01-01T00:00:00Z", "1970-01-01T00:00:00.000000Z"),
+            (
+                951_782_400_000_001,
+                "2000-02-29T00:00:00Z",
+                "2000-02-29T00:00:00.000001Z",
+            ),
+            (
+                1_795_241_938_209_581,
+                "2026-11-21T06:18:58Z",
+                "2026-11-21T06:18:58.209581Z",
+            ),
+            (
+                4_107_542_399_999_999,
+                "2100-02-28T23:59:59Z",
+                "2100-02-28T23:59:59.999999Z",
+            ),
+            (
+                4_107_542_400_000_000,
+                "2100-03-01T00:00:00Z",
+                "2100-03-01T00:00:00.000000Z",
+            ),
+            (
+                LAST_MICROSECOND,
+                "9999-12-31T23:59:59Z",
+                "9999-12-31T23:59:59.999999Z",
+            ),
+        ] {
+            assert_eq!(Wall(micros).time(), time);
+            assert_eq!(Wall(micros).micro_time(), micro_time);
+            assert_eq!(Wall::parse(micro_time), Some(Wall(micros)));
+        }
+    }
+
+    #[test]
+    fn every_day_survives_the_round_trip() {
+        for day in 0..40_000 {
+            let wall = Wall(day * SECONDS_PER_DAY * 1_000_000 + 86_399_999_999);
+            assert_eq!(Wall::parse(&wall.micro_time()), Some(wall));
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_is_none() {
+        for text in [
+            "",
+            "yesterday",
+            "2026-11-21",
+            "2026-11-21T06:18:58",
+            "2026-11-21T06:18:58+01:00",
+            "2026-13-21T06:18:58Z",
+            "1969-12-31T23:59:59Z",
+            "2026-11-21T06:18:58.Z",
+            "2026-11-21T06:18:58.1234567890Z",
+            "2026-11-21T06:18:5é.0Z",
+            "+026-11-21T06:18:58Z",
+        ] {
+            assert_eq!(Wall::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_time_has_no_successor() {
+        let end = Wall::from_epoch(Duration::MAX);
+        assert_eq!(end.next_microsecond(), end);
+    }
+
+    #[test]
+    fn durations_are_gos() {
+        for (text, millis) in [
+            ("10s", 10_000),
+            ("5m0s", 300_000),
+            ("1h30m", 5_400_000),
+            ("300ms", 300),
+            ("1.5s", 1_500),
+            (".5s", 500),
+            ("0", 0),
+            ("0s", 0),
+        ] {
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_millis(millis)),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "10",
+            "-10s",
+            "ten",
+            "5 s",
+            "1d",
+            ".s",
+            "1..5s",
+            "99999999999h",
+            "s",
+        ] {
+            assert!(parse_duration(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! TLS as a kubeconfig asks for it, and its errors in a person's words.
+//!
+//! ring is named explicitly, TLS 1.2 and 1.3, and the server's certificate is always
+//! verified: against the kubeconfig's CA alone, or against the system's roots where
+//! it has none.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, Error, InvalidMessage, RootCertStore,
+};
+
+use super::file;
+use super::kubeconfig::{Identity, Kubeconfig, Pem};
+
+/// One server: a session to resume after a reconnect, and room for a failover.
+const SESSIONS: usize = 2;
+
+/// Where distributions keep their roots: Go's list, in Go's order.
+const SYSTEM_ROOTS: [&str; 6] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// Checks CA, client certificate and key. Shared, because each rustls connection keeps it.
+pub fn client_config(kubeconfig: &Kubeconfig) -> Result<Arc<ClientConfig>, String> {
+    let roots = match &kubeconfig.ca {
+        Some(ca) => roots(ca)?,
+        None => system_roots()?,
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(|e| format!("tls: {e}"))?
+        .with_root_certificates(roots);
+    let mut config = match &kubeconfig.identity {
+        Some(identity) => {
+            let (chain, key) = client_certificate(identity)?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|e| unusable(identity, &e))?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.resumption = Resumption::in_memory_sessions(SESSIONS);
+    Ok(Arc::new(config))
+}
+
+/// The name that the server's certificate must have. An address is never sent as SNI.
+pub fn server_name(kubeconfig: &Kubeconfig) -> Result<ServerName<'static>, String> {
+    let name = kubeconfig
+        .tls_server_name
+        .as_ref()
+        .unwrap_or(&kubeconfig.endpoint.host);
+    ServerName::try_from(name.clone())
+        .map_err(|_| format!("tls-server-name: {name:?} is not a host name"))
+}
+
+fn roots(ca: &Pem) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(ca)? {
+        roots
+            .add(certificate)
+            .map_err(|e| format!("{}: not a usable CA certificate: {e}", ca.source))?;
+    }
+    Ok(roots)
+}
+
+fn system_roots() -> Result<RootCertStore, String> {
+    let bundle = SYSTEM_ROOTS.iter().find(|path| Path::new(path).is_file());
+    let Some(bundle) = bundle else {
+        return Err("the kubeconfig has no certificate-authority and this system has no root certificates; add certificate-authority".into());
+    };
+    let bytes = file::read(Path::new(bundle)).map_err(|e| format!("{bundle}: {e}"))?;
+    let mut roots = RootCertStore::empty();
+    // A single odd root among a hundred and forty is skipped, as everywhere.
+    let (usable, _) =
+        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&bytes).flatten());
+    if usable == 0 {
+        return Err(format!("{bundle}: no usable certificate in it"));
+    }
+    Ok(roots)
+}
+
+fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem.bytes).collect();
+    match chain {
+        Ok(chain) if chain.is_empty() => Err(format!("{}: no certificate in it", pem.source)),
+        Ok(chain) => Ok(chain),
+        Err(e) => Err(format!("{}: {}", pem.source, broken(&e))),
+    }
+}
+
+fn client_certificate(
+    identity: &Identity,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let chain = certificates(&identity.chain)?;
+    let key = PrivateKeyDer::from_pem_slice(&identity.key.bytes).map_err(|e| {
+        let text = String::from_utf8_lossy(&identity.key.bytes);
+        let what = match e {
+            PemError::NoItemsFound if text.contains("ENCRYPTED") => {
+                "the key is encrypted; store it decrypted".into()
+            }
+            PemError::NoItemsFound => "no private key in it".into(),
+            e => broken(&e),
+        };
+        format!("{}: {what}", identity.key.source)
+    })?;
+    Ok((chain, key))
+}
+
+/// The library's own words quote lines of what may be a private key.
+fn broken(error: &PemError) -> String {
+    match error {
+        PemError::MissingSectionEnd { .. } => "not PEM: a section has no END line".into(),
+        PemError::IllegalSectionStart { .. } => "not PEM: a BEGIN line is broken".into(),
+        PemError::Base64Decode(_) => "not PEM: a section is not base64".into(),
+        _ => "not PEM".into(),
+    }
+}
+
+fn unusable(identity: &Identity, error: &Error) -> String {
+    let (chain, key) = (&identity.chain.source, &identity.key.source);
+    match error {
+        Error::InconsistentKeys(_) => {
+            format!("{key}: the key does not belong to the certificate in {chain}")
+        }
+        Error::InvalidCertificate(e) => format!("{chain}: not a usable certificate: {e:?}"),
+        e => format!("{key}: not a usable private key: {e}"),
+    }
+}
+
+/// What went wrong between us and `host`, the name that its certificate must have.
+pub fn describe(error: &Error, host: &str) -> String {
+    match error {
+        Error::InvalidCertificate(e) => refused_certificate(e, host),
+        Error::AlertReceived(alert) => refused_by_server(*alert),
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "the server does not speak TLS; is the port right?".into()
+        }
+        Error::PeerIncompatible(e) => format!("the server's TLS is too old or too odd: {e:?}"),
+        e => format!("tls: {e}"),
+    }
+}
+
+fn refused_certificate(error: &CertificateError, host: &str) -> String {
+    match error {
+        CertificateError::NotValidYetContext { time, not_before } => format!(
+            "certificate of {host} is not valid before {}, clock says {}; waiting for time sync",
+            date(*not_before),
+            date(*time)
+        ),
+        CertificateError::ExpiredContext { time, not_after } => format!(
+            "certificate of {host} expired at {}, clock says {}; renew it, or correct the clock",
+            date(*not_after),
+            date(*time)
+        ),
+        // A cluster that was set up again has a CA of the same name and another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
+            "certificate of {host} is not signed by the CA of the kubeconfig; is this the right server, or was the CA replaced?"
+        ),
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            let presented = presented.join(", ");
+            format!(
+                "certificate of {host} is for other names: {presented}; set tls-server-name to one of them, or correct server"
+            )
+        }
+        e => format!("certificate of {host} refused: {e}"),
+    }
+}
+
+fn refused_by_server(alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::CertificateRequired => {
+            "the server wants a client certificate; the kubeconfig has none that it accepts".into()
+        }
+        AlertDescription::CertificateExpired => {
+            "the server says that our client certificate has expired".into()
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::DecryptError
+        | AlertDescription::UnknownCA
+        | AlertDescription::AccessDenied => {
+            format!("the server refused our client certificate: {alert:?}")
+        }
+        alert => format!("the server ended TLS: {alert:?}"),
+    }
+}
+
+/// RFC 3339 in UTC, with the civil-from-days arithmetic of Howard Hinnant.
+fn date(time: UnixTime) -> String {
+    let seconds = time.as_secs();
+    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute) = (second / 3_600, second / 60 % 60);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z",
+        second % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn dates_are_rfc_3339() {
+        for (seconds, want) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_164_800, "2024-02-29T00:00:00Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            (1_777_680_000, "2026-05-02T00:00:00Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(
+                date(UnixTime::since_unix_epoch(Duration::from_secs(seconds))),
+                want
+            );
+        }
+    }
+}

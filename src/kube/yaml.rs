@@ -1,0 +1,207 @@
+//! YAML, or JSON, of a kubeconfig or kubelet configuration into a JSON value.
+//!
+//! The text is foreign: nothing here recurses on it, and size, depth and number of
+//! nodes are bounded. What a configuration has no need of is refused with its line
+//! and column: anchors, aliases, tags, a second document, duplicate keys, keys that
+//! are not strings. Plain scalars follow YAML 1.2's core schema, so `yes` is text.
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
+use serde_json::{Map, Number, Value};
+
+/// Largest text; a kubeconfig with inline certificates is 6 KiB.
+const SIZE_LIMIT: usize = 1 << 20;
+/// Deepest nesting; a kubelet configuration has five levels.
+const DEPTH_LIMIT: usize = 64;
+/// Most scalars, lists and mappings together.
+const NODE_LIMIT: usize = 16_384;
+
+/// Reads the only document of `text`; an empty one is null.
+pub fn parse(text: &str) -> Result<Value, String> {
+    if text.len() > SIZE_LIMIT {
+        return Err(format!(
+            "{} bytes of YAML; at most {SIZE_LIMIT} are read",
+            text.len()
+        ));
+    }
+    // A byte order mark is legal and means nothing.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut open: Vec<Open> = Vec::new();
+    let mut root = None;
+    let mut documents = 0;
+    let mut nodes = 0;
+
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|e| at(e.marker(), e.info()))?;
+        let start = &span.start;
+        let value = match event {
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => continue,
+            Event::DocumentStart(_) => {
+                documents += 1;
+                if documents > 1 {
+                    return Err(at(start, "a second document; only one is read"));
+                }
+                continue;
+            }
+            Event::Alias(_) => return Err(at(start, "an alias; write the value out")),
+            Event::Scalar(_, _, 1.., _)
+            | Event::SequenceStart(1.., _)
+            | Event::MappingStart(1.., _) => {
+                return Err(at(start, "an anchor; write the value out"));
+            }
+            Event::Scalar(_, _, _, Some(tag))
+            | Event::SequenceStart(_, Some(tag))
+            | Event::MappingStart(_, Some(tag)) => {
+                return Err(at(start, &format!("the tag {tag}; tags are not read")));
+            }
+            Event::Scalar(text, style, ..) => {
+                count(&mut nodes, start)?;
+                match scalar(&text, style) {
+                    Ok(value) => value,
+                    Err(why) => return Err(at(start, &why)),
+                }
+            }
+            Event::SequenceStart(..) | Event::MappingStart(..) => {
+                count(&mut nodes, start)?;
+                if open.len() == DEPTH_LIMIT {
+                    return Err(at(
+                        start,
+                        &format!("nested deeper than {DEPTH_LIMIT} levels"),
+                    ));
+                }
+                open.push(match event {
+                    Event::SequenceStart(..) => Open::List(Vec::new()),
+                    _ => Open::Map(Map::new(), None),
+                });
+                continue;
+            }
+            Event::SequenceEnd | Event::MappingEnd => match open.pop() {
+                Some(Open::List(list)) => Value::Array(list),
+                Some(Open::Map(map, _)) => Value::Object(map),
+                None => return Err(at(start, "an end without a beginning")),
+            },
+        };
+        match open.last_mut() {
+            Some(parent) => parent.add(value).map_err(|why| at(start, &why))?,
+            None => root = Some(value),
+        }
+    }
+    Ok(root.unwrap_or(Value::Null))
+}
+
+/// A list or mapping whose end was not seen yet.
+enum Open {
+    List(Vec<Value>),
+    /// Its entries, and the key that waits for its value.
+    Map(Map<String, Value>, Option<String>),
+}
+
+impl Open {
+    fn add(&mut self, value: Value) -> Result<(), String> {
+        match self {
+            Self::List(list) => list.push(value),
+            Self::Map(map, key) => match (key.take(), value) {
+                (Some(key), value) => {
+                    map.insert(key, value);
+                }
+                (None, Value::String(new)) if map.contains_key(&new) => {
+                    return Err(format!("the key {new:?} stands here twice"));
+                }
+                (None, Value::String(new)) => *key = Some(new),
+                (None, _) => return Err("a key that is not a string; put it in quotes".into()),
+            },
+        }
+        Ok(())
+    }
+}
+
+fn count(nodes: &mut usize, start: &Marker) -> Result<(), String> {
+    *nodes += 1;
+    if *nodes > NODE_LIMIT {
+        return Err(at(start, &format!("more than {NODE_LIMIT} values")));
+    }
+    Ok(())
+}
+
+/// YAML 1.2, chapter 10.3.2; a quoted or block scalar is always a string.
+fn scalar(text: &str, style: ScalarStyle) -> Result<Value, String> {
+    if style != ScalarStyle::Plain {
+        return Ok(Value::String(text.to_owned()));
+    }
+    Ok(match text {
+        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+        "true" | "True" | "TRUE" => Value::Bool(true),
+        "false" | "False" | "FALSE" => Value::Bool(false),
+        _ => match number(text) {
+            Some(number) => Value::Number(number?),
+            None => Value::String(text.to_owned()),
+        },
+    })
+}
+
+/// `None`: the text does not look like a number.
+fn number(text: &str) -> Option<Result<Number, String>> {
+    if let Some(digits) = text.strip_prefix("0o") {
+        return radix(text, digits, 8);
+    }
+    if let Some(digits) = text.strip_prefix("0x") {
+        return radix(text, digits, 16);
+    }
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
+        return Some(Err(format!("{text} has no form in JSON; put it in quotes")));
+    }
+    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
+        None => (unsigned, None),
+    };
+    if let Some(exponent) = exponent
+        && !all_digits(exponent.strip_prefix(['-', '+']).unwrap_or(exponent), 10)
+    {
+        return None;
+    }
+    let (whole, fraction) = match mantissa.split_once('.') {
+        Some((whole, fraction)) => (whole, Some(fraction)),
+        None => (mantissa, None),
+    };
+    let fits = match fraction {
+        None => all_digits(whole, 10),
+        Some(fraction) => {
+            (whole.is_empty() || all_digits(whole, 10))
+                && (fraction.is_empty() || all_digits(fraction, 10))
+                && !(whole.is_empty() && fraction.is_empty())
+        }
+    };
+    if !fits {
+        return None;
+    }
+    let number = if exponent.is_none() && fraction.is_none() {
+        let exact = text.parse::<i64>().map(Number::from);
+        exact
+            .or_else(|_| text.parse::<u64>().map(Number::from))
+            .ok()
+    } else {
+        text.parse().ok().and_then(Number::from_f64)
+    };
+    Some(number.ok_or_else(|| format!("the number {text} is too large")))
+}
+
+fn radix(text: &str, digits: &str, radix: u32) -> Option<Result<Number, String>> {
+    let number = u64::from_str_radix(digits, radix).map(Number::from);
+    let too_large = |_| format!("the number {text} is too large");
+    all_digits(digits, radix).then(|| number.map_err(too_large))
+}
+
+fn all_digits(text: &str, radix: u32) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_digit(radix))
+}
+
+fn at(marker: &Marker, what: &str) -> String {
+    format!(
+        "line {}, column {}: {what}",
+        marker.line(),
+        marker.col() + 1
+    )
+}
+
+#[cfg(test)]
+mod tests;

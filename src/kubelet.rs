@@ -1,0 +1,318 @@
+//! The node half of a kubelet, deciding: what is sent next, and what its answer means
+//! for the Lease, the Node, the events and the schedule.
+//!
+//! No clock, no file, no socket: the loop in `agent` brings time, facts and answers.
+//! So the lease law is held by a simulation of this very code, over servers that
+//! refuse, lie and keep silent.
+
+use std::time::Duration;
+
+use crate::config::{Config, NodeConfig};
+use crate::edge::Edge;
+use crate::events::{self, Event};
+use crate::eviction::{Eviction, Pressures};
+use crate::facts::Facts;
+use crate::kube::message::{Outcome, Request};
+use crate::lease::{self, Lease};
+use crate::node::{self, Node};
+use crate::now::{Mono, Now};
+use crate::schedule::{Law, Next, Schedule};
+
+/// Everything that we and the server agree about, and when the next step is due.
+#[derive(Debug)]
+pub struct Kubelet {
+    config: Config,
+    law: Law,
+    schedule: Schedule,
+    eviction: Eviction,
+    node: Node,
+    lease: Lease,
+    events: events::Queue,
+    /// The uid of the Node that owns the Lease.
+    owner: Option<String>,
+    /// Start of the last renewal that succeeded.
+    renewed: Option<Mono>,
+    /// The Lease was deleted; whether the Node was, too, is not known yet.
+    lease_gone: bool,
+    /// What the Node waits for to become ready, one line each.
+    unhealthy: Vec<String>,
+    pressures: Pressures,
+    registered: bool,
+    lease_edge: Edge,
+    node_edge: Edge,
+    facts_edge: Edge,
+}
+
+/// Whom a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// The Lease.
+    Lease,
+    /// The Node.
+    Node,
+    /// The oldest event.
+    Event,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Send the next request for this, bounded as a whole by that.
+    Send(Work, Duration),
+    /// Nothing before this.
+    Wait(Mono),
+}
+
+/// What an answer asks of the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// Tell the supervisor: the Node is on the server for the first time.
+    Registered,
+    /// Open a new connection: a gateway may hold us to a server that is gone.
+    Disconnect,
+}
+
+/// For this long after the start (nodeReadyGracePeriod), what a Node waits for is
+/// looked at every [`FAST_TICK`], as the kubelet's fastNodeStatusUpdate does.
+const FAST_START: Duration = Duration::from_secs(120);
+/// See [`Kubelet::awaits`].
+pub const FAST_TICK: Duration = Duration::from_millis(100);
+
+impl Kubelet {
+    /// A board that has just been started. `seed` is any number that differs between
+    /// boards.
+    pub fn new(config: Config, seed: u64, now: Now) -> Self {
+        let law = Law {
+            lease_duration: Duration::from_secs(config.lease_duration_seconds.into()),
+        };
+        let node = Node::new(config.node.register, now.mono);
+        let mut schedule = Schedule::new(law, seed);
+        schedule.node_due_at(node.due());
+        let mut events =
+            events::Queue::new(&config.node.name, config.event_qps, config.event_burst);
+        events.push(Event::starting(), now.wall);
+        Self {
+            law,
+            schedule,
+            eviction: Eviction::new(&config.thresholds, config.pressure_transition_period),
+            node,
+            lease: Lease::new(&config.node.name, config.lease_duration_seconds),
+            events,
+            owner: None,
+            renewed: None,
+            lease_gone: false,
+            unhealthy: Vec::new(),
+            pressures: Pressures::default(),
+            registered: false,
+            lease_edge: Edge::new("lease"),
+            node_edge: Edge::new("node"),
+            facts_edge: Edge::new("facts"),
+            config,
+        }
+    }
+
+    /// Name of the Node.
+    pub fn node_name(&self) -> &str {
+        &self.config.node.name
+    }
+
+    /// The next step. `connected` is asked only where a request is due.
+    pub fn next(&self, now: Mono, connected: impl FnOnce() -> bool) -> Turn {
+        match self.schedule.next(now, connected) {
+            Next::Lease(budget) => Turn::Send(Work::Lease, budget),
+            Next::Node(budget) => Turn::Send(Work::Node, budget),
+            Next::Wait(until) => match self.schedule.leisure(now) {
+                Some(budget) if self.events.is_due(now) => Turn::Send(Work::Event, budget),
+                _ => Turn::Wait(until),
+            },
+        }
+    }
+
+    /// The request, where one is needed. `facts` reads the machine; with `true` it may
+    /// take a moment, for there is no Lease to lose yet.
+    pub fn request(
+        &mut self,
+        work: Work,
+        now: Now,
+        facts: impl FnOnce(&NodeConfig, bool) -> Facts,
+    ) -> Option<Request> {
+        match (work, self.owner.as_deref()) {
+            (Work::Lease, Some(uid)) => Some(self.lease.request(uid, now.wall)),
+            (Work::Event, Some(uid)) => self.events.request(uid, now.mono),
+            (Work::Lease | Work::Event, None) => {
+                self.schedule.stop_lease();
+                None
+            }
+            (Work::Node, _) if self.node.must_read(now.mono) => Some(self.node.read(&self.config)),
+            (Work::Node, owner) => self.write(facts(&self.config.node, owner.is_none()), now),
+        }
+    }
+
+    fn write(&mut self, facts: Facts, now: Now) -> Option<Request> {
+        self.pressures = self.eviction.synchronize(&facts, now.mono);
+        let (request, missing) = self.node.write(&self.config, &facts, self.pressures, now);
+        self.unhealthy = facts.unhealthy;
+        if missing.is_empty() {
+            self.facts_edge.succeeded(now.mono);
+        } else {
+            self.facts_edge.failed(&missing.join(" | "), now.mono);
+        }
+        if request.is_none() {
+            self.node_edge.succeeded(now.mono);
+            self.after_node(now.mono);
+        }
+        request
+    }
+
+    /// Tasks stall on memory: computes the status now, unless that is said already.
+    pub fn memory_stalls(&mut self, now: Mono) {
+        if !self.pressures.memory {
+            self.hurry(now);
+        }
+    }
+
+    /// What the Node waits for to become ready, while that is worth a look every
+    /// [`FAST_TICK`].
+    pub fn awaits(&self, now: Mono) -> Option<&[String]> {
+        let waiting = !self.unhealthy.is_empty() && now < Mono::START.after(FAST_START);
+        waiting.then_some(self.unhealthy.as_slice())
+    }
+
+    /// Computes the status at `by`, where that is before the next tick.
+    pub fn hurry(&mut self, by: Mono) {
+        self.node.hurry(by);
+        self.schedule.node_due_at(self.node.due());
+    }
+
+    /// Takes the answer to a request that was begun at `start`.
+    pub fn fold(&mut self, work: Work, outcome: Outcome, start: Mono, now: Now) -> Effect {
+        match work {
+            Work::Lease => self.lease_answer(outcome, start, now.mono),
+            Work::Node => self.node_answer(outcome, now),
+            Work::Event => {
+                if let Outcome::Answered(response) = &outcome
+                    && let Err(refused) = response.accepted()
+                {
+                    log::debug!("event: {refused}");
+                }
+                match self.events.fold(&outcome) {
+                    true => self.schedule.request_answered(),
+                    false => self.schedule.request_silent(now.mono),
+                }
+                Effect::None
+            }
+        }
+    }
+
+    fn lease_answer(&mut self, outcome: Outcome, start: Mono, now: Mono) -> Effect {
+        let uid = self.owner.as_deref().unwrap_or_default();
+        match self.lease.fold(uid, outcome) {
+            lease::Step::Renewed => {
+                self.schedule.lease_renewed(start);
+                let last = self.renewed.replace(start);
+                let gap = last.map_or(Duration::ZERO, |last| start.since(last));
+                // After failures, or when this process was not let run for a while,
+                // the control plane may have called the board dead.
+                let long = self.law.renew_interval() * 2;
+                if self.lease_edge.succeeded(now) || gap > long {
+                    self.doubt_node(now);
+                }
+            }
+            lease::Step::Continue => self.schedule.lease_continues(start),
+            lease::Step::Gone => {
+                self.schedule.lease_refused(start, None);
+                self.lease_edge.failed("deleted by somebody", now);
+                self.lease_gone = true;
+                self.doubt_node(now);
+            }
+            lease::Step::Refused(refused) => {
+                self.schedule.lease_refused(start, refused.retry_after);
+                let failures = self.lease_edge.failed(&refused.to_string(), now);
+                if refused.code >= 500 && failures > 1 {
+                    return Effect::Disconnect;
+                }
+            }
+            lease::Step::Silent(why) => {
+                self.schedule.lease_silent(start);
+                self.lease_edge.failed(&why, now);
+            }
+        }
+        Effect::None
+    }
+
+    fn node_answer(&mut self, outcome: Outcome, now: Now) -> Effect {
+        let random = self.schedule.permille();
+        let step = self.node.fold(&self.config, outcome, now.mono, random);
+        match &step {
+            node::Step::Silent(why) => {
+                self.schedule.request_silent(now.mono);
+                self.node_edge.failed(why, now.mono);
+            }
+            node::Step::Refused(refused) => {
+                self.schedule.request_answered();
+                self.node_edge.failed(&refused.to_string(), now.mono);
+            }
+            node::Step::Gone => {
+                self.schedule.request_answered();
+                self.node_edge
+                    .failed("deleted by somebody; registering again", now.mono);
+            }
+            node::Step::Read => {
+                self.schedule.request_answered();
+                if std::mem::take(&mut self.lease_gone) {
+                    // The Node is still there, so its Lease can be made again.
+                    self.schedule.lease_continues(now.mono);
+                }
+            }
+            node::Step::Continue => self.schedule.request_answered(),
+            node::Step::Registered | node::Step::Adopted | node::Step::Updated => {
+                self.schedule.request_answered();
+                self.node_edge.succeeded(now.mono);
+            }
+        }
+        self.after_node(now.mono);
+        for event in self.node.take_events() {
+            // The first ones of a Node say that all is well.
+            if step != node::Step::Registered {
+                log::info!("{}", event.message);
+            }
+            self.events.push(event, now.wall);
+        }
+        match step {
+            node::Step::Registered | node::Step::Adopted | node::Step::Updated
+                if !std::mem::replace(&mut self.registered, true) =>
+            {
+                Effect::Registered
+            }
+            _ => Effect::None,
+        }
+    }
+
+    /// Follows the Node: when it is due, and whether there is one to own a Lease.
+    fn after_node(&mut self, now: Mono) {
+        self.schedule.node_due_at(self.node.due());
+        let uid = self.node.uid();
+        if uid == self.owner.as_deref() {
+            return;
+        }
+        self.owner = uid.map(str::to_owned);
+        self.lease.forget();
+        self.events.forget();
+        self.lease_gone = false;
+        match self.owner {
+            Some(_) => self.schedule.start_lease(now),
+            None => self.schedule.stop_lease(),
+        }
+    }
+
+    /// Reads the Node at once.
+    fn doubt_node(&mut self, now: Mono) {
+        self.node.doubt(now);
+        self.schedule.node_due_at(self.node.due());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,417 @@
+//! The Lease: which request is next, and what its answer means.
+//!
+//! `kube-node-lease/<node>` is read once, created where it is missing, and from
+//! then on renewed by a merge patch of `spec.renewTime` alone. Whatever the server
+//! says, the next attempt is the schedule's business; a Lease that has gone is
+//! reported as [`Step::Gone`], because then the Node may have gone with it.
+//! Upstream: component-helpers `apimachinery/lease/controller.go`.
+
+use serde_json::{Value, json};
+
+use crate::kube::message::{Accept, Method, Outcome, Refused, Request};
+use crate::kube::object;
+use crate::kube::time::Wall;
+use crate::patch;
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+
+/// The Lease of one Node.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    node_name: String,
+    duration_seconds: u32,
+    state: State,
+    /// The latest `renewTime` that this Lease had, here or on the server. It never
+    /// goes back: the control plane counts only an increase (kubernetes#113081), and
+    /// boards without an RTC wake up in 1970.
+    renewed: Wall,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    /// Not read since the start, or since something contradicted us.
+    Unknown,
+    /// The server has none.
+    Absent,
+    /// The server has one; `repair` is what it lacks besides a renewal (`{}` when
+    /// nothing): our owner reference, our duration.
+    Held { repair: Value },
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Created or renewed: the board is alive for another `leaseDurationSeconds`.
+    Renewed,
+    /// One more request is needed, at once.
+    Continue,
+    /// The Lease is gone: look whether the Node is, too.
+    Gone,
+    /// The server said no.
+    Refused(Refused),
+    /// The server said nothing.
+    Silent(String),
+}
+
+impl Lease {
+    /// The Lease of the Node `node_name`, not yet read.
+    pub fn new(node_name: &str, duration_seconds: u32) -> Self {
+        Self {
+            node_name: node_name.to_owned(),
+            duration_seconds,
+            state: State::Unknown,
+            renewed: Wall::default(),
+        }
+    }
+
+    /// The next request. `node_uid` is the uid of the Node that owns the Lease.
+    pub fn request(&mut self, node_uid: &str, now: Wall) -> Request {
+        match &self.state {
+            State::Unknown => Request {
+                method: Method::Get,
+                path: format!("{LEASES}/{}", self.node_name),
+                accept: Accept::Object,
+                body: Vec::new(),
+            },
+            State::Absent => {
+                let renew_time = self.renew_time(now);
+                let lease = json!({
+                    "apiVersion": "coordination.k8s.io/v1",
+                    "kind": "Lease",
+                    "metadata": {
+                        "name": self.node_name,
+                        "namespace": "kube-node-lease",
+                        "ownerReferences": [self.owner(node_uid)],
+                    },
+                    "spec": {
+                        "holderIdentity": self.node_name,
+                        "leaseDurationSeconds": self.duration_seconds,
+                        "renewTime": renew_time,
+                    },
+                });
+                Request {
+                    method: Method::Post,
+                    path: LEASES.to_owned(),
+                    accept: Accept::Metadata,
+                    body: lease.to_string().into_bytes(),
+                }
+            }
+            State::Held { repair } => {
+                let mut renewal = repair.clone();
+                let renew_time = self.renew_time(now);
+                object::members(&mut renewal, &["spec"])
+                    .insert("renewTime".into(), renew_time.into());
+                Request {
+                    method: Method::Patch,
+                    path: format!("{LEASES}/{}", self.node_name),
+                    accept: Accept::Metadata,
+                    body: renewal.to_string().into_bytes(),
+                }
+            }
+        }
+    }
+
+    /// Takes the answer to the last request.
+    pub fn fold(&mut self, node_uid: &str, outcome: Outcome) -> Step {
+        let response = match outcome {
+            Outcome::Silent(why) => return Step::Silent(why),
+            Outcome::Answered(response) => response,
+        };
+        let Err(refused) = response.accepted() else {
+            // Whatever says yes without the Lease in its hand has renewed nothing.
+            let Some(lease) = self.parse(&response.body) else {
+                return Step::Refused(Refused::nonsense("a Lease"));
+            };
+            return match self.state {
+                State::Unknown => self.read(node_uid, lease),
+                State::Absent | State::Held { .. } => {
+                    self.state = State::Held { repair: json!({}) };
+                    Step::Renewed
+                }
+            };
+        };
+        match (&self.state, refused.code) {
+            (State::Unknown, 404) => {
+                self.state = State::Absent;
+                Step::Continue
+            }
+            (State::Held { .. }, 404) => {
+                self.state = State::Unknown;
+                Step::Gone
+            }
+            // Somebody else made or changed it: read it before the next try.
+            (_, 409) => {
+                self.state = State::Unknown;
+                Step::Refused(refused)
+            }
+            _ => Step::Refused(refused),
+        }
+    }
+
+    /// The Node was made anew: the Lease may have to change its owner, or be gone.
+    pub fn forget(&mut self) {
+        self.state = State::Unknown;
+    }
+
+    /// The Lease in an answer, whole or its metadata alone.
+    fn parse(&self, body: &[u8]) -> Option<Value> {
+        let answer = serde_json::from_slice::<Value>(body).ok()?;
+        (object::text(&answer, &["metadata", "name"]) == self.node_name).then_some(answer)
+    }
+
+    /// Takes the Lease as the server holds it.
+    fn read(&mut self, node_uid: &str, seen: Value) -> Step {
+        if let Some(stored) = Wall::parse(object::text(&seen, &["spec", "renewTime"])) {
+            self.renewed = self.renewed.max(stored);
+        }
+        let mut want = seen.clone();
+        object::members(&mut want, &["spec"])
+            .insert("leaseDurationSeconds".into(), self.duration_seconds.into());
+        let owner = self.owner(node_uid);
+        let owners = object::elements(object::members(&mut want, &["metadata"]), "ownerReferences");
+        if !owners.iter().any(|o| object::text(o, &["uid"]) == node_uid) {
+            owners.retain(|o| object::text(o, &["kind"]) != "Node");
+            owners.push(owner);
+        }
+        let repair = match patch::diff(&seen, &want) {
+            None => json!({}),
+            Some(repair) => {
+                let resource_version = object::text(&seen, &["metadata", "resourceVersion"]);
+                match patch::with_precondition(repair, resource_version) {
+                    Some(repair) => repair,
+                    None => {
+                        return Step::Refused(Refused::nonsense("a Lease with a resourceVersion"));
+                    }
+                }
+            }
+        };
+        self.state = State::Held { repair };
+        Step::Continue
+    }
+
+    /// Exactly one owner, without `controller` and `blockOwnerDeletion`, so that the
+    /// Lease goes when the Node goes.
+    fn owner(&self, node_uid: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Node", "name": self.node_name, "uid": node_uid})
+    }
+
+    fn renew_time(&mut self, now: Wall) -> String {
+        self.renewed = now.max(self.renewed.next_microsecond());
+        self.renewed.micro_time()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use super::*;
+    use crate::kube::message::Response;
+
+    const UID: &str = "7a82201a";
+
+    fn now(seconds: u64) -> Wall {
+        Wall::from_epoch(Duration::from_secs(seconds))
+    }
+
+    fn answer(code: u16, body: Value) -> Outcome {
+        Outcome::Answered(Response {
+            code,
+            retry_after: None,
+            body: body.to_string().into_bytes(),
+        })
+    }
+
+    /// What a write is answered with.
+    fn written(code: u16) -> Outcome {
+        answer(
+            code,
+            json!({"kind": "PartialObjectMetadata", "metadata": {"name": "pi"}}),
+        )
+    }
+
+    fn stored(renew_time: &str, owners: Value) -> Outcome {
+        answer(
+            200,
+            json!({
+                "metadata": {"name": "pi", "resourceVersion": "528", "ownerReferences": owners},
+                "spec": {"holderIdentity": "pi", "leaseDurationSeconds": 40, "renewTime": renew_time},
+            }),
+        )
+    }
+
+    fn body(request: &Request) -> Value {
+        serde_json::from_slice(&request.body).unwrap()
+    }
+
+    #[test]
+    fn a_missing_lease_is_created_with_its_owner_and_then_renewed_alone() {
+        let mut lease = Lease::new("pi", 40);
+        let get = lease.request(UID, now(1));
+        assert_eq!(
+            (get.method, get.path.as_str()),
+            (Method::Get, &*format!("{LEASES}/pi"))
+        );
+        assert_eq!(lease.fold(UID, answer(404, json!({}))), Step::Continue);
+
+        let post = lease.request(UID, now(1));
+        assert_eq!((post.method, post.path.as_str()), (Method::Post, LEASES));
+        assert_eq!(
+            body(&post),
+            json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {
+                    "name": "pi", "namespace": "kube-node-lease",
+                    "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID}],
+                },
+                "spec": {
+                    "holderIdentity": "pi", "leaseDurationSeconds": 40,
+                    "renewTime": "1970-01-01T00:00:01.000000Z",
+                },
+            })
+        );
+        assert_eq!(lease.fold(UID, written(201)), Step::Renewed);
+
+        let renewal = lease.request(UID, now(11));
+        assert_eq!(renewal.method, Method::Patch);
+        assert_eq!(
+            body(&renewal),
+            json!({"spec": {"renewTime": "1970-01-01T00:00:11.000000Z"}})
+        );
+        assert_eq!(lease.fold(UID, written(200)), Step::Renewed);
+    }
+
+    #[test]
+    fn an_old_lease_keeps_its_owner_and_its_time_never_goes_back() {
+        let mut lease = Lease::new("pi", 40);
+        lease.request(UID, now(1));
+        let owners = json!([{"kind": "Node", "uid": UID}]);
+        let step = lease.fold(UID, stored("2026-11-21T06:18:58.999999Z", owners));
+        assert_eq!(step, Step::Continue);
+        assert_eq!(
+            body(&lease.request(UID, now(1))),
+            json!({"spec": {"renewTime": "2026-11-21T06:18:59.000000Z"}})
+        );
+        // An attempt that failed may have been applied all the same.
+        assert_eq!(
+            lease.fold(UID, Outcome::Silent("slow".into())),
+            Step::Silent("slow".into())
+        );
+        assert_eq!(
+            body(&lease.request(UID, now(1))),
+            json!({"spec": {"renewTime": "2026-11-21T06:18:59.000001Z"}})
+        );
+    }
+
+    #[test]
+    fn a_lease_of_another_incarnation_gets_our_owner_with_the_precondition() {
+        for (owners, want) in [
+            (
+                json!(null),
+                json!([{"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID}]),
+            ),
+            (
+                json!([{"kind": "Node", "uid": "old"}, {"kind": "Other", "uid": "x"}]),
+                json!([
+                    {"kind": "Other", "uid": "x"},
+                    {"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID},
+                ]),
+            ),
+        ] {
+            let mut lease = Lease::new("pi", 40);
+            lease.request(UID, now(1));
+            assert_eq!(lease.fold(UID, stored("yesterday", owners)), Step::Continue);
+            assert_eq!(
+                body(&lease.request(UID, now(1))),
+                json!({
+                    "metadata": {"resourceVersion": "528", "ownerReferences": want},
+                    "spec": {"renewTime": "1970-01-01T00:00:01.000000Z"},
+                })
+            );
+            assert_eq!(lease.fold(UID, written(200)), Step::Renewed);
+            assert_eq!(
+                body(&lease.request(UID, now(2))),
+                json!({"spec": {"renewTime": "1970-01-01T00:00:02.000000Z"}})
+            );
+        }
+    }
+
+    #[test]
+    fn another_duration_is_repaired() {
+        let mut lease = Lease::new("pi", 60);
+        lease.request(UID, now(1));
+        lease.fold(UID, stored("", json!([{"kind": "Node", "uid": UID}])));
+        assert_eq!(
+            body(&lease.request(UID, now(1))),
+            json!({
+                "metadata": {"resourceVersion": "528"},
+                "spec": {"leaseDurationSeconds": 60, "renewTime": "1970-01-01T00:00:01.000000Z"},
+            })
+        );
+    }
+
+    #[test]
+    fn a_lease_that_has_gone_is_looked_for_and_a_conflict_is_read_again() {
+        let mut lease = Lease::new("pi", 40);
+        lease.request(UID, now(1));
+        lease.fold(UID, stored("", json!([{"kind": "Node", "uid": UID}])));
+        lease.request(UID, now(1));
+        assert_eq!(lease.fold(UID, answer(404, json!({}))), Step::Gone);
+        assert_eq!(lease.request(UID, now(1)).method, Method::Get);
+        assert_eq!(lease.fold(UID, answer(404, json!({}))), Step::Continue);
+        assert_eq!(lease.request(UID, now(1)).method, Method::Post);
+        let conflict =
+            json!({"reason": "AlreadyExists", "message": "leases \"pi\" already exists"});
+        assert!(
+            matches!(lease.fold(UID, answer(409, conflict)), Step::Refused(r) if r.code == 409)
+        );
+        assert_eq!(lease.request(UID, now(1)).method, Method::Get);
+    }
+
+    #[test]
+    fn refusals_and_garbage_change_nothing() {
+        let mut lease = Lease::new("pi", 40);
+        for outcome in [
+            answer(403, json!({"reason": "Forbidden"})),
+            answer(500, json!("oops")),
+            answer(200, json!({"metadata": {"name": "pi"}, "spec": {}})),
+            answer(
+                200,
+                json!({"metadata": {"name": "other", "resourceVersion": "5"}}),
+            ),
+            Outcome::Answered(Response {
+                code: 200,
+                retry_after: None,
+                body: b"<html>".to_vec(),
+            }),
+        ] {
+            lease.request(UID, now(1));
+            assert!(matches!(lease.fold(UID, outcome), Step::Refused(_)));
+            assert_eq!(lease.state, State::Unknown);
+        }
+    }
+
+    /// Else nobody would look whether the control plane gave the board up meanwhile.
+    #[test]
+    fn a_yes_without_the_lease_is_no_renewal() {
+        let mut lease = Lease::new("pi", 40);
+        lease.request(UID, now(1));
+        lease.fold(UID, stored("", json!([{"kind": "Node", "uid": UID}])));
+        for nonsense in [
+            json!({}),
+            json!([1]),
+            json!({"kind": "PodList", "metadata": {"resourceVersion": "7"}}),
+            json!({"kind": "Lease", "metadata": {"name": "other"}}),
+        ] {
+            lease.request(UID, now(1));
+            assert!(matches!(
+                lease.fold(UID, answer(200, nonsense)),
+                Step::Refused(_)
+            ));
+        }
+        lease.request(UID, now(1));
+        assert_eq!(lease.fold(UID, written(200)), Step::Renewed);
+    }
+}

@@ -1,0 +1,284 @@
+#![allow(clippy::indexing_slicing)]
+
+use serde_json::json;
+
+use super::*;
+
+/// What reconciling makes of `existing`.
+fn reconciled(initial: &Value, existing: &Value) -> Value {
+    let mut node = existing.clone();
+    reconcile(initial, &mut node);
+    let first = node.clone();
+    reconcile(initial, &mut node);
+    assert_eq!(node, first, "a second time it changes nothing");
+    node
+}
+
+/// TestTryRegisterWithApiServer's CMAD cases.
+#[test]
+fn the_attach_detach_annotation_follows_the_flag() {
+    let node = |annotations: Value| json!({"metadata": {"annotations": annotations}});
+    let yes = node(json!({ATTACH_DETACH: "true"}));
+    let none = json!({"metadata": {}});
+    for (name, initial, existing, want) in [
+        ("same", &yes, &yes, yes.clone()),
+        ("neither has one", &none, &none, none.clone()),
+        (
+            "missing is the same as empty",
+            &none,
+            &node(json!({ATTACH_DETACH: ""})),
+            node(json!({ATTACH_DETACH: ""})),
+        ),
+        (
+            "removed, others stay",
+            &none,
+            &node(json!({ATTACH_DETACH: "true", "a": "b"})),
+            node(json!({"a": "b"})),
+        ),
+        (
+            "set, others stay",
+            &yes,
+            &node(json!({"a": "b"})),
+            node(json!({ATTACH_DETACH: "true", "a": "b"})),
+        ),
+        ("set where there is none", &yes, &none, yes.clone()),
+    ] {
+        let mut existing = existing.clone();
+        attach_detach_annotation(initial, &mut existing);
+        assert_eq!(existing, want, "{name}");
+    }
+}
+
+#[test]
+fn test_update_default_labels() {
+    let keys = [
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+        "node.kubernetes.io/instance-type",
+        "beta.kubernetes.io/instance-type",
+        "kubernetes.io/os",
+        "kubernetes.io/arch",
+    ];
+    let all = |value: &str| {
+        let labels: Map<String, Value> = keys
+            .iter()
+            .map(|key| ((*key).to_owned(), value.into()))
+            .collect();
+        Value::from(labels)
+    };
+    let with = |labels: Value, key: &str, value: &str| {
+        let mut labels = labels;
+        labels[key] = value.into();
+        labels
+    };
+    for (name, initial, existing, want) in [
+        ("1 copied", all("new"), json!({}), all("new")),
+        ("2 replaced", all("new"), all("old"), all("new")),
+        (
+            "3 others stay",
+            all("new"),
+            with(all("new"), "please-persist", "foo"),
+            with(all("new"), "please-persist", "foo"),
+        ),
+        ("4 nothing is removed", json!({}), all("old"), all("old")),
+        ("5 equal", all("new"), all("new"), all("new")),
+        ("6 no labels at all", all("new"), json!(null), all("new")),
+        (
+            "7 stable ones are filled in",
+            all("new"),
+            json!({
+                "kubernetes.io/hostname": "new",
+                "failure-domain.beta.kubernetes.io/zone": "new",
+                "failure-domain.beta.kubernetes.io/region": "new",
+                "beta.kubernetes.io/instance-type": "new",
+            }),
+            all("new"),
+        ),
+        (
+            "other labels of the flag only count when the Node is created",
+            json!({"example.com/site": "new", "kubernetes.io/os": "new"}),
+            json!({"example.com/site": "old"}),
+            json!({"example.com/site": "old", "kubernetes.io/os": "new"}),
+        ),
+        (
+            "an empty value removes the label",
+            json!({"topology.kubernetes.io/zone": "", "topology.kubernetes.io/region": ""}),
+            json!({"topology.kubernetes.io/zone": "a", "b": ""}),
+            json!({"b": ""}),
+        ),
+    ] {
+        let mut node = json!({"metadata": {"labels": existing}});
+        default_labels(&json!({"metadata": {"labels": initial}}), &mut node);
+        assert_eq!(node, json!({"metadata": {"labels": want}}), "{name}");
+    }
+}
+
+#[test]
+fn test_update_default_resources() {
+    let ours = json!({"cpu": "4", "memory": "1Gi"});
+    let theirs = json!({"cpu": "8", "theirs": "1"});
+    let status = |capacity: &Value, allocatable: &Value| json!({"status": {"capacity": capacity, "allocatable": allocatable}});
+    let null = json!(null);
+    for (name, existing, want) in [
+        (
+            "both there",
+            status(&theirs, &theirs),
+            status(&theirs, &theirs),
+        ),
+        ("neither", status(&null, &null), status(&ours, &ours)),
+        ("no status", json!({}), status(&ours, &ours)),
+        (
+            "no capacity",
+            status(&null, &theirs),
+            status(&ours, &theirs),
+        ),
+        (
+            "no allocatable",
+            status(&theirs, &null),
+            status(&theirs, &ours),
+        ),
+        (
+            "empty is not absent",
+            status(&json!({}), &json!({})),
+            status(&json!({}), &json!({})),
+        ),
+    ] {
+        let initial = status(&ours, &ours);
+        let mut want = want;
+        want["metadata"] = json!({"labels": {}});
+        assert_eq!(reconciled(&initial, &existing), want, "{name}");
+    }
+    let mut kept = status(&theirs, &theirs);
+    kept["metadata"] = json!({"labels": {}});
+    assert_eq!(
+        reconciled(&json!({}), &status(&theirs, &theirs)),
+        kept,
+        "kept where we have none"
+    );
+    // Neither has any: nothing to copy, nothing to fall over.
+    assert_eq!(
+        reconciled(&json!({}), &json!({})),
+        json!({"metadata": {"labels": {}}, "status": {"capacity": {}, "allocatable": {}}})
+    );
+}
+
+fn resources_of(capacity: Value, allocatable: Value) -> Value {
+    json!({
+        "metadata": {"labels": {}},
+        "status": {"capacity": capacity, "allocatable": allocatable},
+    })
+}
+
+#[test]
+fn test_reconcile_huge_page_resource() {
+    let same = |resources: Value| resources_of(resources.clone(), resources);
+    let empty = resources_of(json!(null), json!(null));
+    for (name, initial, existing, want) in [
+        (
+            "equal, numerically",
+            json!({"hugepages-2Mi": "100Mi", "hugepages-64Ki": "0"}),
+            same(json!({"hugepages-2Mi": "102400Ki", "hugepages-64Ki": "0k"})),
+            same(json!({"hugepages-2Mi": "102400Ki", "hugepages-64Ki": "0k"})),
+        ),
+        (
+            "another size, and none of the old",
+            json!({"hugepages-2Mi": "0", "hugepages-1Gi": "2Gi"}),
+            same(json!({"hugepages-2Mi": "100Mi", "cpu": "1"})),
+            same(json!({"hugepages-2Mi": "0", "hugepages-1Gi": "2Gi", "cpu": "1"})),
+        ),
+        (
+            "more of them",
+            json!({"hugepages-1Gi": "4Gi"}),
+            same(json!({"hugepages-1Gi": "2Gi"})),
+            same(json!({"hugepages-1Gi": "4Gi"})),
+        ),
+        (
+            "allocatable alone differs",
+            json!({"hugepages-1Gi": "4Gi"}),
+            resources_of(json!({"hugepages-1Gi": "4Gi"}), json!({})),
+            same(json!({"hugepages-1Gi": "4Gi"})),
+        ),
+        (
+            "a size that the kernel has no more",
+            json!({"hugepages-1Gi": "2Gi"}),
+            same(json!({"hugepages-1Gi": "2Gi", "hugepages-2Mi": "100Mi"})),
+            same(json!({"hugepages-1Gi": "2Gi"})),
+        ),
+        (
+            "no status",
+            json!({"hugepages-2Mi": "100Mi"}),
+            empty,
+            same(json!({"hugepages-2Mi": "100Mi"})),
+        ),
+    ] {
+        assert_eq!(reconciled(&same(initial), &existing), want, "{name}");
+    }
+}
+
+#[test]
+fn test_reconcile_extended_resource() {
+    let ours = json!({"cpu": "4"});
+    let initial = resources_of(ours.clone(), ours.clone());
+    let with = json!({"cpu": "4", "test.com/resource1": "2", "test.com/resource2": "10"});
+    let zeroed = json!({"cpu": "4", "test.com/resource1": "0", "test.com/resource2": "0"});
+    for (name, existing, want) in [
+        (
+            "none",
+            resources_of(ours.clone(), ours.clone()),
+            resources_of(ours.clone(), ours.clone()),
+        ),
+        (
+            "zeroed in both",
+            resources_of(with.clone(), with.clone()),
+            resources_of(zeroed.clone(), zeroed.clone()),
+        ),
+        (
+            "allocatable copied, then zeroed",
+            resources_of(with.clone(), json!(null)),
+            resources_of(zeroed.clone(), zeroed.clone()),
+        ),
+        (
+            "names with Kubernetes' own domain, or none, are no extended resources",
+            resources_of(
+                json!({"cpu": "4", "attachable-volumes-x": "9", "x.kubernetes.io/y": "1"}),
+                json!({"cpu": "4", "test.com/allocatable-only": "1"}),
+            ),
+            resources_of(
+                json!({"cpu": "4", "attachable-volumes-x": "9", "x.kubernetes.io/y": "1"}),
+                json!({"cpu": "4", "test.com/allocatable-only": "1"}),
+            ),
+        ),
+    ] {
+        assert_eq!(reconciled(&initial, &existing), want, "{name}");
+    }
+}
+
+/// registration.md §5.6.
+#[test]
+fn the_rest_of_an_existing_node_stays() {
+    let ours = json!({"cpu": "4"});
+    let mut initial = resources_of(ours.clone(), ours);
+    initial["spec"] = json!({"providerID": "ours", "taints": [{"key": "ours"}]});
+    initial["metadata"]["annotations"] = json!({"ours": "1"});
+    initial["status"]["conditions"] = json!([{"type": "Ready"}]);
+    let existing = json!({
+        "metadata": {
+            "labels": {"theirs": "1"}, "annotations": {"theirs": "1"},
+            "finalizers": ["f"], "uid": "7",
+        },
+        "spec": {"taints": [{"key": "theirs"}], "unschedulable": true},
+        "status": {
+            "capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"},
+            "conditions": [{"type": "Theirs"}],
+            "volumesAttached": [{"name": "v"}],
+            "volumesInUse": ["v"],
+        },
+    });
+    let mut want = existing.clone();
+    // Nobody detaches a volume from a node that says it uses it.
+    object::members(&mut want, &["status"]).remove("volumesInUse");
+    assert_eq!(reconciled(&initial, &existing), want);
+}

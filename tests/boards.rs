@@ -1,0 +1,645 @@
+//! `host` against kernel files of real machines: every tree of `tests/boards`, and of
+//! `../shared/fixtures` where that is there, and every key of its expected.json that
+//! the kernel side can compute.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    missing_docs
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use nodelet::dns::hosts;
+use nodelet::facts::{DefaultRoute, Facts, Read};
+use nodelet::host::{Host, HostRoot, cgroup, cpu, memory, mounts, pids, pressure, routes, system};
+use serde_json::{Value, json};
+
+/// Keys of expected.json that nothing here is held against, and why.
+const NOT_COMPARED: [(&str, &str); 16] = [
+    ("architecture", "known when nodelet is compiled"),
+    ("kernelMachine", "known when nodelet is compiled"),
+    ("cpuRule", "words; the count is compared"),
+    ("cpuinfo", "proc/cpuinfo is never read"),
+    (
+        "memoryCapacity",
+        "the text of a quantity: compared in inspect",
+    ),
+    ("memAvailableKiB", "the kubelet does not use MemAvailable"),
+    ("meminfoHugepagesizeKiB", "sizes come from sys/kernel/mm"),
+    ("localIPv4", "fib_trie is never read"),
+    (
+        "interfaceAddresses",
+        "getifaddrs cannot ask a fixture: used below",
+    ),
+    (
+        "nodeInternalIP",
+        "the choice of the address: compared below",
+    ),
+    (
+        "nodeInternalIPInterface",
+        "the choice of the address: compared below",
+    ),
+    ("deviceTreeModel", "not part of a Node"),
+    ("cgroupControllers", "seen through memoryControllerUsable"),
+    (
+        "cgroupSubtreeControl",
+        "says nothing about the root's own controllers",
+    ),
+    ("cgroupPSI", "pressure of single cgroups is not read"),
+    ("systemUUIDFrom", "words; the value is compared"),
+];
+
+/// The trees of the project's own, which are always there.
+fn own() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/boards")
+}
+
+/// The trees that belong to others.
+fn shared() -> Option<PathBuf> {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures");
+    if fixtures.is_dir() {
+        return Some(fixtures);
+    }
+    // Not eprintln: the harness would keep it for itself.
+    let _ = writeln!(
+        std::io::stderr(),
+        "boards: only tests/boards; DID NOT RUN on {}, which is absent",
+        fixtures.display()
+    );
+    None
+}
+
+fn roots() -> Vec<PathBuf> {
+    [Some(own()), shared()].into_iter().flatten().collect()
+}
+
+/// The expected.json of every tree; at least as many as there must be.
+fn expectations() -> Vec<PathBuf> {
+    let expected = |root: &PathBuf| -> Vec<PathBuf> {
+        let files = files(root).into_iter();
+        files
+            .filter(|file| file.ends_with("expected.json"))
+            .collect()
+    };
+    let roots: Vec<Vec<PathBuf>> = roots().iter().map(expected).collect();
+    for (found, least) in roots.iter().zip([3, 70]) {
+        assert!(found.len() >= least, "only {found:?}");
+    }
+    roots.concat()
+}
+
+/// Every file below `folder`.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            match entry.file_type().unwrap() {
+                kind if kind.is_dir() => folders.push(entry.path()),
+                kind if kind.is_file() => files.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// A checkout without links has files in their place that hold the target.
+fn link_target(file: &Path) -> Option<PathBuf> {
+    let bytes = fs::read(file).unwrap();
+    let text = String::from_utf8(bytes)
+        .ok()
+        .filter(|text| text.starts_with("../") || text.starts_with("self/"))
+        .filter(|text| !text.contains('\n'))?;
+    file.parent()
+        .unwrap()
+        .join(&text)
+        .exists()
+        .then(|| text.into())
+}
+
+/// The tree itself, or a copy of it with its links restored.
+fn tree_with_links(tree: &Path) -> PathBuf {
+    let files = files(tree);
+    if files.iter().all(|file| link_target(file).is_none()) {
+        return tree.to_path_buf();
+    }
+    let copy = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!(
+            "links-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        ))
+        .join(tree.file_name().unwrap());
+    let _ = fs::remove_dir_all(&copy);
+    for file in files {
+        let to = copy.join(file.strip_prefix(tree).unwrap());
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        match link_target(&file) {
+            Some(target) => std::os::unix::fs::symlink(target, to).unwrap(),
+            None => fs::write(to, fs::read(file).unwrap()).unwrap(),
+        }
+    }
+    copy
+}
+
+/// What we say for `key`, in the words of expected.json.
+fn ours(key: &str, want: &Value, root: &HostRoot, facts: &Facts) -> Value {
+    let mounts = mounts::read(root);
+    match key {
+        "cpu" => json!(facts.cpus.as_ref().unwrap().to_string()),
+        "onlineCount" => json!(mask(root, "online").len()),
+        "cpuMasks" => want
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(|name| (name.clone(), json!(mask(root, name))))
+            .collect(),
+        "memoryCapacityBytes" => json!(facts.memory.as_ref().unwrap().total_bytes),
+        "memoryCapacityError" => json!(facts.memory.is_err() && facts.working_set_bytes.is_err()),
+        "swapCapacityBytes" => json!(facts.memory.as_ref().unwrap().swap_total_bytes),
+        "nodeInfoSwapReported" => json!(facts.memory.as_ref().unwrap().swap_total_bytes != 0),
+        "hugepages" => facts
+            .huge_pages
+            .as_ref()
+            .unwrap()
+            .iter()
+            .map(|size| {
+                (
+                    format!("hugepages-{}", binary(size.page_bytes)),
+                    json!(binary(size.page_bytes * size.count)),
+                )
+            })
+            .collect(),
+        "machineID" => text(&facts.machine_id),
+        "systemUUID" => text(&facts.system_uuid),
+        "bootID" => text(&facts.boot_id),
+        "kernelVersion" => text(&facts.kernel_version),
+        "osImage" => json!(facts.os_image.as_ref().map_or("Unknown", String::as_str)),
+        "defaultRoutesIPv4" => routes(facts, false, want),
+        "defaultRoutesIPv6" => routes(facts, true, want),
+        "defaultRoute" => default_routes(facts).first().map_or(Value::Null, |route| {
+            let family = if route.gateway.is_ipv4() {
+                "IPv4"
+            } else {
+                "IPv6"
+            };
+            json!({"interface": route.interface, "gateway": route.gateway, "family": family})
+        }),
+        "psi" => psi(root),
+        "rootMount" => {
+            let mounts = mounts.unwrap();
+            let count = mounts
+                .iter()
+                .filter(|mount| mount.point == Path::new("/"))
+                .count();
+            // Device and options are not read by nodelet: taken as they are.
+            let mut ours = want.clone();
+            ours["fstype"] = json!(mounts::over(&mounts, Path::new("/")).unwrap().fs_type);
+            ours["mountsOnRoot"] = json!(count);
+            ours
+        }
+        "cgroupMode" => {
+            json!(format!("{:?}", cgroup::read(root, &mounts.unwrap_or_default())).to_lowercase())
+        }
+        "procCgroups" => cgroup::controllers(root)
+            .unwrap()
+            .0
+            .into_iter()
+            .map(|controller| {
+                (
+                    controller.name,
+                    json!({"hierarchy": controller.hierarchy, "enabled": controller.enabled}),
+                )
+            })
+            .collect(),
+        "procCgroupsMemory" => {
+            let controllers = cgroup::controllers(root).unwrap().0;
+            let memory = controllers
+                .iter()
+                .find(|controller| controller.name == "memory");
+            json!(memory.map_or("absent", |memory| if memory.enabled {
+                "enabled"
+            } else {
+                "disabled"
+            }))
+        }
+        "memoryControllerUsable" => json!(cgroup::memory_is_usable(root).unwrap()),
+        "memcg" => {
+            let find = |name: &str| {
+                fs::read_to_string(
+                    files(root.path())
+                        .into_iter()
+                        .find(|file| file.ends_with(name))
+                        .unwrap(),
+                )
+                .unwrap()
+            };
+            let mut ours = want.clone();
+            let root_stat = root.path().join("sys/fs/cgroup/memory.stat");
+            ours["workingSet"] = if root_stat.exists() {
+                json!(facts.working_set_bytes.as_ref().unwrap())
+            } else {
+                let usage = find("memory.usage_in_bytes");
+                json!(cgroup::parse_v1(&usage, &find("memory.stat")))
+            };
+            ours
+        }
+        "maxPID" => json!(pids::max(root).unwrap()),
+        "numRunningProcesses" => {
+            json!(pids::parse_running(&root.text("proc/loadavg", 4096).unwrap()).unwrap())
+        }
+        _ => panic!("{key}: an unknown key; compare it, or say in NOT_COMPARED why not"),
+    }
+}
+
+fn text(fact: &Read<String>) -> Value {
+    match fact {
+        Ok(text) => json!(text),
+        Err(unread) => json!({"unread": unread.to_string()}),
+    }
+}
+
+fn mask(root: &HostRoot, name: &str) -> Vec<u64> {
+    let list = root
+        .text(&format!("sys/devices/system/cpu/{name}"), 4096)
+        .unwrap();
+    (0..4096)
+        .filter(|cpu| cpu::is_listed(&list, *cpu))
+        .collect()
+}
+
+fn binary(bytes: u64) -> String {
+    let units = [
+        (1u64 << 30, "Gi"),
+        (1 << 20, "Mi"),
+        (1 << 10, "Ki"),
+        (1, ""),
+    ];
+    let (unit, suffix) = units
+        .into_iter()
+        .find(|(unit, _)| bytes.is_multiple_of(*unit) && bytes != 0)
+        .unwrap_or((1, ""));
+    format!("{}{suffix}", bytes / unit)
+}
+
+fn default_routes(facts: &Facts) -> &[DefaultRoute] {
+    facts
+        .network
+        .default_routes
+        .as_ref()
+        .unwrap()
+        .as_deref()
+        .unwrap()
+}
+
+/// Mask and metric are the fixture's: nodelet reads neither, by the kubelet's rule.
+fn routes(facts: &Facts, ipv6: bool, want: &Value) -> Value {
+    let routes = default_routes(facts)
+        .iter()
+        .filter(|route| route.gateway.is_ipv6() == ipv6);
+    routes
+        .enumerate()
+        .map(|(place, route)| {
+            let mut ours = want.get(place).cloned().unwrap_or_default();
+            ours["interface"] = json!(route.interface);
+            ours["gateway"] = json!(route.gateway);
+            ours
+        })
+        .collect()
+}
+
+fn psi(root: &HostRoot) -> Value {
+    let stall = |stall: pressure::Stall| json!({"avg10": stall.avg10, "avg60": stall.avg60, "avg300": stall.avg300, "total": stall.total_micros});
+    let resources = ["cpu", "memory", "io", "irq"]
+        .into_iter()
+        .filter_map(|resource| {
+            let pressure = pressure::read(root, resource).unwrap()?;
+            let lines = [("some", pressure.some), ("full", pressure.full)];
+            Some((
+                resource.to_owned(),
+                lines
+                    .into_iter()
+                    .filter_map(|(name, line)| Some((name.to_owned(), stall(line?))))
+                    .collect::<Value>(),
+            ))
+        });
+    resources.collect()
+}
+
+#[test]
+fn every_board_reads_as_expected() {
+    let mut compared: BTreeMap<String, usize> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    let mut trees = 0;
+    for expected in expectations() {
+        let folder = expected.parent().unwrap();
+        let name = folder.display();
+        let root = HostRoot::new(tree_with_links(folder));
+        let facts = Host::new(root.clone(), "/var/lib/nodelet").facts("board");
+        let keys: BTreeMap<String, Value> =
+            serde_json::from_slice(&fs::read(&expected).unwrap()).unwrap();
+        trees += 1;
+        for (key, want) in keys {
+            if NOT_COMPARED.iter().any(|(name, _)| *name == key) {
+                continue;
+            }
+            let ours = ours(&key, &want, &root, &facts);
+            if ours != want {
+                wrong.push(format!("{name}: {key}: {ours} instead of {want}"));
+            }
+            *compared.entry(key).or_default() += 1;
+        }
+        if facts.memory.is_ok()
+            && !facts
+                .working_set_bytes
+                .as_ref()
+                .is_ok_and(|used| *used < facts.memory.as_ref().unwrap().total_bytes)
+        {
+            wrong.push(format!(
+                "{name}: working set {:?} of {:?}",
+                facts.working_set_bytes, facts.memory
+            ));
+        }
+        let here = folder.join("proc/sys/kernel/hostname").exists();
+        assert_eq!(
+            Host::new(root, "/").hostname().is_ok(),
+            here,
+            "{name}: hostname"
+        );
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let _ = writeln!(
+        std::io::stderr(),
+        "boards: {trees} trees, values compared: {compared:?}"
+    );
+    let _ = fs::remove_dir_all(
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("links-{}", std::process::id())),
+    );
+}
+
+/// Everything that takes text, on any text. No answer is wrong here but a panic.
+fn parse_all(text: &str) {
+    let _ = memory::parse(text);
+    let _ = cgroup::parse_meminfo(text);
+    let _ = cgroup::parse_v2(text);
+    let _ = cgroup::parse_v1(text, text);
+    let _ = cpu::is_listed(text, 7);
+    let _ = pids::parse_running(text);
+    let _ = pressure::parse("pressure", text);
+    let _ = system::parse_os_image(text);
+    let _ = system::parse_version(text);
+    let _ = routes::parse_v4(text);
+    let _ = routes::parse_v6(text);
+    let _ = hosts::addresses(text, "board");
+    let found = mounts::parse_mountinfo(text);
+    let _ = cgroup::mode(&found);
+    let _ = mounts::over(&mounts::parse_mounts(text), Path::new("/var/lib"));
+}
+
+/// Every length of every file up to 4 KiB; of larger ones, 200 lengths spread over
+/// the file: all lengths of all files would take minutes in a debug build.
+#[test]
+fn no_file_cut_at_any_length_makes_a_parser_panic() {
+    let mut cuts = 0;
+    for file in roots().iter().flat_map(|root| files(root)) {
+        let bytes = fs::read(&file).unwrap();
+        let step = if bytes.len() <= 4096 {
+            1
+        } else {
+            bytes.len().div_ceil(200)
+        };
+        for length in (0..=bytes.len()).step_by(step) {
+            parse_all(&String::from_utf8_lossy(&bytes[..length]));
+            cuts += 1;
+        }
+    }
+    let _ = writeln!(
+        std::io::stderr(),
+        "boards: {cuts} cuts through every parser"
+    );
+}
+
+/// A folder where each file that nodelet reads is of one hostile kind.
+fn hostile(kind: &str, make: impl Fn(&Path)) -> Facts {
+    const FILES: [&str; 22] = [
+        "proc/meminfo",
+        "proc/self/mountinfo",
+        "proc/version",
+        "proc/loadavg",
+        "proc/sys/kernel/pid_max",
+        "proc/sys/kernel/threads-max",
+        "proc/sys/kernel/osrelease",
+        "proc/sys/kernel/random/boot_id",
+        "proc/net/route",
+        "proc/net/ipv6_route",
+        "proc/device-tree/system-id",
+        "proc/device-tree/vm,uuid",
+        "sys/class/dmi/id/product_uuid",
+        "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+        "sys/devices/system/cpu/online",
+        "sys/devices/system/cpu/cpu0/topology/core_id",
+        "sys/devices/system/cpu/cpu0/topology/physical_package_id",
+        "sys/devices/system/node/node0/cpu0",
+        "etc/machine-id",
+        "etc/os-release",
+        "etc/hosts",
+        "var/lib/dbus/machine-id",
+    ];
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("hostile-{}-{kind}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    for file in FILES {
+        fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
+        make(&folder.join(file));
+    }
+    let facts = Host::new(HostRoot::new(&folder), "/var/lib/nodelet").facts("board");
+    fs::remove_dir_all(&folder).unwrap();
+    facts
+}
+
+/// Names of the facts that were read nevertheless.
+fn read(facts: &Facts) -> Vec<&'static str> {
+    let facts = [
+        ("cpus", facts.cpus.is_ok()),
+        ("memory", facts.memory.is_ok()),
+        ("working_set", facts.working_set_bytes.is_ok()),
+        ("huge_pages", facts.huge_pages.is_ok()),
+        ("pids", facts.pids.is_ok()),
+        ("machine_id", facts.machine_id.is_ok()),
+        ("system_uuid", facts.system_uuid.is_ok()),
+        ("boot_id", facts.boot_id.is_ok()),
+        ("kernel_version", facts.kernel_version.is_ok()),
+        ("os_image", facts.os_image.is_ok()),
+        ("routes", facts.network.default_routes.is_ok()),
+        ("hosts", !facts.network.hosts.is_empty()),
+    ];
+    facts
+        .into_iter()
+        .filter(|(_, read)| *read)
+        .map(|(name, _)| name)
+        .collect()
+}
+
+#[test]
+fn hostile_files_cost_facts_and_nothing_else() {
+    let none: [&str; 0] = [];
+    assert_eq!(
+        read(&hostile("binary", |file| fs::write(file, b"\xff\0\xfe").unwrap())),
+        none
+    );
+    assert_eq!(
+        read(&hostile("folder", |file| fs::create_dir(file).unwrap())),
+        none
+    );
+    assert_eq!(
+        read(&hostile("huge", |file| fs::write(
+            file,
+            vec![b'1'; 2 << 20]
+        )
+        .unwrap())),
+        none
+    );
+    let fifo = |file: &Path| {
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(file)
+                .status()
+                .unwrap()
+                .success()
+        )
+    };
+    assert_eq!(read(&hostile("fifo", fifo)), none);
+    let circle = |file: &Path| std::os::unix::fs::symlink(file.file_name().unwrap(), file).unwrap();
+    assert_eq!(read(&hostile("circle", circle)), none);
+    // Empty identities and an empty os-release are answers, as in a kubelet.
+    let empty = hostile("empty", |file| fs::write(file, b"").unwrap());
+    assert_eq!(
+        read(&empty),
+        ["machine_id", "system_uuid", "os_image", "routes"]
+    );
+    assert_eq!(empty.os_image.as_deref(), Ok("Linux"));
+    assert_eq!(empty.network.default_routes, Ok(Some(Vec::new())));
+    assert!(empty.node_fs.is_ok());
+}
+
+/// What `inspect` prints for `key`, in the words of expected.json.
+fn inspected(key: &str, node: &Value) -> Option<Value> {
+    let (capacity, info) = (&node["status"]["capacity"], &node["status"]["nodeInfo"]);
+    Some(match key {
+        "cpu" => capacity["cpu"].clone(),
+        "memoryCapacity" => capacity["memory"].clone(),
+        "memoryCapacityError" => {
+            let ready = node["status"]["conditions"]
+                .as_array()
+                .unwrap()
+                .last()
+                .unwrap();
+            json!(capacity.get("memory").is_none() && ready["status"] == "False")
+        }
+        "hugepages" => {
+            let sizes = capacity.as_object().unwrap().iter();
+            sizes
+                .filter(|(name, _)| name.starts_with("hugepages-"))
+                .map(|(name, size)| (name.clone(), size.clone()))
+                .collect()
+        }
+        "nodeInfoSwapReported" => json!(info.get("swap").is_some()),
+        "swapCapacityBytes" => json!(info["swap"]["capacity"].as_u64().unwrap_or(0)),
+        "machineID" | "systemUUID" | "bootID" | "kernelVersion" | "osImage" => info[key].clone(),
+        _ => return None,
+    })
+}
+
+/// The binary itself, from the files to the printed Node.
+#[test]
+fn inspect_prints_every_board_as_expected() {
+    let (mut compared, mut wrong) = (0, Vec::new());
+    for expected in expectations() {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_nodelet"))
+            .args(["inspect", "--hostname-override=board", "--host-root"])
+            .arg(tree_with_links(expected.parent().unwrap()))
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}: {output:?}",
+            expected.display()
+        );
+        let node: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let keys: BTreeMap<String, Value> =
+            serde_json::from_slice(&fs::read(&expected).unwrap()).unwrap();
+        for (key, want) in keys {
+            let Some(printed) = inspected(&key, &node) else {
+                continue;
+            };
+            compared += 1;
+            if printed != want {
+                wrong.push(format!(
+                    "{}: {key}: {printed}, not {want}",
+                    expected.display()
+                ));
+            }
+        }
+    }
+    println!("inspect: {compared} values compared");
+    assert_eq!(wrong, [] as [String; 0]);
+    assert!(compared > 20, "{compared}");
+}
+
+/// The board's own address, from its routes and the addresses that its owner published.
+#[test]
+fn the_address_of_a_board_is_that_of_its_default_route() {
+    let mut compared = 0;
+    for expected in expectations() {
+        let keys: Value = serde_json::from_slice(&fs::read(&expected).unwrap()).unwrap();
+        let (Some(addresses), Some(want)) = (
+            keys["interfaceAddresses"].as_object(),
+            keys.get("nodeInternalIP"),
+        ) else {
+            continue;
+        };
+        let host = Host::new(
+            HostRoot::new(expected.parent().unwrap()),
+            "/var/lib/kubelet",
+        );
+        let mut facts = host.facts("board");
+        let interface = |(name, ips): (&String, &Value)| nodelet::facts::Interface {
+            name: name.clone(),
+            up: true,
+            loopback: false,
+            point_to_point: false,
+            addresses: ips
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|ip| ip.as_str().unwrap().parse().unwrap())
+                .collect(),
+        };
+        facts.network.interfaces = Ok(addresses.iter().map(interface).collect());
+        let config =
+            nodelet::config::Config::new(
+                nodelet::args::Flags::default(),
+                || Ok("board".to_owned()),
+            )
+            .unwrap();
+        let now = nodelet::kube::time::Wall::default();
+        let node = nodelet::status::initial(&config, &facts, Default::default(), now).node;
+        assert_eq!(
+            node["status"]["addresses"],
+            json!([{"type": "InternalIP", "address": want}, {"type": "Hostname", "address": "board"}]),
+            "{}",
+            expected.display()
+        );
+        compared += 1;
+    }
+    assert!(compared >= 3, "{compared}");
+}

@@ -1,0 +1,139 @@
+//! The cluster that a test runs against: the API double, or a real control plane
+//! under the same assertions.
+//!
+//! - `KUBEBUILDER_ASSETS`: a folder with `etcd` and `kube-apiserver` (and, if it is
+//!   there, `kube-controller-manager`); each test starts its own.
+//! - `KUBECONFIG`: an administrator's way into a cluster that runs already; Nodes
+//!   are named after this process and stay behind, so use a throw-away cluster.
+//! - Neither: the double. A line on stderr says which it is.
+#![allow(dead_code)] // each test binary uses its own part
+
+mod control_plane;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use apidouble::Double;
+use nodelet::kube::api::Api;
+use nodelet::kube::kubeconfig::Kubeconfig;
+use nodelet::kube::message::{Accept, Method, Outcome, Request};
+use serde_json::Value;
+
+use crate::board::Folder;
+use control_plane::ControlPlane;
+
+pub struct Cluster {
+    kind: Kind,
+    folder: Folder,
+}
+
+enum Kind {
+    Double(Double),
+    Real(Box<ControlPlane>),
+    Existing(PathBuf),
+}
+
+impl Cluster {
+    /// `grace`: after which silence the node-lifecycle controller gives a Node up,
+    /// where it is ours to start.
+    pub fn start(grace: Duration) -> Self {
+        let folder = Folder::new("cluster");
+        let kind = if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") {
+            eprintln!("cluster: the control plane in KUBEBUILDER_ASSETS");
+            Kind::Real(Box::new(ControlPlane::start(
+                assets.as_ref(),
+                folder.path(),
+                grace,
+            )))
+        } else if let Some(kubeconfig) = std::env::var_os("KUBECONFIG") {
+            eprintln!("cluster: the one of KUBECONFIG");
+            Kind::Existing(kubeconfig.into())
+        } else {
+            eprintln!(
+                "cluster: the double; not run against a real API server, KUBEBUILDER_ASSETS and KUBECONFIG are unset"
+            );
+            Kind::Double(Double::builder().lifecycle(grace).start())
+        };
+        Self { kind, folder }
+    }
+
+    /// A name that no other test uses.
+    pub fn node_name(&self, base: &str) -> String {
+        match self.kind {
+            Kind::Existing(_) => format!("{base}-{}", std::process::id()),
+            _ => base.to_owned(),
+        }
+    }
+
+    /// The kubeconfig of the node `name`, whose server has a name to be looked up
+    /// where that can be arranged.
+    pub fn kubeconfig(&self, name: &str) -> String {
+        let path = match &self.kind {
+            Kind::Double(double) => {
+                let text = double.kubeconfig_for_node(name);
+                self.folder
+                    .write(name, &text.replace("127.0.0.1", "localhost"))
+            }
+            Kind::Real(real) => {
+                let text = real.kubeconfig(&format!("system:node:{name}"), &["system:nodes"]);
+                self.folder
+                    .write(name, &text.replace("127.0.0.1", "localhost"))
+            }
+            Kind::Existing(admin) => admin.clone(),
+        };
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// One object, as an administrator reads it.
+    pub fn get(&self, path: &str) -> Option<Value> {
+        let kubeconfig = match &self.kind {
+            Kind::Double(double) => return double.get(path),
+            Kind::Real(real) => self
+                .folder
+                .write("admin", &real.kubeconfig("admin", &["system:masters"])),
+            Kind::Existing(admin) => admin.clone(),
+        };
+        let kubeconfig = Kubeconfig::load(&kubeconfig).unwrap();
+        let mut api = Api::new(&kubeconfig, "nodelet-tests").unwrap();
+        let request = Request {
+            method: Method::Get,
+            path: path.to_owned(),
+            accept: Accept::Object,
+            body: Vec::new(),
+        };
+        match api.call(&request, Duration::from_secs(10)) {
+            Outcome::Answered(answer) if answer.code == 200 => {
+                Some(serde_json::from_slice(&answer.body).unwrap())
+            }
+            Outcome::Answered(answer) if answer.code == 404 => None,
+            other => panic!("GET {path}: {other:?}"),
+        }
+    }
+
+    pub fn node(&self, name: &str) -> Option<Value> {
+        self.get(&format!("/api/v1/nodes/{name}"))
+    }
+
+    pub fn lease(&self, name: &str) -> Option<Value> {
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+        self.get(&format!("{leases}/{name}"))
+    }
+
+    /// Whether the node-lifecycle controller, where there is one, ever doubted a Node.
+    pub fn ever_left_ready(&self) -> bool {
+        match &self.kind {
+            Kind::Double(double) => double.ever_left_ready(),
+            Kind::Real(real) => real.ever_left_ready(),
+            // Not ours alone: the test reads what is on the Node.
+            Kind::Existing(_) => false,
+        }
+    }
+
+    /// The double's own handle, for what only it can do.
+    pub fn double(&self) -> Option<&Double> {
+        match &self.kind {
+            Kind::Double(double) => Some(double),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The main job on this machine: `cargo run --release --example demo`.
+//!
+//! Starts the API double on loopback and the agent as a process of its own, shows
+//! the Node as `kubectl get nodes -o wide` would while it becomes Ready, then its
+//! Lease ticking. With `--stay` it goes on until Ctrl-C, so that `kubectl` can be
+//! tried with the kubeconfig that it prints.
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods
+)]
+
+use std::fs;
+use std::process::{Command, ExitCode};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use apidouble::Double;
+
+fn main() -> ExitCode {
+    // The agent is this same binary under another first argument: nothing else has
+    // to be built.
+    let mut args = std::env::args_os().skip(1).peekable();
+    if args.next_if(|arg| arg == "nodelet").is_some() {
+        return nodelet::cli::main(args);
+    }
+    let stay = args.next().is_some_and(|arg| arg == "--stay");
+
+    let double = Double::builder().lifecycle(Duration::from_secs(50)).start();
+    let folder = std::env::temp_dir().join(format!("nodelet-demo-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder for the kubeconfigs");
+    let admin = folder.join("admin.conf");
+    let kubelet = folder.join("kubelet.conf");
+    fs::write(&admin, double.kubeconfig_admin()).expect("the administrator's kubeconfig");
+
+    let name = "demo-board";
+    fs::write(&kubelet, double.kubeconfig_for_node(name)).expect("the node's kubeconfig");
+    println!(
+        "API double at {}; the agent registers this machine as {name}\n",
+        double.url()
+    );
+    println!("$ kubectl get nodes -o wide\n{}", double.print_nodes(true));
+
+    let start = Instant::now();
+    let mut agent = Command::new(std::env::current_exe().expect("this binary"))
+        .arg("nodelet")
+        .arg(format!("--kubeconfig={}", kubelet.display()))
+        .args(["--hostname-override", name, "--max-pods=0"])
+        .spawn()
+        .expect("the agent as a process");
+    while double.get(&format!("nodes/{name}")).is_none() && start.elapsed().as_secs() < 10 {
+        sleep(Duration::from_millis(5));
+    }
+    println!(
+        "\n$ kubectl get nodes -o wide      # {} ms later",
+        start.elapsed().as_millis()
+    );
+    println!("{}", double.print_nodes(true));
+
+    match stay {
+        true => println!(
+            "try it, until Ctrl-C:\n$ kubectl --kubeconfig {} describe node {name}\n",
+            admin.display()
+        ),
+        false => println!("to try kubectl meanwhile, add:  -- --stay\n"),
+    }
+    println!(
+        "$ kubectl get lease -n kube-node-lease {name} -o jsonpath={{.spec.renewTime}} --watch"
+    );
+    let mut last = String::new();
+    let mut seen = 0;
+    while (stay || seen < 3)
+        && start.elapsed() < Duration::from_secs(if stay { 86_400 } else { 60 })
+    {
+        let lease = double.get(&format!("leases/{name}")).unwrap_or_default();
+        let renewed = lease["spec"]["renewTime"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        if renewed != last {
+            println!("{renewed}");
+            last = renewed;
+            seen += 1;
+        }
+        sleep(Duration::from_millis(50));
+    }
+
+    let _ = agent.kill();
+    let _ = agent.wait();
+    let _ = fs::remove_dir_all(&folder);
+    match seen >= 3 {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,185 @@
+//! Who is it, and may they: client certificates and tokens, the Node authorizer, and of RBAC
+//! what the roles around nodes grant.
+
+use crate::der::Subject;
+use serde_json::Value;
+
+/// A user, as authentication finds one.
+#[derive(Debug, Clone)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) groups: Vec<String>,
+    pub(crate) extra: Option<Value>,
+}
+
+impl User {
+    pub(crate) fn new(name: &str, groups: &[String]) -> Self {
+        let mut groups = groups.to_vec();
+        let implied = if name == ANONYMOUS {
+            "system:unauthenticated"
+        } else {
+            "system:authenticated"
+        };
+        if !groups.iter().any(|g| g == implied) {
+            groups.push(implied.to_owned());
+        }
+        Self {
+            name: name.to_owned(),
+            groups,
+            extra: None,
+        }
+    }
+
+    pub(crate) fn admin() -> Self {
+        Self::new("kubernetes-admin", &["system:masters".to_owned()])
+    }
+
+    pub(crate) fn anonymous() -> Self {
+        Self::new(ANONYMOUS, &[])
+    }
+
+    pub(crate) fn from_subject(subject: &Subject) -> Self {
+        Self::new(&subject.common_name, &subject.organizations)
+    }
+
+    pub(crate) fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|g| g == group)
+    }
+
+    /// The node's name, if this is a node.
+    pub(crate) fn node(&self) -> Option<&str> {
+        self.name
+            .strip_prefix("system:node:")
+            .filter(|_| self.is_in("system:nodes"))
+    }
+}
+
+const ANONYMOUS: &str = "system:anonymous";
+
+/// The group whose members have what a node needs by RBAC alone (no Node authorizer, and
+/// NodeRestriction does not look at them): for plain tokens.
+pub const RBAC_NODE_GROUP: &str = "double:nodes-by-rbac";
+
+/// What somebody wants.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attributes<'a> {
+    pub(crate) verb: &'a str,
+    pub(crate) group: &'a str,
+    pub(crate) resource: &'a str,
+    pub(crate) subresource: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+/// `Ok`, or why not in the words after `is forbidden:`.
+pub(crate) fn authorize(user: &User, want: &Attributes<'_>) -> Result<(), String> {
+    if user.is_in("system:masters") {
+        return Ok(());
+    }
+    let mut reason = String::new();
+    if let Some(node) = user.node() {
+        match node_authorizer(node, want) {
+            Ok(()) => return Ok(()),
+            Err(why) => reason = why,
+        }
+    }
+    if rbac(user, want) {
+        return Ok(());
+    }
+    let Attributes {
+        verb,
+        group,
+        resource,
+        subresource,
+        namespace,
+        ..
+    } = *want;
+    let resource = if subresource.is_empty() {
+        resource.to_owned()
+    } else {
+        format!("{resource}/{subresource}")
+    };
+    let place = if namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace \"{namespace}\"")
+    };
+    let mut message = format!(
+        "User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}",
+        user.name
+    );
+    if !reason.is_empty() {
+        message = format!("{message}: {reason}");
+    }
+    Err(message)
+}
+
+fn node_authorizer(node: &str, want: &Attributes<'_>) -> Result<(), String> {
+    match (want.group, want.resource) {
+        ("", "nodes") => own_node(node, want),
+        ("coordination.k8s.io", "leases") => own_lease(node, want),
+        ("", "events") if ["create", "update", "patch"].contains(&want.verb) => Ok(()),
+        ("certificates.k8s.io", "certificatesigningrequests")
+            if want.subresource.is_empty()
+                && ["create", "get", "list", "watch"].contains(&want.verb) =>
+        {
+            Ok(())
+        }
+        _ => Err(String::new()),
+    }
+}
+
+fn own_node(node: &str, want: &Attributes<'_>) -> Result<(), String> {
+    match (want.subresource, want.verb) {
+        ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
+        ("", "get" | "list" | "watch") if want.name == node => Ok(()),
+        ("", "get" | "list" | "watch") if want.name.is_empty() => Err(format!(
+            "node '{node}' cannot read all nodes, only its own Node object"
+        )),
+        ("", "get" | "list" | "watch") => Err(format!(
+            "node '{node}' cannot read '{}', only its own Node object",
+            want.name
+        )),
+        _ => Err(String::new()),
+    }
+}
+
+fn own_lease(node: &str, want: &Attributes<'_>) -> Result<(), String> {
+    if !["get", "create", "update", "patch", "delete"].contains(&want.verb) {
+        return Err("can only get, create, update, patch, or delete a node lease".to_owned());
+    }
+    if want.namespace != "kube-node-lease" {
+        return Err(
+            "can only access leases in the \"kube-node-lease\" system namespace".to_owned(),
+        );
+    }
+    if want.verb != "create" && want.name != node {
+        return Err(
+            "can only access node lease with the same name as the requesting node".to_owned(),
+        );
+    }
+    Ok(())
+}
+
+fn rbac(user: &User, want: &Attributes<'_>) -> bool {
+    let one_of = |verbs: &[&str]| verbs.contains(&want.verb);
+    match (want.group, want.resource, want.subresource) {
+        ("certificates.k8s.io", "certificatesigningrequests", "") => {
+            user.is_in("system:bootstrappers") && one_of(&["create", "get", "list", "watch"])
+        }
+        _ if !user.is_in(RBAC_NODE_GROUP) => false,
+        ("", "nodes", "") => one_of(&["create", "get", "patch"]),
+        ("", "nodes", "status") => one_of(&["patch"]),
+        ("", "events", "") => one_of(&["create", "patch"]),
+        ("coordination.k8s.io", "leases", "") => {
+            want.namespace == "kube-node-lease" && one_of(&["get", "create", "update", "patch"])
+        }
+        _ => false,
+    }
+}
+
+/// Paths that are no resources.
+pub(crate) fn may_read_path(user: &User, path: &str) -> bool {
+    let public = ["/healthz", "/livez", "/readyz", "/version"];
+    public.iter().any(|p| path.trim_end_matches('/') == *p) || user.name != ANONYMOUS
+}

@@ -1,0 +1,369 @@
+//! Stand-ins for the controllers that a node meets: node-lifecycle, garbage collection of
+//! Leases, the approver and the signer of CSRs. All are off unless asked for.
+
+use crate::admission::request_der;
+use crate::api::{Api, key};
+use crate::der;
+use crate::fields::{self, Writer};
+use crate::kinds::{CSR, Kind, LEASE, NODE};
+use crate::pki::{Authority, Validity};
+use crate::time;
+use base64::Engine as _;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Ready left `True`, as node-lifecycle sees it.
+#[derive(Debug, Clone)]
+pub struct LeftReady {
+    /// The node.
+    pub node: String,
+    /// What Ready is now: `Unknown` (nothing was heard for the grace period) or `False`.
+    pub status: String,
+    /// When it was noticed.
+    pub at: Instant,
+}
+
+#[derive(Debug)]
+struct Health {
+    uid: String,
+    heartbeat: Value,
+    renewed: String,
+    heard: Instant,
+    ready: String,
+}
+
+/// What node-lifecycle remembers.
+#[derive(Debug, Default)]
+pub(crate) struct Lifecycle {
+    nodes: BTreeMap<String, Health>,
+    pub(crate) left: Vec<LeftReady>,
+}
+
+fn store(api: &Api, kind: &'static Kind, mut object: Value, subresource: &str) {
+    let metadata = &object["metadata"];
+    let name = |field: &str| metadata[field].as_str().unwrap_or("").to_owned();
+    let key = key(kind, &name("namespace"), &name("name"));
+    let mut store = api.store();
+    let Some(old) = store.get(&key).cloned() else {
+        return;
+    };
+    if old["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] || old == object
+    {
+        return; // somebody was faster: next time
+    }
+    let api_version = kind.api_version();
+    let writer = Writer {
+        manager: "kube-controller-manager",
+        api_version: &api_version,
+        subresource,
+    };
+    fields::track(Some(&old), &mut object, &writer);
+    store.put(key, object);
+}
+
+fn list(api: &Api, kind: &'static Kind) -> Vec<Value> {
+    api.store().list(kind, None)
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or("")
+}
+
+/// The ttl controller: new Nodes get `node.alpha.kubernetes.io/ttl: "0"`.
+pub(crate) fn annotate(api: &Api) {
+    for mut node in list(api, &NODE) {
+        if node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"].is_null() {
+            node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] = json!("0");
+            store(api, &NODE, node, "");
+        }
+    }
+}
+
+/// node-lifecycle's label reconciliation: the beta labels follow the stable ones.
+pub(crate) fn reconcile_labels(api: &Api) {
+    for mut node in list(api, &NODE) {
+        for what in ["os", "arch"] {
+            let stable = node["metadata"]["labels"][format!("kubernetes.io/{what}")].clone();
+            if !stable.is_null() {
+                node["metadata"]["labels"][format!("beta.kubernetes.io/{what}")] = stable;
+            }
+        }
+        store(api, &NODE, node, "");
+    }
+}
+
+/// Taints follow conditions.
+pub(crate) fn taint(api: &Api) {
+    for mut node in list(api, &NODE) {
+        let condition = |kind: &str| {
+            let all = node["status"]["conditions"].as_array();
+            let found = all.and_then(|c| c.iter().find(|c| c["type"] == kind));
+            found
+                .map_or("", |c| c["status"].as_str().unwrap_or(""))
+                .to_owned()
+        };
+        let ready = condition("Ready");
+        let wanted = [
+            (
+                "node.kubernetes.io/not-ready",
+                ready == "False" || ready.is_empty(),
+            ),
+            ("node.kubernetes.io/unreachable", ready == "Unknown"),
+            (
+                "node.kubernetes.io/memory-pressure",
+                condition("MemoryPressure") == "True",
+            ),
+            (
+                "node.kubernetes.io/disk-pressure",
+                condition("DiskPressure") == "True",
+            ),
+            (
+                "node.kubernetes.io/pid-pressure",
+                condition("PIDPressure") == "True",
+            ),
+            (
+                "node.kubernetes.io/network-unavailable",
+                condition("NetworkUnavailable") == "True",
+            ),
+            (
+                "node.kubernetes.io/unschedulable",
+                node["spec"]["unschedulable"] == true,
+            ),
+        ];
+        let mut taints = node["spec"]["taints"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        for (key, on) in wanted {
+            let is = |t: &Value| t["key"] == key && t["effect"] == "NoSchedule";
+            if !on {
+                taints.retain(|t| !is(t));
+            } else if !taints.iter().any(is) {
+                taints.push(json!({"key": key, "effect": "NoSchedule"}));
+            }
+        }
+        if let Some(spec) = node["spec"].as_object_mut() {
+            if taints.is_empty() {
+                spec.remove("taints");
+            } else {
+                spec.insert("taints".to_owned(), Value::Array(taints));
+            }
+        }
+        store(api, &NODE, node, "");
+    }
+}
+
+impl Lifecycle {
+    /// Nodes that were not heard of for `grace` become Unknown.
+    pub(crate) fn monitor(&mut self, api: &Api, grace: Duration) {
+        let nodes = list(api, &NODE);
+        let leases = list(api, &LEASE);
+        self.nodes
+            .retain(|name, _| nodes.iter().any(|n| n["metadata"]["name"] == name.as_str()));
+        for mut node in nodes {
+            let name = text(&node, "/metadata/name").to_owned();
+            let uid = text(&node, "/metadata/uid").to_owned();
+            let ready = node["status"]["conditions"]
+                .as_array()
+                .and_then(|c| c.iter().find(|c| c["type"] == "Ready").cloned());
+            let heartbeat = ready
+                .as_ref()
+                .map_or(Value::Null, |r| r["lastHeartbeatTime"].clone());
+            let status = ready
+                .as_ref()
+                .map_or("Unknown", |r| r["status"].as_str().unwrap_or(""))
+                .to_owned();
+            let renewed = leases
+                .iter()
+                .find(|l| {
+                    l["metadata"]["name"] == name.as_str()
+                        && l["metadata"]["namespace"] == "kube-node-lease"
+                })
+                .map_or(String::new(), |l| text(l, "/spec/renewTime").to_owned());
+            let now = Instant::now();
+            let health = self.nodes.entry(name.clone()).or_insert_with(|| Health {
+                uid: uid.clone(),
+                heartbeat: heartbeat.clone(),
+                renewed: renewed.clone(),
+                heard: now,
+                ready: status.clone(),
+            });
+            if health.uid != uid {
+                *health = Health {
+                    uid,
+                    heartbeat,
+                    renewed,
+                    heard: now,
+                    ready: status.clone(),
+                };
+            } else {
+                // RFC 3339 in UTC with six digits sorts as it reads: only an increase counts
+                if health.heartbeat != heartbeat || renewed > health.renewed {
+                    health.heard = now;
+                }
+                health.heartbeat = heartbeat;
+                if renewed > health.renewed {
+                    health.renewed = renewed;
+                }
+            }
+            let mut status = status;
+            if now.duration_since(health.heard) > grace && status != "Unknown" {
+                unknown(&mut node);
+                store(api, &NODE, node, "status");
+                status = "Unknown".to_owned();
+            }
+            if health.ready == "True" && status != "True" {
+                self.left.push(LeftReady {
+                    node: name,
+                    status: status.clone(),
+                    at: now,
+                });
+            }
+            health.ready = status;
+        }
+    }
+}
+
+fn unknown(node: &mut Value) {
+    let now = time::now();
+    if !node["status"]["conditions"].is_array() {
+        node["status"]["conditions"] = json!([]);
+    }
+    let Some(conditions) = node["status"]["conditions"].as_array_mut() else {
+        return;
+    };
+    for kind in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"] {
+        match conditions.iter_mut().find(|c| c["type"] == kind) {
+            Some(condition) => {
+                if condition["status"] != "Unknown" {
+                    condition["status"] = json!("Unknown");
+                    condition["reason"] = json!("NodeStatusUnknown");
+                    condition["message"] = json!("Kubelet stopped posting node status.");
+                    condition["lastTransitionTime"] = json!(now);
+                }
+            }
+            None => conditions.push(json!({"type": kind, "status": "Unknown", "reason": "NodeStatusNeverUpdated",
+                "message": "Kubelet never posted node status.", "lastHeartbeatTime": now, "lastTransitionTime": now})),
+        }
+    }
+}
+
+/// Deletes Leases whose owner, a Node, is gone.
+pub(crate) fn collect_garbage(api: &Api) {
+    let mut store = api.store();
+    let uids: Vec<Value> = store
+        .list(&NODE, None)
+        .iter()
+        .map(|n| n["metadata"]["uid"].clone())
+        .collect();
+    for lease in store.list(&LEASE, None) {
+        let owners = lease["metadata"]["ownerReferences"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let orphan = !owners.is_empty()
+            && owners
+                .iter()
+                .all(|o| o["kind"] == "Node" && !uids.contains(&o["uid"]));
+        if orphan {
+            store.remove(&key(
+                &LEASE,
+                text(&lease, "/metadata/namespace"),
+                text(&lease, "/metadata/name"),
+            ));
+        }
+    }
+}
+
+/// Approves what kube-controller-manager approves of kubelets' client certificates, and signs
+/// what is approved.
+pub(crate) fn certificates(api: &Api, authority: &Authority, longest: i64) {
+    for csr in list(api, &CSR) {
+        let has = |kind: &str| {
+            let all = csr["status"]["conditions"].as_array();
+            all.is_some_and(|c| c.iter().any(|c| c["type"] == kind))
+        };
+        let done = has("Denied") || has("Failed") || !text(&csr, "/status/certificate").is_empty();
+        if done || text(&csr, "/spec/signerName") != "kubernetes.io/kube-apiserver-client-kubelet" {
+            continue;
+        }
+        if !has("Approved") {
+            if approvable(&csr) {
+                approve(api, csr);
+            }
+            continue;
+        }
+        sign(api, csr, authority, longest);
+    }
+}
+
+fn approvable(csr: &Value) -> bool {
+    let Some(request) = request_der(csr) else {
+        return false;
+    };
+    let Some(parsed) = der::certificate_request(&request) else {
+        return false;
+    };
+    let mut usages: Vec<&str> = csr["spec"]["usages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    usages.sort_unstable();
+    let good_usages = usages == ["client auth", "digital signature"]
+        || usages == ["client auth", "digital signature", "key encipherment"];
+    let in_group = |name: &str| {
+        csr["spec"]["groups"]
+            .as_array()
+            .is_some_and(|g| g.iter().any(|g| g == name))
+    };
+    let subject = &parsed.subject;
+    let allowed = in_group("system:bootstrappers")
+        || in_group("system:nodes") && csr["spec"]["username"] == subject.common_name.as_str();
+    good_usages
+        && !parsed.has_attributes
+        && subject.organizations == ["system:nodes"]
+        && subject.common_name.starts_with("system:node:")
+        && allowed
+}
+
+fn approve(api: &Api, mut csr: Value) {
+    let now = time::now();
+    csr["status"]["conditions"] = json!([{"type": "Approved", "status": "True", "reason": "AutoApproved",
+        "message": "Auto approving kubelet client certificate after SubjectAccessReview.",
+        "lastUpdateTime": now, "lastTransitionTime": now}]);
+    store(api, &CSR, csr, "approval");
+}
+
+fn sign(api: &Api, mut csr: Value, authority: &Authority, longest: i64) {
+    const BACKDATE: i64 = 300;
+    const SHORT: i64 = 8 * 3600;
+    let asked = csr["spec"]["expirationSeconds"].as_i64();
+    let seconds = asked.unwrap_or(longest).min(longest);
+    // as kube-controller-manager's signer: only short lives are given in full
+    let until = if seconds < SHORT {
+        seconds
+    } else {
+        seconds - BACKDATE
+    };
+    let signed = request_der(&csr)
+        .ok_or_else(|| "not a request".to_owned())
+        .and_then(|request| authority.sign_request(&request, Validity::seconds(until)));
+    match signed {
+        Ok(pem) => {
+            let engine = base64::engine::general_purpose::STANDARD;
+            csr["status"]["certificate"] = json!(engine.encode(pem));
+        }
+        Err(why) => {
+            let now = time::now();
+            let failed = json!({"type": "Failed", "status": "True", "reason": "SigningError", "message": why,
+                "lastUpdateTime": now, "lastTransitionTime": now});
+            if let Some(conditions) = csr["status"]["conditions"].as_array_mut() {
+                conditions.push(failed);
+            }
+        }
+    }
+    store(api, &CSR, csr, "status");
+}

@@ -1,0 +1,127 @@
+//! Just enough DER to read who a certificate or a certificate request is about.
+
+/// One element: its tag, its contents, and everything from its tag on (to sign or to copy).
+#[derive(Clone, Copy)]
+pub(crate) struct Element<'a> {
+    pub(crate) tag: u8,
+    pub(crate) content: &'a [u8],
+    pub(crate) whole: &'a [u8],
+}
+
+/// Reads the first element of `input`; returns it and what follows it.
+pub(crate) fn element(input: &[u8]) -> Option<(Element<'_>, &[u8])> {
+    let (&tag, after_tag) = input.split_first()?;
+    let (&first, mut rest) = after_tag.split_first()?;
+    let mut length = usize::from(first);
+    if first >= 0x80 {
+        let octets = usize::from(first & 0x7f);
+        if octets == 0 || octets > 4 || rest.len() < octets {
+            return None;
+        }
+        length = rest[..octets]
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        rest = &rest[octets..];
+    }
+    if rest.len() < length {
+        return None;
+    }
+    let head = input.len() - rest.len();
+    Some((
+        Element {
+            tag,
+            content: &rest[..length],
+            whole: &input[..head + length],
+        },
+        &rest[length..],
+    ))
+}
+
+/// All elements of a constructed element's contents.
+pub(crate) fn children(content: &[u8]) -> Option<Vec<Element<'_>>> {
+    let mut rest = content;
+    let mut found = Vec::new();
+    while !rest.is_empty() {
+        let (one, after) = element(rest)?;
+        found.push(one);
+        rest = after;
+    }
+    Some(found)
+}
+
+/// Common name and organisations of a subject.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Subject {
+    pub(crate) common_name: String,
+    pub(crate) organizations: Vec<String>,
+}
+
+/// Reads an X.501 name (the contents of its outer SEQUENCE).
+pub(crate) fn subject(name: &[u8]) -> Option<Subject> {
+    const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+    const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
+    let mut found = Subject::default();
+    for set in children(name)? {
+        for pair in children(set.content)? {
+            let parts = children(pair.content)?;
+            let [oid, value] = parts.as_slice() else {
+                return None;
+            };
+            let text = String::from_utf8_lossy(value.content).into_owned();
+            match oid.content {
+                COMMON_NAME => found.common_name = text,
+                ORGANIZATION => found.organizations.push(text),
+                _ => {}
+            }
+        }
+    }
+    Some(found)
+}
+
+/// The subject of a certificate.
+pub(crate) fn certificate_subject(der: &[u8]) -> Option<Subject> {
+    let (certificate, _) = element(der)?;
+    let tbs = *children(certificate.content)?.first()?;
+    let fields = children(tbs.content)?;
+    // version is optional and tagged [0]; then serial, algorithm, issuer, validity, subject
+    let skip = usize::from(fields.first()?.tag == 0xa0);
+    subject(fields.get(skip + 4)?.content)
+}
+
+/// A PKCS#10 certificate request, taken apart.
+pub(crate) struct CertificateRequest<'a> {
+    pub(crate) subject: Subject,
+    /// The signed part.
+    pub(crate) info: &'a [u8],
+    /// Contents of the algorithm SEQUENCE of the public key.
+    pub(crate) key_algorithm: &'a [u8],
+    /// Contents of the public key BIT STRING, without the count of unused bits.
+    pub(crate) key: &'a [u8],
+    /// The signature's bits.
+    pub(crate) signature: &'a [u8],
+    /// Whether attributes (such as requested extensions: alternative names) are present.
+    pub(crate) has_attributes: bool,
+}
+
+/// Takes a PKCS#10 request apart.
+pub(crate) fn certificate_request(der: &[u8]) -> Option<CertificateRequest<'_>> {
+    let (outer, _) = element(der)?;
+    let parts = children(outer.content)?;
+    let [info, _algorithm, signature] = parts.as_slice() else {
+        return None;
+    };
+    let fields = children(info.content)?;
+    let name = fields.get(1)?;
+    let key = children(fields.get(2)?.content)?;
+    let [algorithm, bits] = key.as_slice() else {
+        return None;
+    };
+    Some(CertificateRequest {
+        subject: subject(name.content)?,
+        info: info.whole,
+        key_algorithm: algorithm.content,
+        key: bits.content.get(1..)?,
+        signature: signature.content.get(1..)?,
+        has_attributes: fields.get(3).is_some_and(|last| !last.content.is_empty()),
+    })
+}

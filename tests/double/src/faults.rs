@@ -1,0 +1,189 @@
+//! Misbehaviour on demand.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What goes wrong with one answer.
+#[derive(Debug, Clone)]
+pub enum Fault {
+    /// No byte of an answer, ever (until the client gives up).
+    StallBeforeHeaders,
+    /// The headers and this many bytes of the body, then nothing more.
+    StallInBody(usize),
+    /// The whole answer, `bytes` at a time with `every` in between.
+    Trickle {
+        /// So many bytes …
+        bytes: usize,
+        /// … each so often.
+        every: Duration,
+    },
+    /// The connection is reset without an answer.
+    ResetBeforeHeaders,
+    /// Headers, half the body, reset.
+    ResetAfterHeaders,
+    /// The connection is closed properly (FIN) without an answer.
+    CloseBeforeHeaders,
+    /// The request is not carried out; this status is answered, with a `Status` body.
+    Status {
+        /// HTTP status code.
+        code: u16,
+        /// `Retry-After` header, in seconds.
+        retry_after: Option<u64>,
+    },
+    /// Everything goes well, later.
+    Delay(Duration),
+    /// 200 with a body that is not JSON.
+    Garbage,
+    /// 200 with this many MiB of JSON.
+    Oversized(usize),
+    /// Header lines without end.
+    EndlessHeaders,
+    /// 307 to this place.
+    Redirect(String),
+    /// A good answer, `Connection: close`, and the connection is closed.
+    CloseAfterResponse,
+    /// A good answer that promises to keep the connection, which is closed all the same.
+    CloseSilently,
+    /// Exactly these bytes, then close: for anything that has no name above.
+    Raw(Vec<u8>),
+}
+
+type Predicate = Arc<dyn Fn(&str, &str) -> bool + Send + Sync>;
+
+/// A fault and the requests that it meets.
+#[derive(Clone)]
+pub struct Rule {
+    fault: Fault,
+    matches: Vec<Predicate>,
+    skip: usize,
+    times: usize,
+    applied: bool,
+}
+
+impl std::fmt::Debug for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rule")
+            .field("fault", &self.fault)
+            .field("times", &self.times)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Rule {
+    /// Meets every request, once; narrow it with the methods below.
+    #[must_use]
+    pub fn new(fault: Fault) -> Self {
+        Self {
+            fault,
+            matches: Vec::new(),
+            skip: 0,
+            times: 1,
+            applied: false,
+        }
+    }
+
+    /// Only requests with this method.
+    #[must_use]
+    pub fn method(self, method: &str) -> Self {
+        let method = method.to_owned();
+        self.when(move |m, _| m == method)
+    }
+
+    /// Only requests whose path (with query) contains this.
+    #[must_use]
+    pub fn path(self, part: &str) -> Self {
+        let part = part.to_owned();
+        self.when(move |_, path| path.contains(&part))
+    }
+
+    /// Only requests for which `predicate(method, path with query)` holds.
+    #[must_use]
+    pub fn when(mut self, predicate: impl Fn(&str, &str) -> bool + Send + Sync + 'static) -> Self {
+        self.matches.push(Arc::new(predicate));
+        self
+    }
+
+    /// So many times (default: once).
+    #[must_use]
+    pub fn times(mut self, times: usize) -> Self {
+        self.times = times;
+        self
+    }
+
+    /// Until `clear`.
+    #[must_use]
+    pub fn always(self) -> Self {
+        self.times(usize::MAX)
+    }
+
+    /// Lets the first `n` matching requests pass.
+    #[must_use]
+    pub fn skip(mut self, n: usize) -> Self {
+        self.skip = n;
+        self
+    }
+
+    /// The request is carried out before its answer goes wrong (the answer is lost, the change
+    /// is not). Body faults (`StallInBody`, `Trickle`, `ResetAfterHeaders`) always are.
+    #[must_use]
+    pub fn applied(mut self) -> Self {
+        self.applied = true;
+        self
+    }
+}
+
+impl From<Fault> for Rule {
+    fn from(fault: Fault) -> Self {
+        Self::new(fault)
+    }
+}
+
+/// The faults that are waiting for their request, in order; the first that matches is used.
+#[derive(Debug, Clone, Default)]
+pub struct Faults(Arc<Mutex<Vec<Rule>>>);
+
+impl Faults {
+    /// Adds a fault.
+    pub fn push(&self, rule: impl Into<Rule>) {
+        self.lock().push(rule.into());
+    }
+
+    /// Removes all faults.
+    pub fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// How many rules still wait.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// The fault for this request, and whether the request is carried out all the same.
+    pub(crate) fn take(&self, method: &str, path: &str) -> Option<(Fault, bool)> {
+        let mut rules = self.lock();
+        for index in 0..rules.len() {
+            let rule = &mut rules[index];
+            if !rule.matches.iter().all(|hit| hit(method, path)) {
+                continue;
+            }
+            if rule.skip > 0 {
+                rule.skip -= 1;
+                continue;
+            }
+            if rule.times != usize::MAX {
+                rule.times -= 1;
+            }
+            let found = (rule.fault.clone(), rule.applied);
+            if rule.times == 0 {
+                rules.remove(index);
+            }
+            return Some(found);
+        }
+        None
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Rule>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

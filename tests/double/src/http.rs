@@ -1,0 +1,289 @@
+//! HTTP/1.1 by hand: requests in (Content-Length or chunked), responses out.
+
+use serde_json::Value;
+
+/// A request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    /// Path and query, as sent.
+    pub(crate) target: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    /// Bytes on the wire (inside TLS).
+    pub(crate) bytes: usize,
+}
+
+impl Request {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let found = self
+            .headers
+            .iter()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn path(&self) -> String {
+        decode(self.target.split('?').next().unwrap_or(""))
+    }
+
+    pub(crate) fn query(&self, name: &str) -> Option<String> {
+        let query = self.target.split_once('?')?.1;
+        query.split('&').find_map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(key) == name).then(|| decode(&value.replace('+', " ")))
+        })
+    }
+}
+
+fn decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut i = 0;
+    while i < bytes.len() {
+        let hex = text
+            .get(i + 1..i + 3)
+            .and_then(|h| u8::from_str_radix(h, 16).ok());
+        match (bytes[i], hex) {
+            (b'%', Some(byte)) => {
+                out.push(byte);
+                i += 3;
+            }
+            (byte, _) => {
+                out.push(byte);
+                i += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Limits: a head of 64 KiB, a body of 8 MiB.
+const MAX_HEAD: usize = 64 << 10;
+const MAX_BODY: usize = 8 << 20;
+
+/// What the bytes so far are.
+pub(crate) enum Progress {
+    /// More is needed.
+    More,
+    /// The head is there and the client waits for `100 Continue`.
+    Continue,
+    /// A whole request, and how many bytes it took.
+    Done(Box<Request>, usize),
+    /// No HTTP.
+    Bad(&'static str),
+}
+
+/// Reads a request from the front of `buffer`.
+pub(crate) fn parse(buffer: &[u8]) -> Progress {
+    let Some(end) = find(buffer, b"\r\n\r\n") else {
+        return if buffer.len() > MAX_HEAD {
+            Progress::Bad("head too long")
+        } else {
+            Progress::More
+        };
+    };
+    let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
+    let mut lines = head.split("\r\n");
+    let mut first = lines.next().unwrap_or("").split(' ');
+    let (Some(method), Some(target), Some("HTTP/1.1" | "HTTP/1.0")) =
+        (first.next(), first.next(), first.next())
+    else {
+        return Progress::Bad("bad request line");
+    };
+    let mut request = Request {
+        method: method.to_owned(),
+        target: target.to_owned(),
+        ..Request::default()
+    };
+    for line in lines {
+        let Some((name, value)) = line.split_once(':') else {
+            return Progress::Bad("bad header");
+        };
+        request
+            .headers
+            .push((name.to_owned(), value.trim().to_owned()));
+    }
+    let start = end + 4;
+    let rest = &buffer[start..];
+    let chunked = request
+        .header("transfer-encoding")
+        .is_some_and(|v| v.eq_ignore_ascii_case("chunked"));
+    let taken = if chunked {
+        match dechunk(rest) {
+            Ok(Some((body, taken))) => {
+                request.body = body;
+                taken
+            }
+            Ok(None) => return waiting(&request, rest),
+            Err(why) => return Progress::Bad(why),
+        }
+    } else {
+        let Ok(length) = request
+            .header("content-length")
+            .map_or(Ok(0), str::parse::<usize>)
+        else {
+            return Progress::Bad("bad Content-Length");
+        };
+        if length > MAX_BODY {
+            return Progress::Bad("body too long");
+        }
+        if rest.len() < length {
+            return waiting(&request, rest);
+        }
+        request.body = rest[..length].to_vec();
+        length
+    };
+    request.bytes = start + taken;
+    let total = request.bytes;
+    Progress::Done(Box::new(request), total)
+}
+
+fn waiting(request: &Request, rest: &[u8]) -> Progress {
+    let expects = request
+        .header("expect")
+        .is_some_and(|v| v.eq_ignore_ascii_case("100-continue"));
+    if expects && rest.is_empty() {
+        Progress::Continue
+    } else {
+        Progress::More
+    }
+}
+
+/// A chunked body: contents and length on the wire, `None` while incomplete.
+fn dechunk(mut rest: &[u8]) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
+    let whole = rest.len();
+    let mut body = Vec::new();
+    loop {
+        let Some(end) = find(rest, b"\r\n") else {
+            return Ok(None);
+        };
+        let line = String::from_utf8_lossy(&rest[..end]).into_owned();
+        let digits = line.split(';').next().unwrap_or("").trim();
+        let size = usize::from_str_radix(digits, 16).map_err(|_| "bad chunk size")?;
+        if body.len() + size > MAX_BODY {
+            return Err("body too long");
+        }
+        rest = &rest[end + 2..];
+        if size == 0 {
+            // no trailers are expected: one empty line
+            return Ok(rest
+                .starts_with(b"\r\n")
+                .then(|| (body, whole - rest.len() + 2)));
+        }
+        if rest.len() < size + 2 {
+            return Ok(None);
+        }
+        body.extend_from_slice(&rest[..size]);
+        rest = &rest[size + 2..];
+    }
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack.windows(needle.len()).position(|w| w == needle)
+}
+
+/// A response.
+#[derive(Debug, Clone)]
+pub(crate) struct Response {
+    pub(crate) code: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Response {
+    pub(crate) fn json(code: u16, body: &Value) -> Self {
+        let mut text = body.to_string();
+        text.push('\n');
+        Self {
+            code,
+            headers: vec![("Content-Type".to_owned(), "application/json".to_owned())],
+            body: text.into_bytes(),
+        }
+    }
+
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.headers.retain(|(n, _)| n != name);
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Head and body, as Go's server frames them: chunked once the body exceeds 2 KiB.
+    pub(crate) fn wire(&self) -> (Vec<u8>, Vec<u8>) {
+        let mut head = format!("HTTP/1.1 {} {}\r\n", self.code, reason(self.code));
+        for (name, value) in &self.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        let mut body = Vec::with_capacity(self.body.len() + 32);
+        if self.body.len() > 2048 {
+            head.push_str("Transfer-Encoding: chunked\r\n");
+            for part in self.body.chunks(2048) {
+                body.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
+                body.extend_from_slice(part);
+                body.extend_from_slice(b"\r\n");
+            }
+            body.extend_from_slice(b"0\r\n\r\n");
+        } else {
+            head.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
+            body.extend_from_slice(&self.body);
+        }
+        head.push_str("\r\n");
+        (head.into_bytes(), body)
+    }
+}
+
+fn reason(code: u16) -> &'static str {
+    match code {
+        200 => "OK",
+        201 => "Created",
+        307 => "Temporary Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        409 => "Conflict",
+        410 => "Gone",
+        415 => "Unsupported Media Type",
+        422 => "Unprocessable Entity",
+        429 => "Too Many Requests",
+        500 => "Internal Server Error",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "Status",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Progress, parse};
+
+    #[test]
+    fn requests_are_read_in_both_framings() {
+        let plain = b"PATCH /a?b=c%20d HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}GET";
+        let Progress::Done(request, taken) = parse(plain) else {
+            panic!("not a request")
+        };
+        assert_eq!(
+            (request.body.as_slice(), taken),
+            (b"{}".as_slice(), plain.len() - 3)
+        );
+        assert_eq!(request.query("b").as_deref(), Some("c d"));
+        let chunked =
+            b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n";
+        let Progress::Done(request, taken) = parse(chunked) else {
+            panic!("not a request")
+        };
+        assert_eq!(
+            (request.body.as_slice(), taken),
+            (b"abcd".as_slice(), chunked.len())
+        );
+        assert!(matches!(
+            parse(&chunked[..chunked.len() - 1]),
+            Progress::More
+        ));
+        assert!(matches!(parse(b"hello\r\n\r\n"), Progress::Bad(_)));
+    }
+}

@@ -1,0 +1,93 @@
+//! The kinds that the double knows.
+
+use crate::status::Subject;
+
+/// A kind, and how it is served.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) group: &'static str,
+    pub(crate) resource: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) namespaced: bool,
+    /// Whether objects of it can be stored; others are always empty lists.
+    pub(crate) stored: bool,
+    pub(crate) subresources: &'static [&'static str],
+    pub(crate) create_on_update: bool,
+    /// Whether a write without resourceVersion is taken as unconditional.
+    pub(crate) unconditional: bool,
+}
+
+pub(crate) static NODE: Kind = Kind {
+    group: "",
+    resource: "nodes",
+    kind: "Node",
+    namespaced: false,
+    stored: true,
+    subresources: &["status"],
+    create_on_update: false,
+    unconditional: true,
+};
+pub(crate) static EVENT: Kind = Kind {
+    group: "",
+    resource: "events",
+    kind: "Event",
+    namespaced: true,
+    stored: true,
+    subresources: &[],
+    create_on_update: true,
+    unconditional: true,
+};
+pub(crate) static POD: Kind = Kind {
+    group: "",
+    resource: "pods",
+    kind: "Pod",
+    namespaced: true,
+    stored: false,
+    subresources: &[],
+    create_on_update: false,
+    unconditional: true,
+};
+pub(crate) static LEASE: Kind = Kind {
+    group: "coordination.k8s.io",
+    resource: "leases",
+    kind: "Lease",
+    namespaced: true,
+    stored: true,
+    subresources: &[],
+    create_on_update: true,
+    unconditional: false,
+};
+pub(crate) static CSR: Kind = Kind {
+    group: "certificates.k8s.io",
+    resource: "certificatesigningrequests",
+    kind: "CertificateSigningRequest",
+    namespaced: false,
+    stored: true,
+    subresources: &["status", "approval"],
+    create_on_update: false,
+    unconditional: true,
+};
+
+impl Kind {
+    pub(crate) fn find(group: &str, version: &str, resource: &str) -> Option<&'static Self> {
+        [&NODE, &EVENT, &POD, &LEASE, &CSR]
+            .into_iter()
+            .find(|k| version == "v1" && k.group == group && k.resource == resource)
+    }
+
+    pub(crate) fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            "v1".to_owned()
+        } else {
+            format!("{}/v1", self.group)
+        }
+    }
+
+    pub(crate) fn about<'a>(&'a self, name: &'a str) -> Subject<'a> {
+        Subject {
+            group: self.group,
+            resource: self.resource,
+            name,
+        }
+    }
+}

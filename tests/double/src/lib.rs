@@ -1,0 +1,672 @@
+//! A kube-apiserver double for nodelet's tests: a real TLS server on loopback that stores Nodes,
+//! Leases, Events and CertificateSigningRequests, enforces what the Node authorizer and
+//! NodeRestriction enforce, answers `kubectl`, and misbehaves on demand. It is held to the
+//! recordings of a real server (tests/recordings) by `tests/replay.rs`.
+//!
+//! ```no_run
+//! let double = apidouble::Double::start();
+//! let kubeconfig = double.kubeconfig_for_node("pi-7");
+//! // … run the agent with it …
+//! assert!(double.get("nodes/pi-7").is_some());
+//! ```
+
+mod admission;
+mod api;
+mod auth;
+mod controllers;
+mod der;
+mod discovery;
+mod faults;
+mod fields;
+mod http;
+mod kinds;
+mod kubeconfig;
+mod openapi;
+mod patch;
+mod pki;
+mod quantity;
+mod selector;
+mod server;
+mod status;
+mod store;
+mod table;
+mod time;
+mod validate;
+
+pub use auth::RBAC_NODE_GROUP;
+pub use controllers::LeftReady;
+pub use faults::{Fault, Faults, Rule};
+pub use pki::{Authority, Identity, Validity};
+pub use server::{Recorded, Tls};
+pub use table::print as print_table;
+
+use api::{Answer, Api};
+use auth::User;
+use controllers::Lifecycle;
+use http::Request;
+use kubeconfig::Credentials;
+use openapi::Schemas;
+use serde_json::Value;
+use server::{BLACKHOLE, REFUSING, SERVING, Shared};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How a double is to be.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    tls: Tls,
+    lifecycle: Option<Duration>,
+    approve: bool,
+    longest: i64,
+    schemas: Option<PathBuf>,
+    tokens: Vec<(String, String, Vec<String>)>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            tls: Tls::Both,
+            lifecycle: None,
+            approve: false,
+            longest: 365 * 86400,
+            schemas: Some(PathBuf::from(openapi::DEFAULT)),
+            tokens: Vec::new(),
+        }
+    }
+}
+
+impl Builder {
+    /// Restricts the TLS versions.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// Emulates node-lifecycle with this grace period (a real one: 50 s), the ttl controller and
+    /// the garbage collection of Leases, on a thread of its own.
+    #[must_use]
+    pub fn lifecycle(mut self, grace: Duration) -> Self {
+        self.lifecycle = Some(grace);
+        self
+    }
+
+    /// Approves and signs CSRs of kubelets, as kube-controller-manager does.
+    #[must_use]
+    pub fn approve_csrs(mut self) -> Self {
+        self.approve = true;
+        self
+    }
+
+    /// The longest life of a certificate that is signed (default: a year), for tests of rotation.
+    #[must_use]
+    pub fn signing_seconds(mut self, seconds: i64) -> Self {
+        self.longest = seconds;
+        self
+    }
+
+    /// A bearer token, its user and groups.
+    #[must_use]
+    pub fn token(mut self, token: &str, user: &str, groups: &[&str]) -> Self {
+        let groups = groups.iter().map(|g| (*g).to_owned()).collect();
+        self.tokens
+            .push((token.to_owned(), user.to_owned(), groups));
+        self
+    }
+
+    /// A bootstrap token `id.secret`, of user `system:bootstrap:id`.
+    #[must_use]
+    pub fn bootstrap_token(self, token: &str) -> Self {
+        let id = token.split('.').next().unwrap_or("").to_owned();
+        self.token(
+            token,
+            &format!("system:bootstrap:{id}"),
+            &["system:bootstrappers", "system:bootstrappers:edge"],
+        )
+    }
+
+    /// Does not look at the OpenAPI schemas.
+    #[must_use]
+    pub fn without_schemas(mut self) -> Self {
+        self.schemas = None;
+        self
+    }
+
+    /// Starts the double on 127.0.0.1, on a free port.
+    ///
+    /// # Panics
+    /// If there is no free port.
+    #[must_use]
+    pub fn start(self) -> Double {
+        let authority = Authority::new("kubernetes-ca");
+        let identity = authority.server(SERVER_NAMES, Validity::VALID);
+        let mut api = Api::default();
+        api.schemas = self.schemas.as_deref().and_then(Schemas::load);
+        let shared = Arc::new(Shared::new(api, authority, self.tls, &identity));
+        let listener = server::bind(0).expect("a free port on loopback");
+        let port = listener
+            .local_addr()
+            .expect("a bound listener has an address")
+            .port();
+        let double = Double {
+            inner: Arc::new(Inner {
+                shared,
+                port,
+                slot: Arc::new(Mutex::new(Some(listener))),
+                lifecycle: Arc::new(Mutex::new(Lifecycle::default())),
+                threads: Mutex::default(),
+                longest: self.longest,
+            }),
+        };
+        for (token, user, groups) in &self.tokens {
+            let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+            double.add_token(token, user, &groups);
+        }
+        double.spawn(self.lifecycle, self.approve);
+        double
+    }
+}
+
+const SERVER_NAMES: &[&str] = &["127.0.0.1", "::1", "localhost", "kubernetes"];
+
+/// The double. Clones are handles to the same one; it stops when the last is dropped.
+#[derive(Debug, Clone)]
+pub struct Double {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    port: u16,
+    slot: Arc<Mutex<Option<TcpListener>>>,
+    lifecycle: Arc<Mutex<Lifecycle>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    longest: i64,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner")
+            .field("port", &self.port)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Double {
+    /// A double with default options.
+    #[must_use]
+    pub fn start() -> Self {
+        Builder::default().start()
+    }
+
+    /// Options.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    fn spawn(&self, grace: Option<Duration>, approve: bool) {
+        let (shared, slot) = (self.inner.shared.clone(), self.inner.slot.clone());
+        let accept = thread::spawn(move || server::accept(&shared, &slot));
+        lock(&self.inner.threads).push(accept);
+        if grace.is_none() && !approve {
+            return;
+        }
+        let (shared, lifecycle) = (self.inner.shared.clone(), self.inner.lifecycle.clone());
+        let longest = self.inner.longest;
+        let pause = grace.map_or(Duration::from_millis(50), |g| {
+            (g / 10).clamp(Duration::from_millis(10), Duration::from_millis(500))
+        });
+        let controllers = thread::spawn(move || {
+            while !shared.stop.load(Ordering::SeqCst) {
+                if let Some(grace) = grace {
+                    lock(&lifecycle).monitor(&shared.api, grace);
+                    controllers::annotate(&shared.api);
+                    controllers::reconcile_labels(&shared.api);
+                    controllers::taint(&shared.api);
+                    controllers::collect_garbage(&shared.api);
+                }
+                if approve {
+                    controllers::certificates(&shared.api, &shared.authority, longest);
+                }
+                let until = Instant::now() + pause;
+                while Instant::now() < until && !shared.stop.load(Ordering::SeqCst) {
+                    thread::sleep(pause.min(Duration::from_millis(20)));
+                }
+            }
+        });
+        lock(&self.inner.threads).push(controllers);
+    }
+
+    // --- where it is, and how to get in ---
+
+    /// `https://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.inner.port)
+    }
+
+    /// The port; it stays the same over restarts.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.inner.port
+    }
+
+    /// The certificate authority (PEM), of the server and of the clients.
+    #[must_use]
+    pub fn ca_pem(&self) -> String {
+        self.authority().pem().to_owned()
+    }
+
+    /// The certificate authority, to issue more.
+    #[must_use]
+    pub fn authority(&self) -> &Authority {
+        &self.inner.shared.authority
+    }
+
+    /// A node's client certificate.
+    #[must_use]
+    pub fn node_identity(&self, name: &str, validity: Validity) -> Identity {
+        self.authority()
+            .client(&format!("system:node:{name}"), &["system:nodes"], validity)
+    }
+
+    /// A kubeconfig of node `name`, everything inline.
+    #[must_use]
+    pub fn kubeconfig_for_node(&self, name: &str) -> String {
+        self.kubeconfig_for(&self.node_identity(name, Validity::VALID))
+    }
+
+    /// A kubeconfig of a cluster administrator, everything inline.
+    #[must_use]
+    pub fn kubeconfig_admin(&self) -> String {
+        self.kubeconfig_for(&self.authority().client(
+            "kubernetes-admin",
+            &["system:masters"],
+            Validity::VALID,
+        ))
+    }
+
+    /// A kubeconfig with this client certificate, everything inline.
+    #[must_use]
+    pub fn kubeconfig_for(&self, identity: &Identity) -> String {
+        let credentials = Credentials::Inline {
+            cert: &identity.cert_pem,
+            key: &identity.key_pem,
+        };
+        kubeconfig::write(&self.url(), &self.ca_pem(), &credentials)
+    }
+
+    /// A kubeconfig with this client certificate and somebody else's CA certificate (PEM): one
+    /// that does not trust this server.
+    #[must_use]
+    pub fn kubeconfig_with_ca(&self, ca_pem: &str, identity: &Identity) -> String {
+        let credentials = Credentials::Inline {
+            cert: &identity.cert_pem,
+            key: &identity.key_pem,
+        };
+        kubeconfig::write(&self.url(), ca_pem, &credentials)
+    }
+
+    /// A kubeconfig with a bearer token (see `add_token`).
+    #[must_use]
+    pub fn kubeconfig_token(&self, token: &str) -> String {
+        kubeconfig::write(&self.url(), &self.ca_pem(), &Credentials::Token(token))
+    }
+
+    /// A kubeconfig without credentials.
+    #[must_use]
+    pub fn kubeconfig_anonymous(&self) -> String {
+        kubeconfig::write(&self.url(), &self.ca_pem(), &Credentials::None)
+    }
+
+    /// Writes `ca.crt`, `NAME.crt`, `NAME.key` and `NAME.kubeconfig`, which names them by
+    /// relative paths, into `dir`; returns the kubeconfig's path.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn kubeconfig_files(&self, dir: &Path, name: &str) -> std::io::Result<PathBuf> {
+        let identity = self.node_identity(name, Validity::VALID);
+        let (cert, key) = (format!("{name}.crt"), format!("{name}.key"));
+        std::fs::write(dir.join("ca.crt"), self.ca_pem())?;
+        std::fs::write(dir.join(&cert), &identity.cert_pem)?;
+        std::fs::write(dir.join(&key), &identity.key_pem)?;
+        let text = kubeconfig::write(
+            &self.url(),
+            "ca.crt",
+            &Credentials::Files {
+                cert: &cert,
+                key: &key,
+            },
+        );
+        let path = dir.join(format!("{name}.kubeconfig"));
+        std::fs::write(&path, text)?;
+        Ok(path)
+    }
+
+    /// Lets a bearer token in.
+    pub fn add_token(&self, token: &str, user: &str, groups: &[&str]) {
+        let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
+        lock(&self.inner.shared.tokens).insert(token.to_owned(), User::new(user, &groups));
+    }
+
+    /// Lets a bearer token in no longer: 401.
+    pub fn revoke_token(&self, token: &str) {
+        lock(&self.inner.shared.tokens).remove(token);
+    }
+
+    // --- what is in it ---
+
+    /// A stored object, by `nodes/NAME`, `leases/NAME` (in kube-node-lease), `csrs/NAME`,
+    /// `events/NAME` (in default), or by its whole path (`/api/v1/nodes/NAME`).
+    #[must_use]
+    pub fn get(&self, what: &str) -> Option<Value> {
+        let (code, value) = self.as_admin("GET", &full_path(what), "", &Value::Null);
+        (code == 200).then_some(value)
+    }
+
+    /// All objects of a kind: `nodes`, `leases`, `events`, `csrs`.
+    #[must_use]
+    pub fn list(&self, what: &str) -> Vec<Value> {
+        let path = match what {
+            "nodes" => "/api/v1/nodes",
+            "leases" => "/apis/coordination.k8s.io/v1/leases",
+            "events" => "/api/v1/events",
+            "csrs" => "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+            other => other,
+        };
+        let (_, value) = self.as_admin("GET", path, "", &Value::Null);
+        value["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Acts as the administrator, without a network: another client that changes the same
+    /// objects. Is not recorded and meets no faults. A `Null` body is no body.
+    pub fn as_admin(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+    ) -> (u16, Value) {
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        self.act(
+            &User::admin(),
+            method,
+            path,
+            content_type,
+            body.as_bytes(),
+            "kubectl/v1.36.2",
+        )
+    }
+
+    /// As `as_admin`, as somebody else.
+    pub fn as_user(
+        &self,
+        user: &str,
+        groups: &[&str],
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &Value,
+    ) -> (u16, Value) {
+        let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        self.act(
+            &User::new(user, &groups),
+            method,
+            path,
+            content_type,
+            body.as_bytes(),
+            "double/0",
+        )
+    }
+
+    fn act(
+        &self,
+        user: &User,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &[u8],
+        agent: &str,
+    ) -> (u16, Value) {
+        let request = Request {
+            method: method.to_owned(),
+            target: path.to_owned(),
+            headers: vec![
+                ("Content-Type".to_owned(), content_type.to_owned()),
+                ("Accept".to_owned(), "application/json".to_owned()),
+                ("User-Agent".to_owned(), agent.to_owned()),
+            ],
+            body: body.to_vec(),
+            bytes: 0,
+        };
+        match self.inner.shared.api.handle(&request, Some(user)) {
+            Answer::Whole(response) => {
+                let body = serde_json::from_slice(&response.body);
+                (
+                    response.code,
+                    body.unwrap_or_else(|_| {
+                        Value::from(String::from_utf8_lossy(&response.body).into_owned())
+                    }),
+                )
+            }
+            Answer::Watch(watch) => (200, Value::Array(watch.first)),
+        }
+    }
+
+    /// What came in over the network, in order.
+    #[must_use]
+    pub fn requests(&self) -> Vec<Recorded> {
+        self.inner.shared.recorded().clone()
+    }
+
+    /// Forgets what came in.
+    pub fn clear_requests(&self) {
+        self.inner.shared.recorded().clear();
+    }
+
+    /// How many connections were accepted since the start.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.inner.shared.connections()
+    }
+
+    /// How many connections died of a TLS error (such as a client that does not like our
+    /// certificate).
+    #[must_use]
+    pub fn tls_failures(&self) -> u64 {
+        self.inner.shared.handshake_failures.load(Ordering::SeqCst)
+    }
+
+    /// Whether bodies are held against Kubernetes' OpenAPI schemas (needs `../shared`).
+    #[must_use]
+    pub fn has_schemas(&self) -> bool {
+        self.inner.shared.api.schemas.is_some()
+    }
+
+    /// What the schemas did not allow in bodies that were accepted.
+    #[must_use]
+    pub fn schema_violations(&self) -> Vec<String> {
+        self.inner.shared.api.violations().clone()
+    }
+
+    /// What `kubectl get nodes -o wide` prints (`wide`: false: `kubectl get nodes`).
+    #[must_use]
+    pub fn print_nodes(&self, wide: bool) -> String {
+        let nodes: Vec<Value> = self.inner.shared.api.store().list(&kinds::NODE, None);
+        print_table(&table::table(&kinds::NODE, &nodes, "", None), wide)
+    }
+
+    // --- controllers ---
+
+    /// When Ready left `True` in the view of node-lifecycle (needs `Builder::lifecycle`).
+    #[must_use]
+    pub fn left_ready(&self) -> Vec<LeftReady> {
+        lock(&self.inner.lifecycle).left.clone()
+    }
+
+    /// Whether node-lifecycle ever gave a node up (`Unknown`) or saw it not ready.
+    #[must_use]
+    pub fn ever_left_ready(&self) -> bool {
+        !lock(&self.inner.lifecycle).left.is_empty()
+    }
+
+    /// One step of the ttl controller, now.
+    pub fn tick_ttl(&self) {
+        controllers::annotate(&self.inner.shared.api);
+    }
+
+    /// One step of node-lifecycle's labels and taints, now (not of its grace period).
+    pub fn tick_lifecycle(&self) {
+        controllers::reconcile_labels(&self.inner.shared.api);
+        controllers::taint(&self.inner.shared.api);
+    }
+
+    /// Deletes Leases whose Node is gone, now.
+    pub fn tick_garbage(&self) {
+        controllers::collect_garbage(&self.inner.shared.api);
+    }
+
+    /// Approves and signs what is to be approved, now.
+    pub fn tick_certificates(&self) {
+        let shared = &self.inner.shared;
+        controllers::certificates(&shared.api, &shared.authority, self.inner.longest);
+        controllers::certificates(&shared.api, &shared.authority, self.inner.longest);
+    }
+
+    /// Denies a CSR.
+    pub fn deny_csr(&self, name: &str, why: &str) {
+        self.csr_condition(name, "Denied", why);
+    }
+
+    /// Marks a CSR as failed.
+    pub fn fail_csr(&self, name: &str, why: &str) {
+        self.csr_condition(name, "Failed", why);
+    }
+
+    fn csr_condition(&self, name: &str, condition: &str, why: &str) {
+        let now = time::now();
+        let body = serde_json::json!({"status": {"conditions": [{"type": condition, "status": "True",
+            "reason": "ByTest", "message": why, "lastUpdateTime": now, "lastTransitionTime": now}]}});
+        let path = format!("{}/approval", full_path(&format!("csrs/{name}")));
+        let (code, answer) = self.as_admin("PATCH", &path, "application/merge-patch+json", &body);
+        assert_eq!(code, 200, "{condition} for CSR {name}: {answer}");
+    }
+
+    // --- misbehaviour ---
+
+    /// Faults to come.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        self.inner.shared.faults.clone()
+    }
+
+    /// Serves with another certificate from now on; open connections are closed.
+    pub fn swap_certificate(&self, identity: &Identity) {
+        self.inner.shared.serve_with(identity);
+        self.close_connections();
+    }
+
+    /// Serves with a certificate of an authority that nobody knows.
+    pub fn swap_to_unknown_authority(&self) {
+        self.swap_certificate(
+            &Authority::new("somebody-else").server(SERVER_NAMES, Validity::VALID),
+        );
+    }
+
+    /// Serves with a certificate of our authority that is valid then, for these names
+    /// (`None`: the right ones). Undoes every other swap with `Validity::VALID`.
+    pub fn swap_validity(&self, validity: Validity, names: Option<&[&str]>) {
+        self.swap_certificate(
+            &self
+                .authority()
+                .server(names.unwrap_or(SERVER_NAMES), validity),
+        );
+    }
+
+    /// Closes all open connections.
+    pub fn close_connections(&self) {
+        self.inner.shared.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Closes everything; new connections are refused.
+    pub fn stop_listening(&self) {
+        self.inner.shared.mode.store(REFUSING, Ordering::SeqCst);
+        *lock(&self.inner.slot) = None;
+        self.close_connections();
+    }
+
+    /// Serves again, on the same port: after `stop_listening` and after `blackhole`.
+    ///
+    /// # Panics
+    /// If somebody else took the port meanwhile.
+    pub fn start_listening(&self) {
+        let mut slot = lock(&self.inner.slot);
+        if slot.is_none() {
+            *slot = Some(server::bind(self.inner.port).expect("our port is still free"));
+        }
+        self.inner.shared.mode.store(SERVING, Ordering::SeqCst);
+    }
+
+    /// From now on nothing is accepted (connects succeed, TLS gets no answer) and nothing is
+    /// said on open connections; undone by `start_listening`.
+    pub fn blackhole(&self) {
+        self.inner.shared.mode.store(BLACKHOLE, Ordering::SeqCst);
+    }
+
+    /// From now on `metadata.resourceVersion` is no precondition: the last writer wins. For
+    /// tests that must be seen to fail without it.
+    pub fn ignore_preconditions(&self, ignore: bool) {
+        let switch = &self.inner.shared.api.ignores_preconditions;
+        switch.store(ignore, Ordering::SeqCst);
+    }
+
+    /// A restart: connections are closed, and with `empty` all objects are gone (an etcd
+    /// restored from nothing; resourceVersions go on).
+    pub fn restart(&self, empty: bool) {
+        if empty {
+            self.inner.shared.api.store().clear();
+        }
+        self.close_connections();
+    }
+}
+
+fn full_path(what: &str) -> String {
+    match what.split_once('/') {
+        Some(("nodes", name)) => format!("/api/v1/nodes/{name}"),
+        Some(("leases", name)) => {
+            format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}")
+        }
+        Some(("csrs", name)) => {
+            format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}")
+        }
+        Some(("events", name)) => format!("/api/v1/namespaces/default/events/{name}"),
+        _ => what.to_owned(),
+    }
+}

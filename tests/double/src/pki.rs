@@ -1,0 +1,273 @@
+//! Certificate authorities and the certificates that tests need: good, expired, not yet valid,
+//! and signed by somebody else.
+
+use crate::der;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm,
+    date_time_ymd,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// When a certificate is valid, in seconds relative to now.
+#[derive(Debug, Clone, Copy)]
+pub struct Validity {
+    /// Start, relative to now.
+    pub from: i64,
+    /// End, relative to now.
+    pub until: i64,
+}
+
+impl Validity {
+    /// An hour ago until next year.
+    pub const VALID: Self = Self {
+        from: -3600,
+        until: 365 * 86400,
+    };
+    /// Ended an hour ago.
+    pub const EXPIRED: Self = Self {
+        from: -7200,
+        until: -3600,
+    };
+    /// Begins in an hour.
+    pub const NOT_YET: Self = Self {
+        from: 3600,
+        until: 7200,
+    };
+
+    /// Valid since five minutes ago, for so many seconds more.
+    #[must_use]
+    pub fn seconds(until: i64) -> Self {
+        Self { from: -300, until }
+    }
+
+    fn apply(self, params: &mut CertificateParams) {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX));
+        let at = |offset: i64| {
+            let seconds = u64::try_from(now.saturating_add(offset)).unwrap_or(0);
+            date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds)
+        };
+        params.not_before = at(self.from);
+        params.not_after = at(self.until);
+    }
+}
+
+/// A certificate with its private key.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The certificate (PEM).
+    pub cert_pem: String,
+    /// The private key (PKCS#8 PEM).
+    pub key_pem: String,
+    pub(crate) cert_der: CertificateDer<'static>,
+    pub(crate) key_der: Vec<u8>,
+}
+
+impl Identity {
+    /// Takes a certificate and its key, such as a signed CSR's; `None` if it is not PEM.
+    #[must_use]
+    pub fn from_pem(cert_pem: &str, key_pem: &str) -> Option<Self> {
+        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).ok()?;
+        Some(Self {
+            cert_pem: cert_pem.to_owned(),
+            key_pem: key_pem.to_owned(),
+            cert_der: CertificateDer::from_pem_slice(cert_pem.as_bytes()).ok()?,
+            key_der: key.secret_der().to_vec(),
+        })
+    }
+
+    pub(crate) fn private_key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::Pkcs8(self.key_der.clone().into())
+    }
+}
+
+/// A certificate authority.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    cert_pem: String,
+    cert_der: CertificateDer<'static>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// A new authority with its own key.
+    #[must_use]
+    pub fn new(common_name: &str) -> Self {
+        let key = KeyPair::generate().expect("a key for the authority");
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name(common_name, &[]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
+        Validity {
+            from: -86400,
+            until: 3650 * 86400,
+        }
+        .apply(&mut params);
+        let certificate = params.self_signed(&key).expect("a self-signed authority");
+        Self {
+            cert_pem: certificate.pem(),
+            cert_der: certificate.der().clone(),
+            issuer: Issuer::new(params, key),
+        }
+    }
+
+    /// The authority's certificate (PEM).
+    #[must_use]
+    pub fn pem(&self) -> &str {
+        &self.cert_pem
+    }
+
+    pub(crate) fn der(&self) -> &CertificateDer<'static> {
+        &self.cert_der
+    }
+
+    /// A client certificate.
+    #[must_use]
+    pub fn client(
+        &self,
+        common_name: &str,
+        organizations: &[&str],
+        validity: Validity,
+    ) -> Identity {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name(common_name, organizations);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        validity.apply(&mut params);
+        self.issue(&params)
+    }
+
+    /// A server certificate for these names and addresses.
+    #[must_use]
+    pub fn server(&self, names: &[&str], validity: Validity) -> Identity {
+        let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("valid server names");
+        params.distinguished_name = name("kube-apiserver", &[]);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        validity.apply(&mut params);
+        self.issue(&params)
+    }
+
+    fn issue(&self, params: &CertificateParams) -> Identity {
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .expect("a signed certificate");
+        Identity {
+            cert_pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+            cert_der: certificate.der().clone(),
+            key_der: key.serialize_der(),
+        }
+    }
+
+    /// Signs a PKCS#10 request (ECDSA P-256) as the kube-apiserver-client-kubelet signer does:
+    /// the subject is copied, everything else is the signer's.
+    pub(crate) fn sign_request(
+        &self,
+        request: &[u8],
+        validity: Validity,
+    ) -> Result<String, String> {
+        let parsed = der::certificate_request(request).ok_or("not a PKCS#10 request")?;
+        check_signature(&parsed)?;
+        let organizations: Vec<&str> = parsed
+            .subject
+            .organizations
+            .iter()
+            .map(String::as_str)
+            .collect();
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name(&parsed.subject.common_name, &organizations);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        validity.apply(&mut params);
+        let key = RequestedKey(parsed.key.to_vec());
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .map_err(|e| e.to_string())?;
+        Ok(certificate.pem())
+    }
+}
+
+/// OIDs id-ecPublicKey and prime256v1, as they stand in the algorithm of a P-256 key.
+const P256: &[u8] = &[
+    0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d,
+    0x03, 0x01, 0x07,
+];
+
+/// Whether a request is signed with its own key; only P-256 is known here, as the kubelet uses.
+pub(crate) fn check_signature(request: &der::CertificateRequest<'_>) -> Result<(), String> {
+    if request.key_algorithm != P256 {
+        return Err("the request's key is not ECDSA P-256".to_owned());
+    }
+    let provider = rustls::crypto::ring::default_provider();
+    provider
+        .signature_verification_algorithms
+        .all
+        .iter()
+        .filter(|algorithm| algorithm.public_key_alg_id() == rustls::pki_types::alg_id::ECDSA_P256)
+        .find(|algorithm| {
+            algorithm
+                .verify_signature(request.key, request.info, request.signature)
+                .is_ok()
+        })
+        .map(|_| ())
+        .ok_or_else(|| "the request's signature does not match its key".to_owned())
+}
+
+struct RequestedKey(Vec<u8>);
+
+impl PublicKeyData for RequestedKey {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_ECDSA_P256_SHA256
+    }
+}
+
+fn name(common_name: &str, organizations: &[&str]) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    // rcgen keeps one value per type; more organisations are not needed by a node
+    if let Some(organization) = organizations.first() {
+        name.push(DnType::OrganizationName, *organization);
+    }
+    name.push(DnType::CommonName, common_name);
+    name
+}
+
+/// SHA-256, with what TLS already brings.
+pub(crate) fn sha256(bytes: &[u8]) -> Vec<u8> {
+    rustls::crypto::ring::default_provider()
+        .cipher_suites
+        .iter()
+        .filter_map(rustls::SupportedCipherSuite::tls13)
+        .map(|suite| suite.common.hash_provider)
+        .find(|hash| hash.algorithm() == rustls::crypto::hash::HashAlgorithm::SHA256)
+        .map(|hash| hash.hash(bytes).as_ref().to_vec())
+        .expect("TLS 1.3 has a SHA-256 suite")
+}
+
+/// Random bytes.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    rustls::crypto::ring::default_provider()
+        .secure_random
+        .fill(&mut bytes)
+        .expect("the system has random bytes");
+    bytes
+}

@@ -1,0 +1,700 @@
+//! The network side: a listener, a thread per connection, TLS, and misbehaviour.
+
+use crate::api::{Answer, Api, Watch};
+use crate::auth::User;
+use crate::der;
+use crate::faults::{Fault, Faults};
+use crate::http::{self, Progress, Request, Response};
+use crate::pki::{self, Authority, Identity};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, ServerConnection,
+    SignatureScheme,
+};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// A request that the double has seen.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// HTTP method.
+    pub method: String,
+    /// Path and query, as sent.
+    pub path: String,
+    /// Status code; 0 while, or if, nothing was answered.
+    pub code: u16,
+    /// Who asked; empty if the credentials were not valid.
+    pub user: String,
+    /// When the request was complete.
+    pub at: Instant,
+    /// Head and body, inside TLS.
+    pub request_bytes: usize,
+    /// What was sent back, inside TLS.
+    pub response_bytes: usize,
+    /// Which connection (counted from 1): shows keep-alive.
+    pub connection: u64,
+    /// Request headers.
+    pub headers: Vec<(String, String)>,
+    /// Request body.
+    pub body: Vec<u8>,
+    id: u64,
+}
+
+impl Recorded {
+    /// A request header.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self
+            .headers
+            .iter()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// The request body as JSON (`Null` if it is none).
+    #[must_use]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+}
+
+/// TLS versions that the server speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tls {
+    /// 1.2 and 1.3.
+    Both,
+    /// 1.2 only.
+    Only12,
+    /// 1.3 only.
+    Only13,
+}
+
+pub(crate) const SERVING: u8 = 0;
+pub(crate) const REFUSING: u8 = 1;
+pub(crate) const BLACKHOLE: u8 = 2;
+const CONNECTIONS: usize = 128;
+const TICK: Duration = Duration::from_millis(20);
+
+pub(crate) struct Shared {
+    pub(crate) api: Api,
+    pub(crate) faults: Faults,
+    pub(crate) authority: Authority,
+    verifier: Arc<dyn ClientCertVerifier>,
+    pub(crate) tls: Tls,
+    config: Mutex<Arc<ServerConfig>>,
+    pub(crate) tokens: Mutex<HashMap<String, User>>,
+    recorded: Mutex<Vec<Recorded>>,
+    next_id: AtomicU64,
+    pub(crate) stop: AtomicBool,
+    pub(crate) mode: AtomicU8,
+    /// Connections of an older generation are closed.
+    pub(crate) generation: AtomicU64,
+    open: AtomicUsize,
+    connections: AtomicU64,
+    pub(crate) handshake_failures: AtomicU64,
+}
+
+/// Takes any certificate whose key the client holds, as kube-apiserver does: whether it is one
+/// of ours is asked afterwards, and a bad one gets 401, not a TLS alert.
+#[derive(Debug)]
+struct AnyCertificate(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for AnyCertificate {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+    fn verify_tls12_signature(
+        &self,
+        m: &[u8],
+        c: &CertificateDer<'_>,
+        d: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(m, c, d)
+    }
+    fn verify_tls13_signature(
+        &self,
+        m: &[u8],
+        c: &CertificateDer<'_>,
+        d: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(m, c, d)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(crate) fn new(api: Api, authority: Authority, tls: Tls, identity: &Identity) -> Self {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(authority.der().clone())
+            .expect("our own authority is a good root");
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .allow_unauthenticated()
+            .build()
+            .expect("a verifier for client certificates");
+        let config = server_config(&verifier, tls, identity);
+        Self {
+            api,
+            faults: Faults::default(),
+            authority,
+            verifier,
+            tls,
+            config: Mutex::new(config),
+            tokens: Mutex::default(),
+            recorded: Mutex::default(),
+            next_id: AtomicU64::new(1),
+            stop: AtomicBool::new(false),
+            mode: AtomicU8::new(SERVING),
+            generation: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+            connections: AtomicU64::new(0),
+            handshake_failures: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn serve_with(&self, identity: &Identity) {
+        *lock(&self.config) = server_config(&self.verifier, self.tls, identity);
+    }
+
+    pub(crate) fn recorded(&self) -> MutexGuard<'_, Vec<Recorded>> {
+        lock(&self.recorded)
+    }
+
+    pub(crate) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    /// Who that is; `None` if credentials were given and are not valid.
+    fn authenticate(
+        &self,
+        request: &Request,
+        certificates: Option<&[CertificateDer<'_>]>,
+    ) -> Option<User> {
+        if let Some([own, others @ ..]) = certificates {
+            self.verifier
+                .verify_client_cert(own, others, UnixTime::now())
+                .ok()?;
+            let mut user = User::from_subject(&der::certificate_subject(own)?);
+            let hash: String = pki::sha256(own)
+                .iter()
+                .map(|b| format!("{b:02x}"))
+                .collect();
+            user.extra = Some(
+                json!({"authentication.kubernetes.io/credential-id": [format!("X509SHA256={hash}")]}),
+            );
+            return Some(user);
+        }
+        match request.header("authorization") {
+            None => Some(User::anonymous()),
+            Some(value) => {
+                let token = value.strip_prefix("Bearer ")?.trim();
+                lock(&self.tokens).get(token).cloned()
+            }
+        }
+    }
+
+    fn record(&self, request: &Request, user: Option<&User>, connection: u64) -> u64 {
+        let id = self.next_id.fetch_add(1, Ordering::SeqCst);
+        self.recorded().push(Recorded {
+            method: request.method.clone(),
+            path: request.target.clone(),
+            code: 0,
+            user: user.map_or(String::new(), |u| u.name.clone()),
+            at: Instant::now(),
+            request_bytes: request.bytes,
+            response_bytes: 0,
+            connection,
+            headers: request.headers.clone(),
+            body: request.body.clone(),
+            id,
+        });
+        id
+    }
+
+    fn answered(&self, id: u64, code: u16, bytes: usize) {
+        if let Some(entry) = self.recorded().iter_mut().rev().find(|r| r.id == id) {
+            if code != 0 {
+                entry.code = code;
+            }
+            entry.response_bytes += bytes;
+        }
+    }
+}
+
+fn server_config(
+    verifier: &Arc<dyn ClientCertVerifier>,
+    tls: Tls,
+    identity: &Identity,
+) -> Arc<ServerConfig> {
+    let versions: &[&rustls::SupportedProtocolVersion] = match tls {
+        Tls::Both => rustls::ALL_VERSIONS,
+        Tls::Only12 => &[&rustls::version::TLS12],
+        Tls::Only13 => &[&rustls::version::TLS13],
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .expect("ring speaks TLS 1.2 and 1.3")
+        .with_client_cert_verifier(Arc::new(AnyCertificate(verifier.clone())))
+        .with_single_cert(vec![identity.cert_der.clone()], identity.private_key())
+        .expect("a server certificate with its key");
+    Arc::new(config)
+}
+
+/// Binds to loopback; port 0 takes a free one.
+pub(crate) fn bind(port: u16) -> io::Result<TcpListener> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    // after a stop, connections of the clients may keep the port busy for a moment
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        match TcpListener::bind(address) {
+            Ok(listener) => {
+                listener.set_nonblocking(true)?;
+                return Ok(listener);
+            }
+            Err(error) if Instant::now() >= until => return Err(error),
+            Err(_) => thread::sleep(TICK),
+        }
+    }
+}
+
+/// Accepts until told to stop; holds and joins its connections.
+pub(crate) fn accept(shared: &Arc<Shared>, slot: &Mutex<Option<TcpListener>>) {
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    while !shared.stop.load(Ordering::SeqCst) {
+        let accepted = match (&*lock(slot), shared.mode.load(Ordering::SeqCst)) {
+            (Some(listener), SERVING) => listener.accept().ok(),
+            _ => None,
+        };
+        threads.retain(|t| !t.is_finished());
+        let Some((socket, _)) = accepted else {
+            thread::sleep(Duration::from_millis(3));
+            continue;
+        };
+        if shared.open.load(Ordering::SeqCst) >= CONNECTIONS {
+            continue; // bounded: one too many is dropped
+        }
+        shared.open.fetch_add(1, Ordering::SeqCst);
+        let shared = shared.clone();
+        threads.push(thread::spawn(move || {
+            // errors are the client's business: it went away, or the double was told to
+            let _ = Connection::open(&shared, socket).and_then(|mut c| c.run());
+            shared.open.fetch_sub(1, Ordering::SeqCst);
+        }));
+    }
+    for thread in threads {
+        let _ = thread.join();
+    }
+}
+
+struct Connection {
+    shared: Arc<Shared>,
+    socket: TcpStream,
+    tls: ServerConnection,
+    generation: u64,
+    number: u64,
+    /// Bytes sent for the current request.
+    sent: usize,
+}
+
+fn gone() -> io::Error {
+    io::Error::from(ErrorKind::ConnectionAborted)
+}
+
+fn would_wait(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
+}
+
+impl Connection {
+    fn open(shared: &Arc<Shared>, socket: TcpStream) -> io::Result<Self> {
+        socket.set_nonblocking(false)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(TICK))?;
+        socket.set_write_timeout(Some(TICK))?;
+        let config = lock(&shared.config).clone();
+        let tls = ServerConnection::new(config).map_err(io::Error::other)?;
+        Ok(Self {
+            shared: shared.clone(),
+            socket,
+            tls,
+            generation: shared.generation.load(Ordering::SeqCst),
+            number: shared.connections.fetch_add(1, Ordering::SeqCst) + 1,
+            sent: 0,
+        })
+    }
+
+    /// Fails once this connection is to end; waits while the network is a black hole.
+    fn check(&self) -> io::Result<()> {
+        loop {
+            let stop = self.shared.stop.load(Ordering::SeqCst);
+            if stop || self.shared.generation.load(Ordering::SeqCst) != self.generation {
+                return Err(gone());
+            }
+            if self.shared.mode.load(Ordering::SeqCst) != BLACKHOLE {
+                return Ok(());
+            }
+            thread::sleep(TICK);
+        }
+    }
+
+    fn sleep(&self, time: Duration) -> io::Result<()> {
+        let until = Instant::now() + time;
+        loop {
+            self.check()?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            thread::sleep(left.min(TICK));
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while self.tls.wants_write() {
+            self.check()?;
+            match self.tls.write_tls(&mut self.socket) {
+                Ok(0) => return Err(gone()),
+                Ok(_) => {}
+                Err(error) if would_wait(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// One look at the socket: plaintext bytes, or 0 at the end, or `WouldBlock`.
+    fn read_once(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.check()?;
+        self.flush()?;
+        match self.tls.reader().read(buffer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            other => return other,
+        }
+        if self.tls.read_tls(&mut self.socket)? == 0 {
+            return Ok(0);
+        }
+        if let Err(error) = self.tls.process_new_packets() {
+            self.shared
+                .handshake_failures
+                .fetch_add(1, Ordering::SeqCst);
+            let _ = self.flush(); // the alert
+            return Err(io::Error::new(ErrorKind::InvalidData, error));
+        }
+        match self.tls.reader().read(buffer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(error),
+            other => other,
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.read_once(buffer) {
+                Err(error) if would_wait(&error) => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for part in bytes.chunks(16 << 10) {
+            self.tls.writer().write_all(part)?;
+            self.flush()?;
+            self.sent += part.len();
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        self.tls.send_close_notify();
+        self.flush()?;
+        self.socket.shutdown(std::net::Shutdown::Both)
+    }
+
+    /// RST instead of FIN.
+    fn reset(&mut self) -> io::Result<()> {
+        let linger = nix::libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        nix::sys::socket::setsockopt(&self.socket, nix::sys::socket::sockopt::Linger, &linger)?;
+        Err(gone()) // dropping the socket does it
+    }
+
+    /// Says nothing until the client goes away.
+    fn stall(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 4096];
+        loop {
+            match self.read_once(&mut buffer) {
+                Ok(0) => return Err(gone()),
+                Err(error) if !would_wait(&error) => return Err(error),
+                _ => {}
+            }
+        }
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        let mut pending = Vec::new();
+        let mut buffer = vec![0; 16 << 10];
+        loop {
+            match http::parse(&pending) {
+                Progress::Done(request, taken) => {
+                    pending.drain(..taken);
+                    let close = request
+                        .header("connection")
+                        .is_some_and(|v| v.eq_ignore_ascii_case("close"));
+                    self.serve(&request)?;
+                    if close {
+                        return self.close();
+                    }
+                    continue;
+                }
+                Progress::Continue => self.write(b"HTTP/1.1 100 Continue\r\n\r\n")?,
+                Progress::More => {}
+                Progress::Bad(why) => {
+                    let head = format!(
+                        "HTTP/1.1 400 Bad Request\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{why}",
+                        why.len()
+                    );
+                    self.write(head.as_bytes())?;
+                    return self.close();
+                }
+            }
+            match self.read(&mut buffer)? {
+                0 => return Ok(()),
+                n => pending.extend_from_slice(&buffer[..n]),
+            }
+        }
+    }
+
+    fn serve(&mut self, request: &Request) -> io::Result<()> {
+        let user = self
+            .shared
+            .authenticate(request, self.tls.peer_certificates());
+        let id = self.shared.record(request, user.as_ref(), self.number);
+        self.sent = 0;
+        let fault = self.shared.faults.take(&request.method, &request.target);
+        let mut code = 0;
+        let result = self.respond(request, user.as_ref(), fault, &mut code);
+        self.shared.answered(id, code, self.sent);
+        result
+    }
+
+    fn answer(&self, request: &Request, user: Option<&User>) -> Answer {
+        match self.shared.api.handle(request, user) {
+            Answer::Whole(response) => Answer::Whole(dress(response)),
+            watch => watch,
+        }
+    }
+
+    fn respond(
+        &mut self,
+        request: &Request,
+        user: Option<&User>,
+        fault: Option<(Fault, bool)>,
+        code: &mut u16,
+    ) -> io::Result<()> {
+        let shared = self.shared.clone();
+        let carry_out = |this: &Self| match this.answer(request, user) {
+            Answer::Whole(response) => response,
+            Answer::Watch(_) => dress(Response::json(200, &Value::Null)),
+        };
+        let Some((fault, applied)) = fault else {
+            return match self.answer(request, user) {
+                Answer::Whole(response) => self.send(&response, code),
+                Answer::Watch(watch) => {
+                    *code = 200;
+                    self.watch(watch)
+                }
+            };
+        };
+        let whole = match &fault {
+            Fault::Delay(time) => {
+                self.sleep(*time)?;
+                return match self.answer(request, user) {
+                    Answer::Whole(response) => self.send(&response, code),
+                    Answer::Watch(watch) => self.watch(watch),
+                };
+            }
+            Fault::StallInBody(_)
+            | Fault::Trickle { .. }
+            | Fault::ResetAfterHeaders
+            | Fault::CloseAfterResponse
+            | Fault::CloseSilently => Some(carry_out(self)),
+            _ if applied => Some(carry_out(self)),
+            _ => None,
+        };
+        drop(shared);
+        let whole = whole.unwrap_or_else(|| dress(Response::json(200, &Value::Null)));
+        let (head, body) = whole.wire();
+        match fault {
+            Fault::Delay(_) => Ok(()),
+            Fault::StallBeforeHeaders => self.stall(),
+            Fault::StallInBody(n) => {
+                self.write(&head)?;
+                self.write(&body[..n.min(body.len().saturating_sub(1))])?;
+                self.stall()
+            }
+            Fault::Trickle { bytes, every } => {
+                *code = whole.code;
+                for part in [head, body].concat().chunks(bytes.max(1)) {
+                    self.write(part)?;
+                    self.sleep(every)?;
+                }
+                Ok(())
+            }
+            Fault::ResetBeforeHeaders => self.reset(),
+            Fault::ResetAfterHeaders => {
+                self.write(&head)?;
+                self.write(&body[..body.len() / 2])?;
+                self.reset()
+            }
+            Fault::CloseBeforeHeaders => self.close().and(Err(gone())),
+            Fault::Status {
+                code: wanted,
+                retry_after,
+            } => {
+                let mut body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                    "message": "the double was told to say so", "reason": reason(wanted), "code": wanted});
+                if let Some(seconds) = retry_after {
+                    body["details"] = json!({"retryAfterSeconds": seconds});
+                }
+                let mut response = dress(Response::json(wanted, &body));
+                if let Some(seconds) = retry_after {
+                    response = response.with("Retry-After", &seconds.to_string());
+                }
+                self.send(&response, code)
+            }
+            Fault::Garbage => {
+                let mut response = dress(Response::json(200, &Value::Null));
+                response.body = b"\x00\xff{\"kind\": this is not JSON".to_vec();
+                self.send(&response, code)
+            }
+            Fault::Oversized(mebibytes) => {
+                let length = mebibytes << 20;
+                let (open, shut) = ("{\"kind\":\"Node\",\"padding\":\"", "\"}");
+                *code = 200;
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{open}",
+                    length + open.len() + shut.len()
+                );
+                self.write(head.as_bytes())?;
+                let filler = vec![b'a'; 64 << 10];
+                for _ in 0..length / filler.len() {
+                    self.write(&filler)?;
+                }
+                self.write(shut.as_bytes())
+            }
+            Fault::EndlessHeaders => {
+                self.write(b"HTTP/1.1 200 OK\r\n")?;
+                let line = format!("X-Filler: {}\r\n", "a".repeat(1000));
+                for _ in 0..64 << 10 {
+                    self.write(line.as_bytes())?;
+                }
+                Err(gone())
+            }
+            Fault::Redirect(place) => {
+                let response = dress(Response {
+                    code: 307,
+                    headers: Vec::new(),
+                    body: Vec::new(),
+                })
+                .with("Location", &place);
+                self.send(&response, code)
+            }
+            Fault::CloseAfterResponse => {
+                let response = whole.with("Connection", "close");
+                self.send(&response, code)?;
+                self.close().and(Err(gone()))
+            }
+            Fault::CloseSilently => {
+                self.send(&whole, code)?;
+                self.close().and(Err(gone()))
+            }
+            Fault::Raw(bytes) => {
+                self.write(&bytes)?;
+                self.close().and(Err(gone()))
+            }
+        }
+    }
+
+    fn send(&mut self, response: &Response, code: &mut u16) -> io::Result<()> {
+        *code = response.code;
+        let (mut head, body) = response.wire();
+        head.extend_from_slice(&body);
+        self.write(&head)
+    }
+
+    fn watch(&mut self, mut watch: Watch) -> io::Result<()> {
+        let until = Instant::now() + watch.timeout;
+        self.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+        let mut news = std::mem::take(&mut watch.first);
+        loop {
+            for event in news {
+                let line = format!("{event}\n");
+                let chunk = format!("{:x}\r\n{line}\r\n", line.len());
+                self.write(chunk.as_bytes())?;
+            }
+            if Instant::now() >= until {
+                return self.write(b"0\r\n\r\n");
+            }
+            self.sleep(TICK.min(until.saturating_duration_since(Instant::now())))?;
+            news = self.shared.clone().api.watched(&mut watch);
+        }
+    }
+}
+
+/// The headers that every answer of the real server has.
+fn dress(response: Response) -> Response {
+    let b = pki::random::<8>();
+    let id: String = b.iter().map(|byte| format!("{byte:02x}")).collect();
+    response
+        .with("Audit-Id", &id)
+        .with("Cache-Control", "no-cache, private")
+        .with("Date", &crate::time::http_date())
+}
+
+fn reason(code: u16) -> &'static str {
+    match code {
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "NotFound",
+        409 => "Conflict",
+        410 => "Expired",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        500 => "InternalError",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "",
+    }
+}

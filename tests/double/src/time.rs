@@ -1,0 +1,107 @@
+//! Times as Kubernetes writes them.
+
+use k8s_openapi::jiff::Timestamp;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Now, as `metav1.Time` is written: whole seconds, UTC, `Z`.
+pub(crate) fn now() -> String {
+    seconds(current())
+}
+
+fn current() -> Timestamp {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let whole = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    Timestamp::from_second(whole).unwrap_or(Timestamp::MAX)
+}
+
+pub(crate) fn seconds(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Now, as HTTP's `Date` header has it.
+pub(crate) fn http_date() -> String {
+    current().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+}
+
+/// `metav1.Time`: any RFC 3339 time is read, a fraction is cut off.
+pub(crate) fn parse_time(text: &str) -> Result<String, String> {
+    let layout = "2006-01-02T15:04:05Z07:00";
+    if !starts_like_date(text) {
+        return Err(go_error(text, layout, text, "2006"));
+    }
+    text.parse::<Timestamp>()
+        .map(seconds)
+        .map_err(|_| go_error(text, layout, text.get(19..).unwrap_or(""), "Z07:00"))
+}
+
+/// `metav1.MicroTime`: exactly six fraction digits, on input too.
+pub(crate) fn parse_micro_time(text: &str) -> Result<String, String> {
+    let layout = "2006-01-02T15:04:05.000000Z07:00";
+    if !starts_like_date(text) {
+        return Err(go_error(text, layout, text, "2006"));
+    }
+    let rest = text.get(19..).unwrap_or("");
+    let bytes = rest.as_bytes();
+    let digits = bytes.iter().skip(1).take_while(|b| b.is_ascii_digit());
+    if bytes.first() != Some(&b'.') || digits.count() != 6 {
+        return Err(go_error(text, layout, rest, ".000000"));
+    }
+    text.parse::<Timestamp>()
+        .map(|at| at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string())
+        .map_err(|_| go_error(text, layout, rest, "Z07:00"))
+}
+
+fn starts_like_date(text: &str) -> bool {
+    text.len() >= 19
+        && text
+            .bytes()
+            .take(19)
+            .zip("dddd-dd-ddTdd:dd:dd".bytes())
+            .all(|(have, want)| {
+                if want == b'd' {
+                    have.is_ascii_digit()
+                } else {
+                    have == want
+                }
+            })
+}
+
+fn go_error(text: &str, layout: &str, rest: &str, expected: &str) -> String {
+    format!("parsing time \"{text}\" as \"{layout}\": cannot parse \"{rest}\" as \"{expected}\"")
+}
+
+/// How long ago, as kubectl and the Tables write it (`duration.HumanDuration`).
+pub(crate) fn age(since: Option<&str>) -> String {
+    let Some(at) = since.and_then(|s| s.parse::<Timestamp>().ok()) else {
+        return "<unknown>".to_owned();
+    };
+    let seconds = current().as_second() - at.as_second();
+    human(seconds)
+}
+
+pub(crate) fn human(seconds: i64) -> String {
+    let (minutes, hours) = (seconds / 60, seconds / 3600);
+    let (days, years) = (hours / 24, hours / 24 / 365);
+    let both = |big: i64, unit: char, small: i64, small_unit: char| {
+        if small == 0 {
+            format!("{big}{unit}")
+        } else {
+            format!("{big}{unit}{small}{small_unit}")
+        }
+    };
+    match seconds {
+        ..-1 => "<invalid>".to_owned(),
+        -1..0 => "0s".to_owned(),
+        0..120 => format!("{seconds}s"),
+        120..600 => both(minutes, 'm', seconds % 60, 's'),
+        600..10800 => format!("{minutes}m"),
+        10800..28800 => both(hours, 'h', minutes % 60, 'm'),
+        28800..172_800 => format!("{hours}h"),
+        172_800..691_200 => both(days, 'd', hours % 24, 'h'),
+        691_200..63_072_000 => format!("{days}d"),
+        63_072_000..252_288_000 => both(years, 'y', days % 365, 'd'),
+        _ => format!("{years}y"),
+    }
+}

@@ -1,0 +1,671 @@
+//! Is this an object? Decoding as the real server does it (unknown members dropped, times and
+//! quantities in their canonical form), with k8s-openapi's types, then the rules of each kind.
+
+use crate::kinds::Kind;
+use crate::quantity::Quantity;
+use crate::status::Cause;
+use crate::time;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Node};
+use serde_json::{Map, Value, json};
+
+/// A decoded object.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub(crate) object: Value,
+    /// Members that the kind does not have; dropped.
+    pub(crate) unknown: Vec<String>,
+}
+
+/// Decodes; the error is the text that the real server's decoder gives.
+pub(crate) fn decode(kind: &Kind, input: &Value) -> Result<Decoded, String> {
+    let mut object = input.clone();
+    if !object.is_object() {
+        return Err(format!(
+            "json: cannot unmarshal {} into Go value of type v1.{}",
+            go_kind(input),
+            kind.kind
+        ));
+    }
+    wrong_type(kind, &object)?;
+    if let Some(status) = object.get_mut("status") {
+        for list in ["capacity", "allocatable"] {
+            if let Some(map) = status.get_mut(list).and_then(Value::as_object_mut) {
+                quantities(map)?;
+            }
+        }
+    }
+    for part in ["spec", "status"] {
+        if let Some(value) = object.get_mut(part) {
+            times(value)?;
+        }
+    }
+    if kind.kind == "Event" {
+        times(&mut object)?;
+    }
+    let typed = match kind.kind {
+        "Node" => round_trip::<Node>(&object),
+        "Lease" => round_trip::<Lease>(&object),
+        "Event" => round_trip::<Event>(&object),
+        _ => round_trip::<CertificateSigningRequest>(&object),
+    }
+    .map_err(|e| format!("json: cannot unmarshal: {e}"))?;
+    let mut unknown = Vec::new();
+    let object = prune(&object, &typed, "", &mut unknown);
+    Ok(Decoded { object, unknown })
+}
+
+fn round_trip<T: serde::de::DeserializeOwned + serde::Serialize>(
+    value: &Value,
+) -> Result<Value, serde_json::Error> {
+    serde_json::to_value(serde_json::from_value::<T>(value.clone())?)
+}
+
+fn quantities(map: &mut Map<String, Value>) -> Result<(), String> {
+    map.retain(|_, value| !value.is_null());
+    for value in map.values_mut() {
+        let text = match &*value {
+            Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            _ => return Err(crate::quantity::REGEX_MESSAGE.to_owned()),
+        };
+        *value = json!(Quantity::parse(&text)?.canonical());
+    }
+    Ok(())
+}
+
+const TIMES: [&str; 8] = [
+    "lastHeartbeatTime",
+    "lastTransitionTime",
+    "lastUpdateTime",
+    "firstTimestamp",
+    "lastTimestamp",
+    "timeAdded",
+    "assignedTime",
+    "lastProbeTime",
+];
+const MICRO_TIMES: [&str; 4] = ["renewTime", "acquireTime", "eventTime", "lastObservedTime"];
+
+fn times(value: &mut Value) -> Result<(), String> {
+    match value {
+        Value::Array(items) => items.iter_mut().try_for_each(times),
+        Value::Object(map) => {
+            for (key, value) in map.iter_mut() {
+                let micro = MICRO_TIMES.contains(&key.as_str());
+                if !micro && !TIMES.contains(&key.as_str()) {
+                    if key != "metadata" {
+                        times(value)?;
+                    }
+                    continue;
+                }
+                match &*value {
+                    Value::Null => {}
+                    Value::String(text) if micro => *value = json!(time::parse_micro_time(text)?),
+                    Value::String(text) => *value = json!(time::parse_time(text)?),
+                    other => {
+                        let kind = go_kind(other);
+                        return Err(format!(
+                            "json: cannot unmarshal {kind} into Go value of type string"
+                        ));
+                    }
+                }
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Members whose JSON type agents get wrong: where, the JSON type, Go's name and type of it.
+const SHAPES: [(&str, &str, &str, &str, &str); 21] = [
+    (
+        "Node",
+        "metadata.labels",
+        "object",
+        "ObjectMeta.metadata.labels",
+        "map[string]string",
+    ),
+    (
+        "Node",
+        "metadata.annotations",
+        "object",
+        "ObjectMeta.metadata.annotations",
+        "map[string]string",
+    ),
+    ("Node", "spec", "object", "Node.spec", "v1.NodeSpec"),
+    (
+        "Node",
+        "spec.taints",
+        "array",
+        "NodeSpec.spec.taints",
+        "[]v1.Taint",
+    ),
+    (
+        "Node",
+        "spec.unschedulable",
+        "bool",
+        "NodeSpec.spec.unschedulable",
+        "bool",
+    ),
+    (
+        "Node",
+        "spec.providerID",
+        "string",
+        "NodeSpec.spec.providerID",
+        "string",
+    ),
+    ("Node", "status", "object", "Node.status", "v1.NodeStatus"),
+    (
+        "Node",
+        "status.capacity",
+        "object",
+        "NodeStatus.status.capacity",
+        "v1.ResourceList",
+    ),
+    (
+        "Node",
+        "status.allocatable",
+        "object",
+        "NodeStatus.status.allocatable",
+        "v1.ResourceList",
+    ),
+    (
+        "Node",
+        "status.conditions",
+        "array",
+        "NodeStatus.status.conditions",
+        "[]v1.NodeCondition",
+    ),
+    (
+        "Node",
+        "status.addresses",
+        "array",
+        "NodeStatus.status.addresses",
+        "[]v1.NodeAddress",
+    ),
+    (
+        "Node",
+        "status.images",
+        "array",
+        "NodeStatus.status.images",
+        "[]v1.ContainerImage",
+    ),
+    (
+        "Node",
+        "status.nodeInfo",
+        "object",
+        "NodeStatus.status.nodeInfo",
+        "v1.NodeSystemInfo",
+    ),
+    ("Lease", "spec", "object", "Lease.spec", "v1.LeaseSpec"),
+    (
+        "Lease",
+        "spec.holderIdentity",
+        "string",
+        "LeaseSpec.spec.holderIdentity",
+        "string",
+    ),
+    (
+        "Lease",
+        "spec.leaseDurationSeconds",
+        "number",
+        "LeaseSpec.spec.leaseDurationSeconds",
+        "int32",
+    ),
+    ("Event", "count", "number", "Event.count", "int32"),
+    ("Event", "message", "string", "Event.message", "string"),
+    (
+        "Event",
+        "source",
+        "object",
+        "Event.source",
+        "v1.EventSource",
+    ),
+    (
+        "CertificateSigningRequest",
+        "spec.usages",
+        "array",
+        "CertificateSigningRequestSpec.spec.usages",
+        "[]v1.KeyUsage",
+    ),
+    (
+        "CertificateSigningRequest",
+        "spec.request",
+        "string",
+        "CertificateSigningRequestSpec.spec.request",
+        "[]uint8",
+    ),
+];
+
+fn wrong_type(kind: &Kind, object: &Value) -> Result<(), String> {
+    for (of, path, json_type, field, go_type) in SHAPES {
+        if of != kind.kind {
+            continue;
+        }
+        let found = path.split('.').try_fold(object, |at, step| at.get(step));
+        if let Some(value) = found
+            && !value.is_null()
+            && go_kind(value) != json_type
+        {
+            let have = go_kind(value);
+            return Err(format!(
+                "json: cannot unmarshal {have} into Go struct field {field} of type {go_type}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Members that Go leaves out when they are empty.
+const OMIT_EMPTY: [&str; 31] = [
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+    "generateName",
+    "namespace",
+    "capacity",
+    "allocatable",
+    "conditions",
+    "addresses",
+    "images",
+    "volumesInUse",
+    "volumesAttached",
+    "runtimeHandlers",
+    "declaredFeatures",
+    "taints",
+    "unschedulable",
+    "providerID",
+    "podCIDR",
+    "podCIDRs",
+    "value",
+    "reason",
+    "message",
+    "type",
+    "count",
+    "phase",
+    "host",
+    "component",
+    "uid",
+    "action",
+];
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(b) => !b,
+        Value::Number(n) => n.as_i64() == Some(0),
+        Value::String(s) => s.is_empty(),
+        Value::Array(a) => a.is_empty(),
+        Value::Object(o) => o.is_empty(),
+    }
+}
+
+fn prune(input: &Value, typed: &Value, path: &str, unknown: &mut Vec<String>) -> Value {
+    match (input, typed) {
+        (Value::Object(have), Value::Object(known)) => {
+            let mut kept = Map::new();
+            for (key, value) in have {
+                let here = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{key}")
+                };
+                let free = path.ends_with("labels") || path.ends_with("annotations");
+                if value.is_null() {
+                    continue;
+                }
+                // Go's own types of these are newer than, or wider than, the typed crate's
+                let Some(inner) = known.get(key) else {
+                    if !is_empty(value) || !OMIT_EMPTY.contains(&key.as_str()) {
+                        unknown.push(here);
+                    }
+                    continue;
+                };
+                if !free
+                    && OMIT_EMPTY.contains(&key.as_str())
+                    && is_empty(value)
+                    && (key != "type" || path.is_empty())
+                {
+                    continue;
+                }
+                kept.insert(key.clone(), prune(value, inner, &here, unknown));
+            }
+            Value::Object(kept)
+        }
+        (Value::Array(have), Value::Array(known)) => have
+            .iter()
+            .zip(known)
+            .enumerate()
+            .map(|(i, (value, inner))| prune(value, inner, &format!("{path}[{i}]"), unknown))
+            .collect(),
+        _ => input.clone(),
+    }
+}
+
+/// What is absent on input and present on output.
+pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
+    fn default(map: &mut Value, key: &str, value: Value) {
+        if let Some(map) = map.as_object_mut() {
+            map.entry(key).or_insert(value);
+        }
+    }
+    match kind.kind {
+        "Node" => {
+            default(object, "spec", json!({}));
+            default(object, "status", json!({}));
+            let status = &mut object["status"];
+            default(status, "daemonEndpoints", json!({}));
+            default(&mut status["daemonEndpoints"], "kubeletEndpoint", json!({}));
+            default(
+                &mut status["daemonEndpoints"]["kubeletEndpoint"],
+                "Port",
+                json!(0),
+            );
+            default(status, "nodeInfo", json!({}));
+            for key in [
+                "machineID",
+                "systemUUID",
+                "bootID",
+                "kernelVersion",
+                "osImage",
+                "containerRuntimeVersion",
+                "kubeletVersion",
+                "kubeProxyVersion",
+                "operatingSystem",
+                "architecture",
+            ] {
+                default(&mut status["nodeInfo"], key, json!(""));
+            }
+            for condition in status
+                .get_mut("conditions")
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
+                default(condition, "lastHeartbeatTime", Value::Null);
+                default(condition, "lastTransitionTime", Value::Null);
+            }
+        }
+        "Event" => {
+            default(object, "involvedObject", json!({}));
+            default(object, "source", json!({}));
+            for key in ["firstTimestamp", "lastTimestamp", "eventTime"] {
+                default(object, key, Value::Null);
+            }
+            default(object, "reportingComponent", json!(""));
+            default(object, "reportingInstance", json!(""));
+        }
+        "Lease" => default(object, "spec", json!({})),
+        _ => default(object, "status", json!({})),
+    }
+}
+
+/// The rules of each kind; `old` is the stored object, if there is one.
+pub(crate) fn check(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+    let mut causes = metadata(kind, old, new);
+    match kind.kind {
+        "Node" => node(old, new, &mut causes),
+        "Lease" => lease(new, &mut causes),
+        "Event" => event(new, &mut causes),
+        _ => csr(new, &mut causes),
+    }
+    causes
+}
+
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const NAME_PART: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const IMMUTABLE: &str = "field is immutable";
+
+fn subdomain(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 253
+        && name.split('.').all(|part| {
+            !part.is_empty()
+                && !part.starts_with('-')
+                && !part.ends_with('-')
+                && part
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        })
+}
+
+fn name_part(text: &str) -> bool {
+    let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
+    text.len() <= 63
+        && edge(text.bytes().next())
+        && edge(text.bytes().last())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+}
+
+fn qualified(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((prefix, name)) => subdomain(prefix) && name_part(name),
+        None => name_part(key),
+    }
+}
+
+fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
+    path.iter()
+        .try_fold(object, |at, step| at.get(*step))
+        .and_then(Value::as_str)
+        .unwrap_or("")
+}
+
+fn metadata(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let name = text(new, &["metadata", "name"]);
+    if name.is_empty() {
+        causes.push(Cause::required(
+            "metadata.name",
+            "name or generateName is required",
+        ));
+    } else if !subdomain(name) {
+        causes.push(Cause::invalid("metadata.name", &json!(name), SUBDOMAIN));
+    }
+    for (list, is_label) in [("labels", true), ("annotations", false)] {
+        for (key, value) in new["metadata"][list].as_object().into_iter().flatten() {
+            let field = format!("metadata.{list}");
+            if !qualified(&if is_label {
+                key.clone()
+            } else {
+                key.to_lowercase()
+            }) {
+                causes.push(Cause::invalid(&field, &json!(key), NAME_PART));
+            }
+            let value = value.as_str().unwrap_or("");
+            if is_label && !value.is_empty() && !name_part(value) {
+                causes.push(Cause::invalid(&field, &json!(value), LABEL_VALUE));
+            }
+        }
+    }
+    for (i, owner) in new["metadata"]["ownerReferences"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
+        for key in ["apiVersion", "kind", "name", "uid"] {
+            if text(owner, &[key]).is_empty() {
+                let field = format!("metadata.ownerReferences[{i}].{key}");
+                causes.push(Cause::invalid(&field, &json!(""), "must not be empty"));
+            }
+        }
+    }
+    if let Some(old) = old {
+        let (before, after) = (
+            text(old, &["metadata", "uid"]),
+            text(new, &["metadata", "uid"]),
+        );
+        if before != after {
+            causes.push(Cause::invalid("metadata.uid", &json!(after), IMMUTABLE));
+        }
+    }
+    let _ = kind;
+    causes
+}
+
+fn node(old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
+    let items = |path: &str, key: &str| new[path][key].as_array().cloned().unwrap_or_default();
+    let addresses = items("status", "addresses");
+    for (i, address) in addresses.iter().enumerate() {
+        if addresses[..i].contains(address) {
+            causes.push(Cause::duplicate(&format!("status.addresses[{i}]"), address));
+        }
+    }
+    for list in ["capacity", "allocatable"] {
+        for (name, value) in new["status"][list].as_object().into_iter().flatten() {
+            let field = format!("status.{list}.{name}");
+            let Some(quantity) = value.as_str().and_then(|v| Quantity::parse(v).ok()) else {
+                continue;
+            };
+            if quantity.negative() {
+                causes.push(Cause::invalid(
+                    &field,
+                    value,
+                    "must be greater than or equal to 0",
+                ));
+            }
+            let integer = name == "pods" || name.starts_with("hugepages-") || name.contains('/');
+            if integer && !quantity.whole() {
+                causes.push(Cause::invalid(&field, value, "must be an integer"));
+            }
+            if !qualified(name) {
+                causes.push(Cause::invalid(
+                    &format!("status.{list}"),
+                    &json!(name),
+                    NAME_PART,
+                ));
+            }
+        }
+    }
+    let taints = items("spec", "taints");
+    for (i, taint) in taints.iter().enumerate() {
+        let field = format!("spec.taints[{i}]");
+        if !qualified(text(taint, &["key"])) {
+            causes.push(Cause::invalid(
+                &format!("{field}.key"),
+                &taint["key"],
+                NAME_PART,
+            ));
+        }
+        let effect = text(taint, &["effect"]);
+        if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
+            causes.push(Cause::invalid(
+                &format!("{field}.effect"),
+                &json!(effect),
+                "supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"",
+            ));
+        }
+        if taints[..i]
+            .iter()
+            .any(|t| t["key"] == taint["key"] && t["effect"] == taint["effect"])
+        {
+            causes.push(Cause::duplicate(&field, taint));
+        }
+    }
+    if let Some(old) = old {
+        for (key, what) in [
+            ("podCIDR", "podCIDR"),
+            ("podCIDRs", "podCIDR"),
+            ("providerID", "providerID"),
+        ] {
+            let (before, after) = (&old["spec"][key], &new["spec"][key]);
+            if !is_empty(before) && before != after && key != "podCIDR" {
+                let why = format!("node updates may not change {what} except from \"\" to valid");
+                causes.push(Cause::forbidden(&format!("spec.{key}"), &why));
+            }
+        }
+    }
+}
+
+fn lease(new: &Value, causes: &mut Vec<Cause>) {
+    let spec = &new["spec"];
+    if let Some(seconds) = spec["leaseDurationSeconds"].as_i64()
+        && seconds <= 0
+    {
+        causes.push(Cause::invalid(
+            "spec.leaseDurationSeconds",
+            &json!(seconds),
+            "must be greater than 0",
+        ));
+    }
+    if let Some(transitions) = spec["leaseTransitions"].as_i64()
+        && transitions < 0
+    {
+        causes.push(Cause::invalid(
+            "spec.leaseTransitions",
+            &json!(transitions),
+            "must be greater than or equal to 0",
+        ));
+    }
+    if spec["holderIdentity"].as_str() == Some("") {
+        causes.push(Cause::invalid(
+            "spec.holderIdentity",
+            &json!(""),
+            "must not be empty",
+        ));
+    }
+}
+
+fn event(new: &Value, causes: &mut Vec<Cause>) {
+    let (own, involved) = (
+        text(new, &["metadata", "namespace"]),
+        text(new, &["involvedObject", "namespace"]),
+    );
+    if involved.is_empty() && own != "default" || !involved.is_empty() && involved != own {
+        causes.push(Cause::invalid(
+            "involvedObject.namespace",
+            &json!(involved),
+            "does not match event.namespace",
+        ));
+    }
+}
+
+fn csr(new: &Value, causes: &mut Vec<Cause>) {
+    use base64::Engine as _;
+    let request = text(new, &["spec", "request"]);
+    let engine = base64::engine::general_purpose::STANDARD;
+    let pem = engine
+        .decode(request)
+        .ok()
+        .and_then(|b| String::from_utf8(b).ok());
+    if !pem.is_some_and(|p| p.contains("-----BEGIN CERTIFICATE REQUEST-----")) {
+        causes.push(Cause::invalid(
+            "spec.request",
+            &json!(request),
+            "PEM block type must be CERTIFICATE REQUEST",
+        ));
+    }
+    if text(new, &["spec", "signerName"]).is_empty() {
+        causes.push(Cause::required("spec.signerName", ""));
+    }
+    if is_empty(&new["spec"]["usages"]) {
+        causes.push(Cause::required("spec.usages", ""));
+    }
+    if let Some(seconds) = new["spec"]["expirationSeconds"].as_i64()
+        && seconds < 600
+    {
+        causes.push(Cause::invalid(
+            "spec.expirationSeconds",
+            &json!(seconds),
+            "may not specify a duration less than 600 seconds (10 minutes)",
+        ));
+    }
+}

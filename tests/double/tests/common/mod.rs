@@ -1,0 +1,318 @@
+//! What the tests share: a small client with TLS, the recordings, and what to overlook in them.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use apidouble::{Double, Identity, Validity};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::{Map, Value};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub fn recording(name: &str) -> Value {
+    let path = format!("{}/../recordings/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+pub struct Answer {
+    pub code: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| Value::from(self.body.trim_end()))
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self
+            .headers
+            .iter()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name));
+        found.map(|(_, v)| v.as_str())
+    }
+}
+
+/// A client that keeps its connection.
+pub struct Client {
+    port: u16,
+    config: Arc<ClientConfig>,
+    token: Option<String>,
+    pub agent: String,
+    pub timeout: Duration,
+    stream: Option<StreamOwned<ClientConnection, TcpStream>>,
+}
+
+impl Client {
+    pub fn new(double: &Double, identity: Option<&Identity>, token: Option<&str>) -> Self {
+        let mut roots = RootCertStore::empty();
+        let ca =
+            CertificateDer::from_pem_slice(double.ca_pem().as_bytes()).expect("a CA certificate");
+        roots.add(ca).expect("a CA");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots);
+        let config = match identity {
+            Some(identity) => {
+                let cert = CertificateDer::from_pem_slice(identity.cert_pem.as_bytes())
+                    .expect("a certificate");
+                let key =
+                    PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).expect("a key");
+                builder
+                    .with_client_auth_cert(vec![cert], key)
+                    .expect("a pair")
+            }
+            None => builder.with_no_client_auth(),
+        };
+        Self {
+            port: double.port(),
+            config: Arc::new(config),
+            token: token.map(str::to_owned),
+            agent: "recorder/1".to_owned(),
+            timeout: Duration::from_secs(10),
+            stream: None,
+        }
+    }
+
+    pub fn node(double: &Double, name: &str) -> Self {
+        Self::new(
+            double,
+            Some(&double.node_identity(name, Validity::VALID)),
+            None,
+        )
+    }
+
+    pub fn admin(double: &Double) -> Self {
+        let identity =
+            double
+                .authority()
+                .client("kubernetes-admin", &["system:masters"], Validity::VALID);
+        Self::new(double, Some(&identity), None)
+    }
+
+    pub fn anonymous(double: &Double) -> Self {
+        Self::new(double, None, None)
+    }
+
+    pub fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        accept: &str,
+        content_type: &str,
+        body: &str,
+    ) -> Answer {
+        self.try_send(method, path, accept, content_type, body)
+            .unwrap_or_else(|e| panic!("{method} {path}: {e}"))
+    }
+
+    pub fn try_send(
+        &mut self,
+        method: &str,
+        path: &str,
+        accept: &str,
+        content_type: &str,
+        body: &str,
+    ) -> std::io::Result<Answer> {
+        let result = self.exchange(method, path, accept, content_type, body);
+        let closing = |a: &Answer| a.header("connection") == Some("close");
+        if result.as_ref().map_or(true, closing) {
+            self.stream = None;
+        }
+        result
+    }
+
+    fn exchange(
+        &mut self,
+        method: &str,
+        path: &str,
+        accept: &str,
+        content_type: &str,
+        body: &str,
+    ) -> std::io::Result<Answer> {
+        if self.stream.is_none() {
+            let socket = TcpStream::connect(("127.0.0.1", self.port))?;
+            socket.set_read_timeout(Some(self.timeout))?;
+            socket.set_nodelay(true)?;
+            let name = ServerName::try_from("127.0.0.1").expect("an address");
+            let tls =
+                ClientConnection::new(self.config.clone(), name).map_err(std::io::Error::other)?;
+            self.stream = Some(StreamOwned::new(tls, socket));
+        }
+        let stream = self.stream.as_mut().expect("just opened");
+        let mut head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {accept}\r\nUser-Agent: {}\r\n",
+            self.agent
+        );
+        if let Some(token) = &self.token {
+            head.push_str(&format!("Authorization: Bearer {token}\r\n"));
+        }
+        if !content_type.is_empty() {
+            head.push_str(&format!(
+                "Content-Type: {content_type}\r\nContent-Length: {}\r\n",
+                body.len()
+            ));
+        }
+        head.push_str("\r\n");
+        stream.write_all(head.as_bytes())?;
+        if !content_type.is_empty() {
+            stream.write_all(body.as_bytes())?;
+        }
+        stream.flush()?;
+        let mut line = read_line(stream)?;
+        let code = line
+            .split(' ')
+            .nth(1)
+            .and_then(|c| c.parse().ok())
+            .ok_or_else(|| std::io::Error::other(line.clone()))?;
+        let mut headers = Vec::new();
+        loop {
+            line = read_line(stream)?;
+            if line.is_empty() {
+                break;
+            }
+            if let Some((name, value)) = line.split_once(':') {
+                headers.push((name.to_owned(), value.trim().to_owned()));
+            }
+            if headers.len() > 1000 {
+                return Err(std::io::Error::other("more than 1000 headers"));
+            }
+        }
+        let mut answer = Answer {
+            code,
+            headers,
+            body: String::new(),
+        };
+        let mut bytes = Vec::new();
+        if answer.header("transfer-encoding").is_some() {
+            loop {
+                let line = read_line(stream)?;
+                let size = usize::from_str_radix(line.trim(), 16).map_err(std::io::Error::other)?;
+                let mut part = vec![0; size + 2];
+                stream.read_exact(&mut part)?;
+                if size == 0 {
+                    break;
+                }
+                bytes.extend_from_slice(&part[..size]);
+            }
+        } else {
+            let length = answer
+                .header("content-length")
+                .and_then(|l| l.parse().ok())
+                .unwrap_or(0);
+            bytes = vec![0; length];
+            stream.read_exact(&mut bytes)?;
+        }
+        answer.body = String::from_utf8_lossy(&bytes).into_owned();
+        Ok(answer)
+    }
+}
+
+fn read_line(stream: &mut impl Read) -> std::io::Result<String> {
+    let mut line = Vec::new();
+    loop {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        if byte[0] == b'\n' {
+            return Ok(String::from_utf8_lossy(&line)
+                .trim_end_matches('\r')
+                .to_owned());
+        }
+        line.push(byte[0]);
+    }
+}
+
+/// Replaces what the server makes up or reads off its clock; compares managedFields by presence
+/// and the long descriptions of Table columns not at all.
+pub fn normalise(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let mut out = Map::new();
+            // a condition that the server's own controller stamped
+            let stamped = map.get("reason").is_some_and(|r| r == "AutoApproved");
+            for (key, value) in map {
+                let varies = |value: &Value| {
+                    if value.is_null() || value == "" {
+                        value.clone()
+                    } else {
+                        Value::from(format!("<{key}>"))
+                    }
+                };
+                let new = match key.as_str() {
+                    "uid" if value == "nodelet1" => value.clone(),
+                    "uid" | "resourceVersion" | "creationTimestamp" | "managedFields"
+                    | "certificate" => varies(value),
+                    "authentication.kubernetes.io/credential-id" => Value::from("<credential>"),
+                    "lastUpdateTime" | "lastTransitionTime" if stamped => varies(value),
+                    "description" => continue,
+                    "cells" => value
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .map(|cell| {
+                            let age = cell
+                                .as_str()
+                                .is_some_and(|c| c.len() < 4 && c.ends_with('s'));
+                            if age {
+                                Value::from("<age>")
+                            } else {
+                                cell.clone()
+                            }
+                        })
+                        .collect(),
+                    "message" => value
+                        .as_str()
+                        .map_or(value.clone(), |text| Value::from(shape(text))),
+                    _ => normalise(value),
+                };
+                out.insert(key.clone(), new);
+            }
+            Value::Object(out)
+        }
+        Value::Array(items) => items.iter().map(normalise).collect(),
+        other => other.clone(),
+    }
+}
+
+/// A message that embeds the whole object keeps what stands before and after it.
+pub fn shape(text: &str) -> String {
+    match (text.find("Invalid value: \"{"), text.rfind("}\": ")) {
+        (Some(start), Some(end)) if start < end => {
+            format!("{}<object>{}", &text[..start + 16], &text[end + 2..])
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// Node and Lease as they were when kubectl was recorded.
+pub fn seed_for_kubectl(double: &Double) {
+    let recorded = recording("registration")["steps"][1]["request"]["body"].clone();
+    let path = "/api/v1/nodes";
+    let (code, node) = double.as_user(
+        "admin",
+        &["system:masters"],
+        "POST",
+        path,
+        "application/json",
+        &recorded,
+    );
+    assert_eq!(code, 201, "{node}");
+    let lease = serde_json::json!({"metadata": {"name": "nodelet1", "namespace": "kube-node-lease", "ownerReferences": [
+        {"apiVersion": "v1", "kind": "Node", "name": "nodelet1", "uid": node["metadata"]["uid"]}]},
+        "spec": {"holderIdentity": "nodelet1", "leaseDurationSeconds": 40, "renewTime": "2026-11-21T07:00:00.000000Z"}});
+    let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    let (code, lease) = double.as_user(
+        "admin",
+        &["system:masters"],
+        "POST",
+        path,
+        "application/json",
+        &lease,
+    );
+    assert_eq!(code, 201, "{lease}");
+}

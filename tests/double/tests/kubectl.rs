@@ -1,0 +1,248 @@
+//! A real kubectl against the double, where there is one; its recorded requests in any case.
+
+mod common;
+
+use apidouble::Double;
+use common::{Client, normalise, recording, seed_for_kubectl};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("apidouble-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a temporary directory");
+        Self(path)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn kubectl(dir: &Path, arguments: &str) -> (String, String, i32) {
+    let output = Command::new("kubectl")
+        .args(arguments.split(' '))
+        .current_dir(dir)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", dir)
+        .env("KUBECACHEDIR", dir.join("cache"))
+        .env("KUBECONFIG", dir.join("admin.kubeconfig"))
+        .output()
+        .expect("kubectl runs");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (
+        text(output.stdout),
+        text(output.stderr),
+        output.status.code().unwrap_or(-1),
+    )
+}
+
+/// The same words, with what differs from run to run replaced.
+fn plain(text: &str) -> String {
+    let age = |word: &str| {
+        word.ends_with('s')
+            && word.len() > 1
+            && word[..word.len() - 1].bytes().all(|b| b.is_ascii_digit())
+    };
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let start: String = line.chars().take_while(|c| *c == ' ').collect();
+        let stamp = [
+            "CreationTimestamp:",
+            "creationTimestamp:",
+            "uid:",
+            "resourceVersion:",
+        ];
+        let volatile = stamp
+            .iter()
+            .find(|key| line.trim_start().starts_with(**key));
+        let words = line
+            .split_whitespace()
+            .map(|w| if age(w) { "AGE" } else { w });
+        lines.push(match volatile {
+            Some(key) => format!("{start}{key} VARIES"),
+            None => start + &words.collect::<Vec<_>>().join(" "),
+        });
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn kubectl_prints_what_it_prints_against_a_real_server() {
+    let kubectl_is_there = Command::new("kubectl")
+        .arg("version")
+        .arg("--client")
+        .output()
+        .is_ok();
+    if !kubectl_is_there {
+        println!(
+            "did not run: there is no kubectl on the PATH (its requests are replayed by another test)"
+        );
+        return;
+    }
+    let double = Double::start();
+    seed_for_kubectl(&double);
+    let dir = Dir::new("kubectl");
+    std::fs::write(dir.0.join("admin.kubeconfig"), double.kubeconfig_admin())
+        .expect("a kubeconfig");
+    let mut failures = Vec::new();
+    for (command, expected) in recording("kubectl")["outputs"]
+        .as_object()
+        .expect("outputs")
+    {
+        let arguments = command.strip_prefix("kubectl ").expect("a kubectl command");
+        // cordon and label change what the others print: a fresh double for each
+        let (stdout, stderr, exit) = kubectl(&dir.0, arguments);
+        let wanted = expected["stdout"].as_str().unwrap_or("");
+        if plain(&stdout) != plain(wanted)
+            || i64::from(exit) != expected["exit"].as_i64().unwrap_or(-1)
+        {
+            failures.push(format!(
+                "$ {command}\nexit {exit}\n{stdout}{stderr}--- wanted\n{wanted}"
+            ));
+        }
+        if arguments == "delete node absent" && !stderr.contains("nodes \"absent\" not found") {
+            failures.push(format!("$ {command}\n{stderr}"));
+        }
+        if arguments.starts_with("cordon") || arguments.starts_with("label") {
+            println!("{stdout}");
+            double.restart(true);
+            seed_for_kubectl(&double);
+        }
+        if arguments == "get nodes -o wide" {
+            // to the byte; an age may turn in between, so more than one look
+            let same = |_| kubectl(&dir.0, arguments).0 == double.print_nodes(true);
+            assert!((0..5).any(same), "{}\n{stdout}", double.print_nodes(true));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n=====\n"));
+    // more than was recorded: a CSR and an Event have rows, a node can be deleted
+    let (code, _) = double.as_admin("POST", "/api/v1/namespaces/default/events", "application/json", &json!({
+        "metadata": {"name": "nodelet1.1", "namespace": "default"},
+        "involvedObject": {"kind": "Node", "name": "nodelet1", "uid": "nodelet1", "apiVersion": "v1"},
+        "reason": "Starting", "message": "Starting kubelet.", "type": "Normal", "count": 1,
+        "source": {"component": "kubelet", "host": "nodelet1"},
+        "firstTimestamp": "2026-11-21T06:18:58Z", "lastTimestamp": "2026-11-21T06:18:58Z",
+    }));
+    assert_eq!(code, 201);
+    let (events, _, _) = kubectl(&dir.0, "get events");
+    assert!(
+        events.contains("node/nodelet1") && events.contains("Starting kubelet."),
+        "{events}"
+    );
+    let (described, _, _) = kubectl(&dir.0, "describe node nodelet1");
+    assert!(described.contains("Starting kubelet."), "{described}");
+    let csr = &recording("tls-bootstrap")["steps"][1]["request"]["body"];
+    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let (code, csr) = double.as_admin("POST", path, "application/json", csr);
+    assert_eq!(code, 201, "{csr}");
+    let name = csr["metadata"]["name"].as_str().expect("a name");
+    let columns = |text: &str| {
+        text.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let (requests, _, _) = kubectl(&dir.0, "get csr --no-headers");
+    assert!(
+        columns(&requests).ends_with("kubernetes-admin <none> Pending"),
+        "{requests}"
+    );
+    // (kubectl certificate approve sends protobuf, which the double does not read)
+    let now = "2026-11-21T06:18:58Z";
+    let approved = json!({"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "ByTest",
+        "message": "", "lastUpdateTime": now, "lastTransitionTime": now}]}});
+    let merge = "application/merge-patch+json";
+    let (code, _) = double.as_admin(
+        "PATCH",
+        &format!("{path}/{name}/approval"),
+        merge,
+        &approved,
+    );
+    assert_eq!(code, 200);
+    double.tick_certificates();
+    let (requests, _, _) = kubectl(&dir.0, "get csr --no-headers");
+    assert!(
+        columns(&requests).ends_with("Approved,Issued"),
+        "{requests}"
+    );
+    let (watched, stderr, _) = kubectl(&dir.0, "get nodes --watch --request-timeout=1s");
+    assert!(
+        plain(&watched).contains("nodelet1 Ready <none> AGE v1.36.2"),
+        "{watched}{stderr}"
+    );
+    let (deleted, stderr, exit) = kubectl(&dir.0, "delete node nodelet1 --wait=true");
+    assert_eq!(
+        (deleted.as_str(), exit),
+        ("node \"nodelet1\" deleted\n", 0),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn recorded_kubectl_requests_get_their_recorded_answers() {
+    let double = Double::start();
+    seed_for_kubectl(&double);
+    let mut client = Client::admin(&double);
+    let mut failures = Vec::new();
+    let uid = double.get("nodes/nodelet1").expect("the node")["metadata"]["uid"]
+        .as_str()
+        .unwrap_or("")
+        .to_owned();
+    for step in recording("kubectl")["steps"].as_array().expect("steps") {
+        let request = &step["request"];
+        let path = request["path"]
+            .as_str()
+            .expect("a path")
+            .replace("91bb116c-5f10-49f4-bd63-2669de8acac9", &uid);
+        let method = request["method"].as_str().expect("a method");
+        let command = step["command"].as_str().unwrap_or("");
+        let (content_type, body) = match (method, command) {
+            ("PATCH", c) if c.contains("cordon") => (
+                "application/strategic-merge-patch+json",
+                json!({"spec": {"unschedulable": true}}),
+            ),
+            ("PATCH", _) => (
+                "application/merge-patch+json",
+                json!({"metadata": {"labels": {"a": "b"}}}),
+            ),
+            _ => ("", Value::Null),
+        };
+        // the recorded GET of cordon shows the node after it (the file says nothing of bodies)
+        if method == "GET" && command.contains("cordon") {
+            let (code, _) = double.as_admin(
+                "PATCH",
+                "/api/v1/nodes/nodelet1",
+                "application/merge-patch+json",
+                &json!({"spec": {"unschedulable": true}}),
+            );
+            assert_eq!(code, 200);
+        }
+        let answer = client.send(
+            method,
+            &path,
+            request["headers"]["Accept"].as_str().unwrap_or(""),
+            content_type,
+            &body.to_string(),
+        );
+        if step["response"].is_null() {
+            let wanted = if method == "DELETE" { 404 } else { 200 };
+            assert_eq!(answer.code, wanted, "{method} {path}: {}", answer.body);
+            continue;
+        }
+        let wanted = &step["response"];
+        let (have, want) = (normalise(&answer.json()), normalise(&wanted["body"]));
+        if i64::from(answer.code) != wanted["status"].as_i64().unwrap_or(0) || have != want {
+            failures.push(format!("{method} {path}\nhave {have}\nwant {want}"));
+        }
+        let media = wanted["headers"]["Content-Type"].as_str();
+        assert_eq!(answer.header("content-type"), media, "{path}");
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}

@@ -1,0 +1,9 @@
+//! `proc/meminfo`: the totals, and the working set where no cgroup tells it.
+#![no_main]
+
+use nodelet::host::{cgroup, memory};
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    let _ = memory::parse(text);
+    let _ = cgroup::parse_meminfo(text);
+});

@@ -1,0 +1,677 @@
+//! What kubeadm, k3s and people write into a kubeconfig, and the one line for each
+//! mistake in it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    missing_docs
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use nodelet::kube::api::Api;
+use nodelet::kube::endpoint::Endpoint;
+use nodelet::kube::file::Secret;
+use nodelet::kube::kubeconfig::{Authorization, Identity, Kubeconfig, Pem};
+use rcgen::{CertificateParams, KeyPair};
+
+/// A folder of its own for each test, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("nodelet-{test}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn pem(&self, name: &str) -> Pem {
+        let path = self.0.join(name);
+        Pem {
+            source: path.display().to_string(),
+            bytes: fs::read(&path).unwrap(),
+            file: Some(path),
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn endpoint(host: &str, port: u16) -> Endpoint {
+    Endpoint {
+        tls: true,
+        host: host.into(),
+        port,
+        prefix: String::new(),
+    }
+}
+
+/// A kubeconfig with these lines below `cluster:` and `user:`.
+fn with(cluster: &str, user: &str) -> String {
+    let indent = |lines: &str| {
+        lines
+            .lines()
+            .map(|line| format!("    {line}\n"))
+            .collect::<String>()
+    };
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+         contexts:\n- name: c\n  context: {{cluster: k, user: u}}\n\
+         clusters:\n- name: k\n  cluster:\n    server: https://10.0.0.1:6443\n{}\
+         users:\n- name: u\n  user:\n    x-unknown: 1\n{}",
+        indent(cluster),
+        indent(user)
+    )
+}
+
+const KUBEADM: &str = "apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority-data: Q0E=
+    server: https://192.168.1.10:6443
+  name: kubernetes
+contexts:
+- context:
+    cluster: kubernetes
+    user: system:node:pi-3
+  name: system:node:pi-3@kubernetes
+current-context: system:node:pi-3@kubernetes
+kind: Config
+preferences: {}
+users:
+- name: system:node:pi-3
+  user:
+    client-certificate: pki/kubelet-client-current.pem
+    client-key: pki/kubelet-client-current.pem
+";
+
+const K3S: &str = "
+apiVersion: v1
+clusters:
+- cluster:
+    server: https://127.0.0.1:6444
+    certificate-authority: FOLDER/server-ca.crt
+  name: local
+contexts:
+- context:
+    cluster: local
+    namespace: default
+    user: user
+  name: Default
+current-context: Default
+kind: Config
+preferences: {}
+users:
+- name: user
+  user:
+    client-certificate: FOLDER/client-kubelet.crt
+    client-key: FOLDER/client-kubelet.key
+";
+
+#[test]
+fn kubeadm_keeps_certificate_and_key_in_one_file() {
+    let folder = Folder::new("kubeadm");
+    folder.write("pki/kubelet-client-current.pem", "CERT KEY");
+    let path = folder.write("kubelet.conf", KUBEADM);
+    let both = folder.pem("pki/kubelet-client-current.pem");
+    let want = Kubeconfig {
+        endpoint: endpoint("192.168.1.10", 6443),
+        ca: Some(Pem {
+            file: None,
+            source: "clusters[kubernetes].cluster.certificate-authority-data".into(),
+            bytes: b"CA".into(),
+        }),
+        tls_server_name: None,
+        identity: Some(Identity {
+            chain: both.clone(),
+            key: both,
+        }),
+        authorization: None,
+    };
+    assert_eq!(Kubeconfig::load(&path), Ok(want));
+}
+
+#[test]
+fn k3s_names_absolute_files() {
+    let folder = Folder::new("k3s");
+    for file in ["server-ca.crt", "client-kubelet.crt", "client-kubelet.key"] {
+        folder.write(file, file);
+    }
+    let text = K3S.replace("FOLDER", folder.0.to_str().unwrap());
+    let want = Kubeconfig {
+        endpoint: endpoint("127.0.0.1", 6444),
+        ca: Some(folder.pem("server-ca.crt")),
+        tls_server_name: None,
+        identity: Some(Identity {
+            chain: folder.pem("client-kubelet.crt"),
+            key: folder.pem("client-kubelet.key"),
+        }),
+        authorization: None,
+    };
+    assert_eq!(Kubeconfig::parse(&text, Path::new("/elsewhere")), Ok(want));
+}
+
+#[test]
+fn data_wins_over_files_that_need_not_exist() {
+    let text = with(
+        "certificate-authority: /nowhere/ca\ncertificate-authority-data: QQ==\ntls-server-name: api",
+        "client-certificate: /nowhere/c\nclient-certificate-data: Qg==\nclient-key: /nowhere/k\nclient-key-data: |\n  Q0\n  M=",
+    );
+    let read = Kubeconfig::parse(&text, Path::new("")).unwrap();
+    let identity = read.identity.unwrap();
+    assert_eq!(read.ca.unwrap().bytes, b"A");
+    assert_eq!(
+        (identity.chain.bytes, identity.key.bytes),
+        (b"B".into(), b"CC".into())
+    );
+    assert_eq!(read.tls_server_name.as_deref(), Some("api"));
+}
+
+#[test]
+fn tokens_and_passwords() {
+    let folder = Folder::new("token");
+    let file = folder.write("token", "abc.def\n");
+    let bearer = |token: &str, file: Option<&PathBuf>| Authorization::Bearer {
+        token: Secret::new(token.into()),
+        file: file.cloned(),
+    };
+    for (user, want) in [
+        ("token: abc", Some(bearer("abc", None))),
+        ("tokenFile: token", Some(bearer("abc.def", Some(&file)))),
+        (
+            "tokenFile: token\ntoken: old",
+            Some(bearer("abc.def", Some(&file))),
+        ),
+        (
+            "username: me\npassword: 'a:b c'",
+            Some(Authorization::Basic {
+                username: "me".into(),
+                password: Secret::new("a:b c".into()),
+            }),
+        ),
+        ("token: ''\nas: ''\nas-groups: []\nexec: null", None),
+    ] {
+        let read = Kubeconfig::parse(&with("", user), &folder.0).expect(user);
+        assert_eq!(read.authorization, want, "{user}");
+    }
+}
+
+#[test]
+fn a_context_without_a_user_and_a_plain_server_are_legal() {
+    let text = r#"{"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:8080/prefix/"}}]}"#;
+    let read = Kubeconfig::parse(text, Path::new("")).unwrap();
+    let want = Endpoint {
+        tls: false,
+        host: "127.0.0.1".into(),
+        port: 8080,
+        prefix: "/prefix".into(),
+    };
+    assert_eq!(
+        (read.endpoint, read.identity, read.authorization),
+        (want, None, None)
+    );
+}
+
+#[test]
+fn each_mistake_has_its_line() {
+    let folder = Folder::new("mistakes");
+    folder.write("empty", "\n");
+    folder.write("two lines", "a\nb");
+    folder.write("binary", b"\xff");
+    folder.write("ok", "ok");
+    let here = folder.0.display();
+    let cluster = "clusters[k].cluster";
+    let user = "users[u].user";
+    for (cluster_lines, user_lines, want) in [
+        (
+            "certificate-authority: absent",
+            "",
+            format!("{cluster}.certificate-authority {here}/absent: no such file or directory"),
+        ),
+        (
+            "certificate-authority: .",
+            "",
+            format!("{cluster}.certificate-authority {here}/.: not a regular file"),
+        ),
+        (
+            "certificate-authority-data: '*'",
+            "",
+            format!("{cluster}.certificate-authority-data: not base64"),
+        ),
+        (
+            "certificate-authority-data: QQ",
+            "",
+            format!("{cluster}.certificate-authority-data: not base64"),
+        ),
+        (
+            "certificate-authority-data: 5",
+            "",
+            format!("{cluster}.certificate-authority-data is not a string; put it in quotes"),
+        ),
+        (
+            "insecure-skip-tls-verify: true",
+            "",
+            format!(
+                "{cluster}.insecure-skip-tls-verify is not supported; give the cluster's CA in certificate-authority"
+            ),
+        ),
+        (
+            "insecure-skip-tls-verify: true\ncertificate-authority: ok",
+            "",
+            format!(
+                "{cluster} has both certificate-authority and insecure-skip-tls-verify; remove the latter"
+            ),
+        ),
+        (
+            "insecure-skip-tls-verify: yes",
+            "",
+            format!("{cluster}.insecure-skip-tls-verify is neither true nor false"),
+        ),
+        (
+            "proxy-url: http://p",
+            "",
+            format!("{cluster}.proxy-url is not supported; remove it"),
+        ),
+        (
+            "",
+            "exec: {command: aws}",
+            format!("{user}.exec is not supported; remove it"),
+        ),
+        (
+            "",
+            "auth-provider: {name: gcp}",
+            format!("{user}.auth-provider is not supported; remove it"),
+        ),
+        (
+            "",
+            "as: root",
+            format!("{user}.as is not supported; remove it"),
+        ),
+        (
+            "",
+            "as-uid: '0'",
+            format!("{user}.as-uid is not supported; remove it"),
+        ),
+        (
+            "",
+            "as-groups: [a]",
+            format!("{user}.as-groups is not supported; remove it"),
+        ),
+        (
+            "",
+            "as-user-extra: {a: [b]}",
+            format!("{user}.as-user-extra is not supported; remove it"),
+        ),
+        (
+            "",
+            "client-certificate: ok",
+            format!("{user} has a client-certificate but no client-key"),
+        ),
+        (
+            "",
+            "client-key: ok",
+            format!("{user} has a client-key but no client-certificate"),
+        ),
+        (
+            "",
+            "client-key: ok\nclient-certificate: absent",
+            format!("{user}.client-certificate {here}/absent: no such file or directory"),
+        ),
+        (
+            "",
+            "client-key-data: c2VjcmV0-",
+            format!("{user}.client-key-data: not base64"),
+        ),
+        (
+            "",
+            "token: 12345",
+            format!("{user}.token is not a string; put it in quotes"),
+        ),
+        (
+            "",
+            "token: a b",
+            format!("{user}: the token has a blank or a control character in it"),
+        ),
+        (
+            "",
+            "tokenFile: empty",
+            format!("{user}.tokenFile {here}/empty: empty"),
+        ),
+        (
+            "",
+            "tokenFile: two lines",
+            format!("{user}: the token has a blank or a control character in it"),
+        ),
+        (
+            "",
+            "tokenFile: binary",
+            format!("{user}.tokenFile {here}/binary: not UTF-8 text"),
+        ),
+        (
+            "",
+            "tokenFile: absent",
+            format!("{user}.tokenFile {here}/absent: no such file or directory"),
+        ),
+        (
+            "",
+            "token: a\nusername: b",
+            format!("{user} has both a token and a username; keep one"),
+        ),
+        (
+            "",
+            "username: a:b",
+            format!("{user}.username has a colon in it"),
+        ),
+        (
+            "",
+            "password: b",
+            format!("{user} has a password but no username"),
+        ),
+        (
+            "",
+            "token: a\ntoken: b",
+            "line 16, column 5: the key \"token\" stands here twice".into(),
+        ),
+    ] {
+        let text = with(cluster_lines, user_lines);
+        let path = folder.write("kubeconfig", text);
+        let want = format!("{here}/kubeconfig: {want}");
+        assert_eq!(
+            Kubeconfig::load(&path),
+            Err(want),
+            "{cluster_lines} {user_lines}"
+        );
+    }
+}
+
+#[test]
+fn each_mistake_in_the_frame_has_its_line() {
+    let good = with("", "");
+    for (from, to, want) in [
+        (
+            "current-context: c\n",
+            "",
+            "current-context is missing; set it to one of: c",
+        ),
+        (
+            "current-context: c\n",
+            "current-context: d\n",
+            "current-context names \"d\", which is not in contexts; there is: c",
+        ),
+        (
+            "cluster: k,",
+            "cluster: z,",
+            "contexts[c].context names \"z\", which is not in clusters; there is: k",
+        ),
+        (
+            "user: u}",
+            "user: z}",
+            "contexts[c].context names \"z\", which is not in users; there is: u",
+        ),
+        ("cluster: k, ", "", "contexts[c].context has no cluster"),
+        (
+            "{cluster: k, user: u}",
+            "5",
+            "contexts[c].context is not a mapping",
+        ),
+        (
+            "    server: https://10.0.0.1:6443\n",
+            "    server: ''\n",
+            "clusters[k].cluster.server is missing",
+        ),
+        (
+            "https://10.0.0.1:6443",
+            "10.0.0.1:6443",
+            "clusters[k].cluster.server: \"10.0.0.1:6443\" has no scheme; did you mean https://10.0.0.1:6443?",
+        ),
+        (
+            "kind: Config",
+            "kind: Pod",
+            "kind is Pod; a kubeconfig has kind: Config",
+        ),
+        ("kind: Config", "kind: [", "line 4, column 9: "),
+        (good.as_str(), "", "not a kubeconfig: no mapping at the top"),
+        (
+            good.as_str(),
+            "- a\n",
+            "not a kubeconfig: no mapping at the top",
+        ),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let refused = Kubeconfig::parse(&good.replace(from, to), Path::new("")).unwrap_err();
+        if want.ends_with(": ") {
+            assert!(refused.starts_with("line "), "{refused}");
+        } else {
+            assert_eq!(refused, want);
+        }
+    }
+    let absent = Kubeconfig::load(Path::new("/nowhere/kubeconfig"));
+    assert_eq!(
+        absent,
+        Err("/nowhere/kubeconfig: no such file or directory".into())
+    );
+    let folder = Folder::new("large");
+    let large = folder.write("large", vec![b' '; (1 << 20) + 1]);
+    assert_eq!(
+        Kubeconfig::load(&large),
+        Err(format!("{}: larger than 1048576 bytes", large.display()))
+    );
+    let binary = folder.write("binary", b"\xfe\xff");
+    assert_eq!(
+        Kubeconfig::load(&binary),
+        Err(format!("{}: not UTF-8 text", binary.display()))
+    );
+}
+
+#[test]
+fn no_prefix_panics_and_no_line_is_two_lines() {
+    let whole = [
+        KUBEADM.to_owned(),
+        K3S.to_owned(),
+        with("certificate-authority-data: QQ==", "token: abc"),
+    ];
+    for text in whole {
+        for (end, _) in text.char_indices() {
+            if let Err(line) = Kubeconfig::parse(&text[..end], Path::new("")) {
+                assert!(!line.contains('\n') && !line.is_empty(), "{line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn secrets_are_not_printed() {
+    let text = with(
+        "certificate-authority-data: Y2E=",
+        "token: hunter2\nclient-certificate-data: Y2VydA==\nclient-key-data: aHVudGVyMg==",
+    );
+    let printed = format!("{:?}", Kubeconfig::parse(&text, Path::new("")).unwrap());
+    assert!(
+        !printed.contains("hunter2") && !printed.contains("104, 117"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("token: Secret")
+            && printed.contains("key: Pem(users[u].user.client-key-data)"),
+        "{printed}"
+    );
+    let basic = with("", "username: me\npassword: hunter2");
+    let printed = format!("{:?}", Kubeconfig::parse(&basic, Path::new("")).unwrap());
+    assert!(!printed.contains("hunter2"), "{printed}");
+}
+
+/// Certificates and keys are checked when the client is built, before anything is sent.
+#[test]
+fn unusable_certificates_and_keys_have_their_line() {
+    let key = KeyPair::generate().unwrap();
+    let other = KeyPair::generate().unwrap().serialize_pem();
+    let certificate = CertificateParams::new(["pi".into()])
+        .unwrap()
+        .self_signed(&key)
+        .unwrap()
+        .pem();
+    let key = key.serialize_pem();
+    let both = format!("{certificate}{key}");
+    let encrypted = key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+    let odd = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let (ca, chain, k) = (
+        "clusters[k].cluster.certificate-authority-data",
+        "users[u].user.client-certificate-data",
+        "users[u].user.client-key-data",
+    );
+    for (ca_pem, chain_pem, key_pem, want) in [
+        (&*certificate, &*certificate, &*key, None),
+        (&*certificate, &*both, &*both, None),
+        (
+            "junk",
+            &*certificate,
+            &*key,
+            Some(format!("{ca}: no certificate in it")),
+        ),
+        (
+            &*key,
+            &*certificate,
+            &*key,
+            Some(format!("{ca}: no certificate in it")),
+        ),
+        (
+            &certificate[..certificate.len() - 40],
+            &*certificate,
+            &*key,
+            Some(format!("{ca}: not PEM: a section has no END line")),
+        ),
+        (
+            "-----BEGIN CERTIFICATE-----\n*\n-----END CERTIFICATE-----\n",
+            &*certificate,
+            &*key,
+            Some(format!("{ca}: not PEM: a section is not base64")),
+        ),
+        (
+            odd,
+            &*certificate,
+            &*key,
+            Some(format!("{ca}: not a usable CA certificate: ")),
+        ),
+        (
+            &*certificate,
+            &*certificate,
+            &*other,
+            Some(format!(
+                "{k}: the key does not belong to the certificate in {chain}"
+            )),
+        ),
+        (
+            &*certificate,
+            &*certificate,
+            &*certificate,
+            Some(format!("{k}: no private key in it")),
+        ),
+        (
+            &*certificate,
+            &*certificate,
+            &*encrypted,
+            Some(format!("{k}: the key is encrypted; store it decrypted")),
+        ),
+        (
+            &*certificate,
+            &*certificate,
+            "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+            Some(format!("{k}: not a usable private key: ")),
+        ),
+        (
+            &*certificate,
+            &*key,
+            &*key,
+            Some(format!("{chain}: no certificate in it")),
+        ),
+        (
+            &*certificate,
+            odd,
+            &*key,
+            Some(format!("{chain}: not a usable certificate: ")),
+        ),
+    ] {
+        let text = with(
+            &format!("certificate-authority-data: {}", STANDARD.encode(ca_pem)),
+            &format!(
+                "client-certificate-data: {}\nclient-key-data: {}",
+                STANDARD.encode(chain_pem),
+                STANDARD.encode(key_pem)
+            ),
+        );
+        let built = Api::new(
+            &Kubeconfig::parse(&text, Path::new("")).unwrap(),
+            "nodelet/0",
+        );
+        match (built, want) {
+            (Ok(_), None) => {}
+            (Err(line), Some(want)) if want.ends_with(": ") => {
+                assert!(line.starts_with(&want), "{line}")
+            }
+            (built, want) => assert_eq!(built.err(), want),
+        }
+    }
+}
+
+#[test]
+fn keys_of_every_common_form_are_read() {
+    // Written by openssl 3: genrsa -traditional, genpkey, ecparam with and without parameters.
+    for name in ["pkcs1", "pkcs8-rsa", "sec1", "pkcs8-ec"] {
+        let Some((certificate, key)) = openssl(name) else {
+            eprintln!("SKIPPED {name}: no openssl");
+            continue;
+        };
+        let text = with(
+            &format!(
+                "certificate-authority-data: {}",
+                STANDARD.encode(&certificate)
+            ),
+            &format!(
+                "client-certificate-data: {}\nclient-key-data: {}",
+                STANDARD.encode(&certificate),
+                STANDARD.encode(&key)
+            ),
+        );
+        let kubeconfig = Kubeconfig::parse(&text, Path::new("")).unwrap();
+        assert_eq!(Api::new(&kubeconfig, "nodelet/0").err(), None, "{name}");
+    }
+}
+
+fn openssl(name: &str) -> Option<(String, String)> {
+    let folder = Folder::new(&format!("openssl-{name}"));
+    let script = match name {
+        "pkcs1" => "openssl genrsa -traditional -out key 2048",
+        "pkcs8-rsa" => "openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key",
+        "sec1" => "openssl ecparam -name prime256v1 -genkey -out key",
+        _ => "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out key",
+    };
+    let script =
+        format!("{script} && openssl req -x509 -key key -subj /CN=pi -days 2 -out certificate");
+    let run = std::process::Command::new("sh")
+        .arg("-c")
+        .arg(script)
+        .current_dir(&folder.0)
+        .output()
+        .ok()?;
+    run.status.success().then(|| {
+        let read = |file| fs::read_to_string(folder.0.join(file)).unwrap();
+        (read("certificate"), read("key"))
+    })
+}

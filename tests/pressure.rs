@@ -1,0 +1,154 @@
+//! From the onset of memory pressure to the patch on the API server: real stalls, made
+//! by a hog in a cgroup with too little memory, end the agent's wait by a PSI trigger.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    missing_docs,
+    unreachable_pub
+)]
+
+mod board;
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use apidouble::Double;
+use board::{Board, Folder, eventually};
+use serde_json::Value;
+
+/// A cgroup with 24 MiB of memory, and what runs in it.
+struct Hog {
+    cgroup: PathBuf,
+    processes: Vec<Child>,
+}
+
+impl Hog {
+    /// Why this machine has no room for a hog, where it has none.
+    fn new() -> Result<Self, String> {
+        let name = format!("nodelet-test-{}", std::process::id());
+        let (parent, limit) = match Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+            true => ("/sys/fs/cgroup", "memory.max"),
+            false => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        };
+        let cgroup = Path::new(parent).join(name);
+        fs::create_dir(&cgroup).map_err(|e| format!("{}: {e}", cgroup.display()))?;
+        let hog = Self {
+            cgroup,
+            processes: Vec::new(),
+        };
+        let file = hog.cgroup.join(limit);
+        fs::write(&file, "25165824").map_err(|e| format!("{}: {e}", file.display()))?;
+        let pressure = "/proc/pressure/memory";
+        match fs::OpenOptions::new().write(true).open(pressure) {
+            Ok(mut trigger) => trigger.write_all(b"some 50000 2000000\0"),
+            Err(e) => Err(e),
+        }
+        .map_err(|e| format!("{pressure}: {e}"))?;
+        Ok(hog)
+    }
+
+    /// Copies more than fits, many times at once, until dropped.
+    fn start(&mut self, folder: &Folder) {
+        let from = folder.path().join("from");
+        for n in 0..8 {
+            let script = format!(
+                "echo $$ > {}/cgroup.procs && while :; do cp {} {}/to{n}; done",
+                self.cgroup.display(),
+                from.display(),
+                folder.path().display()
+            );
+            let shell = Command::new("sh")
+                .args(["-c", &script])
+                .stderr(Stdio::null())
+                .spawn();
+            self.processes.push(shell.unwrap());
+        }
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        // The last copies end by themselves, and then the cgroup is empty.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.cgroup).is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn meminfo(anonymous_kb: u32) -> String {
+    format!(
+        "MemTotal: 1048576 kB\nBuffers: 0 kB\nCached: 0 kB\nSwapCached: 0 kB\n\
+         Inactive(file): 0 kB\nAnonPages: {anonymous_kb} kB\nSwapTotal: 0 kB\n"
+    )
+}
+
+#[test]
+fn memory_pressure_is_on_the_api_server_within_two_seconds() {
+    let mut hog = match Hog::new() {
+        Ok(hog) => hog,
+        Err(why) => {
+            let _ = writeln!(
+                std::io::stderr(),
+                "pressure: DID NOT RUN, it needs root, a memory cgroup and PSI: {why}"
+            );
+            return;
+        }
+    };
+    let double = Double::start();
+    let folder = Folder::new("pressure");
+    let kubeconfig = folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+    for (name, content) in [
+        ("proc/meminfo", meminfo(100_000).as_str()),
+        ("proc/sys/kernel/random/boot_id", "b\n"),
+        ("sys/devices/system/cpu/cpu0/online", "1\n"),
+    ] {
+        folder.write(name, content);
+    }
+    let memory = |status: &'static str| {
+        let double = &double;
+        move || {
+            let node: Value = double.get("nodes/pi")?;
+            let conditions = node["status"]["conditions"].as_array()?.clone();
+            let found = conditions
+                .iter()
+                .find(|c| c["type"] == "MemoryPressure")?
+                .clone();
+            (found["status"] == status).then_some(())
+        }
+    };
+    // The tick is a minute away: only the trigger can be in time.
+    let board = Board::start(&[
+        &format!("--kubeconfig={}", kubeconfig.display()),
+        "--hostname-override=pi",
+        "--node-status-update-frequency=1m",
+        &format!("--host-root={}", folder.path().display()),
+    ]);
+    board.watch_threads();
+    eventually("no pressure", Duration::from_secs(5), memory("False"));
+    eventually("the lease", Duration::from_secs(5), || {
+        double.get("leases/pi")
+    });
+
+    fs::write(folder.path().join("from"), vec![7; 40 << 20]).unwrap();
+    folder.write("proc/meminfo", &meminfo(1_000_000));
+    let onset = Instant::now();
+    hog.start(&folder);
+    eventually("MemoryPressure", Duration::from_secs(5), memory("True"));
+    let took = onset.elapsed();
+    println!("MemoryPressure on the API server {took:?} after the onset");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    board.assert_one_thread();
+}

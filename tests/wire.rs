@@ -1,0 +1,108 @@
+//! The production client against a server that stalls, trickles, lies and closes.
+//!
+//! Two promises carry the lease law and are held in every case here: a call ends at
+//! its budget, and nothing is sent to a server that did not prove itself.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    missing_docs,
+    unreachable_pub
+)]
+
+#[path = "wire/budget.rs"]
+mod budget;
+#[path = "wire/connection.rs"]
+mod connection;
+#[path = "wire/exchange.rs"]
+mod exchange;
+mod process;
+#[path = "wire/server.rs"]
+mod server;
+#[path = "wire/threads.rs"]
+mod threads;
+#[path = "wire/trust.rs"]
+mod trust;
+
+use std::time::{Duration, Instant};
+
+use nodelet::kube::api::Api;
+use nodelet::kube::message::{Accept, Method, Outcome, Request, Response};
+use server::{Authority, kubeconfig};
+
+const BUDGET: Duration = Duration::from_millis(1000);
+
+fn get() -> Request {
+    Request {
+        method: Method::Get,
+        path: "/api/v1/nodes/pi".into(),
+        accept: Accept::Object,
+        body: vec![],
+    }
+}
+
+fn patch(body: impl Into<Vec<u8>>) -> Request {
+    Request {
+        method: Method::Patch,
+        path: "/lease".into(),
+        accept: Accept::Metadata,
+        body: body.into(),
+    }
+}
+
+fn api(port: u16, ca: &Authority) -> Api {
+    let kubeconfig = kubeconfig(&format!("https://127.0.0.1:{port}"), &ca.pem, "");
+    Api::new(&kubeconfig, "nodelet/0.1.0 (linux/arm)").unwrap()
+}
+
+fn plain(port: u16) -> Api {
+    Api::new(
+        &kubeconfig(&format!("http://127.0.0.1:{port}"), "", ""),
+        "nodelet/0.1.0 (linux/arm)",
+    )
+    .unwrap()
+}
+
+fn answered(outcome: Outcome) -> Response {
+    match outcome {
+        Outcome::Answered(response) => response,
+        Outcome::Silent(why) => panic!("{why}"),
+    }
+}
+
+fn silent(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Silent(why) => why,
+        Outcome::Answered(response) => panic!("{response:?}"),
+    }
+}
+
+/// The line of a call that must fail within its budget.
+fn fails(api: &mut Api, request: &Request) -> String {
+    let start = Instant::now();
+    let why = silent(api.call(request, BUDGET));
+    assert!(
+        start.elapsed() < BUDGET * 12 / 10,
+        "{:?}: {why}",
+        start.elapsed()
+    );
+    assert!(!api.is_connected());
+    why
+}
+
+/// The stage at which a call that must use up its budget, and no more, was.
+fn times_out(api: &mut Api, request: &Request) -> String {
+    let start = Instant::now();
+    let why = fails(api, request);
+    assert!(
+        start.elapsed() > BUDGET * 8 / 10,
+        "{:?}: {why}",
+        start.elapsed()
+    );
+    why.split_once(": timed out after 1s while ")
+        .expect(&why)
+        .1
+        .to_owned()
+}

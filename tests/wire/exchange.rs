@@ -1,0 +1,251 @@
+//! What is sent, and what counts as an answer.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use nodelet::kube::message::BODY_LIMIT;
+
+use super::server::*;
+use super::*;
+
+#[test]
+fn each_method_sends_its_headers_and_nothing_else() {
+    let server = Server::start(None, ok);
+    let mut api = plain(server.port);
+    let response = Response {
+        code: 200,
+        retry_after: None,
+        body: b"{}".into(),
+    };
+    let post = Request {
+        method: Method::Post,
+        path: "/a?b=c".into(),
+        accept: Accept::Object,
+        body: b"{1}".into(),
+    };
+    for request in [get(), post, patch("{2}")] {
+        assert_eq!(
+            api.call(&request, BUDGET),
+            Outcome::Answered(response.clone())
+        );
+    }
+    let port = server.port;
+    let head = |first: &str, middle: &str| {
+        let mut lines: Vec<String> =
+            format!("host: 127.0.0.1:{port}\nuser-agent: nodelet/0.1.0 (linux/arm)\n{middle}")
+                .lines()
+                .map(str::to_owned)
+                .collect();
+        lines.sort();
+        (format!("{first} HTTP/1.1"), lines)
+    };
+    let metadata =
+        "accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+    let heard: Vec<_> = server
+        .heard()
+        .into_iter()
+        .map(|heard| {
+            let (first, rest) = heard.head.split_once("\r\n").unwrap();
+            let mut lines: Vec<String> = rest.trim().lines().map(str::to_owned).collect();
+            lines.sort();
+            ((first.to_owned(), lines), heard.body)
+        })
+        .collect();
+    let want = [
+        (
+            head("GET /api/v1/nodes/pi", "accept: application/json"),
+            b"".to_vec(),
+        ),
+        (
+            head(
+                "POST /a?b=c",
+                "accept: application/json\ncontent-length: 3\ncontent-type: application/json",
+            ),
+            b"{1}".to_vec(),
+        ),
+        (
+            head(
+                "PATCH /lease",
+                &format!(
+                    "{metadata}\ncontent-length: 3\ncontent-type: application/merge-patch+json"
+                ),
+            ),
+            b"{2}".to_vec(),
+        ),
+    ];
+    assert_eq!(heard, want);
+}
+
+#[test]
+fn the_prefix_of_the_server_stands_before_every_path() {
+    let server = Server::start(None, ok);
+    let kubeconfig = kubeconfig(
+        &format!("http://127.0.0.1:{}/k8s/c-1/", server.port),
+        "",
+        "",
+    );
+    answered(Api::new(&kubeconfig, "x").unwrap().call(&get(), BUDGET));
+    assert!(
+        server.heard()[0]
+            .head
+            .starts_with("GET /k8s/c-1/api/v1/nodes/pi HTTP/1.1\r\n")
+    );
+}
+
+#[test]
+fn whatever_the_server_said_is_an_answer() {
+    for (head, body, want) in [
+        ("201 Created", "x", (201, None)),
+        ("404 Not Found", "{}", (404, None)),
+        ("409 Conflict", "", (409, None)),
+        (
+            "429 Too Many Requests\r\nRetry-After: 7",
+            "{}",
+            (429, Some(7)),
+        ),
+        (
+            "503 Service Unavailable\r\nRetry-After: Fri, 31 Dec 1999 23:59:59 GMT",
+            "",
+            (503, None),
+        ),
+        (
+            "503 Service Unavailable\r\nRetry-After: -1",
+            "",
+            (503, None),
+        ),
+        ("302 Found\r\nLocation: /elsewhere", "moved", (302, None)),
+        (
+            "307 Temporary Redirect\r\nLocation: /elsewhere",
+            "",
+            (307, None),
+        ),
+        (
+            "301 Moved\r\nLocation: https://example.com/",
+            "",
+            (301, None),
+        ),
+    ] {
+        let text = format!(
+            "HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let server = Server::start(None, move |_, stream| say(stream, &text));
+        let mut api = plain(server.port);
+        for request in [get(), patch("{}")] {
+            let (code, seconds) = want;
+            let want = Response {
+                code,
+                retry_after: seconds.map(Duration::from_secs),
+                body: body.into(),
+            };
+            assert_eq!(answered(api.call(&request, BUDGET)), want, "{head}");
+        }
+        assert_eq!(
+            server.heard().len(),
+            2,
+            "{head}: a redirect must not be followed"
+        );
+    }
+}
+
+#[test]
+fn chunked_bodies_and_heads_of_some_kilobytes_are_read() {
+    let many = "X-Warning: abcdefghij\r\n".repeat(60);
+    let chunk = "y".repeat(30_000);
+    let text = format!(
+        "HTTP/1.1 200 OK\r\n{many}X-Long: {}\r\nTransfer-Encoding: chunked\r\n\r\n7530\r\n{chunk}\r\n2\r\nzz\r\n0\r\n\r\n",
+        "b".repeat(8_000)
+    );
+    let ca = Authority::new();
+    for server in [Server::start(Some(ca.usual()), {
+        let text = text.clone();
+        move |_, stream| say(stream, &text)
+    })] {
+        let mut api = api(server.port, &ca);
+        for _ in 0..3 {
+            assert_eq!(
+                answered(api.call(&get(), BUDGET)).body,
+                format!("{chunk}zz").into_bytes()
+            );
+        }
+        assert_eq!(server.connections(), 1);
+    }
+}
+
+#[test]
+fn credentials_are_sent_and_never_logged() {
+    static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    struct Collect;
+    impl log::Log for Collect {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            LOGGED.lock().unwrap().push(record.args().to_string());
+        }
+        fn flush(&self) {}
+    }
+    log::set_logger(&Collect).unwrap();
+    // As in a release build, which has no trace level: ureq-proto writes whole heads there.
+    log::set_max_level(log::LevelFilter::Debug);
+    for (user, want) in [
+        ("token: hunter2", "\r\nauthorization: Bearer hunter2\r\n"),
+        (
+            "username: me, password: 'hunter2 '",
+            "\r\nauthorization: Basic bWU6aHVudGVyMiA=\r\n",
+        ),
+    ] {
+        let server = Server::start(None, ok);
+        let config = kubeconfig(&format!("http://127.0.0.1:{}", server.port), "", user);
+        let mut api = Api::new(&config, "x").unwrap();
+        answered(api.call(&get(), BUDGET));
+        assert!(
+            server.heard()[0].head.contains(want),
+            "{:?}",
+            server.heard()
+        );
+        let printed = format!("{api:?} {:?}", LOGGED.lock().unwrap());
+        assert!(
+            !printed.contains("hunter2") && !printed.contains("bWU6"),
+            "{printed}"
+        );
+    }
+    assert!(
+        !LOGGED.lock().unwrap().is_empty(),
+        "the log was not watched"
+    );
+}
+
+#[test]
+fn the_largest_body_is_still_read() {
+    let text = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {BODY_LIMIT}\r\n\r\n{}",
+        "y".repeat(BODY_LIMIT)
+    );
+    let server = Server::start(None, move |_, stream| say(stream, &text));
+    let mut api = plain(server.port);
+    assert_eq!(answered(api.call(&get(), BUDGET)).body.len(), BODY_LIMIT);
+    assert!(api.is_connected());
+}
+
+/// Without a length the end of the connection is the end of the answer, and over TLS
+/// only `close_notify` proves that it was the server who ended it.
+#[test]
+fn an_answer_without_a_length_may_not_be_cut_off() {
+    let ca = Authority::new();
+    let cut = |_: &Heard, stream: &mut dyn Stream| {
+        say(stream, "HTTP/1.1 200 OK\r\n\r\n{\"a\":1}");
+        false
+    };
+    let server = Server::start(None, cut);
+    assert_eq!(
+        answered(plain(server.port).call(&get(), BUDGET)).body,
+        b"{\"a\":1}"
+    );
+    let server = Server::start(Some(ca.usual()), cut);
+    let why = fails(&mut api(server.port, &ca), &get());
+    assert!(
+        why.ends_with("closed by the server while waiting for the answer"),
+        "{why}"
+    );
+}

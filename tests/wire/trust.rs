@@ -1,0 +1,149 @@
+//! Who must prove what to whom before a byte of HTTP is sent.
+
+use std::thread;
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::version::{TLS12, TLS13};
+
+use super::server::*;
+use super::*;
+
+#[test]
+fn the_client_certificate_reaches_the_server() {
+    let ca = Authority::new();
+    for version in [&TLS12, &TLS13] {
+        let tls = ca.config(&ca.leaf(&["127.0.0.1"]), &[version], Some(&ca));
+        let server = Server::start(Some(tls), ok);
+        let leaf = ca.leaf(&["pi"]);
+        let url = format!("https://127.0.0.1:{}", server.port);
+        let mut api =
+            Api::new(&kubeconfig(&url, &ca.pem, &client_certificate(&leaf)), "x").unwrap();
+        answered(api.call(&get(), BUDGET));
+        let sent = CertificateDer::from_pem_slice(leaf.0.as_bytes()).unwrap();
+        assert_eq!(
+            server.heard()[0].client_certificate.as_deref(),
+            Some(&*sent)
+        );
+    }
+}
+
+#[test]
+fn a_refused_client_certificate_has_the_servers_reason() {
+    let ca = Authority::new();
+    let expired = ca.leaf_with(&["pi"], |params| {
+        params.not_after = rcgen::date_time_ymd(2020, 1, 1)
+    });
+    for version in [&TLS12, &TLS13] {
+        for (user, want) in [
+            (
+                String::new(),
+                "the server wants a client certificate; the kubeconfig has none that it accepts",
+            ),
+            (
+                client_certificate(&expired),
+                "the server says that our client certificate has expired",
+            ),
+            (
+                client_certificate(&Authority::new().leaf(&["pi"])),
+                "the server refused our client certificate: ",
+            ),
+        ] {
+            let tls = ca.config(&ca.leaf(&["127.0.0.1"]), &[version], Some(&ca));
+            let server = Server::start(Some(tls), ok);
+            let url = format!("https://127.0.0.1:{}", server.port);
+            let mut api = Api::new(&kubeconfig(&url, &ca.pem, &user), "x").unwrap();
+            // The second does not fit into one write: the server closes while we send.
+            let requests = [patch("{}"), patch(vec![b' '; 4 << 20])];
+            for request in requests {
+                let why = fails(&mut api, &request);
+                // TLS 1.2 has no alert for a missing certificate of its own.
+                let missing =
+                    user.is_empty() && version == &TLS12 && why.contains("HandshakeFailure");
+                assert!(
+                    why.starts_with(&format!("{url}: {want}")) || missing,
+                    "{why}"
+                );
+                assert_eq!(server.heard().len(), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_cannot_prove_itself_hears_nothing() {
+    let (ca, other) = (Authority::new(), Authority::new());
+    let good = ca.leaf(&["127.0.0.1"]);
+    let early = ca.leaf_with(&["127.0.0.1"], |params| {
+        params.not_before = rcgen::date_time_ymd(2096, 5, 2)
+    });
+    let late = ca.leaf_with(&["127.0.0.1"], |params| {
+        params.not_after = rcgen::date_time_ymd(2020, 5, 2)
+    });
+    let elsewhere = ca.leaf(&["10.9.8.7", "api.example"]);
+    for (leaf, trusted, want, end) in [
+        (
+            &good,
+            &other,
+            "certificate of 127.0.0.1 is not signed by the CA of the kubeconfig; is this",
+            "replaced?",
+        ),
+        (
+            &early,
+            &ca,
+            "certificate of 127.0.0.1 is not valid before 2096-05-02T00:00:00Z, clock says 20",
+            "Z; waiting for time sync",
+        ),
+        (
+            &late,
+            &ca,
+            "certificate of 127.0.0.1 expired at 2020-05-02T00:00:00Z, clock says 20",
+            "Z; renew it, or correct the clock",
+        ),
+        (
+            &elsewhere,
+            &ca,
+            "certificate of 127.0.0.1 is for other names: ",
+            "correct server",
+        ),
+    ] {
+        for version in [&TLS12, &TLS13] {
+            let server = Server::start(Some(ca.config(leaf, &[version], None)), ok);
+            let mut api = api(server.port, trusted);
+            for _ in 0..2 {
+                let why = fails(&mut api, &patch("{\"secret\":1}"));
+                assert!(
+                    why.starts_with(&format!("https://127.0.0.1:{}: {want}", server.port)),
+                    "{why}"
+                );
+                assert!(why.ends_with(end), "{why}");
+            }
+            thread::sleep(Duration::from_millis(20));
+            assert_eq!(server.heard().len(), 0, "{want}");
+        }
+    }
+}
+
+#[test]
+fn the_tls_server_name_is_what_the_certificate_must_have() {
+    let ca = Authority::new();
+    let server = Server::start(
+        Some(ca.config(&ca.leaf(&["api.example"]), rustls::ALL_VERSIONS, None)),
+        ok,
+    );
+    let mut kubeconfig = kubeconfig(&format!("https://127.0.0.1:{}", server.port), &ca.pem, "");
+    kubeconfig.tls_server_name = Some("api.example".into());
+    answered(Api::new(&kubeconfig, "x").unwrap().call(&get(), BUDGET));
+    kubeconfig.tls_server_name = Some("api.other".into());
+    let why = fails(&mut Api::new(&kubeconfig, "x").unwrap(), &get());
+    assert!(
+        why.contains("certificate of api.other is for other names: "),
+        "{why}"
+    );
+    kubeconfig.tls_server_name = Some("a b".into());
+    assert_eq!(
+        Api::new(&kubeconfig, "x").err().unwrap(),
+        "tls-server-name: \"a b\" is not a host name"
+    );
+}

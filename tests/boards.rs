@@ -10,6 +10,8 @@
     missing_docs
 )]
 
+mod tree;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
@@ -112,24 +114,12 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A checkout without links has files in their place that hold the target.
-fn link_target(file: &Path) -> Option<PathBuf> {
-    let bytes = fs::read(file).unwrap();
-    let text = String::from_utf8(bytes)
-        .ok()
-        .filter(|text| text.starts_with("../") || text.starts_with("self/"))
-        .filter(|text| !text.contains('\n'))?;
-    file.parent()
-        .unwrap()
-        .join(&text)
-        .exists()
-        .then(|| text.into())
-}
-
 /// The tree itself, or a copy of it with its links restored.
 fn tree_with_links(tree: &Path) -> PathBuf {
-    let files = files(tree);
-    if files.iter().all(|file| link_target(file).is_none()) {
+    if files(tree)
+        .iter()
+        .all(|file| tree::link_target(file).is_none())
+    {
         return tree.to_path_buf();
     }
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR"))
@@ -140,14 +130,7 @@ fn tree_with_links(tree: &Path) -> PathBuf {
         ))
         .join(tree.file_name().unwrap());
     let _ = fs::remove_dir_all(&copy);
-    for file in files {
-        let to = copy.join(file.strip_prefix(tree).unwrap());
-        fs::create_dir_all(to.parent().unwrap()).unwrap();
-        match link_target(&file) {
-            Some(target) => std::os::unix::fs::symlink(target, to).unwrap(),
-            None => fs::write(to, fs::read(file).unwrap()).unwrap(),
-        }
-    }
+    tree::copy(tree, &copy);
     copy
 }
 

@@ -10,6 +10,8 @@
     missing_docs
 )]
 
+mod tree;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::mem::size_of_val;
@@ -30,22 +32,6 @@ fn board(name: &str) -> PathBuf {
 fn facts(root: &Path) -> Facts {
     let host = Host::new(HostRoot::new(root), "/var/lib/kubelet");
     host.facts("board")
-}
-
-/// A copy, with its links, so that nobody else opens a file of it meanwhile.
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
-        match entry.file_type().unwrap() {
-            kind if kind.is_dir() => copy(&from, &to),
-            kind if kind.is_symlink() => {
-                std::os::unix::fs::symlink(fs::read_link(from).unwrap(), to).unwrap();
-            }
-            _ => fs::write(to, fs::read(from).unwrap()).unwrap(),
-        }
-    }
 }
 
 fn folders(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -99,7 +85,8 @@ fn each_file_is_opened_once() {
         let folder =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("reads-{}", std::process::id()));
         let root = folder.join(name);
-        copy(&board(name), &root);
+        // So that nobody else opens a file of it meanwhile.
+        tree::copy(&board(name), &root);
         let opened = opened(&root, || drop(facts(&root)));
         fs::remove_dir_all(&folder).unwrap();
         let twice: Vec<_> = opened.iter().filter(|(_, times)| **times != 1).collect();

@@ -12,15 +12,20 @@ use crate::dns::NodeName;
 use crate::facts::Facts;
 use crate::host::Host;
 use crate::kube::api::Api;
+use crate::kube::file;
 use crate::kubelet::{Effect, FAST_TICK, Kubelet, Turn};
 use crate::notify::Notify;
 use crate::now::Mono;
 use crate::status;
+use crate::timekeeper::Timekeeper;
 use crate::wakeup::{Wakeup, Woken};
 
 /// The supervisor hears from us at least this often, whatever the periods: a third of
 /// the WatchdogSec of the unit.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Mode of a file that everybody may read.
+const PUBLIC: u32 = 0o644;
 
 /// One board's agent.
 #[derive(Debug)]
@@ -45,9 +50,10 @@ impl Agent {
         seed: u64,
     ) -> Self {
         let clock = Clock::start();
+        let timekeeper = Timekeeper::new(Timekeeper::built());
         Self {
             name: NodeName::new(&config.node.name),
-            kubelet: Kubelet::new(config, seed, clock.now()),
+            kubelet: Kubelet::new(config, timekeeper, seed, clock.now().mono),
             host,
             api,
             clock,
@@ -60,9 +66,9 @@ impl Agent {
     /// upgrade is not an outage.
     pub fn run(mut self) {
         loop {
-            self.notify.watchdog();
             let start = self.clock.now();
-            let turn = self.kubelet.next(start.mono, || self.api.is_connected());
+            self.notify.alive(|| self.kubelet.summary(start.mono));
+            let turn = self.kubelet.next(start, || self.api.is_connected());
             let pause = match turn {
                 Turn::Wait(until) => until.since(start.mono).min(self.longest_wait(start.mono)),
                 Turn::Send(..) => Duration::ZERO,
@@ -93,6 +99,7 @@ impl Agent {
                 Effect::None => {}
                 Effect::Registered => self.registered(),
                 Effect::Disconnect => self.api.disconnect(),
+                Effect::PodCidrs(cidrs) => self.keep_pod_cidrs(&cidrs),
             }
         }
     }
@@ -114,14 +121,22 @@ impl Agent {
     }
 
     fn registered(&self) {
-        let line = format!(
-            "node {}: registered at {}",
-            self.kubelet.node_name(),
-            self.api.endpoint()
-        );
-        log::info!("{line}");
+        let (name, endpoint) = (self.kubelet.node_name(), self.api.endpoint());
+        log::info!("node {name}: registered at {endpoint}");
         self.notify.ready();
-        self.notify.status(&line);
+    }
+
+    /// For those on this board who set up its network.
+    fn keep_pod_cidrs(&self, cidrs: &str) {
+        let path = self.host.node_root_dir.join("podcidr");
+        log::info!("node {}: podCIDR {cidrs}", self.kubelet.node_name());
+        let line = format!("{cidrs}\n");
+        if let Err(cause) = file::replace(&path, line.as_bytes(), PUBLIC) {
+            let path = path.display();
+            log::warn!(
+                "{path}: cannot be written: {cause}; make --root-dir writable for those who read it"
+            );
+        }
     }
 }
 

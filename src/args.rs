@@ -50,6 +50,8 @@ Flags (as the kubelet's, but for those marked *):
   --root-dir DIR                       its file system is the node's (default /var/lib/kubelet)
   --node-status-update-frequency D     how often the status is computed (default 10s)
   --node-status-report-frequency D *   how often an unchanged status is sent (default 5m)
+  --node-resync-frequency D *          how often the Node is read besides each report, after each
+                                       doubt and each outage (default 0, never)
   --node-lease-duration-seconds N *    duration of the Lease, renewed at a quarter (default 40)
   --max-pods N                         pods the Node advertises (default 0, and then a taint
                                        nodelet/no-pods:NoSchedule)

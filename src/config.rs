@@ -38,6 +38,8 @@ pub struct Config {
     pub update_frequency: Duration,
     /// `--node-status-report-frequency`: how often an unchanged status is sent.
     pub report_frequency: Duration,
+    /// `--node-resync-frequency`: how often the Node is read besides.
+    pub resync_frequency: Option<Duration>,
     /// `--node-lease-duration-seconds`.
     pub lease_duration_seconds: u32,
     /// Eviction thresholds.
@@ -145,6 +147,7 @@ impl Config {
             kubeconfig: flags.kubeconfig.filter(|path| !path.as_os_str().is_empty()),
             update_frequency: flags.update_frequency,
             report_frequency: flags.report_frequency,
+            resync_frequency: Some(flags.resync_frequency).filter(|period| !period.is_zero()),
             lease_duration_seconds: checked(flags.node_lease_duration_seconds),
             thresholds: [hard, soft].concat(),
             pressure_transition_period: flags.eviction_pressure_transition_period,

@@ -13,6 +13,8 @@ pub struct Edge {
     what: &'static str,
     failures: u32,
     since: Mono,
+    /// Why it failed the last time.
+    why: String,
     /// The reason that was said of this outage.
     said: Option<String>,
     said_at: Option<Mono>,
@@ -28,6 +30,7 @@ impl Edge {
             what,
             failures: 0,
             since: Mono::START,
+            why: String::new(),
             said: None,
             said_at: None,
         }
@@ -39,6 +42,7 @@ impl Edge {
             self.since = now;
         }
         self.failures = self.failures.saturating_add(1);
+        why.clone_into(&mut self.why);
         let news = self.said.as_deref().is_none_or(|said| !is_same(said, why));
         let patience = self
             .said_at
@@ -49,6 +53,11 @@ impl Edge {
             self.said_at = Some(now);
         }
         self.failures
+    }
+
+    /// Why it fails, while it does.
+    pub fn trouble(&self) -> Option<&str> {
+        (self.failures > 0).then_some(&self.why)
     }
 
     /// It succeeded. Whether it had failed before.

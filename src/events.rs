@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::kube::message::{Accept, Method, Outcome, Request};
 use crate::kube::object;
 use crate::kube::time::Wall;
-use crate::now::Mono;
+use crate::now::{Mono, Now};
 
 /// Something worth telling.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,18 @@ impl Event {
             false => "NodeSchedulable",
         };
         Self::status(node_name, reason)
+    }
+
+    /// Another board writes to the Node, too.
+    pub fn namesake(node_name: &str, boot_id: &str) -> Self {
+        Self {
+            kind: "Warning",
+            reason: "NodeNameConflict",
+            message: format!(
+                "Node {node_name} is also written by another board, boot id: {boot_id}; \
+                 give each a name of its own with --hostname-override"
+            ),
+        }
     }
 
     fn status(node_name: &str, reason: &'static str) -> Self {
@@ -179,8 +191,10 @@ impl Limit {
 #[derive(Debug)]
 struct Waiting {
     event: Event,
-    at: Wall,
+    at: Mono,
     tries: u32,
+    /// Its name on the server, once it was sent.
+    name: Option<String>,
 }
 
 /// What the server already has.
@@ -205,12 +219,13 @@ impl Queue {
     }
 
     /// Adds an event, or drops it where too many wait already.
-    pub fn push(&mut self, event: Event, at: Wall) {
+    pub fn push(&mut self, event: Event, at: Mono) {
         if self.waiting.len() < WAITING {
             self.waiting.push_back(Waiting {
                 event,
                 at,
                 tries: 0,
+                name: None,
             });
         }
     }
@@ -225,10 +240,13 @@ impl Queue {
         !self.waiting.is_empty() && self.limit.allows(now)
     }
 
-    /// The request for the oldest event.
-    pub fn request(&mut self, node_uid: &str, now: Mono) -> Option<Request> {
-        self.limit.take(now);
-        let Waiting { event, at, .. } = self.waiting.front()?;
+    /// The request for the oldest event. When it happened is told by the clock of now,
+    /// which may have been set since.
+    pub fn request(&mut self, node_uid: &str, now: Now) -> Option<Request> {
+        self.limit.take(now.mono);
+        let first = self.waiting.front_mut()?;
+        let at = now.wall.before(now.mono.since(first.at));
+        let event = &first.event;
         if let Some(sent) = self.sent.iter().find(|sent| sent.event == *event) {
             let body = json!({"count": sent.count.saturating_add(1), "lastTimestamp": at.time()});
             return Some(Request {
@@ -238,10 +256,12 @@ impl Queue {
                 body: body.to_string().into_bytes(),
             });
         }
+        let name = || name(&self.node_name, at, self.sequence);
+        let name = first.name.get_or_insert_with(name).clone();
         let body = json!({
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": self.name(*at), "namespace": "default"},
+            "metadata": {"name": name, "namespace": "default"},
             // With the Node's uid `kubectl describe node` finds it; a kubelet of 1.36
             // leaves it out (kubernetes#138524).
             "involvedObject": {
@@ -274,7 +294,6 @@ impl Queue {
             return true;
         };
         first.tries += 1;
-        let name = self.name(first.at);
         let counted = self.sent.iter().position(|sent| sent.event == first.event);
         let refused = match outcome {
             Outcome::Silent(_) => {
@@ -294,7 +313,7 @@ impl Queue {
                 self.sent.truncate(REMEMBERED - 1);
                 self.sent.push_front(Sent {
                     event: first.event,
-                    name,
+                    name: first.name.unwrap_or_default(),
                     count: 1,
                 });
             }
@@ -306,6 +325,7 @@ impl Queue {
             // An earlier boot at the same moment of a clock without an RTC.
             (Some(409), None) => {
                 self.sequence += 1;
+                first.name = None;
                 self.retry(first);
             }
             (Some(_), _) => {}
@@ -318,12 +338,12 @@ impl Queue {
             self.waiting.push_front(waiting);
         }
     }
+}
 
-    /// As client-go names them: the object, and the time in hexadecimal nanoseconds.
-    fn name(&self, at: Wall) -> String {
-        let nanos = at.nanos().wrapping_add(self.sequence);
-        format!("{}.{nanos:x}", self.node_name)
-    }
+/// As client-go names them: the object, and the time in hexadecimal nanoseconds.
+fn name(node_name: &str, at: Wall, sequence: u64) -> String {
+    let nanos = at.nanos().wrapping_add(sequence);
+    format!("{node_name}.{nanos:x}")
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! So the lease law is held by a simulation of this very code, over servers that
 //! refuse, lie and keep silent.
 
+mod summary;
+
 use std::time::Duration;
 
 use crate::config::{Config, NodeConfig};
@@ -12,11 +14,12 @@ use crate::edge::Edge;
 use crate::events::{self, Event};
 use crate::eviction::{Eviction, Pressures};
 use crate::facts::Facts;
-use crate::kube::message::{Outcome, Request};
+use crate::kube::message::{Outcome, Refused, Request};
 use crate::lease::{self, Lease};
 use crate::node::{self, Node};
 use crate::now::{Mono, Now};
 use crate::schedule::{Law, Next, Schedule};
+use crate::timekeeper::Timekeeper;
 
 /// Everything that we and the server agree about, and when the next step is due.
 #[derive(Debug)]
@@ -24,6 +27,9 @@ pub struct Kubelet {
     config: Config,
     law: Law,
     schedule: Schedule,
+    timekeeper: Timekeeper,
+    /// When the server is asked for the time again, while nobody knows it.
+    time_due: Mono,
     eviction: Eviction,
     node: Node,
     lease: Lease,
@@ -52,6 +58,8 @@ pub enum Work {
     Node,
     /// The oldest event.
     Event,
+    /// The time, where the board's clock cannot be right.
+    Time,
 }
 
 /// What to do now.
@@ -64,7 +72,7 @@ pub enum Turn {
 }
 
 /// What an answer asks of the loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
     None,
@@ -72,6 +80,8 @@ pub enum Effect {
     Registered,
     /// Open a new connection: a gateway may hold us to a server that is gone.
     Disconnect,
+    /// Keep these `spec.podCIDRs`, joined by commas, where others on this board find them.
+    PodCidrs(String),
 }
 
 /// For this long after the start (nodeReadyGracePeriod), what a Node waits for is
@@ -79,23 +89,27 @@ pub enum Effect {
 const FAST_START: Duration = Duration::from_secs(120);
 /// See [`Kubelet::awaits`].
 pub const FAST_TICK: Duration = Duration::from_millis(100);
+/// How often a clock that cannot be right is looked at: nothing tells that it was set.
+const CLOCK_TICK: Duration = Duration::from_secs(1);
 
 impl Kubelet {
     /// A board that has just been started. `seed` is any number that differs between
     /// boards.
-    pub fn new(config: Config, seed: u64, now: Now) -> Self {
+    pub fn new(config: Config, timekeeper: Timekeeper, seed: u64, now: Mono) -> Self {
         let law = Law {
             lease_duration: Duration::from_secs(config.lease_duration_seconds.into()),
         };
-        let node = Node::new(config.node.register, now.mono);
+        let node = Node::new(config.node.register, now);
         let mut schedule = Schedule::new(law, seed);
         schedule.node_due_at(node.due());
         let mut events =
             events::Queue::new(&config.node.name, config.event_qps, config.event_burst);
-        events.push(Event::starting(), now.wall);
+        events.push(Event::starting(), now);
         Self {
             law,
             schedule,
+            timekeeper,
+            time_due: now,
             eviction: Eviction::new(&config.thresholds, config.pressure_transition_period),
             node,
             lease: Lease::new(&config.node.name, config.lease_duration_seconds),
@@ -119,7 +133,16 @@ impl Kubelet {
     }
 
     /// The next step. `connected` is asked only where a request is due.
-    pub fn next(&self, now: Mono, connected: impl FnOnce() -> bool) -> Turn {
+    pub fn next(&mut self, now: Now, connected: impl FnOnce() -> bool) -> Turn {
+        self.timekeeper.look(now);
+        let time_is_known = self.timekeeper.wall(now).is_some();
+        let now = now.mono;
+        if !time_is_known {
+            return match self.time_due <= now {
+                true => Turn::Send(Work::Time, self.law.after_silence()),
+                false => Turn::Wait(self.time_due.min(now.after(CLOCK_TICK))),
+            };
+        }
         match self.schedule.next(now, connected) {
             Next::Lease(budget) => Turn::Send(Work::Lease, budget),
             Next::Node(budget) => Turn::Send(Work::Node, budget),
@@ -138,14 +161,21 @@ impl Kubelet {
         now: Now,
         facts: impl FnOnce(&NodeConfig, bool) -> Facts,
     ) -> Option<Request> {
+        let now = self.timekeeper.corrected(now);
         match (work, self.owner.as_deref()) {
             (Work::Lease, Some(uid)) => Some(self.lease.request(uid, now.wall)),
-            (Work::Event, Some(uid)) => self.events.request(uid, now.mono),
+            (Work::Event, Some(uid)) => self.events.request(uid, now),
+            (Work::Time, _) => {
+                self.time_due = now.mono.after(self.law.renew_interval());
+                Some(node::glance(&self.config))
+            }
             (Work::Lease | Work::Event, None) => {
                 self.schedule.stop_lease();
                 None
             }
-            (Work::Node, _) if self.node.must_read(now.mono) => Some(self.node.read(&self.config)),
+            (Work::Node, _) if self.node.must_read(&self.config, now.mono) => {
+                Some(self.node.read(&self.config))
+            }
             (Work::Node, owner) => self.write(facts(&self.config.node, owner.is_none()), now),
         }
     }
@@ -188,7 +218,19 @@ impl Kubelet {
 
     /// Takes the answer to a request that was begun at `start`.
     pub fn fold(&mut self, work: Work, outcome: Outcome, start: Mono, now: Now) -> Effect {
+        if let Outcome::Answered(response) = &outcome
+            && let Some(date) = response.date
+        {
+            self.timekeeper.heard(date, now.mono);
+        }
+        let now = self.timekeeper.corrected(now);
         match work {
+            Work::Time => {
+                if let Outcome::Silent(why) = &outcome {
+                    self.node_edge.failed(why, now.mono);
+                }
+                Effect::None
+            }
             Work::Lease => self.lease_answer(outcome, start, now.mono),
             Work::Node => self.node_answer(outcome, now),
             Work::Event => {
@@ -230,9 +272,7 @@ impl Kubelet {
             lease::Step::Refused(refused) => {
                 self.schedule.lease_refused(start, refused.retry_after);
                 let failures = self.lease_edge.failed(&refused.to_string(), now);
-                if refused.code >= 500 && failures > 1 {
-                    return Effect::Disconnect;
-                }
+                return after_refusal(&refused, failures);
             }
             lease::Step::Silent(why) => {
                 self.schedule.lease_silent(start);
@@ -245,6 +285,7 @@ impl Kubelet {
     fn node_answer(&mut self, outcome: Outcome, now: Now) -> Effect {
         let random = self.schedule.permille();
         let step = self.node.fold(&self.config, outcome, now.mono, random);
+        let mut effect = Effect::None;
         match &step {
             node::Step::Silent(why) => {
                 self.schedule.request_silent(now.mono);
@@ -252,7 +293,8 @@ impl Kubelet {
             }
             node::Step::Refused(refused) => {
                 self.schedule.request_answered();
-                self.node_edge.failed(&refused.to_string(), now.mono);
+                let failures = self.node_edge.failed(&refused.to_string(), now.mono);
+                effect = after_refusal(refused, failures);
             }
             node::Step::Gone => {
                 self.schedule.request_answered();
@@ -274,11 +316,13 @@ impl Kubelet {
         }
         self.after_node(now.mono);
         for event in self.node.take_events() {
-            // The first ones of a Node say that all is well.
-            if step != node::Step::Registered {
-                log::info!("{}", event.message);
+            match event.kind {
+                "Warning" => log::warn!("{}", event.message),
+                // The first ones of a Node say that all is well.
+                _ if step == node::Step::Registered => {}
+                _ => log::info!("{}", event.message),
             }
-            self.events.push(event, now.wall);
+            self.events.push(event, now.mono);
         }
         match step {
             node::Step::Registered | node::Step::Adopted | node::Step::Updated
@@ -286,7 +330,11 @@ impl Kubelet {
             {
                 Effect::Registered
             }
-            _ => Effect::None,
+            node::Step::Read => self
+                .node
+                .new_pod_cidrs()
+                .map_or(Effect::None, Effect::PodCidrs),
+            _ => effect,
         }
     }
 
@@ -311,6 +359,16 @@ impl Kubelet {
     fn doubt_node(&mut self, now: Mono) {
         self.node.doubt(now);
         self.schedule.node_due_at(self.node.due());
+    }
+}
+
+/// The second failure in a row may be this connection's, or that of a gateway behind it;
+/// but not where an API server in good health says what is wrong with us.
+fn after_refusal(refused: &Refused, failures: u32) -> Effect {
+    let is_about_us = matches!(refused.code, 403 | 404 | 409 | 422 | 429);
+    match !is_about_us && failures > 1 {
+        true => Effect::Disconnect,
+        false => Effect::None,
     }
 }
 

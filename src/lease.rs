@@ -220,6 +220,7 @@ mod tests {
         Outcome::Answered(Response {
             code,
             retry_after: None,
+            date: None,
             body: body.to_string().into_bytes(),
         })
     }
@@ -384,6 +385,7 @@ mod tests {
             Outcome::Answered(Response {
                 code: 200,
                 retry_after: None,
+                date: None,
                 body: b"<html>".to_vec(),
             }),
         ] {

@@ -30,4 +30,5 @@ pub mod now;
 pub mod patch;
 pub mod schedule;
 pub mod status;
+pub mod timekeeper;
 pub mod wakeup;

@@ -43,14 +43,13 @@ impl Notify {
         self.send("STOPPING=1");
     }
 
-    /// The loop turns.
-    pub fn watchdog(&self) {
-        self.send("WATCHDOG=1");
-    }
-
-    /// One line for `systemctl status`.
-    pub fn status(&self, line: &str) {
-        self.send(&format!("STATUS={}", line.replace('\n', " ")));
+    /// The loop turns; and one line for `systemctl status`, asked for only where there
+    /// is somebody to hear it.
+    pub fn alive(&self, status: impl FnOnce() -> String) {
+        if self.socket.is_some() {
+            let status = status().replace('\n', " ");
+            self.send(&format!("WATCHDOG=1\nSTATUS={status}"));
+        }
     }
 
     fn send(&self, message: &str) {
@@ -63,7 +62,7 @@ impl Notify {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic)]
 
     use super::*;
 
@@ -74,15 +73,15 @@ mod tests {
         let server = UnixDatagram::bind_addr(&address).unwrap();
         let notify = Notify::new(Some(OsStr::new(&format!("@{name}"))));
         notify.ready();
-        notify.status("a\nb");
+        notify.alive(|| "a\nb".to_owned());
         let mut buffer = [0; 64];
-        for want in ["READY=1", "STATUS=a b"] {
+        for want in ["READY=1", "WATCHDOG=1\nSTATUS=a b"] {
             let length = server.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..length], want.as_bytes());
         }
         drop(server);
-        notify.watchdog();
-        Notify::new(None).stopping();
+        notify.ready();
+        Notify::new(None).alive(|| panic!("nobody hears it"));
         Notify::new(Some(OsStr::new("/nonexistent/socket"))).ready();
     }
 }

@@ -54,6 +54,9 @@ const ROWS: &[Row] = &[
     ("node-status-update-frequency", "1m", |f| {
         f.update_frequency = Duration::from_secs(60);
     }),
+    ("node-resync-frequency", "1m", |f| {
+        f.resync_frequency = Duration::from_secs(60);
+    }),
     ("node-status-report-frequency", "1h", |f| {
         f.report_frequency = Duration::from_secs(3600);
     }),

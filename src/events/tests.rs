@@ -116,21 +116,30 @@ fn a_reboot_is_a_warning_and_needs_an_old_boot_id() {
     );
 }
 
-fn at(seconds: u64) -> Wall {
-    Wall::from_epoch(Duration::from_secs(seconds))
+fn at(seconds: u64) -> Mono {
+    Mono::START.after(Duration::from_secs(seconds))
+}
+
+/// When the board was started in 1970.
+fn now(mono: Mono) -> Now {
+    Now {
+        mono,
+        wall: Wall::default().after(mono.since(Mono::START)),
+    }
 }
 
 fn answer(code: u16) -> Outcome {
     Outcome::Answered(Response {
         code,
         retry_after: None,
+        date: None,
         body: Vec::new(),
     })
 }
 
 /// Sends the first event; method, last part of the path, body.
 fn send(queue: &mut Queue, outcome: Outcome) -> (Method, String, Value) {
-    let request = queue.request("u1", Mono::START).unwrap();
+    let request = queue.request("u1", now(at(100_000))).unwrap();
     queue.fold(&outcome);
     let path = request.path.trim_start_matches(EVENTS).to_owned();
     (
@@ -201,7 +210,7 @@ fn refusals_drop_an_event_and_silence_drops_it_the_second_time() {
     assert!(!queue.waiting.is_empty());
     assert!(!queue.fold(&Outcome::Silent("slow".into())));
     assert!(queue.waiting.is_empty());
-    assert_eq!(queue.request("u1", Mono::START), None);
+    assert_eq!(queue.request("u1", now(at(1))), None);
 }
 
 #[test]
@@ -237,9 +246,9 @@ fn bursts_are_sent_and_then_so_many_a_second() {
     }
     let mut sent = Vec::new();
     for tenth in 0..20 {
-        let now = Mono::START.after(Duration::from_millis(tenth * 100));
-        while queue.is_due(now) {
-            queue.request("u1", now).unwrap();
+        let then = Mono::START.after(Duration::from_millis(tenth * 100));
+        while queue.is_due(then) {
+            queue.request("u1", now(then)).unwrap();
             queue.fold(&answer(201));
             sent.push(tenth);
         }

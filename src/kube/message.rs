@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::kube::time::Wall;
+
 /// HTTP method. It also fixes the content type: POST sends `application/json`,
 /// PATCH sends `application/merge-patch+json` (RFC 7386).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,8 @@ pub struct Response {
     pub code: u16,
     /// The header `Retry-After`, where it is a whole number of seconds.
     pub retry_after: Option<Duration>,
+    /// The header `Date`: what time it is to the server.
+    pub date: Option<Wall>,
     /// The body, at most [`BODY_LIMIT`] bytes.
     pub body: Vec<u8>,
 }

@@ -31,6 +31,25 @@ impl Wall {
         Self(self.0.saturating_add(1).min(LAST_MICROSECOND))
     }
 
+    /// `delay` later.
+    #[must_use]
+    pub fn after(self, delay: Duration) -> Self {
+        let micros = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(micros).min(LAST_MICROSECOND))
+    }
+
+    /// `delay` earlier, but not before 1970.
+    #[must_use]
+    pub fn before(self, delay: Duration) -> Self {
+        let micros = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(micros))
+    }
+
+    /// Time since `earlier`; zero where that is later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+
     /// Nanoseconds since 1970-01-01T00:00:00Z.
     pub fn nanos(self) -> u64 {
         self.0.saturating_mul(1000)
@@ -68,6 +87,21 @@ impl Wall {
             days_before(year, month, day) * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
         Some(Self(seconds * 1_000_000 + micros))
     }
+}
+
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
+
+/// Reads the header `Date`, in the form that RFC 9110 asks of servers:
+/// `Sat, 21 Nov 2026 06:18:51 GMT`.
+pub fn parse_http_date(text: &str) -> Option<Wall> {
+    let mut words = text.split_once(", ")?.1.split(' ');
+    let (day, month, year, time) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let month = MONTHS.iter().position(|name| *name == month)? + 1;
+    let utc = words.next() == Some("GMT") && words.next().is_none();
+    let date = format!("{year}-{month}-{day}T{time}Z");
+    utc.then(|| Wall::parse(&date)).flatten()
 }
 
 fn numbers(text: &str, separator: char) -> Option<[u64; 3]> {
@@ -185,6 +219,26 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    #[test]
+    fn the_servers_date_is_read() {
+        let date = Wall::parse("2026-11-21T06:18:51Z");
+        assert!(date.is_some());
+        assert_eq!(parse_http_date("Sat, 21 Nov 2026 06:18:51 GMT"), date);
+        for text in [
+            "",
+            "Saturday, 21-Nov-26 06:18:51 GMT",
+            "Sat Nov 21 06:18:51 2026",
+            "Sat, 21 Nov 2026 06:18:51 CET",
+            "Sat, 21 Nov 2026 06:18:51 GMT now",
+            "Sat, 21 nov 2026 06:18:51 GMT",
+            "Sat, 32 Nov 2026 06:18:51 GMT",
+            "Sat, 21 Nov 1969 06:18:51 GMT",
+            "Sat, 21 Nov 2026 06:18 GMT",
+        ] {
+            assert_eq!(parse_http_date(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn times_have_the_api_servers_text() {

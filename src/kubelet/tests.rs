@@ -13,6 +13,20 @@ use crate::kube::time::Wall;
 
 mod storm_tests;
 
+/// Before the true time, after 45 of 100 times that a board's clock may show here.
+fn built() -> Wall {
+    Wall::from_epoch(Duration::from_secs(1_790_000_000))
+}
+
+/// What time it really is.
+fn true_time(now: Mono) -> Wall {
+    calm_wall().after(now.since(Mono::START))
+}
+
+fn calm_wall() -> Wall {
+    Wall::from_epoch(Duration::from_secs(calm().wall))
+}
+
 fn config() -> Config {
     Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap()
 }
@@ -194,8 +208,14 @@ fn reply(code: u16, retry_after: Option<u64>, body: Value) -> Outcome {
     Outcome::Answered(Response {
         code,
         retry_after: retry_after.map(Duration::from_secs),
+        date: None,
         body: body.to_string().into_bytes(),
     })
+}
+
+fn renew_time(request: &Request) -> Option<Wall> {
+    let body: Value = serde_json::from_slice(&request.body).ok()?;
+    Wall::parse(object::text(&body, &["spec", "renewTime"]))
 }
 
 const LAW: Law = Law {
@@ -225,12 +245,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let now = Now {
-            mono: Mono::START,
-            wall: Wall::default(),
-        };
         Self {
-            kubelet: Kubelet::new(config(), 1, now),
+            kubelet: Kubelet::new(config(), Timekeeper::new(built()), 1, Mono::START),
             server: Server::default(),
             now: Mono::START,
             last: None,
@@ -240,7 +256,11 @@ impl World {
     /// Waits as told, then sends one request, if any.
     fn turn(&mut self, step: &Step) -> Result<(), TestCaseError> {
         let wall = Wall::from_epoch(Duration::from_secs(step.wall));
-        let (work, budget) = match self.kubelet.next(self.now, || step.connected) {
+        let start = Now {
+            mono: self.now,
+            wall,
+        };
+        let (work, budget) = match self.kubelet.next(start, || step.connected) {
             Turn::Wait(until) => {
                 prop_assert!(until > self.now, "waits for the past");
                 let start_of_wait = self.now;
@@ -255,16 +275,19 @@ impl World {
             }
             Turn::Send(work, budget) => (work, budget),
         };
-        let start = Now {
-            mono: self.now,
-            wall,
-        };
         let Some(request) = self.kubelet.request(work, start, |_, _| Facts::example()) else {
             return Ok(());
         };
+        prop_assert!(
+            request.method == Method::Get || renew_time(&request).is_none_or(|t| t >= built()),
+            "a time that cannot be is written"
+        );
         let took = budget / 1000 * step.takes;
-        let outcome = self.server.answer(&request, step.mood);
+        let mut outcome = self.server.answer(&request, step.mood);
         self.now = self.now.after(took);
+        if let Outcome::Answered(response) = &mut outcome {
+            response.date = Some(true_time(self.now));
+        }
         if work == Work::Lease {
             if let Some((before, limit)) = self.last {
                 let gap = start.mono.since(before);
@@ -340,11 +363,11 @@ proptest! {
 #[test]
 fn a_long_gap_between_renewals_makes_it_look_at_its_node() {
     let mut world = settled();
-    assert!(!world.kubelet.node.must_read(world.now));
+    assert!(!world.kubelet.node.must_read(&config(), world.now));
     world.now = world.now.after(Duration::from_secs(60));
     world.last = None;
     world.turn(&calm()).unwrap();
-    assert!(world.kubelet.node.must_read(world.now));
+    assert!(world.kubelet.node.must_read(&config(), world.now));
 }
 
 /// A calm world that has run for half a minute.
@@ -382,18 +405,126 @@ fn a_node_made_anew_takes_its_lease_over_before_that_is_collected() {
 }
 
 #[test]
-fn the_second_server_error_in_a_row_asks_for_a_new_connection() {
-    let mut world = settled();
-    let mut effects = Vec::new();
-    for code in [500, 503, 403] {
-        let outcome = reply(code, None, json!({}));
-        let now = Now {
-            mono: world.now,
-            wall: Wall::default(),
-        };
-        effects.push(world.kubelet.fold(Work::Lease, outcome, world.now, now));
+fn the_second_failure_in_a_row_asks_for_a_new_connection_unless_it_is_ours() {
+    let effects = |work: Work, codes: [u16; 3]| {
+        let mut world = settled();
+        if work == Work::Node {
+            world.kubelet.doubt_node(world.now);
+        }
+        codes.map(|code| {
+            let now = now(&world);
+            if work == Work::Node {
+                let request = world.kubelet.request(work, now, |_, _| Facts::example());
+                assert!(request.is_some());
+            }
+            let outcome = reply(code, None, json!({}));
+            world.kubelet.fold(work, outcome, world.now, now)
+        })
+    };
+    for work in [Work::Lease, Work::Node] {
+        for (codes, third) in [
+            ([500, 503, 403], Effect::None),
+            ([500, 502, 401], Effect::Disconnect),
+            ([500, 200, 429], Effect::None),
+        ] {
+            let want = [Effect::None, Effect::Disconnect, third];
+            assert_eq!(effects(work, codes), want, "{work:?} {codes:?}");
+        }
     }
-    assert_eq!(effects, [Effect::None, Effect::Disconnect, Effect::None]);
+}
+
+fn now(world: &World) -> Now {
+    Now {
+        mono: world.now,
+        wall: true_time(world.now),
+    }
+}
+
+/// A board without an RTC, from power-on to time sync.
+#[test]
+fn nothing_is_written_while_nobody_knows_the_time() {
+    let mut world = World::new();
+    let in_1970 = |world: &World| Now {
+        mono: world.now,
+        wall: Wall::default().after(world.now.since(Mono::START)),
+    };
+    let mut asked = 0;
+    while world.now < Mono::START.after(Duration::from_secs(60)) {
+        let now = in_1970(&world);
+        match world.kubelet.next(now, || true) {
+            Turn::Wait(until) => {
+                assert!(until <= world.now.after(CLOCK_TICK), "a set clock waits");
+                world.now = until;
+            }
+            Turn::Send(work, _) => {
+                assert_eq!(work, Work::Time);
+                let request = world.kubelet.request(work, now, |_, _| unreachable!());
+                assert_eq!(request.unwrap().method, Method::Get);
+                let silent = Outcome::Silent("certificate not valid yet".to_owned());
+                world.kubelet.fold(work, silent, world.now, now);
+                asked += 1;
+            }
+        }
+    }
+    assert_eq!(asked, 6);
+    assert!(world.kubelet.summary(world.now).contains(
+        "registering; clock: the board says 1970-01-01T00:00:59Z, but nodelet was built at"
+    ));
+
+    // It is set at last.
+    let set = world.now;
+    while !world.kubelet.registered {
+        world.turn(&calm()).unwrap();
+    }
+    assert!(world.now <= set.after(CLOCK_TICK));
+    let event = world.kubelet.events.request("u1", now(&world)).unwrap();
+    let event: Value = serde_json::from_slice(&event.body).unwrap();
+    assert_eq!(event["reason"], "Starting");
+    assert_eq!(event["firstTimestamp"], calm_wall().time(), "not 1970");
+}
+
+/// The clock of the server is good enough to live by, until the board's is set.
+#[test]
+fn a_server_that_tells_the_time_makes_the_board_ready() {
+    let mut world = World::new();
+    let step = Step { wall: 5, ..calm() };
+    while world.now < Mono::START.after(Duration::from_secs(60)) {
+        world.turn(&step).unwrap();
+    }
+    let renewed = |world: &World| {
+        let lease = world.server.lease.as_ref().unwrap();
+        Wall::parse(object::text(lease, &["spec", "renewTime"])).unwrap()
+    };
+    let late = true_time(world.now).since(renewed(&world));
+    assert!(late < Duration::from_secs(15), "{late:?}");
+    let conditions = object::list(
+        world.server.node.as_ref().unwrap(),
+        &["status", "conditions"],
+    );
+    assert!(conditions.iter().all(|condition| {
+        let times = ["lastHeartbeatTime", "lastTransitionTime"];
+        times
+            .iter()
+            .all(|key| Wall::parse(object::text(condition, &[key])) >= Some(calm_wall()))
+    }));
+    let summary = world.kubelet.summary(world.now);
+    assert!(
+        summary.starts_with("Ready since 2027-01-15T08:00:0"),
+        "{summary}"
+    );
+    assert!(summary.contains("; clock: the board says 1970-01-01T00:00:05Z, 20833 days behind"));
+
+    // Steps of a day and of a year, both ways: no renewal is lost, none goes back.
+    let mut last = renewed(&world);
+    for wall in [86_400, 0, 3_000_000_000, 1_800_000_000, 1_831_536_000, 7] {
+        let until = world.now.after(Duration::from_secs(30));
+        while world.now < until {
+            world.turn(&Step { wall, ..calm() }).unwrap();
+        }
+        let now = renewed(&world);
+        assert!(now > last, "{now:?} after {last:?}");
+        last = now;
+    }
 }
 
 #[test]
@@ -404,7 +535,7 @@ fn the_first_registration_is_told_and_no_other() {
     for _ in 0..3 {
         let now = Now {
             mono: Mono::START,
-            wall: Wall::default(),
+            wall: calm_wall(),
         };
         let request = kubelet
             .request(Work::Node, now, |_, _| Facts::example())
@@ -438,7 +569,7 @@ fn build(
 ) -> (Option<Method>, Duration) {
     let now = Now {
         mono: now,
-        wall: Wall::default(),
+        wall: calm_wall(),
     };
     let mut facts = Facts::example();
     if !healthy {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{FIRST_BACKOFF, Node, Phase, Sent, Step, resource_version};
 use crate::config::Config;
-use crate::events::{self, Event};
+use crate::events;
 use crate::kube::message::{Outcome, Refused};
 use crate::kube::object;
 use crate::now::Mono;
@@ -29,7 +29,7 @@ impl Node {
                 // It may have been applied.
                 self.doubted = true;
                 if let Sent::Patch { want, .. } = sent {
-                    let events = events::of_change(&config.node.name, self.seen.as_ref(), &want);
+                    let events = self.events_of(config, &want);
                     self.unheard = Some((want, events));
                 }
                 self.back_off(now);
@@ -59,7 +59,7 @@ impl Node {
                     self.back_off(now);
                     return Step::Refused(Refused::nonsense("a Node"));
                 };
-                self.notice_cordon(config, &node);
+                self.notice_others(config, &node, now);
                 if let Some((want, events)) = self.unheard.take()
                     && events::of_change(&config.node.name, Some(&node), &want).is_empty()
                 {
@@ -68,6 +68,7 @@ impl Node {
                 self.seen = Some(node);
                 self.doubted = false;
                 self.fresh = true;
+                self.read_at = now;
                 self.due = now;
                 Step::Read
             }
@@ -136,18 +137,8 @@ impl Node {
 
     /// Notes the events of a change that the server has now.
     fn tell(&mut self, config: &Config, now: &Value) {
-        let events = events::of_change(&config.node.name, self.seen.as_ref(), now);
+        let events = self.events_of(config, now);
         self.events.extend(events);
-    }
-
-    fn notice_cordon(&mut self, config: &Config, node: &Value) {
-        let unschedulable =
-            object::at(node, &["spec", "unschedulable"]) == Some(&Value::Bool(true));
-        if unschedulable != self.unschedulable {
-            self.unschedulable = unschedulable;
-            self.events
-                .push(Event::cordoned(&config.node.name, unschedulable));
-        }
     }
 
     /// Registration backs off; a status that was refused is tried again at the next

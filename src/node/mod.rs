@@ -8,13 +8,17 @@
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`; differences: README.
 
 mod answer;
+mod others;
 mod reconcile;
 mod request;
+
+pub use request::glance;
 
 use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::config::Config;
 use crate::events::Event;
 use crate::kube::message::Refused;
 use crate::kube::object;
@@ -44,6 +48,11 @@ pub struct Node {
     unheard: Option<(Value, Vec<Event>)>,
     /// Whether the Node was cordoned when last seen.
     unschedulable: bool,
+    /// `spec.podCIDRs` as last seen, joined by commas; and whether that is news.
+    pod_cidrs: (String, bool),
+    /// Boot id of another board that writes to this Node.
+    namesake: String,
+    read_at: Mono,
     /// Why the server would not let us create the Node, until it turns out to exist.
     forbidden: Option<Refused>,
     /// When an unchanged status must be sent again.
@@ -107,6 +116,9 @@ impl Node {
             events: Vec::new(),
             unheard: None,
             unschedulable: false,
+            pod_cidrs: (String::new(), false),
+            namesake: String::new(),
+            read_at: now,
             forbidden: None,
             report_due: now,
             due: now.after(FIRST_BACKOFF),
@@ -148,10 +160,35 @@ impl Node {
     }
 
     /// Whether the next request is [`Self::read`]: it needs no facts.
-    pub fn must_read(&self, now: Mono) -> bool {
+    pub fn must_read(&self, config: &Config, now: Mono) -> bool {
         let unread = self.doubted || self.seen.is_none();
         let report = now >= self.report_due && !self.fresh;
-        self.phase != Phase::Create && (unread || report)
+        let resync = config
+            .resync_frequency
+            .is_some_and(|period| now.since(self.read_at) >= period);
+        self.phase != Phase::Create && (unread || report || resync)
+    }
+
+    /// `spec.podCIDRs`, joined by commas, where they are not what they were.
+    pub fn new_pod_cidrs(&mut self) -> Option<String> {
+        let (pod_cidrs, is_news) = &mut self.pod_cidrs;
+        std::mem::take(is_news).then(|| pod_cidrs.clone())
+    }
+
+    /// `Ready since 2026-11-21T06:18:51Z`, as the server holds it.
+    pub fn ready(&self) -> Option<String> {
+        let conditions = object::list(self.seen.as_ref()?, &["status", "conditions"]);
+        let ready = conditions
+            .iter()
+            .find(|condition| object::text(condition, &["type"]) == "Ready")?;
+        let since = object::text(ready, &["lastTransitionTime"]);
+        Some(match object::text(ready, &["status"]) {
+            "True" => format!("Ready since {since}"),
+            _ => {
+                let why = object::text(ready, &["message"]);
+                format!("not Ready since {since} ({why})")
+            }
+        })
     }
 }
 

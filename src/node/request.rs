@@ -106,6 +106,16 @@ impl Node {
     }
 }
 
+/// The smallest question about the Node: whoever answers it, tells the time.
+pub fn glance(config: &Config) -> Request {
+    Request {
+        method: Method::Get,
+        path: path(config),
+        accept: Accept::Metadata,
+        body: Vec::new(),
+    }
+}
+
 fn path(config: &Config) -> String {
     format!("{NODES}/{}", config.node.name)
 }

@@ -57,7 +57,7 @@ impl Talk {
     /// One turn when the Node is due. `None` where nothing needs to be sent.
     fn turn(&mut self, answer: impl FnOnce(&Request) -> Outcome) -> Option<Step> {
         self.pass(self.node.due().since(self.now.mono));
-        let request = match self.node.must_read(self.now.mono) {
+        let request = match self.node.must_read(&self.config, self.now.mono) {
             true => self.node.read(&self.config),
             false => {
                 self.node
@@ -107,6 +107,7 @@ fn answer(code: u16, body: Value) -> Outcome {
     Outcome::Answered(Response {
         code,
         retry_after: None,
+        date: None,
         body: body.to_string().into_bytes(),
     })
 }
@@ -475,7 +476,7 @@ fn silence_and_doubt_make_us_read_before_we_write() {
 
     talk.node.doubt(talk.now.mono);
     assert_eq!(talk.pause(), Duration::ZERO);
-    assert!(talk.node.must_read(talk.now.mono));
+    assert!(talk.node.must_read(&talk.config, talk.now.mono));
 }
 
 #[test]
@@ -493,6 +494,7 @@ fn answers_that_make_no_sense_are_survived() {
             Outcome::Answered(Response {
                 code: 200,
                 retry_after: None,
+                date: None,
                 body: body.clone(),
             })
         };
@@ -509,7 +511,7 @@ fn answers_that_make_no_sense_are_survived() {
         talk.facts.cpus = Ok(2);
         assert_eq!(talk.turn(|_| garbage()), Some(Step::Updated));
         assert_eq!(talk.node.uid(), Some("u1"));
-        assert!(talk.node.must_read(talk.now.mono));
+        assert!(talk.node.must_read(&talk.config, talk.now.mono));
         assert!(matches!(talk.turn(|_| garbage()), Some(Step::Refused(_))));
         assert_eq!(talk.node.uid(), Some("u1"));
     }
@@ -562,6 +564,7 @@ fn a_server_that_asks_for_patience_gets_some() {
         let busy = Outcome::Answered(Response {
             code: 429,
             retry_after: Some(Duration::from_secs(asked)),
+            date: None,
             body: Vec::new(),
         });
         talk.turn(|_| busy);
@@ -600,4 +603,102 @@ fn what_is_being_retried_keeps_its_pace() {
     let pause = talk.pause();
     talk.node.hurry(talk.now.mono);
     assert_eq!(talk.pause(), pause);
+}
+
+/// What a GET shows after somebody else wrote.
+fn shown(talk: &Talk, path: &[&str], value: Value) -> Outcome {
+    let mut node = talk.node.seen.clone().unwrap();
+    let (last, parents) = path.split_last().unwrap();
+    object::members(&mut node, parents).insert((*last).to_owned(), value);
+    object::members(&mut node, &[]).insert("kind".into(), "Node".into());
+    answer(200, node)
+}
+
+#[test]
+fn new_pod_cidrs_are_told_once_and_force_one_patch() {
+    let mut talk = Talk::registered();
+    let cidrs = json!(["10.244.1.0/24", "fd00::/64"]);
+    talk.node.doubt(talk.now.mono);
+    let read = shown(&talk, &["spec", "podCIDRs"], cidrs);
+    assert_eq!(talk.turn(|_| read), Some(Step::Read));
+    let told = talk.node.new_pod_cidrs();
+    assert_eq!(told.as_deref(), Some("10.244.1.0/24,fd00::/64"));
+    assert_eq!(talk.node.new_pod_cidrs(), None);
+
+    // Nothing else has changed, and yet it is sent; the next time it is not.
+    assert_eq!(talk.turn(patched), Some(Step::Updated));
+    assert_eq!(talk.body().get("spec"), None);
+    assert_eq!(talk.turn(|_| unreachable!()), None);
+    talk.node.doubt(talk.now.mono);
+    let read = shown(&talk, &["spec", "podCIDR"], "10.244.1.0/24".into());
+    assert_eq!(talk.turn(|_| read), Some(Step::Read));
+    assert_eq!(talk.node.new_pod_cidrs(), None);
+    assert_eq!(talk.turn(|_| unreachable!()), None);
+}
+
+#[test]
+fn another_board_of_our_name_is_noticed_once_and_is_no_reboot() {
+    let mut talk = Talk::registered();
+    talk.node.take_events();
+    let reasons = |talk: &mut Talk| -> Vec<&str> {
+        let events = talk.node.take_events().into_iter();
+        events.map(|event| event.reason).collect()
+    };
+    let boot_id = ["status", "nodeInfo", "bootID"];
+    for (theirs, noticed) in [
+        ("theirs", vec!["NodeNameConflict"]),
+        ("theirs", vec![]),
+        // The clone was rebooted.
+        ("another", vec!["NodeNameConflict"]),
+    ] {
+        talk.node.doubt(talk.now.mono);
+        let read = shown(&talk, &boot_id, theirs.into());
+        assert_eq!(talk.turn(|_| read), Some(Step::Read));
+        assert_eq!(reasons(&mut talk), noticed);
+        assert_eq!(talk.turn(patched), Some(Step::Updated));
+        assert_eq!(reasons(&mut talk), [""; 0], "nobody rebooted");
+    }
+    // Our own words, whose receipt got lost, are not another's.
+    talk.facts.boot_id = Ok("after-kexec".to_owned());
+    let silent = talk.turn(|_| Outcome::Silent("slow".to_owned()));
+    assert!(matches!(silent, Some(Step::Silent(_))));
+    let read = shown(&talk, &boot_id, "after-kexec".into());
+    assert_eq!(talk.turn(|_| read), Some(Step::Read));
+    assert_eq!(reasons(&mut talk), ["Rebooted"]);
+}
+
+#[test]
+fn the_node_of_an_earlier_boot_is_no_other_boards() {
+    let mut talk = Talk::new(Flags::default());
+    let step = talk.turn(|_| answer(409, json!({"reason": "AlreadyExists"})));
+    assert_eq!(step, Some(Step::Continue));
+    let old = json!({
+        "kind": "Node", "metadata": {"name": "pi", "uid": "u", "resourceVersion": "7"},
+        "status": {"nodeInfo": {"bootID": "yesterday"}},
+    });
+    assert_eq!(talk.turn(|_| answer(200, old)), Some(Step::Read));
+    assert_eq!(talk.turn(patched), Some(Step::Adopted));
+    let reasons: Vec<&str> = talk.node.take_events().iter().map(|e| e.reason).collect();
+    assert!(reasons.contains(&"Rebooted"), "{reasons:?}");
+    assert!(!reasons.contains(&"NodeNameConflict"), "{reasons:?}");
+}
+
+#[test]
+fn a_resync_reads_as_often_as_it_is_told_to() {
+    let reads = |resync: u64| {
+        let resync_frequency = Duration::from_secs(resync);
+        let mut talk = Talk::new(Flags {
+            resync_frequency,
+            ..Flags::default()
+        });
+        assert_eq!(talk.turn(created), Some(Step::Registered));
+        let end = talk.now.mono.after(Duration::from_secs(120));
+        let mut reads = 0;
+        while talk.now.mono < end {
+            let read = shown(&talk, &["spec", "ours"], "no".into());
+            reads += u32::from(talk.turn(|_| read) == Some(Step::Read));
+        }
+        reads
+    };
+    assert_eq!([reads(0), reads(30), reads(1)], [0, 4, 12]);
 }

@@ -15,6 +15,7 @@ fn each_method_sends_its_headers_and_nothing_else() {
     let response = Response {
         code: 200,
         retry_after: None,
+        date: None,
         body: b"{}".into(),
     };
     let post = Request {
@@ -136,6 +137,7 @@ fn whatever_the_server_said_is_an_answer() {
             let want = Response {
                 code,
                 retry_after: seconds.map(Duration::from_secs),
+                date: None,
                 body: body.into(),
             };
             assert_eq!(answered(api.call(&request, BUDGET)), want, "{head}");

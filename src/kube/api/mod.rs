@@ -17,12 +17,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ureq::Agent;
-use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER};
 use ureq::http::{self, request};
 
 use crate::kube::endpoint::Endpoint;
 use crate::kube::kubeconfig::{Authorization, Kubeconfig};
 use crate::kube::message::{Accept, BODY_LIMIT, Method, Outcome, Request, Response};
+use crate::kube::time::parse_http_date;
 use buffers::HEAD_LIMIT;
 use failure::{Failure, Stage};
 use link::Link;
@@ -108,14 +109,12 @@ impl Api {
         if bytes.len() > BODY_LIMIT {
             return Err(too_large());
         }
-        let retry_after = parts
-            .headers
-            .get(RETRY_AFTER)
-            .and_then(|value| value.to_str().ok());
-        let retry_after = retry_after.and_then(|seconds| seconds.trim().parse().ok());
+        let text = |name| parts.headers.get(name)?.to_str().ok();
+        let retry_after = text(RETRY_AFTER).and_then(|seconds| seconds.trim().parse().ok());
         Ok(Response {
             code: parts.status.as_u16(),
             retry_after: retry_after.map(Duration::from_secs),
+            date: text(DATE).and_then(parse_http_date),
             body: bytes,
         })
     }

@@ -507,7 +507,7 @@ fn test_is_update_status_period_expired() {
         ("exactly 5 m ago", reported(false, 0), 5, true),
     ] {
         let at = Mono::START.after(minute * after);
-        assert_eq!(talk.node.must_read(at), want, "{name}");
+        assert_eq!(talk.node.must_read(&talk.config, at), want, "{name}");
     }
 }
 

@@ -13,6 +13,7 @@ libfuzzer_sys::fuzz_target!(|input: (u16, &[u8])| {
         let response = Response {
             code,
             retry_after: None,
+            date: None,
             body: body.to_vec(),
         };
         let _ = response.accepted().map_err(|refused| refused.to_string());

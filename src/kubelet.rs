@@ -134,15 +134,15 @@ impl Kubelet {
 
     /// The next step. `connected` is asked only where a request is due.
     pub fn next(&mut self, now: Now, connected: impl FnOnce() -> bool) -> Turn {
-        self.timekeeper.look(now);
-        let time_is_known = self.timekeeper.wall(now).is_some();
-        let now = now.mono;
-        if !time_is_known {
-            return match self.time_due <= now {
+        if self.timekeeper.wall(now).is_none() {
+            let tick = now.mono.after(CLOCK_TICK);
+            return match self.time_due <= now.mono {
                 true => Turn::Send(Work::Time, self.law.after_silence()),
-                false => Turn::Wait(self.time_due.min(now.after(CLOCK_TICK))),
+                false => Turn::Wait(self.time_due.min(tick)),
             };
         }
+        self.timekeeper.look(now);
+        let now = now.mono;
         match self.schedule.next(now, connected) {
             Next::Lease(budget) => Turn::Send(Work::Lease, budget),
             Next::Node(budget) => Turn::Send(Work::Node, budget),
@@ -222,6 +222,9 @@ impl Kubelet {
             && let Some(date) = response.date
         {
             self.timekeeper.heard(date, now.mono);
+        }
+        if work == Work::Time {
+            self.timekeeper.look(now);
         }
         let now = self.timekeeper.corrected(now);
         match work {

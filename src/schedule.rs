@@ -463,4 +463,26 @@ mod tests {
             assert_eq!(schedule.next(at(0), || true), Next::Wait(at(due)));
         }
     }
+
+    /// A thousand boards behind one power switch: within the hour their renewals come at
+    /// all times of the interval, and the server sees no surges.
+    #[test]
+    fn boards_powered_on_together_spread_out() {
+        const TENTHS: usize = 100;
+        let mut busy = [0_u32; TENTHS];
+        for seed in 0..1000_u64 {
+            let mut schedule = Schedule::new(LAW, seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            let mut renewed = Mono::START;
+            while renewed < Mono::START.after(Duration::from_secs(3600)) {
+                schedule.lease_renewed(renewed);
+                renewed = schedule.lease_due.unwrap_or_default();
+            }
+            let tenth = renewed.since(Mono::START).as_millis() / 100;
+            let tenth = usize::try_from(tenth).unwrap_or_default() % TENTHS;
+            busy[tenth] += 1;
+        }
+        // 10 is the mean of each tenth of a second, and 1000 what there was at first.
+        let most = busy.iter().max().copied().unwrap_or_default();
+        assert!(most < 50, "{busy:?}");
+    }
 }

@@ -763,25 +763,178 @@ fn the_supervisor_is_told_when_it_is_ready_that_it_lives_and_that_it_ends() {
         ];
         let mut board = Board::start_with(&args, &[("NOTIFY_SOCKET", path.to_str().unwrap())]);
         let heard = || {
-            let mut buffer = [0; 256];
+            let mut buffer = [0; 1024];
             let length = socket.recv(&mut buffer).unwrap();
             String::from_utf8(buffer[..length].to_vec()).unwrap()
         };
-        assert_eq!(heard(), "WATCHDOG=1");
+        assert_eq!(heard(), "WATCHDOG=1\nSTATUS=registering");
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
         if register.ends_with("false") {
             edit(&double, "POST", "/api/v1/nodes", node);
         }
         while heard() != "READY=1" {}
         assert!(double.get("nodes/pi").is_some());
-        assert!(heard().starts_with("STATUS=node pi: registered at https://"));
-        for _ in 0..5 {
-            assert_eq!(heard(), "WATCHDOG=1");
+        let mut healthy = 0;
+        while healthy < 5 {
+            let status = heard();
+            let status = status
+                .strip_prefix("WATCHDOG=1\nSTATUS=Ready since 20")
+                .unwrap();
+            // Before the first renewal there is nothing to tell of it.
+            if let Some((_, renewed)) = status.split_once(", lease renewed ") {
+                let seconds = renewed.strip_suffix(" s ago").unwrap();
+                assert!(seconds.parse::<u64>().unwrap() < 10, "{status}");
+                healthy += 1;
+            }
         }
+        double.stop_listening();
+        let outage = || heard().split_once("; lease: https://").is_some();
+        eventually("what fails", Duration::from_secs(20), || {
+            outage().then_some(())
+        });
         board.stop(Signal::SIGTERM);
         let mut last = String::new();
         while last != "STOPPING=1" {
             last = heard();
         }
     }
+}
+
+/// For the CNI or whoever else sets up the board's network.
+#[test]
+fn pod_cidrs_are_kept_where_others_on_the_board_find_them() {
+    let (double, folder, kubeconfig) = solo("pi");
+    let root_dir = folder.path().join("kubelet");
+    let root_flag = format!("--root-dir={}", root_dir.display());
+    let board = start(
+        &kubeconfig,
+        "pi",
+        &[FAST[0], FAST[1], "--node-resync-frequency=1s", &root_flag],
+    );
+    ready(&double, "pi");
+    let patches = || {
+        sent(&double)
+            .iter()
+            .filter(|line| line.starts_with("PATCH /api/v1/nodes"))
+            .count()
+    };
+    let mut before = patches();
+    for cidrs in [vec!["10.244.7.0/24"], vec!["10.244.8.0/24", "fd00:8::/64"]] {
+        let spec = json!({"spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}});
+        edit(&double, "PATCH", "/api/v1/nodes/pi", spec);
+        let want = cidrs.join(",");
+        board.says(&format!("node pi: podCIDR {want}"));
+        eventually("the file", Duration::from_secs(5), || {
+            let text = std::fs::read_to_string(root_dir.join("podcidr")).ok()?;
+            (text == format!("{want}\n")).then_some(())
+        });
+        let forced = before + 1;
+        eventually("a patch", Duration::from_secs(5), || {
+            (patches() >= forced).then_some(())
+        });
+        // A Node has its CIDRs for life.
+        edit(&double, "DELETE", "/api/v1/nodes/pi", Value::Null);
+        eventually("a new Node", Duration::from_secs(15), || {
+            double.get("nodes/pi")
+        });
+        before = patches();
+    }
+    let mode = std::fs::metadata(root_dir.join("podcidr")).unwrap();
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o777,
+        0o644
+    );
+    assert_eq!(
+        std::fs::read_dir(&root_dir).unwrap().count(),
+        1,
+        "a draft is left"
+    );
+}
+
+#[test]
+fn a_pod_cidr_that_cannot_be_kept_is_one_line() {
+    let (double, folder, kubeconfig) = solo("pi");
+    let file = folder.write("a-file", "");
+    let root_flag = format!("--root-dir={}", file.join("below").display());
+    let board = start(
+        &kubeconfig,
+        "pi",
+        &[FAST[0], FAST[1], "--node-resync-frequency=1s", &root_flag],
+    );
+    eventually("the Node", Duration::from_secs(5), || {
+        double.get("nodes/pi")
+    });
+    let spec = json!({"spec": {"podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]}});
+    edit(&double, "PATCH", "/api/v1/nodes/pi", spec);
+    board.says("podcidr: cannot be written: not a directory; make --root-dir writable");
+    for _ in 0..2 {
+        renews_again(&double, "pi");
+    }
+    let lines = board.log();
+    assert_eq!(
+        lines.iter().filter(|line| line.contains("podcidr")).count(),
+        1,
+        "{lines:#?}"
+    );
+}
+
+/// Two boards from copies of one SD card.
+#[test]
+fn two_boards_of_one_name_are_noticed_said_once_and_do_not_spin() {
+    let (double, folder, kubeconfig) = solo("pi");
+    let machines: Vec<Folder> = ["one", "other"].into_iter().map(Folder::new).collect();
+    let boards: Vec<Board> = machines
+        .iter()
+        .enumerate()
+        .map(|(index, tree)| {
+            let root = machine(tree);
+            tree.write("proc/sys/kernel/random/boot_id", &format!("boot-{index}\n"));
+            start(
+                &kubeconfig,
+                "pi",
+                &[
+                    "--node-lease-duration-seconds=4",
+                    FAST[1],
+                    "--node-status-report-frequency=2s",
+                    "--node-ip=::",
+                    "--host-root",
+                    &root,
+                ],
+            )
+        })
+        .collect();
+    ready(&double, "pi");
+    for (index, board) in boards.iter().enumerate() {
+        let other = 1 - index;
+        board.says_within(
+            Duration::from_secs(20),
+            &format!("Node pi is also written by another board, boot id: boot-{other}; give each"),
+        );
+    }
+    double.clear_requests();
+    std::thread::sleep(Duration::from_secs(10));
+    let heartbeats = sent(&double);
+    for board in &boards {
+        let lines = board.log();
+        let said = lines.iter().filter(|line| line.contains("another board"));
+        assert_eq!(said.count(), 1, "{lines:#?}");
+        // The second to come takes the first for itself before a reboot.
+        let rebooted = lines.iter().filter(|line| line.contains("rebooted"));
+        assert!(rebooted.count() <= 1, "{lines:#?}");
+    }
+    // Ten renewals each, and at most ten ticks that read, patch, read and patch again.
+    assert!(
+        heartbeats.len() < 120,
+        "{}: {heartbeats:#?}",
+        heartbeats.len()
+    );
+    let events = eventually("the event", Duration::from_secs(10), || {
+        let events = double.list("events").into_iter();
+        let conflicts: Vec<Value> = events
+            .filter(|e| e["reason"] == "NodeNameConflict")
+            .collect();
+        (!conflicts.is_empty()).then_some(conflicts)
+    });
+    assert_eq!(events[0]["type"], "Warning");
+    drop(folder);
 }

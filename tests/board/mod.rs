@@ -123,7 +123,11 @@ impl Board {
 
     /// Waits for a line that contains `part`: a line is a moment behind its cause.
     pub fn says(&self, part: &str) {
-        eventually(part, Duration::from_secs(5), || {
+        self.says_within(Duration::from_secs(5), part);
+    }
+
+    pub fn says_within(&self, limit: Duration, part: &str) {
+        eventually(part, limit, || {
             self.log()
                 .iter()
                 .any(|line| line.contains(part))

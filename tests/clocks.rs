@@ -1,0 +1,190 @@
+//! Boards without an RTC, and clocks that jump: the real process, with its real-time clock
+//! replaced by a preloaded `clock_gettime`, which a C compiler makes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    missing_docs,
+    unreachable_pub
+)]
+
+mod board;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use apidouble::{Double, Validity};
+use nodelet::kube::time::Wall;
+
+use board::{Board, Folder, eventually};
+
+const DAY: i64 = 86_400;
+const YEAR: i64 = 365 * DAY;
+
+/// Of the double's node-lifecycle controller: three renewals.
+const GRACE: Duration = Duration::from_secs(6);
+
+/// The preloaded library.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clock.so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clocks/clock.c");
+        let cc = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"])
+            .args([&library, &source])
+            .status();
+        assert!(cc.is_ok_and(|status| status.success()), "cc {source:?}");
+        library
+    })
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+fn in_1970() -> i64 {
+    5 - i64::try_from(now().as_secs()).unwrap()
+}
+
+struct Site {
+    double: Double,
+    folder: Folder,
+    board: Board,
+}
+
+impl Site {
+    /// Starts a board whose clock is so many seconds ahead.
+    fn start(double: Double, ahead: i64) -> Self {
+        let folder = Folder::new("clocks");
+        let kubeconfig = folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+        let offset = folder.write("offset", &ahead.to_string());
+        let board = Board::start_with(
+            &[
+                &format!("--kubeconfig={}", kubeconfig.display()),
+                "--hostname-override=pi",
+                "--node-lease-duration-seconds=8",
+                "--node-status-update-frequency=1s",
+            ],
+            &[
+                ("LD_PRELOAD", library().to_str().unwrap()),
+                ("CLOCK_OFFSET_FILE", offset.to_str().unwrap()),
+            ],
+        );
+        Self {
+            double,
+            folder,
+            board,
+        }
+    }
+
+    /// As NTP does, in one step.
+    fn set_clock(&self, ahead: i64) {
+        let new = self.folder.write("offset.new", &ahead.to_string());
+        std::fs::rename(new, self.folder.path().join("offset")).unwrap();
+    }
+
+    fn ready(&self) -> bool {
+        let node = self.double.get("nodes/pi").unwrap_or_default();
+        let conditions = node["status"]["conditions"].as_array().cloned();
+        let mut conditions = conditions.unwrap_or_default().into_iter();
+        conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
+    }
+
+    fn renewed(&self) -> Option<Wall> {
+        let lease = self.double.get("leases/pi")?;
+        Wall::parse(lease["spec"]["renewTime"].as_str()?)
+    }
+
+    fn renewed_after(&self, before: Option<Wall>) -> Wall {
+        eventually("another renewal", Duration::from_secs(10), || {
+            self.renewed().filter(|now| Some(*now) > before)
+        })
+    }
+}
+
+fn assert_is_now(time: Wall) {
+    let now = Wall::from_epoch(now());
+    let off = now.since(time).max(time.since(now));
+    assert!(off < Duration::from_secs(10), "{time:?} is {off:?} off");
+}
+
+#[test]
+fn a_board_that_wakes_up_in_1970_writes_nothing_until_its_clock_is_set() {
+    let site = Site::start(Double::start(), in_1970());
+    site.board
+        .says("clock: the board says 1970-01-01T00:00:05Z, but nodelet was built at 20");
+    // TLS tells nobody the time: the server's certificate is from the future.
+    site.board.says("not valid before");
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(site.double.requests().is_empty());
+
+    site.set_clock(0);
+    eventually("Ready", Duration::from_secs(10), || {
+        site.ready().then_some(())
+    });
+    assert_is_now(site.renewed_after(None));
+    site.board.says("clock: well again");
+    site.board.says("node: well again");
+    assert!(site.board.log().len() <= 6, "{:#?}", site.board.log());
+}
+
+/// One whose certificate is older than the clock is wrong.
+#[test]
+fn a_server_that_can_be_heard_in_1970_tells_the_time() {
+    let double = Double::start();
+    let ever = Validity {
+        from: in_1970() - 4,
+        until: YEAR,
+    };
+    double.swap_validity(ever, None);
+    let site = Site::start(double, in_1970());
+    eventually("Ready", Duration::from_secs(10), || {
+        site.ready().then_some(())
+    });
+    let first = site.double.requests().into_iter().next().unwrap();
+    assert_eq!(first.method, "GET", "it asks before it writes");
+    site.board
+        .says("days behind the API server; its time is used until the board's is set");
+    let first = site.renewed_after(None);
+    assert_is_now(site.renewed_after(Some(first)));
+    let node = site.double.get("nodes/pi").unwrap();
+    for condition in node["status"]["conditions"].as_array().unwrap() {
+        for key in ["lastHeartbeatTime", "lastTransitionTime"] {
+            assert_is_now(Wall::parse(condition[key].as_str().unwrap()).unwrap());
+        }
+    }
+    let events = eventually("an event", Duration::from_secs(20), || {
+        let events = site.double.list("events");
+        (!events.is_empty()).then_some(events)
+    });
+    let at = events[0]["firstTimestamp"].as_str().unwrap();
+    assert_is_now(Wall::parse(at).unwrap());
+}
+
+/// Over the connection that it has, for no certificate is looked at twice.
+#[test]
+fn a_clock_that_jumps_by_days_and_years_costs_no_renewal() {
+    let site = Site::start(Double::builder().lifecycle(GRACE).start(), 0);
+    eventually("Ready", Duration::from_secs(10), || {
+        site.ready().then_some(())
+    });
+    let mut last = site.renewed_after(None);
+    for ahead in [DAY, -DAY, YEAR, -YEAR, in_1970(), 0] {
+        site.set_clock(ahead);
+        for _ in 0..3 {
+            last = site.renewed_after(Some(last));
+        }
+    }
+    assert!(!site.double.ever_left_ready());
+    assert!(site.ready());
+    assert_eq!(
+        site.double.connections(),
+        1,
+        "it had no reason to reconnect"
+    );
+}

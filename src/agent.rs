@@ -67,6 +67,7 @@ impl Agent {
     pub fn run(mut self) {
         loop {
             let start = self.clock.now();
+            self.api.refresh(start.mono);
             self.notify.alive(|| self.kubelet.summary(start.mono));
             let turn = self.kubelet.next(start, || self.api.is_connected());
             let pause = match turn {

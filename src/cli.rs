@@ -7,7 +7,7 @@ use std::collections::hash_map::RandomState;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::Value;
@@ -92,16 +92,45 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     })?;
     let user_agent = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
     let user_agent = format!("{user_agent} (linux/{})", status::ARCHITECTURE);
-    let api = Kubeconfig::load(path)
-        .and_then(|kubeconfig| {
-            Api::new(&kubeconfig, &user_agent).map_err(|line| format!("{}: {line}", path.display()))
-        })
-        .map_err(|line| (FAILURE, line))?;
+    let credentials = env("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    let (kubeconfig, api) =
+        connect(path, credentials.as_deref(), &user_agent).map_err(|line| (FAILURE, line))?;
+    if kubeconfig.insecure {
+        log::warn!(
+            "{}: insecure-skip-tls-verify: whoever answers at {} is believed, and gets what we \
+             prove ourselves with; give the cluster's CA in certificate-authority",
+            path.display(),
+            kubeconfig.endpoint
+        );
+    }
+    let proxy = ["HTTPS_PROXY", "https_proxy"]
+        .into_iter()
+        .find(|name| env(name).is_some());
+    if let (Some(name), None) = (proxy, &kubeconfig.proxy) {
+        log::info!("{name} is not used; a proxy stands in the kubeconfig, as proxy-url");
+    }
     let wakeup = Wakeup::new().map_err(|e| (FAILURE, format!("signalfd: {e}")))?;
     let notify = Notify::new(env("NOTIFY_SOCKET").as_deref());
     let seed = RandomState::new().build_hasher().finish();
     Agent::new(config, host, api, wakeup, notify, seed).run();
     Ok(())
+}
+
+/// The kubeconfig and its server. A relative path is looked for here, and a bare name then
+/// among systemd's credentials.
+fn connect(
+    path: &Path,
+    credentials: Option<&Path>,
+    user_agent: &str,
+) -> Result<(Kubeconfig, Api), String> {
+    let folders: Vec<&Path> = [Path::new("")].into_iter().chain(credentials).collect();
+    let path = file::find(path, &folders);
+    let kubeconfig = Kubeconfig::load(&path, credentials)?;
+    let api = Api::new(&kubeconfig, user_agent);
+    Ok((
+        kubeconfig,
+        api.map_err(|line| format!("{}: {line}", path.display()))?,
+    ))
 }
 
 /// Prints the Node that `run` would register. What could not be read is told on

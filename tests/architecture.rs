@@ -86,7 +86,9 @@ fn may_name(from: Part, to: &str) -> bool {
         Part::Host => {
             part(to) == Part::Host || to.starts_with("facts") || to.starts_with("dns::hosts")
         }
-        Part::Wire => to.starts_with("kube") || to.starts_with("dns"),
+        Part::Wire => ["kube", "dns", "now", "edge"]
+            .iter()
+            .any(|room| to.starts_with(room)),
         Part::Names => to.starts_with("dns") || to.starts_with("now"),
         Part::Process => matches!(part(to), Part::Core | Part::Process),
         Part::Top => true,

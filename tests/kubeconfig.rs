@@ -137,6 +137,8 @@ fn kubeadm_keeps_certificate_and_key_in_one_file() {
             source: "clusters[kubernetes].cluster.certificate-authority-data".into(),
             bytes: b"CA".into(),
         }),
+        insecure: false,
+        proxy: None,
         tls_server_name: None,
         identity: Some(Identity {
             chain: both.clone(),
@@ -144,7 +146,7 @@ fn kubeadm_keeps_certificate_and_key_in_one_file() {
         }),
         authorization: None,
     };
-    assert_eq!(Kubeconfig::load(&path), Ok(want));
+    assert_eq!(Kubeconfig::load(&path, None), Ok(want));
 }
 
 #[test]
@@ -157,6 +159,8 @@ fn k3s_names_absolute_files() {
     let want = Kubeconfig {
         endpoint: endpoint("127.0.0.1", 6444),
         ca: Some(folder.pem("server-ca.crt")),
+        insecure: false,
+        proxy: None,
         tls_server_name: None,
         identity: Some(Identity {
             chain: folder.pem("client-kubelet.crt"),
@@ -164,7 +168,10 @@ fn k3s_names_absolute_files() {
         }),
         authorization: None,
     };
-    assert_eq!(Kubeconfig::parse(&text, Path::new("/elsewhere")), Ok(want));
+    assert_eq!(
+        Kubeconfig::parse(&text, &[Path::new("/elsewhere")]),
+        Ok(want)
+    );
 }
 
 #[test]
@@ -173,7 +180,7 @@ fn data_wins_over_files_that_need_not_exist() {
         "certificate-authority: /nowhere/ca\ncertificate-authority-data: QQ==\ntls-server-name: api",
         "client-certificate: /nowhere/c\nclient-certificate-data: Qg==\nclient-key: /nowhere/k\nclient-key-data: |\n  Q0\n  M=",
     );
-    let read = Kubeconfig::parse(&text, Path::new("")).unwrap();
+    let read = Kubeconfig::parse(&text, &[]).unwrap();
     let identity = read.identity.unwrap();
     assert_eq!(read.ca.unwrap().bytes, b"A");
     assert_eq!(
@@ -207,16 +214,61 @@ fn tokens_and_passwords() {
         ),
         ("token: ''\nas: ''\nas-groups: []\nexec: null", None),
     ] {
-        let read = Kubeconfig::parse(&with("", user), &folder.0).expect(user);
+        let read = Kubeconfig::parse(&with("", user), &[&folder.0]).expect(user);
         assert_eq!(read.authorization, want, "{user}");
     }
+}
+
+#[test]
+fn an_insecure_server_and_a_proxy() {
+    let read = |cluster: &str| Kubeconfig::parse(&with(cluster, ""), &[]).unwrap();
+    assert_eq!((read("").insecure, read("").proxy), (false, None));
+    assert!(read("insecure-skip-tls-verify: true").insecure);
+    assert!(!read("insecure-skip-tls-verify: false\ncertificate-authority-data: QQ==").insecure);
+    let proxy = read("proxy-url: http://10.0.0.9:3128").proxy.unwrap();
+    assert_eq!(proxy.to_string(), "proxy http://10.0.0.9:3128");
+}
+
+/// Beside the kubeconfig, or else, for a bare name, among systemd's credentials.
+#[test]
+fn relative_files_are_looked_for_in_two_places() {
+    let beside = Folder::new("beside");
+    let credentials = Folder::new("credentials");
+    credentials.write("token", "credential");
+    credentials.write("deep/token", "credential");
+    let load = |token_file: &str, credentials: Option<&Folder>| {
+        let path = beside.write("kubeconfig", with("", &format!("tokenFile: {token_file}")));
+        let read = Kubeconfig::load(&path, credentials.map(|folder| &*folder.0))?;
+        match read.authorization {
+            Some(Authorization::Bearer { token, .. }) => Ok(token.reveal().to_owned()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let absent = |name: &str| {
+        let folder = beside.0.display();
+        Err(format!(
+            "{folder}/kubeconfig: users[u].user.tokenFile {folder}/{name}: no such file or directory"
+        ))
+    };
+    assert_eq!(load("token", None), absent("token"));
+    assert_eq!(load("token", Some(&credentials)), Ok("credential".into()));
+    assert_eq!(load("deep/token", Some(&credentials)), absent("deep/token"));
+    assert_eq!(load("./token", Some(&credentials)), absent("./token"));
+    assert_eq!(load("other", Some(&credentials)), absent("other"));
+    beside.write("token", "beside");
+    assert_eq!(load("token", Some(&credentials)), Ok("beside".into()));
+    let absolute = credentials.0.join("token");
+    assert_eq!(
+        load(absolute.to_str().unwrap(), None),
+        Ok("credential".into())
+    );
 }
 
 #[test]
 fn a_context_without_a_user_and_a_plain_server_are_legal() {
     let text = r#"{"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k"}}],
         "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:8080/prefix/"}}]}"#;
-    let read = Kubeconfig::parse(text, Path::new("")).unwrap();
+    let read = Kubeconfig::parse(text, &[]).unwrap();
     let want = Endpoint {
         tls: false,
         host: "127.0.0.1".into(),
@@ -266,14 +318,14 @@ fn each_mistake_has_its_line() {
             format!("{cluster}.certificate-authority-data is not a string; put it in quotes"),
         ),
         (
-            "insecure-skip-tls-verify: true",
+            "insecure-skip-tls-verify: true\ncertificate-authority: ok",
             "",
             format!(
-                "{cluster}.insecure-skip-tls-verify is not supported; give the cluster's CA in certificate-authority"
+                "{cluster} has both certificate-authority and insecure-skip-tls-verify; remove the latter"
             ),
         ),
         (
-            "insecure-skip-tls-verify: true\ncertificate-authority: ok",
+            "insecure-skip-tls-verify: true\ncertificate-authority-data: QQ==",
             "",
             format!(
                 "{cluster} has both certificate-authority and insecure-skip-tls-verify; remove the latter"
@@ -285,9 +337,18 @@ fn each_mistake_has_its_line() {
             format!("{cluster}.insecure-skip-tls-verify is neither true nor false"),
         ),
         (
-            "proxy-url: http://p",
+            "proxy-url: socks5://p:1080",
             "",
-            format!("{cluster}.proxy-url is not supported; remove it"),
+            format!(
+                "{cluster}.proxy-url: a proxy of the scheme \"socks5\" is not supported; only http:// is"
+            ),
+        ),
+        (
+            "proxy-url: https://me:hunter2@p",
+            "",
+            format!(
+                "{cluster}.proxy-url: a proxy of the scheme \"https\" is not supported; only http:// is"
+            ),
         ),
         (
             "",
@@ -357,7 +418,9 @@ fn each_mistake_has_its_line() {
         (
             "",
             "tokenFile: two lines",
-            format!("{user}: the token has a blank or a control character in it"),
+            format!(
+                "{user}.tokenFile {here}/two lines: the token has a blank or a control character in it"
+            ),
         ),
         (
             "",
@@ -394,7 +457,7 @@ fn each_mistake_has_its_line() {
         let path = folder.write("kubeconfig", text);
         let want = format!("{here}/kubeconfig: {want}");
         assert_eq!(
-            Kubeconfig::load(&path),
+            Kubeconfig::load(&path, None),
             Err(want),
             "{cluster_lines} {user_lines}"
         );
@@ -455,14 +518,14 @@ fn each_mistake_in_the_frame_has_its_line() {
         ),
     ] {
         assert!(good.contains(from), "{from}");
-        let refused = Kubeconfig::parse(&good.replace(from, to), Path::new("")).unwrap_err();
+        let refused = Kubeconfig::parse(&good.replace(from, to), &[]).unwrap_err();
         if want.ends_with(": ") {
             assert!(refused.starts_with("line "), "{refused}");
         } else {
             assert_eq!(refused, want);
         }
     }
-    let absent = Kubeconfig::load(Path::new("/nowhere/kubeconfig"));
+    let absent = Kubeconfig::load(Path::new("/nowhere/kubeconfig"), None);
     assert_eq!(
         absent,
         Err("/nowhere/kubeconfig: no such file or directory".into())
@@ -470,12 +533,12 @@ fn each_mistake_in_the_frame_has_its_line() {
     let folder = Folder::new("large");
     let large = folder.write("large", vec![b' '; (1 << 20) + 1]);
     assert_eq!(
-        Kubeconfig::load(&large),
+        Kubeconfig::load(&large, None),
         Err(format!("{}: larger than 1048576 bytes", large.display()))
     );
     let binary = folder.write("binary", b"\xfe\xff");
     assert_eq!(
-        Kubeconfig::load(&binary),
+        Kubeconfig::load(&binary, None),
         Err(format!("{}: not UTF-8 text", binary.display()))
     );
 }
@@ -489,7 +552,7 @@ fn no_prefix_panics_and_no_line_is_two_lines() {
     ];
     for text in whole {
         for (end, _) in text.char_indices() {
-            if let Err(line) = Kubeconfig::parse(&text[..end], Path::new("")) {
+            if let Err(line) = Kubeconfig::parse(&text[..end], &[]) {
                 assert!(!line.contains('\n') && !line.is_empty(), "{line}");
             }
         }
@@ -502,7 +565,7 @@ fn secrets_are_not_printed() {
         "certificate-authority-data: Y2E=",
         "token: hunter2\nclient-certificate-data: Y2VydA==\nclient-key-data: aHVudGVyMg==",
     );
-    let printed = format!("{:?}", Kubeconfig::parse(&text, Path::new("")).unwrap());
+    let printed = format!("{:?}", Kubeconfig::parse(&text, &[]).unwrap());
     assert!(
         !printed.contains("hunter2") && !printed.contains("104, 117"),
         "{printed}"
@@ -513,7 +576,7 @@ fn secrets_are_not_printed() {
         "{printed}"
     );
     let basic = with("", "username: me\npassword: hunter2");
-    let printed = format!("{:?}", Kubeconfig::parse(&basic, Path::new("")).unwrap());
+    let printed = format!("{:?}", Kubeconfig::parse(&basic, &[]).unwrap());
     assert!(!printed.contains("hunter2"), "{printed}");
 }
 
@@ -616,10 +679,7 @@ fn unusable_certificates_and_keys_have_their_line() {
                 STANDARD.encode(key_pem)
             ),
         );
-        let built = Api::new(
-            &Kubeconfig::parse(&text, Path::new("")).unwrap(),
-            "nodelet/0",
-        );
+        let built = Api::new(&Kubeconfig::parse(&text, &[]).unwrap(), "nodelet/0");
         match (built, want) {
             (Ok(_), None) => {}
             (Err(line), Some(want)) if want.ends_with(": ") => {
@@ -649,7 +709,7 @@ fn keys_of_every_common_form_are_read() {
                 STANDARD.encode(&key)
             ),
         );
-        let kubeconfig = Kubeconfig::parse(&text, Path::new("")).unwrap();
+        let kubeconfig = Kubeconfig::parse(&text, &[]).unwrap();
         assert_eq!(Api::new(&kubeconfig, "nodelet/0").err(), None, "{name}");
     }
 }

@@ -12,20 +12,27 @@
     unreachable_pub
 )]
 
+mod board;
 #[path = "wire/budget.rs"]
 mod budget;
 #[path = "wire/connection.rs"]
 mod connection;
+#[path = "wire/credentials.rs"]
+mod credentials;
 #[path = "wire/exchange.rs"]
 mod exchange;
 mod process;
+mod proxy;
 #[path = "wire/server.rs"]
 mod server;
 #[path = "wire/threads.rs"]
 mod threads;
 #[path = "wire/trust.rs"]
 mod trust;
+#[path = "wire/tunnel.rs"]
+mod tunnel;
 
+use std::sync::{Mutex, MutexGuard, Once};
 use std::time::{Duration, Instant};
 
 use nodelet::kube::api::Api;
@@ -105,4 +112,26 @@ fn times_out(api: &mut Api, request: &Request) -> String {
         .expect(&why)
         .1
         .to_owned()
+}
+
+/// What was logged since the first call of this, by any test.
+fn logged() -> MutexGuard<'static, Vec<String>> {
+    static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    static START: Once = Once::new();
+    struct Collect;
+    impl log::Log for Collect {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            LOGGED.lock().unwrap().push(record.args().to_string());
+        }
+        fn flush(&self) {}
+    }
+    START.call_once(|| {
+        log::set_logger(&Collect).unwrap();
+        // As in a release build, which has no trace level: ureq-proto writes whole heads there.
+        log::set_max_level(log::LevelFilter::Debug);
+    });
+    LOGGED.lock().unwrap()
 }

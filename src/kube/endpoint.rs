@@ -73,6 +73,14 @@ impl Endpoint {
         })
     }
 
+    /// `host:port`, an IPv6 address in brackets.
+    pub fn authority(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+
     /// The host where it is an address and needs no lookup.
     pub fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
@@ -83,11 +91,7 @@ impl Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls { "https" } else { "http" };
-        if self.host.contains(':') {
-            write!(f, "{scheme}://[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{scheme}://{}:{}", self.host, self.port)
-        }
+        write!(f, "{scheme}://{}", self.authority())
     }
 }
 

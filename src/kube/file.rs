@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Largest file; a bundle of every public root is 220 KiB.
 const LIMIT: u64 = 1 << 20;
@@ -51,6 +51,21 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), String> {
         File::open(folder)?.sync_all()
     };
     write().map_err(|e| cause(&e))
+}
+
+/// Where a relative path leads: into the first of `folders` that has it, else into the
+/// first. Below the others only bare names are looked for, as systemd's credentials have.
+pub fn find(path: &Path, folders: &[&Path]) -> PathBuf {
+    let Some((first, others)) = folders.split_first() else {
+        return path.to_owned();
+    };
+    let beside = first.join(path);
+    if path.file_name() != Some(path.as_os_str()) || beside.exists() {
+        return beside;
+    }
+    let elsewhere = others.iter().map(|folder| folder.join(path));
+    let found = elsewhere.into_iter().find(|path| path.exists());
+    found.unwrap_or(beside)
 }
 
 /// The system's words for an error, without `(os error 2)` and in lower case.

@@ -5,12 +5,14 @@
 //! use them.
 
 pub mod api;
+mod credentials;
 pub mod endpoint;
 pub mod file;
 pub mod kubeconfig;
 pub mod message;
 pub mod names;
 pub mod object;
+pub mod proxy;
 pub mod quantity;
 pub mod time;
 pub mod tls;

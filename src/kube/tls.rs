@@ -1,18 +1,22 @@
 //! TLS as a kubeconfig asks for it, and its errors in a person's words.
 //!
-//! ring is named explicitly, TLS 1.2 and 1.3, and the server's certificate is always
-//! verified: against the kubeconfig's CA alone, or against the system's roots where
-//! it has none.
+//! ring is named explicitly, TLS 1.2 and 1.3, and the server's certificate is verified:
+//! against the kubeconfig's CA alone, or against the system's roots where it has none.
+//! `insecure-skip-tls-verify`, and nothing else, turns that off.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, Error, InvalidMessage, RootCertStore,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, InvalidMessage,
+    RootCertStore, SignatureScheme,
 };
 
 use super::file;
@@ -33,27 +37,78 @@ const SYSTEM_ROOTS: [&str; 6] = [
 
 /// Checks CA, client certificate and key. Shared, because each rustls connection keeps it.
 pub fn client_config(kubeconfig: &Kubeconfig) -> Result<Arc<ClientConfig>, String> {
-    let roots = match &kubeconfig.ca {
-        Some(ca) => roots(ca)?,
-        None => system_roots()?,
-    };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13, &TLS12])
-        .map_err(|e| format!("tls: {e}"))?
-        .with_root_certificates(roots);
-    let mut config = match &kubeconfig.identity {
-        Some(identity) => {
-            let (chain, key) = client_certificate(identity)?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|e| unusable(identity, &e))?
-        }
-        None => builder.with_no_client_auth(),
+        .map_err(|e| format!("tls: {e}"))?;
+    let builder = match (&kubeconfig.ca, kubeconfig.insecure) {
+        (_, true) => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyServer(provider))),
+        (Some(ca), false) => builder.with_root_certificates(roots(ca)?),
+        (None, false) => builder.with_root_certificates(system_roots()?),
     };
+    let mut config = builder.with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.resumption = Resumption::in_memory_sessions(SESSIONS);
+    match &kubeconfig.identity {
+        Some(identity) => with_identity(&config, identity),
+        None => Ok(Arc::new(config)),
+    }
+}
+
+/// The same with another client certificate. rustls resumes no session of the old one.
+pub fn with_identity(
+    config: &ClientConfig,
+    identity: &Identity,
+) -> Result<Arc<ClientConfig>, String> {
+    let (chain, key) = client_certificate(identity)?;
+    let certified = CertifiedKey::from_der(chain, key, config.crypto_provider())
+        .map_err(|e| unusable(identity, &e))?;
+    let mut config = config.clone();
+    config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
     Ok(Arc::new(config))
+}
+
+/// `insecure-skip-tls-verify`: whoever has the key of the certificate that it shows.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 /// The name that the server's certificate must have. An address is never sent as SNI.

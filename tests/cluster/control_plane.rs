@@ -170,7 +170,7 @@ impl ControlPlane {
     }
 
     fn call(&self, method: Method, path: &str, body: Vec<u8>) -> Option<Value> {
-        let kubeconfig = Kubeconfig::load(&self.admin).unwrap();
+        let kubeconfig = Kubeconfig::load(&self.admin, None).unwrap();
         let mut api = Api::new(&kubeconfig, "nodelet-tests").unwrap();
         let request = Request {
             method,

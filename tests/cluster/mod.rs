@@ -93,7 +93,7 @@ impl Cluster {
                 .write("admin", &real.kubeconfig("admin", &["system:masters"])),
             Kind::Existing(admin) => admin.clone(),
         };
-        let kubeconfig = Kubeconfig::load(&kubeconfig).unwrap();
+        let kubeconfig = Kubeconfig::load(&kubeconfig, None).unwrap();
         let mut api = Api::new(&kubeconfig, "nodelet-tests").unwrap();
         let request = Request {
             method: Method::Get,

@@ -1,6 +1,5 @@
 //! What is sent, and what counts as an answer.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use nodelet::kube::message::BODY_LIMIT;
@@ -176,20 +175,7 @@ fn chunked_bodies_and_heads_of_some_kilobytes_are_read() {
 
 #[test]
 fn credentials_are_sent_and_never_logged() {
-    static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    struct Collect;
-    impl log::Log for Collect {
-        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-            true
-        }
-        fn log(&self, record: &log::Record<'_>) {
-            LOGGED.lock().unwrap().push(record.args().to_string());
-        }
-        fn flush(&self) {}
-    }
-    log::set_logger(&Collect).unwrap();
-    // As in a release build, which has no trace level: ureq-proto writes whole heads there.
-    log::set_max_level(log::LevelFilter::Debug);
+    drop(logged());
     for (user, want) in [
         ("token: hunter2", "\r\nauthorization: Bearer hunter2\r\n"),
         (
@@ -206,16 +192,13 @@ fn credentials_are_sent_and_never_logged() {
             "{:?}",
             server.heard()
         );
-        let printed = format!("{api:?} {:?}", LOGGED.lock().unwrap());
+        let printed = format!("{api:?} {:?}", logged());
         assert!(
             !printed.contains("hunter2") && !printed.contains("bWU6"),
             "{printed}"
         );
     }
-    assert!(
-        !LOGGED.lock().unwrap().is_empty(),
-        "the log was not watched"
-    );
+    assert!(!logged().is_empty(), "the log was not watched");
 }
 
 #[test]

@@ -230,7 +230,7 @@ pub fn kubeconfig(server: &str, ca: &str, user: &str) -> Kubeconfig {
          users: [{{name: u, user: {{{user}}}}}]\n",
         STANDARD.encode(ca)
     );
-    Kubeconfig::parse(&text, std::path::Path::new("")).unwrap()
+    Kubeconfig::parse(&text, &[]).unwrap()
 }
 
 pub fn client_certificate(leaf: &Leaf) -> String {

@@ -1,10 +1,12 @@
 //! Who must prove what to whom before a byte of HTTP is sent.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 
 use super::server::*;
@@ -146,4 +148,38 @@ fn the_tls_server_name_is_what_the_certificate_must_have() {
         Api::new(&kubeconfig, "x").err().unwrap(),
         "tls-server-name: \"a b\" is not a host name"
     );
+}
+
+#[test]
+fn an_insecure_client_believes_any_certificate_but_not_without_its_key() {
+    let (ca, other) = (Authority::new(), Authority::new());
+    let late = ca.leaf_with(&["elsewhere"], |params| {
+        params.not_after = rcgen::date_time_ymd(2020, 5, 2)
+    });
+    for version in [&TLS12, &TLS13] {
+        let server = Server::start(Some(ca.config(&late, &[version], None)), ok);
+        let url = format!("https://127.0.0.1:{}", server.port);
+        let mut kubeconfig = kubeconfig(&url, &other.pem, "token: abc");
+        (kubeconfig.insecure, kubeconfig.ca) = (true, None);
+        let mut api = Api::new(&kubeconfig, "x").unwrap();
+        answered(api.call(&get(), BUDGET));
+
+        // Somebody's certificate, which everybody can see, with a key of their own.
+        let provider = rustls::crypto::ring::default_provider();
+        let key = PrivateKeyDer::from_pem_slice(other.leaf(&["x"]).1.as_bytes()).unwrap();
+        let stolen = CertifiedKey::new(
+            vec![CertificateDer::from_pem_slice(late.0.as_bytes()).unwrap()],
+            provider.key_provider.load_private_key(key).unwrap(),
+        );
+        let tls = rustls::ServerConfig::builder_with_provider(provider.into())
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(stolen)));
+        let server = Server::start(Some(Arc::new(tls)), ok);
+        kubeconfig.endpoint.port = server.port;
+        let why = fails(&mut Api::new(&kubeconfig, "x").unwrap(), &get());
+        assert!(why.contains("certificate of 127.0.0.1"), "{why}");
+        assert_eq!(server.heard().len(), 0);
+    }
 }

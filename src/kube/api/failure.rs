@@ -4,12 +4,14 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
+use crate::kube::proxy::Proxy;
 use crate::kube::{file, tls};
 
 /// Where in a request the time went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Connecting,
+    Proxy,
     Handshake,
     Sending,
     Answer,
@@ -20,6 +22,7 @@ impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connecting => "connecting",
+            Self::Proxy => "connecting through the proxy",
             Self::Handshake => "setting up TLS",
             Self::Sending => "sending the request",
             Self::Answer => "waiting for the answer",
@@ -58,6 +61,15 @@ impl Failure {
 
     pub(super) fn line(line: String) -> Self {
         Self::Line(line)
+    }
+
+    /// It happened at, or before, the proxy.
+    pub(super) fn via(self, proxy: &Proxy) -> Self {
+        match self {
+            Self::TimedOut(_) => Self::TimedOut(Stage::Proxy),
+            Self::Line(line) => Self::Line(format!("{proxy}: {line}")),
+            other => other,
+        }
     }
 
     /// Which of a name's addresses it was.

@@ -12,7 +12,8 @@ use super::resolver::{LastUsed, lookup};
 use super::socket::{Clock, Glance, glance};
 use crate::dns::Resolver;
 use crate::kube::endpoint::Endpoint;
-use crate::kube::kubeconfig::Kubeconfig;
+use crate::kube::kubeconfig::{Identity, Kubeconfig};
+use crate::kube::proxy::Proxy;
 use crate::kube::tls;
 
 /// Shared between `Api` and ureq's connector, which ureq only lends as `&self` and
@@ -20,6 +21,7 @@ use crate::kube::tls;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) endpoint: Endpoint,
+    pub(super) proxy: Option<Proxy>,
     /// None for `http`.
     pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     state: Mutex<State>,
@@ -45,24 +47,52 @@ impl Link {
         };
         Ok(Self {
             endpoint,
+            proxy: kubeconfig.proxy.clone(),
             tls,
             state: Mutex::default(),
         })
     }
 
-    /// A TCP connection to the first address that takes one.
+    /// The same place with another client certificate; without TLS there is none.
+    pub(super) fn with_identity(&self, identity: &Identity) -> Result<Self, String> {
+        let tls = match &self.tls {
+            Some((config, name)) => Some((tls::with_identity(config, identity)?, name.clone())),
+            None => None,
+        };
+        let last = self.with(|state| state.last);
+        Ok(Self {
+            endpoint: self.endpoint.clone(),
+            proxy: self.proxy.clone(),
+            tls,
+            state: Mutex::new(State {
+                last,
+                stream: Weak::new(),
+            }),
+        })
+    }
+
+    /// A TCP connection to the first address that takes one, of the server or of its proxy.
     pub(super) fn open(
         &self,
         clock: &Clock,
         deadline: Option<Instant>,
     ) -> Result<TcpStream, Failure> {
-        if let Some(address) = self.endpoint.address() {
-            return dial(
-                SocketAddr::new(address, self.endpoint.port),
-                1,
-                clock,
-                deadline,
-            );
+        match &self.proxy {
+            None => self.connect(&self.endpoint, clock, deadline),
+            Some(proxy) => self
+                .connect(&proxy.endpoint, clock, deadline)
+                .map_err(|failure| failure.via(proxy)),
+        }
+    }
+
+    fn connect(
+        &self,
+        endpoint: &Endpoint,
+        clock: &Clock,
+        deadline: Option<Instant>,
+    ) -> Result<TcpStream, Failure> {
+        if let Some(address) = endpoint.address() {
+            return dial(SocketAddr::new(address, endpoint.port), 1, clock, deadline);
         }
         let last = self.with(|state| state.last);
         let mut failure = None;
@@ -76,7 +106,7 @@ impl Link {
         // Read anew each time: DHCP writes resolv.conf when it pleases. A lookup has to
         // end, so that without a deadline there is no time for one.
         let left = || deadline.map_or(Duration::ZERO, |_| clock.left(deadline).unwrap_or_default());
-        let addresses = match lookup(&Resolver::system(), &self.endpoint, last, left) {
+        let addresses = match lookup(&Resolver::system(), endpoint, last, left) {
             Ok(addresses) => addresses,
             // No network often means no DNS either: the first failure tells more.
             Err(why) => return Err(failure.unwrap_or(Failure::Line(why))),
@@ -141,7 +171,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use std::net::TcpListener;
-    use std::path::Path;
 
     use ureq::unversioned::transport::NextTimeout;
     use ureq::unversioned::transport::time;
@@ -153,7 +182,7 @@ mod tests {
             "{{current-context: c, contexts: [{{name: c, context: {{cluster: k}}}}],
             clusters: [{{name: k, cluster: {{server: 'http://{host}:{port}'}}}}]}}"
         );
-        let link = Link::new(&Kubeconfig::parse(&text, Path::new("")).unwrap()).unwrap();
+        let link = Link::new(&Kubeconfig::parse(&text, &[]).unwrap()).unwrap();
         link.with(|state| state.last = last);
         link
     }

@@ -9,21 +9,22 @@ mod link;
 mod resolver;
 mod socket;
 mod transport;
+mod tunnel;
 
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use ureq::Agent;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER};
 use ureq::http::{self, request};
 
+use crate::kube::credentials::Credentials;
 use crate::kube::endpoint::Endpoint;
-use crate::kube::kubeconfig::{Authorization, Kubeconfig};
+use crate::kube::kubeconfig::{Authorization, Identity, Kubeconfig, read_token};
 use crate::kube::message::{Accept, BODY_LIMIT, Method, Outcome, Request, Response};
 use crate::kube::time::parse_http_date;
+use crate::now::Mono;
 use buffers::HEAD_LIMIT;
 use failure::{Failure, Stage};
 use link::Link;
@@ -44,6 +45,7 @@ pub struct Api {
     user_agent: HeaderValue,
     /// Marked sensitive, which keeps it out of every `{:?}`.
     authorization: Option<HeaderValue>,
+    credentials: Credentials,
 }
 
 impl Api {
@@ -62,6 +64,7 @@ impl Api {
             link,
             user_agent,
             authorization,
+            credentials: Credentials::new(kubeconfig),
         })
     }
 
@@ -74,9 +77,48 @@ impl Api {
     /// connecting included.
     pub fn call(&mut self, request: &Request, budget: Duration) -> Outcome {
         match self.exchange(request, budget) {
-            Ok(response) => Outcome::Answered(response),
-            Err(why) => Outcome::Silent(format!("{}: {why}", self.link.endpoint)),
+            Ok(response) => {
+                if response.code == 401 {
+                    self.credentials.doubt();
+                }
+                Outcome::Answered(response)
+            }
+            Err(why) => {
+                // A server that does not take our certificate ends TLS.
+                self.credentials.doubt();
+                Outcome::Silent(format!("{}: {why}", self.link.endpoint))
+            }
         }
+    }
+
+    /// Takes up a token or a client certificate that was replaced: looks once a minute,
+    /// and at once after a 401 or silence. With another certificate the connection is
+    /// closed. What cannot be used leaves the old one in place.
+    pub fn refresh(&mut self, now: Mono) {
+        if !self.credentials.is_due(now) {
+            return;
+        }
+        let credentials = &mut self.credentials;
+        let token = match &mut credentials.token {
+            Some(token) => token.look(|[file]| {
+                let (token, file) = (read_token(file)?, None);
+                let bearer = Authorization::Bearer { token, file };
+                self.authorization = Some(authorization(&bearer)?);
+                Ok(())
+            }),
+            None => Ok(()),
+        };
+        let identity = match &mut credentials.identity {
+            Some(identity) => identity.look(|[chain, key]| {
+                let identity = Identity::read(chain, key)?;
+                self.link = Arc::new(self.link.with_identity(&identity)?);
+                self.agent = agent(&self.link);
+                log::info!("{}: read again; connecting with it", chain.display());
+                Ok(())
+            }),
+            None => Ok(()),
+        };
+        credentials.looked(token, identity, now);
     }
 
     /// Closes the kept connection, so that the next call opens a new one.
@@ -179,17 +221,8 @@ fn agent(link: &Arc<Link>) -> Agent {
 }
 
 fn authorization(authorization: &Authorization) -> Result<HeaderValue, String> {
-    let text = match authorization {
-        Authorization::Bearer { token, .. } => format!("Bearer {}", token.reveal()),
-        Authorization::Basic { username, password } => {
-            format!(
-                "Basic {}",
-                STANDARD.encode(format!("{username}:{}", password.reveal()))
-            )
-        }
-    };
-    let mut value =
-        HeaderValue::try_from(text).map_err(|_| "the token has a control character in it")?;
+    let mut value = HeaderValue::try_from(authorization.header())
+        .map_err(|_| "the token has a control character in it")?;
     value.set_sensitive(true);
     Ok(value)
 }

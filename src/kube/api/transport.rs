@@ -17,6 +17,7 @@ use super::buffers::{Buffers, HEAD_LIMIT};
 use super::failure::{Failure, Stage};
 use super::link::Link;
 use super::socket::{Clock, Glance, Socket, glance};
+use super::tunnel;
 
 /// Most TLS messages without data between two requests: session tickets, key updates.
 const IDLE_MESSAGES: usize = 8;
@@ -66,7 +67,11 @@ impl Connection {
         deadline: Option<std::time::Instant>,
     ) -> Result<Self, Failure> {
         let stage = Stage::Connecting;
-        let socket = Socket::new(stream, clock, deadline).map_err(|e| Failure::io(&e, stage))?;
+        let mut socket =
+            Socket::new(stream, clock, deadline).map_err(|e| Failure::io(&e, stage))?;
+        if let Some(proxy) = &link.proxy {
+            tunnel::open(&mut socket, proxy, &link.endpoint).map_err(|e| e.via(proxy))?;
+        }
         let (tls, host) = match &link.tls {
             Some((config, name)) => {
                 let tls = ClientConnection::new(config.clone(), name.clone());

@@ -1,19 +1,23 @@
 //! The kubeconfig, as kubeadm, k3s and kubectl write it, into checked values.
 //!
-//! `current-context` picks the cluster and the user; data wins over files; relative
-//! paths start at the kubeconfig's folder. What is not supported is refused by name,
-//! because a credential that is quietly ignored costs a night. No environment
-//! variables, no merging. Every error is one line that starts with the path.
+//! `current-context` picks the cluster and the user; data wins over files; a relative
+//! path is looked for beside the kubeconfig, and a bare name then among systemd's
+//! credentials. What is not supported is refused by name, because a credential that is
+//! quietly ignored costs a night. No environment variables, no merging. Every error is
+//! one line that starts with the path.
 
 mod section;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Map;
 
 use crate::kube::endpoint::Endpoint;
 use crate::kube::file::{self, Secret};
+use crate::kube::proxy::Proxy;
 use crate::kube::yaml;
 use section::Section;
 
@@ -22,8 +26,12 @@ use section::Section;
 pub struct Kubeconfig {
     /// `server`.
     pub endpoint: Endpoint,
+    /// `proxy-url`: what leads there.
+    pub proxy: Option<Proxy>,
     /// `certificate-authority`; none means the system's roots.
     pub ca: Option<Pem>,
+    /// `insecure-skip-tls-verify`: any server is believed.
+    pub insecure: bool,
     /// `tls-server-name`: expected in the server's certificate instead of the host.
     pub tls_server_name: Option<String>,
     /// `client-certificate` and `client-key`.
@@ -65,7 +73,7 @@ pub enum Authorization {
     Bearer {
         /// Trimmed.
         token: Secret,
-        /// `tokenFile`, to be read again when the server answers 401.
+        /// `tokenFile`, to be read again now and then.
         file: Option<PathBuf>,
     },
     /// A user name and password.
@@ -77,18 +85,71 @@ pub enum Authorization {
     },
 }
 
+impl Authorization {
+    /// The value of the header `Authorization`, to be kept out of every log.
+    pub fn header(&self) -> String {
+        match self {
+            Self::Bearer { token, .. } => format!("Bearer {}", token.reveal()),
+            Self::Basic { username, password } => {
+                let pair = format!("{username}:{}", password.reveal());
+                format!("Basic {}", STANDARD.encode(pair))
+            }
+        }
+    }
+}
+
+impl Identity {
+    /// Reads both files, which may be one; the error starts with the path.
+    pub fn read(chain: &Path, key: &Path) -> Result<Self, String> {
+        let read = |path: &Path| {
+            let source = path.display().to_string();
+            let bytes = file::read(path).map_err(|e| format!("{source}: {e}"))?;
+            let file = Some(path.to_owned());
+            Ok::<Pem, String>(Pem {
+                file,
+                source,
+                bytes,
+            })
+        };
+        Ok(Self {
+            chain: read(chain)?,
+            key: read(key)?,
+        })
+    }
+}
+
+/// Reads a `tokenFile`; the error starts with its path.
+pub fn read_token(path: &Path) -> Result<Secret, String> {
+    let line = |e: String| format!("{}: {e}", path.display());
+    let bytes = file::read(path).map_err(line)?;
+    let text = str::from_utf8(&bytes).map_err(|_| line("not UTF-8 text".into()))?;
+    match text.trim() {
+        "" => Err(line("empty".into())),
+        token => checked_token(token).map_err(line),
+    }
+}
+
+fn checked_token(token: &str) -> Result<Secret, String> {
+    match token.bytes().all(|b| b.is_ascii_graphic()) {
+        true => Ok(Secret::new(token.to_owned())),
+        false => Err("the token has a blank or a control character in it".into()),
+    }
+}
+
 impl Kubeconfig {
-    /// Reads the file and every file that it names.
-    pub fn load(path: &Path) -> Result<Self, String> {
-        let folder = path.parent().unwrap_or(Path::new(""));
+    /// Reads the file and every file that it names. `credentials` is the folder of
+    /// systemd's credentials, where there is one.
+    pub fn load(path: &Path, credentials: Option<&Path>) -> Result<Self, String> {
+        let beside = path.parent().unwrap_or(Path::new(""));
+        let folders: Vec<&Path> = [beside].into_iter().chain(credentials).collect();
         file::read(path)
             .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "not UTF-8 text".into()))
-            .and_then(|text| Self::parse(&text, folder))
+            .and_then(|text| Self::parse(&text, &folders))
             .map_err(|e| format!("{}: {e}", path.display()))
     }
 
-    /// Reads the text; relative paths in it start at `folder`.
-    pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
+    /// Reads the text; for relative paths in it, see [`file::find`].
+    pub fn parse(text: &str, folders: &[&Path]) -> Result<Self, String> {
         let document = yaml::parse(text)?;
         let top = Section::new("", &document)?;
         if let Some(kind) = top.text("kind")?
@@ -113,12 +174,11 @@ impl Kubeconfig {
             None => Section {
                 name: "users".into(),
                 map: &nobody,
-                folder,
+                folders,
             },
         };
-        let cluster = Section { folder, ..cluster };
-        let user = Section { folder, ..user };
-        cluster.refuse(&["proxy-url"])?;
+        let cluster = Section { folders, ..cluster };
+        let user = Section { folders, ..user };
         user.refuse(&[
             "exec",
             "auth-provider",
@@ -134,20 +194,24 @@ impl Kubeconfig {
         let endpoint =
             Endpoint::parse(server).map_err(|e| format!("{}.server: {e}", cluster.name))?;
         let ca = cluster.pem("certificate-authority")?;
-        if cluster.flag("insecure-skip-tls-verify")? {
-            let name = &cluster.name;
-            return Err(match ca {
-                Some(_) => format!(
-                    "{name} has both certificate-authority and insecure-skip-tls-verify; remove the latter"
-                ),
-                None => format!(
-                    "{name}.insecure-skip-tls-verify is not supported; give the cluster's CA in certificate-authority"
-                ),
-            });
+        let insecure = cluster.flag("insecure-skip-tls-verify")?;
+        if insecure && ca.is_some() {
+            return Err(format!(
+                "{} has both certificate-authority and insecure-skip-tls-verify; remove the latter",
+                cluster.name
+            ));
         }
+        let proxy = match cluster.text("proxy-url")? {
+            Some(_) if !endpoint.tls => Err("is for https servers alone; remove it".into()),
+            Some(url) => Proxy::parse(url).map(Some),
+            None => Ok(None),
+        };
+        let proxy = proxy.map_err(|e| format!("{}.proxy-url: {e}", cluster.name))?;
         Ok(Self {
             endpoint,
+            proxy,
             ca,
+            insecure,
             tls_server_name: cluster.text("tls-server-name")?.map(str::to_owned),
             identity: identity(&user)?,
             authorization: authorization(&user)?,
@@ -174,20 +238,15 @@ fn identity(user: &Section<'_>) -> Result<Option<Identity>, String> {
 
 fn authorization(user: &Section<'_>) -> Result<Option<Authorization>, String> {
     // client-go: the file wins, and the token is only its first value.
-    let file = user.text("tokenFile")?.map(|file| user.folder.join(file));
-    let token = match &file {
-        Some(path) => {
-            let what = |e| format!("{}.tokenFile {}: {e}", user.name, path.display());
-            let bytes = file::read(path).map_err(what)?;
-            let text = str::from_utf8(&bytes)
-                .map_err(|_| what("not UTF-8 text".into()))?
-                .trim();
-            if text.is_empty() {
-                return Err(what("empty".into()));
-            }
-            Some(text.to_owned())
+    let file = user.text("tokenFile")?.map(|file| user.file(file));
+    let token = match (&file, user.text("token")?) {
+        (Some(path), _) => {
+            Some(read_token(path).map_err(|e| format!("{}.tokenFile {e}", user.name))?)
         }
-        None => user.text("token")?.map(|token| token.trim().to_owned()),
+        (None, Some(token)) => {
+            Some(checked_token(token.trim()).map_err(|e| format!("{}: {e}", user.name))?)
+        }
+        (None, None) => None,
     };
     let username = user.text("username")?;
     let password = user.text("password")?;
@@ -196,14 +255,7 @@ fn authorization(user: &Section<'_>) -> Result<Option<Authorization>, String> {
             "{} has both a token and a username; keep one",
             user.name
         )),
-        (Some(token), None) if !token.bytes().all(|b| b.is_ascii_graphic()) => Err(format!(
-            "{}: the token has a blank or a control character in it",
-            user.name
-        )),
-        (Some(token), None) => Ok(Some(Authorization::Bearer {
-            token: Secret::new(token),
-            file,
-        })),
+        (Some(token), None) => Ok(Some(Authorization::Bearer { token, file })),
         (None, Some(username)) if username.contains(':') => {
             Err(format!("{}.username has a colon in it", user.name))
         }

@@ -1,6 +1,6 @@
 //! One mapping of a kubeconfig, with the name that errors call it by.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,8 +13,8 @@ use crate::kube::file;
 pub(super) struct Section<'a> {
     pub(super) name: String,
     pub(super) map: &'a Map<String, Value>,
-    /// Where relative paths start.
-    pub(super) folder: &'a Path,
+    /// Where relative paths are looked for.
+    pub(super) folders: &'a [&'a Path],
 }
 
 impl<'a> Section<'a> {
@@ -23,7 +23,7 @@ impl<'a> Section<'a> {
             Value::Object(map) => Ok(Self {
                 name: name.into(),
                 map,
-                folder: Path::new(""),
+                folders: &[],
             }),
             _ if name.is_empty() => Err("not a kubeconfig: no mapping at the top".into()),
             _ => Err(format!("{name} is not a mapping")),
@@ -49,7 +49,7 @@ impl<'a> Section<'a> {
         let Some(path) = self.text(field)? else {
             return Ok(None);
         };
-        let path = self.folder.join(path);
+        let path = self.file(path);
         let source = path.display().to_string();
         let bytes =
             file::read(&path).map_err(|e| format!("{}.{field} {source}: {e}", self.name))?;
@@ -58,6 +58,11 @@ impl<'a> Section<'a> {
             source,
             bytes,
         }))
+    }
+
+    /// Where the file is that a field names.
+    pub(super) fn file(&self, path: &str) -> PathBuf {
+        file::find(Path::new(path), self.folders)
     }
 
     /// The entry of a list called `wanted`; `by` is what asks for it.

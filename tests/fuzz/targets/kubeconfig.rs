@@ -6,5 +6,5 @@ use std::path::Path;
 use nodelet::kube::kubeconfig::Kubeconfig;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    let _ = Kubeconfig::parse(text, Path::new("/no/such/folder"));
+    let _ = Kubeconfig::parse(text, &[Path::new("/no/such/folder")]);
 });

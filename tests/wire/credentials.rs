@@ -1,0 +1,229 @@
+//! Tokens and client certificates that somebody replaces while we run.
+
+use std::fs;
+use std::path::Path;
+
+use nodelet::kube::kubeconfig::Kubeconfig;
+use nodelet::now::Mono;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::version::{TLS12, TLS13};
+
+use super::server::*;
+use super::*;
+use crate::board::Folder;
+
+fn at(seconds: u64) -> Mono {
+    Mono::START.after(Duration::from_secs(seconds))
+}
+
+/// As above, with `user` and files in `folder`.
+fn with_files(port: u16, ca: &Authority, user: &str, folder: &Path) -> Api {
+    let scheme = if ca.pem.is_empty() { "http" } else { "https" };
+    let text = format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+         clusters: [{{name: k, cluster: {{server: '{scheme}://127.0.0.1:{port}', \
+         certificate-authority: ca}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n",
+    );
+    fs::write(folder.join("ca"), &ca.pem).unwrap();
+    let kubeconfig = Kubeconfig::parse(&text, &[folder]).unwrap();
+    Api::new(&kubeconfig, "x").unwrap()
+}
+
+/// The token of the last request.
+fn token(server: &Server) -> String {
+    let head = server.heard().last().unwrap().head.clone();
+    let line = head
+        .lines()
+        .find_map(|line| line.strip_prefix("authorization: Bearer "));
+    line.unwrap().to_owned()
+}
+
+#[test]
+fn a_token_file_is_read_again_each_minute_and_at_once_after_a_401() {
+    let ca = Authority::new();
+    let server = Server::start(Some(ca.usual()), |heard, stream| {
+        match heard.head.contains("Bearer stale\r\n") {
+            true => say(
+                stream,
+                "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
+            ),
+            false => ok(heard, stream),
+        }
+    });
+    let folder = Folder::new("token-file");
+    folder.write("token", "first\n");
+    let mut api = with_files(
+        server.port,
+        &ca,
+        "tokenFile: token, token: old",
+        folder.path(),
+    );
+    let mut call = |now| {
+        api.refresh(now);
+        answered(api.call(&get(), BUDGET));
+        token(&server)
+    };
+    assert_eq!(call(at(0)), "first");
+    folder.write("token", "stale");
+    assert_eq!(call(at(59)), "first");
+    assert_eq!(call(at(60)), "stale");
+    // That was a 401. Nothing new yet: the old one is kept.
+    assert_eq!(call(at(61)), "stale");
+    folder.write("token", "third");
+    assert_eq!(call(at(62)), "third");
+    // A file that is away, empty or broken is none.
+    fs::remove_file(folder.path().join("token")).unwrap();
+    assert_eq!(call(at(122)), "third");
+    folder.write("token", "");
+    assert_eq!(call(at(182)), "third");
+    folder.write("token", "a b");
+    assert_eq!(call(at(242)), "third");
+    folder.write("token", "fourth");
+    assert_eq!(call(at(301)), "third");
+    assert_eq!(call(at(302)), "fourth");
+    assert_eq!(
+        server.connections(),
+        1,
+        "a token needs no connection of its own"
+    );
+}
+
+#[test]
+fn a_replaced_pair_moves_the_connection_and_a_broken_one_does_not() {
+    let ca = Authority::new();
+    let leaf = || ca.leaf(&["pi"]);
+    for version in [&TLS12, &TLS13] {
+        let tls = ca.config(&ca.leaf(&["127.0.0.1"]), &[version], Some(&ca));
+        let server = Server::start(Some(tls), ok);
+        let folder = Folder::new("pair");
+        let user = "client-certificate: crt, client-key: key";
+        let (first, second, third) = (leaf(), leaf(), leaf());
+        folder.write("crt", &first.0);
+        folder.write("key", &first.1);
+        let mut api = with_files(server.port, &ca, user, folder.path());
+        let mut shown = |now, want: &Leaf, connections| {
+            api.refresh(now);
+            answered(api.call(&get(), BUDGET));
+            let want = CertificateDer::from_pem_slice(want.0.as_bytes()).unwrap();
+            let seen = server.heard().last().unwrap().client_certificate.clone();
+            assert_eq!(seen.as_deref(), Some(&*want));
+            assert_eq!(server.connections(), connections);
+        };
+        shown(at(0), &first, 1);
+        shown(at(60), &first, 1);
+        // Half of the pair, half of a file, nothing, nonsense.
+        folder.write("crt", &second.0);
+        shown(at(120), &first, 1);
+        folder.write("key", &second.1[..100]);
+        shown(at(180), &first, 1);
+        fs::remove_file(folder.path().join("key")).unwrap();
+        shown(at(240), &first, 1);
+        folder.write("key", &"x".repeat(2 << 20));
+        shown(at(300), &first, 1);
+        folder.write("key", &second.1);
+        shown(at(359), &first, 1);
+        shown(at(360), &second, 2);
+        shown(at(420), &second, 2);
+        // Replaced by renaming, as careful writers do.
+        for (name, text) in [("crt", &third.0), ("key", &third.1)] {
+            let new = folder.write("new", text);
+            fs::rename(new, folder.path().join(name)).unwrap();
+        }
+        shown(at(480), &third, 3);
+        shown(at(540), &third, 3);
+    }
+}
+
+#[test]
+fn a_certificate_that_the_server_no_longer_takes_is_looked_at_at_once() {
+    let (ca, other) = (Authority::new(), Authority::new());
+    let tls = ca.config(&ca.leaf(&["127.0.0.1"]), &[&TLS13], Some(&ca));
+    let server = Server::start(Some(tls), ok);
+    let folder = Folder::new("refused");
+    let (bad, good) = (other.leaf(&["pi"]), ca.leaf(&["pi"]));
+    let both = |leaf: &Leaf| folder.write("pair", &format!("{}{}", leaf.0, leaf.1));
+    both(&bad);
+    let user = "client-certificate: pair, client-key: pair";
+    let mut api = with_files(server.port, &ca, user, folder.path());
+    api.refresh(at(0));
+    fails(&mut api, &get());
+    api.refresh(at(1));
+    fails(&mut api, &get());
+    both(&good);
+    api.refresh(at(2));
+    answered(api.call(&get(), BUDGET));
+}
+
+/// What was written between reading the kubeconfig and the first look is not lost.
+#[test]
+fn a_pair_that_changed_before_the_first_look_is_found() {
+    let ca = Authority::new();
+    let tls = ca.config(&ca.leaf(&["127.0.0.1"]), &[&TLS13], Some(&ca));
+    let server = Server::start(Some(tls), ok);
+    let folder = Folder::new("early");
+    let (first, second) = (ca.leaf(&["pi"]), ca.leaf(&["pi"]));
+    let both = |leaf: &Leaf| folder.write("pair", &format!("{}{}", leaf.0, leaf.1));
+    let pair = both(&first);
+    let pair = pair.display();
+    let user = format!("client-certificate: {pair}, client-key: {pair}");
+    let url = format!("https://127.0.0.1:{}", server.port);
+    let kubeconfig = kubeconfig(&url, &ca.pem, &user);
+    both(&second);
+    let mut api = Api::new(&kubeconfig, "x").unwrap();
+    api.refresh(at(60));
+    answered(api.call(&get(), BUDGET));
+    let want = CertificateDer::from_pem_slice(second.0.as_bytes()).unwrap();
+    assert_eq!(
+        server.heard()[0].client_certificate.as_deref(),
+        Some(&*want)
+    );
+}
+
+#[test]
+fn data_is_never_looked_at_again() {
+    let ca = Authority::new();
+    let server = Server::start(Some(ca.usual()), ok);
+    let user = format!("{}, token: abc", client_certificate(&ca.leaf(&["pi"])));
+    let url = format!("https://127.0.0.1:{}", server.port);
+    let mut api = Api::new(&kubeconfig(&url, &ca.pem, &user), "x").unwrap();
+    for minute in 0..3 {
+        api.refresh(at(minute * 60));
+        answered(api.call(&get(), BUDGET));
+    }
+    assert_eq!(server.connections(), 1);
+}
+
+#[test]
+fn an_unusable_pair_is_said_once() {
+    drop(logged());
+    let ca = Authority::new();
+    let folder = Folder::new("said-once");
+    let (first, second) = (ca.leaf(&["pi"]), ca.leaf(&["pi"]));
+    folder.write("crt", &first.0);
+    folder.write("key", &first.1);
+    let mut api = with_files(
+        1,
+        &ca,
+        "client-certificate: crt, client-key: key",
+        folder.path(),
+    );
+    folder.write("crt", &second.0);
+    for minute in 1..60 {
+        api.refresh(at(minute * 60));
+    }
+    folder.write("key", &second.1);
+    api.refresh(at(3600));
+    let here = folder.path().display();
+    let mut said = logged().clone();
+    said.retain(|line| line.contains(&here.to_string()) || line.contains("3540 s"));
+    let want = [
+        format!(
+            "credentials: {here}/key: the key does not belong to the certificate in {here}/crt; \
+             the old one stays in use"
+        ),
+        format!("{here}/crt: read again; connecting with it"),
+        "credentials: well again after 3540 s and 59 failed attempts".to_owned(),
+    ];
+    assert_eq!(said, want);
+}

@@ -1,0 +1,135 @@
+//! By way of a proxy.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+use std::time::Duration;
+
+use nodelet::kube::kubeconfig::Kubeconfig;
+
+use super::proxy::Proxy;
+use super::server::*;
+use super::*;
+
+/// A client of `server` by way of the proxy at `url`.
+fn by_way_of(url: &str, server: &Server, ca: &Authority) -> Api {
+    let mut kubeconfig = kubeconfig(&format!("https://localhost:{}", server.port), &ca.pem, "");
+    kubeconfig.proxy = Some(nodelet::kube::proxy::Proxy::parse(url).unwrap());
+    Api::new(&kubeconfig, "x").unwrap()
+}
+
+#[test]
+fn a_proxy_is_asked_once_for_many_requests_and_sees_none_of_them() {
+    let ca = Authority::new();
+    let server = Server::start(Some(ca.usual()), ok);
+    // me:hunter2
+    let proxy = Proxy::start("Proxy-Authorization: Basic bWU6aHVudGVyMg==\r\n");
+    let url = format!("http://me:hunter2@127.0.0.1:{}", proxy.port);
+    let mut api = by_way_of(&url, &server, &ca);
+    for _ in 0..3 {
+        answered(api.call(&patch("{}"), BUDGET));
+        assert!(api.is_connected());
+    }
+    let place = format!("localhost:{}", server.port);
+    assert_eq!(
+        proxy.heard(),
+        [format!(
+            "CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\
+             Proxy-Authorization: Basic bWU6aHVudGVyMg==\r\n\r\n"
+        )]
+    );
+    let heard = server.heard();
+    assert_eq!(heard.len(), 3);
+    assert!(!heard[0].head.to_lowercase().contains("proxy"));
+    assert!(!format!("{api:?}").contains("hunter2"));
+}
+
+#[test]
+fn what_goes_wrong_at_a_proxy_names_it_and_not_its_password() {
+    let ca = Authority::new();
+    let server = Server::start(Some(ca.usual()), ok);
+    let proxy = Proxy::start("Basic bWU6aHVudGVyMg==");
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+    let gone = gone.unwrap().port();
+    let port = proxy.port;
+    for (user, port, want) in [
+        (
+            "",
+            port,
+            "407: it wants a user and password; put them into proxy-url",
+        ),
+        (
+            "me:wrong@",
+            port,
+            "407: it does not accept the user and password of proxy-url",
+        ),
+        ("me:hunter2@", gone, "connection refused"),
+    ] {
+        let url = format!("http://{user}127.0.0.1:{port}");
+        let why = fails(&mut by_way_of(&url, &server, &ca), &get());
+        let server = server.port;
+        let want = format!("https://localhost:{server}: proxy http://127.0.0.1:{port}: {want}");
+        assert_eq!(why, want);
+    }
+    let url = format!("http://does-not-exist.invalid:{port}");
+    let why = fails(&mut by_way_of(&url, &server, &ca), &get());
+    assert!(
+        why.contains(": proxy http://does-not-exist.invalid:") && why.contains("name lookup"),
+        "{why}"
+    );
+    assert_eq!(server.connections(), 0);
+}
+
+#[test]
+fn a_server_behind_a_proxy_must_prove_itself_too() {
+    let (ca, other) = (Authority::new(), Authority::new());
+    let server = Server::start(Some(ca.usual()), ok);
+    let proxy = Proxy::start("");
+    let url = format!("http://127.0.0.1:{}", proxy.port);
+    let why = fails(&mut by_way_of(&url, &server, &other), &get());
+    assert!(why.contains("is not signed by the CA"), "{why}");
+    assert_eq!(server.heard().len(), 0);
+}
+
+#[test]
+fn a_proxy_that_stalls_or_trickles_costs_the_budget_and_no_more() {
+    let ca = Authority::new();
+    let server = Server::start(Some(ca.usual()), ok);
+    let stalls = Proxy::with(|_, board| drop(board.read(&mut [0])));
+    let trickles = Proxy::with(|_, board| {
+        for _ in 0..1000 {
+            if board.write_all(b"x").is_err() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let silent = Proxy::with(|_, board| {
+        let _ = board.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+        let _ = board.read(&mut [0; 4096]);
+        thread::sleep(Duration::from_secs(5));
+    });
+    for (proxy, stage) in [
+        (&stalls, "connecting through the proxy"),
+        (&trickles, "connecting through the proxy"),
+        (&silent, "setting up TLS"),
+    ] {
+        let url = format!("http://127.0.0.1:{}", proxy.port);
+        let mut api = by_way_of(&url, &server, &ca);
+        for _ in 0..2 {
+            let stopped = times_out(&mut api, &get());
+            // Where the other end was slow before, its share of the time may end first.
+            assert_eq!(stopped, stage);
+        }
+    }
+}
+
+#[test]
+fn a_plain_server_has_no_proxy() {
+    let text = "{current-context: c, contexts: [{name: c, context: {cluster: k}}],
+        clusters: [{name: k, cluster: {server: 'http://a', proxy-url: 'http://p'}}]}";
+    assert_eq!(
+        Kubeconfig::parse(text, &[]),
+        Err("clusters[k].cluster.proxy-url: is for https servers alone; remove it".into())
+    );
+}

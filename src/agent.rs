@@ -7,22 +7,23 @@
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::config::{Config, NodeConfig};
-use crate::dns::NodeName;
-use crate::facts::Facts;
+use crate::config::Config;
 use crate::host::Host;
 use crate::kube::api::Api;
 use crate::kube::file;
 use crate::kubelet::{Effect, FAST_TICK, Kubelet, Turn};
+use crate::machine::Machine;
 use crate::notify::Notify;
 use crate::now::Mono;
-use crate::status;
 use crate::timekeeper::Timekeeper;
 use crate::wakeup::{Wakeup, Woken};
 
 /// The supervisor hears from us at least this often, whatever the periods: a third of
 /// the WatchdogSec of the unit.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Addresses, routes and interfaces change together.
+const NETWORK_SETTLES: Duration = Duration::from_secs(1);
 
 /// Mode of a file that everybody may read.
 const PUBLIC: u32 = 0o644;
@@ -31,8 +32,7 @@ const PUBLIC: u32 = 0o644;
 #[derive(Debug)]
 pub struct Agent {
     kubelet: Kubelet,
-    host: Host,
-    name: NodeName,
+    machine: Machine,
     api: Api,
     clock: Clock,
     wakeup: Wakeup,
@@ -52,9 +52,8 @@ impl Agent {
         let clock = Clock::start();
         let timekeeper = Timekeeper::new(Timekeeper::built());
         Self {
-            name: NodeName::new(&config.node.name),
+            machine: Machine::new(host, &config.node.name, config.update_frequency),
             kubelet: Kubelet::new(config, timekeeper, seed, clock.now().mono),
-            host,
             api,
             clock,
             wakeup,
@@ -65,6 +64,7 @@ impl Agent {
     /// Runs until a signal asks to stop. Node and Lease stay as they are: a package
     /// upgrade is not an outage.
     pub fn run(mut self) {
+        let mut has_looked = false;
         loop {
             let start = self.clock.now();
             self.api.refresh(start.mono);
@@ -74,21 +74,29 @@ impl Agent {
                 Turn::Wait(until) => until.since(start.mono).min(self.longest_wait(start.mono)),
                 Turn::Send(..) => Duration::ZERO,
             };
-            match self.wakeup.wait(pause) {
+            // After a wait there is nothing new to be seen.
+            let woken = match has_looked && pause.is_zero() {
+                true => Woken::Timeout,
+                false => self.wakeup.wait(pause),
+            };
+            has_looked = !pause.is_zero();
+            match woken {
                 Woken::Stop => return self.notify.stopping(),
                 Woken::MemoryPressure => self.kubelet.memory_stalls(self.clock.now().mono),
+                Woken::Network => {
+                    self.machine.forget();
+                    let settled = self.clock.now().mono.after(NETWORK_SETTLES);
+                    self.kubelet.hurry(settled);
+                }
                 Woken::Timeout => {}
             }
             let Turn::Send(work, budget) = turn else {
                 self.look_at_health();
                 continue;
             };
-            let facts = |node: &NodeConfig, may_wait| {
-                let mut facts = self.host.facts(&node.name);
-                ask_name_servers(&mut facts, &mut self.name, node, &self.clock, may_wait);
-                facts
-            };
-            let Some(request) = self.kubelet.request(work, start, facts) else {
+            let Some(request) = self.kubelet.request(work, start, |node, may_wait| {
+                self.machine.facts(node, &self.clock, may_wait)
+            }) else {
                 continue;
             };
             log::debug!("{:?} {}", request.method, request.path);
@@ -115,7 +123,7 @@ impl Agent {
     /// What the Node waits for may be there now; nothing else is read for that.
     fn look_at_health(&mut self) {
         let now = self.clock.now().mono;
-        let changed = |lines: &[String]| self.host.unhealthy() != lines;
+        let changed = |lines: &[String]| self.machine.host.unhealthy() != lines;
         if self.kubelet.awaits(now).is_some_and(changed) {
             self.kubelet.hurry(now);
         }
@@ -129,7 +137,7 @@ impl Agent {
 
     /// For those on this board who set up its network.
     fn keep_pod_cidrs(&self, cidrs: &str) {
-        let path = self.host.node_root_dir.join("podcidr");
+        let path = self.machine.host.node_root_dir.join("podcidr");
         log::info!("node {}: podCIDR {cidrs}", self.kubelet.node_name());
         let line = format!("{cidrs}\n");
         if let Err(cause) = file::replace(&path, line.as_bytes(), PUBLIC) {
@@ -138,18 +146,5 @@ impl Agent {
                 "{path}: cannot be written: {cause}; make --root-dir writable for those who read it"
             );
         }
-    }
-}
-
-/// Adds what name servers have said of the node's name by now, where that matters.
-pub(crate) fn ask_name_servers(
-    facts: &mut Facts,
-    name: &mut NodeName,
-    node: &NodeConfig,
-    clock: &Clock,
-    may_wait: bool,
-) {
-    if status::needs_lookup(node, &facts.network) {
-        facts.network.dns = name.addresses(may_wait, || clock.now().mono);
     }
 }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use crate::agent::{Agent, ask_name_servers};
+use crate::agent::Agent;
 use crate::args::{self, Command, Flags};
 use crate::clock::Clock;
 use crate::config::file::Notes;
@@ -27,6 +27,7 @@ use crate::kube::api::Api;
 use crate::kube::file;
 use crate::kube::kubeconfig::Kubeconfig;
 use crate::kube::yaml;
+use crate::machine::ask_name_servers;
 use crate::notify::Notify;
 use crate::status;
 use crate::wakeup::Wakeup;

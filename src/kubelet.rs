@@ -7,6 +7,7 @@
 
 mod summary;
 
+use std::borrow::Borrow;
 use std::time::Duration;
 
 use crate::config::{Config, NodeConfig};
@@ -155,11 +156,11 @@ impl Kubelet {
 
     /// The request, where one is needed. `facts` reads the machine; with `true` it may
     /// take a moment, for there is no Lease to lose yet.
-    pub fn request(
+    pub fn request<F: Borrow<Facts>>(
         &mut self,
         work: Work,
         now: Now,
-        facts: impl FnOnce(&NodeConfig, bool) -> Facts,
+        facts: impl FnOnce(&NodeConfig, bool) -> F,
     ) -> Option<Request> {
         let now = self.timekeeper.corrected(now);
         match (work, self.owner.as_deref()) {
@@ -176,14 +177,17 @@ impl Kubelet {
             (Work::Node, _) if self.node.must_read(&self.config, now.mono) => {
                 Some(self.node.read(&self.config))
             }
-            (Work::Node, owner) => self.write(facts(&self.config.node, owner.is_none()), now),
+            (Work::Node, owner) => {
+                let facts = facts(&self.config.node, owner.is_none());
+                self.write(facts.borrow(), now)
+            }
         }
     }
 
-    fn write(&mut self, facts: Facts, now: Now) -> Option<Request> {
-        self.pressures = self.eviction.synchronize(&facts, now.mono);
-        let (request, missing) = self.node.write(&self.config, &facts, self.pressures, now);
-        self.unhealthy = facts.unhealthy;
+    fn write(&mut self, facts: &Facts, now: Now) -> Option<Request> {
+        self.pressures = self.eviction.synchronize(facts, now.mono);
+        let (request, missing) = self.node.write(&self.config, facts, self.pressures, now);
+        self.unhealthy.clone_from(&facts.unhealthy);
         if missing.is_empty() {
             self.facts_edge.succeeded(now.mono);
         } else {
@@ -263,6 +267,10 @@ impl Kubelet {
                 let long = self.law.renew_interval() * 2;
                 if self.lease_edge.succeeded(now) || gap > long {
                     self.doubt_node(now);
+                }
+                // One wake-up for both, where they nearly fall together.
+                if self.node.due().since(now) < self.config.update_frequency / 10 {
+                    self.hurry(now);
                 }
             }
             lease::Step::Continue => self.schedule.lease_continues(start),

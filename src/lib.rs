@@ -24,6 +24,7 @@ pub mod journal;
 pub mod kube;
 pub mod kubelet;
 pub mod lease;
+pub mod machine;
 pub mod node;
 pub mod notify;
 pub mod now;

@@ -33,6 +33,12 @@ pub fn parse(meminfo: &str) -> Read<Memory> {
     })
 }
 
+/// Whether some page is in a pool of huge pages, of whatever size. `Hugetlb` is there
+/// since 4.20; without it nobody knows, and they have to be counted.
+pub(super) fn has_huge_pages(meminfo: &str) -> bool {
+    line_bytes(meminfo, "Hugetlb") != Some(0)
+}
+
 /// One line in bytes, if it is there and whole.
 pub(super) fn line_bytes(meminfo: &str, name: &str) -> Option<u64> {
     meminfo.lines().find_map(|line| {

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 pub use root::HostRoot;
 
-use crate::facts::{Facts, Read};
+use crate::facts::{Facts, FileSystem, Memory, Pids, Read};
 
 /// The machine as the kernel shows it.
 #[derive(Clone, Debug)]
@@ -33,6 +33,15 @@ pub struct Host {
     pub node_root_dir: PathBuf,
     /// `--ready-when-exists`.
     pub ready_when_exists: Vec<PathBuf>,
+}
+
+/// The part of [`Facts`] that changes without anybody doing anything.
+struct Moving {
+    memory: Read<Memory>,
+    has_huge_pages: bool,
+    working_set_bytes: Read<u64>,
+    node_fs: Read<FileSystem>,
+    unhealthy: Vec<String>,
 }
 
 impl Host {
@@ -48,6 +57,55 @@ impl Host {
     /// Reads everything, each file once. Blocks on nothing but the kernel itself.
     pub fn facts(&self, hostname: &str) -> Facts {
         let root = &self.root;
+        let Moving {
+            memory,
+            working_set_bytes,
+            node_fs,
+            unhealthy,
+            ..
+        } = self.moving();
+        let (machine_id, system_uuid) = system::identities(root);
+        Facts {
+            cpus: cpu::read(root),
+            memory,
+            working_set_bytes,
+            huge_pages: hugepages::read(root),
+            node_fs,
+            pids: pids::read(root),
+            machine_id,
+            system_uuid,
+            boot_id: system::boot_id(root),
+            kernel_version: system::kernel_version(root),
+            os_image: system::os_image(root),
+            network: address::read(root, hostname),
+            unhealthy,
+        }
+    }
+
+    /// Reads again what moves by itself, and what is told by the same files: memory, swap,
+    /// huge pages, disks, threads, what the Node waits for. Identities, CPUs, limits and
+    /// the network stay as they are.
+    pub fn refresh(&self, facts: &mut Facts) {
+        let moving = self.moving();
+        let had_huge_pages = match &facts.huge_pages {
+            Ok(sizes) => sizes.iter().any(|size| size.count > 0),
+            Err(_) => true,
+        };
+        if had_huge_pages || moving.has_huge_pages {
+            facts.huge_pages = hugepages::read(&self.root);
+        }
+        facts.memory = moving.memory;
+        facts.working_set_bytes = moving.working_set_bytes;
+        facts.node_fs = moving.node_fs;
+        facts.unhealthy = moving.unhealthy;
+        facts.pids = match &facts.pids {
+            Ok(pids) => pids::running(&self.root).map(|running| Pids { running, ..*pids }),
+            Err(_) => pids::read(&self.root),
+        };
+    }
+
+    fn moving(&self) -> Moving {
+        let root = &self.root;
         let meminfo = memory::text(root);
         let mounts = mounts::read(root);
         // What may be touched is a question of our own mounts, whatever the root.
@@ -59,26 +117,17 @@ impl Host {
             &outer_mounts
         };
         let mode = cgroup::read(root, mounts.as_deref().unwrap_or_default());
-        let (machine_id, system_uuid) = system::identities(root);
-        Facts {
-            cpus: cpu::read(root),
+        Moving {
             memory: meminfo
                 .as_deref()
                 .map_err(Clone::clone)
                 .and_then(memory::parse),
+            has_huge_pages: meminfo.as_deref().is_ok_and(memory::has_huge_pages),
             working_set_bytes: cgroup::working_set(root, mode, &meminfo),
-            huge_pages: hugepages::read(root),
             node_fs: own_mounts
                 .as_deref()
                 .map_err(Clone::clone)
                 .and_then(|mounts| disk::read(root, &self.node_root_dir, mounts)),
-            pids: pids::read(root),
-            machine_id,
-            system_uuid,
-            boot_id: system::boot_id(root),
-            kernel_version: system::kernel_version(root),
-            os_image: system::os_image(root),
-            network: address::read(root, hostname),
             unhealthy: health::read(
                 &self.ready_when_exists,
                 own_mounts.as_deref().unwrap_or_default(),

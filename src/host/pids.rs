@@ -17,8 +17,13 @@ const LOADAVG: &str = "proc/loadavg";
 pub fn read(root: &HostRoot) -> Read<Pids> {
     Ok(Pids {
         max: max(root)?,
-        running: parse_running(&root.text(LOADAVG, SMALL)?)?,
+        running: running(root)?,
     })
+}
+
+/// The threads that exist.
+pub fn running(root: &HostRoot) -> Read<u64> {
+    parse_running(&root.text(LOADAVG, SMALL)?)
 }
 
 /// The smallest limit that can be read.

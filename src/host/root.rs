@@ -66,10 +66,23 @@ impl HostRoot {
 
     /// A whole file, `limit` bytes at most.
     pub(super) fn bytes(&self, path: &str, limit: u64) -> io::Result<Vec<u8>> {
-        let file = self.open(path)?;
-        // Most files fit: two reads, one for the content and one for its end.
-        let mut bytes = Vec::with_capacity(4096);
-        file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+        let mut file = self.open(path)?;
+        let mut first = [0; 4096];
+        // What gives nothing may be no file at all: the one case that is worth a stat.
+        let length = match file.read(&mut first) {
+            Ok(length) if length > 0 => length,
+            _ if !file.metadata()?.is_file() => {
+                return Err(io::Error::other("not a regular file"));
+            }
+            other => other?,
+        };
+        let mut bytes = first.get(..length).unwrap_or_default().to_vec();
+        // A kernel file of one record, or a file on a disk, is over after a short read. A
+        // list may go on: its next record did not fit into the kernel's own buffer.
+        if length == first.len() || limit > SMALL {
+            let rest = limit.saturating_add(1).saturating_sub(bytes.len() as u64);
+            file.take(rest).read_to_end(&mut bytes)?;
+        }
         if u64::try_from(bytes.len()).is_ok_and(|length| length <= limit) {
             Ok(bytes)
         } else {
@@ -100,8 +113,8 @@ impl HostRoot {
     fn open(&self, path: &str) -> io::Result<File> {
         // O_NONBLOCK: a FIFO without a writer must not hold the lease up.
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        let file = if self.is_real() {
-            open_file(&self.path.join(path), flags)?
+        if self.is_real() {
+            open_file(&self.path.join(path), flags)
         } else {
             let root = open(
                 &self.path,
@@ -112,18 +125,13 @@ impl HostRoot {
                 .flags(flags | OFlag::O_CLOEXEC)
                 .resolve(ResolveFlag::RESOLVE_IN_ROOT);
             match openat2(&root, path, how) {
-                Ok(file) => File::from(file),
+                Ok(file) => Ok(File::from(file)),
                 // Before 5.6; a seccomp filter; a rename that raced with a `..`.
                 Err(Errno::ENOSYS | Errno::EPERM | Errno::EAGAIN) => {
-                    open_file(&self.walk(path)?, flags | OFlag::O_NOFOLLOW)?
+                    open_file(&self.walk(path)?, flags | OFlag::O_NOFOLLOW)
                 }
-                Err(errno) => return Err(errno.into()),
+                Err(errno) => Err(errno.into()),
             }
-        };
-        if file.metadata()?.is_file() {
-            Ok(file)
-        } else {
-            Err(io::Error::other("not a regular file"))
         }
     }
 

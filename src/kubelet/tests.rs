@@ -458,7 +458,9 @@ fn nothing_is_written_while_nobody_knows_the_time() {
             }
             Turn::Send(work, _) => {
                 assert_eq!(work, Work::Time);
-                let request = world.kubelet.request(work, now, |_, _| unreachable!());
+                let request = world
+                    .kubelet
+                    .request(work, now, |_, _| -> Facts { unreachable!() });
                 assert_eq!(request.unwrap().method, Method::Get);
                 let silent = Outcome::Silent("certificate not valid yet".to_owned());
                 world.kubelet.fold(work, silent, world.now, now);

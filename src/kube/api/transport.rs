@@ -57,6 +57,8 @@ pub(super) struct Connection {
     tls: Option<Box<ClientConnection>>,
     /// Named in errors.
     host: String,
+    /// Nothing was asked of the server since it last said something.
+    has_spoken: bool,
 }
 
 impl Connection {
@@ -87,6 +89,7 @@ impl Connection {
             socket,
             tls,
             host,
+            has_spoken: false,
         })
     }
 
@@ -232,12 +235,15 @@ impl Transport for Connection {
         self.socket.limit(timeout);
         self.send()?;
         let amount = self.fill()?;
+        self.has_spoken = amount > 0;
         self.buffers.input_appended(amount);
         Ok(amount > 0)
     }
 
+    /// ureq asks when it puts the connection away and when it takes it up again; only the
+    /// second is worth a look.
     fn is_open(&mut self) -> bool {
-        self.is_quiet().unwrap_or(false)
+        std::mem::take(&mut self.has_spoken) || self.is_quiet().unwrap_or(false)
     }
 
     fn is_tls(&self) -> bool {

@@ -1,0 +1,81 @@
+//! All facts about this machine, as fresh as the next status needs them.
+//!
+//! What moves by itself is read for each status. What only changes when somebody does
+//! something (a CPU is unplugged, a package replaces os-release) is read once a minute,
+//! and the network also when the kernel says that it changed: `wakeup`.
+
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::config::NodeConfig;
+use crate::dns::NodeName;
+use crate::facts::Facts;
+use crate::host::Host;
+use crate::now::Mono;
+use crate::status;
+
+/// After so many computations of the status everything is read again.
+const ALL_EVERY: u32 = 6;
+
+/// The machine, and what was read of it.
+#[derive(Debug)]
+pub struct Machine {
+    /// Where it is read from.
+    pub host: Host,
+    name: NodeName,
+    facts: Option<Facts>,
+    /// When all of them are due to be read again.
+    due: Mono,
+    every: Duration,
+}
+
+impl Machine {
+    /// Nothing is read yet. The status is computed every `update_frequency`.
+    pub fn new(host: Host, node_name: &str, update_frequency: Duration) -> Self {
+        Self {
+            host,
+            name: NodeName::new(node_name),
+            facts: None,
+            due: Mono::START,
+            every: update_frequency * ALL_EVERY,
+        }
+    }
+
+    /// Reads everything the next time.
+    pub fn forget(&mut self) {
+        self.facts = None;
+    }
+
+    /// What the status is made of. With `may_wait` a name server may take a moment.
+    pub fn facts(&mut self, node: &NodeConfig, clock: &Clock, may_wait: bool) -> &Facts {
+        let now = clock.now().mono;
+        if now >= self.due {
+            self.facts = None;
+        }
+        let facts = match &mut self.facts {
+            Some(facts) => {
+                self.host.refresh(facts);
+                facts
+            }
+            none => {
+                self.due = now.after(self.every);
+                none.insert(self.host.facts(&node.name))
+            }
+        };
+        ask_name_servers(facts, &mut self.name, node, clock, may_wait);
+        facts
+    }
+}
+
+/// Adds what name servers have said of the node's name by now, where that matters.
+pub(crate) fn ask_name_servers(
+    facts: &mut Facts,
+    name: &mut NodeName,
+    node: &NodeConfig,
+    clock: &Clock,
+    may_wait: bool,
+) {
+    if status::needs_lookup(node, &facts.network) {
+        facts.network.dns = name.addresses(may_wait, || clock.now().mono);
+    }
+}

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::kube::message::{Accept, Method, Outcome, Refused, Request};
 use crate::kube::object;
+use crate::kube::protobuf::Receipt;
 use crate::kube::time::Wall;
 use crate::patch;
 
@@ -82,6 +83,7 @@ impl Lease {
                         "name": self.node_name,
                         "namespace": "kube-node-lease",
                         "ownerReferences": [self.owner(node_uid)],
+                        "managedFields": [{}],
                     },
                     "spec": {
                         "holderIdentity": self.node_name,
@@ -92,7 +94,7 @@ impl Lease {
                 Request {
                     method: Method::Post,
                     path: LEASES.to_owned(),
-                    accept: Accept::Metadata,
+                    accept: Accept::Receipt,
                     body: lease.to_string().into_bytes(),
                 }
             }
@@ -104,7 +106,7 @@ impl Lease {
                 Request {
                     method: Method::Patch,
                     path: format!("{LEASES}/{}", self.node_name),
-                    accept: Accept::Metadata,
+                    accept: Accept::Receipt,
                     body: renewal.to_string().into_bytes(),
                 }
             }
@@ -119,16 +121,18 @@ impl Lease {
         };
         let Err(refused) = response.accepted() else {
             // Whatever says yes without the Lease in its hand has renewed nothing.
-            let Some(lease) = self.parse(&response.body) else {
-                return Step::Refused(Refused::nonsense("a Lease"));
-            };
-            return match self.state {
-                State::Unknown => self.read(node_uid, lease),
-                State::Absent | State::Held { .. } => {
-                    self.state = State::Held { repair: json!({}) };
-                    Step::Renewed
-                }
-            };
+            let nonsense = Step::Refused(Refused::nonsense("a Lease"));
+            if self.state == State::Unknown {
+                return match self.parse(&response.body) {
+                    Some(lease) => self.read(node_uid, lease),
+                    None => nonsense,
+                };
+            }
+            if !self.is_receipt(&response.body) {
+                return nonsense;
+            }
+            self.state = State::Held { repair: json!({}) };
+            return Step::Renewed;
         };
         match (&self.state, refused.code) {
             (State::Unknown, 404) => {
@@ -153,6 +157,14 @@ impl Lease {
         self.state = State::Unknown;
     }
 
+    /// Whether a write was answered with our Lease, in whatever form.
+    fn is_receipt(&self, body: &[u8]) -> bool {
+        match Receipt::parse(body) {
+            Some(receipt) => receipt.kind == "Lease" && receipt.name() == self.node_name,
+            None => self.parse(body).is_some(),
+        }
+    }
+
     /// The Lease in an answer, whole or its metadata alone.
     fn parse(&self, body: &[u8]) -> Option<Value> {
         let answer = serde_json::from_slice::<Value>(body).ok()?;
@@ -167,6 +179,11 @@ impl Lease {
         let mut want = seen.clone();
         object::members(&mut want, &["spec"])
             .insert("leaseDurationSeconds".into(), self.duration_seconds.into());
+        // Who wrote which field of it, nobody asks; and it is half of every answer.
+        let metadata = object::members(&mut want, &["metadata"]);
+        if metadata.contains_key("managedFields") {
+            metadata.insert("managedFields".into(), json!([{}]));
+        }
         let owner = self.owner(node_uid);
         let owners = object::elements(object::members(&mut want, &["metadata"]), "ownerReferences");
         if !owners.iter().any(|o| object::text(o, &["uid"]) == node_uid) {
@@ -266,6 +283,7 @@ mod tests {
                 "metadata": {
                     "name": "pi", "namespace": "kube-node-lease",
                     "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID}],
+                    "managedFields": [{}],
                 },
                 "spec": {
                     "holderIdentity": "pi", "leaseDurationSeconds": 40,
@@ -415,5 +433,60 @@ mod tests {
         }
         lease.request(UID, now(1));
         assert_eq!(lease.fold(UID, written(200)), Step::Renewed);
+    }
+
+    #[test]
+    fn a_receipt_counts_where_it_is_for_our_lease() {
+        let receipt = |kind: &str, name: &str| {
+            let field = |number: u8, content: &[u8]| -> Vec<u8> {
+                let length = u8::try_from(content.len()).unwrap();
+                [&[number << 3 | 2, length], content].concat()
+            };
+            let metadata = field(1, &field(1, name.as_bytes()));
+            let unknown = [field(1, &field(2, kind.as_bytes())), field(2, &metadata)].concat();
+            Outcome::Answered(Response {
+                code: 200,
+                retry_after: None,
+                date: None,
+                body: [b"k8s\0".to_vec(), unknown].concat(),
+            })
+        };
+        for (kind, name, counts) in [
+            ("Lease", "pi", true),
+            ("Lease", "other", false),
+            ("Node", "pi", false),
+            ("Status", "", false),
+        ] {
+            let mut lease = Lease::new("pi", 40);
+            lease.request(UID, now(1));
+            lease.fold(UID, answer(404, json!({})));
+            lease.request(UID, now(1));
+            let step = lease.fold(UID, receipt(kind, name));
+            assert_eq!(step == Step::Renewed, counts, "{kind} {name}: {step:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_kubelet_left_in_managed_fields_is_cleared_once() {
+        let mut lease = Lease::new("pi", 40);
+        lease.request(UID, now(1));
+        let old = json!({
+            "metadata": {
+                "name": "pi", "resourceVersion": "7", "ownerReferences": [{"kind": "Node", "uid": UID}],
+                "managedFields": [{"manager": "kubelet"}],
+            },
+            "spec": {"leaseDurationSeconds": 40},
+        });
+        assert_eq!(lease.fold(UID, answer(200, old)), Step::Continue);
+        assert_eq!(
+            body(&lease.request(UID, now(1))),
+            json!({
+                "metadata": {"resourceVersion": "7", "managedFields": [{}]},
+                "spec": {"renewTime": "1970-01-01T00:00:01.000000Z"},
+            })
+        );
+        assert_eq!(lease.fold(UID, written(200)), Step::Renewed);
+        let next = body(&lease.request(UID, now(11)));
+        assert_eq!(next.get("metadata"), None);
     }
 }

@@ -20,7 +20,7 @@ use std::path::Path;
 const MOST_LINES: usize = 400;
 
 /// The words of `kube`: values and their texts, no acts.
-const WORDS: [&str; 5] = ["message", "names", "object", "quantity", "time"];
+const WORDS: [&str; 6] = ["message", "names", "object", "protobuf", "quantity", "time"];
 
 /// The half of `dns` that only holds and reads values.
 const DNS_WORDS: [&str; 3] = ["hosts", "message", "resolv_conf"];

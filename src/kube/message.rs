@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::kube::protobuf::Receipt;
 use crate::kube::time::Wall;
 
 /// HTTP method. It also fixes the content type: POST sends `application/json`,
@@ -32,6 +33,8 @@ pub enum Accept {
     /// Its metadata alone (`PartialObjectMetadata`); an error is a whole `Status`
     /// all the same.
     Metadata,
+    /// That it was done, in the fewest bytes: a [`Receipt`].
+    Receipt,
 }
 
 /// One request below the kubeconfig's server URL.
@@ -78,8 +81,14 @@ impl Response {
         if (200..300).contains(&self.code) {
             return Ok(());
         }
-        // A proxy's error page has none of these members, and then the code must do.
-        let status: Status = serde_json::from_slice(&self.body).unwrap_or_default();
+        // A proxy's error page is neither, and then the code must do.
+        let status = match Receipt::parse(&self.body) {
+            Some(receipt) if receipt.kind == "Status" => Status {
+                reason: receipt.reason().to_owned(),
+                message: receipt.message().to_owned(),
+            },
+            _ => serde_json::from_slice(&self.body).unwrap_or_default(),
+        };
         Err(Refused {
             code: self.code,
             reason: status.reason,

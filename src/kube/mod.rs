@@ -1,6 +1,6 @@
 //! The wire: Kubernetes' words, their exact text forms, and one bounded request.
 //!
-//! The core speaks in `message`, `names`, `object`, `quantity` and `time`, which only
+//! The core speaks in `message`, `names`, `object`, `protobuf`, `quantity` and `time`, which only
 //! hold values. The others read files and open connections; only `cli` and `agent`
 //! use them.
 
@@ -12,6 +12,7 @@ pub mod kubeconfig;
 pub mod message;
 pub mod names;
 pub mod object;
+pub mod protobuf;
 pub mod proxy;
 pub mod quantity;
 pub mod time;

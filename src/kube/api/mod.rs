@@ -37,6 +37,9 @@ const IDLE_AGE: Duration = Duration::from_secs(3600);
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
+/// Every kind that we write has this form.
+const RECEIPT: &str = "application/vnd.kubernetes.protobuf";
+
 /// The API server of a kubeconfig.
 #[derive(Debug)]
 pub struct Api {
@@ -174,6 +177,7 @@ impl Api {
         let accept = match request.accept {
             Accept::Object => "application/json",
             Accept::Metadata => METADATA,
+            Accept::Receipt => RECEIPT,
         };
         let uri = format!("{endpoint}{}{}", endpoint.prefix, request.path);
         let mut head = http::Request::builder()

@@ -9,6 +9,7 @@ use crate::kinds::Kind;
 use crate::openapi::Schemas;
 use crate::patch;
 use crate::pki;
+use crate::protobuf;
 use crate::selector::Selector;
 use crate::status::{self, Cause, Failure};
 use crate::store::{Key, Store};
@@ -795,9 +796,13 @@ fn target(path: &str) -> Option<Target> {
     })
 }
 
-/// The first form in `Accept` that the double can give; protobuf and the like are passed over.
+/// The first form in `Accept` that the double can give. What is asked for as protobuf is
+/// plain until the end, see `protobuf`.
 fn form(request: &Request) -> Option<Form> {
     let accept = request.header("accept").unwrap_or("*/*");
+    if protobuf::is_wanted(request) {
+        return Some(Form::Plain);
+    }
     for clause in accept.split(',') {
         let mut parts = clause.split(';').map(str::trim);
         let media = parts.next().unwrap_or("");

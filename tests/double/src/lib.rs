@@ -24,6 +24,7 @@ mod kubeconfig;
 mod openapi;
 mod patch;
 mod pki;
+mod protobuf;
 mod quantity;
 mod selector;
 mod server;

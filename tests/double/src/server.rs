@@ -6,6 +6,7 @@ use crate::der;
 use crate::faults::{Fault, Faults};
 use crate::http::{self, Progress, Request, Response};
 use crate::pki::{self, Authority, Identity};
+use crate::protobuf;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
@@ -511,7 +512,7 @@ impl Connection {
 
     fn answer(&self, request: &Request, user: Option<&User>) -> Answer {
         match self.shared.api.handle(request, user) {
-            Answer::Whole(response) => Answer::Whole(dress(response)),
+            Answer::Whole(response) => Answer::Whole(dress(protobuf::encoded(request, response))),
             watch => watch,
         }
     }
@@ -588,7 +589,7 @@ impl Connection {
                 if let Some(seconds) = retry_after {
                     body["details"] = json!({"retryAfterSeconds": seconds});
                 }
-                let mut response = dress(Response::json(wanted, &body));
+                let mut response = dress(protobuf::encoded(request, Response::json(wanted, &body)));
                 if let Some(seconds) = retry_after {
                     response = response.with("Retry-After", &seconds.to_string());
                 }

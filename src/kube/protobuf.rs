@@ -1,0 +1,158 @@
+//! As much of Kubernetes' protobuf as tells a receipt: the smallest answer that an API
+//! server gives to a write.
+//!
+//! `k8s\0`, then `runtime.Unknown` with the kind and the object's own bytes
+//! (apimachinery `runtime/generated.proto`). Only fields of bytes and text are looked at;
+//! nothing nests here, and nothing is copied.
+
+/// Every answer in this form begins so.
+const MAGIC: &[u8] = b"k8s\0";
+
+/// Length-delimited, the one wire type that has content of its own.
+const BYTES: u64 = 2;
+
+/// An object in an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt<'a> {
+    /// `Lease`, `Event`, `Status`.
+    pub kind: &'a str,
+    object: &'a [u8],
+}
+
+impl<'a> Receipt<'a> {
+    /// Reads an answer; `None` where it is not of this form.
+    pub fn parse(body: &'a [u8]) -> Option<Self> {
+        let unknown = body.strip_prefix(MAGIC)?;
+        let type_meta = field(unknown, 1)?;
+        Some(Self {
+            kind: text(type_meta, 2)?,
+            object: field(unknown, 2)?,
+        })
+    }
+
+    /// `metadata.name`, of every kind but `Status`.
+    pub fn name(&self) -> &'a str {
+        let metadata = field(self.object, 1).unwrap_or_default();
+        text(metadata, 1).unwrap_or_default()
+    }
+
+    /// `Status.message`.
+    pub fn message(&self) -> &'a str {
+        text(self.object, 3).unwrap_or_default()
+    }
+
+    /// `Status.reason`.
+    pub fn reason(&self) -> &'a str {
+        text(self.object, 4).unwrap_or_default()
+    }
+}
+
+fn text(message: &[u8], number: u64) -> Option<&str> {
+    str::from_utf8(field(message, number)?).ok()
+}
+
+/// The first field of that number, if it has content.
+fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
+    while !message.is_empty() {
+        let (tag, rest) = varint(message)?;
+        let length = match tag & 7 {
+            0 => {
+                message = varint(rest)?.1;
+                continue;
+            }
+            1 => 8,
+            5 => 4,
+            BYTES => {
+                let (length, rest) = varint(rest)?;
+                let length = usize::try_from(length).ok()?;
+                let (content, rest) = rest.split_at_checked(length)?;
+                if tag >> 3 == number {
+                    return Some(content);
+                }
+                message = rest;
+                continue;
+            }
+            _ => return None,
+        };
+        message = rest.split_at_checked(length)?.1;
+    }
+    None
+}
+
+/// Seven bits a byte, the lowest first, at most ten bytes.
+fn varint(message: &[u8]) -> Option<(u64, &[u8])> {
+    let end = message.iter().take(10).position(|byte| byte & 0x80 == 0)?;
+    let (bytes, rest) = message.split_at_checked(end + 1)?;
+    let value = bytes.iter().rev().fold(0, |value: u64, byte| {
+        value.wrapping_shl(7) | u64::from(byte & 0x7f)
+    });
+    Some((value, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What kube-apiserver 1.20 answers to a renewal, shortened: typeMeta, then metadata
+    /// with a generation (a number) between its texts, then spec.
+    const LEASE: &[u8] = b"k8s\0\x0a\x1f\x0a\x16coordination.k8s.io/v1\x12\x05Lease\x12\x1f\
+        \x0a\x17\x0a\x02pi\x1a\x0fkube-node-lease\x38\x00\x12\x04\x0a\x02pi\x1a\x00\x22\x00";
+
+    const CONFLICT: &[u8] = b"k8s\0\x0a\x0c\x0a\x02v1\x12\x06Status\x12\x22\x0a\x00\x12\x07Failure\
+        \x1a\x08too late\x22\x08Conflict\x30\x99\x03";
+
+    #[test]
+    fn a_receipt_tells_its_kind_and_name() {
+        let receipt = Receipt::parse(LEASE).unwrap();
+        assert_eq!((receipt.kind, receipt.name()), ("Lease", "pi"));
+    }
+
+    #[test]
+    fn a_refusal_tells_its_reason() {
+        let receipt = Receipt::parse(CONFLICT).unwrap();
+        let told = (receipt.kind, receipt.reason(), receipt.message());
+        assert_eq!(told, ("Status", "Conflict", "too late"));
+    }
+
+    #[test]
+    fn nothing_else_is_a_receipt() {
+        for body in [
+            &b""[..],
+            b"k8s",
+            b"k8s\0",
+            b"{\"kind\":\"Lease\"}",
+            // A length beyond the end, a varint without one, a group, a kind that is no text.
+            b"k8s\0\x0a\x7f\x12\x05Lease",
+            b"k8s\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+            b"k8s\0\x0b\x12\x05Lease\x0c",
+            b"k8s\0\x0a\x03\x12\x01\xff\x12\x00",
+        ] {
+            assert_eq!(Receipt::parse(body), None, "{body:?}");
+        }
+        // Cut anywhere before the object's end, there is no object.
+        let end = LEASE.len() - 4;
+        for length in 0..end {
+            assert_eq!(
+                Receipt::parse(LEASE.get(..length).unwrap()),
+                None,
+                "{length}"
+            );
+        }
+        assert!(Receipt::parse(LEASE.get(..end).unwrap()).is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), at in 0..60_usize) {
+            for body in [[MAGIC, &bytes].concat(), [LEASE.get(..at).unwrap_or(LEASE), &bytes].concat()] {
+                if let Some(receipt) = Receipt::parse(&body) {
+                    let _ = (receipt.name(), receipt.reason(), receipt.message());
+                }
+            }
+        }
+    }
+}

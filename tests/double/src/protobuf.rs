@@ -1,0 +1,234 @@
+//! Answers in Kubernetes' protobuf, for the kinds that an agent asks for so: `Lease`, and
+//! the `Status` of an error. Byte for byte what a real server writes, see the tests.
+
+use serde_json::Value;
+
+use crate::http::{Request, Response};
+
+const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+
+/// Whether the request takes nothing else, and is about a kind that has it here.
+pub(crate) fn is_wanted(request: &Request) -> bool {
+    request.header("accept") == Some(MEDIA_TYPE) && request.target.contains("/leases")
+}
+
+/// The same answer in protobuf, where it was asked for and this kind has it here.
+pub(crate) fn encoded(request: &Request, mut response: Response) -> Response {
+    if is_wanted(request)
+        && let Ok(object) = serde_json::from_slice::<Value>(&response.body)
+        && let Some(bytes) = encode(&object)
+    {
+        response.body = bytes;
+        return response.with("Content-Type", MEDIA_TYPE);
+    }
+    response
+}
+
+/// `k8s\0` and a `runtime.Unknown`.
+fn encode(object: &Value) -> Option<Vec<u8>> {
+    let raw = match object["kind"].as_str()? {
+        "Lease" => lease(object),
+        "Status" => status(object),
+        _ => return None,
+    };
+    let mut type_meta = Message::default();
+    type_meta.text(1, &object["apiVersion"]);
+    type_meta.text(2, &object["kind"]);
+    let mut unknown = Message(b"k8s\0".to_vec());
+    unknown.bytes(1, &type_meta.0);
+    unknown.bytes(2, &raw.0);
+    unknown.text(3, &Value::Null);
+    unknown.text(4, &Value::Null);
+    Some(unknown.0)
+}
+
+fn lease(lease: &Value) -> Message {
+    let spec = &lease["spec"];
+    let mut encoded_spec = Message::default();
+    encoded_spec.text_if_there(1, &spec["holderIdentity"]);
+    encoded_spec.number_if_there(2, &spec["leaseDurationSeconds"]);
+    if let Some(time) = spec["renewTime"].as_str() {
+        encoded_spec.bytes(4, &timestamp(time).0);
+    }
+    let mut message = Message::default();
+    message.bytes(1, &metadata(&lease["metadata"]).0);
+    message.bytes(2, &encoded_spec.0);
+    message
+}
+
+fn metadata(metadata: &Value) -> Message {
+    let mut message = Message::default();
+    message.text(1, &metadata["name"]);
+    message.text(2, &Value::Null);
+    message.text(3, &metadata["namespace"]);
+    message.text(4, &Value::Null);
+    message.text(5, &metadata["uid"]);
+    message.text(6, &metadata["resourceVersion"]);
+    message.number(7, 0);
+    if let Some(created) = metadata["creationTimestamp"].as_str() {
+        message.bytes(8, &timestamp(created).0);
+    }
+    for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
+        let mut reference = Message::default();
+        for (number, key) in [(1, "kind"), (3, "name"), (4, "uid"), (5, "apiVersion")] {
+            reference.text(number, &owner[key]);
+        }
+        message.bytes(13, &reference.0);
+    }
+    for entry in metadata["managedFields"].as_array().into_iter().flatten() {
+        let mut fields = Message::default();
+        for (number, key) in [(1, "manager"), (2, "operation"), (3, "apiVersion")] {
+            fields.text(number, &entry[key]);
+        }
+        if let Some(time) = entry["time"].as_str() {
+            fields.bytes(4, &timestamp(time).0);
+        }
+        fields.text(6, &entry["fieldsType"]);
+        let mut raw = Message::default();
+        raw.bytes(1, entry["fieldsV1"].to_string().as_bytes());
+        fields.bytes(7, &raw.0);
+        message.bytes(17, &fields.0);
+    }
+    message
+}
+
+fn status(status: &Value) -> Message {
+    let mut message = Message::default();
+    let mut metadata = Message::default();
+    (1..=3).for_each(|number| metadata.text(number, &Value::Null));
+    message.bytes(1, &metadata.0);
+    for (number, key) in [(2, "status"), (3, "message"), (4, "reason")] {
+        message.text(number, &status[key]);
+    }
+    if let Some(details) = status.get("details") {
+        let mut encoded = Message::default();
+        for (number, key) in [(1, "name"), (2, "group"), (3, "kind")] {
+            encoded.text(number, &details[key]);
+        }
+        for cause in details["causes"].as_array().into_iter().flatten() {
+            let mut encoded_cause = Message::default();
+            for (number, key) in [(1, "reason"), (2, "message"), (3, "field")] {
+                encoded_cause.text(number, &cause[key]);
+            }
+            encoded.bytes(4, &encoded_cause.0);
+        }
+        encoded.number(5, details["retryAfterSeconds"].as_u64().unwrap_or(0));
+        encoded.text(6, &Value::Null);
+        message.bytes(5, &encoded.0);
+    }
+    message.number(6, status["code"].as_u64().unwrap_or(0));
+    message
+}
+
+fn timestamp(text: &str) -> Message {
+    let at: k8s_openapi::jiff::Timestamp = text.parse().unwrap_or_default();
+    let mut message = Message::default();
+    message.number(1, u64::try_from(at.as_second()).unwrap_or(0));
+    message.number(2, u64::try_from(at.subsec_nanosecond()).unwrap_or(0));
+    message
+}
+
+/// Fields in the order in which they were written.
+#[derive(Default)]
+struct Message(Vec<u8>);
+
+impl Message {
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(0x80 | (value & 0x7f) as u8);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+
+    fn number(&mut self, number: u64, value: u64) {
+        self.varint(number << 3);
+        self.varint(value);
+    }
+
+    fn number_if_there(&mut self, number: u64, value: &Value) {
+        if let Some(value) = value.as_u64() {
+            self.number(number, value);
+        }
+    }
+
+    fn bytes(&mut self, number: u64, content: &[u8]) {
+        self.varint(number << 3 | 2);
+        self.varint(content.len() as u64);
+        self.0.extend_from_slice(content);
+    }
+
+    /// Go writes empty text where its field is no pointer.
+    fn text(&mut self, number: u64, value: &Value) {
+        self.bytes(number, value.as_str().unwrap_or_default().as_bytes());
+    }
+
+    fn text_if_there(&mut self, number: u64, value: &Value) {
+        if value.is_string() {
+            self.text(number, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// From a kube-apiserver 1.20, without `clusterName`, which 1.24 took away.
+    const LEASE: &[u8] = b"\
+        k8s\x00\x0a\x1f\x0a\x16coordination.k8s.io/v1\x12\x05Lease\x12\xd6\x03\x0a\xbd\x03\x0a\
+        \x02pi\x12\x00\x1a\x0fkube-node-lease\"\x00*$2c5df4cb-7158-4b78-9893-d339e6e710622\x0322\
+        88\x00B\x08\x08\xb6\xba\x86\xd8\x06\x10\x00j4\x0a\x04Node\x1a\x02pi\"$17d528bb-4578-47fa\
+        -ab41-d6bb16057e8a*\x02v1\x8a\x01\xb3\x02\x0a\x07nodelet\x12\x06Update\x1a\x16coordinati\
+        on.k8s.io/v1\"\x08\x08\xb6\xba\x86\xd8\x06\x10\x002\x08FieldsV1:\xf3\x01\x0a\xf0\x01{\"f\
+        :metadata\":{\"f:ownerReferences\":{\".\":{},\"k:{\\\"uid\\\":\\\"17d528bb-4578-47fa-ab4\
+        1-d6bb16057e8a\\\"}\":{\".\":{},\"f:apiVersion\":{},\"f:kind\":{},\"f:name\":{},\"f:uid\
+        \":{}}}},\"f:spec\":{\"f:holderIdentity\":{},\"f:leaseDurationSeconds\":{},\"f:renewTime\
+        \":{}}}\x12\x14\x0a\x02pi\x10(\"\x0c\x08\xb6\xba\x86\xd8\x06\x10\xd8\x8f\x85\xd3\x01\x1a\
+        \x00\"\x00";
+
+    /// From the same server.
+    const FORBIDDEN: &[u8] = b"\
+        k8s\x00\x0a\x0c\x0a\x02v1\x12\x06Status\x12\xbd\x02\x0a\x06\x0a\x00\x12\x00\x1a\x00\x12\
+        \x07Failure\x1a\xf1\x01leases.coordination.k8s.io \"other\" is forbidden: User \"system:\
+        node:pi\" cannot patch resource \"leases\" in API group \"coordination.k8s.io\" in the n\
+        amespace \"kube-node-lease\": can only access node lease with the same name as the reque\
+        sting node\"\x09Forbidden*(\x0a\x05other\x12\x13coordination.k8s.io\x1a\x06leases(\x002\
+        \x000\x93\x03\x1a\x00\"\x00";
+
+    #[test]
+    fn a_lease_has_a_real_servers_bytes() {
+        let fields: Value = serde_json::from_str(
+            r#"{"f:metadata":{"f:ownerReferences":{".":{},"k:{\"uid\":\"17d528bb-4578-47fa-ab41-d6bb16057e8a\"}":{".":{},"f:apiVersion":{},"f:kind":{},"f:name":{},"f:uid":{}}}},"f:spec":{"f:holderIdentity":{},"f:leaseDurationSeconds":{},"f:renewTime":{}}}"#,
+        )
+        .unwrap();
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {
+                "name": "pi", "namespace": "kube-node-lease", "resourceVersion": "228",
+                "uid": "2c5df4cb-7158-4b78-9893-d339e6e71062", "creationTimestamp": "2026-11-21T13:31:34Z",
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": "17d528bb-4578-47fa-ab41-d6bb16057e8a"}],
+                "managedFields": [{
+                    "manager": "nodelet", "operation": "Update", "apiVersion": "coordination.k8s.io/v1",
+                    "time": "2026-11-21T13:31:34Z", "fieldsType": "FieldsV1", "fieldsV1": fields,
+                }],
+            },
+            "spec": {
+                "holderIdentity": "pi", "leaseDurationSeconds": 40, "renewTime": "2026-11-21T13:31:34.442583Z",
+            },
+        });
+        assert_eq!(encode(&lease).as_deref(), Some(LEASE));
+    }
+
+    #[test]
+    fn a_status_has_a_real_servers_bytes() {
+        let message = "leases.coordination.k8s.io \"other\" is forbidden: User \"system:node:pi\" cannot patch resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"kube-node-lease\": can only access node lease with the same name as the requesting node";
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": "Forbidden", "code": 403,
+            "details": {"name": "other", "group": "coordination.k8s.io", "kind": "leases"},
+        });
+        assert_eq!(encode(&status).as_deref(), Some(FORBIDDEN));
+    }
+}

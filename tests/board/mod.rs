@@ -45,7 +45,7 @@ impl Drop for Folder {
     }
 }
 
-/// A running agent.
+/// A running agent: the one that was just built, or the binary in `NODELET`.
 pub struct Board {
     child: Child,
     pub started: Instant,
@@ -64,7 +64,8 @@ impl Board {
     /// With variables in its environment.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Self {
         let started = Instant::now();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_nodelet"))
+        let nodelet = std::env::var_os("NODELET");
+        let mut child = Command::new(nodelet.unwrap_or(env!("CARGO_BIN_EXE_nodelet").into()))
             .args(args)
             .env_remove("NOTIFY_SOCKET")
             .env_remove("JOURNAL_STREAM")

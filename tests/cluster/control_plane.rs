@@ -126,6 +126,10 @@ impl ControlPlane {
         plane
     }
 
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// A kubeconfig for `user` in `groups`, with inline data as kubeadm writes it.
     pub(super) fn kubeconfig(&self, user: &str, groups: &[&str]) -> String {
         let Identity {

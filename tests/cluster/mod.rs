@@ -84,6 +84,15 @@ impl Cluster {
         path.to_str().unwrap().to_owned()
     }
 
+    /// The API server's port on this machine, where it is ours.
+    pub fn port(&self) -> Option<u16> {
+        match &self.kind {
+            Kind::Double(double) => Some(double.port()),
+            Kind::Real(real) => Some(real.port()),
+            Kind::Existing(_) => None,
+        }
+    }
+
     /// One object, as an administrator reads it.
     pub fn get(&self, path: &str) -> Option<Value> {
         let kubeconfig = match &self.kind {

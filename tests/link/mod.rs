@@ -37,6 +37,7 @@ struct Shared {
     /// Both ends of what is open.
     open: Mutex<Vec<TcpStream>>,
     connections: AtomicU64,
+    bytes: AtomicU64,
     over: AtomicBool,
 }
 
@@ -48,6 +49,7 @@ impl Link {
             pace: Mutex::new(pace),
             open: Mutex::default(),
             connections: AtomicU64::default(),
+            bytes: AtomicU64::default(),
             over: AtomicBool::default(),
         });
         let link = Self {
@@ -89,6 +91,13 @@ impl Link {
     /// How many there were.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
+    }
+}
+
+impl Link {
+    /// What it carried so far, both ways, as TCP's content.
+    pub fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::SeqCst)
     }
 }
 
@@ -135,6 +144,7 @@ fn receive(
 ) {
     let mut buffer = [0; 512];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
+        shared.bytes.fetch_add(length as u64, Ordering::SeqCst);
         let pace = *shared.pace.lock().unwrap();
         let takes = match narrow {
             true => Duration::from_secs_f64(length as f64 / f64::from(pace.bytes_per_second)),

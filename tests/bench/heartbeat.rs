@@ -1,0 +1,215 @@
+//! `cargo bench --bench heartbeat`: what keeping a Node alive costs on this machine, in
+//! four minutes, beside the kubelet v1.36.2 and the budgets of issue 5.
+//!
+//! Against the API double, or a real control plane with `KUBEBUILDER_ASSETS`. With
+//! `NODELET=<binary>` another build is measured, for instance the static one.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::cast_precision_loss,
+    missing_docs,
+    unreachable_pub
+)]
+
+#[path = "../board/mod.rs"]
+mod board;
+#[path = "../cluster/mod.rs"]
+mod cluster;
+#[path = "../link/mod.rs"]
+mod link;
+#[path = "../ptrace/mod.rs"]
+mod ptrace;
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use board::{Board, Folder, eventually};
+use cluster::Cluster;
+use link::{Link, Pace};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Reports in the minute that measures them, and how much rarer they really are.
+const REPORTS: f64 = 3.0;
+const RARER: f64 = 5.0;
+
+struct Site {
+    cluster: Cluster,
+    folder: Folder,
+    link: Link,
+    kubeconfig: String,
+}
+
+impl Site {
+    fn new() -> Self {
+        let cluster = Cluster::start(Duration::from_secs(50));
+        let port = cluster
+            .port()
+            .expect("KUBECONFIG is somebody else's; use KUBEBUILDER_ASSETS");
+        let folder = Folder::new("heartbeat");
+        let link = Link::to(port, Pace::NONE);
+        let text = fs::read_to_string(cluster.kubeconfig("board")).unwrap();
+        let kubeconfig = folder.write("kubeconfig", &link.kubeconfig(&text, port));
+        Self {
+            kubeconfig: kubeconfig.to_str().unwrap().to_owned(),
+            cluster,
+            folder,
+            link,
+        }
+    }
+
+    /// A board that is registered and has settled.
+    fn board(&self, more: &[&str]) -> Board {
+        let kubeconfig = format!("--kubeconfig={}", self.kubeconfig);
+        let args = [&[kubeconfig.as_str(), "--hostname-override=board"], more].concat();
+        let board = Board::start(&args);
+        eventually("the Lease", MINUTE, || self.cluster.lease("board"));
+        sleep(Duration::from_secs(15));
+        board
+    }
+}
+
+/// Figures that grow.
+struct Reading {
+    cpu_nanoseconds: f64,
+    switches: f64,
+    bytes: f64,
+}
+
+fn read(board: &Board, link: &Link) -> Reading {
+    let process = |file| fs::read_to_string(format!("/proc/{}/{file}", board.pid())).unwrap();
+    let schedstat = process("schedstat");
+    let switches = process("status");
+    let switches = switches
+        .lines()
+        .filter(|line| line.contains("ctxt_switches"));
+    Reading {
+        cpu_nanoseconds: schedstat.split(' ').next().unwrap().parse().unwrap(),
+        switches: switches
+            .map(|line| {
+                line.split_whitespace()
+                    .nth(1)
+                    .unwrap()
+                    .parse::<f64>()
+                    .unwrap()
+            })
+            .sum(),
+        bytes: link.bytes() as f64,
+    }
+}
+
+fn minute(board: &Board, link: &Link) -> Reading {
+    let before = read(board, link);
+    sleep(MINUTE);
+    let after = read(board, link);
+    Reading {
+        cpu_nanoseconds: after.cpu_nanoseconds - before.cpu_nanoseconds,
+        switches: after.switches - before.switches,
+        bytes: after.bytes - before.bytes,
+    }
+}
+
+fn kibibytes(board: &Board, name: &str) -> f64 {
+    let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", board.pid())).unwrap();
+    let line = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// From the start of the process to its first whole request, the best of some: a busy
+/// machine only ever adds to it.
+fn start_to_request(site: &Site) -> Option<Duration> {
+    let double = site.cluster.double()?;
+    let tries = (0..20).map(|_| {
+        double.clear_requests();
+        let board = Board::start(&[
+            &format!("--kubeconfig={}", site.kubeconfig),
+            "--hostname-override=board",
+        ]);
+        let first = eventually("a request", MINUTE, || double.requests().into_iter().next());
+        // It waits for 100 ms before it registers, as a kubelet does.
+        first.at.duration_since(board.started) - Duration::from_millis(100)
+    });
+    tries.min()
+}
+
+fn row(figure: &str, kubelet: &str, budget: &str, ours: &str) {
+    println!("| {figure} | {kubelet} | {budget} | {ours} |");
+}
+
+fn main() {
+    // `cargo test --benches` has no minutes to spare.
+    if !std::env::args().any(|arg| arg == "--bench") {
+        return;
+    }
+    let site = Site::new();
+    let start = start_to_request(&site);
+
+    let board = site.board(&[]);
+    let idle = minute(&board, &site.link);
+    let [resident, dirty] = ["Rss:", "Private_Dirty:"].map(|name| kibibytes(&board, name));
+    let threads = fs::read_dir(format!("/proc/{}/task", board.pid()))
+        .unwrap()
+        .count();
+    let begin = Instant::now();
+    let calls = ptrace::system_calls(board.pid(), || begin.elapsed() >= MINUTE);
+    drop(board);
+
+    let board = site.board(&["--node-status-report-frequency=20s"]);
+    let reporting = minute(&board, &site.link);
+    let report = (reporting.bytes - idle.bytes) / REPORTS;
+    drop(board);
+
+    row("figure", "kubelet v1.36.2", "budget", "nodelet");
+    row("---", "---", "---", "---");
+    row(
+        "resident memory, KiB",
+        "86,800",
+        "2,200",
+        &format!("{resident}"),
+    );
+    row(
+        "private dirty memory, KiB",
+        "23,200",
+        "320",
+        &format!("{dirty}"),
+    );
+    row("threads", "10", "1", &threads.to_string());
+    row(
+        "CPU, ms/min",
+        "250",
+        "2.5",
+        &format!("{:.1}", idle.cpu_nanoseconds / 1e6),
+    );
+    row(
+        "system calls/min",
+        "27,055",
+        "250",
+        &calls.map_or("not traced".to_owned(), |n| n.to_string()),
+    );
+    row(
+        "context switches/min",
+        "13,211",
+        "40",
+        &format!("{}", idle.switches),
+    );
+    let bytes = idle.bytes + report / RARER;
+    row(
+        "bytes/min, status reports included",
+        "9,017",
+        "5,800",
+        &format!("{bytes:.0}"),
+    );
+    row("bytes of a status report", "", "", &format!("{report:.0}"));
+    let start = start.map_or("only with the double".to_owned(), |time| {
+        format!("{:.1}", time.as_secs_f64() * 1e3)
+    });
+    row("start to first request, ms", "", "4", &start);
+    drop(site.folder);
+}

@@ -1,0 +1,31 @@
+#!/bin/bash
+# dracut's module of nodelet: copy this folder to /usr/lib/dracut/modules.d and say
+#
+#   add_dracutmodules+=" nodelet network "     in /etc/dracut.conf.d/nodelet.conf
+#   rd.neednet=1 ip=dhcp                       on the kernel's command line
+#
+# or whichever module brings the network up here. It takes what this machine has: the
+# binary, the unit, /etc/default/nodelet and the credentials /etc/credstore/nodelet.*.
+# The agent runs from the initramfs until the root is switched, so that the board is
+# Ready while its root waits for a passphrase or is repaired; the unit of the root goes on.
+
+# Only where it is asked for: it puts credentials into the initramfs.
+check() {
+    require_binaries nodelet || return 1
+    return 255
+}
+
+# Of dracut 056 or newer.
+depends() {
+    echo systemd-initrd
+}
+
+install() {
+    local credential
+    inst_multiple nodelet "${systemdsystemunitdir:?}/nodelet.service"
+    inst_multiple -o /etc/default/nodelet
+    for credential in "${dracutsysrootdir-}"/etc/credstore/nodelet.*; do
+        inst_multiple -o "${credential#"${dracutsysrootdir-}"}"
+    done
+    ${SYSTEMCTL:?} -q --root "${initdir:?}" add-wants initrd.target nodelet.service
+}

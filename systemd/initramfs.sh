@@ -1,0 +1,59 @@
+#!/bin/sh
+# Packs nodelet for an initramfs: initramfs.sh [-d DEFAULT] BINARY [CREDENTIAL...] >CPIO
+#
+# The archive (newc, not compressed) holds the binary, the unit, enabled, each CREDENTIAL,
+# a file nodelet.NAME, as /etc/credstore/nodelet.NAME, 0600, and DEFAULT, if given, as
+# /etc/default/nodelet. All is root's and dated $SOURCE_DATE_EPOCH, or 1970: the same
+# input gives the same bytes. The kernel unpacks one archive after the other; this one
+# must begin at a multiple of four bytes:
+#
+#   cp initramfs.img board.img
+#   truncate -s %4 board.img
+#   cat nodelet.cpio >>board.img
+#
+# Needs GNU cpio (2.12 or newer) and no root.
+set -eu
+umask 022
+here=$(cd "$(dirname "$0")" && pwd)
+usage='usage: initramfs.sh [-d DEFAULT] BINARY [CREDENTIAL...] >CPIO'
+default=
+if [ "${1:-}" = -d ]; then
+  default=${2:?$usage}
+  shift 2
+fi
+binary=${1:?$usage}
+shift
+if [ -t 1 ]; then
+  echo "initramfs.sh: an archive is no text for a terminal; $usage" >&2
+  exit 2
+fi
+
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+chmod 755 "$tree"
+install -D -m 755 "$binary" "$tree/usr/bin/nodelet"
+install -D -m 644 "$here/nodelet.service" "$tree/usr/lib/systemd/system/nodelet.service"
+# Of an initramfs that is the whole system, and of one that switches to another root.
+for target in multi-user initrd; do
+  wants=$tree/etc/systemd/system/$target.target.wants
+  mkdir -p "$wants"
+  ln -s /usr/lib/systemd/system/nodelet.service "$wants/nodelet.service"
+done
+if [ -n "$default" ]; then
+  install -D -m 644 "$default" "$tree/etc/default/nodelet"
+fi
+for credential in "$@"; do
+  name=$(basename "$credential")
+  case $name in
+    nodelet.?*) ;;
+    *) echo "initramfs.sh: $credential: the name of a credential begins with nodelet." >&2
+       exit 2 ;;
+  esac
+  mkdir -p "$tree/etc/credstore"
+  chmod 700 "$tree/etc/credstore"
+  install -m 600 "$credential" "$tree/etc/credstore/$name"
+done
+
+find "$tree" -exec touch -h -d "@${SOURCE_DATE_EPOCH:-0}" {} +
+(cd "$tree" && find . -mindepth 1 | LC_ALL=C sort |
+  cpio --quiet --create --format=newc --owner=+0:+0 --reproducible)

@@ -1,48 +1,24 @@
 #!/bin/sh
 # Boots a Debian kernel under qemu, captures a tree inside: boot.sh arm64|armhf FOLDER
 #
-# Needs cpio, xz, apt whose sources have packages of the architecture (NODELET_APT_ETC
-# names another folder than /etc/apt), and qemu-system-arm: install that with apt's
-# --no-remove, because beside a qemu-utils from backports it must come from there too,
-# or apt takes qemu-utils away. apt gets a state folder of its own here, below the cache
-# folder, so that this machine's dpkg knows nothing of it. What is fetched once is used
-# again. The tree comes over the serial console.
+# Needs cpio, xz and apt whose sources have packages of the architecture: see
+# ../boot/debian.sh. The tree comes over the serial console.
 set -eu
 arch=${1:?usage: boot.sh arm64|armhf FOLDER} out=${2:?usage: boot.sh arm64|armhf FOLDER}
 here=$(cd "$(dirname "$0")" && pwd)
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/nodelet/boot/$arch
 case $arch in
-  arm64) kernel=linux-image-cloud-arm64 qemu='qemu-system-aarch64 -cpu cortex-a53' ;;
-  armhf) kernel=linux-image-armmp qemu='qemu-system-arm -cpu cortex-a15' ;;
+  arm64) kernel=linux-image-cloud-arm64 command=qemu-system-aarch64 cpu=cortex-a53 ;;
+  armhf) kernel=linux-image-armmp command=qemu-system-arm cpu=cortex-a15 ;;
   *) echo "boot.sh: $arch: arm64 or armhf" >&2; exit 2 ;;
 esac
-mkdir -p "$cache/state/lists/partial" "$cache/archives/partial" "$cache/packages" "$out"
-: >>"$cache/state/status"
-
-apt() {
-  tool=$1
-  shift
-  "$tool" -qq -o APT::Architecture="$arch" -o APT::Architectures::="$arch" \
-    -o Dir::Etc="${NODELET_APT_ETC:-/etc/apt}" -o Dir::State="$cache/state" \
-    -o Dir::State::status="$cache/state/status" -o Dir::Cache="$cache" \
-    -o Acquire::Languages=none -o APT::Sandbox::User=root "$@"
-}
-
-if [ ! -e "$cache/root/done" ]; then
-  # A source without this architecture is no harm as long as another has it.
-  apt apt-get update || true
-  image=$(apt apt-cache depends "$kernel" | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
-  rm -rf "$cache/root"
-  (cd "$cache/packages" && rm -f ./*.deb && apt apt-get download "$image" busybox-static base-files)
-  for package in "$cache"/packages/*.deb; do
-    dpkg-deb --extract "$package" "$cache/root"
-  done
-  touch "$cache/root/done"
-fi
+mkdir -p "$out"
+. "$here/../boot/debian.sh"
+unpack root "$kernel base-files" busybox-static
+qemu "$command" "$cache/qemu"
 
 initramfs=$cache/initramfs
 rm -rf "$initramfs"
-mkdir -p "$initramfs/bin" "$initramfs/modules" "$initramfs/etc" "$initramfs/usr/lib" \
+mkdir -p "$initramfs/bin" "$initramfs/etc" "$initramfs/usr/lib" \
   "$initramfs/proc" "$initramfs/sys" "$initramfs/dev" "$initramfs/tmp"
 cp "$cache"/root/*bin/busybox "$initramfs/bin/" 2>/dev/null ||
   cp "$cache"/root/usr/bin/busybox "$initramfs/bin/"
@@ -50,16 +26,8 @@ ln -s busybox "$initramfs/bin/sh"
 cp "$cache/root/usr/lib/os-release" "$initramfs/usr/lib/"
 ln -s ../usr/lib/os-release "$initramfs/etc/os-release"
 cp "$here/capture.sh" "$initramfs/"
-number=10
-for module in virtio_ring virtio virtio_mmio failover net_failover virtio_net; do
-  # Some are built in.
-  find "$cache/root" -name "$module.ko*" -exec cp {} "$initramfs/modules/" \;
-  if [ -e "$initramfs/modules/$module.ko.xz" ]; then xz -d "$initramfs/modules/$module.ko.xz"; fi
-  if [ -e "$initramfs/modules/$module.ko" ]; then
-    mv "$initramfs/modules/$module.ko" "$initramfs/modules/$number-$module.ko"
-  fi
-  number=$((number + 1))
-done
+modules "$cache/root" "$initramfs/modules" \
+  virtio_ring virtio virtio_mmio failover net_failover virtio_net
 cat >"$initramfs/init" <<'INIT'
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -95,8 +63,7 @@ chmod +x "$initramfs/init"
 
 vmlinuz=$(find "$cache/root/boot" -name 'vmlinuz-*' | head -n 1)
 started=$(date +%s)
-# shellcheck disable=SC2086 # program and option
-timeout 120 $qemu -M virt -smp 2 -m 256 -kernel "$vmlinuz" -initrd "$cache/initramfs.gz" \
+timeout 120 "$cache/qemu" -cpu "$cpu" -M virt -smp 2 -m 256 -kernel "$vmlinuz" -initrd "$cache/initramfs.gz" \
   -append 'console=ttyAMA0 quiet psi=1 panic=-1' -nographic -no-reboot \
   -netdev user,id=net -device virtio-net-device,netdev=net </dev/null >"$cache/console"
 echo "boot.sh: $arch: $(($(date +%s) - started)) s" >&2

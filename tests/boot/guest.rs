@@ -1,0 +1,184 @@
+//! A virtual board: qemu, and the shell on its console.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A software-emulated cpu beside a compiler is slow.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What the guest has; the test looks for it on the Node.
+pub const CPUS: u64 = 2;
+pub const MEMORY_MIB: u64 = 192;
+
+/// A running virtual machine; killed when it goes out of scope.
+pub struct Guest {
+    qemu: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+    console: Vec<String>,
+    questions: usize,
+}
+
+impl Guest {
+    /// Starts the kernel that image.sh made, with an initramfs; returns when there is a
+    /// shell on the console.
+    pub fn boot(image: &Path, initramfs: &Path, options: &str) -> Self {
+        // The clock of the machine is as on a board whose battery is flat.
+        let mut qemu = Command::new(image.join("qemu"))
+            .args([
+                "-M",
+                "virt",
+                "-cpu",
+                "cortex-a53",
+                "-rtc",
+                "base=1970-01-02",
+            ])
+            .args(["-smp", &CPUS.to_string(), "-m", &MEMORY_MIB.to_string()])
+            .args(["-display", "none", "-monitor", "none", "-serial", "stdio"])
+            .args(["-no-reboot", "-netdev", "user,id=net"])
+            .args(["-device", "virtio-net-device,netdev=net"])
+            .arg("-kernel")
+            .arg(image.join("vmlinuz"))
+            .arg("-initrd")
+            .arg(initramfs)
+            .arg("-append")
+            .arg(format!(
+                "console=ttyAMA0 quiet psi=1 panic=-1 systemd.show_status=false {options}"
+            ))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, lines) = channel();
+        let output = qemu.stdout.take().unwrap();
+        thread::spawn(move || {
+            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line);
+                if sender.send(line.trim_end_matches('\r').to_owned()).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut guest = Self {
+            input: qemu.stdin.take().unwrap(),
+            qemu,
+            lines,
+            console: Vec::new(),
+            questions: 0,
+        };
+        guest.read_until("CONSOLE");
+        guest.run("dmesg -n 1");
+        guest
+    }
+
+    /// Standard output and error of a command that succeeds, trimmed.
+    pub fn run(&mut self, command: &str) -> String {
+        let (output, code) = self.ask(command);
+        assert_eq!(code, "0", "{command}: {output}");
+        output
+    }
+
+    /// The same of a command that may fail.
+    pub fn try_run(&mut self, command: &str) -> String {
+        self.ask(command).0
+    }
+
+    fn ask(&mut self, command: &str) -> (String, String) {
+        self.questions += 1;
+        let end = format!("END-{}-", self.questions);
+        // The mark is not in the line as it is sent, should the terminal echo it.
+        let line = format!("{{ {command}\n}} 2>&1; echo 'END'-{}-$?\n", self.questions);
+        self.input.write_all(line.as_bytes()).unwrap();
+        let before = self.console.len();
+        let last = self.read_until(&end);
+        // Output that does not end its line shares it with the mark.
+        let (rest, code) = last.split_once(&end).unwrap();
+        let mut output = self.console[before..self.console.len() - 1].join("\n");
+        output.push('\n');
+        output.push_str(rest);
+        (output.trim().to_owned(), code.to_owned())
+    }
+
+    fn read_until(&mut self, mark: &str) -> String {
+        let start = Instant::now();
+        loop {
+            match self
+                .lines
+                .recv_timeout(PATIENCE.saturating_sub(start.elapsed()))
+            {
+                Ok(line) => {
+                    self.console.push(line.clone());
+                    if line.contains(mark) {
+                        return line;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("{mark}: not within {PATIENCE:?}"),
+                Err(RecvTimeoutError::Disconnected) => panic!("{mark}: the machine is off"),
+            }
+        }
+    }
+
+    /// Asks until the output of a command fulfils a condition.
+    pub fn eventually(
+        &mut self,
+        limit: Duration,
+        command: &str,
+        mut is_so: impl FnMut(&str) -> bool,
+    ) -> String {
+        let start = Instant::now();
+        loop {
+            let output = self.try_run(command);
+            if is_so(&output) {
+                return output;
+            }
+            assert!(
+                start.elapsed() < limit,
+                "{command}: after {limit:?}: {output}"
+            );
+            thread::sleep(Duration::from_secs(1));
+        }
+    }
+
+    /// The journal since the kernel's first line, with seconds of the guest's time.
+    pub fn journal(&mut self) -> String {
+        self.run("journalctl -b -o short-monotonic --no-hostname")
+    }
+
+    /// Switches the machine off, in order, and waits for that.
+    pub fn power_off(mut self) -> ExitStatus {
+        self.input.write_all(b"systemctl poweroff\n").unwrap();
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.qemu.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "still on after {PATIENCE:?}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            while let Ok(line) = self.lines.try_recv() {
+                self.console.push(line);
+            }
+            println!("console:\n{}", self.console.join("\n"));
+        }
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+/// Keeps a boot's journal for whoever wants to read it.
+pub fn keep(name: &str, journal: &str) {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, journal).unwrap();
+    println!("{name}: {}", path.display());
+}

@@ -1,0 +1,284 @@
+//! A virtual arm64 board boots into a Ready Node: Debian's kernel under
+//! qemu, an initramfs in which systemd is PID 1 and nodelet.service as
+//! the board has it, packed by systemd/initramfs.sh, and the API double on this machine.
+//!
+//! `cargo test --test boot -- --ignored --nocapture`. It takes minutes: the watchdog
+//! alone has 90 s.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    missing_docs,
+    unreachable_pub
+)]
+
+#[path = "../board/mod.rs"]
+mod board;
+mod guest;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use apidouble::Double;
+use serde_json::Value;
+
+use board::{Folder, eventually};
+use guest::{CPUS, Guest, MEMORY_MIB, keep};
+
+const TARGET: &str = "aarch64-unknown-linux-musl";
+const A_MINUTE: Duration = Duration::from_secs(60);
+
+#[test]
+#[ignore = "boots a virtual board twice: minutes, and the network the first time"]
+fn a_board_boots_into_a_ready_node() {
+    let double = Double::builder().lifecycle(Duration::from_secs(50)).start();
+    let folder = Folder::new("boot");
+    let (image, initramfs) = parts(&double, &folder);
+
+    // The first boot: / is a ramfs, the network and the clock come up when we say so, and
+    // a /var of its own later still.
+    let mut guest = Guest::boot(&image, &initramfs, "rootfstype=ramfs");
+    holds_nothing_up(&mut guest);
+    guest.run("late network");
+    // The clock says when systemd was built, which is before the certificates. Another
+    // reason is told a minute after the first.
+    guest.eventually(3 * A_MINUTE, LOG, |log| log.contains("is not valid before"));
+    assert_eq!(double.get("nodes/board"), None);
+    guest.run(&format!("late clock {}", seconds_since_1970()));
+    let node = eventually("Node Ready", A_MINUTE, || ready(&double));
+    guest.eventually(A_MINUTE, "systemctl is-active nodelet", |state| {
+        state == "active"
+    });
+    let first_boot = are_the_guests(&node, &mut guest);
+    is_confined(&mut guest);
+    follows_var(&double, &mut guest);
+    heals_by_its_watchdog(&double, &mut guest);
+    let journal = guest.journal();
+    keep("boot-1.log", &journal);
+    assert!(guest.power_off().success());
+
+    // The second: / is a tmpfs, and nobody does anything.
+    let late = format!("late={}", seconds_since_1970());
+    let mut guest = Guest::boot(&image, &initramfs, &late);
+    let rebooted = eventually("Rebooted", A_MINUTE, || {
+        let events = double.list("events");
+        events
+            .into_iter()
+            .find(|event| event["reason"] == "Rebooted")
+    });
+    assert_eq!(rebooted["involvedObject"]["name"], "board");
+    let node = eventually("Node Ready", A_MINUTE, || ready(&double));
+    let second_boot = are_the_guests(&node, &mut guest);
+    assert_ne!(first_boot, second_boot);
+    let message = rebooted["message"].as_str().unwrap();
+    assert!(message.contains(&second_boot), "{message}");
+    let journal = guest.journal();
+    keep("boot-2.log", &journal);
+    print_steps(&journal);
+    assert!(guest.power_off().success());
+}
+
+const LOG: &str = "journalctl -b -u nodelet -o cat";
+
+fn seconds_since_1970() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap().as_secs()
+}
+
+fn ready(double: &Double) -> Option<Value> {
+    let node = double.get("nodes/board")?;
+    let conditions = node["status"]["conditions"].as_array()?;
+    let ready = conditions
+        .iter()
+        .find(|condition| condition["type"] == "Ready")?;
+    (ready["status"] == "True").then_some(node)
+}
+
+/// `systemctl show` of some properties of the unit.
+fn show(guest: &mut Guest, properties: &str) -> BTreeMap<String, String> {
+    let output = guest.run(&format!("systemctl show nodelet -p {properties}"));
+    let pairs = output.lines().filter_map(|line| line.split_once('='));
+    pairs
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// Without a network it waits, and the boot goes on.
+fn holds_nothing_up(guest: &mut Guest) {
+    guest.eventually(A_MINUTE, LOG, |log| log.contains("10.0.2.2"));
+    assert_eq!(guest.try_run("systemctl is-active nodelet"), "activating");
+    assert_eq!(guest.run("systemctl is-active multi-user.target"), "active");
+    // No mount but the initramfs' own holds /var, nor / itself.
+    assert_eq!(guest.run("grep -c ' - rootfs ' /proc/self/mountinfo"), "1");
+    assert_eq!(
+        guest.run("grep -c ' /var' /proc/self/mountinfo || true"),
+        "0"
+    );
+}
+
+/// What the Node says is what the guest's shell reads; returns the boot id.
+fn are_the_guests(node: &Value, guest: &mut Guest) -> String {
+    let status = &node["status"];
+    let info = &status["nodeInfo"];
+    assert_eq!(info["architecture"], "arm64");
+    assert_eq!(guest.run("uname -m"), "aarch64");
+    assert_eq!(info["kernelVersion"], guest.run("uname -r"));
+    let boot_id = guest.run("cat /proc/sys/kernel/random/boot_id");
+    assert_eq!(info["bootID"], boot_id);
+    let machine_id = guest.run("cat /etc/machine-id");
+    assert_eq!(machine_id.len(), 32);
+    assert_eq!(info["machineID"], machine_id);
+    let name = guest.run("sed -n 's/^PRETTY_NAME=\"\\(.*\\)\"/\\1/p' /etc/os-release");
+    assert_eq!(info["osImage"], name);
+    assert_eq!(status["capacity"]["cpu"], CPUS.to_string());
+    assert_eq!(guest.run("nproc"), CPUS.to_string());
+    let total = guest.run("sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo");
+    assert_eq!(status["capacity"]["memory"], format!("{total}Ki"));
+    let total: u64 = total.parse().unwrap();
+    assert!(
+        total < MEMORY_MIB * 1024 && total > MEMORY_MIB * 1024 / 2,
+        "{total}"
+    );
+    assert_eq!(status["addresses"][0]["address"], "10.0.2.15");
+    boot_id
+}
+
+/// The unit is what the unit file says: watched, unprivileged, in a place of its own.
+fn is_confined(guest: &mut Guest) {
+    let unit = show(
+        guest,
+        "Type,NotifyAccess,ActiveState,SubState,WatchdogUSec,NRestarts,StatusText",
+    );
+    println!("{unit:?}");
+    assert_eq!(unit["ActiveState"], "active");
+    assert_eq!(unit["SubState"], "running");
+    assert_eq!(unit["Type"], "notify");
+    assert_eq!(unit["WatchdogUSec"], "1min 30s");
+    assert_eq!(unit["NRestarts"], "0");
+    let pid = show(guest, "MainPID")["MainPID"].clone();
+    let status = guest.run(&format!("cat /proc/{pid}/status"));
+    let value = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line[name.len()..].trim().to_owned()
+    };
+    for ids in ["Uid:", "Gid:"] {
+        // DynamicUser=: 61184 to 65519.
+        assert!(value(ids).starts_with('6'), "{ids} {}", value(ids));
+    }
+    for set in ["CapEff:", "CapPrm:", "CapBnd:", "CapAmb:"] {
+        assert_eq!(value(set), "0000000000000000", "{set}");
+    }
+    assert_eq!(value("NoNewPrivs:"), "1");
+    assert_eq!(value("Seccomp:"), "2");
+    assert_eq!(value("Threads:"), "1");
+    assert_eq!(guest.run(&format!("cat /proc/{pid}/oom_score_adj")), "-999");
+    assert_eq!(
+        guest.run(&format!("cat /proc/{pid}/cgroup")),
+        "0::/nodelet.service"
+    );
+    let credential = "/run/credentials/nodelet.service/kubeconfig";
+    assert_eq!(guest.run(&format!("stat -c %a {credential}")), "400");
+    let memory = guest.run("cat /sys/fs/cgroup/nodelet.service/memory.current");
+    println!("memory.current {memory} B, VmRSS {}", value("VmRSS:"));
+}
+
+/// A file system that is mounted below a running agent is the node's from then on.
+fn follows_var(double: &Double, guest: &mut Guest) {
+    let storage = |node: &Value| node["status"]["capacity"]["ephemeral-storage"].clone();
+    // A ramfs has no size.
+    assert_eq!(storage(&double.get("nodes/board").unwrap()), Value::Null);
+    guest.run("mount -t tmpfs -o size=8m var /var");
+    eventually("ephemeral-storage of the new /var", A_MINUTE, || {
+        let node = double.get("nodes/board")?;
+        (storage(&node) == "8Mi").then_some(())
+    });
+}
+
+/// A process that hangs is killed and replaced, and the Node comes back.
+fn heals_by_its_watchdog(double: &Double, guest: &mut Guest) {
+    let before = show(guest, "MainPID");
+    let stopped = std::time::Instant::now();
+    guest.run("systemctl kill -s STOP nodelet");
+    eventually("Node no longer Ready", 2 * A_MINUTE, || {
+        ready(double).is_none().then_some(())
+    });
+    println!("not Ready {:.0?} after SIGSTOP", stopped.elapsed());
+    guest.eventually(
+        3 * A_MINUTE,
+        "systemctl show nodelet -p NRestarts",
+        |count| count == "NRestarts=1",
+    );
+    println!("restarted after {:.0?}", stopped.elapsed());
+    eventually("Node Ready again", A_MINUTE, || ready(double));
+    println!("Ready again after {:.0?}", stopped.elapsed());
+    guest.eventually(A_MINUTE, "systemctl is-active nodelet", |state| {
+        state == "active"
+    });
+    assert_ne!(show(guest, "MainPID"), before);
+    let journal = guest.run("journalctl -b -u nodelet -o cat");
+    assert!(journal.contains("Watchdog timeout"), "{journal}");
+}
+
+/// The way from the kernel to a Ready Node, as the guest's clock has it.
+fn print_steps(journal: &str) {
+    let steps = [
+        "Booting Linux",
+        "Run /init",
+        "systemd 2",
+        "Starting nodelet.service",
+        "Reached target multi-user.target",
+        "registered at",
+        "Started nodelet.service",
+    ];
+    for step in steps {
+        let line = journal.lines().find(|line| line.contains(step));
+        println!(
+            "{}",
+            line.unwrap_or_else(|| panic!("no {step:?} in\n{journal}"))
+        );
+    }
+}
+
+/// What image.sh makes, and its initramfs with nodelet appended to it.
+fn parts(double: &Double, folder: &Folder) -> (PathBuf, PathBuf) {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let image = run(&mut Command::new(project.join("tests/boot/image.sh")));
+    let image = PathBuf::from(image.trim());
+    run(Command::new(project.join("cross/build.sh")).arg(TARGET));
+    // The guest's way to the loopback of this machine.
+    let server = format!(
+        "https://10.0.2.2:{}\n    tls-server-name: localhost",
+        double.port()
+    );
+    let kubeconfig = double
+        .kubeconfig_for_node("board")
+        .replace(&double.url(), &server);
+    let kubeconfig = folder.write("nodelet.kubeconfig", &kubeconfig);
+    let initramfs = folder.path().join("initramfs");
+    run(Command::new("sh")
+        .args(["-ceu", APPEND])
+        .env("BASE", image.join("initramfs"))
+        .env("PROJECT", project)
+        .env("BINARY", project.join("dist").join(TARGET).join("nodelet"))
+        .env("KUBECONFIG", kubeconfig)
+        .env("INITRAMFS", &initramfs));
+    (image, initramfs)
+}
+
+/// As systemd/initramfs.sh tells to do it.
+const APPEND: &str = r#"
+cp "$BASE" "$INITRAMFS"
+truncate -s %4 "$INITRAMFS"
+"$PROJECT/systemd/initramfs.sh" "$BINARY" "$KUBECONFIG" >>"$INITRAMFS"
+"#;
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}

@@ -14,7 +14,7 @@ pub struct Unread {
     pub source: String,
     /// What happened: `no MemTotal line`, `permission denied`.
     pub cause: String,
-    /// The file does not exist, which on many boards is not a fault.
+    /// What it would say does not exist, which on many boards is not a fault.
     pub absent: bool,
 }
 
@@ -51,7 +51,8 @@ pub struct Facts {
     pub working_set_bytes: Read<u64>,
     /// `sys/kernel/mm/hugepages`, ascending by size; empty where the kernel has none.
     pub huge_pages: Read<Vec<HugePages>>,
-    /// The file system that holds `--root-dir`.
+    /// The file system that holds `--root-dir`; absent where that one has no size, as a
+    /// ramfs.
     pub node_fs: Read<FileSystem>,
     /// `proc/sys/kernel/{pid_max,threads-max}` and `proc/loadavg`.
     pub pids: Read<Pids>,
@@ -69,6 +70,14 @@ pub struct Facts {
     pub network: Network,
     /// What must be before the Node is ready, and is not: one line each.
     pub unhealthy: Vec<String>,
+}
+
+impl Facts {
+    /// The file system that holds `--root-dir`; `None` where it has no size that could be
+    /// told, or run short, as a ramfs.
+    pub fn storage(&self) -> Option<&Read<FileSystem>> {
+        Some(&self.node_fs).filter(|fs| !fs.as_ref().is_err_and(|unread| unread.absent))
+    }
 }
 
 /// The lines of `proc/meminfo` that are used, in bytes.

@@ -39,11 +39,11 @@ pub fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem
     #[allow(clippy::useless_conversion)]
     let (inodes, inodes_free) = (u64::from(stat.files()), u64::from(stat.files_free()));
     match (blocks.checked_mul(unit), available.checked_mul(unit)) {
-        // procfs and the like have no blocks at all: not a place for data.
-        (Some(0), _) => Err(Unread::new(
-            source,
-            format!("{} has no size", path.display()),
-        )),
+        // A ramfs, or procfs and the like: no size that could be told, or run short.
+        (Some(0), _) => Err(Unread {
+            absent: true,
+            ..Unread::new(source, format!("{} has no size", path.display()))
+        }),
         (Some(capacity_bytes), Some(available_bytes)) => Ok(FileSystem {
             capacity_bytes,
             available_bytes,
@@ -126,6 +126,16 @@ mod tests {
         let missing = at("/no/such/folder", &[]).unwrap();
         assert_eq!(there.capacity_bytes, missing.capacity_bytes);
         assert!(there.capacity_bytes > there.available_bytes && there.available_bytes > 0);
+    }
+
+    #[test]
+    fn a_file_system_without_a_size_is_not_a_fault() {
+        let error = at("/proc/sys/nodelet", &[]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "statvfs /proc/sys/nodelet: /proc/sys has no size"
+        );
+        assert!(error.absent);
     }
 
     #[test]

@@ -55,11 +55,12 @@ fn set_capacity(
             }
         },
     );
-    if config.local_storage {
-        let fs = facts.node_fs.clone();
+    if config.local_storage
+        && let Some(fs) = facts.storage()
+    {
         set(
             "ephemeral-storage",
-            fs.map(|fs| Quantity::bytes(fs.capacity_bytes)),
+            fs.clone().map(|fs| Quantity::bytes(fs.capacity_bytes)),
         );
     }
     // Adoption has set to 0 whatever stood there; what was declared stands again.
@@ -151,10 +152,11 @@ fn set_identity(info: &mut Map<String, Value>, facts: &Facts, missing: &mut Vec<
 }
 
 /// Why the Node is not ready, if a capacity is missing that must be there.
-pub(super) fn missing_capacities(node: &Value, config: &Config) -> Option<String> {
+pub(super) fn missing_capacities(node: &Value, config: &Config, facts: &Facts) -> Option<String> {
+    let storage = config.local_storage && facts.storage().is_some();
     let missing: Vec<&str> = ["cpu", "memory", "pods", "ephemeral-storage"]
         .into_iter()
-        .filter(|name| *name != "ephemeral-storage" || config.local_storage)
+        .filter(|name| *name != "ephemeral-storage" || storage)
         .filter(|name| object::at(node, &["status", "capacity", name]).is_none())
         .collect();
     if missing.is_empty() {

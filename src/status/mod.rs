@@ -118,7 +118,7 @@ pub fn desired(
     tell_unnoticed(facts, &mut missing);
 
     let mut unready = facts.unhealthy.clone();
-    unready.extend(machine::missing_capacities(&node, config));
+    unready.extend(machine::missing_capacities(&node, config, facts));
     let status = object::members(&mut node, &["status"]);
     let list = object::elements(status, "conditions");
     conditions::set_pressure(list, &MEMORY_PRESSURE, pressures.memory, &now);
@@ -162,7 +162,10 @@ fn tell_unnoticed(facts: &Facts, missing: &mut Vec<String>) {
     let facts = [
         (facts.memory.as_ref().err(), "MemoryPressure"),
         (facts.working_set_bytes.as_ref().err(), "MemoryPressure"),
-        (facts.node_fs.as_ref().err(), "DiskPressure"),
+        (
+            facts.storage().and_then(|fs| fs.as_ref().err()),
+            "DiskPressure",
+        ),
         (facts.pids.as_ref().err(), "PIDPressure"),
     ];
     for (unread, condition) in facts {

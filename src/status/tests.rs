@@ -595,6 +595,32 @@ proptest! {
 }
 
 #[test]
+fn a_node_on_a_ramfs_is_ready_without_a_word() {
+    let node_fs = Err(Unread {
+        absent: true,
+        ..Unread::new("statvfs /var", "/ has no size")
+    });
+    let facts = Facts {
+        node_fs,
+        ..Facts::example()
+    };
+    let config = config(flags());
+    let on_ramfs = initial(&config, &facts, Pressures::default(), Wall::default());
+    assert_eq!(on_ramfs.missing, [""; 0]);
+    let mut on_disk = initial(
+        &config,
+        &Facts::example(),
+        Pressures::default(),
+        Wall::default(),
+    );
+    for amounts in ["capacity", "allocatable"] {
+        let amounts = on_disk.node["status"][amounts].as_object_mut();
+        amounts.unwrap().remove("ephemeral-storage").unwrap();
+    }
+    assert_eq!(on_ramfs.node, on_disk.node);
+}
+
+#[test]
 fn one_line_for_one_cause_with_all_that_it_costs() {
     let unread = |source: &str| Unread::new(source, "input/output error");
     let facts = Facts {

@@ -192,7 +192,7 @@ fn follows_var(double: &Double, guest: &mut Guest) {
     // A ramfs has no size.
     assert_eq!(storage(&double.get("nodes/board").unwrap()), Value::Null);
     guest.run("mount -t tmpfs -o size=8m var /var");
-    eventually("ephemeral-storage of the new /var", A_MINUTE, || {
+    eventually("ephemeral-storage of the new /var", 2 * A_MINUTE, || {
         let node = double.get("nodes/board")?;
         (storage(&node) == "8Mi").then_some(())
     });

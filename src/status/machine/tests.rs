@@ -383,7 +383,8 @@ fn ready_names_what_is_missing_in_upstreams_order() {
         ),
     ] {
         let node = json!({"status": {"capacity": capacity}});
-        assert_eq!(missing_capacities(&node, &config).as_deref(), want);
+        let missing = missing_capacities(&node, &config, &Facts::example());
+        assert_eq!(missing.as_deref(), want);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::openapi::Schemas;
 use crate::patch;
 use crate::pki;
 use crate::protobuf;
+use crate::rbac::Rbac;
 use crate::selector::Selector;
 use crate::status::{self, Cause, Failure};
 use crate::store::{Key, Store};
@@ -21,12 +22,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+const REVIEWS: &str = "selfsubjectaccessreviews";
+
 /// The API, without a network around it.
 #[derive(Debug, Default)]
 pub(crate) struct Api {
     store: Mutex<Store>,
     pub(crate) schemas: Option<Schemas>,
     violations: Mutex<Vec<String>>,
+    pub(crate) rbac: Mutex<Rbac>,
     pub(crate) ignores_preconditions: AtomicBool,
 }
 
@@ -137,6 +141,7 @@ impl Api {
                     &target.name
                 },
             },
+            &self.rbac(),
         )
         .map_err(|why| {
             let about = status::Subject {
@@ -146,6 +151,9 @@ impl Api {
             };
             status::forbidden(&about, &why)
         })?;
+        if target.resource == REVIEWS && target.group == "authorization.k8s.io" {
+            return self.review(user, verb, &request.body).map(Answer::Whole);
+        }
         let Some(kind) = Kind::find(&target.group, &target.version, &target.resource) else {
             return Err(status::no_such_resource());
         };
@@ -208,6 +216,52 @@ impl Api {
                 Ok(Answer::Whole(response))
             }
         }
+    }
+
+    fn rbac(&self) -> MutexGuard<'_, Rbac> {
+        self.rbac.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether somebody may do something; nothing is stored.
+    fn review(&self, user: &User, verb: &str, body: &[u8]) -> Result<Response, Failure> {
+        if verb != "create" {
+            return Err(status::method_not_allowed());
+        }
+        let mut review: Value = serde_json::from_slice(body)
+            .map_err(|e| status::bad_request(&format!("json parse error: {}", json_error(&e))))?;
+        let about = &review["spec"]["resourceAttributes"];
+        if !about.is_object() {
+            let cause = Cause::invalid(
+                "spec.resourceAttributes",
+                &Value::Null,
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+            );
+            let group = "authorization.k8s.io";
+            return Err(status::invalid(
+                group,
+                "SelfSubjectAccessReview",
+                "",
+                &[cause],
+            ));
+        }
+        let text = |field: &str| about[field].as_str().unwrap_or_default();
+        let wanted = Attributes {
+            verb: text("verb"),
+            group: text("group"),
+            resource: text("resource"),
+            subresource: text("subresource"),
+            namespace: text("namespace"),
+            name: text("name"),
+        };
+        let mut status = match auth::decide(user, &wanted, &self.rbac()) {
+            Ok(reason) => json!({"allowed": true, "reason": reason}),
+            Err(reason) => json!({"allowed": false, "reason": reason}),
+        };
+        if status["reason"] == "" {
+            restore(&mut status, &Value::Null, "reason");
+        }
+        review["status"] = status;
+        Ok(Response::json(201, &review))
     }
 
     /// Paths that are no resources.

@@ -1,7 +1,8 @@
 //! Who is it, and may they: client certificates and tokens, the Node authorizer, and of RBAC
-//! what the roles around nodes grant.
+//! what the roles around nodes grant, and what manifests add to that.
 
 use crate::der::Subject;
+use crate::rbac::Rbac;
 use serde_json::Value;
 
 /// A user, as authentication finds one.
@@ -72,20 +73,11 @@ pub(crate) struct Attributes<'a> {
 }
 
 /// `Ok`, or why not in the words after `is forbidden:`.
-pub(crate) fn authorize(user: &User, want: &Attributes<'_>) -> Result<(), String> {
-    if user.is_in("system:masters") {
-        return Ok(());
-    }
-    let mut reason = String::new();
-    if let Some(node) = user.node() {
-        match node_authorizer(node, want) {
-            Ok(()) => return Ok(()),
-            Err(why) => reason = why,
-        }
-    }
-    if rbac(user, want) {
-        return Ok(());
-    }
+pub(crate) fn authorize(user: &User, want: &Attributes<'_>, rbac: &Rbac) -> Result<(), String> {
+    let reason = match decide(user, want, rbac) {
+        Ok(_) => return Ok(()),
+        Err(reason) => reason,
+    };
     let Attributes {
         verb,
         group,
@@ -112,6 +104,24 @@ pub(crate) fn authorize(user: &User, want: &Attributes<'_>) -> Result<(), String
         message = format!("{message}: {reason}");
     }
     Err(message)
+}
+
+/// What the authorizers say in turn: why it is allowed, or why the last one had no opinion.
+pub(crate) fn decide(user: &User, want: &Attributes<'_>, rbac: &Rbac) -> Result<String, String> {
+    if user.is_in("system:masters") {
+        return Ok(String::new());
+    }
+    let mut reason = String::new();
+    if let Some(node) = user.node() {
+        match node_authorizer(node, want) {
+            Ok(()) => return Ok(String::new()),
+            Err(why) => reason = why,
+        }
+    }
+    if built_in_roles(user, want) {
+        return Ok("RBAC: allowed by a role of the double".to_owned());
+    }
+    rbac.allows(user, want).ok_or(reason)
 }
 
 fn node_authorizer(node: &str, want: &Attributes<'_>) -> Result<(), String> {
@@ -161,11 +171,15 @@ fn own_lease(node: &str, want: &Attributes<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn rbac(user: &User, want: &Attributes<'_>) -> bool {
+fn built_in_roles(user: &User, want: &Attributes<'_>) -> bool {
     let one_of = |verbs: &[&str]| verbs.contains(&want.verb);
     match (want.group, want.resource, want.subresource) {
         ("certificates.k8s.io", "certificatesigningrequests", "") => {
             user.is_in("system:bootstrappers") && one_of(&["create", "get", "list", "watch"])
+        }
+        // ClusterRole system:basic-user
+        ("authorization.k8s.io", "selfsubjectaccessreviews", "") => {
+            user.is_in("system:authenticated") && one_of(&["create"])
         }
         _ if !user.is_in(RBAC_NODE_GROUP) => false,
         ("", "nodes", "") => one_of(&["create", "get", "patch"]),

@@ -26,6 +26,7 @@ mod patch;
 mod pki;
 mod protobuf;
 mod quantity;
+mod rbac;
 mod selector;
 mod server;
 mod status;
@@ -366,6 +367,11 @@ impl Double {
     pub fn add_token(&self, token: &str, user: &str, groups: &[&str]) {
         let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
         lock(&self.inner.shared.tokens).insert(token.to_owned(), User::new(user, &groups));
+    }
+
+    /// Makes these roles and bindings the only ones beside the built-in ones.
+    pub fn set_rbac(&self, objects: &[Value]) {
+        lock(&self.inner.shared.api.rbac).objects = objects.to_vec();
     }
 
     /// Lets a bearer token in no longer: 401.

@@ -24,6 +24,8 @@ pub enum Command {
     Run(Box<Flags>),
     /// Print the Node that `Run` would register, and exit.
     Inspect(Box<Flags>),
+    /// Look at everything that `Run` needs, and exit.
+    Check(Box<Flags>),
     /// `--version`.
     Version,
     /// `--help`.
@@ -37,6 +39,7 @@ nodelet keeps this machine a Node of a Kubernetes cluster. It runs no pods.
 Usage:
   nodelet --kubeconfig FILE [flags]   register the Node and keep it alive
   nodelet inspect [flags]             print the Node that would be registered
+  nodelet check [flags]               look at everything that a run needs, and change nothing
 
 Flags (as the kubelet's, but for those marked *):
   --kubeconfig FILE                    where the API server is, and who we are
@@ -78,7 +81,7 @@ Flags (as the kubelet's, but for those marked *):
   --ready-when-exists PATH *           Ready is False until PATH exists; may repeat
   --host-root DIR *                    read /proc, /sys and /etc below DIR (default /)
   -o, --output json|text *             how inspect prints the Node: whole (default), or as
-                                       kubectl describe node does
+                                       kubectl describe node does; check prints text by default
   -v, --v N                            log more: 2 adds each request
   --version, --help
 
@@ -98,7 +101,7 @@ pub fn parse_over(
     let mut parser = Parser::from_args(args);
     let mut flags = Box::new(flags);
     let mut given = Vec::new();
-    let mut inspect = false;
+    let mut command: Option<fn(Box<Flags>) -> Command> = None;
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         let name = match arg {
             Arg::Long(name) => name.replace('_', "-"),
@@ -108,8 +111,12 @@ pub fn parse_over(
             Arg::Short(other) => {
                 return Err(format!("unknown shorthand flag: -{other}; see --help"));
             }
-            Arg::Value(word) if word == "inspect" && !inspect => {
-                inspect = true;
+            Arg::Value(word) if word == "inspect" && command.is_none() => {
+                command = Some(Command::Inspect);
+                continue;
+            }
+            Arg::Value(word) if word == "check" && command.is_none() => {
+                command = Some(Command::Check);
                 continue;
             }
             Arg::Value(word) => return Err(format!("unknown command {word:?}; see --help")),
@@ -120,13 +127,10 @@ pub fn parse_over(
             _ => flags.set(&name, &mut given, &mut parser)?,
         }
     }
-    if !inspect && flags.output.is_some() {
-        return Err("--output is for nodelet inspect".to_owned());
+    if command.is_none() && flags.output.is_some() {
+        return Err("--output is for nodelet inspect and nodelet check".to_owned());
     }
-    Ok(match inspect {
-        true => Command::Inspect(flags),
-        false => Command::Run(flags),
-    })
+    Ok(command.unwrap_or(Command::Run)(flags))
 }
 
 impl Flags {

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::agent::Agent;
 use crate::args::{self, Command, Flags};
+use crate::check::{Report, walk};
 use crate::clock::Clock;
 use crate::config::file::Notes;
 use crate::config::{self, Config, KUBELET_VERSION};
@@ -29,7 +30,7 @@ use crate::kube::kubeconfig::Kubeconfig;
 use crate::kube::yaml;
 use crate::machine::ask_name_servers;
 use crate::notify::Notify;
-use crate::status;
+use crate::status::{self, Desired};
 use crate::wakeup::Wakeup;
 
 /// The command line was wrong.
@@ -44,6 +45,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(Command::Help) => print(args::USAGE),
         Ok(Command::Version) => print(&version()),
         Ok(Command::Inspect(flags)) => inspect(*flags, args),
+        Ok(Command::Check(flags)) => check(*flags, args),
         Ok(Command::Run(flags)) => run(*flags, args),
         Err(line) => Err((USAGE, line)),
     };
@@ -68,6 +70,14 @@ fn complain(line: &str) {
 
 type Failure = (u8, String);
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the environment is read here alone"
+)]
+fn env(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
 /// `nodelet 0.1.0 (commit, target)`, and the version that the Node reports.
 fn version() -> String {
     format!(
@@ -79,11 +89,6 @@ fn version() -> String {
 }
 
 fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the environment is read here alone"
-    )]
-    let env = |name| std::env::var_os(name);
     journal::start(flags.verbosity, env("JOURNAL_STREAM").is_some());
     let (config, host, _) = configure(flags, args)?;
     let path = config.kubeconfig.as_ref().ok_or_else(|| {
@@ -91,11 +96,7 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
                     to see the Node that would be registered, run nodelet inspect";
         (USAGE, line.to_owned())
     })?;
-    let user_agent = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
-    let user_agent = format!("{user_agent} (linux/{})", status::ARCHITECTURE);
-    let credentials = env("CREDENTIALS_DIRECTORY").map(PathBuf::from);
-    let (kubeconfig, api) =
-        connect(path, credentials.as_deref(), &user_agent).map_err(|line| (FAILURE, line))?;
+    let (kubeconfig, api) = connect(path).map_err(|line| (FAILURE, line))?;
     if kubeconfig.insecure {
         log::warn!(
             "{}: insecure-skip-tls-verify: whoever answers at {} is believed, and gets what we \
@@ -119,15 +120,14 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
 
 /// The kubeconfig and its server. A relative path is looked for here, and a bare name then
 /// among systemd's credentials.
-fn connect(
-    path: &Path,
-    credentials: Option<&Path>,
-    user_agent: &str,
-) -> Result<(Kubeconfig, Api), String> {
-    let folders: Vec<&Path> = [Path::new("")].into_iter().chain(credentials).collect();
-    let path = file::find(path, &folders);
-    let kubeconfig = Kubeconfig::load(&path, credentials)?;
-    let api = Api::new(&kubeconfig, user_agent);
+fn connect(path: &Path) -> Result<(Kubeconfig, Api), String> {
+    let credentials = env("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    let folders = [Path::new("")].into_iter().chain(credentials.as_deref());
+    let path = file::find(path, &folders.collect::<Vec<_>>());
+    let kubeconfig = Kubeconfig::load(&path, credentials.as_deref())?;
+    let user_agent = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
+    let user_agent = format!("{user_agent} (linux/{})", status::ARCHITECTURE);
+    let api = Api::new(&kubeconfig, &user_agent);
     Ok((
         kubeconfig,
         api.map_err(|line| format!("{}: {line}", path.display()))?,
@@ -144,20 +144,47 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
         Some(other) => return Err((USAGE, format!("--output {other:?}: write json or text"))),
     };
     let (config, host, mut facts) = configure(flags, args)?;
-    let clock = Clock::start();
-    let now = clock.now();
-    if host.root.is_real() {
-        // The name of another machine's tree is no business of our name servers.
-        let mut name = NodeName::new(&config.node.name);
-        ask_name_servers(&mut facts, &mut name, &config.node, &clock, true);
-    }
-    let pressures = Eviction::new(&config.thresholds, config.pressure_transition_period)
-        .synchronize(&facts, now.mono);
-    let desired = status::initial(&config, &facts, pressures, now.wall);
+    let desired = desired(&config, &host, &mut facts, &Clock::start());
     for line in &desired.missing {
         complain(line);
     }
     print(&layout(&desired.node))
+}
+
+/// Looks at everything that `run` needs, changes nothing, and fails where that would.
+fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+    journal::start(flags.verbosity, false);
+    let layout: fn(&Report) -> String = match flags.output.as_deref() {
+        None | Some("text") => Report::text,
+        Some("json") => |report| format!("{:#}", report.json()),
+        Some(other) => return Err((USAGE, format!("--output {other:?}: write json or text"))),
+    };
+    let (config, host, mut facts) = configure(flags, args)?;
+    let clock = Clock::start();
+    let missing = desired(&config, &host, &mut facts, &clock).missing;
+    let connect = || match &config.kubeconfig {
+        Some(path) => connect(path),
+        None => Err("--kubeconfig is missing".to_owned()),
+    };
+    let report = walk::report(&config, &host, &facts, &missing, &clock, connect);
+    print(&layout(&report))?;
+    match report.wrong().as_slice() {
+        [] => Ok(()),
+        wrong => Err((FAILURE, format!("check: wrong: {}", wrong.join(", ")))),
+    }
+}
+
+/// The Node that `run` would register; `facts` gain what name servers know.
+fn desired(config: &Config, host: &Host, facts: &mut Facts, clock: &Clock) -> Desired {
+    let now = clock.now();
+    if host.root.is_real() {
+        // The name of another machine's tree is no business of our name servers.
+        let mut name = NodeName::new(&config.node.name);
+        ask_name_servers(facts, &mut name, &config.node, clock, true);
+    }
+    let pressures = Eviction::new(&config.thresholds, config.pressure_transition_period)
+        .synchronize(facts, now.mono);
+    status::initial(config, facts, pressures, now.wall)
 }
 
 /// Everything that may be refused is refused here, before a word is said.
@@ -198,7 +225,9 @@ fn over_file(flags: Flags, args: Vec<OsString>) -> Result<(Flags, Notes), Failur
     let notes = read_config(path, &mut below)
         .map_err(|e| (FAILURE, format!("--config {}: {e}", path.display())))?;
     match args::parse_over(below, args) {
-        Ok(Command::Run(flags) | Command::Inspect(flags)) => Ok((*flags, notes)),
+        Ok(Command::Run(flags) | Command::Inspect(flags) | Command::Check(flags)) => {
+            Ok((*flags, notes))
+        }
         Ok(_) => Ok((flags, notes)),
         Err(line) => Err((USAGE, line)),
     }

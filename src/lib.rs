@@ -9,6 +9,7 @@
 
 pub mod agent;
 pub mod args;
+pub mod check;
 pub mod cli;
 pub mod clock;
 pub mod conditions;

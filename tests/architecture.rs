@@ -71,6 +71,7 @@ fn part(module: &str) -> Part {
         ("host", _) => Part::Host,
         ("kube", Some(word)) if WORDS.contains(&word) => Part::Core,
         ("kube", _) => Part::Wire,
+        ("check", Some("walk")) => Part::Top,
         ("dns", Some(word)) if DNS_WORDS.contains(&word) => Part::Core,
         ("dns", _) => Part::Names,
         (name, _) if PROCESS.contains(&name) => Part::Process,

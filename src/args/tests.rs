@@ -177,6 +177,7 @@ fn commands() {
         (&["--port=1"][..], Command::Run(run())),
         (&["inspect", "--port=1"], Command::Inspect(run())),
         (&["--port", "1", "inspect"], Command::Inspect(run())),
+        (&["--port=1", "check"], Command::Check(run())),
         (&["--version"], Command::Version),
         (&["--port=1", "--help"], Command::Help),
         (&["-h"], Command::Help),
@@ -252,9 +253,19 @@ fn what_is_wrong_has_its_one_line() {
             &["--v="],
             "invalid argument \"\" for --v: not a number in its range",
         ),
-        (&["--output=text"], "--output is for nodelet inspect"),
-        (&["-o", "text"], "--output is for nodelet inspect"),
+        (
+            &["--output=text"],
+            "--output is for nodelet inspect and nodelet check",
+        ),
+        (
+            &["-o", "text"],
+            "--output is for nodelet inspect and nodelet check",
+        ),
         (&["inspect", "-o"], "flag needs an argument: --output"),
+        (
+            &["inspect", "check"],
+            "unknown command \"check\"; see --help",
+        ),
     ] {
         assert_eq!(parse(words), Err(want.to_owned()), "{words:?}");
     }

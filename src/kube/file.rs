@@ -69,7 +69,7 @@ pub fn find(path: &Path, folders: &[&Path]) -> PathBuf {
 }
 
 /// The system's words for an error, without `(os error 2)` and in lower case.
-pub(super) fn cause(error: &std::io::Error) -> String {
+pub(crate) fn cause(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut letters = text.chars();

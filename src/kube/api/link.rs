@@ -145,6 +145,10 @@ impl Link {
         stream.is_some_and(|stream| !matches!(glance(&stream), Glance::Closed))
     }
 
+    pub(super) fn was_connected(&self) -> bool {
+        matches!(self.with(|state| state.last), Some(LastUsed::Good(_)))
+    }
+
     fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -134,6 +134,11 @@ impl Api {
         self.link.is_connected()
     }
 
+    /// Whether the last connection was set up, TLS included, even if it is closed by now.
+    pub fn was_connected(&self) -> bool {
+        self.link.was_connected()
+    }
+
     fn exchange(&self, request: &Request, budget: Duration) -> Result<Response, String> {
         let head = self.head(request)?;
         let answer = match request.method {

@@ -1,0 +1,327 @@
+//! Goes and looks, in the order in which a run needs the things; what hangs on a thing
+//! that is wrong is not looked at. Reads files, asks with GET and
+//! SelfSubjectAccessReview, and writes nothing anywhere.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use nix::unistd::{AccessFlags, access};
+use serde_json::Value;
+
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::dns::Resolver;
+use crate::facts::Facts;
+use crate::host::cgroup::Mode;
+use crate::host::{Host, cgroup, mounts, pressure};
+use crate::kube::api::Api;
+use crate::kube::endpoint::Endpoint;
+use crate::kube::file;
+use crate::kube::kubeconfig::{Authorization, Kubeconfig};
+use crate::kube::message::{Accept, Method, Outcome, Request, Response};
+use crate::timekeeper::Timekeeper;
+
+use super::server::{ALWAYS, CERTIFICATES, CREATE_NODE, Permission};
+use super::{Finding, Mark, Report, board, server};
+
+/// Bounds of one lookup, of one way to the server, of one request.
+const LOOKUP: Duration = Duration::from_secs(5);
+const CONNECT: Duration = Duration::from_secs(5);
+const CALL: Duration = Duration::from_secs(10);
+
+/// A way to the server that is open.
+struct Server {
+    kubeconfig: Kubeconfig,
+    api: Api,
+}
+
+/// Looks at everything. `missing` is what the Node would lack; `connect` reads the
+/// kubeconfig.
+pub(crate) fn report(
+    config: &Config,
+    host: &Host,
+    facts: &Facts,
+    missing: &[String],
+    clock: &Clock,
+    connect: impl FnOnce() -> Result<(Kubeconfig, Api), String>,
+) -> Report {
+    let mut findings = board(host, facts, missing, clock);
+    let mut looked = Vec::new();
+    // Its end says that something is wrong without which nothing else can be seen.
+    let _ = ask(&mut looked, config, facts, clock, connect);
+    let because = match looked.last() {
+        Some(last) => format!("not looked at, because of {}", last.check),
+        None => String::new(),
+    };
+    findings.append(&mut looked);
+    let rest = after_kubeconfig().skip_while(|check| findings.iter().any(|f| f.check == *check));
+    let rest: Vec<Finding> = rest
+        .map(|check| Finding::open(check, &because, ""))
+        .collect();
+    findings.extend(rest);
+    Report {
+        node_name: config.node.name.clone(),
+        findings,
+    }
+}
+
+/// The names of what [`ask`] looks at, in its order.
+fn after_kubeconfig() -> impl Iterator<Item = &'static str> {
+    let network = ["name-resolution", "tcp", "tls", "authentication"];
+    let permissions = [CREATE_NODE].into_iter().chain(ALWAYS).chain(CERTIFICATES);
+    let permissions = permissions.map(|permission| permission.check);
+    network.into_iter().chain(permissions).chain(["namesake"])
+}
+
+fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<Finding> {
+    let root = &host.root;
+    let mounts = mounts::read(root).unwrap_or_default();
+    let mode = match cgroup::read(root, &mounts) {
+        Mode::V2 => Some("v2"),
+        Mode::V1 => Some("v1"),
+        Mode::Hybrid => Some("v1, with an empty v2 beside it"),
+        Mode::None => None,
+    };
+    let folder = &host.node_root_dir;
+    vec![
+        board::cgroups(mode),
+        board::memory_controller(&cgroup::memory_is_usable(root)),
+        board::psi(&pressure::read(root, "memory").map(|pressure| pressure.is_some())),
+        board::machine_id(&facts.machine_id),
+        board::system_uuid(&facts.system_uuid, &facts.machine_id),
+        board::clock(clock.now().wall, Timekeeper::built()),
+        board::facts(missing),
+        board::root_dir(
+            &folder.display().to_string(),
+            facts.node_fs.as_ref().map(drop),
+            // Below another root, or on a file system that may hang, it is left alone.
+            match root.is_real() && facts.node_fs.is_ok() {
+                true => writable(folder),
+                false => Ok(()),
+            },
+        ),
+    ]
+}
+
+/// Whether a file could be made there; asked, not tried. A folder that is not there yet
+/// would be made.
+fn writable(folder: &Path) -> Result<(), String> {
+    let there = folder.ancestors().find(|folder| folder.exists());
+    access(there.unwrap_or(folder), AccessFlags::W_OK).map_err(|errno| file::cause(&errno.into()))
+}
+
+/// None where something is wrong without which nothing that follows can be seen.
+fn ask(
+    findings: &mut Vec<Finding>,
+    config: &Config,
+    facts: &Facts,
+    clock: &Clock,
+    connect: impl FnOnce() -> Result<(Kubeconfig, Api), String>,
+) -> Option<()> {
+    let mut add = |finding: Finding| {
+        let goes_on = finding.mark != Mark::Wrong;
+        findings.push(finding);
+        goes_on.then_some(())
+    };
+    let mut server = match connect() {
+        Ok((kubeconfig, api)) => Server { kubeconfig, api },
+        Err(line) => {
+            let remedy = "write one, as the README says under The kubeconfig";
+            add(Finding::wrong("kubeconfig", &line, remedy));
+            return None;
+        }
+    };
+    add(server.found());
+    let resolved = server.resolve(clock);
+    let addresses = match resolved {
+        Ok((finding, addresses)) => {
+            add(finding);
+            addresses
+        }
+        Err(finding) => return add(finding),
+    };
+    add(server.dial(&addresses))?;
+
+    let first = match config.node.register {
+        true => CREATE_NODE,
+        false => ALWAYS[0],
+    };
+    let name = &config.node.name;
+    let answer = server.api.call(&first.review(name), CALL);
+    let (tls, answer) = server.handshake(answer);
+    add(tls)?;
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(finding) => return add(finding),
+    };
+    add(server::authentication(&answer, server.proof().as_deref()))?;
+
+    let mut review = |permission: &Permission| match server.call(permission.review(name)) {
+        Ok(answer) => permission.judge(&answer),
+        Err(line) => Finding::wrong(permission.check, &line, "check again"),
+    };
+    match config.node.register {
+        true => add(CREATE_NODE.judge(&answer)),
+        false => add(Finding::open(
+            CREATE_NODE.check,
+            "--register-node is off",
+            "",
+        )),
+    };
+    for permission in &ALWAYS {
+        add(review(permission));
+    }
+    for permission in &CERTIFICATES {
+        add(Finding::open(
+            permission.check,
+            "certificates are not asked for here",
+            "",
+        ));
+    }
+    add(server.namesake(config, facts, clock))
+}
+
+impl Server {
+    fn found(&self) -> Finding {
+        let mut detail = self.kubeconfig.endpoint.to_string() + &self.kubeconfig.endpoint.prefix;
+        if let Some(proxy) = &self.kubeconfig.proxy {
+            detail += &format!(", by way of {proxy}");
+        }
+        if self.kubeconfig.insecure {
+            detail += ", and insecure-skip-tls-verify believes any server";
+        }
+        Finding::fine("kubeconfig", detail)
+    }
+
+    /// What we prove ourselves with.
+    fn proof(&self) -> Option<String> {
+        let kubeconfig = &self.kubeconfig;
+        let tls = kubeconfig.endpoint.tls;
+        match (&kubeconfig.identity, &kubeconfig.authorization) {
+            (Some(_), _) if tls => Some("the client certificate".to_owned()),
+            (
+                _,
+                Some(Authorization::Bearer {
+                    file: Some(file), ..
+                }),
+            ) => Some(format!("the token in {}", file.display())),
+            (_, Some(Authorization::Bearer { .. })) => Some("the token".to_owned()),
+            (_, Some(Authorization::Basic { username, .. })) => {
+                Some(format!("the password of {username}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Where the first connection goes: to the proxy, where there is one.
+    fn route(&self) -> &Endpoint {
+        let kubeconfig = &self.kubeconfig;
+        kubeconfig
+            .proxy
+            .as_ref()
+            .map_or(&kubeconfig.endpoint, |proxy| &proxy.endpoint)
+    }
+
+    fn resolve(&self, clock: &Clock) -> Result<(Finding, Vec<SocketAddr>), Finding> {
+        let check = "name-resolution";
+        let Endpoint { host, port, .. } = self.route();
+        if let Some(address) = self.route().address() {
+            let finding = Finding::open(check, format!("{host} is an address"), "");
+            return Ok((finding, vec![SocketAddr::new(address, *port)]));
+        }
+        let start = clock.now().mono;
+        let left = || LOOKUP.saturating_sub(clock.now().mono.since(start));
+        let found = Resolver::system().lookup(host, left).map_err(|why| {
+            let line = format!("{host}: {why}");
+            let remedy = "is the name right in server, and are the name servers in \
+                          /etc/resolv.conf reachable?";
+            Finding::wrong(check, &line, remedy)
+        })?;
+        let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let finding = Finding::fine(check, format!("{host} is {}", names.join(", ")));
+        let addresses = found.into_iter().map(|ip| SocketAddr::new(ip, *port));
+        Ok((finding, addresses.collect()))
+    }
+
+    /// The first address that takes a connection will do for a run, too.
+    fn dial(&self, addresses: &[SocketAddr]) -> Finding {
+        let share = u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+        let mut failures = Vec::new();
+        for address in addresses {
+            match TcpStream::connect_timeout(address, CONNECT / share) {
+                Ok(_) => return Finding::fine("tcp", address.to_string()),
+                Err(e) => failures.push(format!("{address}: {}", file::cause(&e))),
+            }
+        }
+        let remedy = "is the server up, is its port right, and does a firewall let us through?";
+        Finding::wrong("tcp", &failures.join(" | "), remedy)
+    }
+
+    /// What the first call says of TLS, and its answer.
+    fn handshake(&self, outcome: Outcome) -> (Finding, Result<Response, Finding>) {
+        let tls = match self.kubeconfig.endpoint.tls {
+            false => Finding::open("tls", "the server is spoken to in clear", "use https"),
+            true => Finding::fine(
+                "tls",
+                match self.kubeconfig.insecure {
+                    true => "set up with a server that was not verified",
+                    false => "set up with a server that proved itself",
+                },
+            ),
+        };
+        match outcome {
+            Outcome::Answered(answer) => (tls, Ok(answer)),
+            Outcome::Silent(line) => {
+                let silent =
+                    |check| Finding::wrong(check, &line, "is server the URL of an API server?");
+                match self.kubeconfig.endpoint.tls && !self.api.was_connected() {
+                    true => (silent("tls"), Err(silent("tls"))),
+                    false => (tls, Err(silent("authentication"))),
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, request: Request) -> Result<Response, String> {
+        match self.api.call(&request, CALL) {
+            Outcome::Answered(answer) => Ok(answer),
+            Outcome::Silent(line) => Err(line),
+        }
+    }
+
+    fn namesake(&mut self, config: &Config, facts: &Facts, clock: &Clock) -> Finding {
+        let name = &config.node.name;
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+        let mut now = None;
+        let mut get = |path: String| -> Result<Option<Value>, String> {
+            let answer = self.call(Request {
+                method: Method::Get,
+                path,
+                accept: Accept::Object,
+                body: Vec::new(),
+            })?;
+            now = answer.date.or(now);
+            match answer.accepted() {
+                Ok(()) => Ok(serde_json::from_slice(&answer.body).ok()),
+                Err(_) if answer.code == 404 => Ok(None),
+                Err(refused) => Err(refused.to_string()),
+            }
+        };
+        let node = get(format!("/api/v1/nodes/{name}"));
+        let lease = get(format!("{leases}/{name}"));
+        match node.and_then(|node| Ok((node, lease?))) {
+            Ok((node, lease)) => server::namesake(
+                node.as_ref(),
+                lease.as_ref(),
+                facts.boot_id.as_deref().unwrap_or_default(),
+                Duration::from_secs(config.lease_duration_seconds.into()),
+                now.unwrap_or(clock.now().wall),
+            ),
+            Err(line) => {
+                let line = line.split("; ").next().unwrap_or(&line);
+                Finding::open("namesake", format!("cannot be seen: {line}"), "")
+            }
+        }
+    }
+}

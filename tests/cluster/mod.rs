@@ -95,27 +95,59 @@ impl Cluster {
 
     /// One object, as an administrator reads it.
     pub fn get(&self, path: &str) -> Option<Value> {
-        let kubeconfig = match &self.kind {
-            Kind::Double(double) => return double.get(path),
+        if let Kind::Double(double) = &self.kind {
+            return double.get(path);
+        }
+        match self.call(Method::Get, path, Vec::new()) {
+            (200, object) => Some(object),
+            (404, _) => None,
+            other => panic!("GET {path}: {other:?}"),
+        }
+    }
+
+    /// What a POST by an administrator is answered.
+    pub fn post(&self, path: &str, object: &Value) -> (u16, Value) {
+        if let Kind::Double(double) = &self.kind {
+            return double.as_admin("POST", path, "application/json", object);
+        }
+        self.call(Method::Post, path, object.to_string().into_bytes())
+    }
+
+    /// Where the server is, and its CA.
+    pub fn server(&self) -> (String, Vec<u8>) {
+        if let Kind::Double(double) = &self.kind {
+            return (double.url(), double.ca_pem().into_bytes());
+        }
+        let admin = self.admin();
+        let url = format!("{}{}", admin.endpoint, admin.endpoint.prefix);
+        (url, admin.ca.unwrap().bytes)
+    }
+
+    fn admin(&self) -> Kubeconfig {
+        let path = match &self.kind {
+            Kind::Double(_) => unreachable!("the double needs no kubeconfig for that"),
             Kind::Real(real) => self
                 .folder
                 .write("admin", &real.kubeconfig("admin", &["system:masters"])),
             Kind::Existing(admin) => admin.clone(),
         };
-        let kubeconfig = Kubeconfig::load(&kubeconfig, None).unwrap();
-        let mut api = Api::new(&kubeconfig, "nodelet-tests").unwrap();
+        Kubeconfig::load(&path, None).unwrap()
+    }
+
+    fn call(&self, method: Method, path: &str, body: Vec<u8>) -> (u16, Value) {
+        let mut api = Api::new(&self.admin(), "nodelet-tests").unwrap();
         let request = Request {
-            method: Method::Get,
+            method,
             path: path.to_owned(),
             accept: Accept::Object,
-            body: Vec::new(),
+            body,
         };
         match api.call(&request, Duration::from_secs(10)) {
-            Outcome::Answered(answer) if answer.code == 200 => {
-                Some(serde_json::from_slice(&answer.body).unwrap())
+            Outcome::Answered(answer) => {
+                let body = serde_json::from_slice(&answer.body);
+                (answer.code, body.unwrap_or_default())
             }
-            Outcome::Answered(answer) if answer.code == 404 => None,
-            other => panic!("GET {path}: {other:?}"),
+            Outcome::Silent(why) => panic!("{path}: {why}"),
         }
     }
 

@@ -1,0 +1,260 @@
+//! `systemd/rbac.yaml`, the very file: what it grants is enough for a run, and each part
+//! of it is needed.
+//!
+//! Against the double's RBAC, or a real one: see `tests/cluster`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    missing_docs,
+    unreachable_pub
+)]
+
+mod board;
+mod cluster;
+
+use std::process::Command;
+use std::time::Duration;
+
+use apidouble::Double;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use nodelet::kube::yaml;
+use serde_json::{Value, json};
+
+use board::{Board, Folder, eventually};
+use cluster::Cluster;
+
+const ACCOUNT: &str = "system:serviceaccount:kube-system:nodelet";
+const SOON: Duration = Duration::from_secs(20);
+
+fn manifest() -> Vec<Value> {
+    let text = include_str!("../systemd/rbac.yaml");
+    let documents = text.split("\n---\n").map(|text| yaml::parse(text).unwrap());
+    documents.collect()
+}
+
+/// Makes the objects on a real server, as `kubectl apply` would where there are none.
+fn apply(cluster: &Cluster, object: &Value) {
+    let kind = object["kind"].as_str().unwrap();
+    let resource = format!("{}s", kind.to_lowercase());
+    let version = match object["apiVersion"].as_str().unwrap() {
+        "v1" => "/api/v1".to_owned(),
+        version => format!("/apis/{version}"),
+    };
+    let path = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("{version}/namespaces/{namespace}/{resource}"),
+        None => format!("{version}/{resource}"),
+    };
+    // The API server makes its namespaces some time after it begins to answer.
+    eventually(&path, SOON, || {
+        let (code, answer) = cluster.post(&path, object);
+        if ![201, 409].contains(&code) {
+            println!("{path}: {code} {answer}");
+        }
+        [201, 409].contains(&code).then_some(())
+    });
+}
+
+/// Lets the double know the rules, and a token of the account.
+fn prepare(double: &Double) -> String {
+    double.set_rbac(&manifest());
+    let groups = [
+        "system:serviceaccounts",
+        "system:serviceaccounts:kube-system",
+    ];
+    double.add_token("t0ken", ACCOUNT, &groups);
+    "t0ken".to_owned()
+}
+
+/// The same on whatever cluster this is.
+fn token(cluster: &Cluster) -> String {
+    if let Some(double) = cluster.double() {
+        return prepare(double);
+    }
+    for object in manifest() {
+        apply(cluster, &object);
+    }
+    let path = "/api/v1/namespaces/kube-system/serviceaccounts/nodelet/token";
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600}});
+    let (code, answer) = cluster.post(path, &request);
+    assert_eq!(code, 201, "{answer}");
+    answer["status"]["token"].as_str().unwrap().to_owned()
+}
+
+fn kubeconfig(folder: &Folder, server: &str, ca: &[u8], token: &str) -> String {
+    let text = format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+         clusters: [{{name: k, cluster: {{server: '{server}', certificate-authority-data: {}}}}}]\n\
+         users: [{{name: u, user: {{token: {token}}}}}]\n",
+        STANDARD.encode(ca)
+    );
+    let path = folder.write("kubeconfig", &text);
+    path.to_str().unwrap().to_owned()
+}
+
+/// The names of what `nodelet check` finds wrong.
+fn wrong(kubeconfig: &str, name: &str) -> Vec<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
+        .args(["check", "--output=json", "--kubeconfig", kubeconfig])
+        .args(["--hostname-override", name])
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    // What this machine lacks is not the point.
+    let server = checks.iter().skip_while(|c| c["check"] != "kubeconfig");
+    let wrong = server.filter(|check| check["ok"] == false);
+    wrong
+        .map(|check| check["check"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_rules_are_enough_for_a_run() {
+    let cluster = Cluster::start(Duration::from_secs(40));
+    let folder = Folder::new("rbac");
+    let (server, ca) = cluster.server();
+    let kubeconfig = kubeconfig(&folder, &server, &ca, &token(&cluster));
+    let name = cluster.node_name("pi-rbac");
+    // A real server takes a moment to see new rules.
+    eventually("the rules", SOON, || {
+        wrong(&kubeconfig, &name).is_empty().then_some(())
+    });
+    let args = [
+        &format!("--kubeconfig={kubeconfig}"),
+        &format!("--hostname-override={name}"),
+        "--node-lease-duration-seconds=8",
+        "--node-status-update-frequency=1s",
+        "--event-qps=0",
+    ];
+    let board = Board::start(&args);
+    eventually("Ready", SOON, || {
+        let node = cluster.node(&name)?;
+        let conditions = node["status"]["conditions"].as_array()?;
+        let ready = conditions.iter().find(|c| c["type"] == "Ready")?;
+        (ready["status"] == "True").then_some(())
+    });
+    let mut renewed = Vec::new();
+    eventually("three renewals", SOON, || {
+        let time = cluster.lease(&name)?["spec"]["renewTime"].clone();
+        if !renewed.contains(&time) {
+            renewed.push(time);
+        }
+        (renewed.len() > 3).then_some(())
+    });
+    let events =
+        format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{name}");
+    eventually("the events", SOON, || {
+        let list = cluster.get(&events)?;
+        let reasons: Vec<&str> = list["items"]
+            .as_array()?
+            .iter()
+            .filter_map(|event| event["reason"].as_str())
+            .collect();
+        reasons.contains(&"Starting").then_some(())
+    });
+    let log = board.log().join("\n");
+    assert!(!log.contains("403") && !log.contains("warning"), "{log}");
+    assert_eq!(wrong(&kubeconfig, &name), [] as [&str; 0]);
+    // What the list says of a Node's own certificate is true there, too.
+    let certificate = cluster.kubeconfig("pi-other");
+    assert_eq!(wrong(&certificate, "pi-other"), [] as [&str; 0]);
+}
+
+/// Takes one verb away at a time: a run would miss it, and the list says so.
+#[test]
+fn each_rule_is_needed_and_its_absence_is_named() {
+    let double = Double::start();
+    let folder = Folder::new("rules");
+    let ca = double.ca_pem();
+    let kubeconfig = kubeconfig(&folder, &double.url(), ca.as_bytes(), &prepare(&double));
+    assert_eq!(wrong(&kubeconfig, "pi"), [] as [&str; 0]);
+    let whole = manifest();
+    let mut named = Vec::new();
+    for (index, object) in whole.iter().enumerate() {
+        let rules = object["rules"].as_array().into_iter().flatten();
+        for (rule, verbs) in rules.enumerate().map(|(at, rule)| (at, &rule["verbs"])) {
+            for verb in verbs.as_array().unwrap() {
+                let mut less = whole.clone();
+                let verbs = &mut less[index]["rules"][rule]["verbs"];
+                verbs.as_array_mut().unwrap().retain(|other| other != verb);
+                double.set_rbac(&less);
+                let [only] = &wrong(&kubeconfig, "pi")[..] else {
+                    panic!("{object} without {verb}: {:?}", wrong(&kubeconfig, "pi"));
+                };
+                named.push(only.clone());
+            }
+        }
+    }
+    assert_eq!(
+        named,
+        [
+            "node-create",
+            "node-get",
+            "node-patch",
+            "node-status-patch",
+            "lease-create",
+            "lease-get",
+            "lease-patch",
+            "event-create",
+            "event-patch"
+        ]
+    );
+    // Each binding, too.
+    for (index, object) in whole.iter().enumerate() {
+        let is_binding = object["kind"].as_str().unwrap().ends_with("Binding");
+        let mut less = whole.clone();
+        less.remove(index);
+        double.set_rbac(&less);
+        assert_eq!(is_binding, !object["roleRef"].is_null());
+        if is_binding {
+            assert!(!wrong(&kubeconfig, "pi").is_empty(), "{object}");
+        }
+    }
+}
+
+/// The commands of the README, as far as they need no server: they make a kubeconfig
+/// that is taken.
+#[test]
+fn the_commands_of_the_readme_make_a_kubeconfig() {
+    let readme = include_str!("../README.md");
+    let (_, section) = readme.split_once("## With a ServiceAccount token").unwrap();
+    let (_, block) = section.split_once("```sh\n").unwrap();
+    let (commands, _) = block.split_once("```").unwrap();
+    let local: Vec<&str> = commands
+        .lines()
+        .filter(|line| line.starts_with("kubectl config "))
+        .collect();
+    assert_eq!(local.len(), 4, "{commands}");
+    if Command::new("kubectl")
+        .arg("version")
+        .arg("--client")
+        .output()
+        .is_err()
+    {
+        eprintln!("rbac: no kubectl; the commands of the README DID NOT RUN");
+        return;
+    }
+    let double = Double::start();
+    let folder = Folder::new("readme");
+    prepare(&double);
+    folder.write("ca.crt", &double.ca_pem());
+    folder.write("token", "t0ken");
+    let script = local
+        .join("\n")
+        .replace("https://10.0.0.1:6443", &double.url());
+    assert!(script.contains(&double.url()), "{script}");
+    let script = script.replace("kubeconfig=kubeconfig", "kubeconfig=made");
+    let made = Command::new("sh")
+        .args(["-ec", &script])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let made = folder.path().join("made");
+    assert_eq!(wrong(made.to_str().unwrap(), "pi"), [] as [&str; 0]);
+}

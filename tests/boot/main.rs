@@ -180,6 +180,9 @@ fn is_confined(guest: &mut Guest) {
         guest.run(&format!("cat /proc/{pid}/cgroup")),
         "0::/nodelet.service"
     );
+    // And all the same the kernel tells it of memory pressure.
+    let files = guest.run(&format!("ls -l /proc/{pid}/fd"));
+    assert!(files.contains("-> /proc/pressure/memory"), "{files}");
     let credential = "/run/credentials/nodelet.service/kubeconfig";
     assert_eq!(guest.run(&format!("stat -c %a {credential}")), "400");
     let memory = guest.run("cat /sys/fs/cgroup/nodelet.service/memory.current");
@@ -230,6 +233,7 @@ fn print_steps(journal: &str) {
         "Run /init",
         "systemd 2",
         "Starting nodelet.service",
+        "Finished network.service",
         "Reached target multi-user.target",
         "registered at",
         "Started nodelet.service",

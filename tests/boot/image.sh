@@ -70,6 +70,7 @@ cat >"$root/etc/systemd/system/console.service" <<'UNIT'
 # Not interactive, because it reads a file: no prompt, no echo.
 [Service]
 Environment=SYSTEMD_COLORS=0 SYSTEMD_PAGER=
+OOMPolicy=continue
 ExecStart=/bin/sh -c 'stty -echo; echo CONSOLE; exec sh /dev/stdin'
 StandardInput=tty-force
 StandardOutput=inherit

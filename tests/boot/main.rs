@@ -79,6 +79,7 @@ fn a_board_boots_into_a_ready_node() {
     let journal = guest.journal();
     keep("boot-2.log", &journal);
     print_steps(&journal);
+    keeps_its_heartbeat_without_memory(&double, &mut guest);
     assert!(guest.power_off().success());
 }
 
@@ -224,6 +225,22 @@ fn heals_by_its_watchdog(double: &Double, guest: &mut Guest) {
     assert_ne!(show(guest, "MainPID"), before);
     let journal = guest.run("journalctl -b -u nodelet -o cat");
     assert!(journal.contains("Watchdog timeout"), "{journal}");
+}
+
+/// For longer than the control plane's patience nothing is left, and others are killed.
+fn keeps_its_heartbeat_without_memory(double: &Double, guest: &mut Guest) {
+    let before = show(guest, "MainPID,NRestarts");
+    let given_up = double.left_ready().len();
+    guest.try_run("timeout 60 sh -c 'while :; do tail /dev/zero; done'");
+    let log = guest.run("dmesg | grep 'Out of memory: Killed process'");
+    assert!(log.lines().all(|line| line.contains("(tail)")), "{log}");
+    println!(
+        "{} processes killed for want of memory",
+        log.lines().count()
+    );
+    assert_eq!(show(guest, "MainPID,NRestarts"), before);
+    assert_eq!(double.left_ready().len(), given_up);
+    assert!(ready(double).is_some());
 }
 
 /// The way from the kernel to a Ready Node, as the guest's clock has it.

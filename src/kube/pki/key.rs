@@ -1,0 +1,169 @@
+//! A private key and the request that it signs.
+//!
+//! New ones are ECDSA P-256; one that is there already may be of any kind that rustls
+//! signs with. In files a key is PEM, as a kubelet writes it: `EC PRIVATE KEY`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::digest::{self, SHA512_256};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{AlgorithmIdentifier, PrivateKeyDer, alg_id};
+use rustls::sign::SigningKey;
+use rustls::{SignatureAlgorithm, SignatureScheme};
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::kube::der::{self, Reader, element};
+use crate::kube::x509::{self, SigningRequest, Subject, Wanted};
+
+/// prime256v1.
+const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
+
+/// How a key may sign, and how a request calls that.
+const ALGORITHMS: [(SignatureScheme, AlgorithmIdentifier); 4] = [
+    (SignatureScheme::ECDSA_NISTP256_SHA256, alg_id::ECDSA_SHA256),
+    (SignatureScheme::ECDSA_NISTP384_SHA384, alg_id::ECDSA_SHA384),
+    (SignatureScheme::ED25519, alg_id::ED25519),
+    (SignatureScheme::RSA_PKCS1_SHA256, alg_id::RSA_PKCS1_SHA256),
+];
+
+/// A private key. Never printed; its text is zeroed when it goes.
+pub struct Key {
+    pem: Zeroizing<String>,
+    signing: Arc<dyn SigningKey>,
+    /// SubjectPublicKeyInfo, DER.
+    public: Vec<u8>,
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+impl Key {
+    /// A new one.
+    pub fn generate() -> Result<Self, String> {
+        let what = |_| "no random numbers for a key".to_owned();
+        let random = SystemRandom::new();
+        let document =
+            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).map_err(what)?;
+        let sec1 = sec1(document.as_ref()).ok_or("not a key that ring made")?;
+        Self::new(
+            "EC PRIVATE KEY",
+            &sec1,
+            PrivateKeyDer::Sec1(sec1.to_vec().into()),
+        )
+    }
+
+    /// The first one of PEM text; none that cannot sign.
+    pub fn of_pem(text: &[u8]) -> Result<Self, String> {
+        let key = PrivateKeyDer::from_pem_slice(text).map_err(|_| "no private key in it")?;
+        let label = match &key {
+            PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+            PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+            _ => "PRIVATE KEY",
+        };
+        let der = Zeroizing::new(key.secret_der().to_vec());
+        Self::new(label, &der, key)
+    }
+
+    fn new(label: &str, der: &[u8], mut key: PrivateKeyDer<'static>) -> Result<Self, String> {
+        let signing = rustls::crypto::ring::sign::any_supported_type(&key);
+        key.zeroize();
+        // The library's own words may quote the key.
+        let signing = signing.map_err(|_| "not a usable private key")?;
+        let public = signing.public_key().ok_or("a key without a public one")?;
+        Ok(Self {
+            public: public.to_vec(),
+            pem: Zeroizing::new(x509::pem(label, der)),
+            signing,
+        })
+    }
+
+    /// PEM text.
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// Asks for a certificate for `subject` and this key.
+    pub fn request(&self, subject: Subject) -> Result<SigningRequest, String> {
+        let schemes = ALGORITHMS.map(|(scheme, _)| scheme);
+        let signer = self.signing.choose_scheme(&schemes);
+        let signer = signer.ok_or("a key that signs in no common way")?;
+        let (_, algorithm) = ALGORITHMS
+            .iter()
+            .find(|(scheme, _)| *scheme == signer.scheme())
+            .ok_or("a key that signs in no common way")?;
+        let wanted = Wanted {
+            subject,
+            public_key: self.public.clone(),
+        };
+        let info = wanted.encode();
+        let signature = signer.sign(&info).map_err(|e| format!("signing: {e}"))?;
+        let request = element(
+            der::SEQUENCE,
+            &[
+                &info,
+                &element(der::SEQUENCE, &[algorithm.as_ref()]),
+                &element(der::BIT_STRING, &[&[0], &signature]),
+            ],
+        );
+        let mut usages = vec!["digital signature", "client auth"];
+        if self.signing.algorithm() == SignatureAlgorithm::RSA {
+            usages.push("key encipherment");
+        }
+        Ok(SigningRequest {
+            name: name(&wanted, &usages),
+            pem: x509::pem("CERTIFICATE REQUEST", &request),
+            usages,
+            wanted,
+        })
+    }
+}
+
+/// ECPrivateKey (RFC 5915) with everything that is optional in it, as Go and OpenSSL
+/// write it, from ring's PKCS#8.
+fn sec1(pkcs8: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    let mut outer = Reader::new(pkcs8).inside(der::SEQUENCE)?;
+    outer.next(der::INTEGER)?;
+    outer.next(der::SEQUENCE)?;
+    let mut inner = outer.inside(der::OCTET_STRING)?.inside(der::SEQUENCE)?;
+    inner.next(der::INTEGER)?;
+    let private = inner.next(der::OCTET_STRING)?;
+    let public = inner.next(der::context(1))?;
+    let curve = element(der::OBJECT_IDENTIFIER, &[P256]);
+    let private = Zeroizing::new(element(der::OCTET_STRING, &[private]));
+    Some(Zeroizing::new(element(
+        der::SEQUENCE,
+        &[
+            &element(der::INTEGER, &[&[1]]),
+            &private,
+            &element(der::context(0), &[&curve]),
+            &element(der::context(1), &[public]),
+        ],
+    )))
+}
+
+/// kubelet's `digestedName`: the same request has the same name, so that a board that
+/// is restarted while it waits finds the request that it made.
+fn name(wanted: &Wanted, usages: &[&str]) -> String {
+    let mut digest = digest::Context::new(&SHA512_256);
+    let subject = &wanted.subject;
+    let texts = [&subject.common_name].into_iter();
+    let texts = texts.chain(&subject.organizations).map(String::as_bytes);
+    let usages = usages.iter().map(|usage| usage.as_bytes());
+    for field in [wanted.public_key.as_slice()]
+        .into_iter()
+        .chain(texts)
+        .chain(usages)
+    {
+        digest.update(URL_SAFE_NO_PAD.encode(field).as_bytes());
+        digest.update(b"|");
+    }
+    format!("node-csr-{}", URL_SAFE_NO_PAD.encode(digest.finish()))
+}

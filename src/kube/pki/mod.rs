@@ -1,0 +1,2 @@
+//! Keys.
+pub mod key;

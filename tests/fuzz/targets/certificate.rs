@@ -1,0 +1,20 @@
+//! A certificate, a request or a key: as DER, and as the PEM that a server or a file gave.
+#![no_main]
+
+use nodelet::kube::pki::key::Key;
+use nodelet::kube::x509::{Leaf, Wanted, pem};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let _ = Leaf::parse(bytes);
+    for text in [
+        bytes,
+        pem("CERTIFICATE", bytes).as_bytes(),
+        pem("CERTIFICATE REQUEST", bytes).as_bytes(),
+        pem("EC PRIVATE KEY", bytes).as_bytes(),
+        pem("PRIVATE KEY", bytes).as_bytes(),
+    ] {
+        let _ = Leaf::of_pem(text);
+        let _ = Wanted::of_pem(text);
+        let _ = Key::of_pem(text);
+    }
+});

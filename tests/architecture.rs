@@ -31,7 +31,7 @@ const DNS_WORDS: [&str; 3] = ["hosts", "message", "resolv_conf"];
 const PROCESS: [&str; 4] = ["clock", "journal", "notify", "wakeup"];
 
 /// They put the pieces together, and may see all of them.
-const TOP: [&str; 5] = ["agent", "cli", "lib", "machine", "main"];
+const TOP: [&str; 6] = ["agent", "cli", "identity", "lib", "machine", "main"];
 
 /// What the core must not even name: the world outside its arguments.
 const ACTS: [&str; 18] = [

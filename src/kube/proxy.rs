@@ -41,6 +41,18 @@ impl Proxy {
             authorization: user.map(basic).transpose()?,
         })
     }
+
+    /// The URL again, with its password.
+    pub fn url(&self) -> String {
+        let endpoint = self.endpoint.to_string();
+        match (&self.authorization, endpoint.split_once("://")) {
+            (Some(Authorization::Basic { username, password }), Some((scheme, rest))) => {
+                let (username, password) = (encode(username), encode(password.reveal()));
+                format!("{scheme}://{username}:{password}@{rest}")
+            }
+            _ => endpoint,
+        }
+    }
 }
 
 /// The proxy without its password.
@@ -48,6 +60,14 @@ impl fmt::Display for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "proxy {}", self.endpoint)
     }
+}
+
+fn encode(text: &str) -> String {
+    let octet = |octet: u8| match octet.is_ascii_alphanumeric() {
+        true => char::from(octet).to_string(),
+        false => format!("%{octet:02X}"),
+    };
+    text.bytes().map(octet).collect()
 }
 
 fn basic(user: &str) -> Result<Authorization, String> {

@@ -62,12 +62,20 @@ pub fn with_identity(
     config: &ClientConfig,
     identity: &Identity,
 ) -> Result<Arc<ClientConfig>, String> {
-    let (chain, key) = client_certificate(identity)?;
-    let certified = CertifiedKey::from_der(chain, key, config.crypto_provider())
-        .map_err(|e| unusable(identity, &e))?;
+    let certified = certified(identity, config.crypto_provider())?;
     let mut config = config.clone();
     config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
     Ok(Arc::new(config))
+}
+
+/// Whether TLS can use a certificate with its key.
+pub fn check_identity(identity: &Identity) -> Result<(), String> {
+    certified(identity, &rustls::crypto::ring::default_provider()).map(drop)
+}
+
+fn certified(identity: &Identity, provider: &CryptoProvider) -> Result<CertifiedKey, String> {
+    let (chain, key) = client_certificate(identity)?;
+    CertifiedKey::from_der(chain, key, provider).map_err(|e| unusable(identity, &e))
 }
 
 /// `insecure-skip-tls-verify`: whoever has the key of the certificate that it shows.

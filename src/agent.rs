@@ -6,12 +6,14 @@
 
 use std::time::Duration;
 
+use crate::certificate::Certificate;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::host::Host;
+use crate::identity::Identity;
 use crate::kube::api::Api;
 use crate::kube::file;
-use crate::kubelet::{Effect, FAST_TICK, Kubelet, Turn};
+use crate::kubelet::{Effect, FAST_TICK, Kubelet, Turn, Work};
 use crate::machine::Machine;
 use crate::notify::Notify;
 use crate::now::Mono;
@@ -34,6 +36,8 @@ pub struct Agent {
     kubelet: Kubelet,
     machine: Machine,
     api: Api,
+    /// Where our certificate is renewed.
+    identity: Option<Identity>,
     clock: Clock,
     wakeup: Wakeup,
     notify: Notify,
@@ -55,10 +59,20 @@ impl Agent {
             machine: Machine::new(host, &config.node.name, config.update_frequency),
             kubelet: Kubelet::new(config, timekeeper, seed, clock.now().mono),
             api,
+            identity: None,
             clock,
             wakeup,
             notify,
         }
+    }
+
+    /// The same, with a certificate that is renewed.
+    #[must_use]
+    pub fn with_identity(mut self, renewal: Option<(Identity, Certificate)>) -> Self {
+        let (identity, certificate) = renewal.unzip();
+        self.identity = identity;
+        self.kubelet = self.kubelet.with_certificate(certificate);
+        self
     }
 
     /// Runs until a signal asks to stop. Node and Lease stay as they are: a package
@@ -72,7 +86,7 @@ impl Agent {
             let turn = self.kubelet.next(start, || self.api.is_connected());
             let pause = match turn {
                 Turn::Wait(until) => until.since(start.mono).min(self.longest_wait(start.mono)),
-                Turn::Send(..) => Duration::ZERO,
+                Turn::Send(..) | Turn::Certificate => Duration::ZERO,
             };
             // After a wait there is nothing new to be seen.
             let woken = match has_looked && pause.is_zero() {
@@ -90,9 +104,16 @@ impl Agent {
                 }
                 Woken::Timeout => {}
             }
-            let Turn::Send(work, budget) = turn else {
-                self.look_at_health();
-                continue;
+            let (work, budget) = match turn {
+                Turn::Send(work, budget) => (work, budget),
+                Turn::Certificate => {
+                    self.tend_identity();
+                    continue;
+                }
+                Turn::Wait(_) => {
+                    self.look_at_health();
+                    continue;
+                }
             };
             let Some(request) = self.kubelet.request(work, start, |node, may_wait| {
                 self.machine.facts(node, &self.clock, may_wait)
@@ -100,7 +121,12 @@ impl Agent {
                 continue;
             };
             log::debug!("{:?} {}", request.method, request.path);
-            let outcome = self.api.call(&request, budget);
+            let bootstrap = self.identity.as_mut().and_then(Identity::bootstrap);
+            let api = match (work, bootstrap) {
+                (Work::Certificate, Some(bootstrap)) => bootstrap,
+                _ => &mut self.api,
+            };
+            let outcome = api.call(&request, budget);
             match self
                 .kubelet
                 .fold(work, outcome, start.mono, self.clock.now())
@@ -117,6 +143,13 @@ impl Agent {
         match self.kubelet.awaits(now) {
             Some(_) => FAST_TICK,
             None => LONGEST_WAIT,
+        }
+    }
+
+    fn tend_identity(&mut self) {
+        let now = self.clock.now();
+        if let Some(identity) = &mut self.identity {
+            identity.tend(&mut self.api, &mut self.kubelet, now);
         }
     }
 

@@ -43,6 +43,10 @@ Usage:
 
 Flags (as the kubelet's, but for those marked *):
   --kubeconfig FILE                    where the API server is, and who we are
+  --bootstrap-kubeconfig FILE          how to ask for a certificate where FILE above has none that
+                                       is valid; it is then written
+  --cert-dir DIR                       where certificates and keys are kept (default pki in --root-dir)
+  --rotate-certificates                renew the certificate at 70 to 90 % of its life
   --hostname-override NAME             name of the Node instead of the host name
   --node-ip IP[,IP]                    address of the Node; 0.0.0.0 or :: prefers a family
   --node-labels K=V,...                labels of the Node; may repeat

@@ -10,6 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use nix::sys::prctl;
 use serde_json::Value;
 
 use crate::agent::Agent;
@@ -23,6 +24,7 @@ use crate::dns::NodeName;
 use crate::eviction::Eviction;
 use crate::facts::Facts;
 use crate::host::{Host, HostRoot};
+use crate::identity::{self, Opened};
 use crate::journal;
 use crate::kube::api::Api;
 use crate::kube::file;
@@ -89,6 +91,8 @@ fn version() -> String {
 }
 
 fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+    // There will be keys and tokens in our memory: no core file has them. Fails on no kernel.
+    let _ = prctl::set_dumpable(false);
     journal::start(flags.verbosity, env("JOURNAL_STREAM").is_some());
     let (config, host, _) = configure(flags, args)?;
     let path = config.kubeconfig.as_ref().ok_or_else(|| {
@@ -96,7 +100,15 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
                     to see the Node that would be registered, run nodelet inspect";
         (USAGE, line.to_owned())
     })?;
-    let (kubeconfig, api) = connect(path).map_err(|line| (FAILURE, line))?;
+    let seed = RandomState::new().build_hasher().finish();
+    let random = u32::try_from(seed % 1001).unwrap_or_default();
+    let now = Clock::start().now().wall;
+    let Opened {
+        kubeconfig,
+        api,
+        renewal,
+    } = identity::open(&config, path, credentials(), &user_agent(), now, random)
+        .map_err(|line| (FAILURE, line))?;
     if kubeconfig.insecure {
         log::warn!(
             "{}: insecure-skip-tls-verify: whoever answers at {} is believed, and gets what we \
@@ -113,21 +125,30 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     }
     let wakeup = Wakeup::new().map_err(|e| (FAILURE, format!("signalfd: {e}")))?;
     let notify = Notify::new(env("NOTIFY_SOCKET").as_deref());
-    let seed = RandomState::new().build_hasher().finish();
-    Agent::new(config, host, api, wakeup, notify, seed).run();
+    Agent::new(config, host, api, wakeup, notify, seed)
+        .with_identity(renewal)
+        .run();
     Ok(())
+}
+
+/// The folder of systemd's credentials.
+fn credentials() -> Option<PathBuf> {
+    env("CREDENTIALS_DIRECTORY").map(PathBuf::from)
+}
+
+fn user_agent() -> String {
+    let name = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
+    format!("{name} (linux/{})", status::ARCHITECTURE)
 }
 
 /// The kubeconfig and its server. A relative path is looked for here, and a bare name then
 /// among systemd's credentials.
 fn connect(path: &Path) -> Result<(Kubeconfig, Api), String> {
-    let credentials = env("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    let credentials = credentials();
     let folders = [Path::new("")].into_iter().chain(credentials.as_deref());
     let path = file::find(path, &folders.collect::<Vec<_>>());
     let kubeconfig = Kubeconfig::load(&path, credentials.as_deref())?;
-    let user_agent = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
-    let user_agent = format!("{user_agent} (linux/{})", status::ARCHITECTURE);
-    let api = Api::new(&kubeconfig, &user_agent);
+    let api = Api::new(&kubeconfig, &user_agent());
     Ok((
         kubeconfig,
         api.map_err(|line| format!("{}: {line}", path.display()))?,

@@ -34,6 +34,12 @@ const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 pub struct Config {
     /// `--kubeconfig`.
     pub kubeconfig: Option<PathBuf>,
+    /// `--bootstrap-kubeconfig`: how to ask for a certificate where there is none.
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// `--cert-dir`: where certificates and keys are kept.
+    pub cert_dir: PathBuf,
+    /// `--rotate-certificates`: the certificate is renewed before it expires.
+    pub rotate_certificates: bool,
     /// `--node-status-update-frequency`: how often the status is computed.
     pub update_frequency: Duration,
     /// `--node-status-report-frequency`: how often an unchanged status is sent.
@@ -143,8 +149,10 @@ impl Config {
         }
 
         Ok(Self {
-            // Empty is none, as upstream.
-            kubeconfig: flags.kubeconfig.filter(|path| !path.as_os_str().is_empty()),
+            kubeconfig: given(flags.kubeconfig),
+            bootstrap_kubeconfig: given(flags.bootstrap_kubeconfig),
+            cert_dir: given(flags.cert_dir).unwrap_or_else(|| flags.root_dir.join("pki")),
+            rotate_certificates: flags.rotate_certificates,
             update_frequency: flags.update_frequency,
             report_frequency: flags.report_frequency,
             resync_frequency: Some(flags.resync_frequency).filter(|period| !period.is_zero()),
@@ -172,6 +180,11 @@ impl Config {
             },
         })
     }
+}
+
+/// Empty is none, as upstream.
+fn given(path: Option<PathBuf>) -> Option<PathBuf> {
+    path.filter(|path| !path.as_os_str().is_empty())
 }
 
 fn taint_unless_given(taints: &mut Vec<Taint>, key: &str, value: &str) {

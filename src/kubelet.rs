@@ -5,11 +5,16 @@
 //! So the lease law is held by a simulation of this very code, over servers that
 //! refuse, lie and keep silent.
 
+mod renewal;
 mod summary;
+mod turn;
+
+pub use turn::{Effect, Turn, Work};
 
 use std::borrow::Borrow;
 use std::time::Duration;
 
+use crate::certificate::Certificate;
 use crate::config::{Config, NodeConfig};
 use crate::edge::Edge;
 use crate::events::{self, Event};
@@ -45,44 +50,12 @@ pub struct Kubelet {
     unhealthy: Vec<String>,
     pressures: Pressures,
     registered: bool,
+    /// Ours, where it is renewed.
+    certificate: Option<Certificate>,
+    certificate_edge: Edge,
     lease_edge: Edge,
     node_edge: Edge,
     facts_edge: Edge,
-}
-
-/// Whom a request is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// The Lease.
-    Lease,
-    /// The Node.
-    Node,
-    /// The oldest event.
-    Event,
-    /// The time, where the board's clock cannot be right.
-    Time,
-}
-
-/// What to do now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
-    /// Send the next request for this, bounded as a whole by that.
-    Send(Work, Duration),
-    /// Nothing before this.
-    Wait(Mono),
-}
-
-/// What an answer asks of the loop.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Nothing.
-    None,
-    /// Tell the supervisor: the Node is on the server for the first time.
-    Registered,
-    /// Open a new connection: a gateway may hold us to a server that is gone.
-    Disconnect,
-    /// Keep these `spec.podCIDRs`, joined by commas, where others on this board find them.
-    PodCidrs(String),
 }
 
 /// For this long after the start (nodeReadyGracePeriod), what a Node waits for is
@@ -121,6 +94,8 @@ impl Kubelet {
             unhealthy: Vec::new(),
             pressures: Pressures::default(),
             registered: false,
+            certificate: None,
+            certificate_edge: Edge::new("certificate"),
             lease_edge: Edge::new("lease"),
             node_edge: Edge::new("node"),
             facts_edge: Edge::new("facts"),
@@ -143,8 +118,13 @@ impl Kubelet {
             };
         }
         self.timekeeper.look(now);
+        self.follow_certificate(now);
+        if let Some(turn) = self.first_certificate(now) {
+            return turn;
+        }
         let now = now.mono;
         match self.schedule.next(now, connected) {
+            Next::Certificate(budget) => self.certificate_turn(budget),
             Next::Lease(budget) => Turn::Send(Work::Lease, budget),
             Next::Node(budget) => Turn::Send(Work::Node, budget),
             Next::Wait(until) => match self.schedule.leisure(now) {
@@ -166,6 +146,7 @@ impl Kubelet {
         match (work, self.owner.as_deref()) {
             (Work::Lease, Some(uid)) => Some(self.lease.request(uid, now.wall)),
             (Work::Event, Some(uid)) => self.events.request(uid, now),
+            (Work::Certificate, _) => self.certificate.as_ref()?.request(),
             (Work::Time, _) => {
                 self.time_due = now.mono.after(self.law.renew_interval());
                 Some(node::glance(&self.config))
@@ -236,6 +217,10 @@ impl Kubelet {
                 if let Outcome::Silent(why) = &outcome {
                     self.node_edge.failed(why, now.mono);
                 }
+                Effect::None
+            }
+            Work::Certificate => {
+                self.certificate_answer(outcome, now);
                 Effect::None
             }
             Work::Lease => self.lease_answer(outcome, start, now.mono),

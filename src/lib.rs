@@ -9,6 +9,7 @@
 
 pub mod agent;
 pub mod args;
+pub mod certificate;
 pub mod check;
 pub mod cli;
 pub mod clock;
@@ -21,6 +22,7 @@ pub mod events;
 pub mod eviction;
 pub mod facts;
 pub mod host;
+pub mod identity;
 pub mod journal;
 pub mod kube;
 pub mod kubelet;

@@ -71,6 +71,8 @@ pub enum Next {
     Lease(Duration),
     /// Compute the status and send the Node's next request, if there is one.
     Node(Duration),
+    /// Do the next step for the certificate; a request of it is bounded by this.
+    Certificate(Duration),
     /// Nothing before this.
     Wait(Mono),
 }
@@ -82,6 +84,8 @@ pub struct Schedule {
     /// `None` until there is a Node to own the Lease.
     lease_due: Option<Mono>,
     node_due: Mono,
+    /// `None` where there is no certificate to be renewed.
+    certificate_due: Option<Mono>,
     /// Rule 3.
     silent: bool,
     /// State of a xorshift generator; only spreads boards that were powered on together.
@@ -96,6 +100,7 @@ impl Schedule {
             law,
             lease_due: None,
             node_due: Mono::START,
+            certificate_due: None,
             silent: true,
             random: seed | 1,
         }
@@ -111,6 +116,12 @@ impl Schedule {
                 false => Next::Lease(call),
             },
             Some(due) if self.silent => Next::Wait(due),
+            // A certificate is rarely due, and nothing comes after the last one. It may take
+            // as much time as a Node.
+            Some(due) if self.certificate_is_due(now) => {
+                Next::Certificate((due.since(now) + call).min(connect_and_call))
+            }
+            None if self.certificate_is_due(now) => Next::Certificate(connect_and_call),
             // With a Lease to lose, a Node may not take the time to open a connection; but
             // all that is left until the Lease, and the one call that it may be late for:
             // a Node is 3 KB, and a narrow link brings 1 KB/s.
@@ -118,16 +129,22 @@ impl Schedule {
                 Next::Node((due.since(now) + call).min(connect_and_call))
             }
             None if self.node_due <= now => Next::Node(connect_and_call),
-            Some(due) => Next::Wait(due.min(self.node_due)),
-            None => Next::Wait(self.node_due),
+            lease => {
+                let dues = [lease, self.certificate_due].into_iter().flatten();
+                Next::Wait(dues.fold(self.node_due, Mono::min))
+            }
         }
+    }
+
+    fn certificate_is_due(&self, now: Mono) -> bool {
+        self.certificate_due.is_some_and(|due| due <= now)
     }
 
     /// Whether something that may as well be dropped can be sent now, and the bound of
     /// its request: nothing is due before that would end.
     pub fn leisure(&self, now: Mono) -> Option<Duration> {
         let budget = self.law.call_budget();
-        let idle = !self.silent && self.node_due > now;
+        let idle = !self.silent && self.node_due > now && !self.certificate_is_due(now);
         let early = self.lease_due.is_some_and(|due| due >= now.after(budget));
         (idle && early).then_some(budget)
     }
@@ -174,6 +191,11 @@ impl Schedule {
     /// The Node's turn is over, with an answer or without need of one.
     pub fn node_due_at(&mut self, due: Mono) {
         self.node_due = due;
+    }
+
+    /// When the certificate's next step is due, where there is one to be renewed.
+    pub fn certificate_due_at(&mut self, due: Option<Mono>) {
+        self.certificate_due = due;
     }
 
     /// The server answered a request that was not the Lease's.
@@ -289,8 +311,13 @@ mod tests {
         let mut last: Option<(Mono, Duration)> = None;
         let mut registered = false;
         let mut turns = 0;
+        let mut certificate = Mono::START;
         while now < Mono::START.after(Duration::from_secs(300)) {
             turns += 1;
+            if certificate <= now {
+                certificate = now.after(Duration::from_millis(500 + random.below(20_000)));
+            }
+            schedule.certificate_due_at(Some(certificate));
             if turns > 100_000 {
                 return Err(format!("the loop spins at {now:?}"));
             }
@@ -312,7 +339,7 @@ mod tests {
                     now = until;
                     continue;
                 }
-                Next::Lease(budget) | Next::Node(budget) => budget,
+                Next::Lease(budget) | Next::Node(budget) | Next::Certificate(budget) => budget,
             };
             let start = now;
             let took = random.up_to(budget).max(Duration::from_millis(1));

@@ -19,6 +19,10 @@ pub type Pairs = BTreeMap<String, String>;
 #[expect(missing_docs, reason = "USAGE says what each flag does")]
 pub struct Flags {
     pub kubeconfig: Option<PathBuf>,
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// `None` is `pki` below the root directory.
+    pub cert_dir: Option<PathBuf>,
+    pub rotate_certificates: bool,
     pub config: Option<PathBuf>,
     pub hostname_override: Option<String>,
     pub node_ip: String,
@@ -95,6 +99,9 @@ impl Default for Flags {
     fn default() -> Self {
         Self {
             kubeconfig: None,
+            bootstrap_kubeconfig: None,
+            cert_dir: None,
+            rotate_certificates: false,
             config: None,
             hostname_override: None,
             node_ip: String::new(),
@@ -236,9 +243,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     used("kube-reserved", "kubeReserved", Map('=', |f| &mut f.kube_reserved)),
     used("reserved-cpus", "reservedSystemCPUs", Text(|f, v| f.reserved_cpus = v)),
     used("local-storage-capacity-isolation", "localStorageCapacityIsolation", Switch(|f, v| f.local_storage_capacity_isolation = v)),
-    not_yet("bootstrap-kubeconfig", "", Path(|_, _| {})),
-    not_yet("cert-dir", "", Path(|_, _| {})),
-    not_yet("rotate-certificates", "rotateCertificates", Switch(|_, _| {})),
+    used("bootstrap-kubeconfig", "", Path(|f, v| f.bootstrap_kubeconfig = Some(v))),
+    used("cert-dir", "", Path(|f, v| f.cert_dir = Some(v))),
+    used("rotate-certificates", "rotateCertificates", Switch(|f, v| f.rotate_certificates = v)),
     not_yet("healthz-port", "healthzPort", Number(|f, v| f.checked.healthz_port = v)),
     not_yet("healthz-bind-address", "healthzBindAddress", Text(|_, _| {})),
     used("event-qps", "eventRecordQPS", Number(|f, v| f.event_qps = v)),

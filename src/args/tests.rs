@@ -29,6 +29,15 @@ const ROWS: &[Row] = &[
     ("kubeconfig", "/etc/k", |f| {
         f.kubeconfig = Some("/etc/k".into())
     }),
+    ("bootstrap-kubeconfig", "/etc/b", |f| {
+        f.bootstrap_kubeconfig = Some("/etc/b".into());
+    }),
+    ("cert-dir", "/etc/pki", |f| {
+        f.cert_dir = Some("/etc/pki".into())
+    }),
+    ("rotate-certificates", "true", |f| {
+        f.rotate_certificates = true
+    }),
     ("hostname-override", "pi-3", |f| {
         f.hostname_override = Some("pi-3".into());
     }),
@@ -342,10 +351,13 @@ fn a_kubelets_unit_file_works() {
             "node-status-max-images",
         ]
     );
+    assert_eq!(flags.not_yet, [] as [&str; 0]);
     assert_eq!(
-        flags.not_yet,
-        ["bootstrap-kubeconfig", "rotate-certificates", "cert-dir"]
+        flags.bootstrap_kubeconfig,
+        Some("/etc/kubernetes/bootstrap-kubelet.conf".into())
     );
+    assert_eq!(flags.cert_dir, Some("/var/lib/kubelet/pki".into()));
+    assert!(flags.rotate_certificates);
 }
 
 #[test]

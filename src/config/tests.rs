@@ -25,6 +25,9 @@ fn taint(key: &str, value: &str, effect: &str) -> Taint {
 fn the_defaults() {
     let want = Config {
         kubeconfig: None,
+        bootstrap_kubeconfig: None,
+        cert_dir: "/var/lib/kubelet/pki".into(),
+        rotate_certificates: false,
         update_frequency: Duration::from_secs(10),
         report_frequency: Duration::from_secs(300),
         resync_frequency: None,
@@ -59,6 +62,8 @@ fn the_defaults() {
     assert_eq!(
         config(&[
             "--kubeconfig=",
+            "--bootstrap-kubeconfig=",
+            "--cert-dir=",
             "--hostname-override=",
             "--node-ip=",
             "--node-labels=,",
@@ -74,6 +79,8 @@ fn the_defaults() {
 fn everything_given() {
     let got = config(&[
         "--kubeconfig=/etc/kubeconfig",
+        "--bootstrap-kubeconfig=/etc/bootstrap",
+        "--rotate-certificates",
         "--host-root=/host",
         "--root-dir=/data",
         "--hostname-override= OVERRIDDEN ",
@@ -100,6 +107,9 @@ fn everything_given() {
     ];
     let want = Config {
         kubeconfig: Some("/etc/kubeconfig".into()),
+        bootstrap_kubeconfig: Some("/etc/bootstrap".into()),
+        cert_dir: "/data/pki".into(),
+        rotate_certificates: true,
         update_frequency: Duration::from_secs(90),
         report_frequency: Duration::from_secs(7200),
         resync_frequency: None,

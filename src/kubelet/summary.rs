@@ -18,6 +18,7 @@ impl Kubelet {
             ("clock", self.timekeeper.trouble()),
             ("lease", self.lease_edge.trouble()),
             ("node", self.node_edge.trouble()),
+            ("certificate", self.certificate_edge.trouble()),
             ("facts", self.facts_edge.trouble()),
         ];
         for (what, why) in troubles {

@@ -7,9 +7,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::args::Flags;
+use crate::certificate::tests as certificates;
+use crate::certificate::{Rules, Task};
 use crate::kube::message::{Method, Response};
 use crate::kube::object;
 use crate::kube::time::Wall;
+use crate::kube::x509::Leaf;
 
 mod storm_tests;
 
@@ -95,9 +98,12 @@ fn step() -> impl Strategy<Value = Step> {
         })
 }
 
-/// Just enough of an API server: one Node, one Lease.
+/// Just enough of an API server: one Node, one Lease, one request for a certificate.
 #[derive(Default)]
 struct Server {
+    csr: Option<Value>,
+    /// The life of a certificate that is signed, and whose key it is for.
+    chain: String,
     node: Option<Value>,
     lease: Option<Value>,
     version: u64,
@@ -150,6 +156,20 @@ impl Server {
         self.lease = self.lease.take().filter(|lease| !is_orphan(lease));
     }
 
+    /// Approves and signs at once.
+    fn sign(&mut self, request: &Request) -> Outcome {
+        match (request.method, &self.csr) {
+            (Method::Post, _) => {
+                let mut csr: Value = serde_json::from_slice(&request.body).unwrap();
+                csr["metadata"] = json!({"name": "csr-1", "uid": "u"});
+                self.csr = Some(csr.clone());
+                reply(201, None, csr)
+            }
+            (_, Some(csr)) => reply(200, None, certificates::approved(csr.clone(), &self.chain)),
+            (_, None) => reply(404, None, json!({})),
+        }
+    }
+
     fn store(&mut self, mut object: Value, anew: bool) -> Value {
         self.version += 1;
         self.uids += u64::from(anew);
@@ -165,6 +185,9 @@ impl Server {
     fn carry_out(&mut self, request: &Request) -> Outcome {
         if request.path.contains("/events") {
             return reply(201, None, json!({}));
+        }
+        if request.path.contains("/certificatesigningrequests") {
+            return self.sign(request);
         }
         let about_the_lease = request.path.contains("/leases");
         let slot = |server: &mut Self| match about_the_lease {
@@ -241,6 +264,26 @@ struct World {
     now: Mono,
     /// Start of the last Lease attempt, and how soon the next must follow.
     last: Option<(Mono, Duration)>,
+    /// Certificates that were put to use.
+    renewed: u8,
+}
+
+/// How a board gets its certificate: it has one for ever, one for a minute at a time, or
+/// none yet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Held {
+    ForEver,
+    AMinute,
+    NotYet,
+}
+
+fn held() -> impl Strategy<Value = Held> {
+    prop_oneof![Just(Held::ForEver), Just(Held::AMinute), Just(Held::NotYet)]
+}
+
+fn a_minute(now: Mono) -> Leaf {
+    let minute = Duration::from_secs(60);
+    certificates::leaf(true_time(now).before(minute), true_time(now).after(minute))
 }
 
 impl World {
@@ -250,6 +293,41 @@ impl World {
             server: Server::default(),
             now: Mono::START,
             last: None,
+            renewed: 0,
+        }
+    }
+
+    fn that_has(held: Held) -> Self {
+        let mut world = Self::new();
+        let leaf = (held == Held::AMinute).then(|| a_minute(Mono::START));
+        let rules = Rules {
+            rotate: true,
+            bootstrap: held == Held::NotYet,
+        };
+        let certificate = Certificate::new(rules, certificates::subject(), leaf, false, 500);
+        let certificate = (held != Held::ForEver).then_some(certificate);
+        world.kubelet = world.kubelet.with_certificate(certificate);
+        world
+    }
+
+    /// What the files' side does.
+    fn tend_certificate(&mut self, now: Now) {
+        match self.kubelet.certificate_task() {
+            Some(Task::Sign { .. }) => {
+                let signed = certificates::signed(self.renewed);
+                let leaf = Leaf {
+                    public_key: certificates::key(self.renewed),
+                    ..a_minute(now.mono)
+                };
+                self.server.chain = certificates::certificate(&leaf);
+                self.kubelet.signed(Ok(signed), now.mono);
+            }
+            Some(Task::Install(chain)) => {
+                let leaf = Leaf::of_pem(chain.as_bytes()).unwrap();
+                self.renewed = self.renewed.wrapping_add(1);
+                self.kubelet.installed(Ok(leaf), now);
+            }
+            task => panic!("no request is needed for {task:?}"),
         }
     }
 
@@ -271,6 +349,10 @@ impl World {
                     self.now = until.min(start_of_wait.after(window));
                     self.kubelet.memory_stalls(self.now);
                 }
+                return Ok(());
+            }
+            Turn::Certificate => {
+                self.tend_certificate(start);
                 return Ok(());
             }
             Turn::Send(work, budget) => (work, budget),
@@ -319,8 +401,11 @@ proptest! {
     /// Whatever the server does, Lease attempts follow each other as the law says, and
     /// once it does well again the Node is there, Ready, with a Lease of its own.
     #[test]
-    fn the_lease_law_holds_and_every_storm_ends_well(steps in prop::collection::vec(step(), 0..120)) {
-        let mut world = World::new();
+    fn the_lease_law_holds_and_every_storm_ends_well(
+        held in held(),
+        steps in prop::collection::vec(step(), 0..120),
+    ) {
+        let mut world = World::that_has(held);
         for step in &steps {
             world.turn(step)?;
         }
@@ -338,13 +423,19 @@ proptest! {
         prop_assert_eq!(owners.len(), 1);
         prop_assert_eq!(&owners[0]["uid"], &node["metadata"]["uid"]);
         prop_assert!(world.kubelet.renewed.is_some_and(|at| world.now.since(at) < Duration::from_secs(15)));
+        prop_assert!(!world.kubelet.is_bootstrapping());
     }
 
     /// No answer makes the loop spin: however fast the server is, the requests of ten
     /// minutes are few, also while memory stalls wake the loop all the time.
     #[test]
-    fn no_server_makes_it_spin(mood in mood(), rest in mood(), woken in any::<bool>()) {
-        let mut world = World::new();
+    fn no_server_makes_it_spin(
+        held in held(),
+        mood in mood(),
+        rest in mood(),
+        woken in any::<bool>(),
+    ) {
+        let mut world = World::that_has(held);
         let mut requests = 0;
         let end = Mono::START.after(Duration::from_secs(600));
         let mut odd = false;
@@ -356,6 +447,47 @@ proptest! {
             requests += 1;
             prop_assert!(requests < 3000, "{requests} turns by {:?}", world.now);
         }
+    }
+}
+
+/// Ten minutes of certificates of a minute or two: no renewal of the Lease is late, and
+/// nothing but the certificate is asked for before there is one.
+#[test]
+fn certificates_are_renewed_between_the_leases() {
+    for held in [Held::AMinute, Held::NotYet] {
+        let mut world = World::that_has(held);
+        let mut attempts = Vec::new();
+        while world.now < Mono::START.after(Duration::from_secs(600)) {
+            let wall = true_time(world.now);
+            let now = Now {
+                mono: world.now,
+                wall,
+            };
+            let first = world.kubelet.is_bootstrapping();
+            match world.kubelet.next(now, || true) {
+                Turn::Wait(until) => world.now = until,
+                Turn::Certificate => world.tend_certificate(now),
+                Turn::Send(work, _) => {
+                    assert!(!first || work == Work::Certificate, "{work:?}");
+                    if work == Work::Lease {
+                        attempts.push(world.now);
+                    }
+                    let request = world.kubelet.request(work, now, |_, _| Facts::example());
+                    let Some(request) = request else { continue };
+                    let outcome = world.server.answer(&request, Mood::Well);
+                    world.now = world.now.after(Duration::from_millis(300));
+                    world.kubelet.fold(work, outcome, now.mono, now);
+                }
+            }
+        }
+        // At 80 % of two minutes, one of which is over; then after half of what is left.
+        assert!(world.renewed > 8, "{held:?}: {}", world.renewed);
+        let gaps = attempts.windows(2).map(|pair| pair[1].since(pair[0]));
+        let latest = gaps.max().unwrap();
+        assert!(
+            latest <= LAW.renew_interval() + Duration::from_millis(300),
+            "{latest:?}"
+        );
     }
 }
 
@@ -456,6 +588,7 @@ fn nothing_is_written_while_nobody_knows_the_time() {
                 assert!(until <= world.now.after(CLOCK_TICK), "a set clock waits");
                 world.now = until;
             }
+            Turn::Certificate => panic!("asked for a certificate without the time"),
             Turn::Send(work, _) => {
                 assert_eq!(work, Work::Time);
                 let request = world

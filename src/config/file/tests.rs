@@ -59,6 +59,7 @@ reservedSystemCPUs: 0-1
 localStorageCapacityIsolation: false
 eventRecordQPS: 5
 eventBurst: 9
+rotateCertificates: true
 ";
     let want = Flags {
         register_node: false,
@@ -82,6 +83,7 @@ eventBurst: 9
         local_storage_capacity_isolation: false,
         event_qps: 5,
         event_burst: 9,
+        rotate_certificates: true,
         ..Flags::default()
     };
     assert_eq!(merged(fields, &[]), Ok(want.clone()));
@@ -281,14 +283,11 @@ volumeStatsAggPeriod: 0s
 ";
 
 #[test]
-fn the_file_of_kubeadm_changes_nothing_and_every_field_is_known() {
+fn the_file_of_kubeadm_asks_for_rotation_alone_and_every_field_is_known() {
     let mut flags = Flags::default();
     let notes = apply(&document(KUBEADM), &mut flags).unwrap();
     assert_eq!(notes.unknown, [] as [&str; 0]);
-    assert_eq!(
-        notes.not_yet,
-        ["healthzBindAddress", "healthzPort", "rotateCertificates"]
-    );
+    assert_eq!(notes.not_yet, ["healthzBindAddress", "healthzPort"]);
     let known = [
         "cgroupDriver",
         "containerRuntimeEndpoint",
@@ -302,7 +301,11 @@ fn the_file_of_kubeadm_changes_nothing_and_every_field_is_known() {
     );
     assert_eq!(notes.ignored.len(), 21);
     flags.checked = Default::default();
-    assert_eq!(flags, Flags::default());
+    let want = Flags {
+        rotate_certificates: true,
+        ..Flags::default()
+    };
+    assert_eq!(flags, want);
 }
 
 #[test]

@@ -331,7 +331,7 @@ fn run(scenario: &Scenario) {
     if !scenario.from_the_start {
         eventually("Ready", BACK, || site.is_ready().then_some(()));
         renewals(&site, 2);
-        before = Some(footprint(&board));
+        before = board.can_be_looked_into().then(|| footprint(&board));
     }
     let lines_before = board.log().len();
     site.double.clear_requests();
@@ -358,7 +358,7 @@ fn run(scenario: &Scenario) {
     renewals(&site, 2);
     assert!(board.is_running(), "it ended: {:?}", board.log());
     assert_eq!(threads(&board), 1);
-    let after = footprint(&board);
+    let after = before.map(|_| footprint(&board));
     let lines = board.log().split_off(lines_before);
     println!(
         "{}: renewed after {back:?}, Ready after {ready:?}, {during} requests, {} lines, {before:?} -> {after:?}",
@@ -369,7 +369,7 @@ fn run(scenario: &Scenario) {
     // The most are five tries of a read and a patch at each tick, where every patch meets
     // a conflict. A board that spins sends thousands.
     assert!(during <= 120, "{during} requests in {STORM:?}");
-    if let Some(before) = before {
+    if let (Some(before), Some(after)) = (before, after) {
         for (before, after) in [
             (
                 before.private_dirty_kibibytes,

@@ -126,7 +126,7 @@ fn a_fault_every_second_leaks_nothing_and_says_little() {
                 renewed().filter(|now| Some(now) != before.as_ref())
             });
         }
-        footprint(board)
+        board.can_be_looked_into().then(|| footprint(board))
     };
     let before = calm(&board);
     storm(STORM);
@@ -140,8 +140,10 @@ fn a_fault_every_second_leaks_nothing_and_says_little() {
     let log = board.log();
     println!("{before:?} -> {after:?}, {} lines:\n{log:#?}", log.len());
     assert!(board.is_running());
-    assert!(after.0 <= before.0 + 256, "{before:?} -> {after:?} KiB");
-    assert!(after.1.abs_diff(before.1) <= 1, "{before:?} -> {after:?}");
+    if let (Some(before), Some(after)) = (before, after) {
+        assert!(after.0 <= before.0 + 256, "{before:?} -> {after:?} KiB");
+        assert!(after.1.abs_diff(before.1) <= 1, "{before:?} -> {after:?}");
+    }
     // A line a minute for each of the two that fail, each closed by one; measured: 13.
     assert!(log.len() < 40, "{} lines", log.len());
     assert_eq!(

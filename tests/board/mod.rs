@@ -2,7 +2,7 @@
 #![allow(dead_code)] // each test binary uses its own part
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -147,6 +147,20 @@ impl Board {
         kill(self.pid(), signal).unwrap();
         let status = self.child.wait().unwrap();
         (status, start.elapsed())
+    }
+
+    /// Whether the kernel tells us of its memory and descriptors: the process keeps keys,
+    /// hence is not dumpable, and then only a privileged user is told. Says so if not.
+    pub fn can_be_looked_into(&self) -> bool {
+        let told = fs::read_dir(format!("/proc/{}/fd", self.pid())).is_ok();
+        if !told {
+            // Not eprintln: the harness would keep it for itself.
+            let _ = writeln!(
+                std::io::stderr(),
+                "board: NOT MEASURED: memory and descriptors, which only root is told"
+            );
+        }
+        told
     }
 
     pub fn pid(&self) -> Pid {

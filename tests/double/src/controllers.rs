@@ -276,9 +276,21 @@ pub(crate) fn collect_garbage(api: &Api) {
     }
 }
 
+/// How long certificates live.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Signing {
+    /// At most so many seconds from now.
+    pub(crate) longest: i64,
+    /// And since so many seconds.
+    pub(crate) backdate: i64,
+}
+
+/// The signer's own clock may be behind (kube-controller-manager).
+pub(crate) const BACKDATE: i64 = 300;
+
 /// Approves what kube-controller-manager approves of kubelets' client certificates, and signs
 /// what is approved.
-pub(crate) fn certificates(api: &Api, authority: &Authority, longest: i64) {
+pub(crate) fn certificates(api: &Api, authority: &Authority, signing: Signing) {
     for csr in list(api, &CSR) {
         let has = |kind: &str| {
             let all = csr["status"]["conditions"].as_array();
@@ -294,7 +306,7 @@ pub(crate) fn certificates(api: &Api, authority: &Authority, longest: i64) {
             }
             continue;
         }
-        sign(api, csr, authority, longest);
+        sign(api, csr, authority, signing);
     }
 }
 
@@ -337,8 +349,8 @@ fn approve(api: &Api, mut csr: Value) {
     store(api, &CSR, csr, "approval");
 }
 
-fn sign(api: &Api, mut csr: Value, authority: &Authority, longest: i64) {
-    const BACKDATE: i64 = 300;
+fn sign(api: &Api, mut csr: Value, authority: &Authority, signing: Signing) {
+    let Signing { longest, backdate } = signing;
     const SHORT: i64 = 8 * 3600;
     let asked = csr["spec"]["expirationSeconds"].as_i64();
     let seconds = asked.unwrap_or(longest).min(longest);
@@ -346,11 +358,15 @@ fn sign(api: &Api, mut csr: Value, authority: &Authority, longest: i64) {
     let until = if seconds < SHORT {
         seconds
     } else {
-        seconds - BACKDATE
+        seconds - backdate
+    };
+    let validity = Validity {
+        from: -backdate,
+        until,
     };
     let signed = request_der(&csr)
         .ok_or_else(|| "not a request".to_owned())
-        .and_then(|request| authority.sign_request(&request, Validity::seconds(until)));
+        .and_then(|request| authority.sign_request(&request, validity));
     match signed {
         Ok(pem) => {
             let engine = base64::engine::general_purpose::STANDARD;

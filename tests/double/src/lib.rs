@@ -44,7 +44,7 @@ pub use table::print as print_table;
 
 use api::{Answer, Api};
 use auth::User;
-use controllers::Lifecycle;
+use controllers::{Lifecycle, Signing};
 use http::Request;
 use kubeconfig::Credentials;
 use openapi::Schemas;
@@ -64,6 +64,7 @@ pub struct Builder {
     lifecycle: Option<Duration>,
     approve: bool,
     longest: i64,
+    backdate: i64,
     schemas: Option<PathBuf>,
     tokens: Vec<(String, String, Vec<String>)>,
 }
@@ -75,6 +76,7 @@ impl Default for Builder {
             lifecycle: None,
             approve: false,
             longest: 365 * 86400,
+            backdate: controllers::BACKDATE,
             schemas: Some(PathBuf::from(openapi::DEFAULT)),
             tokens: Vec::new(),
         }
@@ -108,6 +110,14 @@ impl Builder {
     #[must_use]
     pub fn signing_seconds(mut self, seconds: i64) -> Self {
         self.longest = seconds;
+        self
+    }
+
+    /// How far back a certificate that is signed is dated (default, and a real signer's: five
+    /// minutes), for tests of rotation with lives of seconds.
+    #[must_use]
+    pub fn backdate_seconds(mut self, seconds: i64) -> Self {
+        self.backdate = seconds;
         self
     }
 
@@ -161,7 +171,10 @@ impl Builder {
                 slot: Arc::new(Mutex::new(Some(listener))),
                 lifecycle: Arc::new(Mutex::new(Lifecycle::default())),
                 threads: Mutex::default(),
-                longest: self.longest,
+                signing: Signing {
+                    longest: self.longest,
+                    backdate: self.backdate,
+                },
             }),
         };
         for (token, user, groups) in &self.tokens {
@@ -187,7 +200,7 @@ struct Inner {
     slot: Arc<Mutex<Option<TcpListener>>>,
     lifecycle: Arc<Mutex<Lifecycle>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    longest: i64,
+    signing: Signing,
 }
 
 impl std::fmt::Debug for Inner {
@@ -232,7 +245,7 @@ impl Double {
             return;
         }
         let (shared, lifecycle) = (self.inner.shared.clone(), self.inner.lifecycle.clone());
-        let longest = self.inner.longest;
+        let signing = self.inner.signing;
         let pause = grace.map_or(Duration::from_millis(50), |g| {
             (g / 10).clamp(Duration::from_millis(10), Duration::from_millis(500))
         });
@@ -246,7 +259,7 @@ impl Double {
                     controllers::collect_garbage(&shared.api);
                 }
                 if approve {
-                    controllers::certificates(&shared.api, &shared.authority, longest);
+                    controllers::certificates(&shared.api, &shared.authority, signing);
                 }
                 let until = Instant::now() + pause;
                 while Instant::now() < until && !shared.stop.load(Ordering::SeqCst) {
@@ -563,8 +576,9 @@ impl Double {
     /// Approves and signs what is to be approved, now.
     pub fn tick_certificates(&self) {
         let shared = &self.inner.shared;
-        controllers::certificates(&shared.api, &shared.authority, self.inner.longest);
-        controllers::certificates(&shared.api, &shared.authority, self.inner.longest);
+        let signing = self.inner.signing;
+        controllers::certificates(&shared.api, &shared.authority, signing);
+        controllers::certificates(&shared.api, &shared.authority, signing);
     }
 
     /// Denies a CSR.

@@ -476,7 +476,9 @@ fn metadata(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
             "metadata.name",
             "name or generateName is required",
         ));
-    } else if !subdomain(name) {
+    // "We don't care what you call your certificate requests", says kube-apiserver, and
+    // kubelets call theirs node-csr- and base64.
+    } else if kind.kind != "CertificateSigningRequest" && !subdomain(name) {
         causes.push(Cause::invalid("metadata.name", &json!(name), SUBDOMAIN));
     }
     for (list, is_label) in [("labels", true), ("annotations", false)] {

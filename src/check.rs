@@ -1,9 +1,10 @@
 //! `nodelet check`: each thing that a run needs, looked at once, and what to do about it.
 //!
-//! Here is what a finding is and how it is told. `board` and `server` judge, from plain
-//! values; `walk` goes and looks, and changes nothing.
+//! Here is what a finding is and how it is told. `board`, `certificate` and `server` judge,
+//! from plain values; `walk` goes and looks, and changes nothing.
 
 pub mod board;
+pub mod certificate;
 pub mod server;
 pub(crate) mod walk;
 

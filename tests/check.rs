@@ -33,7 +33,7 @@ use proxy::Proxy;
 const MERGE: &str = "application/merge-patch+json";
 
 /// Every name, in the order in which they are printed: fleets rely on them.
-const CHECKS: [&str; 25] = [
+const CHECKS: [&str; 27] = [
     "cgroups",
     "memory-controller",
     "psi",
@@ -43,6 +43,8 @@ const CHECKS: [&str; 25] = [
     "facts",
     "root-dir",
     "kubeconfig",
+    "certificate",
+    "certificate-expiry",
     "name-resolution",
     "tcp",
     "tls",
@@ -259,6 +261,8 @@ fn everything_right_is_a_list_of_ticks_and_success() {
         .filter(|line| line.starts_with('✓'))
         .count();
     assert_eq!(ticks, CHECKS.len() - 3);
+    let whose = "✓ certificate: CN=system:node:pi, O=system:nodes";
+    assert_eq!(checked.line("certificate"), whose);
 }
 
 #[test]
@@ -574,7 +578,22 @@ fn a_server_that_does_not_know_us_is_named() {
     let identity = |identity| site.write(&site.double.kubeconfig_for(&identity));
     let expired = identity(site.double.node_identity("pi", Validity::EXPIRED));
     let detail = "does not accept the client certificate: 401";
-    site.is_wrong(&expired, &[], check, detail, "neither expired nor revoked");
+    let checked = site.check(&expired, &[]);
+    assert_eq!(
+        checked.wrong(),
+        ["certificate-expiry", check],
+        "{}",
+        checked.text
+    );
+    checked.says(
+        "certificate-expiry",
+        "expired at 20",
+        "renew it, or correct the clock",
+    );
+    checked.says(check, detail, "neither expired nor revoked");
+    let early = identity(site.double.node_identity("pi", Validity::NOT_YET));
+    let checked = site.check(&early, &[]);
+    checked.says("certificate-expiry", "not valid before 20", "set the clock");
     let stranger = Authority::new("x").client("system:node:pi", &["system:nodes"], Validity::VALID);
     site.is_wrong(&identity(stranger), &[], check, detail, "of this cluster");
     let token = site.write(&site.with_token("token: gone"));
@@ -606,6 +625,25 @@ fn a_server_that_does_not_know_us_is_named() {
     );
     site.is_wrong(&kubeconfig, &[], check, "503", "URL of an API server");
     site.double.faults().clear();
+    // One that goes away when it was asked two things.
+    let close = Rule::new(Fault::CloseBeforeHeaders).skip(2).always();
+    site.double.faults().push(close);
+    let (_, text, _) = site.run(&kubeconfig, &[]);
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("node-")).collect();
+    let [create, get, patch, ..] = lines[..] else {
+        panic!("{text}");
+    };
+    assert!(create.starts_with("✓ ") && get.starts_with("✓ "), "{text}");
+    assert!(patch.starts_with("✗ node-patch: ") && patch.ends_with("check again"));
+    assert!(
+        text.ends_with("– namesake: not looked at, because of node-patch\n"),
+        "{text}"
+    );
+    site.double.faults().clear();
+    let reset = Rule::new(Fault::ResetBeforeHeaders).always();
+    site.double.faults().push(reset);
+    site.is_wrong(&kubeconfig, &[], check, "connection reset", "API server?");
+    site.double.faults().clear();
     site.double
         .faults()
         .push(Rule::new(Fault::Garbage).always());
@@ -626,14 +664,24 @@ fn an_identity_that_is_not_this_nodes_is_named() {
     let checked = site.check(&other, &[]);
     assert_eq!(
         checked.wrong(),
-        ["node-get", "lease-get", "lease-patch"],
+        ["certificate", "node-get", "lease-get", "lease-patch"],
         "{}",
         checked.text
     );
+    let detail = "of the node other, and this is pi";
+    checked.says("certificate", detail, "--hostname-override=other");
     checked.says(
         "node-get",
         "may not get nodes: node 'other' cannot read 'pi'",
         "CN=system:node",
+    );
+    let authority = site.double.authority();
+    let misnamed = authority.client("pi", &["system:nodes"], Validity::VALID);
+    let checked = site.check(&write(misnamed), &[]);
+    checked.says(
+        "certificate",
+        "is called system:node:<name>",
+        "CN=system:node:pi",
     );
     let nobody = site
         .double
@@ -641,6 +689,7 @@ fn an_identity_that_is_not_this_nodes_is_named() {
         .client("system:node:pi", &["nobody"], Validity::VALID);
     let checked = site.check(&write(nobody), &[]);
     assert_eq!(checked.wrong().len(), 9, "{}", checked.text);
+    assert!(checked.line("certificate").starts_with("– "));
     checked.says(
         "lease-patch",
         "may not patch leases in kube-node-lease",

@@ -20,10 +20,11 @@ use crate::kube::endpoint::Endpoint;
 use crate::kube::file;
 use crate::kube::kubeconfig::{Authorization, Kubeconfig};
 use crate::kube::message::{Accept, Method, Outcome, Request, Response};
+use crate::kube::x509::Leaf;
 use crate::timekeeper::Timekeeper;
 
-use super::server::{ALWAYS, CERTIFICATES, CREATE_NODE, Permission};
-use super::{Finding, Mark, Report, board, server};
+use super::server::{ALWAYS, CERTIFICATES, CREATE_NODE};
+use super::{Finding, Mark, Report, board, certificate, server};
 
 /// Bounds of one lookup, of one way to the server, of one request.
 const LOOKUP: Duration = Duration::from_secs(5);
@@ -68,7 +69,14 @@ pub(crate) fn report(
 
 /// The names of what [`ask`] looks at, in its order.
 fn after_kubeconfig() -> impl Iterator<Item = &'static str> {
-    let network = ["name-resolution", "tcp", "tls", "authentication"];
+    let network = [
+        "certificate",
+        "certificate-expiry",
+        "name-resolution",
+        "tcp",
+        "tls",
+        "authentication",
+    ];
     let permissions = [CREATE_NODE].into_iter().chain(ALWAYS).chain(CERTIFICATES);
     let permissions = permissions.map(|permission| permission.check);
     network.into_iter().chain(permissions).chain(["namesake"])
@@ -133,6 +141,9 @@ fn ask(
         }
     };
     add(server.found());
+    for finding in server.certificate(&config.node.name, clock) {
+        add(finding);
+    }
     let resolved = server.resolve(clock);
     let addresses = match resolved {
         Ok((finding, addresses)) => {
@@ -157,10 +168,6 @@ fn ask(
     };
     add(server::authentication(&answer, server.proof().as_deref()))?;
 
-    let mut review = |permission: &Permission| match server.call(permission.review(name)) {
-        Ok(answer) => permission.judge(&answer),
-        Err(line) => Finding::wrong(permission.check, &line, "check again"),
-    };
     match config.node.register {
         true => add(CREATE_NODE.judge(&answer)),
         false => add(Finding::open(
@@ -170,7 +177,10 @@ fn ask(
         )),
     };
     for permission in &ALWAYS {
-        add(review(permission));
+        match server.call(permission.review(name)) {
+            Ok(answer) => add(permission.judge(&answer)),
+            Err(line) => return add(Finding::wrong(permission.check, &line, "check again")),
+        };
     }
     for permission in &CERTIFICATES {
         add(Finding::open(
@@ -192,6 +202,23 @@ impl Server {
             detail += ", and insecure-skip-tls-verify believes any server";
         }
         Finding::fine("kubeconfig", detail)
+    }
+
+    fn certificate(&self, node_name: &str, clock: &Clock) -> [Finding; 2] {
+        let checks = ["certificate", "certificate-expiry"];
+        let Some(identity) = &self.kubeconfig.identity else {
+            return checks.map(|check| Finding::open(check, "the kubeconfig has none", ""));
+        };
+        match Leaf::of_pem(&identity.chain.bytes) {
+            Some(leaf) => [
+                certificate::subject(&leaf, node_name),
+                certificate::expiry(&leaf, clock.now().wall),
+            ],
+            None => checks.map(|check| {
+                let line = format!("{}: cannot be read", identity.chain.source);
+                Finding::wrong(check, &line, "is it an X.509 certificate?")
+            }),
+        }
     }
 
     /// What we prove ourselves with.

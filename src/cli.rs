@@ -26,9 +26,7 @@ use crate::facts::Facts;
 use crate::host::{Host, HostRoot};
 use crate::identity::{self, Opened};
 use crate::journal;
-use crate::kube::api::Api;
 use crate::kube::file;
-use crate::kube::kubeconfig::Kubeconfig;
 use crate::kube::yaml;
 use crate::machine::ask_name_servers;
 use crate::notify::Notify;
@@ -141,20 +139,6 @@ fn user_agent() -> String {
     format!("{name} (linux/{})", status::ARCHITECTURE)
 }
 
-/// The kubeconfig and its server. A relative path is looked for here, and a bare name then
-/// among systemd's credentials.
-fn connect(path: &Path) -> Result<(Kubeconfig, Api), String> {
-    let credentials = credentials();
-    let folders = [Path::new("")].into_iter().chain(credentials.as_deref());
-    let path = file::find(path, &folders.collect::<Vec<_>>());
-    let kubeconfig = Kubeconfig::load(&path, credentials.as_deref())?;
-    let api = Api::new(&kubeconfig, &user_agent());
-    Ok((
-        kubeconfig,
-        api.map_err(|line| format!("{}: {line}", path.display()))?,
-    ))
-}
-
 /// Prints the Node that `run` would register. What could not be read is told on
 /// stderr, one line each; it is no reason to fail.
 fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
@@ -174,6 +158,7 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
 
 /// Looks at everything that `run` needs, changes nothing, and fails where that would.
 fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+    let _ = prctl::set_dumpable(false);
     journal::start(flags.verbosity, false);
     let layout: fn(&Report) -> String = match flags.output.as_deref() {
         None | Some("text") => Report::text,
@@ -183,9 +168,13 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let (config, host, mut facts) = configure(flags, args)?;
     let clock = Clock::start();
     let missing = desired(&config, &host, &mut facts, &clock).missing;
-    let connect = || match &config.kubeconfig {
-        Some(path) => connect(path),
-        None => Err("--kubeconfig is missing".to_owned()),
+    let connect = || {
+        let path = config
+            .kubeconfig
+            .as_ref()
+            .ok_or("--kubeconfig is missing")?;
+        let now = clock.now().wall;
+        identity::look(&config, path, credentials().as_deref(), &user_agent(), now)
     };
     let report = walk::report(&config, &host, &facts, &missing, &clock, connect);
     print(&layout(&report))?;

@@ -7,7 +7,7 @@ use crate::certificate::{Certificate, Rules, Task};
 use crate::config::Config;
 use crate::kube::api::Api;
 use crate::kube::file;
-use crate::kube::kubeconfig::Kubeconfig;
+use crate::kube::kubeconfig::{self, Kubeconfig};
 use crate::kube::pki::{Paths, Pki};
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Subject};
@@ -93,6 +93,70 @@ pub fn open(
         api,
         renewal: is_renewed.then_some((identity, certificate)),
     })
+}
+
+/// The way in that a run begins with.
+#[derive(Debug)]
+pub struct Way {
+    /// Where the server is, and who we are.
+    pub kubeconfig: Kubeconfig,
+    /// Not connected.
+    pub api: Api,
+    /// Why it is the bootstrap's.
+    pub bootstrap: Option<String>,
+}
+
+/// The way in that [`open`] takes, seen without a word in the log and without a write.
+pub fn look(
+    config: &Config,
+    path: &Path,
+    credentials: Option<&Path>,
+    user_agent: &str,
+    now: Wall,
+) -> Result<Way, String> {
+    let folders: Vec<&Path> = [Path::new("")].into_iter().chain(credentials).collect();
+    let way = |path: &Path, bootstrap: Option<String>| {
+        let path = file::find(path, &folders);
+        let mut kubeconfig = Kubeconfig::load(&path, credentials)?;
+        if bootstrap.is_none() && config.rotate_certificates {
+            kubeconfig.identity = stored(config, now).or(kubeconfig.identity);
+        }
+        Ok::<Way, String>(Way {
+            api: connect(&kubeconfig, user_agent, &path)?,
+            kubeconfig,
+            bootstrap,
+        })
+    };
+    let own = way(path, None);
+    let Some(bootstrap) = &config.bootstrap_kubeconfig else {
+        return own;
+    };
+    let why = match &own {
+        Err(line) => Some(line.clone()),
+        Ok(own) => match own.kubeconfig.identity.as_ref().and_then(leaf) {
+            None => Some(format!("{}: no client certificate in it", path.display())),
+            Some(leaf) => (leaf.not_after < now).then(|| {
+                let until = leaf.not_after.time();
+                format!("{}: its certificate expired at {until}", path.display())
+            }),
+        },
+    };
+    match why {
+        Some(why) => way(bootstrap, Some(why)),
+        None => own,
+    }
+}
+
+/// What a rotation left in `--cert-dir`, where it is valid.
+fn stored(config: &Config, now: Wall) -> Option<kubeconfig::Identity> {
+    let current = config.cert_dir.join("kubelet-client-current.pem");
+    let identity = kubeconfig::Identity::read(&current, &current).ok()?;
+    leaf(&identity).filter(|leaf| now <= leaf.not_after)?;
+    Some(identity)
+}
+
+fn leaf(identity: &kubeconfig::Identity) -> Option<Leaf> {
+    Leaf::of_pem(&identity.chain.bytes)
 }
 
 fn connect(kubeconfig: &Kubeconfig, user_agent: &str, path: &Path) -> Result<Api, String> {

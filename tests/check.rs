@@ -33,7 +33,7 @@ use proxy::Proxy;
 const MERGE: &str = "application/merge-patch+json";
 
 /// Every name, in the order in which they are printed: fleets rely on them.
-const CHECKS: [&str; 27] = [
+const CHECKS: [&str; 28] = [
     "cgroups",
     "memory-controller",
     "psi",
@@ -42,6 +42,7 @@ const CHECKS: [&str; 27] = [
     "clock",
     "facts",
     "root-dir",
+    "cert-dir",
     "kubeconfig",
     "certificate",
     "certificate-expiry",
@@ -244,7 +245,7 @@ fn everything_right_is_a_list_of_ticks_and_success() {
         .filter(|finding| finding["ok"].is_null())
         .map(|finding| finding["check"].as_str().unwrap())
         .collect();
-    assert_eq!(open, ["system-uuid", "csr-create", "csr-get"]);
+    assert_eq!(open, ["system-uuid", "cert-dir", "csr-create", "csr-get"]);
     assert_eq!(
         site.double.connections(),
         4,
@@ -260,7 +261,7 @@ fn everything_right_is_a_list_of_ticks_and_success() {
         .lines()
         .filter(|line| line.starts_with('✓'))
         .count();
-    assert_eq!(ticks, CHECKS.len() - 3);
+    assert_eq!(ticks, CHECKS.len() - 4);
     let whose = "✓ certificate: CN=system:node:pi, O=system:nodes";
     assert_eq!(checked.line("certificate"), whose);
 }
@@ -653,6 +654,74 @@ fn a_server_that_does_not_know_us_is_named() {
         "no SelfSubjectAccessReview",
         "with its path?",
     );
+}
+
+/// A board that has nothing but a token for its first certificate.
+#[test]
+fn a_board_before_its_first_certificate_is_looked_at_with_the_bootstraps_credentials() {
+    let site = Site {
+        double: Double::builder()
+            .bootstrap_token("abcdef.0123456789abcdef")
+            .start(),
+        ..Site::new()
+    };
+    let token = site.with_token("token: abcdef.0123456789abcdef");
+    let bootstrap = site.folder.write("bootstrap", &token);
+    let bootstrap = format!("--bootstrap-kubeconfig={}", bootstrap.display());
+    let cert_dir = format!("--cert-dir={}", site.folder.path().join("pki").display());
+    let absent = site.folder.path().join("absent");
+    let absent = absent.to_str().unwrap();
+    let args = [&*bootstrap, &*cert_dir];
+    let checked = site.check(absent, &args);
+    assert_eq!(
+        (checked.code, checked.wrong()),
+        (0, vec![]),
+        "{}",
+        checked.text
+    );
+    let way = checked.line("kubeconfig");
+    assert!(
+        way.starts_with("✓ ") && way.contains("/absent: no such file"),
+        "{way}"
+    );
+    for check in ["csr-create", "csr-get", "cert-dir"] {
+        assert!(checked.line(check).starts_with("✓ "), "{}", checked.text);
+    }
+    for check in ["certificate", "node-create", "lease-patch", "namesake"] {
+        assert!(checked.line(check).starts_with("– "), "{}", checked.text);
+    }
+    assert!(!site.folder.path().join("pki").exists());
+
+    // The own kubeconfig with a certificate that has expired is no better than none.
+    let expired = site.double.node_identity("pi", Validity::EXPIRED);
+    let expired = site.write(&site.double.kubeconfig_for(&expired));
+    let checked = site.check(&expired, &args);
+    assert_eq!(checked.code, 0, "{}", checked.text);
+    assert!(
+        checked
+            .line("kubeconfig")
+            .contains("certificate expired at 20")
+    );
+
+    // With a valid one, that is used; and may be renewed.
+    let own = site.kubeconfig(|text| text);
+    let checked = site.check(&own, &[&*bootstrap, &*cert_dir, "--rotate-certificates"]);
+    assert_eq!(checked.code, 0, "{}", checked.text);
+    assert!(checked.line("certificate").starts_with("✓ "));
+    assert!(checked.line("csr-create").starts_with("✓ "));
+    assert!(checked.line("lease-patch").starts_with("✓ "));
+
+    let nowhere = [&*bootstrap, "--cert-dir=/dev/null/pki"];
+    let detail = "/dev/null/pki: /dev/null is not a folder";
+    site.is_wrong(absent, &nowhere, "cert-dir", detail, "may write");
+    site.double.revoke_token("abcdef.0123456789abcdef");
+    site.is_wrong(absent, &args, "authentication", "the token: 401", "revoked");
+    site.double
+        .add_token("abcdef.0123456789abcdef", "nobody", &[]);
+    let checked = site.check(absent, &args);
+    assert_eq!(checked.wrong(), ["csr-create", "csr-get"]);
+    let detail = "may not create certificatesigningrequests";
+    checked.says("csr-create", detail, "system:node-bootstrapper");
 }
 
 /// A certificate of another node, or of no node, is known to the server and may nothing.

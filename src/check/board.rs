@@ -107,6 +107,20 @@ pub fn root_dir(path: &str, node_fs: Result<(), &Unread>, writable: Result<(), S
     }
 }
 
+/// `writable` is none where no certificate is asked for, and nothing is written there.
+pub fn cert_dir(path: &str, writable: Option<Result<(), String>>) -> Finding {
+    let check = "cert-dir";
+    match writable {
+        None => Finding::open(check, "certificates are not asked for here", ""),
+        Some(Ok(())) => Finding::fine(check, path),
+        Some(Err(cause)) => Finding::wrong(
+            check,
+            &format!("{path}: {cause}"),
+            "make --cert-dir a folder that nodelet may write, on a disk that stays",
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -179,6 +193,13 @@ mod tests {
                 root_dir("/r", Ok(()), Err("read-only file system".into())),
                 Mark::Open,
                 "/r: read-only file system, podCIDRs",
+            ),
+            (cert_dir("/c", None), Mark::Open, "not asked for"),
+            (cert_dir("/c", Some(Ok(()))), Mark::Fine, "/c"),
+            (
+                cert_dir("/c", Some(Err("read-only file system".into()))),
+                Mark::Wrong,
+                "/c: read-only file system; make --cert-dir a folder",
             ),
             (
                 root_dir("/r", Err(&unread()), Ok(())),

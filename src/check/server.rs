@@ -10,6 +10,7 @@ use crate::kube::time::Wall;
 
 use super::Finding;
 
+const REQUESTS: &str = "certificatesigningrequests";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 /// Something that a run does, as RBAC names it.
@@ -59,7 +60,7 @@ const fn request(check: &'static str, verb: &'static str) -> Permission {
     Permission {
         group: "certificates.k8s.io",
         named: false,
-        ..permission(check, verb, "certificatesigningrequests")
+        ..permission(check, verb, REQUESTS)
     }
 }
 
@@ -116,8 +117,13 @@ impl Permission {
 
     /// From the answer to that.
     pub fn judge(&self, answer: &Response) -> Finding {
-        let remedy = "use a node's certificate (O=system:nodes, CN=system:node:<name>), \
-                      or apply systemd/rbac.yaml";
+        let remedy = match self.resource {
+            REQUESTS => "bind the ClusterRole system:node-bootstrapper to the token's group",
+            _ => {
+                "use a node's certificate (O=system:nodes, CN=system:node:<name>), \
+                 or apply systemd/rbac.yaml"
+            }
+        };
         if let Err(refused) = answer.accepted() {
             let line = format!("the server does not tell: {refused}");
             return Finding::wrong(self.check, &line, remedy);

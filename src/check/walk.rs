@@ -15,27 +15,21 @@ use crate::dns::Resolver;
 use crate::facts::Facts;
 use crate::host::cgroup::Mode;
 use crate::host::{Host, cgroup, mounts, pressure};
-use crate::kube::api::Api;
+use crate::identity::Way;
 use crate::kube::endpoint::Endpoint;
 use crate::kube::file;
-use crate::kube::kubeconfig::{Authorization, Kubeconfig};
+use crate::kube::kubeconfig::Authorization;
 use crate::kube::message::{Accept, Method, Outcome, Request, Response};
 use crate::kube::x509::Leaf;
 use crate::timekeeper::Timekeeper;
 
-use super::server::{ALWAYS, CERTIFICATES, CREATE_NODE};
+use super::server::{ALWAYS, CERTIFICATES, CREATE_NODE, Permission};
 use super::{Finding, Mark, Report, board, certificate, server};
 
 /// Bounds of one lookup, of one way to the server, of one request.
 const LOOKUP: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(10);
-
-/// A way to the server that is open.
-struct Server {
-    kubeconfig: Kubeconfig,
-    api: Api,
-}
 
 /// Looks at everything. `missing` is what the Node would lack; `connect` reads the
 /// kubeconfig.
@@ -45,9 +39,12 @@ pub(crate) fn report(
     facts: &Facts,
     missing: &[String],
     clock: &Clock,
-    connect: impl FnOnce() -> Result<(Kubeconfig, Api), String>,
+    connect: impl FnOnce() -> Result<Way, String>,
 ) -> Report {
     let mut findings = board(host, facts, missing, clock);
+    let writable = asks_for_certificates(config).then(|| writable(&config.cert_dir));
+    let cert_dir = config.cert_dir.display().to_string();
+    findings.push(board::cert_dir(&cert_dir, writable));
     let mut looked = Vec::new();
     // Its end says that something is wrong without which nothing else can be seen.
     let _ = ask(&mut looked, config, facts, clock, connect);
@@ -77,9 +74,12 @@ fn after_kubeconfig() -> impl Iterator<Item = &'static str> {
         "tls",
         "authentication",
     ];
-    let permissions = [CREATE_NODE].into_iter().chain(ALWAYS).chain(CERTIFICATES);
-    let permissions = permissions.map(|permission| permission.check);
+    let permissions = permissions().map(|permission| permission.check);
     network.into_iter().chain(permissions).chain(["namesake"])
+}
+
+fn permissions() -> impl Iterator<Item = Permission> {
+    [CREATE_NODE].into_iter().chain(ALWAYS).chain(CERTIFICATES)
 }
 
 fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<Finding> {
@@ -116,7 +116,27 @@ fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<F
 /// would be made.
 fn writable(folder: &Path) -> Result<(), String> {
     let there = folder.ancestors().find(|folder| folder.exists());
-    access(there.unwrap_or(folder), AccessFlags::W_OK).map_err(|errno| file::cause(&errno.into()))
+    let there = there.unwrap_or(folder);
+    match there.is_dir() {
+        true => access(there, AccessFlags::W_OK).map_err(|errno| file::cause(&errno.into())),
+        false => Err(format!("{} is not a folder", there.display())),
+    }
+}
+
+fn asks_for_certificates(config: &Config) -> bool {
+    config.rotate_certificates || config.bootstrap_kubeconfig.is_some()
+}
+
+/// Why a run has no use for a permission.
+fn needless(permission: &Permission, config: &Config, way: &Way) -> Option<&'static str> {
+    let is_for_certificates = CERTIFICATES.contains(permission);
+    if is_for_certificates && !asks_for_certificates(config) {
+        return Some("certificates are not asked for here");
+    }
+    if way.bootstrap.is_some() && !is_for_certificates {
+        return Some("is the business of the certificate that is asked for");
+    }
+    (*permission == CREATE_NODE && !config.node.register).then_some("--register-node is off")
 }
 
 /// None where something is wrong without which nothing that follows can be seen.
@@ -125,7 +145,7 @@ fn ask(
     config: &Config,
     facts: &Facts,
     clock: &Clock,
-    connect: impl FnOnce() -> Result<(Kubeconfig, Api), String>,
+    connect: impl FnOnce() -> Result<Way, String>,
 ) -> Option<()> {
     let mut add = |finding: Finding| {
         let goes_on = finding.mark != Mark::Wrong;
@@ -133,7 +153,7 @@ fn ask(
         goes_on.then_some(())
     };
     let mut server = match connect() {
-        Ok((kubeconfig, api)) => Server { kubeconfig, api },
+        Ok(way) => Server(way),
         Err(line) => {
             let remedy = "write one, as the README says under The kubeconfig";
             add(Finding::wrong("kubeconfig", &line, remedy));
@@ -154,12 +174,10 @@ fn ask(
     };
     add(server.dial(&addresses))?;
 
-    let first = match config.node.register {
-        true => CREATE_NODE,
-        false => ALWAYS[0],
-    };
     let name = &config.node.name;
-    let answer = server.api.call(&first.review(name), CALL);
+    let first =
+        permissions().find(|permission| needless(permission, config, &server.0).is_none())?;
+    let answer = server.0.api.call(&first.review(name), CALL);
     let (tls, answer) = server.handshake(answer);
     add(tls)?;
     let answer = match answer {
@@ -168,45 +186,45 @@ fn ask(
     };
     add(server::authentication(&answer, server.proof().as_deref()))?;
 
-    match config.node.register {
-        true => add(CREATE_NODE.judge(&answer)),
-        false => add(Finding::open(
-            CREATE_NODE.check,
-            "--register-node is off",
-            "",
-        )),
-    };
-    for permission in &ALWAYS {
-        match server.call(permission.review(name)) {
-            Ok(answer) => add(permission.judge(&answer)),
-            Err(line) => return add(Finding::wrong(permission.check, &line, "check again")),
+    for permission in permissions() {
+        let finding = match needless(&permission, config, &server.0) {
+            Some(why) => Finding::open(permission.check, why, ""),
+            None if permission == first => permission.judge(&answer),
+            None => match server.call(permission.review(name)) {
+                Ok(answer) => permission.judge(&answer),
+                Err(line) => return add(Finding::wrong(permission.check, &line, "check again")),
+            },
         };
-    }
-    for permission in &CERTIFICATES {
-        add(Finding::open(
-            permission.check,
-            "certificates are not asked for here",
-            "",
-        ));
+        add(finding);
     }
     add(server.namesake(config, facts, clock))
 }
 
+/// A way in, while it is looked at.
+struct Server(Way);
+
 impl Server {
     fn found(&self) -> Finding {
-        let mut detail = self.kubeconfig.endpoint.to_string() + &self.kubeconfig.endpoint.prefix;
-        if let Some(proxy) = &self.kubeconfig.proxy {
+        let mut detail =
+            self.0.kubeconfig.endpoint.to_string() + &self.0.kubeconfig.endpoint.prefix;
+        if let Some(proxy) = &self.0.kubeconfig.proxy {
             detail += &format!(", by way of {proxy}");
         }
-        if self.kubeconfig.insecure {
+        if self.0.kubeconfig.insecure {
             detail += ", and insecure-skip-tls-verify believes any server";
+        }
+        if let Some(why) = &self.0.bootstrap {
+            detail += &format!(", by the bootstrap kubeconfig, because of {why}");
         }
         Finding::fine("kubeconfig", detail)
     }
 
     fn certificate(&self, node_name: &str, clock: &Clock) -> [Finding; 2] {
         let checks = ["certificate", "certificate-expiry"];
-        let Some(identity) = &self.kubeconfig.identity else {
+        if self.0.bootstrap.is_some() {
+            return checks.map(|check| Finding::open(check, "is yet to be asked for", ""));
+        }
+        let Some(identity) = &self.0.kubeconfig.identity else {
             return checks.map(|check| Finding::open(check, "the kubeconfig has none", ""));
         };
         match Leaf::of_pem(&identity.chain.bytes) {
@@ -223,7 +241,7 @@ impl Server {
 
     /// What we prove ourselves with.
     fn proof(&self) -> Option<String> {
-        let kubeconfig = &self.kubeconfig;
+        let kubeconfig = &self.0.kubeconfig;
         let tls = kubeconfig.endpoint.tls;
         match (&kubeconfig.identity, &kubeconfig.authorization) {
             (Some(_), _) if tls => Some("the client certificate".to_owned()),
@@ -243,7 +261,7 @@ impl Server {
 
     /// Where the first connection goes: to the proxy, where there is one.
     fn route(&self) -> &Endpoint {
-        let kubeconfig = &self.kubeconfig;
+        let kubeconfig = &self.0.kubeconfig;
         kubeconfig
             .proxy
             .as_ref()
@@ -287,11 +305,11 @@ impl Server {
 
     /// What the first call says of TLS, and its answer.
     fn handshake(&self, outcome: Outcome) -> (Finding, Result<Response, Finding>) {
-        let tls = match self.kubeconfig.endpoint.tls {
+        let tls = match self.0.kubeconfig.endpoint.tls {
             false => Finding::open("tls", "the server is spoken to in clear", "use https"),
             true => Finding::fine(
                 "tls",
-                match self.kubeconfig.insecure {
+                match self.0.kubeconfig.insecure {
                     true => "set up with a server that was not verified",
                     false => "set up with a server that proved itself",
                 },
@@ -302,7 +320,7 @@ impl Server {
             Outcome::Silent(line) => {
                 let silent =
                     |check| Finding::wrong(check, &line, "is server the URL of an API server?");
-                match self.kubeconfig.endpoint.tls && !self.api.was_connected() {
+                match self.0.kubeconfig.endpoint.tls && !self.0.api.was_connected() {
                     true => (silent("tls"), Err(silent("tls"))),
                     false => (tls, Err(silent("authentication"))),
                 }
@@ -311,13 +329,17 @@ impl Server {
     }
 
     fn call(&mut self, request: Request) -> Result<Response, String> {
-        match self.api.call(&request, CALL) {
+        match self.0.api.call(&request, CALL) {
             Outcome::Answered(answer) => Ok(answer),
             Outcome::Silent(line) => Err(line),
         }
     }
 
     fn namesake(&mut self, config: &Config, facts: &Facts, clock: &Clock) -> Finding {
+        if self.0.bootstrap.is_some() {
+            let why = "cannot be seen with the bootstrap's credentials";
+            return Finding::open("namesake", why, "check again when there is a certificate");
+        }
         let name = &config.node.name;
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
         let mut now = None;

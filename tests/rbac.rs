@@ -30,14 +30,28 @@ use cluster::Cluster;
 const ACCOUNT: &str = "system:serviceaccount:kube-system:nodelet";
 const SOON: Duration = Duration::from_secs(20);
 
+/// What `nodelet check` calls the permissions of a run.
+const PERMISSIONS: [&str; 9] = [
+    "node-create",
+    "node-get",
+    "node-patch",
+    "node-status-patch",
+    "lease-get",
+    "lease-create",
+    "lease-patch",
+    "event-create",
+    "event-patch",
+];
+
 fn manifest() -> Vec<Value> {
     let text = include_str!("../systemd/rbac.yaml");
     let documents = text.split("\n---\n").map(|text| yaml::parse(text).unwrap());
     documents.collect()
 }
 
-/// Makes the objects on a real server, as `kubectl apply` would where there are none.
-fn apply(cluster: &Cluster, object: &Value) {
+/// Makes an object on a real server, as `kubectl apply` would where there is none;
+/// whether it was new.
+fn apply(cluster: &Cluster, object: &Value) -> bool {
     let kind = object["kind"].as_str().unwrap();
     let resource = format!("{}s", kind.to_lowercase());
     let version = match object["apiVersion"].as_str().unwrap() {
@@ -49,18 +63,18 @@ fn apply(cluster: &Cluster, object: &Value) {
         None => format!("{version}/{resource}"),
     };
     // The API server makes its namespaces some time after it begins to answer.
-    eventually(&path, SOON, || {
-        let (code, answer) = cluster.post(&path, object);
-        if ![201, 409].contains(&code) {
+    eventually(&path, SOON, || match cluster.post(&path, object) {
+        (201, _) => Some(true),
+        (409, _) => Some(false),
+        (code, answer) => {
             println!("{path}: {code} {answer}");
+            None
         }
-        [201, 409].contains(&code).then_some(())
-    });
+    })
 }
 
-/// Lets the double know the rules, and a token of the account.
-fn prepare(double: &Double) -> String {
-    double.set_rbac(&manifest());
+/// Lets the double know a token of the account.
+fn add_token(double: &Double) -> String {
     let groups = [
         "system:serviceaccounts",
         "system:serviceaccounts:kube-system",
@@ -69,20 +83,31 @@ fn prepare(double: &Double) -> String {
     "t0ken".to_owned()
 }
 
-/// The same on whatever cluster this is.
-fn token(cluster: &Cluster) -> String {
+/// A token of the account, before it has a role; whether the account was new.
+fn token(cluster: &Cluster) -> (String, bool) {
     if let Some(double) = cluster.double() {
-        return prepare(double);
+        return (add_token(double), true);
     }
-    for object in manifest() {
-        apply(cluster, &object);
-    }
+    let objects = manifest();
+    assert_eq!(objects[0]["kind"], "ServiceAccount");
+    let is_new = apply(cluster, &objects[0]);
     let path = "/api/v1/namespaces/kube-system/serviceaccounts/nodelet/token";
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
         "spec": {"expirationSeconds": 3600}});
     let (code, answer) = cluster.post(path, &request);
     assert_eq!(code, 201, "{answer}");
-    answer["status"]["token"].as_str().unwrap().to_owned()
+    let token = answer["status"]["token"].as_str().unwrap();
+    (token.to_owned(), is_new)
+}
+
+/// Gives the account its roles.
+fn grant(cluster: &Cluster) {
+    match cluster.double() {
+        Some(double) => double.set_rbac(&manifest()),
+        None => manifest().iter().skip(1).for_each(|object| {
+            apply(cluster, object);
+        }),
+    }
 }
 
 fn kubeconfig(folder: &Folder, server: &str, ca: &[u8], token: &str) -> String {
@@ -118,8 +143,13 @@ fn the_rules_are_enough_for_a_run() {
     let cluster = Cluster::start(Duration::from_secs(40));
     let folder = Folder::new("rbac");
     let (server, ca) = cluster.server();
-    let kubeconfig = kubeconfig(&folder, &server, &ca, &token(&cluster));
+    let (token, is_new) = token(&cluster);
+    let kubeconfig = kubeconfig(&folder, &server, &ca, &token);
     let name = cluster.node_name("pi-rbac");
+    if is_new {
+        assert_eq!(wrong(&kubeconfig, &name), PERMISSIONS);
+    }
+    grant(&cluster);
     // A real server takes a moment to see new rules.
     eventually("the rules", SOON, || {
         wrong(&kubeconfig, &name).is_empty().then_some(())
@@ -171,7 +201,9 @@ fn each_rule_is_needed_and_its_absence_is_named() {
     let double = Double::start();
     let folder = Folder::new("rules");
     let ca = double.ca_pem();
-    let kubeconfig = kubeconfig(&folder, &double.url(), ca.as_bytes(), &prepare(&double));
+    let token = add_token(&double);
+    double.set_rbac(&manifest());
+    let kubeconfig = kubeconfig(&folder, &double.url(), ca.as_bytes(), &token);
     assert_eq!(wrong(&kubeconfig, "pi"), [] as [&str; 0]);
     let whole = manifest();
     let mut named = Vec::new();
@@ -190,20 +222,10 @@ fn each_rule_is_needed_and_its_absence_is_named() {
             }
         }
     }
-    assert_eq!(
-        named,
-        [
-            "node-create",
-            "node-get",
-            "node-patch",
-            "node-status-patch",
-            "lease-create",
-            "lease-get",
-            "lease-patch",
-            "event-create",
-            "event-patch"
-        ]
-    );
+    named.sort();
+    let mut want = PERMISSIONS;
+    want.sort();
+    assert_eq!(named, want);
     // Each binding, too.
     for (index, object) in whole.iter().enumerate() {
         let is_binding = object["kind"].as_str().unwrap().ends_with("Binding");
@@ -241,7 +263,8 @@ fn the_commands_of_the_readme_make_a_kubeconfig() {
     }
     let double = Double::start();
     let folder = Folder::new("readme");
-    prepare(&double);
+    add_token(&double);
+    double.set_rbac(&manifest());
     folder.write("ca.crt", &double.ca_pem());
     folder.write("token", "t0ken");
     let script = local

@@ -1,27 +1,63 @@
 #!/usr/bin/env bash
-# Static release binaries: cross/build.sh [TARGET...] writes dist/TARGET/nodelet.
+# Static release binaries, the same bytes in whatever folder they are built:
 #
-# TARGET is aarch64-unknown-linux-musl (the default) or x86_64-unknown-linux-musl:
-# the two whose std rustup has ready-made. ring needs a C compiler for the target;
-# the linker is the rust-lld that comes with rustc (GNU ld pads the file by 54 KB).
+#   cross/build.sh [--plain] [TARGET...]     all five without a TARGET
+#
+# writes dist/TARGET/nodelet, stripped, nodelet.debug with its symbols, which gdb finds
+# through .gnu_debuglink, and SHA256SUMS. --plain uses the std that rustup has ready-made,
+# as any `cargo build --release` does, and writes below dist/plain/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-for target in "${@:-aarch64-unknown-linux-musl}"; do
-  case $target in
-    aarch64-unknown-linux-musl) cc=aarch64-linux-gnu-gcc package=gcc-aarch64-linux-gnu ;;
-    x86_64-unknown-linux-musl) cc=gcc package=gcc ;;
-    *) echo "cross/build.sh: $target: not a target of this script yet" >&2; exit 2 ;;
-  esac
-  if ! command -v "$cc" >/dev/null; then
-    echo "cross/build.sh: $cc is missing; apt install $package" >&2
-    exit 1
+targets=(
+  aarch64-unknown-linux-musl
+  armv7-unknown-linux-musleabihf
+  arm-unknown-linux-musleabihf
+  riscv64gc-unknown-linux-musl
+  x86_64-unknown-linux-musl
+)
+plain=
+if test "${1-}" = --plain; then
+  plain=plain/
+  shift
+  # The ready-made std of the 32-bit targets has a time_t of 4 bytes.
+  targets=(aarch64-unknown-linux-musl x86_64-unknown-linux-musl)
+fi
+test $# -eq 0 || targets=("$@")
+
+# Of the folders that it is built in, nothing may stay in the file; cross/zig-cc does the
+# same for C. The source of a crate is then ring-0.17.14/src/..., for instance.
+cargo fetch --locked --quiet
+cargo=${CARGO_HOME:-$HOME/.cargo}
+sysroot=$(rustc --print sysroot)
+flags=("--remap-path-prefix=$sysroot/lib/rustlib/src/rust/=" "--remap-path-prefix=$PWD/=")
+for registry in "$cargo"/registry/src/*/; do flags+=("--remap-path-prefix=$registry="); done
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+# Symbols are wanted, but in a file of their own.
+export CARGO_PROFILE_RELEASE_STRIP=none CARGO_PROFILE_RELEASE_DEBUG=line-tables-only
+export CARGO_TARGET_DIR=$PWD/target
+# Debian's objcopy knows its own machine alone; rustc brings LLVM's.
+objcopy() {
+  LD_LIBRARY_PATH=$sysroot/lib \
+    "$sysroot/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/rust-objcopy" "$@"
+}
+
+for target in "${targets[@]}"; do
+  dist=dist/$plain$target
+  mkdir -p "$dist"
+  if test "$plain"; then
+    printf -v joined '%s\x1f' "${flags[@]}"
+    CARGO_ENCODED_RUSTFLAGS=${joined%$'\x1f'} cross/cargo.sh --plain "$target" build --release --locked
+  else
+    printf -v joined '%s\x1f' "${flags[@]}" -Cforce-unwind-tables=no -Clink-arg=--icf=all
+    CARGO_ENCODED_RUSTFLAGS=${joined%$'\x1f'} cross/cargo.sh "$target" build --release --locked \
+      -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
   fi
-  rustup target add "$target"
-  upper=$(tr 'a-z-' 'A-Z_' <<<"$target")
-  env "CC_${target//-/_}=$cc" "CARGO_TARGET_${upper}_LINKER=rust-lld" \
-    cargo build --release --locked --target "$target"
-  install -D "target/$target/release/nodelet" "dist/$target/nodelet"
-  (cd "dist/$target" && sha256sum nodelet >nodelet.sha256)
-  ls -l "dist/$target/nodelet"
+  built=target/$target/release/nodelet
+  objcopy --only-keep-debug "$built" "$dist/nodelet.debug"
+  objcopy --strip-all --remove-section=.comment "$built" "$dist/nodelet"
+  (cd "$dist" && objcopy --add-gnu-debuglink=nodelet.debug nodelet &&
+    sha256sum nodelet nodelet.debug >SHA256SUMS)
+  ls -l "$dist/nodelet"
 done

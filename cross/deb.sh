@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Debian packages: cross/deb.sh [ARCHITECTURE...] writes dist/nodelet_VERSION_ARCHITECTURE.deb
+# for arm64, armhf and amd64, or those named, from what cross/build.sh wrote, which it
+# runs where that is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+test $# -gt 0 || set -- arm64 armhf amd64
+version=$(sed -n '1s/^nodelet (\(.*\)) .*/\1/p' cross/debian/changelog)
+if ! grep -qx "version = \"${version%-*}\"" Cargo.toml; then
+  echo "cross/deb.sh: cross/debian/changelog: starts with $version, which Cargo.toml has not" >&2
+  exit 1
+fi
+# dpkg-deb takes the date of everything in the archive from here.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+
+# What is compiled in, for the copyright file: name, version, license, holders.
+libraries() {
+  cargo tree --locked -e normal,no-proc-macro --target "$1" --prefix none -f '{p}|{l}' |
+    sed '/^nodelet /d; s/ ([^)]*)//' | sort -u | while IFS='|' read -r package license; do
+      echo " ${package/ v/ }: $license"
+      # Most say no more than "The ... Developers", or nothing.
+      find "${CARGO_HOME:-$HOME/.cargo}/registry/src"/*/"${package/ v/-}" -name 'LICENSE*' -exec cat {} + |
+        sed -nE 's/^ *(Copyright (\(c\) )?[0-9].*)/  \1/Ip' | sort -u
+    done
+}
+
+for architecture; do
+  case $architecture in
+    arm64) target=aarch64-unknown-linux-musl ;;
+    armhf) target=armv7-unknown-linux-musleabihf ;;
+    amd64) target=x86_64-unknown-linux-musl ;;
+    riscv64) target=riscv64gc-unknown-linux-musl ;;
+    *) echo "cross/deb.sh: $architecture: not an architecture of this script" >&2; exit 2 ;;
+  esac
+  test -f "dist/$target/nodelet" || cross/build.sh "$target"
+
+  tree=$(mktemp -d)
+  trap 'rm -rf "$tree"' EXIT
+  # Modes are those of install, whatever the umask and the checkout have.
+  place() { install -D -m "$1" "$2" "$tree/$3"; }
+  place 755 "dist/$target/nodelet" usr/bin/nodelet
+  for file in systemd/*; do
+    case $file in
+      *.service) place 644 "$file" "usr/lib/systemd/system/${file##*/}" ;;
+      *.default) place 644 "$file" "etc/default/$(basename "$file" .default)" ;;
+      *sysusers*.conf) place 644 "$file" usr/lib/sysusers.d/nodelet.conf ;;
+      *tmpfiles*.conf) place 644 "$file" usr/lib/tmpfiles.d/nodelet.conf ;;
+      */dracut)
+        for module in "$file"/*/*; do place 755 "$module" "usr/lib/dracut/modules.d/${module#"$file"/}"; done
+        ;;
+    esac
+  done
+  doc=$tree/usr/share/doc/nodelet
+  mkdir -p "$doc"
+  libraries "$target" >"$tree/libraries"
+  sed "/@LIBRARIES@/ { r $tree/libraries
+    d }" cross/debian/copyright >"$doc/copyright"
+  rm "$tree/libraries"
+  place 644 cross/debian/lintian-overrides usr/share/lintian/overrides/nodelet
+  place 644 cross/debian/changelog usr/share/doc/nodelet/changelog.Debian
+  place 644 CHANGELOG.md usr/share/doc/nodelet/changelog
+  place 644 cross/debian/nodelet.8 usr/share/man/man8/nodelet.8
+  gzip -9n "$doc/changelog.Debian" "$doc/changelog" "$tree/usr/share/man/man8/nodelet.8"
+
+  mkdir -m 755 "$tree/DEBIAN"
+  place 755 cross/debian/postinst DEBIAN/postinst
+  place 755 cross/debian/prerm DEBIAN/prerm
+  place 755 cross/debian/postrm DEBIAN/postrm
+  size=$(du -k --apparent-size -s --exclude=DEBIAN "$tree" | cut -f1)
+  sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$architecture/; s/@SIZE@/$size/" \
+    cross/debian/control >"$tree/DEBIAN/control"
+  if test -d "$tree/etc"; then
+    (cd "$tree" && find etc -type f | sed 's|^|/|' | sort >DEBIAN/conffiles)
+  fi
+  (cd "$tree" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+  find "$tree" -type d -exec chmod 755 {} +
+  chmod 644 "$tree"/DEBIAN/[cm]* "$doc/copyright"
+  dpkg-deb --root-owner-group -Zxz --build "$tree" "dist/nodelet_${version}_$architecture.deb"
+  rm -rf "$tree"
+done
+(cd dist && sha256sum -- *.deb >SHA256SUMS)

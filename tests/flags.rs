@@ -1,0 +1,70 @@
+//! The flags of `nodelet --help`, of the manual page and of the README: the same, each way.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+use std::collections::BTreeSet;
+
+use nodelet::args::USAGE;
+
+const MANUAL: &str = include_str!("../cross/debian/nodelet.8");
+const README: &str = include_str!("../README.md");
+
+/// The words of `text` that are flags, without what follows the name.
+fn flags(text: &str) -> impl Iterator<Item = &str> {
+    text.split([' ', ',', '`', '[', '='])
+        .filter(|word| word.trim_start_matches('-').len() < word.len())
+}
+
+/// A line of `--help` that starts with a flag, up to its explanation.
+fn in_help() -> BTreeSet<&'static str> {
+    let lines = USAGE.lines().filter(|line| line.starts_with("  -"));
+    lines
+        .flat_map(|line| flags(line.trim().split("  ").next().unwrap()))
+        .collect()
+}
+
+/// `.It Fl -name Ar VALUE`, or two flags with a comma between.
+fn in_manual() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for line in MANUAL.lines().filter(|line| line.starts_with(".It Fl ")) {
+        for flag in line.split("Fl ").skip(1) {
+            let name = flag.split(' ').next().unwrap();
+            found.insert(format!("-{name}"));
+        }
+    }
+    found
+}
+
+/// The first cell of each row of the table of flags.
+fn in_readme() -> BTreeSet<&'static str> {
+    let section = README
+        .split("\n## ")
+        .find(|section| section.starts_with("Flags"));
+    let rows = section
+        .unwrap()
+        .lines()
+        .filter(|line| line.starts_with("| `-"));
+    rows.flat_map(|row| flags(row.split('|').nth(1).unwrap()))
+        .collect()
+}
+
+#[test]
+fn help_and_manual_and_readme_have_the_same_flags() {
+    let help = in_help();
+    assert!(help.contains("--kubeconfig") && help.contains("--event-burst") && help.contains("-o"));
+    let manual = in_manual();
+    let manual: BTreeSet<&str> = manual.iter().map(String::as_str).collect();
+    for (place, there) in [
+        ("cross/debian/nodelet.8", manual),
+        ("README.md", in_readme()),
+    ] {
+        let lacks: Vec<_> = help.difference(&there).collect();
+        assert!(lacks.is_empty(), "{place} lacks {lacks:?} of --help");
+        let knows: Vec<_> = there.difference(&help).collect();
+        assert!(knows.is_empty(), "--help lacks {knows:?} of {place}");
+    }
+}

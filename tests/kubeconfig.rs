@@ -18,6 +18,8 @@ use nodelet::kube::api::Api;
 use nodelet::kube::endpoint::Endpoint;
 use nodelet::kube::file::Secret;
 use nodelet::kube::kubeconfig::{Authorization, Identity, Kubeconfig, Pem};
+use nodelet::kube::pki::key::Key;
+use nodelet::kube::x509::Leaf;
 use rcgen::{CertificateParams, KeyPair};
 
 /// A folder of its own for each test, removed at its end.
@@ -690,48 +692,141 @@ fn unusable_certificates_and_keys_have_their_line() {
     }
 }
 
+/// What a key is, OpenSSL's line for it, and what is wrong with it, if anything.
+const KEYS: [(&str, &str, Option<&str>); 10] = [
+    ("PKCS#1", "openssl genrsa -traditional -out key 2048", None),
+    (
+        "PKCS#8, RSA 2048",
+        "openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key",
+        None,
+    ),
+    (
+        "PKCS#8, RSA 4096",
+        "openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:4096 -out key",
+        None,
+    ),
+    // EC PARAMETERS before the key, and without.
+    (
+        "SEC1",
+        "openssl ecparam -name prime256v1 -genkey -out key",
+        None,
+    ),
+    (
+        "SEC1, alone",
+        "openssl ecparam -name prime256v1 -genkey -noout -out key",
+        None,
+    ),
+    (
+        "SEC1, P-384",
+        "openssl ecparam -name secp384r1 -genkey -noout -out key",
+        None,
+    ),
+    (
+        "PKCS#8, EC",
+        "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out key",
+        None,
+    ),
+    (
+        "Ed25519",
+        "openssl genpkey -algorithm ED25519 -out key",
+        None,
+    ),
+    (
+        "P-521, which ring has not",
+        "openssl ecparam -name secp521r1 -genkey -noout -out key",
+        Some("not a usable private key"),
+    ),
+    (
+        "encrypted",
+        "openssl genpkey -algorithm RSA -aes256 -pass pass:word -out key",
+        Some("the key is encrypted; store it decrypted"),
+    ),
+];
+
 #[test]
-fn keys_of_every_common_form_are_read() {
-    // Written by openssl 3: genrsa -traditional, genpkey, ecparam with and without parameters.
-    for name in ["pkcs1", "pkcs8-rsa", "sec1", "pkcs8-ec"] {
-        let Some((certificate, key)) = openssl(name) else {
-            eprintln!("SKIPPED {name}: no openssl");
-            continue;
+fn certificates_and_keys_of_every_common_form_are_read() {
+    for (what, line, wrong) in KEYS {
+        let Some((certificate, key)) = openssl(what, line) else {
+            eprintln!("DID NOT RUN {what}: no openssl");
+            return;
         };
-        let text = with(
-            &format!(
-                "certificate-authority-data: {}",
-                STANDARD.encode(&certificate)
+        let [crlf_certificate, crlf_key] =
+            [&certificate, &key].map(|pem| pem.replace('\n', "\r\n"));
+        let around = |pem: &str| format!("subject=CN = pi\n\n{pem}\nsome words\n");
+        for (form, chain, key) in [
+            ("as it is", certificate.clone(), key.clone()),
+            ("CRLF", crlf_certificate, crlf_key),
+            ("text around", around(&certificate), around(&key)),
+            // k3s, and a kubelet's pair file.
+            (
+                "a chain",
+                format!("{certificate}{certificate}"),
+                key.clone(),
             ),
-            &format!(
-                "client-certificate-data: {}\nclient-key-data: {}",
-                STANDARD.encode(&certificate),
-                STANDARD.encode(&key)
+            (
+                "both in one",
+                format!("{certificate}{key}"),
+                format!("{certificate}{key}"),
             ),
-        );
-        let kubeconfig = Kubeconfig::parse(&text, &[]).unwrap();
-        assert_eq!(Api::new(&kubeconfig, "nodelet/0").err(), None, "{name}");
+            (
+                "the key first",
+                format!("{key}{certificate}"),
+                format!("{key}{certificate}"),
+            ),
+        ] {
+            let text = with(
+                &format!(
+                    "certificate-authority-data: {}",
+                    STANDARD.encode(&certificate)
+                ),
+                &format!(
+                    "client-certificate-data: {}\nclient-key-data: {}",
+                    STANDARD.encode(&chain),
+                    STANDARD.encode(&key)
+                ),
+            );
+            let kubeconfig = Kubeconfig::parse(&text, &[]).unwrap();
+            let loaded = Api::new(&kubeconfig, "nodelet/0").map(drop);
+            match wrong {
+                None => assert_eq!(loaded, Ok(()), "{what}, {form}"),
+                Some(wrong) => {
+                    let line = loaded.unwrap_err();
+                    assert!(line.contains(wrong), "{what}, {form}: {line}");
+                }
+            }
+            // And by those who renew them.
+            let leaf = Leaf::of_pem(chain.as_bytes()).unwrap();
+            assert_eq!(leaf.subject.common_name, "pi", "{what}, {form}");
+            match Key::of_pem(key.as_bytes()) {
+                Ok(key) => {
+                    assert_eq!(wrong, None, "{what}, {form}");
+                    let request = key.request(leaf.subject).unwrap();
+                    assert_eq!(request.wanted.public_key, leaf.public_key, "{what}, {form}");
+                }
+                Err(line) => assert!(wrong.is_some(), "{what}, {form}: {line}"),
+            }
+        }
     }
 }
 
-fn openssl(name: &str) -> Option<(String, String)> {
-    let folder = Folder::new(&format!("openssl-{name}"));
-    let script = match name {
-        "pkcs1" => "openssl genrsa -traditional -out key 2048",
-        "pkcs8-rsa" => "openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key",
-        "sec1" => "openssl ecparam -name prime256v1 -genkey -out key",
-        _ => "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out key",
-    };
-    let script =
-        format!("{script} && openssl req -x509 -key key -subj /CN=pi -days 2 -out certificate");
+/// A self-signed certificate and its key.
+fn openssl(what: &str, line: &str) -> Option<(String, String)> {
+    let folder = Folder::new(&what.replace([' ', '#', ','], "-"));
+    let script = format!(
+        "{line} && openssl req -x509 -key key -passin env:WORD -subj /CN=pi -days 2 -out certificate"
+    );
     let run = std::process::Command::new("sh")
+        .env("WORD", "word")
         .arg("-c")
         .arg(script)
         .current_dir(&folder.0)
         .output()
         .ok()?;
-    run.status.success().then(|| {
-        let read = |file| fs::read_to_string(folder.0.join(file)).unwrap();
-        (read("certificate"), read("key"))
-    })
+    if !run.status.success() {
+        let words = String::from_utf8_lossy(&run.stderr);
+        assert!(words.contains("not found"), "{what}: {words}");
+        return None;
+    }
+    let read = |file| fs::read_to_string(folder.0.join(file)).unwrap();
+    Some((read("certificate"), read("key")))
 }

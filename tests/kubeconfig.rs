@@ -185,10 +185,8 @@ fn data_wins_over_files_that_need_not_exist() {
     let read = Kubeconfig::parse(&text, &[]).unwrap();
     let identity = read.identity.unwrap();
     assert_eq!(read.ca.unwrap().bytes, b"A");
-    assert_eq!(
-        (identity.chain.bytes, identity.key.bytes),
-        (b"B".into(), b"CC".into())
-    );
+    assert_eq!(identity.chain.bytes, b"B");
+    assert_eq!(identity.key.bytes, b"CC");
     assert_eq!(read.tls_server_name.as_deref(), Some("api"));
 }
 

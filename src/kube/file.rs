@@ -7,6 +7,8 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use zeroize::Zeroize;
+
 /// Largest file; a bundle of every public root is 220 KiB.
 const LIMIT: u64 = 1 << 20;
 
@@ -79,7 +81,7 @@ pub(crate) fn cause(error: &std::io::Error) -> String {
     }
 }
 
-/// Text that never shows in a log: a bearer token, a password.
+/// Text that never shows in a log, and is zeroed when it goes: a bearer token, a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -92,6 +94,12 @@ impl Secret {
     /// The text, for the one place that sends it.
     pub fn reveal(&self) -> &str {
         &self.0
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
     }
 }
 

@@ -491,6 +491,30 @@ fn certificates_are_renewed_between_the_leases() {
     }
 }
 
+/// Rule 3 holds for the certificate, too.
+#[test]
+fn a_silent_request_for_a_certificate_makes_the_lease_the_probe() {
+    let mut world = World::that_has(Held::AMinute);
+    while world.kubelet.renewed.is_none() {
+        world.turn(&calm()).unwrap();
+    }
+    let now = Now {
+        mono: world.now,
+        wall: true_time(world.now),
+    };
+    assert_ne!(
+        world.kubelet.next(now, || true),
+        Turn::Send(Work::Lease, LAW.after_silence())
+    );
+    world.kubelet.signed(Ok(certificates::signed(1)), now.mono);
+    let silent = Outcome::Silent("tested".to_owned());
+    world.kubelet.fold(Work::Certificate, silent, now.mono, now);
+    assert_eq!(
+        world.kubelet.next(now, || true),
+        Turn::Send(Work::Lease, LAW.after_silence())
+    );
+}
+
 /// A frozen process has seen no request fail, yet the control plane has given it up.
 #[test]
 fn a_long_gap_between_renewals_makes_it_look_at_its_node() {

@@ -120,7 +120,7 @@ impl Cluster {
         }
         let admin = self.admin();
         let url = format!("{}{}", admin.endpoint, admin.endpoint.prefix);
-        (url, admin.ca.unwrap().bytes)
+        (url, admin.ca.unwrap().bytes.clone())
     }
 
     fn admin(&self) -> Kubeconfig {

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Map;
+use zeroize::Zeroize;
 
 use crate::kube::endpoint::Endpoint;
 use crate::kube::file::{self, Secret};
@@ -49,7 +50,8 @@ pub struct Identity {
     pub key: Pem,
 }
 
-/// PEM text, not parsed yet. May hold a private key, hence never printed.
+/// PEM text, not parsed yet. May hold a private key, hence never printed, and zeroed when
+/// it goes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pem {
     /// The file it was read from; none for `...-data`.
@@ -58,6 +60,12 @@ pub struct Pem {
     pub source: String,
     /// The text.
     pub bytes: Vec<u8>,
+}
+
+impl Drop for Pem {
+    fn drop(&mut self) {
+        self.bytes.zeroize();
+    }
 }
 
 impl fmt::Debug for Pem {

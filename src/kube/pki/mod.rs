@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use zeroize::Zeroizing;
 
 use self::disk::Disk;
 use self::key::Key;
@@ -222,11 +223,11 @@ impl Pki {
     }
 
     fn kept_key(&mut self, unlike: bool) -> Result<Key, String> {
+        let waiting = file::read(&self.store.waiting_key()).map(Zeroizing::new);
         let stored = self.store.current().ok().flatten();
-        let stored = stored.map(|identity| identity.key.bytes);
-        let waiting = file::read(&self.store.waiting_key()).ok();
-        let known = [waiting, stored].into_iter().flatten();
-        let mut known = known.filter_map(|text| Key::of_pem(&text).ok());
+        let stored = stored.as_ref().map(|identity| &identity.key.bytes);
+        let known = [waiting.as_deref().ok(), stored].into_iter().flatten();
+        let mut known = known.filter_map(|text| Key::of_pem(text).ok());
         if let Some(key) = known.next().filter(|_| !unlike) {
             return Ok(key);
         }

@@ -141,7 +141,7 @@ fn load_file() {
 }
 
 #[test]
-fn update() {
+fn update_pair() {
     let shelf = Shelf::new();
     let ((first, first_key), (second, key), (other, _)) =
         (shelf.pair(), shelf.pair(), shelf.pair());

@@ -14,6 +14,7 @@
 )]
 
 mod board;
+mod cluster;
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -30,6 +31,7 @@ use nodelet::kube::x509::Leaf;
 use serde_json::Value;
 
 use board::{Board, Folder, eventually};
+use cluster::Cluster;
 
 const TOKEN: &str = "07401b.0123456789abcdef";
 const MINUTE: Duration = Duration::from_secs(60);
@@ -237,6 +239,58 @@ fn a_certificate_of_seconds_is_renewed_while_every_lease_arrives() {
     }
     assert!(site.pairs().len() > 6, "{:?}", site.pairs());
     assert_eq!(site.double.schema_violations(), [] as [&str; 0]);
+}
+
+/// On a real control plane, where there is one. A life of a minute, dated back by five: the
+/// next certificate is due after half a minute.
+#[test]
+fn the_signer_of_a_cluster_takes_what_we_ask_for() {
+    // Renewals come every two seconds.
+    let cluster = Cluster::start(Duration::from_secs(6));
+    let Some(bootstrap) = cluster.bootstrap_kubeconfig() else {
+        return;
+    };
+    let folder = Folder::new("signer");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let start = || {
+        Board::start(&[
+            &format!("--kubeconfig={}", path("kubeconfig")),
+            &format!("--bootstrap-kubeconfig={bootstrap}"),
+            &format!("--cert-dir={}", path("pki")),
+            "--rotate-certificates",
+            "--hostname-override=token-only",
+            &format!("--node-lease-duration-seconds={}", LEASE.as_secs()),
+        ])
+    };
+    let mut board = start();
+    eventually("Ready", MINUTE, || {
+        let node = cluster.node("token-only")?;
+        let mut conditions = node["status"]["conditions"].as_array()?.iter();
+        conditions.find(|c| c["type"] == "Ready" && c["status"] == "True")?;
+        Some(())
+    });
+    fs::remove_file(&bootstrap).unwrap();
+    let leaf = || Leaf::of_pem(&fs::read(path(&format!("pki/{CURRENT}"))).ok()?);
+    let mut last = leaf().unwrap();
+    for restart in [false, true, true] {
+        last = eventually("a new certificate", MINUTE * 2, || {
+            leaf().filter(|leaf| leaf.public_key != last.public_key)
+        });
+        if restart {
+            board.stop(Signal::SIGTERM);
+            board = start();
+        }
+        let renewed = |cluster: &Cluster| {
+            let lease = cluster.lease("token-only")?;
+            lease["spec"]["renewTime"].as_str().map(str::to_owned)
+        };
+        let before = renewed(&cluster);
+        eventually("a renewal with it", MINUTE, || {
+            renewed(&cluster).filter(|now| Some(now) > before.as_ref())
+        });
+    }
+    assert!(board.is_running());
+    assert!(!cluster.ever_left_ready(), "a renewal was missed");
 }
 
 /// kubeadm's first kubeconfig: administrators made the certificate, and it is in the file.

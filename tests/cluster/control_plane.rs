@@ -21,6 +21,8 @@ pub(super) struct ControlPlane {
     authority: Authority,
     port: u16,
     processes: Vec<Process>,
+    /// Whether there is a kube-controller-manager.
+    pub(super) signs: bool,
     /// As an administrator.
     admin: PathBuf,
 }
@@ -33,6 +35,13 @@ struct Process {
 /// A Node that nobody serves: the node-lifecycle controller is at work once it has
 /// given this one up.
 const CANARY: &str = "canary";
+
+/// Of a board that has nothing else, and whom it makes of it.
+pub(super) const TOKEN: &str = "07401b.0123456789abcdef";
+const BOOTSTRAPPER: &str = "system:bootstrap:07401b,bootstrap,system:bootstrappers";
+
+/// How long certificates live that are signed here.
+const SIGNING: Duration = Duration::from_secs(60);
 
 impl ControlPlane {
     /// `grace`: after which silence kube-controller-manager gives a Node up.
@@ -48,6 +57,8 @@ impl ControlPlane {
         let ca = file("ca.pem", authority.pem());
         let cert = file("serving.pem", &serving.cert_pem);
         let key = file("serving.key", &serving.key_pem);
+        let ca_key = file("ca.key", &authority.key_pem());
+        let tokens = file("tokens.csv", &format!("{TOKEN},{BOOTSTRAPPER}\n"));
         let account_key = file("accounts.key", &accounts.key_pem);
         let account_cert = file("accounts.pem", &accounts.cert_pem);
 
@@ -58,6 +69,7 @@ impl ControlPlane {
             authority,
             port,
             processes: Vec::new(),
+            signs: false,
             admin: folder.join("admin"),
         };
         plane.run(
@@ -87,6 +99,7 @@ impl ControlPlane {
                 format!("--tls-cert-file={cert}"),
                 format!("--tls-private-key-file={key}"),
                 format!("--client-ca-file={ca}"),
+                format!("--token-auth-file={tokens}"),
                 "--authorization-mode=Node,RBAC".to_owned(),
                 "--enable-admission-plugins=NodeRestriction".to_owned(),
                 "--disable-admission-plugins=ServiceAccount".to_owned(),
@@ -117,8 +130,13 @@ impl ControlPlane {
                     format!("--node-monitor-period={}ms", period.as_millis()),
                     format!("--node-monitor-grace-period={}ms", grace.as_millis()),
                     format!("--node-startup-grace-period={}ms", grace.as_millis()),
+                    format!("--cluster-signing-cert-file={ca}"),
+                    format!("--cluster-signing-key-file={ca_key}"),
+                    format!("--cluster-signing-duration={}s", SIGNING.as_secs()),
                 ],
             );
+            plane.signs = true;
+            plane.allow_bootstrap();
             plane.await_lifecycle();
         } else {
             eprintln!("cluster: no kube-controller-manager, so nobody gives a silent Node up");
@@ -145,6 +163,44 @@ impl ControlPlane {
              user: test\ncurrent-context: test\n",
             self.port
         )
+    }
+
+    /// The same with a bootstrap token, and nothing else.
+    pub(super) fn kubeconfig_token(&self) -> String {
+        let ca = STANDARD.encode(self.authority.pem());
+        format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: test\n  cluster:\n    \
+             server: https://127.0.0.1:{}\n    certificate-authority-data: {ca}\n\
+             users:\n- name: test\n  user:\n    token: {TOKEN}\ncontexts:\n- name: test\n  \
+             context:\n    cluster: test\n    user: test\ncurrent-context: test\n",
+            self.port
+        )
+    }
+
+    /// What kubeadm binds, too: bootstrappers may ask, and are approved; nodes are
+    /// approved when they renew.
+    fn allow_bootstrap(&self) {
+        let requests = "system:certificates.k8s.io:certificatesigningrequests";
+        for (group, role) in [
+            (
+                "system:bootstrappers",
+                "system:node-bootstrapper".to_owned(),
+            ),
+            ("system:bootstrappers", format!("{requests}:nodeclient")),
+            ("system:nodes", format!("{requests}:selfnodeclient")),
+        ] {
+            let api_group = "rbac.authorization.k8s.io";
+            let binding = json!({
+                "apiVersion": format!("{api_group}/v1"),
+                "kind": "ClusterRoleBinding",
+                "metadata": {"generateName": "bootstrap-"},
+                "roleRef": {"apiGroup": api_group, "kind": "ClusterRole", "name": role},
+                "subjects": [{"apiGroup": api_group, "kind": "Group", "name": group}],
+            });
+            let path = format!("/apis/{api_group}/v1/clusterrolebindings");
+            let made = self.call(Method::Post, &path, binding.to_string().into_bytes());
+            assert!(made.is_some(), "no binding of {group} to {role}");
+        }
     }
 
     fn run(&mut self, assets: &Path, folder: &Path, program: &str, args: &[String]) {

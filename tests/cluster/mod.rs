@@ -52,7 +52,9 @@ impl Cluster {
             eprintln!(
                 "cluster: the double; not run against a real API server, KUBEBUILDER_ASSETS and KUBECONFIG are unset"
             );
-            Kind::Double(Double::builder().lifecycle(grace).start())
+            let double = Double::builder().lifecycle(grace);
+            let double = double.bootstrap_token(control_plane::TOKEN);
+            Kind::Double(double.approve_csrs().signing_seconds(60).start())
         };
         Self { kind, folder }
     }
@@ -91,6 +93,23 @@ impl Cluster {
             Kind::Real(real) => Some(real.port()),
             Kind::Existing(_) => None,
         }
+    }
+
+    /// A kubeconfig with a bootstrap token, and nothing else; certificates that are
+    /// asked for with it live for a minute. `None`, which is told, where nobody signs.
+    pub fn bootstrap_kubeconfig(&self) -> Option<String> {
+        let text = match &self.kind {
+            Kind::Double(double) => double.kubeconfig_token(control_plane::TOKEN),
+            Kind::Real(real) if real.signs => real.kubeconfig_token(),
+            Kind::Real(_) | Kind::Existing(_) => {
+                eprintln!(
+                    "cluster: NOT RUN against this one: nobody signs certificates of a minute"
+                );
+                return None;
+            }
+        };
+        let path = self.folder.write("bootstrap", &text);
+        Some(path.to_str().unwrap().to_owned())
     }
 
     /// One object, as an administrator reads it.

@@ -129,6 +129,12 @@ impl Authority {
         &self.cert_pem
     }
 
+    /// The authority's private key (PKCS#8 PEM), for another signer.
+    #[must_use]
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
     pub(crate) fn der(&self) -> &CertificateDer<'static> {
         &self.cert_der
     }

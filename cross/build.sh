@@ -32,8 +32,6 @@ cargo=${CARGO_HOME:-$HOME/.cargo}
 sysroot=$(rustc --print sysroot)
 flags=("--remap-path-prefix=$sysroot/lib/rustlib/src/rust/=" "--remap-path-prefix=$PWD/=")
 for registry in "$cargo"/registry/src/*/; do flags+=("--remap-path-prefix=$registry="); done
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-export SOURCE_DATE_EPOCH
 # Symbols are wanted, but in a file of their own.
 export CARGO_PROFILE_RELEASE_STRIP=none CARGO_PROFILE_RELEASE_DEBUG=line-tables-only
 export CARGO_TARGET_DIR=$PWD/target

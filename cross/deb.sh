@@ -11,8 +11,8 @@ if ! grep -qx "version = \"${version%-*}\"" Cargo.toml; then
   echo "cross/deb.sh: cross/debian/changelog: starts with $version, which Cargo.toml has not" >&2
   exit 1
 fi
-# dpkg-deb takes the date of everything in the archive from here.
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+# dpkg-deb gives this date to everything in the archive.
+SOURCE_DATE_EPOCH=$(date -d "$(sed -n '/^ -- /{s/.*>  //p;q}' cross/debian/changelog)" +%s)
 export SOURCE_DATE_EPOCH
 
 # What is compiled in, for the copyright file: name, version, license, holders.
@@ -47,6 +47,7 @@ for architecture; do
       *.default) place 644 "$file" "etc/default/$(basename "$file" .default)" ;;
       *sysusers*.conf) place 644 "$file" usr/lib/sysusers.d/nodelet.conf ;;
       *tmpfiles*.conf) place 644 "$file" usr/lib/tmpfiles.d/nodelet.conf ;;
+      *.yaml) place 644 "$file" "usr/share/doc/nodelet/examples/${file##*/}" ;;
       */dracut)
         for module in "$file"/*/*; do place 755 "$module" "usr/lib/dracut/modules.d/${module#"$file"/}"; done
         ;;

@@ -47,7 +47,7 @@ upper=$(tr a-z A-Z <<<"$name")
 export "CC_$name=$root/cross/zig-cc" "AR_$name=$root/cross/zig-ar"
 # GNU ld would pad the file by 54 KB.
 export "CARGO_TARGET_${upper}_LINKER=rust-lld"
-export "CARGO_TARGET_${upper}_RUNNER=qemu-$qemu-static"
+export "CARGO_TARGET_${upper}_RUNNER=qemu-$qemu-static" NODELET_EMULATOR=qemu-$qemu-static
 
 if test "$plain"; then
   rustup target add "$target" >&2

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nodelet::dns::hosts;
 use nodelet::facts::{DefaultRoute, Facts, Read};
@@ -543,11 +544,24 @@ fn inspected(key: &str, node: &Value) -> Option<Value> {
 }
 
 /// The binary itself, from the files to the printed Node.
+/// The binary; where it is for another machine, under the emulator that cross/cargo.sh names.
+fn nodelet() -> Command {
+    let binary = env!("CARGO_BIN_EXE_nodelet");
+    match std::env::var_os("NODELET_EMULATOR") {
+        Some(emulator) => {
+            let mut command = Command::new(emulator);
+            command.arg(binary);
+            command
+        }
+        None => Command::new(binary),
+    }
+}
+
 #[test]
 fn inspect_prints_every_board_as_expected() {
     let (mut compared, mut wrong) = (0, Vec::new());
     for expected in expectations() {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_nodelet"))
+        let output = nodelet()
             .args(["inspect", "--hostname-override=board", "--host-root"])
             .arg(tree_with_links(expected.parent().unwrap()))
             .output()

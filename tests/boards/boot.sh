@@ -14,7 +14,7 @@ esac
 mkdir -p "$out"
 . "$here/../boot/debian.sh"
 unpack root "$kernel base-files" busybox-static
-qemu "$command" "$cache/qemu"
+qemu "$command" "$cache/start"
 
 initramfs=$cache/initramfs
 rm -rf "$initramfs"
@@ -63,8 +63,8 @@ chmod +x "$initramfs/init"
 
 vmlinuz=$(find "$cache/root/boot" -name 'vmlinuz-*' | head -n 1)
 started=$(date +%s)
-timeout 120 "$cache/qemu" -cpu "$cpu" -M virt -smp 2 -m 256 -kernel "$vmlinuz" -initrd "$cache/initramfs.gz" \
-  -append 'console=ttyAMA0 quiet psi=1 panic=-1' -nographic -no-reboot \
+timeout 120 "$cache/start" -cpu "$cpu" -M virt -smp 2 -m 256 -kernel "$vmlinuz" -initrd "$cache/initramfs.gz" \
+  -append 'console=ttyAMA0 quiet psi=1 panic=-1' -nodefaults -display none -serial stdio -no-reboot \
   -netdev user,id=net -device virtio-net-device,netdev=net </dev/null >"$cache/console"
 echo "boot.sh: $arch: $(($(date +%s) - started)) s" >&2
 tr -d '\r' <"$cache/console" | sed -n '/^BEGIN OF TREE/,/^END OF TREE/p' | sed '1d;$d' |

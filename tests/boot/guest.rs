@@ -39,7 +39,7 @@ impl Guest {
                 "base=1970-01-02",
             ])
             .args(["-smp", &CPUS.to_string(), "-m", &MEMORY_MIB.to_string()])
-            .args(["-display", "none", "-monitor", "none", "-serial", "stdio"])
+            .args(["-nodefaults", "-display", "none", "-serial", "stdio"])
             .args(["-no-reboot", "-netdev", "user,id=net"])
             .args(["-device", "virtio-net-device,netdev=net"])
             .arg("-kernel")

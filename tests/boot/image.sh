@@ -21,8 +21,9 @@ mkdir -p "$root"
   -o -path './*/gconv' -o -path './*lib/systemd/system-generators/*' \
   -o -path './*/getty.target.wants' -o -path './*lib/tmpfiles.d' \) -prune -o -print |
   cpio --quiet -p -d "$root")
-# One /usr, as on a Debian that was installed.
+# One /usr, where the packages do not have it already.
 for folder in bin sbin lib; do
+  if [ -L "$root/$folder" ]; then continue; fi
   if [ -d "$root/$folder" ]; then
     mkdir -p "$root/usr/$folder"
     cp -a "$root/$folder/." "$root/usr/$folder/"

@@ -21,6 +21,7 @@ mod guest;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use apidouble::Double;
@@ -37,7 +38,9 @@ const A_MINUTE: Duration = Duration::from_secs(60);
 fn a_board_boots_into_a_ready_node() {
     let double = Double::builder().lifecycle(Duration::from_secs(50)).start();
     let folder = Folder::new("boot");
-    let (image, initramfs) = parts(&double, &folder);
+    let kubeconfig = reached_from_guest(&double, &double.kubeconfig_for_node("board"));
+    let kubeconfig = folder.write("nodelet.kubeconfig", &kubeconfig);
+    let (image, initramfs) = parts(&folder, &[&kubeconfig]);
 
     // The first boot: / is a ramfs, the network and the clock come up when we say so, and
     // a /var of its own later still.
@@ -80,6 +83,40 @@ fn a_board_boots_into_a_ready_node() {
     keep("boot-2.log", &journal);
     print_steps(&journal);
     keeps_its_heartbeat_without_memory(&double, &mut guest);
+    assert!(guest.power_off().success());
+}
+
+#[test]
+#[ignore = "boots a virtual board: a minute, and the network the first time"]
+fn a_board_with_nothing_but_a_token_gets_its_certificate() {
+    let token = "abcdef.0123456789abcdef";
+    let double = Double::builder()
+        .bootstrap_token(token)
+        .approve_csrs()
+        .start();
+    let folder = Folder::new("boot-token");
+    let kubeconfig = reached_from_guest(&double, &double.kubeconfig_token(token));
+    let kubeconfig = folder.write("nodelet.bootstrap-kubeconfig", &kubeconfig);
+    // The example of nodelet.default.
+    let example = include_str!("../../systemd/nodelet.default");
+    let (_, example) = example.split_once("#NODELET_FLAGS=--kubeconfig").unwrap();
+    let example = example.split("\n\n").next().unwrap().replace("\n#", "\n");
+    let default = folder.write("default", &format!("NODELET_FLAGS=--kubeconfig{example}\n"));
+    let (image, initramfs) = parts(&folder, &[Path::new("-d"), &default, &kubeconfig]);
+
+    let late = format!("late={}", seconds_since_1970());
+    let mut guest = Guest::boot(&image, &initramfs, &late);
+    eventually("Node Ready", 2 * A_MINUTE, || ready(&double));
+    assert_eq!(double.list("csrs").len(), 1);
+    let state = guest.run("cd /var/lib/nodelet/ && stat -c '%A %U %n' kubeconfig pki/*");
+    println!("{state}");
+    for line in state.lines().filter(|line| line.starts_with('-')) {
+        assert!(line.starts_with("-rw------- "), "{state}");
+    }
+    assert!(state.contains("pki/kubelet-client-current.pem"), "{state}");
+    guest.eventually(A_MINUTE, "systemctl is-active nodelet", |state| {
+        state == "active"
+    });
     assert!(guest.power_off().success());
 }
 
@@ -266,37 +303,45 @@ fn print_steps(journal: &str) {
     }
 }
 
-/// What image.sh makes, and its initramfs with nodelet appended to it.
-fn parts(double: &Double, folder: &Folder) -> (PathBuf, PathBuf) {
-    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let image = run(&mut Command::new(project.join("tests/boot/image.sh")));
-    let image = PathBuf::from(image.trim());
-    run(Command::new(project.join("cross/build.sh")).arg(TARGET));
-    // The guest's way to the loopback of this machine.
+/// With the guest's way to the loopback of this machine.
+fn reached_from_guest(double: &Double, kubeconfig: &str) -> String {
     let server = format!(
         "https://10.0.2.2:{}\n    tls-server-name: localhost",
         double.port()
     );
-    let kubeconfig = double
-        .kubeconfig_for_node("board")
-        .replace(&double.url(), &server);
-    let kubeconfig = folder.write("nodelet.kubeconfig", &kubeconfig);
+    kubeconfig.replace(&double.url(), &server)
+}
+
+/// What image.sh makes, and its initramfs with nodelet appended to it, which
+/// systemd/initramfs.sh packs as `words` say.
+fn parts(folder: &Folder, words: &[&Path]) -> (PathBuf, PathBuf) {
+    static IMAGE: OnceLock<PathBuf> = OnceLock::new();
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let image = IMAGE.get_or_init(|| {
+        run(Command::new(project.join("cross/build.sh")).arg(TARGET));
+        let image = run(&mut Command::new(project.join("tests/boot/image.sh")));
+        PathBuf::from(image.trim())
+    });
     let initramfs = folder.path().join("initramfs");
+    let binary = project.join("dist").join(TARGET).join("nodelet");
+    // Credentials are the last words.
+    let (options, credentials) = words.split_at(words.len() - 1);
     run(Command::new("sh")
-        .args(["-ceu", APPEND])
+        .args(["-ceu", APPEND, "sh"])
+        .args(options)
+        .arg(binary)
+        .args(credentials)
         .env("BASE", image.join("initramfs"))
         .env("PROJECT", project)
-        .env("BINARY", project.join("dist").join(TARGET).join("nodelet"))
-        .env("KUBECONFIG", kubeconfig)
         .env("INITRAMFS", &initramfs));
-    (image, initramfs)
+    (image.clone(), initramfs)
 }
 
 /// As systemd/initramfs.sh tells to do it.
 const APPEND: &str = r#"
 cp "$BASE" "$INITRAMFS"
 truncate -s %4 "$INITRAMFS"
-"$PROJECT/systemd/initramfs.sh" "$BINARY" "$KUBECONFIG" >>"$INITRAMFS"
+"$PROJECT/systemd/initramfs.sh" "$@" >>"$INITRAMFS"
 "#;
 
 fn run(command: &mut Command) -> String {

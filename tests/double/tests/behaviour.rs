@@ -832,3 +832,71 @@ fn selectors_select() {
     assert_eq!(names("fieldSelector=metadata.name%21%3Db"), ["a"]);
     assert_eq!(names("labelSelector=kubernetes.io/hostname%3Da"), ["a"]);
 }
+
+/// Whether somebody may do something is decided as the request itself would be.
+#[test]
+fn access_reviews_say_what_a_request_would_meet() {
+    let double = Double::start();
+    let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let review = |user: &str, groups: &[&str], about: Value| {
+        let body = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": about}});
+        double.as_user(user, groups, "POST", reviews, JSON, &body)
+    };
+    let get = |name: &str| json!({"verb": "get", "resource": "nodes", "name": name});
+    let node = ("system:node:pi", &["system:nodes"][..]);
+    let (code, own) = review(node.0, node.1, get("pi"));
+    assert_eq!((code, &own["status"]), (201, &json!({"allowed": true})));
+    let (code, other) = review(node.0, node.1, get("other"));
+    let why = "node 'pi' cannot read 'other', only its own Node object";
+    let want = json!({"allowed": false, "reason": why});
+    assert_eq!((code, &other["status"]), (201, &want));
+    let (code, refused) = double.as_user(
+        node.0,
+        node.1,
+        "GET",
+        "/api/v1/nodes/other",
+        JSON,
+        &Value::Null,
+    );
+    assert_eq!(code, 403);
+    assert!(refused["message"].as_str().expect("text").ends_with(why));
+
+    // Roles: their namespace, their names, their subresources.
+    let account = "system:serviceaccount:ns:sa";
+    let role = |kind: &str, rule: Value| {
+        let metadata = json!({"name": "r", "namespace": "ns"});
+        double.set_rbac(&[
+            json!({"kind": kind, "metadata": metadata, "rules": [rule]}),
+            json!({"kind": format!("{kind}Binding"), "metadata": metadata,
+                "roleRef": {"kind": kind, "name": "r"},
+                "subjects": [{"kind": "ServiceAccount", "name": "sa", "namespace": "ns"}]}),
+        ]);
+    };
+    let allowed = |about: Value| review(account, &[], about).1["status"]["allowed"] == true;
+    let leases = |namespace: &str| json!({"verb": "get", "group": "coordination.k8s.io", "resource": "leases", "namespace": namespace});
+    let rule =
+        json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]});
+    role("Role", rule.clone());
+    assert!(allowed(leases("ns")) && !allowed(leases("other")));
+    role("ClusterRole", rule);
+    assert!(allowed(leases("ns")) && allowed(leases("other")));
+    let named =
+        json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["*"], "resourceNames": ["pi"]});
+    role("ClusterRole", named);
+    assert!(allowed(get("pi")) && !allowed(get("other")));
+    assert!(!allowed(json!({"verb": "create", "resource": "nodes"})));
+    let status = json!({"verb": "get", "resource": "nodes", "name": "pi", "subresource": "status"});
+    assert!(!allowed(status.clone()));
+    role(
+        "ClusterRole",
+        json!({"apiGroups": ["*"], "resources": ["*/status"], "verbs": ["get"]}),
+    );
+    assert!(allowed(status) && !allowed(get("pi")));
+
+    // Who is nobody may not ask, and nobody may ask nothing.
+    let (code, _) = review("system:anonymous", &[], get("pi"));
+    assert_eq!(code, 403);
+    let (code, _) = double.as_user(account, &[], "POST", reviews, JSON, &json!({}));
+    assert_eq!(code, 422);
+}

@@ -133,6 +133,12 @@ impl Pki {
             return Start::with(kubeconfig, None);
         };
         let leaf = Leaf::of_pem(&identity.chain.bytes);
+        if leaf.is_none() {
+            log::warn!(
+                "{}: no certificate that can be renewed; using it as it is",
+                identity.chain.source
+            );
+        }
         let given = identity.chain.file.is_none() && leaf.is_some();
         if given {
             let stored = Key::of_pem(&identity.key.bytes)

@@ -27,10 +27,11 @@ test $# -eq 0 || targets=("$@")
 
 # Of the folders that it is built in, nothing may stay in the file; cross/zig-cc does the
 # same for C. The source of a crate is then ring-0.17.14/src/..., for instance.
+# A panic ends the process: nothing unwinds. Functions of the same code become one.
 cargo fetch --locked --quiet
 cargo=${CARGO_HOME:-$HOME/.cargo}
 sysroot=$(rustc --print sysroot)
-flags=("--remap-path-prefix=$sysroot/lib/rustlib/src/rust/=" "--remap-path-prefix=$PWD/=")
+flags=(-Cforce-unwind-tables=no -Clink-arg=--icf=all "--remap-path-prefix=$sysroot/lib/rustlib/src/rust/=" "--remap-path-prefix=$PWD/=")
 for registry in "$cargo"/registry/src/*/; do flags+=("--remap-path-prefix=$registry="); done
 # Symbols are wanted, but in a file of their own.
 export CARGO_PROFILE_RELEASE_STRIP=none CARGO_PROFILE_RELEASE_DEBUG=line-tables-only
@@ -44,11 +45,10 @@ objcopy() {
 for target in "${targets[@]}"; do
   dist=dist/$plain$target
   mkdir -p "$dist"
+  printf -v joined '%s\x1f' "${flags[@]}"
   if test "$plain"; then
-    printf -v joined '%s\x1f' "${flags[@]}"
     CARGO_ENCODED_RUSTFLAGS=${joined%$'\x1f'} cross/cargo.sh --plain "$target" build --release --locked
   else
-    printf -v joined '%s\x1f' "${flags[@]}" -Cforce-unwind-tables=no -Clink-arg=--icf=all
     CARGO_ENCODED_RUSTFLAGS=${joined%$'\x1f'} cross/cargo.sh "$target" build --release --locked \
       -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
   fi

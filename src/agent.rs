@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::host::Host;
 use crate::identity::Identity;
 use crate::kube::api::Api;
-use crate::kube::file;
+use crate::kube::disk;
 use crate::kubelet::{Effect, FAST_TICK, Kubelet, Turn, Work};
 use crate::machine::Machine;
 use crate::notify::Notify;
@@ -26,9 +26,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Addresses, routes and interfaces change together.
 const NETWORK_SETTLES: Duration = Duration::from_secs(1);
-
-/// Mode of a file that everybody may read.
-const PUBLIC: u32 = 0o644;
 
 /// One board's agent.
 #[derive(Debug)]
@@ -172,12 +169,8 @@ impl Agent {
     fn keep_pod_cidrs(&self, cidrs: &str) {
         let path = self.machine.host.node_root_dir.join("podcidr");
         log::info!("node {}: podCIDR {cidrs}", self.kubelet.node_name());
-        let line = format!("{cidrs}\n");
-        if let Err(cause) = file::replace(&path, line.as_bytes(), PUBLIC) {
-            let path = path.display();
-            log::warn!(
-                "{path}: cannot be written: {cause}; make --root-dir writable for those who read it"
-            );
+        if let Err(line) = disk::publish(&path, format!("{cidrs}\n")) {
+            log::warn!("podCIDR cannot be written: {line}; make --root-dir writable");
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::dns::NodeName;
 use crate::eviction::Eviction;
 use crate::facts::Facts;
 use crate::host::{Host, HostRoot};
-use crate::identity::{self, Opened};
+use crate::identity::{self, Way};
 use crate::journal;
 use crate::kube::file;
 use crate::kube::yaml;
@@ -101,12 +101,14 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let seed = RandomState::new().build_hasher().finish();
     let random = u32::try_from(seed % 1001).unwrap_or_default();
     let now = Clock::start().now().wall;
-    let Opened {
-        kubeconfig,
-        api,
+    let opened = identity_flags(&config, path).open(now, random);
+    let opened = opened.map_err(|line| (FAILURE, line))?;
+    let (
+        Way {
+            kubeconfig, api, ..
+        },
         renewal,
-    } = identity::open(&config, path, credentials(), &user_agent(), now, random)
-        .map_err(|line| (FAILURE, line))?;
+    ) = opened;
     if kubeconfig.insecure {
         log::warn!(
             "{}: insecure-skip-tls-verify: whoever answers at {} is believed, and gets what we \
@@ -129,14 +131,14 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The folder of systemd's credentials.
-fn credentials() -> Option<PathBuf> {
-    env("CREDENTIALS_DIRECTORY").map(PathBuf::from)
-}
-
-fn user_agent() -> String {
+fn identity_flags<'a>(config: &'a Config, kubeconfig: &'a Path) -> identity::Flags<'a> {
     let name = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
-    format!("{name} (linux/{})", status::ARCHITECTURE)
+    identity::Flags {
+        config,
+        kubeconfig,
+        credentials: env("CREDENTIALS_DIRECTORY").map(PathBuf::from),
+        user_agent: format!("{name} (linux/{})", status::ARCHITECTURE),
+    }
 }
 
 /// Prints the Node that `run` would register. What could not be read is told on
@@ -173,8 +175,7 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
             .kubeconfig
             .as_ref()
             .ok_or("--kubeconfig is missing")?;
-        let now = clock.now().wall;
-        identity::look(&config, path, credentials().as_deref(), &user_agent(), now)
+        identity_flags(&config, path).look(clock.now().wall)
     };
     let report = walk::report(&config, &host, &facts, &missing, &clock, connect);
     print(&layout(&report))?;

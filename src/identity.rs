@@ -23,78 +23,6 @@ pub struct Identity {
     user_agent: String,
 }
 
-/// What there is to begin with.
-#[derive(Debug)]
-pub struct Opened {
-    /// The one in use: ours, or the bootstrap's for as long as there is no other.
-    pub kubeconfig: Kubeconfig,
-    /// The way to its server.
-    pub api: Api,
-    /// `None` where the kubeconfig is used as it is, for ever.
-    pub renewal: Option<(Identity, Certificate)>,
-}
-
-/// Reads what the flags point to. A relative path is looked for here, and a bare name
-/// then among systemd's `credentials`. `random` (0 to 1000) spreads many boards.
-pub fn open(
-    config: &Config,
-    path: &Path,
-    credentials: Option<PathBuf>,
-    user_agent: &str,
-    now: Wall,
-    random: u32,
-) -> Result<Opened, String> {
-    let folders: Vec<&Path> = [Path::new("")]
-        .into_iter()
-        .chain(credentials.as_deref())
-        .collect();
-    let path = file::find(path, &folders);
-    let bootstrap = config.bootstrap_kubeconfig.as_ref();
-    let bootstrap = bootstrap.map(|path| file::find(path, &folders));
-    let rules = Rules {
-        rotate: config.rotate_certificates,
-        bootstrap: bootstrap.is_some(),
-    };
-    if !rules.rotate && !rules.bootstrap {
-        let kubeconfig = Kubeconfig::load(&path, credentials.as_deref())?;
-        let api = connect(&kubeconfig, user_agent, &path)?;
-        say_if_expired(&kubeconfig, now);
-        return Ok(Opened {
-            kubeconfig,
-            api,
-            renewal: None,
-        });
-    }
-    let subject = Subject {
-        common_name: format!("system:node:{}", config.node.name),
-        organizations: vec!["system:nodes".to_owned()],
-    };
-    let paths = Paths {
-        kubeconfig: path.clone(),
-        bootstrap: bootstrap.clone(),
-        cert_dir: config.cert_dir.clone(),
-        rotate: rules.rotate,
-        credentials,
-    };
-    let (pki, start) = Pki::open(paths, subject.clone(), now)?;
-    let (kubeconfig, path, is_renewed) = match (start.kubeconfig, bootstrap) {
-        (None, bootstrap) => (pki.bootstrap()?, bootstrap.unwrap_or(path), true),
-        (Some(kubeconfig), _) => (kubeconfig, path, start.leaf.is_some()),
-    };
-    let api = connect(&kubeconfig, user_agent, &path)?;
-    let certificate = Certificate::new(rules, subject, start.leaf, start.given, random);
-    let identity = Identity {
-        pki,
-        bootstrap: None,
-        user_agent: user_agent.to_owned(),
-    };
-    Ok(Opened {
-        kubeconfig,
-        api,
-        renewal: is_renewed.then_some((identity, certificate)),
-    })
-}
-
 /// The way in that a run begins with.
 #[derive(Debug)]
 pub struct Way {
@@ -106,68 +34,109 @@ pub struct Way {
     pub bootstrap: Option<String>,
 }
 
-/// The way in that [`open`] takes, seen without a word in the log and without a write.
-pub fn look(
-    config: &Config,
-    path: &Path,
-    credentials: Option<&Path>,
-    user_agent: &str,
-    now: Wall,
-) -> Result<Way, String> {
-    let folders: Vec<&Path> = [Path::new("")].into_iter().chain(credentials).collect();
-    let way = |path: &Path, bootstrap: Option<String>| {
-        let path = file::find(path, &folders);
-        let mut kubeconfig = Kubeconfig::load(&path, credentials)?;
-        if bootstrap.is_none() && config.rotate_certificates {
-            kubeconfig.identity = stored(config, now).or(kubeconfig.identity);
+/// The flags that lead to it.
+#[derive(Clone, Debug)]
+pub struct Flags<'a> {
+    /// All of them, and the name of the Node.
+    pub config: &'a Config,
+    /// `--kubeconfig`, here or in the folder of systemd's credentials.
+    pub kubeconfig: &'a Path,
+    /// That folder, where there is one.
+    pub credentials: Option<PathBuf>,
+    /// How we present ourselves.
+    pub user_agent: String,
+}
+
+impl Flags<'_> {
+    fn paths(&self) -> Paths {
+        let here = [Path::new("")].into_iter();
+        let folders: Vec<&Path> = here.chain(self.credentials.as_deref()).collect();
+        let bootstrap = self.config.bootstrap_kubeconfig.as_ref();
+        Paths {
+            kubeconfig: file::find(self.kubeconfig, &folders),
+            bootstrap: bootstrap.map(|path| file::find(path, &folders)),
+            cert_dir: self.config.cert_dir.clone(),
+            rotate: self.config.rotate_certificates,
+            credentials: self.credentials.clone(),
         }
-        Ok::<Way, String>(Way {
-            api: connect(&kubeconfig, user_agent, &path)?,
+    }
+
+    fn subject(&self) -> Subject {
+        Subject {
+            common_name: format!("system:node:{}", self.config.node.name),
+            organizations: vec!["system:nodes".to_owned()],
+        }
+    }
+
+    fn way(
+        &self,
+        paths: &Paths,
+        kubeconfig: Kubeconfig,
+        bootstrap: Option<String>,
+    ) -> Result<Way, String> {
+        let path = match (&bootstrap, &paths.bootstrap) {
+            (Some(_), Some(path)) => path,
+            _ => &paths.kubeconfig,
+        };
+        let api = Api::new(&kubeconfig, &self.user_agent);
+        Ok(Way {
+            api: api.map_err(|line| format!("{}: {line}", path.display()))?,
             kubeconfig,
             bootstrap,
         })
-    };
-    let own = way(path, None);
-    let Some(bootstrap) = &config.bootstrap_kubeconfig else {
-        return own;
-    };
-    let why = match &own {
-        Err(line) => Some(line.clone()),
-        Ok(own) => match own.kubeconfig.identity.as_ref().and_then(leaf) {
-            None => Some(format!("{}: no client certificate in it", path.display())),
-            Some(leaf) => (leaf.not_after < now).then(|| {
-                let until = leaf.not_after.time();
-                format!("{}: its certificate expired at {until}", path.display())
-            }),
-        },
-    };
-    match why {
-        Some(why) => way(bootstrap, Some(why)),
-        None => own,
+    }
+
+    /// The way in that [`Flags::open`] takes, seen without a write.
+    pub fn look(&self, now: Wall) -> Result<Way, String> {
+        let paths = self.paths();
+        let (_, start) = Pki::look(paths.clone(), self.subject(), now)?;
+        self.way(&paths, start.kubeconfig, start.bootstrap)
+    }
+
+    /// Reads what the flags point to. `random` (0 to 1000) spreads many boards. Without a
+    /// renewal the kubeconfig is used as it is, for ever.
+    pub fn open(
+        &self,
+        now: Wall,
+        random: u32,
+    ) -> Result<(Way, Option<(Identity, Certificate)>), String> {
+        let paths = self.paths();
+        let (pki, start) = Pki::open(paths.clone(), self.subject(), now)?;
+        let way = self.way(&paths, start.kubeconfig, start.bootstrap)?;
+        let rules = Rules {
+            rotate: self.config.rotate_certificates,
+            bootstrap: self.config.bootstrap_kubeconfig.is_some(),
+        };
+        match (&way.bootstrap, &way.kubeconfig.identity, &start.leaf) {
+            (Some(why), ..) => {
+                log::info!("{why}: asking for a certificate with the bootstrap kubeconfig");
+            }
+            (None, Some(identity), None) if rules.rotate => log::warn!(
+                "{}: no certificate that can be renewed; using it as it is",
+                identity.chain.source
+            ),
+            (None, None, None) if rules.rotate => log::info!(
+                "{}: no client certificate in it, so there is none to renew",
+                paths.kubeconfig.display()
+            ),
+            (None, Some(identity), None) => say_if_expired(identity, now),
+            _ => {}
+        }
+        if way.bootstrap.is_none() && start.leaf.is_none() {
+            return Ok((way, None));
+        }
+        let certificate = Certificate::new(rules, self.subject(), start.leaf, start.given, random);
+        let identity = Identity {
+            pki,
+            bootstrap: None,
+            user_agent: self.user_agent.clone(),
+        };
+        Ok((way, Some((identity, certificate))))
     }
 }
 
-/// What a rotation left in `--cert-dir`, where it is valid.
-fn stored(config: &Config, now: Wall) -> Option<kubeconfig::Identity> {
-    let current = config.cert_dir.join("kubelet-client-current.pem");
-    let identity = kubeconfig::Identity::read(&current, &current).ok()?;
-    leaf(&identity).filter(|leaf| now <= leaf.not_after)?;
-    Some(identity)
-}
-
-fn leaf(identity: &kubeconfig::Identity) -> Option<Leaf> {
-    Leaf::of_pem(&identity.chain.bytes)
-}
-
-fn connect(kubeconfig: &Kubeconfig, user_agent: &str, path: &Path) -> Result<Api, String> {
-    Api::new(kubeconfig, user_agent).map_err(|line| format!("{}: {line}", path.display()))
-}
-
 /// Nobody here renews it, but somebody may put another one in its place.
-fn say_if_expired(kubeconfig: &Kubeconfig, now: Wall) {
-    let Some(identity) = &kubeconfig.identity else {
-        return;
-    };
+fn say_if_expired(identity: &kubeconfig::Identity, now: Wall) {
     let chain = &identity.chain;
     if let Some(leaf) = Leaf::of_pem(&chain.bytes).filter(|leaf| leaf.not_after < now) {
         log::warn!(

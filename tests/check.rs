@@ -681,7 +681,7 @@ fn a_board_before_its_first_certificate_is_looked_at_with_the_bootstraps_credent
     );
     let way = checked.line("kubeconfig");
     assert!(
-        way.starts_with("✓ ") && way.contains("/absent: no such file"),
+        way.starts_with("✓ ") && way.contains("/absent: not there yet"),
         "{way}"
     );
     for check in ["csr-create", "csr-get", "cert-dir"] {

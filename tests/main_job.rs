@@ -857,7 +857,8 @@ fn pod_cidrs_are_kept_where_others_on_the_board_find_them() {
 fn a_pod_cidr_that_cannot_be_kept_is_one_line() {
     let (double, folder, kubeconfig) = solo("pi");
     let file = folder.write("a-file", "");
-    let root_flag = format!("--root-dir={}", file.join("below").display());
+    let root_dir = file.join("below").display().to_string();
+    let root_flag = format!("--root-dir={root_dir}");
     let board = start(
         &kubeconfig,
         "pi",
@@ -868,13 +869,14 @@ fn a_pod_cidr_that_cannot_be_kept_is_one_line() {
     });
     let spec = json!({"spec": {"podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]}});
     edit(&double, "PATCH", "/api/v1/nodes/pi", spec);
-    board.says("podcidr: cannot be written: not a directory; make --root-dir writable");
+    let line = format!("podCIDR cannot be written: {root_dir}: not a directory; make --root-dir");
+    board.says(&line);
     for _ in 0..2 {
         renews_again(&double, "pi");
     }
     let lines = board.log();
     assert_eq!(
-        lines.iter().filter(|line| line.contains("podcidr")).count(),
+        lines.iter().filter(|said| said.contains(&line)).count(),
         1,
         "{lines:#?}"
     );

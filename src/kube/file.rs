@@ -1,10 +1,9 @@
-//! Bounded reads of the files that the command line or a kubeconfig names, writes that
-//! survive a power cut, and what must not be printed.
+//! Bounded reads of the files that the command line or a kubeconfig names, and what must
+//! not be printed.
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroize;
@@ -28,31 +27,6 @@ pub fn read(path: &Path) -> Result<Vec<u8>, String> {
         return Err(format!("larger than {LIMIT} bytes"));
     }
     Ok(bytes)
-}
-
-/// Puts `bytes` in the place of a file: whoever reads it, and whenever the power fails,
-/// there is the old content or the new one. Makes the folder where it is missing.
-pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), String> {
-    let folder = path.parent().ok_or("not below a folder")?;
-    let write = || -> std::io::Result<()> {
-        fs::create_dir_all(folder)?;
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".tmp");
-        let draft = folder.join(name);
-        // A draft that a power cut left behind may have another mode.
-        let _ = fs::remove_file(&draft);
-        let mut options = File::options();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&draft)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&draft, path)?;
-        File::open(folder)?.sync_all()
-    };
-    write().map_err(|e| cause(&e))
 }
 
 /// Where a relative path leads: into the first of `folders` that has it, else into the

@@ -5,7 +5,6 @@
 //! the old identity or the new one working, wherever the power fails.
 //! Upstream: `pkg/kubelet/certificate/bootstrap`, client-go `util/certificate`.
 
-mod disk;
 pub mod key;
 mod kubeconfig;
 mod store;
@@ -18,9 +17,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use zeroize::Zeroizing;
 
-use self::disk::Disk;
 use self::key::Key;
 use self::store::Store;
+use crate::kube::disk::{self, Disk, PRIVATE};
 use crate::kube::file;
 use crate::kube::kubeconfig::{Identity, Kubeconfig};
 use crate::kube::time::Wall;
@@ -56,9 +55,11 @@ pub struct Pki {
 /// What there is to begin with.
 #[derive(Debug)]
 pub struct Start {
-    /// Where the API server is, and who we are; `None` where a bootstrap comes first.
-    pub kubeconfig: Option<Kubeconfig>,
-    /// Our certificate, where there is one.
+    /// Where the API server is, and who we are.
+    pub kubeconfig: Kubeconfig,
+    /// Why that is the bootstrap's.
+    pub bootstrap: Option<String>,
+    /// Our certificate, where there is one that is renewed.
     pub leaf: Option<Leaf>,
     /// It was made by others and given to us: it may allow more than it should, and is
     /// renewed at once.
@@ -70,6 +71,11 @@ impl Pki {
     /// certificate is to be for.
     pub fn open(paths: Paths, subject: Subject, now: Wall) -> Result<(Self, Start), String> {
         Self::open_on(Disk::default(), paths, subject, now)
+    }
+
+    /// The same without a write.
+    pub fn look(paths: Paths, subject: Subject, now: Wall) -> Result<(Self, Start), String> {
+        Self::open_on(Disk::read_only(), paths, subject, now)
     }
 
     fn open_on(
@@ -85,19 +91,23 @@ impl Pki {
             disk,
             key: None,
         };
-        let cut_off = pki.store.recover()?;
-        pki.disk.carry_out(cut_off)?;
         let start = pki.start(now)?;
         Ok((pki, start))
     }
 
     fn start(&mut self, now: Wall) -> Result<Start, String> {
-        if self.paths.bootstrap.is_none() {
+        let (rotate, bootstrap) = (self.paths.rotate, self.paths.bootstrap.is_some());
+        if !rotate && !bootstrap {
+            return Ok(Start::with(self.load(&self.paths.kubeconfig)?, None));
+        }
+        let cut_off = self.store.recover()?;
+        self.disk.carry_out(cut_off)?;
+        if !bootstrap {
             let kubeconfig = self.load(&self.paths.kubeconfig)?;
             return Ok(self.seed(kubeconfig, now));
         }
         match self.valid(now)? {
-            Ok((kubeconfig, _)) if self.paths.rotate => Ok(self.seed(kubeconfig, now)),
+            Ok((kubeconfig, _)) if rotate => Ok(self.seed(kubeconfig, now)),
             Ok((kubeconfig, leaf)) => Ok(Start::with(kubeconfig, Some(leaf))),
             Err(why) => {
                 let bootstrap = self.bootstrap()?;
@@ -109,11 +119,9 @@ impl Pki {
                     let kubeconfig = self.settle(bootstrap, identity);
                     return Ok(Start::with(kubeconfig, Some(leaf)));
                 }
-                log::info!("{why}: asking for a certificate with the bootstrap kubeconfig");
                 Ok(Start {
-                    kubeconfig: None,
-                    leaf: None,
-                    given: false,
+                    bootstrap: Some(why),
+                    ..Start::with(bootstrap, None)
                 })
             }
         }
@@ -126,19 +134,9 @@ impl Pki {
             return Start::with(kubeconfig, Some(leaf));
         }
         let Some(identity) = kubeconfig.identity.clone() else {
-            log::info!(
-                "{}: no client certificate in it, so there is none to renew",
-                self.paths.kubeconfig.display()
-            );
             return Start::with(kubeconfig, None);
         };
         let leaf = Leaf::of_pem(&identity.chain.bytes);
-        if leaf.is_none() {
-            log::warn!(
-                "{}: no certificate that can be renewed; using it as it is",
-                identity.chain.source
-            );
-        }
         let given = identity.chain.file.is_none() && leaf.is_some();
         if given {
             let stored = Key::of_pem(&identity.key.bytes)
@@ -149,9 +147,8 @@ impl Pki {
             }
         }
         Start {
-            kubeconfig: Some(kubeconfig),
-            leaf,
             given,
+            ..Start::with(kubeconfig, leaf)
         }
     }
 
@@ -268,8 +265,7 @@ impl Pki {
     fn settle(&mut self, bootstrap: Kubeconfig, identity: Identity) -> Kubeconfig {
         let path = &self.paths.kubeconfig;
         let written = kubeconfig::text(&bootstrap, &self.store.current_path()).and_then(|text| {
-            let mut ops = disk::folder(&disk::parent(path));
-            ops.extend(disk::replace(path, text.into_bytes()));
+            let ops = disk::replace(path, PRIVATE, text.into_bytes());
             self.disk.carry_out(ops)
         });
         if let Err(why) = written {
@@ -286,7 +282,8 @@ impl Pki {
 impl Start {
     fn with(kubeconfig: Kubeconfig, leaf: Option<Leaf>) -> Self {
         Self {
-            kubeconfig: Some(kubeconfig),
+            kubeconfig,
+            bootstrap: None,
             leaf,
             given: false,
         }

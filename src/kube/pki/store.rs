@@ -13,8 +13,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use zeroize::Zeroizing;
 
-use super::disk::{self, Op};
 use super::key::Key;
+use crate::kube::disk::{self, Op, PRIVATE};
 use crate::kube::file;
 use crate::kube::kubeconfig::Identity;
 use crate::kube::time::Wall;
@@ -93,9 +93,8 @@ impl Store {
         text.push_str(key.pem());
         let time = now.time().replace(['T', ':'], "-");
         let pair = self.file(&format!("-{}.pem", time.trim_end_matches('Z')));
-        let mut ops = disk::folder(&self.folder);
         // On the disk, name and content, before anything points to it.
-        ops.extend(disk::replace(&pair, text.as_bytes().to_vec()));
+        let mut ops = disk::replace(&pair, PRIVATE, text.as_bytes().to_vec());
         ops.extend([
             Op::Remove(updated.clone()),
             Op::Link(pair, updated.clone()),
@@ -108,12 +107,8 @@ impl Store {
     /// Keeps the key of a request until its certificate is there, so that after a
     /// restart the request is the same one.
     pub(super) fn keep(&self, key: &Key) -> Vec<Op> {
-        let mut ops = disk::folder(&self.folder);
-        ops.extend(disk::replace(
-            &self.waiting_key(),
-            key.pem().as_bytes().to_vec(),
-        ));
-        ops
+        let text = key.pem().as_bytes().to_vec();
+        disk::replace(&self.waiting_key(), PRIVATE, text)
     }
 
     /// That key is in use now, or never will be.

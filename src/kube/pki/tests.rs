@@ -179,7 +179,7 @@ fn a_bootstrap_leaves_what_a_kubelet_leaves() {
         folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
         let paths = folder.paths(true, rotate);
         let (mut pki, start) = open(&paths, day(10));
-        assert!(start.kubeconfig.is_none() && start.leaf.is_none());
+        assert!(start.bootstrap.is_some() && start.leaf.is_none());
         let request = pki.sign(false).unwrap();
         let certificate = signer.sign(&request, 1, 90);
         let waiting = paths.cert_dir.join("kubelet-client.key.tmp");
@@ -231,7 +231,7 @@ fn a_bootstrap_leaves_what_a_kubelet_leaves() {
         fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
         let (_, start) = open(&paths, day(20));
         assert!(!start.given);
-        let again = start.kubeconfig.unwrap();
+        let again = start.kubeconfig;
         assert_eq!(again.identity, kubeconfig.identity);
         assert_eq!(again.endpoint, kubeconfig.endpoint);
         assert_eq!((again.authorization, start.leaf), (None, Some(leaf)));
@@ -254,7 +254,7 @@ fn without_rotation_the_request_is_the_same_until_it_succeeds() {
     pki.install(&signer.sign(&other, 1, 90), day(11)).unwrap();
     // Its certificate has expired: again with the key that is there, as a kubelet.
     let (mut pki, start) = open(&paths, day(200));
-    assert!(start.kubeconfig.is_none());
+    assert!(start.bootstrap.is_some());
     assert_eq!(pki.sign(false).unwrap().name, other.name);
 }
 
@@ -308,7 +308,7 @@ fn a_kubeconfig_that_will_not_do_is_replaced_and_one_that_will_is_not_touched() 
         folder.write("etc/kubelet.conf", &text);
         let paths = folder.paths(true, false);
         let (mut pki, start) = open(&paths, day(10));
-        assert_eq!(start.kubeconfig.is_some(), is_valid, "{what}");
+        assert_eq!(start.bootstrap.is_none(), is_valid, "{what}");
         assert_eq!(
             fs::read_to_string(&paths.kubeconfig).unwrap(),
             text,
@@ -346,7 +346,7 @@ fn a_kubeconfig_that_cannot_be_written_is_no_reason_to_ask_again() {
     assert!(kubeconfig.identity.is_some());
     let (_, start) = open(&paths, day(11));
     assert_eq!(start.leaf, Some(leaf));
-    assert_eq!(start.kubeconfig.unwrap().identity, kubeconfig.identity);
+    assert_eq!(start.kubeconfig.identity, kubeconfig.identity);
 }
 
 #[test]

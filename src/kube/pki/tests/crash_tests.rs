@@ -3,14 +3,14 @@
 
 use std::os::unix::fs::symlink;
 
-use super::super::disk::Op;
 use super::*;
+use crate::kube::disk::Op;
 
 /// The folder whose names an operation changes.
 fn changes(op: &Op) -> Option<PathBuf> {
     match op {
         Op::Folder(path)
-        | Op::Write(path, _)
+        | Op::Write(path, ..)
         | Op::Link(_, path)
         | Op::Rename(_, path)
         | Op::Remove(path) => Some(disk::parent(path)),
@@ -78,7 +78,7 @@ fn survives<T>(folder: &Folder, act: impl FnOnce() -> (Pki, T), check: impl Fn(&
             let lost = lost.filter(|(bit, _)| subset >> bit & 1 == 1);
             let lost: Vec<usize> = lost.map(|(_, index)| *index).collect();
             fails(done, &lost, None);
-            if let Some(Op::Write(path, content)) = ops.get(n) {
+            if let Some(Op::Write(path, _, content)) = ops.get(n) {
                 fails(done, &lost, Some((path, b"")));
                 fails(done, &lost, Some((path, &content[..content.len() / 2])));
             }
@@ -94,7 +94,7 @@ fn identity(paths: &Paths, at: u64, one_of: &[&Leaf], state: &str) -> Option<Pki
         return Some(pki);
     };
     assert!(one_of.contains(&&leaf), "{state}");
-    tls::client_config(&start.kubeconfig.unwrap()).expect(state);
+    tls::client_config(&start.kubeconfig).expect(state);
     None
 }
 

@@ -214,12 +214,12 @@ fn load_client_config() {
     // Both: the kubeconfig.
     folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
     let (_, start) = open(&folder.paths(true, true), day(10));
-    assert!(start.kubeconfig.unwrap().authorization.is_none());
+    assert!(start.kubeconfig.authorization.is_none());
     // Kubeconfig invalid: the bootstrap's credentials, for the request alone.
     folder.write("etc/kubelet.conf", "[");
     fs::remove_dir_all(folder.0.join("lib")).unwrap();
     let (pki, start) = open(&folder.paths(true, true), day(10));
-    assert!(start.kubeconfig.is_none());
+    assert!(start.bootstrap.is_some());
     assert!(pki.bootstrap().unwrap().authorization.is_some());
     // Neither: an error that names the file.
     fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();

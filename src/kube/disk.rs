@@ -2,7 +2,7 @@
 //!
 //! A change is a list of operations. Each leaves what was there before or what comes
 //! after, also where the power fails in the middle of it, or where what was not yet
-//! synced is lost in any order: the tests let it fail at each.
+//! synced is lost in any order: the tests of `pki` let it fail at each.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
@@ -15,13 +15,18 @@ use zeroize::Zeroizing;
 
 use crate::kube::file;
 
+/// Mode of a file that holds a key or a token.
+pub(super) const PRIVATE: u32 = 0o600;
+/// Mode of a file that everybody may read.
+const PUBLIC: u32 = 0o644;
+
 /// One change to a folder.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Op {
     /// Makes a folder, 0755.
     Folder(PathBuf),
-    /// Writes a file, 0600, and waits until its content is on the disk.
-    Write(PathBuf, Zeroizing<Vec<u8>>),
+    /// Writes a file of that mode, and waits until its content is on the disk.
+    Write(PathBuf, u32, Zeroizing<Vec<u8>>),
     /// Makes a symbolic link: its target, then where it is.
     Link(PathBuf, PathBuf),
     /// From, to; what is there is replaced.
@@ -37,7 +42,7 @@ impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Folder(path) => write!(f, "Folder({path:?})"),
-            Self::Write(path, _) => write!(f, "Write({path:?})"),
+            Self::Write(path, mode, _) => write!(f, "Write({path:?}, {mode:o})"),
             Self::Link(target, path) => write!(f, "Link({target:?}, {path:?})"),
             Self::Rename(from, to) => write!(f, "Rename({from:?}, {to:?})"),
             Self::Remove(path) => write!(f, "Remove({path:?})"),
@@ -49,6 +54,7 @@ impl fmt::Debug for Op {
 /// What carries operations out; in a test, until the power fails.
 #[derive(Debug, Default)]
 pub(super) struct Disk {
+    pub(super) read_only: bool,
     #[cfg(test)]
     pub(super) done: Vec<Op>,
     #[cfg(test)]
@@ -56,8 +62,22 @@ pub(super) struct Disk {
 }
 
 impl Disk {
+    /// One on which nothing is carried out, and that is no error.
+    pub(super) fn read_only() -> Self {
+        Self {
+            read_only: true,
+            #[cfg(test)]
+            done: Vec::new(),
+            #[cfg(test)]
+            power: None,
+        }
+    }
+
     /// All of them, in order, or none after the first that fails.
     pub(super) fn carry_out(&mut self, ops: Vec<Op>) -> Result<(), String> {
+        if self.read_only {
+            return Ok(());
+        }
         for op in ops {
             #[cfg(test)]
             if self.power == Some(self.done.len()) {
@@ -76,7 +96,7 @@ impl Op {
     pub(super) fn carry_out(&self) -> Result<(), String> {
         let (path, result) = match self {
             Self::Folder(path) => (path, DirBuilder::new().mode(0o755).create(path)),
-            Self::Write(path, content) => (path, write(path, content)),
+            Self::Write(path, mode, content) => (path, write(path, *mode, content)),
             Self::Link(target, path) => (path, symlink(target, path)),
             Self::Rename(from, to) => (to, fs::rename(from, to)),
             Self::Remove(path) => (path, fs::remove_file(path)),
@@ -89,37 +109,44 @@ impl Op {
     }
 }
 
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+fn write(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
-        .mode(0o600)
+        .mode(mode)
         .custom_flags(OFlag::O_NOFOLLOW.bits())
         .open(path)?;
     // What an earlier attempt left behind may be anything.
-    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(content)?;
     file.sync_all()
 }
 
 /// Makes a folder where it is missing, with those above it.
-pub(super) fn folder(path: &Path) -> Vec<Op> {
-    let missing = path.ancestors().take_while(|path| !path.is_dir());
+fn folder(path: &Path) -> Vec<Op> {
+    let missing = path.ancestors().take_while(|path| !path.exists());
     let missing: Vec<&Path> = missing.filter(|p| !p.as_os_str().is_empty()).collect();
     let make = |path: &&Path| [Op::Folder(path.to_path_buf()), Op::Sync(parent(path))];
     missing.iter().rev().flat_map(make).collect()
 }
 
-/// Replaces a file, or makes it; its folder is there.
-pub(super) fn replace(path: &Path, content: Vec<u8>) -> Vec<Op> {
+/// Replaces a file, or makes it, with its folder.
+pub(super) fn replace(path: &Path, mode: u32, content: Vec<u8>) -> Vec<Op> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
-    vec![
-        Op::Write(new.clone().into(), Zeroizing::new(content)),
+    let mut ops = folder(&parent(path));
+    ops.extend([
+        Op::Write(new.clone().into(), mode, Zeroizing::new(content)),
         Op::Rename(new.into(), path.to_owned()),
         Op::Sync(parent(path)),
-    ]
+    ]);
+    ops
+}
+
+/// Puts a text that everybody may read in the place of a file.
+pub fn publish(path: &Path, text: String) -> Result<(), String> {
+    Disk::default().carry_out(replace(path, PUBLIC, text.into_bytes()))
 }
 
 pub(super) fn parent(path: &Path) -> PathBuf {

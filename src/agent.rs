@@ -20,10 +20,6 @@ use crate::now::Mono;
 use crate::timekeeper::Timekeeper;
 use crate::wakeup::{Wakeup, Woken};
 
-/// The supervisor hears from us at least this often, whatever the periods: a third of
-/// the WatchdogSec of the unit.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-
 /// Addresses, routes and interfaces change together.
 const NETWORK_SETTLES: Duration = Duration::from_secs(1);
 
@@ -79,7 +75,8 @@ impl Agent {
         loop {
             let start = self.clock.now();
             self.api.refresh(start.mono);
-            self.notify.alive(|| self.kubelet.summary(start.mono));
+            self.notify
+                .alive(start.mono, || self.kubelet.summary(start.mono));
             let turn = self.kubelet.next(start, || self.api.is_connected());
             let pause = match turn {
                 Turn::Wait(until) => until.since(start.mono).min(self.longest_wait(start.mono)),
@@ -139,7 +136,7 @@ impl Agent {
     fn longest_wait(&self, now: Mono) -> Duration {
         match self.kubelet.awaits(now) {
             Some(_) => FAST_TICK,
-            None => LONGEST_WAIT,
+            None => self.notify.every(),
         }
     }
 
@@ -159,7 +156,7 @@ impl Agent {
         }
     }
 
-    fn registered(&self) {
+    fn registered(&mut self) {
         let (name, endpoint) = (self.kubelet.node_name(), self.api.endpoint());
         log::info!("node {name}: registered at {endpoint}");
         self.notify.ready();

@@ -124,7 +124,10 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
         log::info!("{name} is not used; a proxy stands in the kubeconfig, as proxy-url");
     }
     let wakeup = Wakeup::new().map_err(|e| (FAILURE, format!("signalfd: {e}")))?;
-    let notify = Notify::new(env("NOTIFY_SOCKET").as_deref());
+    let notify = Notify::new(
+        env("NOTIFY_SOCKET").as_deref(),
+        env("WATCHDOG_USEC").as_deref(),
+    );
     Agent::new(config, host, api, wakeup, notify, seed)
         .with_identity(renewal)
         .run();

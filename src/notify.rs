@@ -8,16 +8,32 @@ use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use crate::now::Mono;
+
+/// That we live is worth a word only so often: each one wakes the supervisor.
+const EVERY: Duration = Duration::from_secs(20);
+const AT_MOST_EVERY: Duration = Duration::from_millis(100);
+/// Of the supervisor's patience, which a wait and the longest request are to fit into.
+const PART: u32 = 4;
 
 /// The supervisor's socket, if there is one.
 #[derive(Debug)]
 pub struct Notify {
     socket: Option<UnixDatagram>,
+    every: Duration,
+    /// When the supervisor is to hear that we live.
+    due: Mono,
 }
 
 impl Notify {
-    /// `address` is `$NOTIFY_SOCKET`: a path, or `@name` in the abstract namespace.
-    pub fn new(address: Option<&OsStr>) -> Self {
+    /// `address` is `$NOTIFY_SOCKET`: a path, or `@name` in the abstract namespace;
+    /// `patience` is `$WATCHDOG_USEC`.
+    pub fn new(address: Option<&OsStr>, patience: Option<&OsStr>) -> Self {
+        let patience = patience.and_then(OsStr::to_str);
+        let patience = patience.and_then(|microseconds| microseconds.parse().ok());
+        let patience = patience.map(Duration::from_micros);
         let connect = |address: &OsStr| {
             let socket = UnixDatagram::unbound().ok()?;
             let address = match address.as_bytes().strip_prefix(b"@") {
@@ -30,12 +46,23 @@ impl Notify {
         };
         Self {
             socket: address.and_then(connect),
+            every: patience.map_or(EVERY, |patience| {
+                (patience / PART).clamp(AT_MOST_EVERY, EVERY)
+            }),
+            due: Mono::START,
         }
     }
 
+    /// How long a wait may last.
+    pub fn every(&self) -> Duration {
+        self.every
+    }
+
     /// The Node is registered.
-    pub fn ready(&self) {
+    pub fn ready(&mut self) {
         self.send("READY=1");
+        // With how it is from now on.
+        self.due = Mono::START;
     }
 
     /// The process is about to end.
@@ -44,9 +71,10 @@ impl Notify {
     }
 
     /// The loop turns; and one line for `systemctl status`, asked for only where there
-    /// is somebody to hear it.
-    pub fn alive(&self, status: impl FnOnce() -> String) {
-        if self.socket.is_some() {
+    /// is somebody to hear it, and when it is time.
+    pub fn alive(&mut self, now: Mono, status: impl FnOnce() -> String) {
+        if self.socket.is_some() && now >= self.due {
+            self.due = now.after(self.every);
             let status = status().replace('\n', " ");
             self.send(&format!("WATCHDOG=1\nSTATUS={status}"));
         }
@@ -71,17 +99,35 @@ mod tests {
         let name = format!("nodelet-notify-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let server = UnixDatagram::bind_addr(&address).unwrap();
-        let notify = Notify::new(Some(OsStr::new(&format!("@{name}"))));
+        let mut notify = Notify::new(Some(OsStr::new(&format!("@{name}"))), None);
+        let at = |seconds| Mono::START.after(Duration::from_secs(seconds));
+        notify.alive(at(0), || "a".to_owned());
+        notify.alive(at(19), || panic!("too soon"));
         notify.ready();
-        notify.alive(|| "a\nb".to_owned());
+        notify.alive(at(19), || "b\nc".to_owned());
+        notify.alive(at(39), || "d".to_owned());
         let mut buffer = [0; 64];
-        for want in ["READY=1", "WATCHDOG=1\nSTATUS=a b"] {
+        let words = ["a", "READY=1", "b c", "d"];
+        for want in words {
+            let want = match want {
+                "READY=1" => want.to_owned(),
+                status => format!("WATCHDOG=1\nSTATUS={status}"),
+            };
             let length = server.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..length], want.as_bytes());
         }
         drop(server);
         notify.ready();
-        Notify::new(None).alive(|| panic!("nobody hears it"));
-        Notify::new(Some(OsStr::new("/nonexistent/socket"))).ready();
+        Notify::new(None, None).alive(at(0), || panic!("nobody hears it"));
+        Notify::new(Some(OsStr::new("/nonexistent/socket")), None).ready();
+    }
+
+    #[test]
+    fn the_supervisors_patience_is_not_tried() {
+        let every = |patience: &str| Notify::new(None, Some(OsStr::new(patience))).every();
+        assert_eq!(every("90000000"), Duration::from_secs(20));
+        assert_eq!(every("10000000"), Duration::from_millis(2500));
+        assert_eq!(every("0"), Duration::from_millis(100));
+        assert_eq!(every("soon"), Duration::from_secs(20));
     }
 }

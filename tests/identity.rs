@@ -391,7 +391,10 @@ fn a_board_that_waits_for_its_certificate_answers_signals_and_its_watchdog() {
     let cert_dir = format!("--cert-dir={}", site.path("pki"));
     let mut board = Board::start_with(
         &[&kubeconfig, &bootstrap, &cert_dir, "--hostname-override=pi"],
-        &[("NOTIFY_SOCKET", socket.to_str().unwrap())],
+        &[
+            ("NOTIFY_SOCKET", socket.to_str().unwrap()),
+            ("WATCHDOG_USEC", "4000000"),
+        ],
     );
     let name = site.await_csr()["metadata"]["name"]
         .as_str()
@@ -420,7 +423,10 @@ fn a_board_that_waits_for_its_certificate_answers_signals_and_its_watchdog() {
     // The next one finds the request that this one made.
     let _board = Board::start_with(
         &[&kubeconfig, &bootstrap, &cert_dir, "--hostname-override=pi"],
-        &[("NOTIFY_SOCKET", socket.to_str().unwrap())],
+        &[
+            ("NOTIFY_SOCKET", socket.to_str().unwrap()),
+            ("WATCHDOG_USEC", "4000000"),
+        ],
     );
     eventually("a certificate", MINUTE, || {
         site.double.tick_certificates();

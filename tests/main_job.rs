@@ -763,7 +763,11 @@ fn the_supervisor_is_told_when_it_is_ready_that_it_lives_and_that_it_ends() {
             FAST[1],
             register,
         ];
-        let mut board = Board::start_with(&args, &[("NOTIFY_SOCKET", path.to_str().unwrap())]);
+        let supervisor = [
+            ("NOTIFY_SOCKET", path.to_str().unwrap()),
+            ("WATCHDOG_USEC", "2000000"),
+        ];
+        let mut board = Board::start_with(&args, &supervisor);
         let heard = || {
             let mut buffer = [0; 1024];
             let length = socket.recv(&mut buffer).unwrap();

@@ -68,6 +68,7 @@ impl Board {
         let mut child = Command::new(nodelet.unwrap_or(env!("CARGO_BIN_EXE_nodelet").into()))
             .args(args)
             .env_remove("NOTIFY_SOCKET")
+            .env_remove("WATCHDOG_USEC")
             .env_remove("JOURNAL_STREAM")
             .envs(env.iter().copied())
             .stderr(Stdio::piped())

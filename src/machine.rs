@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::config::NodeConfig;
 use crate::dns::NodeName;
 use crate::facts::Facts;
-use crate::host::Host;
+use crate::host::{Host, Mounts};
 use crate::now::Mono;
 use crate::status;
 
@@ -23,7 +23,7 @@ pub struct Machine {
     /// Where it is read from.
     pub host: Host,
     name: NodeName,
-    facts: Option<Facts>,
+    read: Option<(Mounts, Facts)>,
     /// When all of them are due to be read again.
     due: Mono,
     every: Duration,
@@ -35,7 +35,7 @@ impl Machine {
         Self {
             host,
             name: NodeName::new(node_name),
-            facts: None,
+            read: None,
             due: Mono::START,
             every: update_frequency * ALL_EVERY,
         }
@@ -43,23 +43,23 @@ impl Machine {
 
     /// Reads everything the next time.
     pub fn forget(&mut self) {
-        self.facts = None;
+        self.read = None;
     }
 
     /// What the status is made of. With `may_wait` a name server may take a moment.
     pub fn facts(&mut self, node: &NodeConfig, clock: &Clock, may_wait: bool) -> &Facts {
         let now = clock.now().mono;
         if now >= self.due {
-            self.facts = None;
+            self.read = None;
         }
-        let facts = match &mut self.facts {
-            Some(facts) => {
-                self.host.refresh(facts);
-                facts
+        let (_, facts) = match &mut self.read {
+            Some(read) => {
+                self.host.refresh(&read.0, &mut read.1);
+                read
             }
             none => {
                 self.due = now.after(self.every);
-                none.insert(self.host.facts(&node.name))
+                none.insert(self.host.read(&node.name))
             }
         };
         ask_name_servers(facts, &mut self.name, node, clock, may_wait);

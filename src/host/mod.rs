@@ -22,6 +22,7 @@ use std::path::PathBuf;
 
 pub use root::HostRoot;
 
+use self::mounts::Mount;
 use crate::facts::{Facts, FileSystem, Memory, Pids, Read};
 
 /// The machine as the kernel shows it.
@@ -33,6 +34,28 @@ pub struct Host {
     pub node_root_dir: PathBuf,
     /// `--ready-when-exists`.
     pub ready_when_exists: Vec<PathBuf>,
+}
+
+/// What is mounted, which says where to read and what may be touched.
+#[derive(Clone, Debug)]
+pub struct Mounts {
+    below_root: Read<Vec<Mount>>,
+    /// Ours, where the root is another machine's.
+    own: Option<Read<Vec<Mount>>>,
+}
+
+impl Mounts {
+    fn read(root: &HostRoot) -> Self {
+        Self {
+            below_root: mounts::read(root),
+            own: (!root.is_real()).then(|| mounts::read(&HostRoot::default())),
+        }
+    }
+
+    /// What may be touched is a question of our own mounts, whatever the root.
+    fn own(&self) -> &Read<Vec<Mount>> {
+        self.own.as_ref().unwrap_or(&self.below_root)
+    }
 }
 
 /// The part of [`Facts`] that changes without anybody doing anything.
@@ -56,16 +79,22 @@ impl Host {
 
     /// Reads everything, each file once. Blocks on nothing but the kernel itself.
     pub fn facts(&self, hostname: &str) -> Facts {
+        self.read(hostname).1
+    }
+
+    /// The same, with what [`Host::refresh`] needs.
+    pub fn read(&self, hostname: &str) -> (Mounts, Facts) {
         let root = &self.root;
+        let mounts = Mounts::read(root);
         let Moving {
             memory,
             working_set_bytes,
             node_fs,
             unhealthy,
             ..
-        } = self.moving();
+        } = self.moving(&mounts);
         let (machine_id, system_uuid) = system::identities(root);
-        Facts {
+        let facts = Facts {
             cpus: cpu::read(root),
             memory,
             working_set_bytes,
@@ -79,14 +108,15 @@ impl Host {
             os_image: system::os_image(root),
             network: address::read(root, hostname),
             unhealthy,
-        }
+        };
+        (mounts, facts)
     }
 
     /// Reads again what moves by itself, and what is told by the same files: memory, swap,
-    /// huge pages, disks, threads, what the Node waits for. Identities, CPUs, limits and
-    /// the network stay as they are.
-    pub fn refresh(&self, facts: &mut Facts) {
-        let moving = self.moving();
+    /// huge pages, disks, threads, what the Node waits for. Identities, CPUs, limits,
+    /// mounts and the network stay as they are.
+    pub fn refresh(&self, mounts: &Mounts, facts: &mut Facts) {
+        let moving = self.moving(mounts);
         let had_huge_pages = match &facts.huge_pages {
             Ok(sizes) => sizes.iter().any(|size| size.count > 0),
             Err(_) => true,
@@ -104,19 +134,11 @@ impl Host {
         };
     }
 
-    fn moving(&self) -> Moving {
+    fn moving(&self, mounts: &Mounts) -> Moving {
         let root = &self.root;
         let meminfo = memory::text(root);
-        let mounts = mounts::read(root);
-        // What may be touched is a question of our own mounts, whatever the root.
-        let outer_mounts;
-        let own_mounts = if root.is_real() {
-            &mounts
-        } else {
-            outer_mounts = mounts::read(&HostRoot::default());
-            &outer_mounts
-        };
-        let mode = cgroup::read(root, mounts.as_deref().unwrap_or_default());
+        let own_mounts = mounts.own();
+        let mode = cgroup::read(root, mounts.below_root.as_deref().unwrap_or_default());
         Moving {
             memory: meminfo
                 .as_deref()

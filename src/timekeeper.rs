@@ -59,12 +59,12 @@ impl Timekeeper {
 
     /// Says once what is wrong with the board's clock, and once that it no longer is.
     pub fn look(&mut self, now: Now) {
+        if now.wall >= self.built {
+            self.edge.succeeded(now.mono);
+            return;
+        }
         let (says, built) = (now.wall.time(), self.built.time());
         let line = match self.wall(now) {
-            _ if now.wall >= self.built => {
-                self.edge.succeeded(now.mono);
-                return;
-            }
             Some(time) => {
                 let days = time.since(now.wall).as_secs() / 86_400;
                 format!(

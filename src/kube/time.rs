@@ -69,23 +69,26 @@ impl Wall {
     pub fn parse(text: &str) -> Option<Self> {
         let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
         let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
-        let [year, month, day] = numbers(date, '-')?;
-        let [hour, minute, second] = numbers(time, ':')?;
+        let whole = Self::of(numbers(date, '-')?, numbers(time, ':')?)?;
+        let fits =
+            (1..=9).contains(&fraction.len()) && fraction.bytes().all(|b| b.is_ascii_digit());
+        if !fits {
+            return None;
+        }
+        let micros: u64 = format!("{fraction:0<6}").get(..6)?.parse().ok()?;
+        Some(Self(whole.0 + micros))
+    }
+
+    fn of([year, month, day]: [u64; 3], [hour, minute, second]: [u64; 3]) -> Option<Self> {
         let fits = (1970..=9999).contains(&year)
             && (1..=12).contains(&month)
             && (1..=31).contains(&day)
             && hour < 24
             && minute < 60
-            && second < 60
-            && (1..=9).contains(&fraction.len())
-            && fraction.bytes().all(|b| b.is_ascii_digit());
-        if !fits {
-            return None;
-        }
-        let micros: u64 = format!("{fraction:0<6}").get(..6)?.parse().ok()?;
-        let seconds =
-            days_before(year, month, day) * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
-        Some(Self(seconds * 1_000_000 + micros))
+            && second < 60;
+        let days = || days_before(year, month, day);
+        let seconds = || days() * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
+        fits.then(|| Self(seconds() * 1_000_000))
     }
 }
 
@@ -98,17 +101,19 @@ const MONTHS: [&str; 12] = [
 pub fn parse_http_date(text: &str) -> Option<Wall> {
     let mut words = text.split_once(", ")?.1.split(' ');
     let (day, month, year, time) = (words.next()?, words.next()?, words.next()?, words.next()?);
-    let month = MONTHS.iter().position(|name| *name == month)? + 1;
+    let (month, _) = (1..).zip(MONTHS).find(|(_, name)| *name == month)?;
     let utc = words.next() == Some("GMT") && words.next().is_none();
-    let date = format!("{year}-{month}-{day}T{time}Z");
-    utc.then(|| Wall::parse(&date)).flatten()
+    let date = [number(year)?, month, number(day)?];
+    utc.then(|| Wall::of(date, numbers(time, ':')?)).flatten()
+}
+
+fn number(text: &str) -> Option<u64> {
+    let plain = (1..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    plain.then(|| text.parse().ok()).flatten()
 }
 
 fn numbers(text: &str, separator: char) -> Option<[u64; 3]> {
-    let mut parts = text.split(separator).map(|part| {
-        let plain = (1..=4).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
-        plain.then(|| part.parse().ok()).flatten()
-    });
+    let mut parts = text.split(separator).map(number);
     let numbers = [parts.next()??, parts.next()??, parts.next()??];
     parts.next().is_none().then_some(numbers)
 }
@@ -216,8 +221,6 @@ fn scaled(number: &str, unit: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]

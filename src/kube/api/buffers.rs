@@ -51,7 +51,9 @@ impl Buffers {
 
 impl UreqBuffers for Buffers {
     fn output(&mut self) -> &mut [u8] {
-        self.output.resize(self.written + OUTPUT, 0);
+        if self.output.len() < self.written + OUTPUT / 2 {
+            resize(&mut self.output, self.written + OUTPUT);
+        }
         self.output.get_mut(self.written..).unwrap_or_default()
     }
 
@@ -62,13 +64,17 @@ impl UreqBuffers for Buffers {
     }
 
     fn input_append_buf(&mut self) -> &mut [u8] {
-        self.input.drain(..self.consumed);
-        self.filled -= self.consumed;
-        self.consumed = 0;
+        if self.consumed > 0 {
+            self.input.copy_within(self.consumed..self.filled, 0);
+            self.filled -= self.consumed;
+            self.consumed = 0;
+        }
         // ureq gives up above HEAD_LIMIT; it must be able to see that it was exceeded.
         let room = INPUT.min((HEAD_LIMIT + INPUT).saturating_sub(self.filled));
-        self.input.resize(self.filled + room, 0);
-        self.input.shrink_to(INPUT);
+        let end = self.filled + room;
+        if self.input.len() != end {
+            resize(&mut self.input, end);
+        }
         self.input.get_mut(self.filled..).unwrap_or_default()
     }
 
@@ -89,4 +95,14 @@ impl UreqBuffers for Buffers {
     fn can_use_input(&self) -> bool {
         self.progress && !self.input().is_empty()
     }
+}
+
+/// Vec's own goes byte by byte over what is new, where a small binary is asked for; this
+/// goes over what is old, of which there mostly is nothing.
+fn resize(buffer: &mut Vec<u8>, length: usize) {
+    let mut sized = vec![0; length];
+    for (new, old) in sized.iter_mut().zip(buffer.iter()) {
+        *new = *old;
+    }
+    *buffer = sized;
 }

@@ -110,30 +110,29 @@ impl Schedule {
     pub fn next(&self, now: Mono, connected: impl FnOnce() -> bool) -> Next {
         let call = self.law.call_budget();
         let connect_and_call = self.law.connect_budget() + call;
-        match self.lease_due {
-            Some(due) if due <= now => match self.silent || !connected() {
-                true => Next::Lease(connect_and_call),
-                false => Next::Lease(call),
-            },
-            Some(due) if self.silent => Next::Wait(due),
-            // A certificate is rarely due, and nothing comes after the last one. It may take
-            // as much time as a Node.
-            Some(due) if self.certificate_is_due(now) => {
-                Next::Certificate((due.since(now) + call).min(connect_and_call))
+        let budget = match self.lease_due {
+            Some(due) if due <= now => {
+                return Next::Lease(match self.silent || !connected() {
+                    true => connect_and_call,
+                    false => call,
+                });
             }
-            None if self.certificate_is_due(now) => Next::Certificate(connect_and_call),
-            // With a Lease to lose, a Node may not take the time to open a connection; but
+            Some(due) if self.silent => return Next::Wait(due),
+            // With a Lease to lose, nothing else may take the time to open a connection; but
             // all that is left until the Lease, and the one call that it may be late for:
             // a Node is 3 KB, and a narrow link brings 1 KB/s.
-            Some(due) if self.node_due <= now => {
-                Next::Node((due.since(now) + call).min(connect_and_call))
-            }
-            None if self.node_due <= now => Next::Node(connect_and_call),
-            lease => {
-                let dues = [lease, self.certificate_due].into_iter().flatten();
-                Next::Wait(dues.fold(self.node_due, Mono::min))
-            }
+            Some(due) => (due.since(now) + call).min(connect_and_call),
+            None => connect_and_call,
+        };
+        // A certificate is rarely due, and nothing comes after the last one.
+        if self.certificate_is_due(now) {
+            return Next::Certificate(budget);
         }
+        if self.node_due <= now {
+            return Next::Node(budget);
+        }
+        let dues = [self.lease_due, self.certificate_due].into_iter().flatten();
+        Next::Wait(dues.fold(self.node_due, Mono::min))
     }
 
     fn certificate_is_due(&self, now: Mono) -> bool {

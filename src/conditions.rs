@@ -153,8 +153,6 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str, now: &str) -
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::indexing_slicing)]
-
     use super::*;
 
     const THEN: &str = "2012-01-01T00:00:00Z";

@@ -220,8 +220,6 @@ impl Lease {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use std::time::Duration;
 
     use super::*;

@@ -90,8 +90,6 @@ impl Notify {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic)]
-
     use super::*;
 
     #[test]

@@ -66,8 +66,6 @@ pub fn is_precondition(resource_version: &str) -> bool {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;

@@ -2,15 +2,8 @@
 //!
 //! The board is a captured tree, so that what the kernel says is known; the network and
 //! the server are of this machine. Whatever is wrong, nothing may change for it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs,
-    unreachable_pub
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod board;
 mod proxy;

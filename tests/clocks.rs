@@ -1,14 +1,7 @@
 //! Boards without an RTC, and clocks that jump: the real process, with its real-time clock
 //! replaced by a preloaded `clock_gettime`, which a C compiler makes.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs,
-    unreachable_pub
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod board;
 

@@ -1,15 +1,8 @@
 //! What a heartbeat costs, in figures that do not depend on the machine's speed, each
 //! held against its budget in `tests/budgets.toml`. Time and memory are
 //! `cargo bench --bench heartbeat`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs,
-    unreachable_pub
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod board;
 mod cluster;

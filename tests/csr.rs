@@ -1,13 +1,7 @@
 //! The key and the request of a board, held against OpenSSL and against the kubelet's
 //! own way of naming a request.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs)]
 
 mod shell;
 

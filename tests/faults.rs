@@ -7,15 +7,8 @@
 //! The tests wait far more than they work: run as a whole, all boards live at the same
 //! time, each beside its own server, and every test tells of its own. With a filter,
 //! only what is asked for is started.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs,
-    unreachable_pub
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod board;
 mod link;

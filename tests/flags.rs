@@ -1,10 +1,6 @@
 //! The flags of `nodelet --help`, of the manual page and of the README: the same, each way.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    missing_docs
-)]
+#![cfg(test)]
+#![allow(missing_docs)]
 
 use std::collections::BTreeSet;
 

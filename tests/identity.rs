@@ -3,15 +3,8 @@
 //!
 //! Certificates live for seconds, and Leases for eight. Signer and board are on one
 //! clock, so nothing else is scaled.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs,
-    unreachable_pub
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod board;
 mod cluster;

@@ -1,13 +1,7 @@
 //! What kubeadm, k3s and people write into a kubeconfig, and the one line for each
 //! mistake in it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,6 @@
 //! The main job: the binary against a cluster, from start to SIGTERM.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs,
-    unreachable_pub
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod board;
 mod cluster;

@@ -1,15 +1,8 @@
 //! A narrow link, as on NB-IoT: round trips of three seconds, a kilobyte per second
 //! towards the board, and a modem that loses its connections. All of it, like the
 //! periods, at a fifth.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs,
-    unreachable_pub
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod board;
 mod link;

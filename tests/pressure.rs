@@ -1,14 +1,7 @@
 //! From the onset of memory pressure to the patch on the API server: real stalls, made
 //! by a hog in a cgroup with too little memory, end the agent's wait by a PSI trigger.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs,
-    unreachable_pub
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod board;
 

@@ -1,14 +1,8 @@
 //! What one computation of all facts costs, in figures that do not depend on the
 //! machine's speed: how often each file is opened, and how much is kept. Time is
 //! `cargo bench --bench facts`.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs)]
 
 mod tree;
 

@@ -3,15 +3,8 @@
 //! Two and a half minutes with another fault every second, all periods at a fifth, which
 //! is an eighth of an hour of a board's life. (The hour itself, in virtual time, is
 //! `kubelet::tests::storm_tests` and runs always.)
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs,
-    unreachable_pub
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod board;
 

@@ -1,13 +1,7 @@
 //! `tests/upstream.md`, the list of upstream's cases: every file, function and row that
 //! it names is there, and no case was lost.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs)]
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -2,15 +2,8 @@
 //!
 //! Two promises carry the lease law and are held in every case here: a call ends at
 //! its budget, and nothing is sent to a server that did not prove itself.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs,
-    unreachable_pub
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod board;
 #[path = "wire/budget.rs"]

@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use std::os::unix::ffi::OsStringExt;
 
 use std::time::Duration;

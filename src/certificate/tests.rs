@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 mod upstream_tests;
 
 use serde_json::Value;

@@ -22,8 +22,6 @@ pub fn addresses(hosts: &str, name: &str) -> Vec<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]

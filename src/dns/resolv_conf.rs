@@ -106,8 +106,6 @@ pub fn candidates(name: &str, search: &[String], ndots: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]

@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used)]
-
 use super::*;
 use crate::facts::{FileSystem, Memory, Pids, Read, Unread};
 

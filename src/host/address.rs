@@ -70,12 +70,6 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
 mod tests {
     use super::*;
 

@@ -135,12 +135,6 @@ pub fn controllers(root: &HostRoot) -> Read<CGroupControllers> {
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
 mod tests {
     use super::*;
     use crate::host::tree::Tree;

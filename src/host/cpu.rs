@@ -119,12 +119,6 @@ fn has_topology(root: &HostRoot, cpu: u64) -> Read<bool> {
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
 mod tests {
     use super::*;
     use crate::host::tree::Tree;

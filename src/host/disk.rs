@@ -99,13 +99,7 @@ fn waits(fs_type: &str) -> bool {
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods
-)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
 

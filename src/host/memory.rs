@@ -52,12 +52,6 @@ pub(super) fn line_bytes(meminfo: &str, name: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
 mod tests {
     use super::*;
 

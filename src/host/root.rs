@@ -164,13 +164,7 @@ pub(super) fn unread(source: &str, error: &io::Error) -> Unread {
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods
-)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
     use crate::host::tree::Tree;

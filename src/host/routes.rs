@@ -91,12 +91,6 @@ fn address_v6(hex: &str) -> Option<Ipv6Addr> {
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
 mod tests {
     use super::*;
 

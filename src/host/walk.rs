@@ -77,12 +77,6 @@ fn push_reversed(ahead: &mut Vec<OsString>, path: &Path) {
 }
 
 #[cfg(test)]
-#[allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
 mod tests {
     use super::*;
     use crate::host::tree::Tree;

@@ -103,8 +103,6 @@ pub fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]

@@ -261,8 +261,6 @@ fn power_of_ten(n: usize) -> Result<i128, NotAQuantity> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     fn canonical(text: &str) -> String {

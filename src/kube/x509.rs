@@ -191,8 +191,6 @@ fn time(reader: &mut Reader<'_>) -> Option<Wall> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use super::*;
 
     #[test]

@@ -1,6 +1,5 @@
 //! The lease law over the real reconcilers: random servers, random clocks, random
 //! answers, with shrinking.
-#![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

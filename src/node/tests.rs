@@ -1,6 +1,5 @@
 //! The Node's conversation, call by call, after upstream's
 //! `kubelet_node_status_test.go` where our differences (README) allow.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod upstream_tests;
 

@@ -1,7 +1,6 @@
 //! `cmd/kubelet/app/server_test.go` TestMergeKubeletConfigurations, as far as one file
 //! goes. Not applicable: drop-in folders (`--config-dir` is accepted and named in the
 //! log), re-defaulting between drop-ins, and merging of feature gates.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 

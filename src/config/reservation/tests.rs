@@ -1,7 +1,6 @@
 //! `cmd/kubelet/app/server_test.go` TestValueOfAllocatableResources, and the lists of
 //! `k8s.io/utils/cpuset`. Not applicable: `reserved-cpus: … is not a subset of
 //! online-cpus`, for the facts count the cpus and do not name them.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
 use crate::args::{self, Command};

@@ -6,7 +6,6 @@
 //! and image verification (their fields are only skipped: nothing here runs pods), the
 //! two of grace periods without their feature gate (it is on since 1.21) and of other
 //! feature gates. TimeAdded, a wrong type and a bad taint are in `config/file/tests.rs`.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
 use crate::args::{self, Command};

@@ -5,7 +5,6 @@
 //! observe), TestAddContainerFsThresholds (containerfs is the node's file system and
 //! is not observed apart), TestCompareThresholdValue (a derived `PartialEq`), and
 //! whatever orders or describes pods. The passes are in `eviction/tests.rs`.
-#![allow(clippy::unwrap_used)]
 
 use super::*;
 

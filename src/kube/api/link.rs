@@ -172,8 +172,6 @@ fn dial(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-
     use std::net::TcpListener;
 
     use ureq::unversioned::transport::NextTimeout;

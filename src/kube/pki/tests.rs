@@ -1,9 +1,4 @@
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods
-)]
+#![allow(clippy::disallowed_methods)]
 
 mod crash_tests;
 mod upstream_tests;

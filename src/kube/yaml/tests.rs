@@ -1,8 +1,4 @@
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods
-)]
+#![allow(clippy::disallowed_methods)]
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,5 +1,3 @@
-#![allow(clippy::indexing_slicing)]
-
 use serde_json::json;
 
 use super::*;

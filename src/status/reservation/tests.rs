@@ -3,7 +3,6 @@
 //! Not applicable: TestNodeAllocatableForEnforcement (there is no cgroup of pods to
 //! limit). A capacity without memory of TestNodeAllocatableReservationForScheduling is a
 //! fact that cannot be read, TestNodeRefFromNode is in `events/tests.rs`.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use serde_json::{Value, json};
 

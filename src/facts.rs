@@ -78,6 +78,41 @@ impl Facts {
     pub fn storage(&self) -> Option<&Read<FileSystem>> {
         Some(&self.node_fs).filter(|fs| !fs.as_ref().is_err_and(|unread| unread.absent))
     }
+
+    /// Whether a Node says the same of `other`: what only eviction looks at, and what
+    /// moves all the time, is not compared.
+    pub fn tell_the_same(&self, other: &Self) -> bool {
+        // Each by its name, so that none is forgotten.
+        let Self {
+            cpus,
+            memory,
+            working_set_bytes,
+            huge_pages,
+            node_fs,
+            pids,
+            machine_id,
+            system_uuid,
+            boot_id,
+            kernel_version,
+            os_image,
+            network,
+            unhealthy,
+        } = self;
+        let capacity = |fs: &FileSystem| fs.capacity_bytes;
+        *cpus == other.cpus
+            && *memory == other.memory
+            && working_set_bytes.as_ref().err() == other.working_set_bytes.as_ref().err()
+            && *huge_pages == other.huge_pages
+            && node_fs.as_ref().map(capacity) == other.node_fs.as_ref().map(capacity)
+            && pids.as_ref().err() == other.pids.as_ref().err()
+            && *machine_id == other.machine_id
+            && *system_uuid == other.system_uuid
+            && *boot_id == other.boot_id
+            && *kernel_version == other.kernel_version
+            && *os_image == other.os_image
+            && *network == other.network
+            && *unhealthy == other.unhealthy
+    }
 }
 
 /// The lines of `proc/meminfo` that are used, in bytes.

@@ -20,6 +20,8 @@ use serde_json::Value;
 
 use crate::config::Config;
 use crate::events::Event;
+use crate::eviction::Pressures;
+use crate::facts::Facts;
 use crate::kube::message::Refused;
 use crate::kube::object;
 use crate::now::Mono;
@@ -35,6 +37,8 @@ pub struct Node {
     seen: Option<Value>,
     /// `seen` may be out of date: read before the next patch.
     doubted: bool,
+    /// What `seen` says already.
+    settled: Option<Settled>,
     /// Read in this very tick.
     fresh: bool,
     /// What the request under way would make of `seen`.
@@ -48,8 +52,10 @@ pub struct Node {
     unheard: Option<(Value, Vec<Event>)>,
     /// Whether the Node was cordoned when last seen.
     unschedulable: bool,
-    /// `spec.podCIDRs` as last seen, joined by commas; and whether that is news.
-    pod_cidrs: (String, bool),
+    /// `spec.podCIDRs` as last seen, joined by commas.
+    pod_cidrs: String,
+    /// The same, where nobody was told yet.
+    new_pod_cidrs: Option<String>,
     /// Boot id of another board that writes to this Node.
     namesake: String,
     read_at: Mono,
@@ -68,6 +74,18 @@ enum Phase {
     Adopt,
     /// Keep its status current.
     Update,
+}
+
+/// What a status was computed from that was no reason to patch: from the same it would
+/// be the same again.
+#[derive(Debug)]
+struct Settled {
+    facts: Facts,
+    pressures: Pressures,
+    /// Of the Node as seen.
+    resource_version: String,
+    /// A line for each fact that is missing.
+    missing: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -109,6 +127,7 @@ impl Node {
             },
             seen: None,
             doubted: false,
+            settled: None,
             fresh: false,
             sent: Sent::Nothing,
             backoff: FIRST_BACKOFF * 2,
@@ -116,7 +135,8 @@ impl Node {
             events: Vec::new(),
             unheard: None,
             unschedulable: false,
-            pod_cidrs: (String::new(), false),
+            pod_cidrs: String::new(),
+            new_pod_cidrs: None,
             namesake: String::new(),
             read_at: now,
             forbidden: None,
@@ -171,8 +191,7 @@ impl Node {
 
     /// `spec.podCIDRs`, joined by commas, where they are not what they were.
     pub fn new_pod_cidrs(&mut self) -> Option<String> {
-        let (pod_cidrs, is_news) = &mut self.pod_cidrs;
-        std::mem::take(is_news).then(|| pod_cidrs.clone())
+        self.new_pod_cidrs.take()
     }
 
     /// `Ready since 2026-11-21T06:18:51Z`, as the server holds it.

@@ -44,8 +44,9 @@ impl Node {
             .filter_map(Value::as_str)
             .collect();
         let pod_cidrs = pod_cidrs.join(",");
-        if !pod_cidrs.is_empty() && pod_cidrs != self.pod_cidrs.0 {
-            self.pod_cidrs = (pod_cidrs, true);
+        if !pod_cidrs.is_empty() && pod_cidrs != self.pod_cidrs {
+            self.pod_cidrs.clone_from(&pod_cidrs);
+            self.new_pod_cidrs = Some(pod_cidrs);
             self.report_due = self.report_due.min(now);
         }
     }

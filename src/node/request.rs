@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::reconcile::reconcile;
-use super::{Node, Phase, Sent, resource_version};
+use super::{Node, Phase, Sent, Settled, resource_version};
 use crate::conditions;
 use crate::config::Config;
 use crate::eviction::Pressures;
@@ -38,23 +38,47 @@ impl Node {
         pressures: Pressures,
         now: Now,
     ) -> (Option<Request>, Vec<String>) {
+        self.fresh = false;
+        let report = now.mono >= self.report_due;
+        if !report && let Some(missing) = self.settled(facts, pressures) {
+            return (self.nothing(config, now), missing);
+        }
         let Desired { node, missing } = self.desired(config, facts, pressures, now);
         let request = match (&self.seen, self.phase) {
             (Some(seen), Phase::Adopt | Phase::Update) => {
                 let change = patch::diff(seen, &node);
                 let changed = self.phase == Phase::Adopt || change.as_ref().is_some_and(counts);
-                let due = changed || now.mono >= self.report_due;
-                due.then(|| self.patch(config, node, changed, now))
-                    .flatten()
+                if changed || report {
+                    self.patch(config, node, changed, now)
+                } else {
+                    self.settled = Some(Settled {
+                        facts: facts.clone(),
+                        pressures,
+                        resource_version: resource_version(seen).to_owned(),
+                        missing: missing.clone(),
+                    });
+                    self.nothing(config, now)
+                }
             }
             _ => Some(self.create(node)),
         };
-        self.fresh = false;
-        if request.is_none() {
-            self.sent = Sent::Nothing;
-            self.due = now.mono.after(config.update_frequency);
-        }
         (request, missing)
+    }
+
+    /// What a computation would find missing, where it would find nothing to patch.
+    fn settled(&self, facts: &Facts, pressures: Pressures) -> Option<Vec<String>> {
+        let (settled, seen) = (self.settled.as_ref()?, self.seen.as_ref()?);
+        let holds = self.phase == Phase::Update
+            && settled.pressures == pressures
+            && settled.resource_version == resource_version(seen)
+            && settled.facts.tell_the_same(facts);
+        holds.then(|| settled.missing.clone())
+    }
+
+    fn nothing(&mut self, config: &Config, now: Now) -> Option<Request> {
+        self.sent = Sent::Nothing;
+        self.due = now.mono.after(config.update_frequency);
+        None
     }
 
     /// The Node that the server should hold now.

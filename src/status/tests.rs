@@ -651,3 +651,47 @@ fn one_line_for_one_cause_with_all_that_it_costs() {
     want[0] = format!("{address}; the addresses stay as they were");
     assert_eq!(lines(&seen), want);
 }
+
+/// What is not told is what a computation may be saved for: `Facts::tell_the_same`.
+#[test]
+fn facts_that_tell_the_same_make_the_same_node() {
+    type Change = fn(&mut Facts);
+    let same: [Change; 4] = [
+        |facts| facts.working_set_bytes = Ok(1),
+        |facts| facts.pids.as_mut().unwrap().running += 1,
+        |facts| facts.pids.as_mut().unwrap().max += 1,
+        |facts| {
+            let fs = facts.node_fs.as_mut().unwrap();
+            (fs.available_bytes, fs.inodes, fs.inodes_free) = (1, 2, 3);
+        },
+    ];
+    let other: [Change; 16] = [
+        |facts| facts.cpus = Ok(3),
+        |facts| facts.memory.as_mut().unwrap().total_bytes += 1024,
+        |facts| facts.memory.as_mut().unwrap().swap_total_bytes += 1024,
+        |facts| facts.huge_pages.as_mut().unwrap().clear(),
+        |facts| facts.node_fs.as_mut().unwrap().capacity_bytes += 1024,
+        |facts| facts.machine_id = Ok("another".into()),
+        |facts| facts.system_uuid = Ok("another".into()),
+        |facts| facts.boot_id = Ok("another".into()),
+        |facts| facts.kernel_version = Ok("another".into()),
+        |facts| facts.os_image = Ok("another".into()),
+        |facts| facts.network.interfaces.as_mut().unwrap().truncate(1),
+        |facts| facts.unhealthy.push("pump.ready is missing".into()),
+        |facts| facts.memory = Err(Unread::new("proc/x", "no x line")),
+        |facts| facts.working_set_bytes = Err(Unread::new("proc/x", "no x line")),
+        |facts| facts.node_fs = Err(Unread::new("proc/x", "no x line")),
+        |facts| facts.pids = Err(Unread::new("proc/x", "no x line")),
+    ];
+    let config = config(flags());
+    let node = |facts: &Facts| initial(&config, facts, Pressures::default(), at(NOW));
+    let example = Facts::example();
+    for (changes, told) in [(same.as_slice(), false), (other.as_slice(), true)] {
+        for (index, change) in changes.iter().enumerate() {
+            let mut facts = example.clone();
+            change(&mut facts);
+            assert_eq!(facts.tell_the_same(&example), !told, "{index}: {facts:?}");
+            assert_eq!(node(&facts) == node(&example), !told, "{index}: {facts:?}");
+        }
+    }
+}

@@ -6,7 +6,7 @@
 //! match nothing.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::facts::Read;
@@ -72,13 +72,21 @@ pub fn at<'a>(mounts: &'a [Mount], point: &str) -> Option<&'a Mount> {
         .find(|mount| mount.point == Path::new(point))
 }
 
-/// The mount that holds `path`, which must be absolute and free of links: the longest
-/// mount point above it, and of equal ones the last. Touches nothing.
+/// The mount that holds `path`, which must be absolute and free of links and `..`: the
+/// longest mount point above it, and of equal ones the last. Touches nothing.
 pub fn over<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    // Path::starts_with takes both apart; there are many mounts, and the kernel writes them
+    // as we do.
+    let path = path.as_os_str().as_bytes();
+    let holds = |point: &[u8]| match path.strip_prefix(point) {
+        Some(below) => point == b"/" || below.is_empty() || below.starts_with(b"/"),
+        None => false,
+    };
+    let point = |mount: &'a Mount| mount.point.as_os_str().as_bytes();
     mounts
         .iter()
-        .filter(|mount| path.starts_with(&mount.point))
-        .max_by_key(|mount| mount.point.components().count())
+        .filter(|mount| holds(point(mount)))
+        .max_by_key(|mount| point(mount).len())
 }
 
 /// The kernel writes space, tab, newline, backslash and hash as three octal digits.

@@ -27,11 +27,12 @@ test $# -eq 0 || targets=("$@")
 
 # Of the folders that it is built in, nothing may stay in the file; cross/zig-cc does the
 # same for C. The source of a crate is then ring-0.17.14/src/..., for instance.
-# A panic ends the process: nothing unwinds. Functions of the same code become one.
+# A panic ends the process: nothing unwinds, and nobody looks for the tables of the
+# ready-made std. Functions of the same code become one.
 cargo fetch --locked --quiet
 cargo=${CARGO_HOME:-$HOME/.cargo}
 sysroot=$(rustc --print sysroot)
-flags=(-Cforce-unwind-tables=no -Clink-arg=--icf=all "--remap-path-prefix=$sysroot/lib/rustlib/src/rust/=" "--remap-path-prefix=$PWD/=")
+flags=(-Cforce-unwind-tables=no -Clink-arg=--no-eh-frame-hdr -Clink-arg=--icf=all "--remap-path-prefix=$sysroot/lib/rustlib/src/rust/=" "--remap-path-prefix=$PWD/=")
 for registry in "$cargo"/registry/src/*/; do flags+=("--remap-path-prefix=$registry="); done
 # Symbols are wanted, but in a file of their own.
 export CARGO_PROFILE_RELEASE_STRIP=none CARGO_PROFILE_RELEASE_DEBUG=line-tables-only

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod board;
+mod budget;
 mod cluster;
 mod ptrace;
 
@@ -21,26 +22,10 @@ use nodelet::lease::{Lease, Step};
 use serde_json::{Value, json};
 
 use board::{Board, Folder, eventually};
+use budget::assert_within;
 use cluster::Cluster;
 
 const BUDGET: Duration = Duration::from_secs(10);
-
-fn budget(name: &str) -> usize {
-    let budgets = include_str!("budgets.toml").lines();
-    let mut values = budgets.filter_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
-    values.next().unwrap().parse().unwrap()
-}
-
-/// Fails above the budget; and far below it, for then it holds nothing.
-fn assert_within(name: &str, figure: usize) {
-    let budget = budget(name);
-    println!("{name}: {figure}, {budget} allowed");
-    assert!(figure <= budget, "{name}: {figure}, {budget} allowed");
-    assert!(
-        figure * 2 > budget,
-        "{name}: {figure}: lower the budget of {budget}"
-    );
-}
 
 fn call(api: &mut Api, request: &Request) -> Response {
     match api.call(request, BUDGET) {

@@ -15,6 +15,16 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub const CPUS: u64 = 2;
 pub const MEMORY_MIB: u64 = 192;
 
+/// How the guest's time passes.
+pub enum Pace {
+    /// As fast as this machine can.
+    Free,
+    /// An instruction takes a nanosecond, so that the kernel's nanoseconds of a process
+    /// are its instructions, the kernel's own for it among them. Of one cpu: the
+    /// instructions of another would count as well.
+    Counted,
+}
+
 /// A running virtual machine; killed when it goes out of scope.
 pub struct Guest {
     qemu: Child,
@@ -27,7 +37,11 @@ pub struct Guest {
 impl Guest {
     /// Starts the kernel that image.sh made, with an initramfs; returns when there is a
     /// shell on the console.
-    pub fn boot(image: &Path, initramfs: &Path, options: &str) -> Self {
+    pub fn boot(image: &Path, initramfs: &Path, pace: &Pace, options: &str) -> Self {
+        let pace = match pace {
+            Pace::Free => format!("-smp {CPUS}"),
+            Pace::Counted => "-smp 1 -icount shift=0".to_owned(),
+        };
         // The clock of the machine is as on a board whose battery is flat.
         let mut qemu = Command::new(image.join("qemu"))
             .args([
@@ -38,7 +52,8 @@ impl Guest {
                 "-rtc",
                 "base=1970-01-02",
             ])
-            .args(["-smp", &CPUS.to_string(), "-m", &MEMORY_MIB.to_string()])
+            .args(pace.split(' '))
+            .args(["-m", &MEMORY_MIB.to_string()])
             .args(["-nodefaults", "-display", "none", "-serial", "stdio"])
             .args(["-no-reboot", "-netdev", "user,id=net"])
             .args(["-device", "virtio-net-device,netdev=net"])

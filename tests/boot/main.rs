@@ -4,18 +4,13 @@
 //!
 //! `cargo test --test boot -- --ignored --nocapture`. It takes minutes: the watchdog
 //! alone has 90 s.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    missing_docs,
-    unreachable_pub
-)]
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 #[path = "../board/mod.rs"]
 mod board;
+#[path = "../budget/mod.rs"]
+mod budget;
 mod guest;
 
 use std::collections::BTreeMap;
@@ -28,7 +23,8 @@ use apidouble::Double;
 use serde_json::Value;
 
 use board::{Folder, eventually};
-use guest::{CPUS, Guest, MEMORY_MIB, keep};
+use budget::assert_within;
+use guest::{CPUS, Guest, MEMORY_MIB, Pace, keep};
 
 const TARGET: &str = "aarch64-unknown-linux-musl";
 const A_MINUTE: Duration = Duration::from_secs(60);
@@ -44,7 +40,7 @@ fn a_board_boots_into_a_ready_node() {
 
     // The first boot: / is a ramfs, the network and the clock come up when we say so, and
     // a /var of its own later still.
-    let mut guest = Guest::boot(&image, &initramfs, "rootfstype=ramfs");
+    let mut guest = Guest::boot(&image, &initramfs, &Pace::Free, "rootfstype=ramfs");
     holds_nothing_up(&mut guest);
     guest.run("late network");
     // The clock says when systemd was built, which is before the certificates. Another
@@ -66,7 +62,7 @@ fn a_board_boots_into_a_ready_node() {
 
     // The second: / is a tmpfs, and nobody does anything.
     let late = format!("late={}", seconds_since_1970());
-    let mut guest = Guest::boot(&image, &initramfs, &late);
+    let mut guest = Guest::boot(&image, &initramfs, &Pace::Free, &late);
     let rebooted = eventually("Rebooted", A_MINUTE, || {
         let events = double.list("events");
         events
@@ -105,7 +101,7 @@ fn a_board_with_nothing_but_a_token_gets_its_certificate() {
     let (image, initramfs) = parts(&folder, &[Path::new("-d"), &default, &kubeconfig]);
 
     let late = format!("late={}", seconds_since_1970());
-    let mut guest = Guest::boot(&image, &initramfs, &late);
+    let mut guest = Guest::boot(&image, &initramfs, &Pace::Free, &late);
     eventually("Node Ready", 2 * A_MINUTE, || ready(&double));
     assert_eq!(double.list("csrs").len(), 1);
     let state = guest.run("cd /var/lib/nodelet/ && stat -c '%A %U %n' kubeconfig pki/*");
@@ -118,6 +114,45 @@ fn a_board_with_nothing_but_a_token_gets_its_certificate() {
         state == "active"
     });
     assert!(guest.power_off().success());
+}
+
+/// Instructions, the kernel's among them: of a renewal alone, and of what is done every ten
+/// seconds by default, which is a renewal and a look at the board.
+#[test]
+#[ignore = "boots two virtual boards: eight minutes, and the network the first time"]
+fn a_heartbeat_takes_few_instructions() {
+    for (name, flags) in [
+        ("renewal_instructions", "--node-status-update-frequency=1h"),
+        ("round_instructions", ""),
+    ] {
+        let double = Double::start();
+        let folder = Folder::new("boot-count");
+        let kubeconfig = reached_from_guest(&double, &double.kubeconfig_for_node("board"));
+        let kubeconfig = folder.write("nodelet.kubeconfig", &kubeconfig);
+        let default = folder.write("default", &format!("NODELET_FLAGS={flags}\n"));
+        let (image, initramfs) = parts(&folder, &[Path::new("-d"), &default, &kubeconfig]);
+        let late = format!("late={}", seconds_since_1970());
+        let mut guest = Guest::boot(&image, &initramfs, &Pace::Counted, &late);
+        eventually("Node Ready", 3 * A_MINUTE, || ready(&double));
+        let pid = show(&mut guest, "MainPID")["MainPID"].clone();
+        guest.run("sleep 20");
+        let before = instructions(&mut guest, &pid);
+        double.clear_requests();
+        guest.run("sleep 60");
+        let requests = double.requests();
+        let renewals = requests.iter().filter(|r| r.path.contains("/leases/"));
+        let renewals = renewals.count();
+        assert!((5..8).contains(&renewals), "{requests:#?}");
+        let spent = instructions(&mut guest, &pid) - before;
+        assert_within(name, spent / renewals);
+        assert!(guest.power_off().success());
+    }
+}
+
+/// Of a process so far.
+fn instructions(guest: &mut Guest, pid: &str) -> usize {
+    let schedstat = guest.run(&format!("cat /proc/{pid}/schedstat"));
+    schedstat.split(' ').next().unwrap().parse().unwrap()
 }
 
 const LOG: &str = "journalctl -b -u nodelet -o cat";

@@ -24,7 +24,10 @@ mod link;
 mod ptrace;
 
 use std::fs;
-use std::thread::sleep;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use board::{Board, Folder, eventually};
@@ -113,6 +116,42 @@ fn minute(board: &Board, link: &Link) -> Reading {
     }
 }
 
+/// What the machine itself takes for a heartbeat: CPU of a thread that sends a byte every
+/// ten seconds of the minute and waits for another. A machine that sleeps deeply between
+/// them, or shares its cores, lets both pay for it.
+fn bare_minute() -> f64 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut far, _) = listener.accept().unwrap();
+    spawn(move || {
+        let mut byte = [0];
+        while far.read_exact(&mut byte).is_ok() && far.write_all(&byte).is_ok() {}
+    });
+    let cpu = || -> f64 {
+        let schedstat = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        schedstat.split(' ').next().unwrap().parse().unwrap()
+    };
+    let before = cpu();
+    for _ in 0..6 {
+        sleep(MINUTE / 6);
+        near.write_all(&[0]).unwrap();
+        near.read_exact(&mut [0]).unwrap();
+    }
+    cpu() - before
+}
+
+/// From the start of the process to its end, with nothing done between; the best of some.
+fn bare_start() -> Duration {
+    let tries = (0..20).map(|_| {
+        let start = Instant::now();
+        let mut process = Command::new(board::binary());
+        let process = process.arg("--version").stdout(Stdio::null());
+        assert!(process.status().unwrap().success());
+        start.elapsed()
+    });
+    tries.min().unwrap()
+}
+
 fn kibibytes(board: &Board, name: &str) -> f64 {
     let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", board.pid())).unwrap();
     let line = rollup
@@ -150,9 +189,12 @@ fn main() {
     }
     let site = Site::new();
     let start = start_to_request(&site);
+    let bare_start = bare_start();
 
     let board = site.board(&[]);
+    let bare = spawn(bare_minute);
     let idle = minute(&board, &site.link);
+    let bare = bare.join().unwrap();
     let [resident, dirty] = ["Rss:", "Private_Dirty:"].map(|name| kibibytes(&board, name));
     let threads = fs::read_dir(format!("/proc/{}/task", board.pid()))
         .unwrap()
@@ -188,6 +230,12 @@ fn main() {
         &format!("{:.1}", idle.cpu_nanoseconds / 1e6),
     );
     row(
+        "of a thread that sends and gets a byte as often",
+        "",
+        "",
+        &format!("{:.1}", bare / 1e6),
+    );
+    row(
         "system calls/min",
         "27,055",
         "250",
@@ -211,5 +259,7 @@ fn main() {
         format!("{:.1}", time.as_secs_f64() * 1e3)
     });
     row("start to first request, ms", "", "4", &start);
+    let bare = format!("{:.1}", bare_start.as_secs_f64() * 1e3);
+    row("of which a start that does nothing takes", "", "", &bare);
     drop(site.folder);
 }

@@ -1,6 +1,7 @@
 //! A board: the `nodelet` binary as a process of its own, watched while it runs.
 #![allow(dead_code)] // each test binary uses its own part
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -56,6 +57,12 @@ pub struct Board {
     over: Arc<AtomicBool>,
 }
 
+/// What is tried: this build, or another one (`NODELET`).
+pub fn binary() -> OsString {
+    let other = std::env::var_os("NODELET");
+    other.unwrap_or(env!("CARGO_BIN_EXE_nodelet").into())
+}
+
 impl Board {
     pub fn start(args: &[&str]) -> Self {
         Self::start_with(args, &[])
@@ -64,8 +71,7 @@ impl Board {
     /// With variables in its environment.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Self {
         let started = Instant::now();
-        let nodelet = std::env::var_os("NODELET");
-        let mut child = Command::new(nodelet.unwrap_or(env!("CARGO_BIN_EXE_nodelet").into()))
+        let mut child = Command::new(binary())
             .args(args)
             .env_remove("NOTIFY_SOCKET")
             .env_remove("WATCHDOG_USEC")

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::kube::message::{Accept, Method, Outcome, Request};
+use crate::kube::message::{Accept, Outcome, Request};
 use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::now::{Mono, Now};
@@ -249,12 +249,8 @@ impl Queue {
         let event = &first.event;
         if let Some(sent) = self.sent.iter().find(|sent| sent.event == *event) {
             let body = json!({"count": sent.count.saturating_add(1), "lastTimestamp": at.time()});
-            return Some(Request {
-                method: Method::Patch,
-                path: format!("{EVENTS}/{}", sent.name),
-                accept: Accept::Metadata,
-                body: body.to_string().into_bytes(),
-            });
+            let path = format!("{EVENTS}/{}", sent.name);
+            return Some(Request::patch(path, Accept::Metadata, &body));
         }
         let name = || name(&self.node_name, at, self.sequence);
         let name = first.name.get_or_insert_with(name).clone();
@@ -280,12 +276,7 @@ impl Queue {
             "lastTimestamp": at.time(),
             "count": 1,
         });
-        Some(Request {
-            method: Method::Post,
-            path: EVENTS.to_owned(),
-            accept: Accept::Metadata,
-            body: body.to_string().into_bytes(),
-        })
+        Some(Request::post(EVENTS, Accept::Metadata, &body))
     }
 
     /// Takes the answer to the last request. Whether the server said anything.

@@ -8,7 +8,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kube::message::{Accept, Method, Outcome, Refused, Request};
+use crate::kube::message::{Accept, Outcome, Refused, Request};
 use crate::kube::object;
 use crate::kube::protobuf::Receipt;
 use crate::kube::time::Wall;
@@ -67,13 +67,9 @@ impl Lease {
 
     /// The next request. `node_uid` is the uid of the Node that owns the Lease.
     pub fn request(&mut self, node_uid: &str, now: Wall) -> Request {
+        let path = format!("{LEASES}/{}", self.node_name);
         match &self.state {
-            State::Unknown => Request {
-                method: Method::Get,
-                path: format!("{LEASES}/{}", self.node_name),
-                accept: Accept::Object,
-                body: Vec::new(),
-            },
+            State::Unknown => Request::get(path, Accept::Object),
             State::Absent => {
                 let renew_time = self.renew_time(now);
                 let lease = json!({
@@ -91,24 +87,14 @@ impl Lease {
                         "renewTime": renew_time,
                     },
                 });
-                Request {
-                    method: Method::Post,
-                    path: LEASES.to_owned(),
-                    accept: Accept::Receipt,
-                    body: lease.to_string().into_bytes(),
-                }
+                Request::post(LEASES, Accept::Receipt, &lease)
             }
             State::Held { repair } => {
                 let mut renewal = repair.clone();
                 let renew_time = self.renew_time(now);
                 object::members(&mut renewal, &["spec"])
                     .insert("renewTime".into(), renew_time.into());
-                Request {
-                    method: Method::Patch,
-                    path: format!("{LEASES}/{}", self.node_name),
-                    accept: Accept::Receipt,
-                    body: renewal.to_string().into_bytes(),
-                }
+                Request::patch(path, Accept::Receipt, &renewal)
             }
         }
     }
@@ -223,6 +209,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::kube::message::Method;
     use crate::kube::message::Response;
 
     const UID: &str = "7a82201a";

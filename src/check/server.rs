@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::kube::message::{Accept, Method, Request, Response};
+use crate::kube::message::{Accept, Request, Response};
 use crate::kube::object;
 use crate::kube::time::Wall;
 
@@ -107,12 +107,7 @@ impl Permission {
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": about},
         });
-        Request {
-            method: Method::Post,
-            path: REVIEWS.to_owned(),
-            accept: Accept::Object,
-            body: review.to_string().into_bytes(),
-        }
+        Request::post(REVIEWS, Accept::Object, &review)
     }
 
     /// From the answer to that.
@@ -237,6 +232,7 @@ pub fn namesake(
 mod tests {
     use super::*;
     use crate::check::Mark;
+    use crate::kube::message::Method;
 
     fn answer(code: u16, body: Value) -> Response {
         Response {

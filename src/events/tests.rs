@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::kube::message::Response;
+use crate::kube::message::{Method, Response};
 
 impl Queue {
     pub(crate) fn waiting(&self) -> usize {

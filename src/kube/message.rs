@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::kube::protobuf::Receipt;
 use crate::kube::time::Wall;
@@ -48,6 +49,38 @@ pub struct Request {
     pub accept: Accept,
     /// JSON body of a POST or PATCH; empty for GET.
     pub body: Vec<u8>,
+}
+
+impl Request {
+    /// Reads an object.
+    pub fn get(path: String, accept: Accept) -> Self {
+        Self {
+            method: Method::Get,
+            path,
+            accept,
+            body: Vec::new(),
+        }
+    }
+
+    /// Creates an object in a collection.
+    pub fn post(path: &str, accept: Accept, object: &Value) -> Self {
+        Self {
+            method: Method::Post,
+            path: path.to_owned(),
+            accept,
+            body: object.to_string().into_bytes(),
+        }
+    }
+
+    /// Changes an object.
+    pub fn patch(path: String, accept: Accept, change: &Value) -> Self {
+        Self {
+            method: Method::Patch,
+            path,
+            accept,
+            body: change.to_string().into_bytes(),
+        }
+    }
 }
 
 /// What the server said, whatever it was.

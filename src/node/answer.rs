@@ -23,6 +23,7 @@ impl Node {
     /// of many boards.
     pub fn fold(&mut self, config: &Config, outcome: Outcome, now: Mono, random: u32) -> Step {
         let sent = std::mem::replace(&mut self.sent, Sent::Nothing);
+        self.settled = None;
         self.due = now.after(config.update_frequency);
         let response = match outcome {
             Outcome::Silent(why) => {
@@ -80,7 +81,6 @@ impl Node {
                     None => self.doubted = true,
                 }
                 self.report_later(config, changed, now, random);
-                self.backoff = FIRST_BACKOFF;
                 self.conflicts = 0;
                 match std::mem::replace(&mut self.phase, Phase::Update) {
                     Phase::Adopt => Step::Adopted,
@@ -141,15 +141,15 @@ impl Node {
         self.events.extend(events);
     }
 
-    /// Registration backs off; a status that was refused is tried again at the next
-    /// tick, or sooner at first.
+    /// What was refused or not heard is tried again after 100 ms to 7 s.
     fn back_off(&mut self, now: Mono) {
         self.due = now.after(self.backoff);
         self.backoff = (self.backoff * 2).min(LAST_BACKOFF);
     }
 
-    /// After a change the next report comes after a half to one and a half periods,
-    /// so that boards that changed together do not report together for ever.
+    /// The server has our status. After a change the next report comes after a half to one
+    /// and a half periods, so that boards that changed together do not report together for
+    /// ever.
     pub(super) fn report_later(&mut self, config: &Config, changed: bool, now: Mono, random: u32) {
         let period = config.report_frequency;
         let delay = match changed {
@@ -157,6 +157,7 @@ impl Node {
             false => period,
         };
         self.report_due = now.after(delay);
+        self.backoff = FIRST_BACKOFF;
     }
 }
 

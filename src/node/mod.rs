@@ -37,7 +37,7 @@ pub struct Node {
     seen: Option<Value>,
     /// `seen` may be out of date: read before the next patch.
     doubted: bool,
-    /// What `seen` says already.
+    /// What `seen` says already; forgotten with every answer.
     settled: Option<Settled>,
     /// Read in this very tick.
     fresh: bool,
@@ -82,8 +82,6 @@ enum Phase {
 struct Settled {
     facts: Facts,
     pressures: Pressures,
-    /// Of the Node as seen.
-    resource_version: String,
     /// A line for each fact that is missing.
     missing: Vec<String>,
 }

@@ -9,7 +9,7 @@ use crate::conditions;
 use crate::config::Config;
 use crate::eviction::Pressures;
 use crate::facts::Facts;
-use crate::kube::message::{Accept, Method, Request};
+use crate::kube::message::{Accept, Request};
 use crate::kube::object;
 use crate::now::Now;
 use crate::patch;
@@ -21,12 +21,7 @@ impl Node {
     /// The request that shows what the server holds.
     pub fn read(&mut self, config: &Config) -> Request {
         self.sent = Sent::Read;
-        Request {
-            method: Method::Get,
-            path: path(config),
-            accept: Accept::Object,
-            body: Vec::new(),
-        }
+        Request::get(path(config), Accept::Object)
     }
 
     /// The request that makes the server hold what `facts` say, if there is a need
@@ -40,45 +35,36 @@ impl Node {
     ) -> (Option<Request>, Vec<String>) {
         self.fresh = false;
         let report = now.mono >= self.report_due;
-        if !report && let Some(missing) = self.settled(facts, pressures) {
-            return (self.nothing(config, now), missing);
+        if let Some(settled) = &self.settled
+            && settled.pressures == pressures
+            && settled.facts.tell_the_same(facts)
+            && !report
+        {
+            self.due = now.mono.after(config.update_frequency);
+            return (None, settled.missing.clone());
         }
         let Desired { node, missing } = self.desired(config, facts, pressures, now);
         let request = match (&self.seen, self.phase) {
             (Some(seen), Phase::Adopt | Phase::Update) => {
                 let change = patch::diff(seen, &node);
                 let changed = self.phase == Phase::Adopt || change.as_ref().is_some_and(counts);
-                if changed || report {
-                    self.patch(config, node, changed, now)
-                } else {
-                    self.settled = Some(Settled {
-                        facts: facts.clone(),
-                        pressures,
-                        resource_version: resource_version(seen).to_owned(),
-                        missing: missing.clone(),
-                    });
-                    self.nothing(config, now)
+                match changed || report {
+                    true => self.patch(config, node, changed, now),
+                    false => None,
                 }
             }
             _ => Some(self.create(node)),
         };
+        if request.is_none() {
+            self.sent = Sent::Nothing;
+            self.due = now.mono.after(config.update_frequency);
+            self.settled = Some(Settled {
+                facts: facts.clone(),
+                pressures,
+                missing: missing.clone(),
+            });
+        }
         (request, missing)
-    }
-
-    /// What a computation would find missing, where it would find nothing to patch.
-    fn settled(&self, facts: &Facts, pressures: Pressures) -> Option<Vec<String>> {
-        let (settled, seen) = (self.settled.as_ref()?, self.seen.as_ref()?);
-        let holds = self.phase == Phase::Update
-            && settled.pressures == pressures
-            && settled.resource_version == resource_version(seen)
-            && settled.facts.tell_the_same(facts);
-        holds.then(|| settled.missing.clone())
-    }
-
-    fn nothing(&mut self, config: &Config, now: Now) -> Option<Request> {
-        self.sent = Sent::Nothing;
-        self.due = now.mono.after(config.update_frequency);
-        None
     }
 
     /// The Node that the server should hold now.
@@ -98,14 +84,8 @@ impl Node {
     }
 
     fn create(&mut self, node: Value) -> Request {
-        let body = node.to_string().into_bytes();
         self.sent = Sent::Create;
-        Request {
-            method: Method::Post,
-            path: NODES.to_owned(),
-            accept: Accept::Object,
-            body,
-        }
+        Request::post(NODES, Accept::Object, &node)
     }
 
     /// Never `None`: only a Node with a resourceVersion is ever kept.
@@ -121,23 +101,14 @@ impl Node {
         });
         let body = patch::with_precondition(change, resource_version(seen))?;
         self.sent = Sent::Patch { want, changed };
-        Some(Request {
-            method: Method::Patch,
-            path: format!("{}/status", path(config)),
-            accept: Accept::Metadata,
-            body: body.to_string().into_bytes(),
-        })
+        let path = format!("{}/status", path(config));
+        Some(Request::patch(path, Accept::Metadata, &body))
     }
 }
 
 /// The smallest question about the Node: whoever answers it, tells the time.
 pub fn glance(config: &Config) -> Request {
-    Request {
-        method: Method::Get,
-        path: path(config),
-        accept: Accept::Metadata,
-        body: Vec::new(),
-    }
+    Request::get(path(config), Accept::Metadata)
 }
 
 fn path(config: &Config) -> String {

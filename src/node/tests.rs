@@ -417,7 +417,7 @@ fn a_node_that_has_gone_is_registered_again_with_a_new_uid() {
     talk.facts.cpus = Ok(2);
     assert_eq!(talk.turn(|_| refuse(404, "NotFound")), Some(Step::Gone));
     assert_eq!(talk.node.uid(), None);
-    assert_eq!(talk.pause(), Duration::from_millis(200));
+    assert_eq!(talk.pause(), Duration::from_millis(100));
     assert_eq!(talk.turn(created), Some(Step::Registered));
 }
 
@@ -682,6 +682,23 @@ fn the_node_of_an_earlier_boot_is_no_other_boards() {
     let reasons: Vec<&str> = talk.node.take_events().iter().map(|e| e.reason).collect();
     assert!(reasons.contains(&"Rebooted"), "{reasons:?}");
     assert!(!reasons.contains(&"NodeNameConflict"), "{reasons:?}");
+}
+
+/// Also where its resourceVersion is the one that we know.
+#[test]
+fn what_a_read_shows_is_mended_though_the_facts_are_as_they_were() {
+    let mut talk = Talk::new(Flags {
+        resync_frequency: Duration::from_secs(20),
+        ..Flags::default()
+    });
+    assert_eq!(talk.turn(created), Some(Step::Registered));
+    assert_eq!(talk.turn(|_| unreachable!()), None);
+    let mut other = talk.node.seen.clone().unwrap();
+    other["status"]["capacity"]["memory"] = json!("1Ki");
+    assert_eq!(talk.turn(|_| answer(200, other)), Some(Step::Read));
+    assert_eq!(talk.turn(patched), Some(Step::Updated));
+    let capacity = &talk.body()["status"]["capacity"];
+    assert_eq!(*capacity, json!({"memory": "1Gi"}));
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl Agent {
         let clock = Clock::start();
         let timekeeper = Timekeeper::new(Timekeeper::built());
         Self {
-            machine: Machine::new(host, &config.node.name, config.update_frequency),
+            machine: Machine::new(host, &config.node.name),
             kubelet: Kubelet::new(config, timekeeper, seed, clock.now().mono),
             api,
             identity: None,
@@ -75,13 +75,17 @@ impl Agent {
         loop {
             let start = self.clock.now();
             self.api.refresh(start.mono);
-            self.notify
-                .alive(start.mono, || self.kubelet.summary(start.mono));
             let turn = self.kubelet.next(start, || self.api.is_connected());
             let pause = match turn {
                 Turn::Wait(until) => until.since(start.mono).min(self.longest_wait(start.mono)),
                 Turn::Send(..) | Turn::Certificate => Duration::ZERO,
             };
+            let busy = match turn {
+                Turn::Send(_, budget) => budget,
+                Turn::Wait(_) | Turn::Certificate => pause,
+            };
+            self.notify
+                .alive(start.mono, busy, || self.kubelet.summary(start.mono));
             // After a wait there is nothing new to be seen.
             let woken = match has_looked && pause.is_zero() {
                 true => Woken::Timeout,

@@ -1,8 +1,8 @@
 //! All facts about this machine, as fresh as the next status needs them.
 //!
 //! What moves by itself is read for each status. What only changes when somebody does
-//! something (a CPU is unplugged, a package replaces os-release) is read once a minute,
-//! and the network also when the kernel says that it changed: `wakeup`.
+//! something (a CPU is unplugged, a package replaces os-release) is read once a minute;
+//! mounts where the kernel says that they changed, and the network at once: `wakeup`.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::host::{Host, Mounts};
 use crate::now::Mono;
 use crate::status;
 
-/// After so many computations of the status everything is read again.
-const ALL_EVERY: u32 = 6;
+/// After this time everything is read again.
+const ALL_EVERY: Duration = Duration::from_secs(60);
 
 /// The machine, and what was read of it.
 #[derive(Debug)]
@@ -26,18 +26,16 @@ pub struct Machine {
     read: Option<(Mounts, Facts)>,
     /// When all of them are due to be read again.
     due: Mono,
-    every: Duration,
 }
 
 impl Machine {
-    /// Nothing is read yet. The status is computed every `update_frequency`.
-    pub fn new(host: Host, node_name: &str, update_frequency: Duration) -> Self {
+    /// Nothing is read yet.
+    pub fn new(host: Host, node_name: &str) -> Self {
         Self {
             host,
             name: NodeName::new(node_name),
             read: None,
             due: Mono::START,
-            every: update_frequency * ALL_EVERY,
         }
     }
 
@@ -54,11 +52,11 @@ impl Machine {
         }
         let (_, facts) = match &mut self.read {
             Some(read) => {
-                self.host.refresh(&read.0, &mut read.1);
+                self.host.refresh(&mut read.0, &mut read.1);
                 read
             }
             none => {
-                self.due = now.after(self.every);
+                self.due = now.after(ALL_EVERY);
                 none.insert(self.host.read(&node.name))
             }
         };

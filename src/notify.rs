@@ -13,10 +13,10 @@ use std::time::Duration;
 use crate::now::Mono;
 
 /// That we live is worth a word only so often: each one wakes the supervisor.
-const EVERY: Duration = Duration::from_secs(20);
+const EVERY: Duration = Duration::from_secs(30);
 const AT_MOST_EVERY: Duration = Duration::from_millis(100);
-/// Of the supervisor's patience, which a wait and the longest request are to fit into.
-const PART: u32 = 4;
+/// The part of the supervisor's patience that is waited for at most.
+const PART: u32 = 3;
 
 /// The supervisor's socket, if there is one.
 #[derive(Debug)]
@@ -70,10 +70,10 @@ impl Notify {
         self.send("STOPPING=1");
     }
 
-    /// The loop turns; and one line for `systemctl status`, asked for only where there
-    /// is somebody to hear it, and when it is time.
-    pub fn alive(&mut self, now: Mono, status: impl FnOnce() -> String) {
-        if self.socket.is_some() && now >= self.due {
+    /// The loop turns, and may be `busy` until it turns again; and one line for `systemctl
+    /// status`, asked for only where there is somebody to hear it, and when it is time.
+    pub fn alive(&mut self, now: Mono, busy: Duration, status: impl FnOnce() -> String) {
+        if self.socket.is_some() && now.after(busy) >= self.due {
             self.due = now.after(self.every);
             let status = status().replace('\n', " ");
             self.send(&format!("WATCHDOG=1\nSTATUS={status}"));
@@ -99,11 +99,13 @@ mod tests {
         let server = UnixDatagram::bind_addr(&address).unwrap();
         let mut notify = Notify::new(Some(OsStr::new(&format!("@{name}"))), None);
         let at = |seconds| Mono::START.after(Duration::from_secs(seconds));
-        notify.alive(at(0), || "a".to_owned());
-        notify.alive(at(19), || panic!("too soon"));
+        let second = Duration::from_secs(1);
+        notify.alive(at(0), second, || "a".to_owned());
+        notify.alive(at(28), second, || panic!("too soon"));
         notify.ready();
-        notify.alive(at(19), || "b\nc".to_owned());
-        notify.alive(at(39), || "d".to_owned());
+        notify.alive(at(28), second, || "b\nc".to_owned());
+        // Not heard of before that is over, it would be late.
+        notify.alive(at(38), second * 20, || "d".to_owned());
         let mut buffer = [0; 64];
         let words = ["a", "READY=1", "b c", "d"];
         for want in words {
@@ -116,16 +118,16 @@ mod tests {
         }
         drop(server);
         notify.ready();
-        Notify::new(None, None).alive(at(0), || panic!("nobody hears it"));
+        Notify::new(None, None).alive(at(0), second, || panic!("nobody hears it"));
         Notify::new(Some(OsStr::new("/nonexistent/socket")), None).ready();
     }
 
     #[test]
     fn the_supervisors_patience_is_not_tried() {
         let every = |patience: &str| Notify::new(None, Some(OsStr::new(patience))).every();
-        assert_eq!(every("90000000"), Duration::from_secs(20));
-        assert_eq!(every("10000000"), Duration::from_millis(2500));
+        assert_eq!(every("90000000"), Duration::from_secs(30));
+        assert_eq!(every("9000000"), Duration::from_secs(3));
         assert_eq!(every("0"), Duration::from_millis(100));
-        assert_eq!(every("soon"), Duration::from_secs(20));
+        assert_eq!(every("soon"), Duration::from_secs(30));
     }
 }

@@ -270,3 +270,37 @@ fn all_facts_together_take_milliseconds() {
     );
     assert!(each < Duration::from_secs(1), "{each:?}");
 }
+
+#[test]
+fn what_is_mounted_meanwhile_is_noticed() {
+    let mut itself = std::process::Command::new("unshare");
+    itself
+        .args(["--user", "--map-root-user", "--mount"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "in_a_mount_namespace_of_its_own"]);
+    let output = itself.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    if said.contains("running 1 test") {
+        assert!(output.status.success(), "{said}");
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        shell::told(&format!("mounts, without a user namespace: {said}"));
+    }
+}
+
+#[test]
+#[ignore = "mounts; run by what_is_mounted_meanwhile_is_noticed"]
+fn in_a_mount_namespace_of_its_own() {
+    let folder = std::env::temp_dir().join(format!("nodelet-mount-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let (mounts, _) = Host::new(HostRoot::default(), "/var/lib").read("localhost");
+    let path = folder.to_str().unwrap();
+    let quiet = mounts.may_have_changed();
+    let mounted = shell(&format!("mount -t tmpfs nodelet {path} && echo done"));
+    let news = [mounts.may_have_changed(), mounts.may_have_changed()];
+    let _ = shell(&format!("umount {path}; rmdir {path}; echo done"));
+    assert_eq!(mounted.as_deref().map(str::trim), Some("done"));
+    assert!(!quiet);
+    assert_eq!(news, [true, false]);
+    assert!(mounts.may_have_changed());
+}

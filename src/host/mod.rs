@@ -37,8 +37,10 @@ pub struct Host {
 }
 
 /// What is mounted, which says where to read and what may be touched.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Mounts {
+    /// Began before the table was read.
+    watch: Option<mounts::Watch>,
     below_root: Read<Vec<Mount>>,
     /// Ours, where the root is another machine's.
     own: Option<Read<Vec<Mount>>>,
@@ -46,10 +48,18 @@ pub struct Mounts {
 
 impl Mounts {
     fn read(root: &HostRoot) -> Self {
+        let is_real = root.is_real();
         Self {
+            watch: is_real.then(|| mounts::Watch::new(root)).flatten(),
             below_root: mounts::read(root),
-            own: (!root.is_real()).then(|| mounts::read(&HostRoot::default())),
+            own: (!is_real).then(|| mounts::read(&HostRoot::default())),
         }
+    }
+
+    /// Whether something was mounted or unmounted since this was asked last; also where
+    /// nothing tells.
+    pub fn may_have_changed(&self) -> bool {
+        self.watch.as_ref().is_none_or(mounts::Watch::has_news)
     }
 
     /// What may be touched is a question of our own mounts, whatever the root.
@@ -113,9 +123,12 @@ impl Host {
     }
 
     /// Reads again what moves by itself, and what is told by the same files: memory, swap,
-    /// huge pages, disks, threads, what the Node waits for. Identities, CPUs, limits,
-    /// mounts and the network stay as they are.
-    pub fn refresh(&self, mounts: &Mounts, facts: &mut Facts) {
+    /// huge pages, disks, threads, what the Node waits for. Identities, CPUs, limits and
+    /// the network stay as they are.
+    pub fn refresh(&self, mounts: &mut Mounts, facts: &mut Facts) {
+        if mounts.may_have_changed() {
+            *mounts = Mounts::read(&self.root);
+        }
         let moving = self.moving(mounts);
         let had_huge_pages = match &facts.huge_pages {
             Ok(sizes) => sizes.iter().any(|size| size.count > 0),

@@ -6,8 +6,12 @@
 //! match nothing.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::facts::Read;
 
@@ -23,6 +27,22 @@ pub struct Mount {
     pub point: PathBuf,
     /// `ext4`, `cgroup2`, `fuse.sshfs`.
     pub fs_type: String,
+}
+
+/// Tells when the table of this process changes: the kernel lets it be polled.
+#[derive(Debug)]
+pub struct Watch(File);
+
+impl Watch {
+    /// From now on.
+    pub(super) fn new(root: &HostRoot) -> Option<Self> {
+        root.open(MOUNTINFO).ok().map(Self)
+    }
+
+    pub(super) fn has_news(&self) -> bool {
+        let mut file = [PollFd::new(self.0.as_fd(), PollFlags::POLLPRI)];
+        poll(&mut file, PollTimeout::ZERO) != Ok(0)
+    }
 }
 
 /// All mounts that the processes below `root` see, in the kernel's order.

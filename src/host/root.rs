@@ -110,7 +110,7 @@ impl HostRoot {
         entries().map_err(|error| unread(path, &error))
     }
 
-    fn open(&self, path: &str) -> io::Result<File> {
+    pub(super) fn open(&self, path: &str) -> io::Result<File> {
         // O_NONBLOCK: a FIFO without a writer must not hold the lease up.
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         if self.is_real() {

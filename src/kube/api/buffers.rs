@@ -9,7 +9,7 @@ use std::mem;
 
 use ureq::unversioned::transport::Buffers as UreqBuffers;
 
-/// Room offered to ureq at a time; a head with a bearer token is 1.5 KiB.
+/// Least room offered to ureq at a time; a head with a bearer token is 1.5 KiB.
 const OUTPUT: usize = 4096;
 /// Sent when this much is collected: a full TLS record.
 const RECORD: usize = 16 << 10;
@@ -51,8 +51,9 @@ impl Buffers {
 
 impl UreqBuffers for Buffers {
     fn output(&mut self) -> &mut [u8] {
-        if self.output.len() < self.written + OUTPUT / 2 {
-            resize(&mut self.output, self.written + OUTPUT);
+        if self.output.len() < self.written + OUTPUT {
+            // For what else there is of the request.
+            resize(&mut self.output, self.written + 2 * OUTPUT);
         }
         self.output.get_mut(self.written..).unwrap_or_default()
     }

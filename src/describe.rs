@@ -187,39 +187,10 @@ fn amount(resources: &Map<String, Value>, name: &str) -> String {
     }
 }
 
-/// Go's RFC1123Z: `Sat, 21 Nov 2026 06:18:51 +0000`.
+/// As kubectl writes it.
 fn time(object: &Value, path: &[&str]) -> String {
     let wall = Wall::parse(object::text(object, path));
-    wall.and_then(|wall| rfc1123(&wall.time()))
-        .unwrap_or_else(|| UNSET.to_owned())
-}
-
-/// From `2026-11-21T06:18:51Z`.
-fn rfc1123(time: &str) -> Option<String> {
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
-    const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
-    // Sakamoto's rule: days that the months before shift the week by, in years that
-    // end with February.
-    const SHIFTS: [usize; 12] = [0, 3, 2, 5, 0, 3, 5, 1, 4, 6, 2, 4];
-    let (date, clock) = time.strip_suffix('Z')?.split_once('T')?;
-    let mut parts = date.split('-').map(str::parse::<usize>);
-    let (year, month, day) = (
-        parts.next()?.ok()?,
-        parts.next()?.ok()?,
-        parts.next()?.ok()?,
-    );
-    let before = month.checked_sub(1)?;
-    let counted = if month < 3 {
-        year.checked_sub(1)?
-    } else {
-        year
-    };
-    let shift = SHIFTS.get(before)?;
-    let weekday = (counted + counted / 4 - counted / 100 + counted / 400 + shift + day) % 7;
-    let (name, month) = (DAYS.get(weekday)?, MONTHS.get(before)?);
-    Some(format!("{name}, {day:02} {month} {year:04} {clock} +0000"))
+    wall.map_or_else(|| UNSET.to_owned(), Wall::rfc1123)
 }
 
 /// Lines of cells. A line of one cell is a title and ends the columns above it.

@@ -57,12 +57,51 @@ impl Wall {
 
     /// The text of a `metav1.Time`: `2026-11-21T06:18:51Z`.
     pub fn time(self) -> String {
-        format!("{}Z", Civil(self.0 / 1_000_000))
+        format!("{}Z", self.civil())
     }
 
     /// The text of a `metav1.MicroTime`: `2026-11-21T06:18:51.209581Z`.
     pub fn micro_time(self) -> String {
-        format!("{}.{:06}Z", Civil(self.0 / 1_000_000), self.0 % 1_000_000)
+        format!("{}.{:06}Z", self.civil(), self.0 % 1_000_000)
+    }
+
+    /// Go's RFC1123Z: `Sat, 21 Nov 2026 06:18:51 +0000`.
+    pub fn rfc1123(self) -> String {
+        let Civil {
+            year,
+            month,
+            day,
+            clock: [hour, minute, second],
+        } = self.civil();
+        let days = self.0 / 1_000_000 / SECONDS_PER_DAY;
+        let name = |names: &[&'static str], index: u64| {
+            let index = usize::try_from(index).unwrap_or_default();
+            names.get(index).copied().unwrap_or_default()
+        };
+        let (weekday, month) = (name(&DAYS, days % 7), name(&MONTHS, month - 1));
+        format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} +0000")
+    }
+
+    fn civil(self) -> Civil {
+        let seconds = self.0 / 1_000_000;
+        // The inverse of `days_before`: eras of 400 years have 146 097 days.
+        let days = seconds / SECONDS_PER_DAY + 719_468;
+        let (era, day_of_era) = (days / 146_097, days % 146_097);
+        let year_of_era =
+            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_from_march = (5 * day_of_year + 2) / 153;
+        let (year, month) = match month_from_march {
+            0..=9 => (era * 400 + year_of_era, month_from_march + 3),
+            _ => (era * 400 + year_of_era + 1, month_from_march - 9),
+        };
+        let second = seconds % SECONDS_PER_DAY;
+        Civil {
+            year,
+            month,
+            day: day_of_year - (153 * month_from_march + 2) / 5 + 1,
+            clock: [second / 3600, second / 60 % 60, second % 60],
+        }
     }
 
     /// Reads the text of either form; `None` for anything else.
@@ -91,6 +130,9 @@ impl Wall {
         fits.then(|| Self(seconds() * 1_000_000))
     }
 }
+
+/// The first one is that of 1970-01-01.
+const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 
 const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
@@ -131,25 +173,23 @@ fn days_before(year: u64, month: u64, day: u64) -> u64 {
     year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
-/// Seconds since the epoch, written as `2026-11-21T06:18:51`.
-struct Civil(u64);
+/// A date of the Gregorian calendar, months and days from 1, and hour, minute and second;
+/// written as `2026-11-21T06:18:51`.
+struct Civil {
+    year: u64,
+    month: u64,
+    day: u64,
+    clock: [u64; 3],
+}
 
 impl fmt::Display for Civil {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The inverse of `days_before`: eras of 400 years have 146 097 days.
-        let days = self.0 / SECONDS_PER_DAY + 719_468;
-        let (era, day_of_era) = (days / 146_097, days % 146_097);
-        let year_of_era =
-            (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let month_from_march = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-        let (year, month) = match month_from_march {
-            0..=9 => (era * 400 + year_of_era, month_from_march + 3),
-            _ => (era * 400 + year_of_era + 1, month_from_march - 9),
-        };
-        let second = self.0 % SECONDS_PER_DAY;
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        let Self {
+            year,
+            month,
+            day,
+            clock: [hour, minute, second],
+        } = self;
         write!(
             f,
             "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
@@ -240,6 +280,20 @@ mod tests {
             "Sat, 21 Nov 2026 06:18 GMT",
         ] {
             assert_eq!(parse_http_date(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn days_of_the_week() {
+        for (time, day) in [
+            ("1970-01-01T00:00:00Z", "Thu, 01 Jan 1970"),
+            ("2000-02-29T00:00:00Z", "Tue, 29 Feb 2000"),
+            ("2024-03-01T00:00:00Z", "Fri, 01 Mar 2024"),
+            ("2026-11-21T00:00:00Z", "Sat, 21 Nov 2026"),
+            ("2027-01-03T00:00:00Z", "Sun, 03 Jan 2027"),
+        ] {
+            let text = Wall::parse(time).unwrap().rfc1123();
+            assert_eq!(text, format!("{day} 00:00:00 +0000"));
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -21,6 +22,7 @@ use rustls::{
 
 use super::file;
 use super::kubeconfig::{Identity, Kubeconfig, Pem};
+use super::time::Wall;
 
 /// One server: a session to resume after a reconnect, and room for a failover.
 const SESSIONS: usize = 2;
@@ -263,50 +265,6 @@ fn refused_by_server(alert: AlertDescription) -> String {
     }
 }
 
-/// RFC 3339 in UTC, with the civil-from-days arithmetic of Howard Hinnant.
 fn date(time: UnixTime) -> String {
-    let seconds = time.as_secs();
-    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute) = (second / 3_600, second / 60 % 60);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z",
-        second % 60
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn dates_are_rfc_3339() {
-        for (seconds, want) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_399, "2000-02-28T23:59:59Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (1_709_164_800, "2024-02-29T00:00:00Z"),
-            (1_735_689_599, "2024-12-31T23:59:59Z"),
-            (1_777_680_000, "2026-05-02T00:00:00Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-        ] {
-            assert_eq!(
-                date(UnixTime::since_unix_epoch(Duration::from_secs(seconds))),
-                want
-            );
-        }
-    }
+    Wall::from_epoch(Duration::from_secs(time.as_secs())).time()
 }

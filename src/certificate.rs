@@ -14,7 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use crate::kube::message::{Accept, Method, Request};
+use crate::kube::message::{Accept, Request};
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
 use crate::now::{Mono, Now};
@@ -66,18 +66,23 @@ enum State {
     /// To be created.
     Signed(SigningRequest),
     /// To be looked at.
-    Waiting {
-        request: SigningRequest,
-        name: String,
-        /// `None`: one of that name was there already, by whomever.
-        uid: Option<String>,
-        since: Mono,
-        look: Duration,
-        /// It was said that somebody has to approve it.
-        said: bool,
-    },
+    Waiting(Waiting),
     /// To be stored: a chain, PEM.
     Issued(String),
+}
+
+/// A request that the server has.
+#[derive(Clone, Debug, PartialEq)]
+struct Waiting {
+    request: SigningRequest,
+    name: String,
+    /// `None`: one of that name was there already, by whomever.
+    uid: Option<String>,
+    since: Mono,
+    /// Time until the next look.
+    look: Duration,
+    /// It was said that somebody has to approve it.
+    said: bool,
 }
 
 /// What is to be done when the certificate is due.
@@ -101,8 +106,6 @@ pub enum Step {
     Continue,
     /// It takes longer than a controller does; one line about whom it waits for.
     Pending(String),
-    /// There is a certificate to be installed.
-    Issued,
     /// No certificate came of it; one line that says why.
     Failed(String),
     /// The server said nothing.
@@ -181,7 +184,7 @@ impl Certificate {
             State::Idle => Task::Sign {
                 unlike: self.unlike,
             },
-            State::Signed(_) | State::Waiting { .. } => Task::Send,
+            State::Signed(_) | State::Waiting(_) => Task::Send,
             State::Issued(chain) => Task::Install(chain),
         }
     }
@@ -222,19 +225,11 @@ impl Certificate {
                         "usages": request.usages,
                     },
                 });
-                Some(Request {
-                    method: Method::Post,
-                    path: REQUESTS.to_owned(),
-                    accept: Accept::Object,
-                    body: body.to_string().into_bytes(),
-                })
+                Some(Request::post(REQUESTS, Accept::Object, &body))
             }
-            State::Waiting { name, .. } => Some(Request {
-                method: Method::Get,
-                path: format!("{REQUESTS}/{name}"),
-                accept: Accept::Object,
-                body: Vec::new(),
-            }),
+            State::Waiting(Waiting { name, .. }) => {
+                Some(Request::get(format!("{REQUESTS}/{name}"), Accept::Object))
+            }
             State::Idle | State::Issued(_) => None,
         }
     }

@@ -192,9 +192,9 @@ impl Schedule {
         self.node_due = due;
     }
 
-    /// When the certificate's next step is due, where there is one to be renewed.
-    pub fn certificate_due_at(&mut self, due: Option<Mono>) {
-        self.certificate_due = due;
+    /// There is a certificate to be renewed, and its next step is due then.
+    pub fn certificate_due_at(&mut self, due: Mono) {
+        self.certificate_due = Some(due);
     }
 
     /// The server answered a request that was not the Lease's.
@@ -316,7 +316,7 @@ mod tests {
             if certificate <= now {
                 certificate = now.after(Duration::from_millis(500 + random.below(20_000)));
             }
-            schedule.certificate_due_at(Some(certificate));
+            schedule.certificate_due_at(certificate);
             if turns > 100_000 {
                 return Err(format!("the loop spins at {now:?}"));
             }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     Certificate, FIRST_LOOK, LAST_BACKOFF, LAST_LOOK, LAST_SILENCE, PATIENCE, SIGNER, State, Step,
-    satisfies,
+    Waiting, satisfies,
 };
 use crate::kube::message::{Outcome, Refused};
 use crate::kube::object;
@@ -27,61 +27,7 @@ impl Certificate {
         let state = std::mem::replace(&mut self.state, State::Idle);
         let step = match state {
             State::Signed(request) => self.created(request, outcome, now.mono, random),
-            State::Waiting {
-                request,
-                name,
-                uid,
-                since,
-                look,
-                said,
-            } => {
-                let waiting = State::Waiting {
-                    request: request.clone(),
-                    name: name.clone(),
-                    uid: uid.clone(),
-                    since,
-                    look: (look * 2).min(LAST_LOOK),
-                    said,
-                };
-                self.due = now.mono.after(look);
-                let limit = match self.rules.rotate {
-                    true => WAIT,
-                    false => WAIT_BY_NAME,
-                };
-                let patient = now.mono.since(since) < limit;
-                match looked_at(&request, &name, uid.as_deref(), outcome, now.wall) {
-                    Look::Pending(uid) if patient => {
-                        self.state = waiting;
-                        self.pending(uid, now.mono)
-                    }
-                    Look::Refused(refused) if patient => {
-                        self.state = waiting;
-                        Step::Failed(refused.to_string())
-                    }
-                    Look::Silent(why) => {
-                        self.state = waiting;
-                        Step::Silent(why)
-                    }
-                    Look::Pending(_) | Look::Refused(_) => {
-                        let seconds = limit.as_secs();
-                        let why = format!(
-                            "{name} was not signed within {seconds} s; approve the next one: \
-                             kubectl get csr, then kubectl certificate approve NAME"
-                        );
-                        self.failed(why, now.mono, random)
-                    }
-                    Look::Issued(chain) => {
-                        self.state = State::Issued(chain);
-                        self.due = now.mono;
-                        Step::Issued
-                    }
-                    Look::Gone(why) => self.failed(why, now.mono, random),
-                    Look::Useless(why) => {
-                        self.unlike = true;
-                        self.failed(why, now.mono, random)
-                    }
-                }
-            }
+            State::Waiting(waiting) => self.waited(waiting, outcome, now, random),
             state => {
                 self.state = state;
                 Step::Continue
@@ -133,36 +79,63 @@ impl Certificate {
             Some(_) => now.after(FIRST_LOOK),
             None => now,
         };
-        self.state = State::Waiting {
+        self.state = State::Waiting(Waiting {
             request,
             name,
             uid,
             since: now,
             look: FIRST_LOOK,
             said: false,
-        };
+        });
         Step::Continue
     }
 
-    /// It is there, and no one has signed it. By now we know which one it is.
-    fn pending(&mut self, found: String, now: Mono) -> Step {
-        let State::Waiting {
-            name,
-            uid,
-            since,
-            said,
-            ..
-        } = &mut self.state
-        else {
-            return Step::Continue;
+    fn waited(&mut self, mut waiting: Waiting, outcome: Outcome, now: Now, random: u32) -> Step {
+        self.due = now.mono.after(waiting.look);
+        waiting.look = (waiting.look * 2).min(LAST_LOOK);
+        let limit = match self.rules.rotate {
+            true => WAIT,
+            false => WAIT_BY_NAME,
         };
-        *uid = Some(found);
-        if now.since(*since) < PATIENCE || std::mem::replace(said, true) {
-            return Step::Continue;
-        }
-        Step::Pending(format!(
-            "{name} waits for somebody to approve it: kubectl certificate approve {name}"
-        ))
+        let waited = now.mono.since(waiting.since);
+        let step = match looked_at(&waiting, outcome, now.wall) {
+            Look::Pending(uid) if waited < limit => {
+                // By now we know which one it is.
+                waiting.uid = Some(uid);
+                match waited < PATIENCE || std::mem::replace(&mut waiting.said, true) {
+                    true => Step::Continue,
+                    false => {
+                        let name = &waiting.name;
+                        Step::Pending(format!(
+                            "{name} waits for somebody to approve it: \
+                             kubectl certificate approve {name}"
+                        ))
+                    }
+                }
+            }
+            Look::Refused(refused) if waited < limit => Step::Failed(refused.to_string()),
+            Look::Silent(why) => Step::Silent(why),
+            Look::Pending(_) | Look::Refused(_) => {
+                let (name, seconds) = (waiting.name, limit.as_secs());
+                let why = format!(
+                    "{name} was not signed within {seconds} s; approve the next one: \
+                     kubectl get csr, then kubectl certificate approve NAME"
+                );
+                return self.failed(why, now.mono, random);
+            }
+            Look::Issued(chain) => {
+                self.state = State::Issued(chain);
+                self.due = now.mono;
+                return Step::Continue;
+            }
+            Look::Gone(why) => return self.failed(why, now.mono, random),
+            Look::Useless(why) => {
+                self.unlike = true;
+                return self.failed(why, now.mono, random);
+            }
+        };
+        self.state = State::Waiting(waiting);
+        step
     }
 }
 
@@ -180,13 +153,10 @@ enum Look {
     Silent(String),
 }
 
-fn looked_at(
-    request: &SigningRequest,
-    name: &str,
-    uid: Option<&str>,
-    outcome: Outcome,
-    now: Wall,
-) -> Look {
+fn looked_at(waiting: &Waiting, outcome: Outcome, now: Wall) -> Look {
+    let Waiting {
+        request, name, uid, ..
+    } = waiting;
     let response = match outcome {
         Outcome::Answered(response) => response,
         Outcome::Silent(why) => return Look::Silent(why),
@@ -201,10 +171,10 @@ fn looked_at(
         Err(refused) => return Look::Refused(refused),
     }
     let csr = serde_json::from_slice::<Value>(&response.body).unwrap_or_default();
-    let Some((_, found)) = identified(&csr).filter(|(found, _)| *found == name) else {
+    let Some((_, found)) = identified(&csr).filter(|(found, _)| found == name) else {
         return Look::Refused(Refused::nonsense("a CertificateSigningRequest"));
     };
-    if uid.is_some_and(|uid| uid != found) {
+    if uid.as_deref().is_some_and(|uid| uid != found) {
         return Look::Gone(format!(
             "{name} was replaced by another request of that name; asking again"
         ));

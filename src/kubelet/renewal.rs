@@ -24,7 +24,7 @@ impl Kubelet {
         let Some(certificate) = &mut self.certificate else {
             return;
         };
-        self.schedule.certificate_due_at(Some(certificate.due(now)));
+        self.schedule.certificate_due_at(certificate.due(now));
         if let Some(line) = certificate.expiry(now.wall) {
             log::warn!("certificate: {line}");
         }
@@ -112,7 +112,7 @@ impl Kubelet {
             _ => self.schedule.request_answered(),
         }
         match step {
-            Step::Continue | Step::Issued => {}
+            Step::Continue => {}
             Step::Pending(line) => log::info!("certificate: {line}"),
             Step::Failed(why) | Step::Silent(why) => {
                 self.certificate_edge.failed(&why, now.mono);

@@ -1,6 +1,6 @@
 //! Judges what the board itself has: the kernel's sources, the clock, the disk.
 
-use crate::facts::{Read, Unread};
+use crate::facts::{FileSystem, Read};
 use crate::kube::time::Wall;
 
 use super::Finding;
@@ -90,16 +90,25 @@ pub fn facts(missing: &[String]) -> Finding {
     }
 }
 
-/// `writable` is none where the folder must not be touched, else why it cannot be written.
-pub fn root_dir(path: &str, node_fs: Result<(), &Unread>, writable: Result<(), String>) -> Finding {
-    match (node_fs, writable) {
-        (Err(unread), _) => Finding::wrong(
+/// `storage` is none where it has no size; `writable` is why it cannot be written, which
+/// is not asked of what must not be touched.
+pub fn root_dir(
+    path: &str,
+    storage: Option<&Read<FileSystem>>,
+    writable: Result<(), String>,
+) -> Finding {
+    match (storage, writable) {
+        (Some(Err(unread)), _) => Finding::wrong(
             "root-dir",
             &unread.to_string(),
             "give --root-dir a local file system",
         ),
-        (Ok(()), Ok(())) => Finding::fine("root-dir", path),
-        (Ok(()), Err(cause)) => Finding::open(
+        (Some(Ok(_)), Ok(())) => Finding::fine("root-dir", path),
+        (None, Ok(())) => Finding::fine(
+            "root-dir",
+            format!("{path}, which has no size: no ephemeral-storage is reported"),
+        ),
+        (_, Err(cause)) => Finding::open(
             "root-dir",
             format!("{path}: {cause}, podCIDRs are not kept there"),
             "make it writable for those who read them",
@@ -127,9 +136,11 @@ mod tests {
 
     use super::*;
     use crate::check::Mark;
+    use crate::facts::Unread;
 
     #[test]
     fn what_a_board_can_live_without_is_open_and_has_a_remedy() {
+        let sized = Ok(FileSystem::default());
         let unread = || Unread::new("proc/x", "permission denied");
         for (finding, mark, part) in [
             (cgroups(Some("v2")), Mark::Fine, "v2"),
@@ -188,9 +199,9 @@ mod tests {
                 Mark::Wrong,
                 "proc/meminfo: absent, no capacity memory | b; is /proc",
             ),
-            (root_dir("/r", Ok(()), Ok(())), Mark::Fine, "/r"),
+            (root_dir("/r", Some(&sized), Ok(())), Mark::Fine, "/r"),
             (
-                root_dir("/r", Ok(()), Err("read-only file system".into())),
+                root_dir("/r", Some(&sized), Err("read-only file system".into())),
                 Mark::Open,
                 "/r: read-only file system, podCIDRs",
             ),
@@ -202,7 +213,7 @@ mod tests {
                 "/c: read-only file system; make --cert-dir a folder",
             ),
             (
-                root_dir("/r", Err(&unread()), Ok(())),
+                root_dir("/r", Some(&Err(unread())), Ok(())),
                 Mark::Wrong,
                 "--root-dir",
             ),

@@ -19,7 +19,7 @@ use crate::identity::Way;
 use crate::kube::endpoint::Endpoint;
 use crate::kube::file;
 use crate::kube::kubeconfig::Authorization;
-use crate::kube::message::{Accept, Method, Outcome, Request, Response};
+use crate::kube::message::{Accept, Outcome, Request, Response};
 use crate::kube::x509::Leaf;
 use crate::timekeeper::Timekeeper;
 
@@ -30,6 +30,9 @@ use super::{Finding, Mark, Report, board, certificate, server};
 const LOOKUP: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(10);
+
+/// What to look at where the server keeps silent.
+const NO_ANSWER: &str = "is server the URL of an API server?";
 
 /// Looks at everything. `missing` is what the Node would lack; `connect` reads the
 /// kubeconfig.
@@ -102,9 +105,9 @@ fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<F
         board::facts(missing),
         board::root_dir(
             &folder.display().to_string(),
-            facts.node_fs.as_ref().map(drop),
+            facts.storage(),
             // Below another root, or on a file system that may hang, it is left alone.
-            match root.is_real() && facts.node_fs.is_ok() {
+            match root.is_real() && !facts.storage().is_some_and(Result::is_err) {
                 true => writable(folder),
                 false => Ok(()),
             },
@@ -177,12 +180,11 @@ fn ask(
     let name = &config.node.name;
     let first =
         permissions().find(|permission| needless(permission, config, &server.0).is_none())?;
-    let answer = server.0.api.call(&first.review(name), CALL);
-    let (tls, answer) = server.handshake(answer);
-    add(tls)?;
+    let answer = server.call(first.review(name));
+    add(server.tls(&answer))?;
     let answer = match answer {
         Ok(answer) => answer,
-        Err(finding) => return add(finding),
+        Err(line) => return add(Finding::wrong("authentication", &line, NO_ANSWER)),
     };
     add(server::authentication(&answer, server.proof().as_deref()))?;
 
@@ -303,28 +305,17 @@ impl Server {
         Finding::wrong("tcp", &failures.join(" | "), remedy)
     }
 
-    /// What the first call says of TLS, and its answer.
-    fn handshake(&self, outcome: Outcome) -> (Finding, Result<Response, Finding>) {
-        let tls = match self.0.kubeconfig.endpoint.tls {
-            false => Finding::open("tls", "the server is spoken to in clear", "use https"),
-            true => Finding::fine(
-                "tls",
-                match self.0.kubeconfig.insecure {
-                    true => "set up with a server that was not verified",
-                    false => "set up with a server that proved itself",
-                },
-            ),
-        };
-        match outcome {
-            Outcome::Answered(answer) => (tls, Ok(answer)),
-            Outcome::Silent(line) => {
-                let silent =
-                    |check| Finding::wrong(check, &line, "is server the URL of an API server?");
-                match self.0.kubeconfig.endpoint.tls && !self.0.api.was_connected() {
-                    true => (silent("tls"), Err(silent("tls"))),
-                    false => (tls, Err(silent("authentication"))),
-                }
+    /// What the first call says of TLS.
+    fn tls(&self, answer: &Result<Response, String>) -> Finding {
+        if !self.0.kubeconfig.endpoint.tls {
+            return Finding::open("tls", "the server is spoken to in clear", "use https");
+        }
+        match answer {
+            Err(line) if !self.0.api.was_connected() => Finding::wrong("tls", line, NO_ANSWER),
+            _ if self.0.kubeconfig.insecure => {
+                Finding::fine("tls", "set up with a server that was not verified")
             }
+            _ => Finding::fine("tls", "set up with a server that proved itself"),
         }
     }
 
@@ -344,12 +335,7 @@ impl Server {
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
         let mut now = None;
         let mut get = |path: String| -> Result<Option<Value>, String> {
-            let answer = self.call(Request {
-                method: Method::Get,
-                path,
-                accept: Accept::Object,
-                body: Vec::new(),
-            })?;
+            let answer = self.call(Request::get(path, Accept::Object))?;
             now = answer.date.or(now);
             match answer.accepted() {
                 Ok(()) => Ok(serde_json::from_slice(&answer.body).ok()),

@@ -6,7 +6,7 @@
 //! Upstream: client-go `util/certificate/certificate_store.go`.
 
 use std::fs;
-use std::io;
+use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::path::{Path, PathBuf};
 
 use rustls::pki_types::CertificateDer;
@@ -133,7 +133,7 @@ fn is_link(path: &Path) -> Result<bool, String> {
                 "expected {path:?} to be a symlink but it is a file; move it away"
             ))
         }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) if [NotFound, NotADirectory].contains(&e.kind()) => Ok(false),
         Err(e) => Err(format!("{}: {}", path.display(), file::cause(&e))),
     }
 }

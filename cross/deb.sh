@@ -45,8 +45,6 @@ for architecture; do
     case $file in
       *.service) place 644 "$file" "usr/lib/systemd/system/${file##*/}" ;;
       *.default) place 644 "$file" "etc/default/$(basename "$file" .default)" ;;
-      *sysusers*.conf) place 644 "$file" usr/lib/sysusers.d/nodelet.conf ;;
-      *tmpfiles*.conf) place 644 "$file" usr/lib/tmpfiles.d/nodelet.conf ;;
       *.yaml) place 644 "$file" "usr/share/doc/nodelet/examples/${file##*/}" ;;
       */dracut)
         for module in "$file"/*/*; do place 755 "$module" "usr/lib/dracut/modules.d/${module#"$file"/}"; done

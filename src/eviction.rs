@@ -1,6 +1,6 @@
 //! Thresholds, grace periods and the transition period: from facts to pressure.
 //!
-//! One pass every 10 s, as in the kubelet's eviction manager, whose state this is:
+//! One pass with each computed status, every 10 s by default, as in the kubelet's eviction manager, whose state this is:
 //! which thresholds are met and since when, and when each condition was last seen.
 //! A condition comes with the first bad pass and goes only after `transition_period`
 //! without one. Nothing is evicted: there are no pods.

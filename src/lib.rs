@@ -1,6 +1,6 @@
 //! The node half of a Kubernetes kubelet.
 //!
-//! A pure core decides, a loop of fifty lines waits, and each turn sends at most
+//! A pure core decides, a loop of one page waits, and each turn sends at most
 //! one bounded request. The data path, left to right:
 //!
 //! ```text

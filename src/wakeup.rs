@@ -102,7 +102,7 @@ impl Wakeup {
             Ok(_) => {}
             Err(Errno::EINTR) => return Woken::Timeout,
             Err(_) => {
-                // No memory for a poll of two descriptors: at least do not spin.
+                // No memory for a poll of three descriptors: at least do not spin.
                 let _ = ppoll(
                     &mut [],
                     Some(TimeSpec::from_duration(timeout.min(SHORT))),

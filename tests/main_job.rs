@@ -873,7 +873,10 @@ fn a_pod_cidr_that_cannot_be_kept_is_one_line() {
     }
     let lines = board.log();
     assert_eq!(
-        lines.iter().filter(|said| said.contains(&line)).count(),
+        lines
+            .iter()
+            .filter(|line| line.contains("cannot be written"))
+            .count(),
         1,
         "{lines:#?}"
     );

@@ -53,8 +53,8 @@ if test "$plain"; then
   rustup target add "$target" >&2
 else
   # zig compiles musl and what it needs when it links a program, and tells where it is.
-  # Not for size: its small memcpy() goes byte by byte, which was half of all instructions
-  # of a renewal; the fast one makes the binary no larger.
+  # Not for size: its small memcpy() goes byte by byte, which was 42 % of what a renewal
+  # takes in user space on arm64; the fast one makes the binary no larger.
   libc=${ZIG%/*}/$target-O2
   if ! test -d "$libc"; then
     new=$(mktemp -d "$libc.XXXXXX")

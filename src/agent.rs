@@ -76,13 +76,13 @@ impl Agent {
             let start = self.clock.now();
             self.api.refresh(start.mono);
             let turn = self.kubelet.next(start, || self.api.is_connected());
-            let pause = match turn {
-                Turn::Wait(until) => until.since(start.mono).min(self.longest_wait(start.mono)),
-                Turn::Send(..) | Turn::Certificate => Duration::ZERO,
-            };
-            let busy = match turn {
-                Turn::Send(_, budget) => budget,
-                Turn::Wait(_) | Turn::Certificate => pause,
+            let (pause, busy) = match turn {
+                Turn::Wait(until) => {
+                    let pause = until.since(start.mono).min(self.longest_wait(start.mono));
+                    (pause, pause)
+                }
+                Turn::Send(_, budget) => (Duration::ZERO, budget),
+                Turn::Certificate => (Duration::ZERO, Duration::ZERO),
             };
             self.notify
                 .alive(start.mono, busy, || self.kubelet.summary(start.mono));

@@ -209,8 +209,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::kube::message::Method;
-    use crate::kube::message::Response;
+    use crate::kube::message::{Method, Response};
 
     const UID: &str = "7a82201a";
 

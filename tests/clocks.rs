@@ -109,8 +109,8 @@ fn assert_is_now(time: Wall) {
 #[test]
 fn a_board_that_wakes_up_in_1970_writes_nothing_until_its_clock_is_set() {
     let site = Site::start(Double::start(), in_1970());
-    site.board
-        .says("clock: the board says 1970-01-01T00:00:05Z, but nodelet was built at 20");
+    site.board.says("clock: the board says 1970-01-01T00:00:");
+    site.board.says("Z, but nodelet was built at 20");
     // TLS tells nobody the time: the server's certificate is from the future.
     site.board.says("not valid before");
     std::thread::sleep(Duration::from_secs(3));

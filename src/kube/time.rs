@@ -298,6 +298,24 @@ mod tests {
     }
 
     #[test]
+    fn leap_days_and_ends_of_years_are_where_they_belong() {
+        for (seconds, time) in [
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_164_800, "2024-02-29T00:00:00Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            (1_777_680_000, "2026-05-02T00:00:00Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            let wall = Wall::from_epoch(Duration::from_secs(seconds));
+            assert_eq!(
+                (wall.time(), Wall::parse(time)),
+                (time.to_owned(), Some(wall))
+            );
+        }
+    }
+
+    #[test]
     fn times_have_the_api_servers_text() {
         for (micros, time, micro_time) in [
             (0, "1970-01-01T00:00:00Z", "1970-01-01T00:00:00.000000Z"),
@@ -345,7 +363,10 @@ mod tests {
     fn what_is_no_time_is_none() {
         for text in [
             "",
+            "Z",
+            "T",
             "yesterday",
+            "2026-00-01T00:00:00Z",
             "2026-11-21",
             "2026-11-21T06:18:58",
             "2026-11-21T06:18:58+01:00",

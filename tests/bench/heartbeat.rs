@@ -84,14 +84,12 @@ struct Reading {
 }
 
 fn read(board: &Board, link: &Link) -> Reading {
-    let process = |file| fs::read_to_string(format!("/proc/{}/{file}", board.pid())).unwrap();
-    let schedstat = process("schedstat");
-    let switches = process("status");
+    let switches = fs::read_to_string(format!("/proc/{}/status", board.pid())).unwrap();
     let switches = switches
         .lines()
         .filter(|line| line.contains("ctxt_switches"));
     Reading {
-        cpu_nanoseconds: schedstat.split(' ').next().unwrap().parse().unwrap(),
+        cpu_nanoseconds: cpu_nanoseconds(&board.pid().to_string()),
         switches: switches
             .map(|line| {
                 line.split_whitespace()
@@ -116,6 +114,12 @@ fn minute(board: &Board, link: &Link) -> Reading {
     }
 }
 
+/// CPU time of a process or a thread so far.
+fn cpu_nanoseconds(process: &str) -> f64 {
+    let schedstat = fs::read_to_string(format!("/proc/{process}/schedstat")).unwrap();
+    schedstat.split(' ').next().unwrap().parse().unwrap()
+}
+
 /// What the machine itself takes for a heartbeat: CPU of a thread that sends a byte every
 /// ten seconds of the minute and waits for another. A machine that sleeps deeply between
 /// them, or shares its cores, lets both pay for it.
@@ -127,17 +131,13 @@ fn bare_minute() -> f64 {
         let mut byte = [0];
         while far.read_exact(&mut byte).is_ok() && far.write_all(&byte).is_ok() {}
     });
-    let cpu = || -> f64 {
-        let schedstat = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-        schedstat.split(' ').next().unwrap().parse().unwrap()
-    };
-    let before = cpu();
+    let before = cpu_nanoseconds("thread-self");
     for _ in 0..6 {
         sleep(MINUTE / 6);
         near.write_all(&[0]).unwrap();
         near.read_exact(&mut [0]).unwrap();
     }
-    cpu() - before
+    cpu_nanoseconds("thread-self") - before
 }
 
 /// From the start of the process to its end, with nothing done between; the best of some.

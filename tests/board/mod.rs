@@ -46,6 +46,12 @@ impl Drop for Folder {
     }
 }
 
+/// What is tried: this build, or another one (`NODELET`).
+pub fn binary() -> OsString {
+    let other = std::env::var_os("NODELET");
+    other.unwrap_or(env!("CARGO_BIN_EXE_nodelet").into())
+}
+
 /// A running agent: the one that was just built, or the binary in `NODELET`.
 pub struct Board {
     child: Child,
@@ -55,12 +61,6 @@ pub struct Board {
     most_threads: Arc<AtomicUsize>,
     watched: Arc<AtomicUsize>,
     over: Arc<AtomicBool>,
-}
-
-/// What is tried: this build, or another one (`NODELET`).
-pub fn binary() -> OsString {
-    let other = std::env::var_os("NODELET");
-    other.unwrap_or(env!("CARGO_BIN_EXE_nodelet").into())
 }
 
 impl Board {

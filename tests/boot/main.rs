@@ -2,8 +2,8 @@
 //! qemu, an initramfs in which systemd is PID 1 and nodelet.service as
 //! the board has it, packed by systemd/initramfs.sh, and the API double on this machine.
 //!
-//! `cargo test --test boot -- --ignored --nocapture`. It takes minutes: the watchdog
-//! alone has 90 s.
+//! `cargo test --test boot -- --ignored --nocapture --test-threads 1`. It takes minutes:
+//! the watchdog alone has 90 s.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
@@ -119,7 +119,7 @@ fn a_board_with_nothing_but_a_token_gets_its_certificate() {
 /// Instructions, the kernel's among them: of a renewal alone, and of what is done every ten
 /// seconds by default, which is a renewal and a look at the board.
 #[test]
-#[ignore = "boots two virtual boards: eight minutes, and the network the first time"]
+#[ignore = "boots two virtual boards: five minutes, and the network the first time"]
 fn a_heartbeat_takes_few_instructions() {
     for (name, flags) in [
         ("renewal_instructions", "--node-status-update-frequency=1h"),

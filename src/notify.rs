@@ -97,6 +97,7 @@ mod tests {
         let name = format!("nodelet-notify-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let server = UnixDatagram::bind_addr(&address).unwrap();
+        server.set_nonblocking(true).unwrap();
         let mut notify = Notify::new(Some(OsStr::new(&format!("@{name}"))), None);
         let at = |seconds| Mono::START.after(Duration::from_secs(seconds));
         let second = Duration::from_secs(1);

@@ -140,8 +140,8 @@ pub struct Queue {
     node_name: String,
     waiting: VecDeque<Waiting>,
     sent: VecDeque<Sent>,
-    /// Makes names differ where the clock stands still.
-    sequence: u64,
+    /// The nanoseconds of the last name: names rise, also where the clock stands still.
+    named: u64,
     limit: Limit,
 }
 
@@ -214,7 +214,7 @@ impl Queue {
             node_name: node_name.to_owned(),
             waiting: VecDeque::new(),
             sent: VecDeque::new(),
-            sequence: 0,
+            named: 0,
         }
     }
 
@@ -252,7 +252,10 @@ impl Queue {
             let path = format!("{EVENTS}/{}", sent.name);
             return Some(Request::patch(path, Accept::Metadata, &body));
         }
-        let name = || name(&self.node_name, at, self.sequence);
+        let name = || {
+            self.named = at.nanos().max(self.named.saturating_add(1));
+            name(&self.node_name, self.named)
+        };
         let name = first.name.get_or_insert_with(name).clone();
         let body = json!({
             "apiVersion": "v1",
@@ -300,7 +303,6 @@ impl Queue {
                 }
             }
             (None, None) => {
-                self.sequence += 1;
                 self.sent.truncate(REMEMBERED - 1);
                 self.sent.push_front(Sent {
                     event: first.event,
@@ -315,7 +317,6 @@ impl Queue {
             }
             // An earlier boot at the same moment of a clock without an RTC.
             (Some(409), None) => {
-                self.sequence += 1;
                 first.name = None;
                 self.retry(first);
             }
@@ -332,8 +333,7 @@ impl Queue {
 }
 
 /// As client-go names them: the object, and the time in hexadecimal nanoseconds.
-fn name(node_name: &str, at: Wall, sequence: u64) -> String {
-    let nanos = at.nanos().wrapping_add(sequence);
+fn name(node_name: &str, nanos: u64) -> String {
     format!("{node_name}.{nanos:x}")
 }
 

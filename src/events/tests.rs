@@ -227,13 +227,27 @@ fn the_queue_and_its_memory_are_bounded() {
         send(&mut queue, answer(201));
     }
     assert_eq!(queue.sent.len(), REMEMBERED);
-    let names: std::collections::BTreeSet<&str> =
-        queue.sent.iter().map(|s| s.name.as_str()).collect();
-    assert_eq!(
-        names.len(),
-        REMEMBERED,
-        "the clock stood still, the names did not"
-    );
+}
+
+/// Sorted by name they are in the order in which they happened.
+#[test]
+fn names_rise_though_the_clock_stands_still_or_goes_back() {
+    let mut queue = Queue::new("pi", 0, 0);
+    let mut before = String::new();
+    for ahead in [9, 9, 8, 0, 10] {
+        let now = Now {
+            mono: at(1),
+            wall: Wall::from_epoch(Duration::from_secs(1_800_000_000 + ahead)),
+        };
+        queue.push(Event::cordoned("pi", ahead > 8), at(1));
+        queue.forget();
+        let request = queue.request("u1", now).unwrap();
+        queue.fold(&answer(201));
+        let body: Value = serde_json::from_slice(&request.body).unwrap();
+        let name = body["metadata"]["name"].as_str().unwrap().to_owned();
+        assert!(name > before, "{name} after {before}");
+        before = name;
+    }
 }
 
 #[test]

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use crate::kube::message::{Accept, Outcome, Request};
 use crate::kube::object;
-use crate::kube::time::Wall;
 use crate::now::{Mono, Now};
 
 /// Something worth telling.

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::kube::message::{Method, Response};
+use crate::kube::time::Wall;
 
 impl Queue {
     pub(crate) fn waiting(&self) -> usize {

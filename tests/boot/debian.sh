@@ -63,19 +63,22 @@ modules() {
   done
 }
 
-# qemu COMMAND FILE: makes FILE a script that runs qemu's COMMAND, unpacked like the rest
-# and not installed, which needs no root and moves no other package of this machine.
+# qemu COMMAND PACKAGE FILE: makes FILE a script that runs qemu's COMMAND out of PACKAGE,
+# unpacked like the rest and not installed, which needs no root and moves no other package
+# of this machine.
 qemu() (
-  command=$1 file=$2
+  command=$1 package=$2 file=$3
   arch=$(dpkg --print-architecture)
   cache=$caches/$arch
-  unpack qemu '' qemu-system-arm
-  loader=$(find "$cache/qemu" -type f -name 'ld-linux*.so.*' | head -n 1)
-  libraries=$(find "$cache/qemu" -name '*.so.*' -exec dirname {} + | sort -u | tr '\n' ':')
+  unpack "$package" '' "$package"
+  loader=$(find "$cache/$package" -type f -name 'ld-linux*.so.*' | head -n 1)
+  libraries=$(find "$cache/$package" -name '*.so.*' -exec dirname {} + | sort -u | tr '\n' ':')
   cat >"$file" <<SCRIPT
 #!/bin/sh
+export QEMU_MODULE_DIR="$(echo "$cache/$package"/usr/lib/*-linux-*/qemu)"
 exec "$loader" --library-path "$libraries" \\
-  "$cache/qemu/usr/bin/$command" -L "$cache/qemu/usr/share/qemu" "\$@"
+  "$cache/$package/usr/bin/$command" -L "$cache/$package/usr/share/qemu" \\
+  -L "$cache/$package/usr/share/seabios" "\$@"
 SCRIPT
   chmod +x "$file"
 )

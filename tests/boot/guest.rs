@@ -42,29 +42,38 @@ impl Guest {
             Pace::Free => format!("-smp {CPUS}"),
             Pace::Counted => "-smp 1 -icount shift=0".to_owned(),
         };
+        let mut qemu = Command::new(image.join("qemu"));
         // The clock of the machine is as on a board whose battery is flat.
-        let mut qemu = Command::new(image.join("qemu"))
-            .args([
-                "-M",
-                "virt",
-                "-cpu",
-                "cortex-a53",
-                "-rtc",
-                "base=1970-01-02",
-            ])
-            .args(pace.split(' '))
-            .args(["-m", &MEMORY_MIB.to_string()])
+        qemu.args([
+            "-M",
+            "virt",
+            "-cpu",
+            "cortex-a53",
+            "-rtc",
+            "base=1970-01-02",
+        ])
+        .args(pace.split(' '))
+        .args(["-m", &MEMORY_MIB.to_string()])
+        .args(["-device", "virtio-net-device,netdev=net"])
+        .arg("-kernel")
+        .arg(image.join("vmlinuz"))
+        .arg("-initrd")
+        .arg(initramfs)
+        .arg("-append")
+        .arg(format!(
+            "console=ttyAMA0 quiet psi=1 panic=-1 systemd.show_status=false {options}"
+        ));
+        let mut guest = Self::start(qemu);
+        guest.read_until("CONSOLE");
+        guest.run("dmesg -n 1");
+        guest
+    }
+
+    /// Starts any machine, with a network `net` and a console for us.
+    pub fn start(mut qemu: Command) -> Self {
+        let mut qemu = qemu
             .args(["-nodefaults", "-display", "none", "-serial", "stdio"])
             .args(["-no-reboot", "-netdev", "user,id=net"])
-            .args(["-device", "virtio-net-device,netdev=net"])
-            .arg("-kernel")
-            .arg(image.join("vmlinuz"))
-            .arg("-initrd")
-            .arg(initramfs)
-            .arg("-append")
-            .arg(format!(
-                "console=ttyAMA0 quiet psi=1 panic=-1 systemd.show_status=false {options}"
-            ))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -79,16 +88,13 @@ impl Guest {
                 }
             }
         });
-        let mut guest = Self {
+        Self {
             input: qemu.stdin.take().unwrap(),
             qemu,
             lines,
             console: Vec::new(),
             questions: 0,
-        };
-        guest.read_until("CONSOLE");
-        guest.run("dmesg -n 1");
-        guest
+        }
     }
 
     /// Standard output and error of a command that succeeds, trimmed.
@@ -107,8 +113,8 @@ impl Guest {
         self.questions += 1;
         let end = format!("END-{}-", self.questions);
         // The mark is not in the line as it is sent, should the terminal echo it.
-        let line = format!("{{ {command}\n}} 2>&1; echo 'END'-{}-$?\n", self.questions);
-        self.input.write_all(line.as_bytes()).unwrap();
+        let line = format!("{{ {command}\n}} 2>&1; echo 'END'-{}-$?", self.questions);
+        self.say(&line);
         let before = self.console.len();
         let last = self.read_until(&end);
         // Output that does not end its line shares it with the mark.
@@ -119,7 +125,15 @@ impl Guest {
         (output.trim().to_owned(), code.to_owned())
     }
 
-    fn read_until(&mut self, mark: &str) -> String {
+    /// A line for whoever reads the console.
+    pub fn say(&mut self, line: &str) {
+        self.input
+            .write_all(format!("{line}\n").as_bytes())
+            .unwrap();
+    }
+
+    /// The first line of the console with `mark`.
+    pub fn read_until(&mut self, mark: &str) -> String {
         let start = Instant::now();
         loop {
             match self
@@ -166,7 +180,7 @@ impl Guest {
 
     /// Switches the machine off, in order, and waits for that.
     pub fn power_off(mut self) -> ExitStatus {
-        self.input.write_all(b"systemctl poweroff\n").unwrap();
+        self.say("systemctl poweroff");
         let start = Instant::now();
         loop {
             if let Some(status) = self.qemu.try_wait().unwrap() {

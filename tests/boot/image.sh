@@ -85,5 +85,5 @@ done
 cp "$(find "$cache/systemd/boot" -name 'vmlinuz-*' | head -n 1)" "$image/vmlinuz"
 (cd "$root" && find . | cpio --quiet -o -H newc -R 0:0 | gzip -1) >"$image/initramfs"
 rm -r "$root"
-qemu qemu-system-aarch64 "$image/qemu"
+qemu qemu-system-aarch64 qemu-system-arm "$image/qemu"
 echo "$image"

@@ -1,6 +1,7 @@
 //! A virtual arm64 board boots into a Ready Node: Debian's kernel under
 //! qemu, an initramfs in which systemd is PID 1 and nodelet.service as
 //! the board has it, packed by systemd/initramfs.sh, and the API double on this machine.
+//! And an amd64 machine, where dracut made the initramfs.
 //!
 //! `cargo test --test boot -- --ignored --nocapture --test-threads 1`. It takes minutes:
 //! the watchdog alone has 90 s.
@@ -114,6 +115,59 @@ fn a_board_with_nothing_but_a_token_gets_its_certificate() {
         state == "active"
     });
     assert!(guest.power_off().success());
+}
+
+/// From the initramfs that dracut makes with our module, and not for a moment less when the
+/// root is there and its own unit goes on.
+#[test]
+#[ignore = "makes a Debian machine and boots it: six minutes, root, and the network"]
+fn a_machine_is_ready_while_its_root_is_locked() {
+    let double = Double::builder().lifecycle(Duration::from_secs(50)).start();
+    let folder = Folder::new("boot-dracut");
+    let kubeconfig = reached_from_guest(&double, &double.kubeconfig_for_node("board"));
+    let kubeconfig = folder.write("kubeconfig", &kubeconfig);
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+    run(Command::new(project.join("cross/build.sh")).arg("x86_64-unknown-linux-musl"));
+    run(Command::new(project.join("cross/deb.sh")).arg("amd64"));
+    let version = env!("CARGO_PKG_VERSION");
+    run(Command::new(project.join("tests/boot/dracut.sh"))
+        .arg(project.join(format!("dist/nodelet_{version}-1_amd64.deb")))
+        .args([&kubeconfig, folder.path()]));
+
+    let file = |name| folder.path().join(name);
+    let mut qemu = Command::new(file("qemu"));
+    qemu.args(["-M", "q35", "-smp", "2", "-m", "512"])
+        .args(["-device", "virtio-net-pci,netdev=net,romfile="])
+        .args(["-drive", "if=virtio,format=raw,file=root"])
+        .args(["-kernel", "vmlinuz", "-initrd", "initramfs", "-append"])
+        .arg(
+            "console=ttyS0 panic=-1 systemd.hostname=board systemd.journald.forward_to_console=1 \
+             root=/dev/vda rw rd.neednet=1 ip=dhcp",
+        )
+        .current_dir(folder.path());
+    let mut guest = Guest::start(qemu);
+    guest.read_until("LOCKED ROOT");
+    let node = eventually("Node Ready", 2 * A_MINUTE, || ready(&double));
+    let image = |node: &Value| {
+        node["status"]["nodeInfo"]["osImage"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    let early = image(&node).unwrap();
+    assert!(early.contains("(Initramfs)"), "{early}");
+
+    guest.say("my passphrase");
+    guest.read_until("Switching root");
+    let late = eventually("the root's own unit", 2 * A_MINUTE, || {
+        image(&ready(&double)?).filter(|late| *late != early)
+    });
+    println!("{early}, then {late}");
+    assert!(!double.ever_left_ready());
+    let events = double.list("events");
+    assert!(
+        !events.iter().any(|event| event["reason"] == "Rebooted"),
+        "{events:#?}"
+    );
 }
 
 /// Instructions, the kernel's among them: of a renewal alone, and of what is done every ten

@@ -1,0 +1,43 @@
+#!/bin/sh
+# A Debian machine of this architecture on which nodelet's package is installed, and the
+# initramfs that dracut makes there as our module says: dracut.sh PACKAGE KUBECONFIG FOLDER
+# writes vmlinuz, initramfs, root, an image of ext4, and qemu.
+#
+# Needs root, apt, mmdebstrap and mke2fs. The root is locked: a hook of the initramfs asks
+# for a line on the console before it is mounted.
+set -eu
+package=$1 kubeconfig=$2 folder=$3
+here=$(cd "$(dirname "$0")" && pwd)
+arch=$(dpkg --print-architecture)
+. "$here/debian.sh"
+command -v mmdebstrap >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-remove mmdebstrap; } >&2
+
+# What is done in the new root, where /proc, /sys and /dev are mounted for it.
+cat >"$folder/setup" <<'SETUP'
+set -eu
+dpkg --install /tmp/nodelet.deb
+install -D -m 600 /tmp/kubeconfig /etc/credstore/nodelet.kubeconfig
+printf '[Match]\nName=e*\n[Network]\nDHCP=yes\n' >/etc/systemd/network/all.network
+systemctl --quiet enable systemd-networkd
+echo 'add_dracutmodules+=" nodelet network "' >/etc/dracut.conf.d/nodelet.conf
+cat >/tmp/lock.sh <<'LOCK'
+echo 'LOCKED ROOT: your passphrase' >/dev/console
+read -r _ </dev/console
+LOCK
+chmod +x /tmp/lock.sh
+dracut --quiet --force --include /tmp/lock.sh /usr/lib/dracut/hooks/pre-mount/10-lock.sh \
+  /tmp/initramfs "$(basename /lib/modules/*)"
+SETUP
+root=$folder/tree
+mmdebstrap --quiet --variant=essential --dpkgopt=path-exclude='/usr/share/*/man/*' \
+  --include="systemd-sysv,udev,dbus,procps,dracut,dracut-network,linux-image-cloud-$arch" \
+  --customize-hook="cp '$package' \"\$1/tmp/nodelet.deb\"" \
+  --customize-hook="cp '$kubeconfig' \"\$1/tmp/kubeconfig\"" \
+  --customize-hook="chroot \"\$1\" sh -s <'$folder/setup'" \
+  --customize-hook="mv \"\$1\"/boot/vmlinuz-* '$folder/vmlinuz'" \
+  --customize-hook="mv \"\$1/tmp/initramfs\" '$folder/initramfs'" \
+  --customize-hook="rm -r \"\$1\"/boot/* \"\$1\"/tmp/*" \
+  "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root" >&2
+mke2fs -q -t ext4 -d "$root" "$folder/root" 1g
+rm -r "$root"
+qemu qemu-system-x86_64 qemu-system-x86 "$folder/qemu"

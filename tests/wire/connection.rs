@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::net::TcpListener;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::version::{TLS12, TLS13};
 
@@ -31,13 +31,28 @@ fn a_connection_is_kept_over_tls_12_and_13() {
     }
 }
 
+fn eventually(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < BUDGET * 5);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_connection_that_the_server_closed_is_not_used_again() {
     let ca = Authority::new();
-    for tls in [None, Some(ca.usual())] {
+    for (tls, polite) in [
+        (None, false),
+        (Some(ca.usual()), false),
+        (Some(ca.usual()), true),
+    ] {
         let secure = tls.is_some();
-        let server = Server::start(tls, |heard, stream| {
+        let server = Server::start(tls, move |heard, stream| {
             ok(heard, stream);
+            if polite {
+                stream.goodbye();
+            }
             false
         });
         let mut api = if secure {
@@ -47,11 +62,27 @@ fn a_connection_that_the_server_closed_is_not_used_again() {
         };
         for round in 1..=3 {
             answered(api.call(&patch("{}"), BUDGET));
-            thread::sleep(Duration::from_millis(50));
-            assert!(!api.is_connected());
+            eventually(|| !api.is_connected());
             assert_eq!(server.connections(), round);
         }
     }
+}
+
+#[test]
+fn what_tls_says_of_its_own_accord_costs_no_connection() {
+    let ca = Authority::new();
+    let server = Server::start(Some(ca.usual()), |heard, stream| {
+        ok(heard, stream);
+        stream.murmur();
+        true
+    });
+    let mut api = api(server.port, &ca);
+    for _ in 0..3 {
+        answered(api.call(&get(), BUDGET));
+        // After the time of the last call.
+        thread::sleep(BUDGET * 11 / 10);
+    }
+    assert_eq!(server.connections(), 1);
 }
 
 #[test]
@@ -103,7 +134,7 @@ fn bytes_that_nobody_asked_for_end_the_connection() {
         };
         for _ in 0..2 {
             assert_eq!(answered(api.call(&get(), BUDGET)).body, b"{}");
-            thread::sleep(Duration::from_millis(60));
+            eventually(|| !api.is_connected());
         }
         assert_eq!(server.connections(), 2);
     }

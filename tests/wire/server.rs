@@ -105,6 +105,10 @@ pub trait Stream: Read + Write {
         None
     }
     fn tcp(&self) -> &TcpStream;
+    /// Says in the words of its protocol that nothing more will come.
+    fn goodbye(&mut self) {}
+    /// Says something that is the protocol's own affair.
+    fn murmur(&mut self) {}
 }
 
 impl Stream for TcpStream {
@@ -119,6 +123,14 @@ impl Stream for StreamOwned<ServerConnection, TcpStream> {
     }
     fn tcp(&self) -> &TcpStream {
         &self.sock
+    }
+    fn murmur(&mut self) {
+        self.conn.refresh_traffic_keys().unwrap();
+        self.flush().unwrap();
+    }
+    fn goodbye(&mut self) {
+        self.conn.send_close_notify();
+        self.flush().unwrap();
     }
 }
 

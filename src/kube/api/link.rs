@@ -142,7 +142,8 @@ impl Link {
 
     pub(super) fn is_connected(&self) -> bool {
         let stream = self.with(|state| state.stream.upgrade());
-        stream.is_some_and(|stream| !matches!(glance(&stream), Glance::Closed))
+        // Bytes that nobody asked for are the server's goodbye as often as not.
+        stream.is_some_and(|stream| matches!(glance(&stream), Glance::Silent))
     }
 
     pub(super) fn was_connected(&self) -> bool {

@@ -200,7 +200,8 @@ impl Connection {
                 return Ok(matches!(seen, Glance::Silent));
             };
             if matches!(seen, Glance::Bytes) {
-                tls.read_tls(&mut self.socket)?;
+                // Not with the patience of the last request, which is over.
+                tls.read_tls(&mut self.socket.stream().as_ref())?;
             }
             let state = tls.process_new_packets().map_err(io::Error::other)?;
             if state.peer_has_closed() || state.plaintext_bytes_to_read() > 0 {

@@ -153,6 +153,13 @@ impl Identity {
     /// use. With that, `api` is another one, and its connection is yet to be opened.
     pub fn tend(&mut self, api: &mut Api, kubelet: &mut Kubelet, now: Now) {
         match kubelet.certificate_task() {
+            Some(Task::Sign { .. })
+                if kubelet.is_bootstrapping()
+                    && let Some(found) = self.pki.found(kubelet.wall(now)) =>
+            {
+                let installed = self.use_certificate(api, found);
+                kubelet.installed(installed, now);
+            }
             Some(Task::Sign { unlike }) => {
                 let ready = match kubelet.needs_bootstrap(now) {
                     true => self.use_bootstrap(api, kubelet.is_bootstrapping()),
@@ -163,15 +170,21 @@ impl Identity {
             }
             Some(Task::Install(chain)) => {
                 let installed = self.pki.install(chain, kubelet.wall(now));
-                let installed = installed.and_then(|(kubeconfig, leaf)| {
-                    *api = Api::new(&kubeconfig, &self.user_agent)?;
-                    self.bootstrap = None;
-                    Ok(leaf)
-                });
+                let installed = installed.and_then(|new| self.use_certificate(api, new));
                 kubelet.installed(installed, now);
             }
             Some(Task::Send) | None => {}
         }
+    }
+
+    fn use_certificate(
+        &mut self,
+        api: &mut Api,
+        (kubeconfig, leaf): (Kubeconfig, Leaf),
+    ) -> Result<Leaf, String> {
+        *api = Api::new(&kubeconfig, &self.user_agent)?;
+        self.bootstrap = None;
+        Ok(leaf)
     }
 
     /// Anew each time: whoever prepared the board may have given it another token.

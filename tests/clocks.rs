@@ -14,6 +14,7 @@ use apidouble::{Double, Validity};
 use nodelet::kube::time::Wall;
 
 use board::{Board, Folder, eventually};
+use nix::sys::signal::Signal;
 
 const DAY: i64 = 86_400;
 const YEAR: i64 = 365 * DAY;
@@ -44,6 +45,31 @@ fn in_1970() -> i64 {
     5 - i64::try_from(now().as_secs()).unwrap()
 }
 
+/// As NTP does, in one step.
+fn set_clock(folder: &Folder, ahead: i64) {
+    let new = folder.write("offset.new", &ahead.to_string());
+    std::fs::rename(new, folder.path().join("offset")).unwrap();
+}
+
+/// Whose kubeconfig is in the folder, with a clock that is so many seconds ahead.
+fn board(folder: &Folder, ahead: i64, more: &[&str]) -> Board {
+    set_clock(folder, ahead);
+    let offset = folder.path().join("offset");
+    let kubeconfig = folder.path().join("kubeconfig");
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let usual = [
+        kubeconfig.as_str(),
+        "--hostname-override=pi",
+        "--node-lease-duration-seconds=8",
+        "--node-status-update-frequency=1s",
+    ];
+    let clock = [
+        ("LD_PRELOAD", library().to_str().unwrap()),
+        ("CLOCK_OFFSET_FILE", offset.to_str().unwrap()),
+    ];
+    Board::start_with(&[&usual, more].concat(), &clock)
+}
+
 struct Site {
     double: Double,
     folder: Folder,
@@ -54,20 +80,8 @@ impl Site {
     /// Starts a board whose clock is so many seconds ahead.
     fn start(double: Double, ahead: i64) -> Self {
         let folder = Folder::new("clocks");
-        let kubeconfig = folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
-        let offset = folder.write("offset", &ahead.to_string());
-        let board = Board::start_with(
-            &[
-                &format!("--kubeconfig={}", kubeconfig.display()),
-                "--hostname-override=pi",
-                "--node-lease-duration-seconds=8",
-                "--node-status-update-frequency=1s",
-            ],
-            &[
-                ("LD_PRELOAD", library().to_str().unwrap()),
-                ("CLOCK_OFFSET_FILE", offset.to_str().unwrap()),
-            ],
-        );
+        folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+        let board = board(&folder, ahead, &[]);
         Self {
             double,
             folder,
@@ -75,10 +89,8 @@ impl Site {
         }
     }
 
-    /// As NTP does, in one step.
     fn set_clock(&self, ahead: i64) {
-        let new = self.folder.write("offset.new", &ahead.to_string());
-        std::fs::rename(new, self.folder.path().join("offset")).unwrap();
+        set_clock(&self.folder, ahead);
     }
 
     fn ready(&self) -> bool {
@@ -180,4 +192,41 @@ fn a_clock_that_jumps_by_days_and_years_costs_no_renewal() {
         1,
         "it had no reason to reconnect"
     );
+}
+
+/// What it took for expired is found to be good, though there is no token any more to ask
+/// for another one.
+#[test]
+fn a_clock_from_the_future_costs_no_certificate() {
+    let token = "07401b.0123456789abcdef";
+    let double = Double::builder()
+        .bootstrap_token(token)
+        .approve_csrs()
+        .start();
+    let folder = Folder::new("clocks-future");
+    let bootstrap = folder.write("bootstrap", &double.kubeconfig_token(token));
+    let bootstrap = format!("--bootstrap-kubeconfig={}", bootstrap.display());
+    let root = format!("--root-dir={}", folder.path().display());
+    for rotate in [&[][..], &["--rotate-certificates"]] {
+        let flags = [&[bootstrap.as_str(), root.as_str()], rotate].concat();
+        let mut first = board(&folder, 0, &flags);
+        eventually("Ready", Duration::from_secs(10), || {
+            double.get("leases/pi").map(drop)
+        });
+        first.stop(Signal::SIGTERM);
+        double.revoke_token(token);
+        double.clear_requests();
+
+        let second = board(&folder, 30 * YEAR, &flags);
+        second.says("its certificate expired at");
+        second.says("clock says 2056");
+        assert!(double.requests().is_empty());
+        set_clock(&folder, 0);
+        eventually("a renewal", Duration::from_secs(20), || {
+            let requests = double.requests();
+            let renewed = |r: &apidouble::Recorded| r.path.contains("/leases/") && r.code == 200;
+            requests.iter().any(renewed).then_some(())
+        });
+        assert_eq!(double.list("csrs").len(), 1);
+    }
 }

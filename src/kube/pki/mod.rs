@@ -50,6 +50,8 @@ pub struct Pki {
     disk: Disk,
     /// Of the request under way.
     key: Option<Key>,
+    /// What was last said of the stored certificate.
+    said: String,
 }
 
 /// What there is to begin with.
@@ -90,9 +92,18 @@ impl Pki {
             subject,
             disk,
             key: None,
+            said: String::new(),
         };
         let start = pki.start(now)?;
         Ok((pki, start))
+    }
+
+    /// The way in that is there after all, where a bootstrap seemed to be needed: judged by
+    /// a clock that was wrong, or somebody has brought it since.
+    pub fn found(&mut self, now: Wall) -> Option<(Kubeconfig, Leaf)> {
+        let start = self.start(now).ok()?;
+        let leaf = start.leaf.filter(|_| start.bootstrap.is_none())?;
+        Some((start.kubeconfig, leaf))
     }
 
     fn start(&mut self, now: Wall) -> Result<Start, String> {
@@ -154,7 +165,7 @@ impl Pki {
 
     /// The stored certificate, if it can be used and has not expired. What cannot be
     /// read is as good as none: there may be other ways to a certificate.
-    fn stored(&self, now: Wall) -> Option<(Identity, Leaf)> {
+    fn stored(&mut self, now: Wall) -> Option<(Identity, Leaf)> {
         let usable = self.store.current().and_then(|stored| {
             let Some(identity) = stored else {
                 return Ok(None);
@@ -165,7 +176,10 @@ impl Pki {
         match usable {
             Ok(found) => found.filter(|(_, leaf)| now <= leaf.not_after),
             Err(why) => {
-                log::warn!("{why}; doing without it");
+                if self.said != why {
+                    log::warn!("{why}; doing without it");
+                    self.said = why;
+                }
                 None
             }
         }

@@ -91,6 +91,23 @@ fn everything_may_lie_among_systemds_credentials() {
     other.says("nodelet: kubeconfig: no such file or directory");
 }
 
+/// For whoever looks at them before systemd has given them to the unit.
+#[test]
+fn a_store_of_credentials_is_as_good_as_what_systemd_makes_of_it() {
+    let double = Double::start();
+    double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
+    let folder = Folder::new("credstore");
+    folder.write("nodelet.ca.crt", &double.ca_pem());
+    folder.write("nodelet.token", "t0ken\n");
+    let server = format!("server: '{}', certificate-authority: ca.crt", double.url());
+    let path = folder.write(
+        "nodelet.kubeconfig",
+        &kubeconfig(&server, "tokenFile: token"),
+    );
+    let _board = start(path.to_str().unwrap(), &[]);
+    becomes_ready(&double);
+}
+
 #[test]
 fn a_board_behind_a_proxy_becomes_ready() {
     let double = Double::start();

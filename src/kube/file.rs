@@ -30,7 +30,9 @@ pub fn read(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// Where a relative path leads: into the first of `folders` that has it, else into the
-/// first. Below the others only bare names are looked for, as systemd's credentials have.
+/// first. Below the others only bare names are looked for, as systemd's credentials have;
+/// and last beside the first as `nodelet.NAME`, which is what nodelet.service makes its
+/// credential NAME of.
 pub fn find(path: &Path, folders: &[&Path]) -> PathBuf {
     let Some((first, others)) = folders.split_first() else {
         return path.to_owned();
@@ -40,6 +42,7 @@ pub fn find(path: &Path, folders: &[&Path]) -> PathBuf {
         return beside;
     }
     let elsewhere = others.iter().map(|folder| folder.join(path));
+    let elsewhere = elsewhere.chain([first.join(format!("nodelet.{}", path.display()))]);
     let found = elsewhere.into_iter().find(|path| path.exists());
     found.unwrap_or(beside)
 }

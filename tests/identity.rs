@@ -125,12 +125,12 @@ impl Site {
     }
 }
 
-/// Certificates of ten seconds.
+/// Certificates of twelve seconds, dated back by as many: due after 5 to 10.
 fn short_lives() -> Builder {
     Double::builder()
         .approve_csrs()
-        .signing_seconds(10)
-        .backdate_seconds(0)
+        .signing_seconds(12)
+        .backdate_seconds(12)
 }
 
 #[test]
@@ -311,8 +311,8 @@ fn a_certificate_that_was_given_is_replaced_at_once() {
     assert_eq!(site.with_token().len(), 0);
     // From then on the stored one counts, though the kubeconfig has the other one still.
     board.stop(Signal::SIGTERM);
-    let board = site.start(&["--rotate-certificates"]);
     let connections = site.double.connections();
+    let board = site.start(&["--rotate-certificates"]);
     eventually("a renewal by the second process", MINUTE, || {
         (site.double.connections() > connections).then_some(())
     });
@@ -594,8 +594,9 @@ fn there_is_no_core_file_with_a_key_in_it() {
         return;
     }
     let line = format!(
-        "(sleep 2; kill -ABRT $$) & exec {} --kubeconfig={} --bootstrap-kubeconfig={} \
+        "(until [ -e {}/{CURRENT} ]; do sleep .1; done; kill -ABRT $$) & exec {} --kubeconfig={} --bootstrap-kubeconfig={} \
          --cert-dir={} --hostname-override=pi 2>/dev/null",
+        site.path("pki"),
         env!("CARGO_BIN_EXE_nodelet"),
         site.path("etc/kubeconfig"),
         site.path("bootstrap"),

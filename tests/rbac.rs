@@ -181,7 +181,10 @@ fn the_rules_are_enough_for_a_run() {
         reasons.contains(&"Starting").then_some(())
     });
     let log = board.log().join("\n");
-    assert!(!log.contains("403") && !log.contains("warning"), "{log}");
+    assert!(
+        !log.contains("403 Forbidden") && !log.contains("warning"),
+        "{log}"
+    );
     assert_eq!(wrong(&kubeconfig, &name), [] as [&str; 0]);
     // What the list says of a Node's own certificate is true there, too.
     let certificate = cluster.kubeconfig("pi-other");

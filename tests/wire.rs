@@ -79,12 +79,13 @@ fn silent(outcome: Outcome) -> String {
     }
 }
 
-/// The line of a call that must fail within its budget.
+/// The line of a call that must fail within its budget, and not that of two, on a machine
+/// that is late itself.
 fn fails(api: &mut Api, request: &Request) -> String {
     let start = Instant::now();
     let why = silent(api.call(request, BUDGET));
     assert!(
-        start.elapsed() < BUDGET * 12 / 10,
+        start.elapsed() < BUDGET * 19 / 10,
         "{:?}: {why}",
         start.elapsed()
     );

@@ -70,17 +70,17 @@ fn a_token_file_is_read_again_each_minute_and_at_once_after_a_401() {
     assert_eq!(call(at(60)), "stale");
     // That was a 401. Nothing new yet: the old one is kept.
     assert_eq!(call(at(61)), "stale");
-    folder.write("token", "third");
-    assert_eq!(call(at(62)), "third");
+    folder.write("token", "the-third");
+    assert_eq!(call(at(62)), "the-third");
     // A file that is away, empty or broken is none.
     fs::remove_file(folder.path().join("token")).unwrap();
-    assert_eq!(call(at(122)), "third");
+    assert_eq!(call(at(122)), "the-third");
     folder.write("token", "");
-    assert_eq!(call(at(182)), "third");
+    assert_eq!(call(at(182)), "the-third");
     folder.write("token", "a b");
-    assert_eq!(call(at(242)), "third");
+    assert_eq!(call(at(242)), "the-third");
     folder.write("token", "fourth");
-    assert_eq!(call(at(301)), "third");
+    assert_eq!(call(at(301)), "the-third");
     assert_eq!(call(at(302)), "fourth");
     assert_eq!(
         server.connections(),

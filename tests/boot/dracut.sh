@@ -19,6 +19,7 @@ dpkg --install /tmp/nodelet.deb
 install -D -m 600 /tmp/kubeconfig /etc/credstore/nodelet.kubeconfig
 printf '[Match]\nName=e*\n[Network]\nDHCP=yes\n' >/etc/systemd/network/all.network
 systemctl --quiet enable systemd-networkd
+echo board >/etc/hostname
 echo 'add_dracutmodules+=" nodelet network "' >/etc/dracut.conf.d/nodelet.conf
 cat >/tmp/lock.sh <<'LOCK'
 echo 'LOCKED ROOT: your passphrase' >/dev/console

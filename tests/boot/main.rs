@@ -141,7 +141,7 @@ fn a_machine_is_ready_while_its_root_is_locked() {
         .args(["-drive", "if=virtio,format=raw,file=root"])
         .args(["-kernel", "vmlinuz", "-initrd", "initramfs", "-append"])
         .arg(
-            "console=ttyS0 panic=-1 systemd.hostname=board systemd.journald.forward_to_console=1 \
+            "console=ttyS0 panic=-1 systemd.journald.forward_to_console=1 \
              root=/dev/vda rw rd.neednet=1 ip=dhcp",
         )
         .current_dir(folder.path());

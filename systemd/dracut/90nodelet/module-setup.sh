@@ -5,7 +5,9 @@
 #   rd.neednet=1 ip=dhcp                       on the kernel's command line
 #
 # or whichever module brings the network up here. It takes what this machine has: the
-# binary, the unit, /etc/default/nodelet and the credentials /etc/credstore/nodelet.*.
+# binary, the unit with its drop-ins, /etc/default/nodelet, the credentials
+# /etc/credstore/nodelet.* and the host name; the machine-id (%m) is another one there
+# unless dracut is told hostonly=yes.
 # The agent runs from the initramfs until the root is switched, so that the board is
 # Ready while its root waits for a passphrase or is repaired; the unit of the root goes on.
 
@@ -21,11 +23,13 @@ depends() {
 }
 
 install() {
-    local credential
-    inst_multiple nodelet "${systemdsystemunitdir:?}/nodelet.service"
-    inst_multiple -o /etc/default/nodelet
-    for credential in "${dracutsysrootdir-}"/etc/credstore/nodelet.*; do
-        inst_multiple -o "${credential#"${dracutsysrootdir-}"}"
+    local root=${dracutsysrootdir-} own=${systemdsystemconfdir:?} file
+    local unit=$own/nodelet.service
+    [[ -e $root$unit ]] || unit=${systemdsystemunitdir:?}/nodelet.service
+    inst_multiple nodelet "$unit"
+    inst_multiple -o /etc/default/nodelet /etc/hostname
+    for file in "$root$own"/nodelet.service.d/*.conf "$root"/etc/credstore/nodelet.*; do
+        inst_multiple -o "${file#"$root"}"
     done
     ${SYSTEMCTL:?} -q --root "${initdir:?}" add-wants initrd.target nodelet.service
 }

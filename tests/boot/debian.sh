@@ -19,7 +19,7 @@ debian_apt() {
 # unpack FOLDER ALONE PACKAGE...: below $cache/FOLDER the packages with what they depend
 # on, and those of the list ALONE without; of a linux-image the one that it stands for.
 # Scripts are not run.
-unpack() {
+unpack() (
   folder=$cache/$1 alone=$2
   shift 2
   if [ "$(cat "$folder.packages" 2>/dev/null)" = "$alone, $*" ]; then return; fi
@@ -44,7 +44,7 @@ unpack() {
   done
   rm -r "$folder.debs"
   echo "$alone, $*" >"$folder.packages"
-}
+)
 
 # modules FROM TO NAME...: kernel modules, decompressed, numbered in this order. Those
 # that are built in have no file.

@@ -556,7 +556,7 @@ fn stalls_last_and_a_lost_answer_was_carried_out() {
     let double = Double::start();
     with_node(&double, "n");
     let mut client = Client::node(&double, "n");
-    client.timeout = Duration::from_millis(200);
+    client.timeout = Duration::from_secs(1);
     for fault in [Fault::StallBeforeHeaders, Fault::StallInBody(10)] {
         double.faults().push(fault);
         let before = Instant::now();
@@ -565,7 +565,7 @@ fn stalls_last_and_a_lost_answer_was_carried_out() {
                 .try_send("GET", "/api/v1/nodes/n", JSON, "", "")
                 .is_err()
         );
-        assert!(before.elapsed() >= Duration::from_millis(200));
+        assert!(before.elapsed() >= Duration::from_secs(1));
     }
     let patch = json!({"metadata": {"labels": {"a": "b"}}}).to_string();
     let mut lost = |rule: Rule| {
@@ -588,7 +588,7 @@ fn outages_end_on_the_same_port() {
     let double = Double::start();
     with_node(&double, "n");
     let mut client = Client::node(&double, "n");
-    client.timeout = Duration::from_millis(300);
+    client.timeout = Duration::from_secs(1);
     let mut get = || {
         client
             .try_send("GET", "/api/v1/nodes/n", JSON, "", "")
@@ -652,7 +652,7 @@ fn certificates_can_be_swapped() {
 
 #[test]
 fn lifecycle_gives_up_only_on_nodes_that_are_silent() {
-    let grace = Duration::from_millis(600);
+    let grace = Duration::from_millis(1500);
     let double = Double::builder().lifecycle(grace).start();
     let node = with_node(&double, "n");
     with_lease(&double, &node, "2026-01-01T00:00:00.000000Z");

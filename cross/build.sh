@@ -37,11 +37,6 @@ for registry in "$cargo"/registry/src/*/; do flags+=("--remap-path-prefix=$regis
 # Symbols are wanted, but in a file of their own.
 export CARGO_PROFILE_RELEASE_STRIP=none CARGO_PROFILE_RELEASE_DEBUG=line-tables-only
 export CARGO_TARGET_DIR=$PWD/target
-# Debian's objcopy knows its own machine alone; rustc brings LLVM's.
-objcopy() {
-  LD_LIBRARY_PATH=$sysroot/lib \
-    "$sysroot/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/rust-objcopy" "$@"
-}
 
 for target in "${targets[@]}"; do
   dist=dist/$plain$target
@@ -54,9 +49,9 @@ for target in "${targets[@]}"; do
       -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
   fi
   built=target/$target/release/nodelet
-  objcopy --only-keep-debug "$built" "$dist/nodelet.debug"
-  objcopy --strip-all --remove-section=.comment "$built" "$dist/nodelet"
-  (cd "$dist" && objcopy --add-gnu-debuglink=nodelet.debug nodelet &&
+  cross/objcopy --only-keep-debug "$built" "$dist/nodelet.debug"
+  cross/objcopy --strip-all --remove-section=.comment "$built" "$dist/nodelet"
+  (cd "$dist" && "$OLDPWD/cross/objcopy" --add-gnu-debuglink=nodelet.debug nodelet &&
     sha256sum nodelet nodelet.debug >SHA256SUMS)
   ls -l "$dist/nodelet"
 done

@@ -55,12 +55,14 @@ else
   # zig compiles musl and what it needs when it links a program, and tells where it is.
   # Not for size: its small memcpy() goes byte by byte, which was 42 % of what a renewal
   # takes in user space on arm64; the fast one makes the binary no larger.
-  libc=${ZIG%/*}/$target-O2
+  # Without debug information, which has the names of this machine's folders.
+  libc=${ZIG%/*}/$target-O2-bare
   if ! test -d "$libc"; then
     new=$(mktemp -d "$libc.XXXXXX")
     echo 'int main(void) { return 0; }' >"$new/main.c"
     "$root/cross/zig-cc" -O2 -static -lunwind -v -o "$new/main" "$new/main.c" 2>&1 |
       tail -1 | tr ' ' '\n' | grep -E '/(crt1\.o|lib[a-z_]*\.a)$' | xargs cp -t "$new"
+    for file in "$new"/*.[ao]; do "$root/cross/objcopy" --strip-debug "$file"; done
     mv -T "$new" "$libc" || test -d "$libc"
   fi
   flags=(-Clink-self-contained=no -Ctarget-feature=+crt-static "${code[@]}" "-Lnative=$libc"

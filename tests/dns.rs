@@ -189,10 +189,10 @@ fn the_deadline_ends_silence_and_so_does_the_timeout() {
         };
         let (found, took) = lookup(&resolver, "api.lan", Duration::from_millis(budget));
         let why = found.unwrap_err();
-        assert!(
-            why.starts_with("no name server answered within 0."),
-            "{why}"
-        );
+        let exact = format!("no name server answered within 0.{} s", want / 100);
+        // Who is late where no budget ends it, says so.
+        let late = want < budget.into() && why.starts_with("no name server answered within 0.");
+        assert!(why == exact || late, "{why}");
         assert!(
             took >= want * 8 / 10 && took <= want * 19 / 10,
             "{want} {took}"

@@ -228,6 +228,13 @@ fn the_queue_and_its_memory_are_bounded() {
         send(&mut queue, answer(201));
     }
     assert_eq!(queue.sent.len(), REMEMBERED);
+    let names: std::collections::BTreeSet<&str> =
+        queue.sent.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(
+        names.len(),
+        REMEMBERED,
+        "the clock stood still, the names did not"
+    );
 }
 
 /// Sorted by name they are in the order in which they happened.

@@ -73,6 +73,8 @@ fn what_tls_says_of_its_own_accord_costs_no_connection() {
     let ca = Authority::new();
     let server = Server::start(Some(ca.usual()), |heard, stream| {
         ok(heard, stream);
+        // Not together with the answer, which would take it along.
+        thread::sleep(Duration::from_millis(50));
         stream.murmur();
         true
     });

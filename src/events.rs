@@ -251,9 +251,10 @@ impl Queue {
             let path = format!("{EVENTS}/{}", sent.name);
             return Some(Request::patch(path, Accept::Metadata, &body));
         }
+        // As client-go names them: the object, and the time in hexadecimal nanoseconds.
         let name = || {
             self.named = at.nanos().max(self.named.saturating_add(1));
-            name(&self.node_name, self.named)
+            format!("{}.{:x}", self.node_name, self.named)
         };
         let name = first.name.get_or_insert_with(name).clone();
         let body = json!({
@@ -329,11 +330,6 @@ impl Queue {
             self.waiting.push_front(waiting);
         }
     }
-}
-
-/// As client-go names them: the object, and the time in hexadecimal nanoseconds.
-fn name(node_name: &str, nanos: u64) -> String {
-    format!("{node_name}.{nanos:x}")
 }
 
 #[cfg(test)]

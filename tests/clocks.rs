@@ -89,10 +89,6 @@ impl Site {
         }
     }
 
-    fn set_clock(&self, ahead: i64) {
-        set_clock(&self.folder, ahead);
-    }
-
     fn ready(&self) -> bool {
         let node = self.double.get("nodes/pi").unwrap_or_default();
         let conditions = node["status"]["conditions"].as_array().cloned();
@@ -128,7 +124,7 @@ fn a_board_that_wakes_up_in_1970_writes_nothing_until_its_clock_is_set() {
     std::thread::sleep(Duration::from_secs(3));
     assert!(site.double.requests().is_empty());
 
-    site.set_clock(0);
+    set_clock(&site.folder, 0);
     eventually("Ready", Duration::from_secs(10), || {
         site.ready().then_some(())
     });
@@ -180,7 +176,7 @@ fn a_clock_that_jumps_by_days_and_years_costs_no_renewal() {
     });
     let mut last = site.renewed_after(None);
     for ahead in [DAY, -DAY, YEAR, -YEAR, in_1970(), 0] {
-        site.set_clock(ahead);
+        set_clock(&site.folder, ahead);
         for _ in 0..3 {
             last = site.renewed_after(Some(last));
         }

@@ -1,14 +1,14 @@
 #!/bin/sh
-# A Debian machine of this architecture on which nodelet's package is installed, and the
-# initramfs that dracut makes there as our module says: dracut.sh PACKAGE KUBECONFIG FOLDER
-# writes vmlinuz, initramfs, root, an image of ext4, and qemu.
+# An amd64 Debian machine on which nodelet's package is installed, and the initramfs that
+# dracut makes there as our module says: dracut.sh PACKAGE KUBECONFIG FOLDER writes vmlinuz,
+# initramfs, root, an image of ext4, and qemu.
 #
-# Needs root, apt, mmdebstrap and mke2fs. The root is locked: a hook of the initramfs asks
-# for a line on the console before it is mounted.
+# Needs root, apt, mmdebstrap and mke2fs, on amd64. The root is locked: a hook of the
+# initramfs asks for a line on the console before it is mounted.
 set -eu
 package=$1 kubeconfig=$2 folder=$3
 here=$(cd "$(dirname "$0")" && pwd)
-arch=$(dpkg --print-architecture)
+arch=amd64
 . "$here/debian.sh"
 command -v mmdebstrap >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-remove mmdebstrap; } >&2
 

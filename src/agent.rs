@@ -6,31 +6,41 @@
 
 use std::time::Duration;
 
-use crate::certificate::Certificate;
-use crate::clock::Clock;
 use crate::config::Config;
+use crate::core::certificate::Certificate;
+use crate::core::instant::Mono;
+use crate::core::kubelet::{Effect, FAST_TICK, Kubelet, Turn, Work};
+use crate::core::wall_clock::WallClock;
+use crate::files::write;
 use crate::host::Host;
+use crate::host::fact_cache::FactCache;
 use crate::identity::Identity;
-use crate::kube::api::Api;
-use crate::kube::disk;
-use crate::kubelet::{Effect, FAST_TICK, Kubelet, Turn, Work};
-use crate::machine::Machine;
-use crate::notify::Notify;
-use crate::now::Mono;
-use crate::timekeeper::Timekeeper;
-use crate::wakeup::{Wakeup, Woken};
+use crate::process::clock::Clock;
+use crate::process::notify::Notify;
+use crate::process::wakeup::{Wakeup, Woken};
+use crate::wire::api::Api;
 
 /// Addresses, routes and interfaces change together.
 const NETWORK_SETTLES: Duration = Duration::from_secs(1);
+
+/// The way to the API server, and what renews it.
+#[derive(Debug)]
+pub struct Connection {
+    /// Not connected yet.
+    pub api: Api,
+    /// The files of our credentials.
+    pub identity: Identity,
+    /// Ours, where it is renewed.
+    pub certificate: Option<Certificate>,
+}
 
 /// One board's agent.
 #[derive(Debug)]
 pub struct Agent {
     kubelet: Kubelet,
-    machine: Machine,
+    facts: FactCache,
     api: Api,
-    /// Where our certificate is renewed.
-    identity: Option<Identity>,
+    identity: Identity,
     clock: Clock,
     wakeup: Wakeup,
     notify: Notify,
@@ -41,31 +51,28 @@ impl Agent {
     pub fn new(
         config: Config,
         host: Host,
-        api: Api,
+        connection: Connection,
         wakeup: Wakeup,
         notify: Notify,
         seed: u64,
     ) -> Self {
         let clock = Clock::start();
-        let timekeeper = Timekeeper::new(Timekeeper::built());
+        let wall_clock = WallClock::new(WallClock::built());
         Self {
-            machine: Machine::new(host, &config.node.name),
-            kubelet: Kubelet::new(config, timekeeper, seed, clock.now().mono),
-            api,
-            identity: None,
+            facts: FactCache::new(host, &config.node.name),
+            kubelet: Kubelet::new(
+                config,
+                wall_clock,
+                connection.certificate,
+                seed,
+                clock.now().mono,
+            ),
+            api: connection.api,
+            identity: connection.identity,
             clock,
             wakeup,
             notify,
         }
-    }
-
-    /// The same, with a certificate that is renewed.
-    #[must_use]
-    pub fn with_identity(mut self, renewal: Option<(Identity, Certificate)>) -> Self {
-        let (identity, certificate) = renewal.unzip();
-        self.identity = identity;
-        self.kubelet = self.kubelet.with_certificate(certificate);
-        self
     }
 
     /// Runs until a signal asks to stop. Node and Lease stay as they are: a package
@@ -74,15 +81,15 @@ impl Agent {
         let mut has_looked = false;
         loop {
             let start = self.clock.now();
-            self.api.refresh(start.mono);
+            self.identity.refresh(&mut self.api, start.mono);
             let turn = self.kubelet.next(start, || self.api.is_connected());
-            let (pause, busy) = match turn {
+            let (pause, busy) = match &turn {
                 Turn::Wait(until) => {
                     let pause = until.since(start.mono).min(self.longest_wait(start.mono));
                     (pause, pause)
                 }
-                Turn::Send(_, budget) => (Duration::ZERO, budget),
-                Turn::Certificate => (Duration::ZERO, Duration::ZERO),
+                Turn::Send(_, budget) => (Duration::ZERO, *budget),
+                Turn::Identity(..) => (Duration::ZERO, Duration::ZERO),
             };
             self.notify
                 .alive(start.mono, busy, || self.kubelet.summary(start.mono));
@@ -96,7 +103,7 @@ impl Agent {
                 Woken::Stop => return self.notify.stopping(),
                 Woken::MemoryPressure => self.kubelet.memory_stalls(self.clock.now().mono),
                 Woken::Network => {
-                    self.machine.forget();
+                    self.facts.forget();
                     let settled = self.clock.now().mono.after(NETWORK_SETTLES);
                     self.kubelet.hurry(settled);
                 }
@@ -104,8 +111,9 @@ impl Agent {
             }
             let (work, budget) = match turn {
                 Turn::Send(work, budget) => (work, budget),
-                Turn::Certificate => {
-                    self.tend_identity();
+                Turn::Identity(task, wall) => {
+                    let result = self.identity.carry_out(&task, &mut self.api, wall);
+                    self.kubelet.on_task(result, self.clock.now());
                     continue;
                 }
                 Turn::Wait(_) => {
@@ -114,21 +122,20 @@ impl Agent {
                 }
             };
             let Some(request) = self.kubelet.request(work, start, |node, may_wait| {
-                self.machine.facts(node, &self.clock, may_wait)
+                let clock = || self.clock.now().mono;
+                self.facts.facts(node, may_wait, clock)
             }) else {
                 continue;
             };
             log::debug!("{:?} {}", request.method, request.path);
-            let bootstrap = self.identity.as_mut().and_then(Identity::bootstrap);
-            let api = match (work, bootstrap) {
-                (Work::Certificate, Some(bootstrap)) => bootstrap,
+            let api = match work {
+                Work::Certificate => self.identity.certificate_api(&mut self.api),
                 _ => &mut self.api,
             };
             let outcome = api.call(&request, budget);
-            match self
-                .kubelet
-                .fold(work, outcome, start.mono, self.clock.now())
-            {
+            self.identity.on_response(&outcome);
+            let now = self.clock.now();
+            match self.kubelet.on_response(work, outcome, start.mono, now) {
                 Effect::None => {}
                 Effect::Registered => self.registered(),
                 Effect::Disconnect => self.api.disconnect(),
@@ -144,17 +151,10 @@ impl Agent {
         }
     }
 
-    fn tend_identity(&mut self) {
-        let now = self.clock.now();
-        if let Some(identity) = &mut self.identity {
-            identity.tend(&mut self.api, &mut self.kubelet, now);
-        }
-    }
-
     /// What the Node waits for may be there now; nothing else is read for that.
     fn look_at_health(&mut self) {
         let now = self.clock.now().mono;
-        let changed = |lines: &[String]| self.machine.host.unhealthy() != lines;
+        let changed = |lines: &[String]| self.facts.host.unhealthy() != lines;
         if self.kubelet.awaits(now).is_some_and(changed) {
             self.kubelet.hurry(now);
         }
@@ -168,9 +168,9 @@ impl Agent {
 
     /// For those on this board who set up its network.
     fn keep_pod_cidrs(&self, cidrs: &str) {
-        let path = self.machine.host.node_root_dir.join("podcidr");
+        let path = self.facts.host.node_root_dir.join("podcidr");
         log::info!("node {}: podCIDR {cidrs}", self.kubelet.node_name());
-        if let Err(line) = disk::publish(&path, format!("{cidrs}\n")) {
+        if let Err(line) = write::publish(&path, format!("{cidrs}\n")) {
             log::warn!("podCIDR cannot be written: {line}; make --root-dir writable");
         }
     }

@@ -13,25 +13,26 @@ use std::process::ExitCode;
 use nix::sys::prctl;
 use serde_json::Value;
 
-use crate::agent::Agent;
-use crate::args::{self, Command, Flags};
-use crate::check::{Report, walk};
-use crate::clock::Clock;
+use crate::agent::{Agent, Connection};
+use crate::check::{Report, probe};
+use crate::config::command_line::{self, Command};
 use crate::config::file::Notes;
+use crate::config::flags::Flags;
 use crate::config::{self, Config, KUBELET_VERSION};
-use crate::describe;
-use crate::dns::NodeName;
-use crate::eviction::Eviction;
-use crate::facts::Facts;
+use crate::core::eviction::Eviction;
+use crate::core::facts::Facts;
+use crate::core::status::{self, Desired};
+use crate::files::read::read;
+use crate::files::yaml;
+use crate::host::fact_cache::ask_name_servers;
 use crate::host::{Host, HostRoot};
-use crate::identity::{self, Way};
-use crate::journal;
-use crate::kube::file;
-use crate::kube::yaml;
-use crate::machine::ask_name_servers;
-use crate::notify::Notify;
-use crate::status::{self, Desired};
-use crate::wakeup::Wakeup;
+use crate::identity::{ApiAccess, Source};
+use crate::kube::describe;
+use crate::process::clock::Clock;
+use crate::process::logging;
+use crate::process::notify::Notify;
+use crate::process::wakeup::Wakeup;
+use crate::wire::dns::NodeName;
 
 /// The command line was wrong.
 const USAGE: u8 = 2;
@@ -41,8 +42,8 @@ const FAILURE: u8 = 1;
 /// Runs `nodelet` with the given arguments, without its program name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    let result = match args::parse(args.clone()) {
-        Ok(Command::Help) => print(args::USAGE),
+    let result = match command_line::parse(args.clone()) {
+        Ok(Command::Help) => print(command_line::USAGE),
         Ok(Command::Version) => print(&version()),
         Ok(Command::Inspect(flags)) => inspect(*flags, args),
         Ok(Command::Check(flags)) => check(*flags, args),
@@ -91,7 +92,7 @@ fn version() -> String {
 fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     // There will be keys and tokens in our memory: no core file has them. Fails on no kernel.
     let _ = prctl::set_dumpable(false);
-    journal::start(flags.verbosity, env("JOURNAL_STREAM").is_some());
+    logging::start(flags.verbosity, env("JOURNAL_STREAM").is_some());
     let (config, host, _) = configure(flags, args)?;
     let path = config.kubeconfig.as_ref().ok_or_else(|| {
         let line = "--kubeconfig is missing: without an API server there is nothing to do; \
@@ -101,26 +102,13 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let seed = RandomState::new().build_hasher().finish();
     let random = u32::try_from(seed % 1001).unwrap_or_default();
     let now = Clock::start().now().wall;
-    let opened = identity_flags(&config, path).open(now, random);
-    let opened = opened.map_err(|line| (FAILURE, line))?;
-    let (
-        Way {
-            kubeconfig, api, ..
-        },
-        renewal,
-    ) = opened;
-    if kubeconfig.insecure {
-        log::warn!(
-            "{}: insecure-skip-tls-verify: whoever answers at {} is believed, and gets what we \
-             prove ourselves with; give the cluster's CA in certificate-authority",
-            path.display(),
-            kubeconfig.endpoint
-        );
-    }
+    let opened = source(&config, path).open(now, random);
+    let (identity, access, certificate) = opened.map_err(|line| (FAILURE, line))?;
+    warn_if_insecure(path, &access);
     let proxy = ["HTTPS_PROXY", "https_proxy"]
         .into_iter()
         .find(|name| env(name).is_some());
-    if let (Some(name), None) = (proxy, &kubeconfig.proxy) {
+    if let (Some(name), None) = (proxy, &access.config.proxy) {
         log::info!("{name} is not used; a proxy stands in the kubeconfig, as proxy-url");
     }
     let wakeup = Wakeup::new().map_err(|e| (FAILURE, format!("signalfd: {e}")))?;
@@ -128,26 +116,37 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
         env("NOTIFY_SOCKET").as_deref(),
         env("WATCHDOG_USEC").as_deref(),
     );
-    Agent::new(config, host, api, wakeup, notify, seed)
-        .with_identity(renewal)
-        .run();
+    let connection = Connection {
+        api: access.api,
+        identity,
+        certificate,
+    };
+    Agent::new(config, host, connection, wakeup, notify, seed).run();
     Ok(())
 }
 
-fn identity_flags<'a>(config: &'a Config, kubeconfig: &'a Path) -> identity::Flags<'a> {
-    let name = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
-    identity::Flags {
-        config,
-        kubeconfig,
-        credentials: env("CREDENTIALS_DIRECTORY").map(PathBuf::from),
-        user_agent: format!("{name} (linux/{})", status::ARCHITECTURE),
+fn warn_if_insecure(path: &Path, access: &ApiAccess) {
+    if access.config.insecure {
+        log::warn!(
+            "{}: insecure-skip-tls-verify: any server at {} is trusted and gets our credentials; \
+             give the cluster's CA in certificate-authority",
+            path.display(),
+            access.config.endpoint
+        );
     }
+}
+
+fn source(config: &Config, kubeconfig: &Path) -> Source {
+    let name = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
+    let user_agent = format!("{name} (linux/{})", status::ARCHITECTURE);
+    let credentials = env("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    Source::new(config, kubeconfig, credentials, user_agent)
 }
 
 /// Prints the Node that `run` would register. What could not be read is told on
 /// stderr, one line each; it is no reason to fail.
 fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
-    journal::start(flags.verbosity, false);
+    logging::start(flags.verbosity, false);
     let layout: fn(&Value) -> String = match flags.output.as_deref() {
         None | Some("json") => |node| format!("{node:#}"),
         Some("text") => describe::node,
@@ -164,7 +163,7 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
 /// Looks at everything that `run` needs, changes nothing, and fails where that would.
 fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let _ = prctl::set_dumpable(false);
-    journal::start(flags.verbosity, false);
+    logging::start(flags.verbosity, false);
     let layout: fn(&Report) -> String = match flags.output.as_deref() {
         None | Some("text") => Report::text,
         Some("json") => |report| format!("{:#}", report.json()),
@@ -178,9 +177,9 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
             .kubeconfig
             .as_ref()
             .ok_or("--kubeconfig is missing")?;
-        identity_flags(&config, path).look(clock.now().wall)
+        source(&config, path).look(clock.now().wall)
     };
-    let report = walk::report(&config, &host, &facts, &missing, &clock, connect);
+    let report = probe::report(&config, &host, &facts, &missing, &clock, connect);
     print(&layout(&report))?;
     match report.wrong().as_slice() {
         [] => Ok(()),
@@ -194,7 +193,7 @@ fn desired(config: &Config, host: &Host, facts: &mut Facts, clock: &Clock) -> De
     if host.root.is_real() {
         // The name of another machine's tree is no business of our name servers.
         let mut name = NodeName::new(&config.node.name);
-        ask_name_servers(facts, &mut name, &config.node, clock, true);
+        ask_name_servers(facts, &mut name, &config.node, true, || clock.now().mono);
     }
     let pressures = Eviction::new(&config.thresholds, config.pressure_transition_period)
         .synchronize(facts, now.mono);
@@ -238,7 +237,7 @@ fn over_file(flags: Flags, args: Vec<OsString>) -> Result<(Flags, Notes), Failur
     let mut below = Flags::default();
     let notes = read_config(path, &mut below)
         .map_err(|e| (FAILURE, format!("--config {}: {e}", path.display())))?;
-    match args::parse_over(below, args) {
+    match command_line::parse_over(below, args) {
         Ok(Command::Run(flags) | Command::Inspect(flags) | Command::Check(flags)) => {
             Ok((*flags, notes))
         }
@@ -248,7 +247,7 @@ fn over_file(flags: Flags, args: Vec<OsString>) -> Result<(Flags, Notes), Failur
 }
 
 fn read_config(path: &Path, flags: &mut Flags) -> Result<Notes, String> {
-    let bytes = file::read(path)?;
+    let bytes = read(path)?;
     let text = String::from_utf8(bytes).map_err(|_| "not UTF-8 text")?;
     config::file::apply(&yaml::parse(&text)?, flags)
 }

@@ -12,9 +12,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use nodelet::dns::hosts;
-use nodelet::facts::{DefaultRoute, Facts, Read};
+use nodelet::core::facts::{DefaultRoute, Facts, Read};
+use nodelet::files::mounts as table;
 use nodelet::host::{Host, HostRoot, cgroup, cpu, memory, mounts, pids, pressure, routes, system};
+use nodelet::wire::dns::hosts;
 use serde_json::{Value, json};
 
 /// Keys of expected.json that nothing here is held against, and why.
@@ -181,7 +182,7 @@ fn ours(key: &str, want: &Value, root: &HostRoot, facts: &Facts) -> Value {
                 .count();
             // Device and options are not read by nodelet: taken as they are.
             let mut ours = want.clone();
-            ours["fstype"] = json!(mounts::over(&mounts, Path::new("/")).unwrap().fs_type);
+            ours["fstype"] = json!(table::over(&mounts, Path::new("/")).unwrap().fs_type);
             ours["mountsOnRoot"] = json!(count);
             ours
         }
@@ -378,9 +379,9 @@ fn parse_all(text: &str) {
     let _ = routes::parse_v4(text);
     let _ = routes::parse_v6(text);
     let _ = hosts::addresses(text, "board");
-    let found = mounts::parse_mountinfo(text);
+    let found = table::parse_mountinfo(text);
     let _ = cgroup::mode(&found);
-    let _ = mounts::over(&mounts::parse_mounts(text), Path::new("/var/lib"));
+    let _ = table::over(&table::parse_mounts(text), Path::new("/var/lib"));
 }
 
 /// Every length of every file up to 4 KiB; of larger ones, 200 lengths spread over
@@ -603,7 +604,7 @@ fn the_address_of_a_board_is_that_of_its_default_route() {
             "/var/lib/kubelet",
         );
         let mut facts = host.facts("board");
-        let interface = |(name, ips): (&String, &Value)| nodelet::facts::Interface {
+        let interface = |(name, ips): (&String, &Value)| nodelet::core::facts::Interface {
             name: name.clone(),
             up: true,
             loopback: false,
@@ -616,14 +617,12 @@ fn the_address_of_a_board_is_that_of_its_default_route() {
                 .collect(),
         };
         facts.network.interfaces = Ok(addresses.iter().map(interface).collect());
-        let config =
-            nodelet::config::Config::new(
-                nodelet::args::Flags::default(),
-                || Ok("board".to_owned()),
-            )
-            .unwrap();
+        let config = nodelet::config::Config::new(nodelet::config::flags::Flags::default(), || {
+            Ok("board".to_owned())
+        })
+        .unwrap();
         let now = nodelet::kube::time::Wall::default();
-        let node = nodelet::status::initial(&config, &facts, Default::default(), now).node;
+        let node = nodelet::core::status::initial(&config, &facts, Default::default(), now).node;
         assert_eq!(
             node["status"]["addresses"],
             json!([{"type": "InternalIP", "address": want}, {"type": "Hostname", "address": "board"}]),

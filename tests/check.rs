@@ -716,7 +716,7 @@ fn a_board_before_its_first_certificate_is_looked_at_with_the_bootstraps_credent
     assert!(checked.line("lease-patch").starts_with("✓ "));
 
     let nowhere = [&*bootstrap, "--cert-dir=/dev/null/pki"];
-    let detail = "/dev/null/pki: /dev/null is not a folder";
+    let detail = "/dev/null/pki: not a directory";
     site.is_wrong(absent, &nowhere, "cert-dir", detail, "may write");
     site.double.revoke_token("abcdef.0123456789abcdef");
     site.is_wrong(absent, &args, "authentication", "the token: 401", "revoked");

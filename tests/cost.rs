@@ -14,11 +14,11 @@ use std::io::Write as _;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use apidouble::Double;
-use nodelet::kube::api::Api;
-use nodelet::kube::kubeconfig::Kubeconfig;
+use nodelet::core::lease::{Lease, Step};
+use nodelet::identity::kubeconfig;
 use nodelet::kube::message::{Accept, Method, Outcome, Request, Response};
 use nodelet::kube::time::Wall;
-use nodelet::lease::{Lease, Step};
+use nodelet::wire::api::Api;
 use serde_json::{Value, json};
 
 use board::{Board, Folder, eventually};
@@ -56,7 +56,7 @@ fn register(api: &mut Api, name: &str) -> String {
 fn a_renewal_is_answered_with_a_receipt() {
     let cluster = Cluster::start(Duration::from_secs(50));
     let name = cluster.node_name("pi");
-    let kubeconfig = Kubeconfig::load(cluster.kubeconfig(&name).as_ref(), None).unwrap();
+    let kubeconfig = kubeconfig::load(cluster.kubeconfig(&name).as_ref(), None).unwrap();
     let mut api = Api::new(&kubeconfig, "nodelet").unwrap();
     let uid = register(&mut api, &name);
     let mut lease = Lease::new(&name, 40);
@@ -65,7 +65,7 @@ fn a_renewal_is_answered_with_a_receipt() {
         let request = lease.request(&uid, now());
         let response = call(&mut api, &request);
         answers.push((request.method, response.body.clone()));
-        lease.fold(&uid, Outcome::Answered(response));
+        lease.on_response(&uid, Outcome::Answered(response));
     }
     let (method, last) = answers.last().unwrap();
     assert_eq!(*method, Method::Patch);
@@ -98,13 +98,13 @@ fn a_renewal_is_few_bytes_and_few_allocations() {
     let double = Double::start();
     let folder = Folder::new("cost");
     let path = folder.write("kubeconfig", &double.kubeconfig_for_node("a-board"));
-    let kubeconfig = Kubeconfig::load(&path, None).unwrap();
+    let kubeconfig = kubeconfig::load(&path, None).unwrap();
     let mut api = Api::new(&kubeconfig, "nodelet/0.1.0 (linux/arm64)").unwrap();
     let uid = register(&mut api, "a-board");
     let mut lease = Lease::new("a-board", 40);
     let mut renew = || {
         let request = lease.request(&uid, now());
-        lease.fold(&uid, api.call(&request, BUDGET))
+        lease.on_response(&uid, api.call(&request, BUDGET))
     };
     // Reads that there is none, creates it, renews it.
     let steps = [renew(), renew(), renew()];

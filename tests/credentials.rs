@@ -162,9 +162,8 @@ fn an_insecure_board_says_so_loudly_and_runs() {
     becomes_ready(&double);
     let (path, url) = (path.display(), double.url());
     let want = format!(
-        "nodelet: warning: {path}: insecure-skip-tls-verify: whoever answers at {url} is \
-         believed, and gets what we prove ourselves with; give the cluster's CA in \
-         certificate-authority"
+        "nodelet: warning: {path}: insecure-skip-tls-verify: any server at {url} is trusted and gets \
+         our credentials; give the cluster's CA in certificate-authority"
     );
     assert_eq!(board.log()[0], want);
 }

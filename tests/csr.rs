@@ -8,7 +8,7 @@ mod shell;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use nodelet::kube::pki::key::Key;
+use nodelet::identity::pki::key::Key;
 use nodelet::kube::x509::{self, Leaf, SigningRequest, Subject, Wanted};
 use shell::told;
 

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nodelet::dns::{NodeName, Resolver};
-use nodelet::now::Mono;
+use nodelet::core::instant::Mono;
+use nodelet::wire::dns::{NodeName, Resolver};
 use process::{peak_kib, threads};
 
 const A: u8 = 1;

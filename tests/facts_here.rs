@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use nodelet::facts::Facts;
+use nodelet::core::facts::Facts;
 use nodelet::host::{Host, HostRoot};
 use shell::shell;
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use nodelet::args::USAGE;
+use nodelet::config::command_line::USAGE;
 
 const MANUAL: &str = include_str!("../cross/debian/nodelet.8");
 const README: &str = include_str!("../README.md");

@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodelet::kube::api::Api;
-use nodelet::kube::endpoint::Endpoint;
-use nodelet::kube::file::Secret;
-use nodelet::kube::kubeconfig::{Authorization, Identity, Kubeconfig, Pem};
-use nodelet::kube::pki::key::Key;
+use nodelet::identity::kubeconfig;
+use nodelet::identity::pki::key::Key;
 use nodelet::kube::x509::Leaf;
+use nodelet::wire::api::Api;
+use nodelet::wire::api_config::{ApiConfig, ClientCertificate, Pem};
+use nodelet::wire::authorization::Authorization;
+use nodelet::wire::endpoint::Endpoint;
+use nodelet::wire::secret::Secret;
 use rcgen::{CertificateParams, KeyPair};
 
 /// A folder of its own for each test, removed at its end.
@@ -126,7 +128,7 @@ fn kubeadm_keeps_certificate_and_key_in_one_file() {
     folder.write("pki/kubelet-client-current.pem", "CERT KEY");
     let path = folder.write("kubelet.conf", KUBEADM);
     let both = folder.pem("pki/kubelet-client-current.pem");
-    let want = Kubeconfig {
+    let want = ApiConfig {
         endpoint: endpoint("192.168.1.10", 6443),
         ca: Some(Pem {
             file: None,
@@ -136,13 +138,13 @@ fn kubeadm_keeps_certificate_and_key_in_one_file() {
         insecure: false,
         proxy: None,
         tls_server_name: None,
-        identity: Some(Identity {
+        certificate: Some(ClientCertificate {
             chain: both.clone(),
             key: both,
         }),
         authorization: None,
     };
-    assert_eq!(Kubeconfig::load(&path, None), Ok(want));
+    assert_eq!(kubeconfig::load(&path, None), Ok(want));
 }
 
 #[test]
@@ -152,20 +154,20 @@ fn k3s_names_absolute_files() {
         folder.write(file, file);
     }
     let text = K3S.replace("FOLDER", folder.0.to_str().unwrap());
-    let want = Kubeconfig {
+    let want = ApiConfig {
         endpoint: endpoint("127.0.0.1", 6444),
         ca: Some(folder.pem("server-ca.crt")),
         insecure: false,
         proxy: None,
         tls_server_name: None,
-        identity: Some(Identity {
+        certificate: Some(ClientCertificate {
             chain: folder.pem("client-kubelet.crt"),
             key: folder.pem("client-kubelet.key"),
         }),
         authorization: None,
     };
     assert_eq!(
-        Kubeconfig::parse(&text, &[Path::new("/elsewhere")]),
+        kubeconfig::parse(&text, &[Path::new("/elsewhere")]),
         Ok(want)
     );
 }
@@ -176,8 +178,8 @@ fn data_wins_over_files_that_need_not_exist() {
         "certificate-authority: /nowhere/ca\ncertificate-authority-data: QQ==\ntls-server-name: api",
         "client-certificate: /nowhere/c\nclient-certificate-data: Qg==\nclient-key: /nowhere/k\nclient-key-data: |\n  Q0\n  M=",
     );
-    let read = Kubeconfig::parse(&text, &[]).unwrap();
-    let identity = read.identity.unwrap();
+    let read = kubeconfig::parse(&text, &[]).unwrap();
+    let identity = read.certificate.unwrap();
     assert_eq!(read.ca.unwrap().bytes, b"A");
     assert_eq!(identity.chain.bytes, b"B");
     assert_eq!(identity.key.bytes, b"CC");
@@ -208,14 +210,14 @@ fn tokens_and_passwords() {
         ),
         ("token: ''\nas: ''\nas-groups: []\nexec: null", None),
     ] {
-        let read = Kubeconfig::parse(&with("", user), &[&folder.0]).expect(user);
+        let read = kubeconfig::parse(&with("", user), &[&folder.0]).expect(user);
         assert_eq!(read.authorization, want, "{user}");
     }
 }
 
 #[test]
 fn an_insecure_server_and_a_proxy() {
-    let read = |cluster: &str| Kubeconfig::parse(&with(cluster, ""), &[]).unwrap();
+    let read = |cluster: &str| kubeconfig::parse(&with(cluster, ""), &[]).unwrap();
     assert_eq!((read("").insecure, read("").proxy), (false, None));
     assert!(read("insecure-skip-tls-verify: true").insecure);
     assert!(!read("insecure-skip-tls-verify: false\ncertificate-authority-data: QQ==").insecure);
@@ -232,7 +234,7 @@ fn relative_files_are_looked_for_in_two_places() {
     credentials.write("deep/token", "credential");
     let load = |token_file: &str, credentials: Option<&Folder>| {
         let path = beside.write("kubeconfig", with("", &format!("tokenFile: {token_file}")));
-        let read = Kubeconfig::load(&path, credentials.map(|folder| &*folder.0))?;
+        let read = kubeconfig::load(&path, credentials.map(|folder| &*folder.0))?;
         match read.authorization {
             Some(Authorization::Bearer { token, .. }) => Ok(token.reveal().to_owned()),
             other => panic!("{other:?}"),
@@ -262,7 +264,7 @@ fn relative_files_are_looked_for_in_two_places() {
 fn a_context_without_a_user_and_a_plain_server_are_legal() {
     let text = r#"{"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k"}}],
         "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:8080/prefix/"}}]}"#;
-    let read = Kubeconfig::parse(text, &[]).unwrap();
+    let read = kubeconfig::parse(text, &[]).unwrap();
     let want = Endpoint {
         tls: false,
         host: "127.0.0.1".into(),
@@ -270,7 +272,7 @@ fn a_context_without_a_user_and_a_plain_server_are_legal() {
         prefix: "/prefix".into(),
     };
     assert_eq!(
-        (read.endpoint, read.identity, read.authorization),
+        (read.endpoint, read.certificate, read.authorization),
         (want, None, None)
     );
 }
@@ -451,7 +453,7 @@ fn each_mistake_has_its_line() {
         let path = folder.write("kubeconfig", text);
         let want = format!("{here}/kubeconfig: {want}");
         assert_eq!(
-            Kubeconfig::load(&path, None),
+            kubeconfig::load(&path, None),
             Err(want),
             "{cluster_lines} {user_lines}"
         );
@@ -512,14 +514,14 @@ fn each_mistake_in_the_frame_has_its_line() {
         ),
     ] {
         assert!(good.contains(from), "{from}");
-        let refused = Kubeconfig::parse(&good.replace(from, to), &[]).unwrap_err();
+        let refused = kubeconfig::parse(&good.replace(from, to), &[]).unwrap_err();
         if want.ends_with(": ") {
             assert!(refused.starts_with("line "), "{refused}");
         } else {
             assert_eq!(refused, want);
         }
     }
-    let absent = Kubeconfig::load(Path::new("/nowhere/kubeconfig"), None);
+    let absent = kubeconfig::load(Path::new("/nowhere/kubeconfig"), None);
     assert_eq!(
         absent,
         Err("/nowhere/kubeconfig: no such file or directory".into())
@@ -527,12 +529,12 @@ fn each_mistake_in_the_frame_has_its_line() {
     let folder = Folder::new("large");
     let large = folder.write("large", vec![b' '; (1 << 20) + 1]);
     assert_eq!(
-        Kubeconfig::load(&large, None),
+        kubeconfig::load(&large, None),
         Err(format!("{}: larger than 1048576 bytes", large.display()))
     );
     let binary = folder.write("binary", b"\xfe\xff");
     assert_eq!(
-        Kubeconfig::load(&binary, None),
+        kubeconfig::load(&binary, None),
         Err(format!("{}: not UTF-8 text", binary.display()))
     );
 }
@@ -546,7 +548,7 @@ fn no_prefix_panics_and_no_line_is_two_lines() {
     ];
     for text in whole {
         for (end, _) in text.char_indices() {
-            if let Err(line) = Kubeconfig::parse(&text[..end], &[]) {
+            if let Err(line) = kubeconfig::parse(&text[..end], &[]) {
                 assert!(!line.contains('\n') && !line.is_empty(), "{line}");
             }
         }
@@ -559,7 +561,7 @@ fn secrets_are_not_printed() {
         "certificate-authority-data: Y2E=",
         "token: hunter2\nclient-certificate-data: Y2VydA==\nclient-key-data: aHVudGVyMg==",
     );
-    let printed = format!("{:?}", Kubeconfig::parse(&text, &[]).unwrap());
+    let printed = format!("{:?}", kubeconfig::parse(&text, &[]).unwrap());
     assert!(
         !printed.contains("hunter2") && !printed.contains("104, 117"),
         "{printed}"
@@ -570,7 +572,7 @@ fn secrets_are_not_printed() {
         "{printed}"
     );
     let basic = with("", "username: me\npassword: hunter2");
-    let printed = format!("{:?}", Kubeconfig::parse(&basic, &[]).unwrap());
+    let printed = format!("{:?}", kubeconfig::parse(&basic, &[]).unwrap());
     assert!(!printed.contains("hunter2"), "{printed}");
 }
 
@@ -673,7 +675,7 @@ fn unusable_certificates_and_keys_have_their_line() {
                 STANDARD.encode(key_pem)
             ),
         );
-        let built = Api::new(&Kubeconfig::parse(&text, &[]).unwrap(), "nodelet/0");
+        let built = Api::new(&kubeconfig::parse(&text, &[]).unwrap(), "nodelet/0");
         match (built, want) {
             (Ok(_), None) => {}
             (Err(line), Some(want)) if want.ends_with(": ") => {
@@ -777,7 +779,7 @@ fn certificates_and_keys_of_every_common_form_are_read() {
                     STANDARD.encode(&key)
                 ),
             );
-            let kubeconfig = Kubeconfig::parse(&text, &[]).unwrap();
+            let kubeconfig = kubeconfig::parse(&text, &[]).unwrap();
             let loaded = Api::new(&kubeconfig, "nodelet/0").map(drop);
             match wrong {
                 None => assert_eq!(loaded, Ok(()), "{what}, {form}"),

@@ -14,7 +14,7 @@ use std::time::Duration;
 use apidouble::Double;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodelet::kube::yaml;
+use nodelet::files::yaml;
 use serde_json::{Value, json};
 
 use board::{Board, Folder, eventually};

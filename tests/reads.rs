@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use nodelet::facts::{Facts, Read};
+use nodelet::core::facts::{Facts, Read};
 use nodelet::host::{Host, HostRoot};
 
 const BOARDS: [&str; 3] = ["vm-x86_64-hybrid", "qemu-arm64-debian", "qemu-armv7-debian"];

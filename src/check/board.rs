@@ -1,6 +1,6 @@
 //! Judges what the board itself has: the kernel's sources, the clock, the disk.
 
-use crate::facts::{FileSystem, Read};
+use crate::core::facts::{FileSystem, Read};
 use crate::kube::time::Wall;
 
 use super::Finding;
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
     use crate::check::Mark;
-    use crate::facts::Unread;
+    use crate::core::facts::Unread;
 
     #[test]
     fn what_a_board_can_live_without_is_open_and_has_a_remedy() {

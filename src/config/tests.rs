@@ -1,12 +1,12 @@
 use super::*;
-use crate::args;
-use crate::eviction;
+use crate::config::command_line;
+use crate::config::thresholds::{self, Amount, Signal};
 
 /// The configuration of a command line, on a board called `Pi-3.lab`.
 fn config(words: &[&str]) -> Result<Config, String> {
     let words = words.iter().map(Into::into);
-    match args::parse(words)? {
-        args::Command::Run(flags) => Config::new(*flags, || Ok("Pi-3.lab\n".to_owned())),
+    match command_line::parse(words)? {
+        command_line::Command::Run(flags) => Config::new(*flags, || Ok("Pi-3.lab\n".to_owned())),
         other => Err(format!("{other:?}")),
     }
 }
@@ -30,11 +30,11 @@ fn the_defaults() {
         report_frequency: Duration::from_secs(300),
         resync_frequency: None,
         lease_duration_seconds: 40,
-        thresholds: eviction::default_thresholds(),
+        thresholds: thresholds::default_thresholds(),
         pressure_transition_period: Duration::from_secs(300),
         reservation: Reservation {
             declared: Resources::new(),
-            thresholds: eviction::default_thresholds(),
+            thresholds: thresholds::default_thresholds(),
             thresholds_by_default: true,
         },
         local_storage: true,
@@ -112,11 +112,11 @@ fn everything_given() {
         report_frequency: Duration::from_secs(7200),
         resync_frequency: None,
         lease_duration_seconds: 2_147_483_647,
-        thresholds: eviction::default_thresholds(),
+        thresholds: thresholds::default_thresholds(),
         pressure_transition_period: Duration::from_secs(300),
         reservation: Reservation {
             declared: Resources::new(),
-            thresholds: eviction::default_thresholds(),
+            thresholds: thresholds::default_thresholds(),
             thresholds_by_default: true,
         },
         local_storage: true,
@@ -322,18 +322,15 @@ fn thresholds_and_reservations_reach_the_configuration() {
     ])
     .unwrap();
     let hard = Threshold {
-        minimum_reclaim: Some(eviction::Amount::Percentage(0.05)),
+        minimum_reclaim: Some(Amount::Percentage(0.05)),
         ..Threshold::hard(
-            eviction::Signal::MemoryAvailable,
-            eviction::Amount::Quantity("1Gi".parse().unwrap()),
+            Signal::MemoryAvailable,
+            Amount::Quantity("1Gi".parse().unwrap()),
         )
     };
     let soft = Threshold {
         grace_period: Duration::from_secs(60),
-        ..Threshold::hard(
-            eviction::Signal::PidAvailable,
-            eviction::Amount::Percentage(0.1),
-        )
+        ..Threshold::hard(Signal::PidAvailable, Amount::Percentage(0.1))
     };
     assert_eq!(got.thresholds, [hard, soft]);
     assert_eq!(got.pressure_transition_period, Duration::from_secs(30));
@@ -353,7 +350,7 @@ fn thresholds_and_reservations_reach_the_configuration() {
         (vec![], vec![])
     );
     let ignored = config(&["--experimental-allocatable-ignore-eviction"]).unwrap();
-    assert_eq!(ignored.thresholds, eviction::default_thresholds());
+    assert_eq!(ignored.thresholds, thresholds::default_thresholds());
     assert_eq!(ignored.reservation.thresholds, []);
     assert_eq!(
         config(&["--eviction-soft=memory.available<1Gi"]),

@@ -10,10 +10,11 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
 
-use crate::dns::hosts;
-use crate::facts::{Interface, Network, Read};
+use crate::core::facts::{Interface, Network, Read};
+use crate::files::read::LARGE;
+use crate::wire::dns::hosts;
 
-use super::root::{HostRoot, LARGE, unread};
+use super::root::{HostRoot, unread};
 use super::routes;
 
 /// Everything in one go; `hostname` is looked up in `etc/hosts`.

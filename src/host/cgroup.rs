@@ -7,11 +7,12 @@
 
 use procfs::{CGroupControllers, FromRead};
 
-use crate::facts::{Read, Unread};
+use crate::core::facts::{Read, Unread};
+use crate::files::read::SMALL;
 
 use super::memory::{MEMINFO, line_bytes};
-use super::mounts::{self, Mount};
-use super::root::{HostRoot, SMALL};
+use super::root::HostRoot;
+use crate::files::mounts::{self, Mount};
 
 const CONTROLLERS: &str = "sys/fs/cgroup/cgroup.controllers";
 
@@ -137,7 +138,7 @@ pub fn controllers(root: &HostRoot) -> Read<CGroupControllers> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::tree::Tree;
+    use crate::files::tree::Tree;
 
     #[test]
     fn the_memory_controller_of_v2_is_in_its_own_list_only() {
@@ -147,16 +148,20 @@ mod tests {
             b"#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t0\t1\t1\n",
         );
         tree.write(CONTROLLERS, b"cpuset cpu io memory pids\n");
-        assert_eq!(memory_is_usable(&tree.root()), Ok(true));
-        assert_eq!(read(&tree.root(), &[]), Mode::V2);
+        assert_eq!(memory_is_usable(&HostRoot::new(tree.path())), Ok(true));
+        assert_eq!(read(&HostRoot::new(tree.path()), &[]), Mode::V2);
         tree.write(CONTROLLERS, b"cpuset cpu io memory_recursiveprot pids\n");
-        assert_eq!(memory_is_usable(&tree.root()), Ok(false));
+        assert_eq!(memory_is_usable(&HostRoot::new(tree.path())), Ok(false));
     }
 
     #[test]
     fn the_memory_controller_of_v1_is_on_and_mounted() {
         let tree = Tree::new("controllers-v1");
-        assert!(memory_is_usable(&tree.root()).unwrap_err().absent);
+        assert!(
+            memory_is_usable(&HostRoot::new(tree.path()))
+                .unwrap_err()
+                .absent
+        );
         for (line, usable) in [
             ("memory\t4\t106\t1\n", true),
             ("memory\t0\t106\t1\n", false),
@@ -164,11 +169,15 @@ mod tests {
             ("", false),
         ] {
             tree.write("proc/cgroups", line.as_bytes());
-            assert_eq!(memory_is_usable(&tree.root()), Ok(usable), "{line}");
+            assert_eq!(
+                memory_is_usable(&HostRoot::new(tree.path())),
+                Ok(usable),
+                "{line}"
+            );
         }
         tree.write("proc/cgroups", b"memory\tx\n");
-        assert!(memory_is_usable(&tree.root()).is_err());
-        assert_eq!(read(&tree.root(), &[]), Mode::None);
+        assert!(memory_is_usable(&HostRoot::new(tree.path())).is_err());
+        assert_eq!(read(&HostRoot::new(tree.path()), &[]), Mode::None);
     }
 
     fn mounted(mounts: &[(&str, &str)]) -> Mode {

@@ -5,9 +5,10 @@
 //! cpuN folder does, offline ones too. No CPU at all is unread, never zero.
 //! `proc/cpuinfo` is not asked: on old ARM kernels its lines lie.
 
-use crate::facts::{Read, Unread};
+use crate::core::facts::{Read, Unread};
+use crate::files::read::SMALL;
 
-use super::root::{HostRoot, SMALL};
+use super::root::HostRoot;
 
 const NODES: &str = "sys/devices/system/node";
 const CPUS: &str = "sys/devices/system/cpu";
@@ -121,7 +122,7 @@ fn has_topology(root: &HostRoot, cpu: u64) -> Read<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::tree::Tree;
+    use crate::files::tree::Tree;
 
     fn add_cpu(tree: &Tree, cpu: u64, node: Option<u64>, core: &str) {
         for file in ["core_id", "physical_package_id"] {
@@ -138,7 +139,7 @@ mod tests {
         (0..4).for_each(|cpu| add_cpu(&tree, cpu, None, "0\n"));
         tree.write("sys/devices/system/cpu/online", b"0-1\n");
         tree.write("sys/devices/system/cpu/cpufreq/x", b"");
-        assert_eq!(read(&tree.root()), Ok(4));
+        assert_eq!(read(&HostRoot::new(tree.path())), Ok(4));
     }
 
     #[test]
@@ -148,29 +149,32 @@ mod tests {
         tree.write("sys/devices/system/node/node1/cpu9", b"");
         tree.write("sys/devices/system/node/possible", b"0-1\n");
         assert_eq!(
-            read(&tree.root()),
+            read(&HostRoot::new(tree.path())),
             Ok(4),
             "no online file: all are online, cpu9 has no topology"
         );
         tree.write("sys/devices/system/cpu/online", b"0,2-3,9\n");
-        assert_eq!(read(&tree.root()), Ok(3));
+        assert_eq!(read(&HostRoot::new(tree.path())), Ok(3));
         tree.write("sys/devices/system/cpu/online", b"");
         assert_eq!(
-            read(&tree.root()),
+            read(&HostRoot::new(tree.path())),
             Err(Unread::new(NODES, "no CPU is online"))
         );
         tree.write("sys/devices/system/cpu/online", b"0-3\n");
         add_cpu(&tree, 3, Some(1), "one\n");
-        assert_eq!(read(&tree.root()).unwrap_err().cause, "not a number");
+        assert_eq!(
+            read(&HostRoot::new(tree.path())).unwrap_err().cause,
+            "not a number"
+        );
     }
 
     #[test]
     fn no_cpu_at_all_is_unread() {
         let tree = Tree::new("cpu-none");
-        assert!(read(&tree.root()).unwrap_err().absent);
+        assert!(read(&HostRoot::new(tree.path())).unwrap_err().absent);
         tree.write("sys/devices/system/cpu/online", b"0\n");
         assert_eq!(
-            read(&tree.root()),
+            read(&HostRoot::new(tree.path())),
             Err(Unread::new(CPUS, "no CPU is online"))
         );
     }

@@ -11,17 +11,12 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
 
-use crate::facts::{FileSystem, Read, Unread};
+use crate::core::facts::{FileSystem, Read, Unread};
+use crate::files::guard::may_touch;
+use crate::files::mounts::Mount;
+use crate::files::resolve_path::{Resolved, resolve_path};
 
-use super::mounts::{self, Mount};
 use super::root::{HostRoot, unread};
-use super::walk::{Walk, walk};
-
-/// Types whose calls wait for somebody else: a server, a process, an automounter.
-const WAITS: [&str; 20] = [
-    "9p", "afs", "autofs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gpfs", "lustre",
-    "ncpfs", "nfs", "nfs3", "nfs4", "orangefs", "pvfs2", "smb3", "smbfs", "vboxsf",
-];
 
 /// Sizes of the file system below `root` that holds `folder`. `mounts` is this
 /// process's own table, whatever the root.
@@ -60,42 +55,14 @@ fn existing(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> io::Result<Path
     may_touch(&at)?;
     // The way to the root first, in our own tree; then the folder, inside that root.
     if !root.is_real() {
-        at = match walk(&at, &std::path::absolute(root.path())?, &mut may_touch)? {
-            Walk::Found(path) => path,
-            Walk::MissingBelow(_) => return Err(Errno::ENOENT.into()),
+        at = match resolve_path(&at, &std::path::absolute(root.path())?, &mut may_touch)? {
+            Resolved::Found(path) => path,
+            Resolved::MissingBelow(_) => return Err(Errno::ENOENT.into()),
         };
     }
-    match walk(&at, folder, &mut may_touch)? {
-        Walk::Found(path) | Walk::MissingBelow(path) => Ok(path),
+    match resolve_path(&at, folder, &mut may_touch)? {
+        Resolved::Found(path) | Resolved::MissingBelow(path) => Ok(path),
     }
-}
-
-/// Refuses what could block for ever.
-fn may_touch(path: &Path, mounts: &[Mount]) -> io::Result<()> {
-    match mounts::over(mounts, path) {
-        Some(mount) if waits(&mount.fs_type) => Err(io::Error::other(format!(
-            "{} is on {}, which can block for ever; choose a folder on a local file system",
-            path.display(),
-            mount.fs_type
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Whether `path` of this process's own tree exists, found without touching what
-/// could block.
-pub(super) fn exists(path: &Path, mounts: &[Mount]) -> io::Result<bool> {
-    let path = std::path::absolute(path)?;
-    let mut may_touch = |path: &Path| may_touch(path, mounts);
-    may_touch(Path::new("/"))?;
-    Ok(matches!(
-        walk(Path::new("/"), &path, &mut may_touch)?,
-        Walk::Found(_)
-    ))
-}
-
-fn waits(fs_type: &str) -> bool {
-    WAITS.contains(&fs_type) || fs_type.starts_with("fuse.")
 }
 
 #[cfg(test)]

@@ -6,18 +6,19 @@
 
 use std::path::PathBuf;
 
-use super::disk;
-use super::mounts::Mount;
-use super::root::unread;
+use crate::files::guard;
+use crate::files::mounts::Mount;
+use crate::files::read::cause;
+use crate::files::resolve_path::Resolved;
 
 /// One line for each of `paths` that does not exist. `mounts` is this process's own
 /// table.
 pub fn read(paths: &[PathBuf], mounts: &[Mount]) -> Vec<String> {
     let unhealthy = |path: &PathBuf| {
-        let cause = match disk::exists(path, mounts) {
-            Ok(true) => return None,
-            Ok(false) => "does not exist".to_owned(),
-            Err(error) => unread("", &error).cause,
+        let cause = match guard::resolve_in(path, mounts) {
+            Ok(Resolved::Found(_)) => return None,
+            Ok(Resolved::MissingBelow(_)) => "does not exist".to_owned(),
+            Err(error) => cause(&error),
         };
         Some(format!("{0} is not healthy: {0}: {cause}", path.display()))
     };

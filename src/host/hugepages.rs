@@ -3,9 +3,10 @@
 //! A kernel without hugetlbfs has no such folder: no sizes, no error. A count that
 //! cannot be read costs the whole fact, so that no size silently vanishes.
 
-use crate::facts::{HugePages, Read, Unread};
+use crate::core::facts::{HugePages, Read, Unread};
+use crate::files::read::SMALL;
 
-use super::root::{HostRoot, SMALL};
+use super::root::HostRoot;
 
 const FOLDER: &str = "sys/kernel/mm/hugepages";
 

@@ -4,9 +4,10 @@
 //! Not procfs::Meminfo, which fails as a whole when one of its lines is absent:
 //! kernels before 3.14 have no MemAvailable, some boards have no swap lines.
 
-use crate::facts::{Memory, Read, Unread};
+use crate::core::facts::{Memory, Read, Unread};
+use crate::files::read::SMALL;
 
-use super::root::{HostRoot, SMALL};
+use super::root::HostRoot;
 
 /// Where the lines are.
 pub(super) const MEMINFO: &str = "proc/meminfo";

@@ -5,6 +5,7 @@ pub mod address;
 pub mod cgroup;
 pub mod cpu;
 pub mod disk;
+pub mod fact_cache;
 pub mod health;
 pub mod hugepages;
 pub mod memory;
@@ -14,16 +15,13 @@ pub mod pressure;
 mod root;
 pub mod routes;
 pub mod system;
-#[cfg(test)]
-mod tree;
-mod walk;
 
 use std::path::PathBuf;
 
 pub use root::HostRoot;
 
-use self::mounts::Mount;
-use crate::facts::{Facts, FileSystem, Memory, Pids, Read};
+use crate::core::facts::{Facts, FileSystem, Memory, Pids, Read};
+use crate::files::mounts::Mount;
 
 /// The machine as the kernel shows it.
 #[derive(Clone, Debug)]

@@ -6,9 +6,10 @@
 
 use procfs::{FromRead, LoadAverage};
 
-use crate::facts::{Pids, Read, Unread};
+use crate::core::facts::{Pids, Read, Unread};
+use crate::files::read::SMALL;
 
-use super::root::{HostRoot, SMALL};
+use super::root::HostRoot;
 
 const LIMITS: [&str; 2] = ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"];
 const LOADAVG: &str = "proc/loadavg";

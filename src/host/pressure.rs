@@ -9,9 +9,10 @@ use std::io;
 
 use nix::errno::Errno;
 
-use crate::facts::{Read, Unread};
+use crate::core::facts::{Read, Unread};
+use crate::files::read::SMALL;
 
-use super::root::{HostRoot, SMALL, unread};
+use super::root::{HostRoot, unread};
 
 /// One file of `proc/pressure`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -5,23 +5,18 @@
 //! that folder were `/`: by openat2 where the kernel has it (5.6, not filtered), by
 //! a walk over the components elsewhere.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
 
-use crate::facts::{Read, Unread};
+use crate::core::facts::{Read, Unread};
+use crate::files::read::{self, cause, whole};
+use crate::files::resolve_path::{Resolved, resolve_path};
 
-use super::walk::{Walk, walk};
-
-/// Enough for every file of /proc and /sys with a fixed set of lines.
-pub(super) const SMALL: u64 = 64 << 10;
-/// For files that grow with the machine: routes, mounts, names.
-pub(super) const LARGE: u64 = 1 << 20;
 /// `sys/devices/system/node/node0` has an entry for each 128 MiB of memory.
 const MAX_ENTRIES: usize = 65_536;
 
@@ -66,28 +61,7 @@ impl HostRoot {
 
     /// A whole file, `limit` bytes at most.
     pub(super) fn bytes(&self, path: &str, limit: u64) -> io::Result<Vec<u8>> {
-        let mut file = self.open(path)?;
-        let mut first = [0; 4096];
-        // What gives nothing may be no file at all: the one case that is worth a stat.
-        let length = match file.read(&mut first) {
-            Ok(length) if length > 0 => length,
-            _ if !file.metadata()?.is_file() => {
-                return Err(io::Error::other("not a regular file"));
-            }
-            other => other?,
-        };
-        let mut bytes = first.get(..length).unwrap_or_default().to_vec();
-        // A kernel file of one record, or a file on a disk, is over after a short read. A
-        // list may go on: its next record did not fit into the kernel's own buffer.
-        if length == first.len() || limit > SMALL {
-            let rest = limit.saturating_add(1).saturating_sub(bytes.len() as u64);
-            file.take(rest).read_to_end(&mut bytes)?;
-        }
-        if u64::try_from(bytes.len()).is_ok_and(|length| length <= limit) {
-            Ok(bytes)
-        } else {
-            Err(io::Error::other(format!("larger than {limit} bytes")))
-        }
+        whole(self.open(path)?, limit)
     }
 
     /// The names in a folder, in no order. Names that are not UTF-8 are nobody's here.
@@ -111,43 +85,30 @@ impl HostRoot {
     }
 
     pub(super) fn open(&self, path: &str) -> io::Result<File> {
-        // O_NONBLOCK: a FIFO without a writer must not hold the lease up.
-        let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         if self.is_real() {
-            open_file(&self.path.join(path), flags)
-        } else {
-            let root = open(
-                &self.path,
-                OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
-                Mode::empty(),
-            )?;
-            let how = OpenHow::new()
-                .flags(flags | OFlag::O_CLOEXEC)
-                .resolve(ResolveFlag::RESOLVE_IN_ROOT);
-            match openat2(&root, path, how) {
-                Ok(file) => Ok(File::from(file)),
-                // Before 5.6; a seccomp filter; a rename that raced with a `..`.
-                Err(Errno::ENOSYS | Errno::EPERM | Errno::EAGAIN) => {
-                    open_file(&self.walk(path)?, flags | OFlag::O_NOFOLLOW)
-                }
-                Err(errno) => Err(errno.into()),
+            return read::open(&self.path.join(path));
+        }
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let root = open(&self.path, flags, Mode::empty())?;
+        let how = OpenHow::new()
+            .flags(read::FLAGS | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT);
+        match openat2(&root, path, how) {
+            Ok(file) => Ok(File::from(file)),
+            // Before 5.6; a seccomp filter; a rename that raced with a `..`.
+            Err(Errno::ENOSYS | Errno::EPERM | Errno::EAGAIN) => {
+                read::open_with(&self.walk(path)?, OFlag::O_NOFOLLOW)
             }
+            Err(errno) => Err(errno.into()),
         }
     }
 
     fn walk(&self, path: &str) -> io::Result<PathBuf> {
-        match walk(&self.path, Path::new(path), &mut |_| Ok(()))? {
-            Walk::Found(path) => Ok(path),
-            Walk::MissingBelow(_) => Err(Errno::ENOENT.into()),
+        match resolve_path(&self.path, Path::new(path), &mut |_| Ok(()))? {
+            Resolved::Found(path) => Ok(path),
+            Resolved::MissingBelow(_) => Err(Errno::ENOENT.into()),
         }
     }
-}
-
-fn open_file(path: &Path, flags: OFlag) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits())
-        .open(path)
 }
 
 /// The words for a failed read. ENOTDIR is absence too: a folder on the way is not one.
@@ -155,10 +116,7 @@ pub(super) fn unread(source: &str, error: &io::Error) -> Unread {
     let errno = error.raw_os_error().map(Errno::from_raw);
     Unread {
         source: source.to_owned(),
-        cause: errno.map_or_else(
-            || error.to_string(),
-            |errno| errno.desc().to_ascii_lowercase(),
-        ),
+        cause: cause(error),
         absent: matches!(errno, Some(Errno::ENOENT | Errno::ENOTDIR)),
     }
 }
@@ -167,12 +125,18 @@ pub(super) fn unread(source: &str, error: &io::Error) -> Unread {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
-    use crate::host::tree::Tree;
+    use crate::files::read::SMALL;
+    use crate::files::tree::Tree;
+    use std::io::Read as _;
     use std::os::unix::fs::symlink;
+
+    fn root_of(tree: &Tree) -> HostRoot {
+        HostRoot::new(tree.path())
+    }
 
     fn by_walk(root: &HostRoot, path: &str) -> io::Result<String> {
         let mut text = String::new();
-        open_file(&root.walk(path)?, OFlag::O_NOFOLLOW)?.read_to_string(&mut text)?;
+        read::open_with(&root.walk(path)?, OFlag::O_NOFOLLOW)?.read_to_string(&mut text)?;
         Ok(text)
     }
 
@@ -189,7 +153,7 @@ mod tests {
         ] {
             symlink(target, tree.path().join(link)).unwrap();
         }
-        let root = tree.root();
+        let root = root_of(&tree);
         for path in [
             "etc/absolute",
             "etc/relative",
@@ -210,12 +174,12 @@ mod tests {
         let tree = Tree::new("outside");
         symlink("/proc/version", tree.path().join("etc/os-release")).unwrap();
         assert!(
-            tree.root()
+            root_of(&tree)
                 .text("etc/os-release", SMALL)
                 .unwrap_err()
                 .absent
         );
-        assert!(by_walk(&tree.root(), "etc/os-release").is_err());
+        assert!(by_walk(&root_of(&tree), "etc/os-release").is_err());
     }
 
     #[test]
@@ -223,10 +187,10 @@ mod tests {
         let tree = Tree::new("circle");
         symlink("b", tree.path().join("etc/a")).unwrap();
         symlink("a", tree.path().join("etc/b")).unwrap();
-        let error = tree.root().text("etc/a", SMALL).unwrap_err();
-        assert_eq!(error.cause, Errno::ELOOP.desc().to_ascii_lowercase());
+        let error = root_of(&tree).text("etc/a", SMALL).unwrap_err();
+        assert_eq!(error.cause, "too many levels of symbolic links");
         assert_eq!(
-            tree.root().walk("etc/a").unwrap_err().raw_os_error(),
+            root_of(&tree).walk("etc/a").unwrap_err().raw_os_error(),
             Some(Errno::ELOOP as i32)
         );
     }
@@ -239,12 +203,15 @@ mod tests {
             .status();
         if made.is_ok_and(|status| status.success()) {
             assert_eq!(
-                tree.root().text("etc/machine-id", SMALL).unwrap_err().cause,
+                root_of(&tree)
+                    .text("etc/machine-id", SMALL)
+                    .unwrap_err()
+                    .cause,
                 "not a regular file"
             );
         }
         assert_eq!(
-            tree.root().text("etc", SMALL).unwrap_err().cause,
+            root_of(&tree).text("etc", SMALL).unwrap_err().cause,
             "not a regular file"
         );
     }
@@ -256,7 +223,7 @@ mod tests {
         tree.write("empty", b"");
         tree.write("nul", b"a\0b");
         tree.write("latin1", b"caf\xe9");
-        let root = tree.root();
+        let root = root_of(&tree);
         assert_eq!(root.text("four", 4).as_deref(), Ok("1234"));
         assert_eq!(
             root.text("four", 3),
@@ -278,7 +245,7 @@ mod tests {
             .unwrap()
             .set_len(64 << 30)
             .unwrap();
-        assert!(tree.root().text("sparse", SMALL).is_err());
+        assert!(root_of(&tree).text("sparse", SMALL).is_err());
     }
 
     #[test]
@@ -290,9 +257,9 @@ mod tests {
             cause: "no such file or directory".into(),
             absent: true,
         };
-        assert_eq!(tree.root().text("no/such", SMALL), Err(absent));
-        assert!(tree.root().text("file/below", SMALL).unwrap_err().absent);
-        assert!(tree.root().list("no").unwrap_err().absent);
+        assert_eq!(root_of(&tree).text("no/such", SMALL), Err(absent));
+        assert!(root_of(&tree).text("file/below", SMALL).unwrap_err().absent);
+        assert!(root_of(&tree).list("no").unwrap_err().absent);
         assert!(
             HostRoot::new("/no/such/root")
                 .text("etc/hosts", SMALL)

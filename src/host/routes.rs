@@ -7,9 +7,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::facts::{DefaultRoute, Read, Unread};
+use crate::core::facts::{DefaultRoute, Read, Unread};
+use crate::files::read::LARGE;
 
-use super::root::{HostRoot, LARGE};
+use super::root::HostRoot;
 
 const ROUTE: &str = "proc/net/route";
 

@@ -6,9 +6,10 @@
 
 use nix::sys::utsname::uname;
 
-use crate::facts::{Read, Unread};
+use crate::core::facts::{Read, Unread};
+use crate::files::read::SMALL;
 
-use super::root::{HostRoot, SMALL, unread};
+use super::root::{HostRoot, unread};
 
 /// machineID and systemUUID, in this order: they share `etc/machine-id`.
 pub fn identities(root: &HostRoot) -> (Read<String>, Read<String>) {

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use apidouble::{Authority, Identity, Validity};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodelet::kube::api::Api;
-use nodelet::kube::kubeconfig::Kubeconfig;
+use nodelet::identity::kubeconfig;
 use nodelet::kube::message::{Accept, Method, Outcome, Request};
+use nodelet::wire::api::Api;
 use serde_json::{Value, json};
 
 pub(super) struct ControlPlane {
@@ -230,7 +230,7 @@ impl ControlPlane {
     }
 
     fn call(&self, method: Method, path: &str, body: Vec<u8>) -> Option<Value> {
-        let kubeconfig = Kubeconfig::load(&self.admin, None).unwrap();
+        let kubeconfig = kubeconfig::load(&self.admin, None).unwrap();
         let mut api = Api::new(&kubeconfig, "nodelet-tests").unwrap();
         let request = Request {
             method,

@@ -14,9 +14,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use apidouble::Double;
-use nodelet::kube::api::Api;
-use nodelet::kube::kubeconfig::Kubeconfig;
+use nodelet::identity::kubeconfig;
 use nodelet::kube::message::{Accept, Method, Outcome, Request};
+use nodelet::wire::api::Api;
+use nodelet::wire::api_config::ApiConfig;
 use serde_json::Value;
 
 use crate::board::Folder;
@@ -142,7 +143,7 @@ impl Cluster {
         (url, admin.ca.unwrap().bytes.clone())
     }
 
-    fn admin(&self) -> Kubeconfig {
+    fn admin(&self) -> ApiConfig {
         let path = match &self.kind {
             Kind::Double(_) => unreachable!("the double needs no kubeconfig for that"),
             Kind::Real(real) => self
@@ -150,7 +151,7 @@ impl Cluster {
                 .write("admin", &real.kubeconfig("admin", &["system:masters"])),
             Kind::Existing(admin) => admin.clone(),
         };
-        Kubeconfig::load(&path, None).unwrap()
+        kubeconfig::load(&path, None).unwrap()
     }
 
     fn call(&self, method: Method, path: &str, body: Vec<u8>) -> (u16, Value) {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodelet::kube::kubeconfig::Kubeconfig;
+use nodelet::identity::kubeconfig;
+use nodelet::wire::api_config::ApiConfig;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -235,14 +236,14 @@ pub fn trickle(stream: &mut dyn Stream, bytes: &[u8]) {
     }
 }
 
-pub fn kubeconfig(server: &str, ca: &str, user: &str) -> Kubeconfig {
+pub fn kubeconfig(server: &str, ca: &str, user: &str) -> ApiConfig {
     let text = format!(
         "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
          clusters: [{{name: k, cluster: {{server: '{server}', certificate-authority-data: {}}}}}]\n\
          users: [{{name: u, user: {{{user}}}}}]\n",
         STANDARD.encode(ca)
     );
-    Kubeconfig::parse(&text, &[]).unwrap()
+    kubeconfig::parse(&text, &[]).unwrap()
 }
 
 pub fn client_certificate(leaf: &Leaf) -> String {

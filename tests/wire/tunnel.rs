@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use nodelet::kube::kubeconfig::Kubeconfig;
+use nodelet::identity::kubeconfig;
 
 use super::proxy::Proxy;
 use super::server::*;
@@ -14,7 +14,7 @@ use super::*;
 /// A client of `server` by way of the proxy at `url`.
 fn by_way_of(url: &str, server: &Server, ca: &Authority) -> Api {
     let mut kubeconfig = kubeconfig(&format!("https://localhost:{}", server.port), &ca.pem, "");
-    kubeconfig.proxy = Some(nodelet::kube::proxy::Proxy::parse(url).unwrap());
+    kubeconfig.proxy = Some(nodelet::wire::proxy::Proxy::parse(url).unwrap());
     Api::new(&kubeconfig, "x").unwrap()
 }
 
@@ -129,7 +129,7 @@ fn a_plain_server_has_no_proxy() {
     let text = "{current-context: c, contexts: [{name: c, context: {cluster: k}}],
         clusters: [{name: k, cluster: {server: 'http://a', proxy-url: 'http://p'}}]}";
     assert_eq!(
-        Kubeconfig::parse(text, &[]),
+        kubeconfig::parse(text, &[]),
         Err("clusters[k].cluster.proxy-url: is for https servers alone; remove it".into())
     );
 }

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::*;
-use crate::args::{self, Command};
-use crate::kube::yaml;
+use crate::config::command_line::{self, Command};
+use crate::files::yaml;
 
 /// The flags of a file, below a command line.
 fn merged(fields: &str, words: &[&str]) -> Result<Flags, String> {
     let mut below = Flags::default();
     apply(&document(fields), &mut below)?;
-    match args::parse_over(below, words.iter().map(Into::into)) {
+    match command_line::parse_over(below, words.iter().map(Into::into)) {
         Ok(Command::Run(flags)) => Ok(*flags),
         other => panic!("{words:?}: {other:?}"),
     }

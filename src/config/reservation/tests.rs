@@ -3,10 +3,11 @@
 //! online-cpus`, for the facts count the cpus and do not name them.
 
 use super::*;
-use crate::args::{self, Command};
+use crate::config::command_line::{self, Command};
+use crate::config::thresholds::Amount;
 
 fn flags(words: &[&str]) -> Flags {
-    match args::parse(words.iter().map(Into::into)) {
+    match command_line::parse(words.iter().map(Into::into)) {
         Ok(Command::Run(flags)) => *flags,
         other => panic!("{words:?}: {other:?}"),
     }
@@ -146,5 +147,29 @@ fn extended_resources() {
         ),
     ] {
         assert_eq!(extended(text), Err(want));
+    }
+}
+
+#[test]
+fn hard_thresholds_reserve_their_amount() {
+    let reservation = Reservation {
+        thresholds: vec![
+            Threshold::hard(
+                Signal::MemoryAvailable,
+                Amount::Quantity(Quantity::bytes(150 << 20)),
+            ),
+            Threshold::hard(Signal::NodefsAvailable, Amount::Percentage(0.05)),
+        ],
+        ..Reservation::default()
+    };
+    for (signal, want) in [
+        (Signal::MemoryAvailable, 150 << 20),
+        (Signal::NodefsAvailable, 536_870_920),
+        (Signal::PidAvailable, 0),
+    ] {
+        assert_eq!(
+            reservation.of("memory", signal, 10 << 30),
+            Quantity::bytes(want)
+        );
     }
 }

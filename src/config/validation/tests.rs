@@ -8,10 +8,10 @@
 //! feature gates. TimeAdded, a wrong type and a bad taint are in `config/file/tests.rs`.
 
 use super::*;
-use crate::args::{self, Command};
+use crate::config::command_line::{self, Command};
 
 fn flags(words: &[&str]) -> Flags {
-    match args::parse(words.iter().map(Into::into)) {
+    match command_line::parse(words.iter().map(Into::into)) {
         Ok(Command::Run(flags)) => *flags,
         other => panic!("{words:?}: {other:?}"),
     }

@@ -3,7 +3,7 @@
 
 use nodelet::kube::message::{Outcome, Response};
 use nodelet::kube::time::Wall;
-use nodelet::lease::Lease;
+use nodelet::core::lease::Lease;
 
 libfuzzer_sys::fuzz_target!(|input: (u16, &[u8])| {
     let (code, body) = input;
@@ -17,6 +17,6 @@ libfuzzer_sys::fuzz_target!(|input: (u16, &[u8])| {
             body: body.to_vec(),
         };
         let _ = response.accepted().map_err(|refused| refused.to_string());
-        let _ = lease.fold("uid", Outcome::Answered(response));
+        let _ = lease.on_response("uid", Outcome::Answered(response));
     }
 });

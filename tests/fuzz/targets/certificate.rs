@@ -1,7 +1,7 @@
 //! A certificate, a request or a key: as DER, and as the PEM that a server or a file gave.
 #![no_main]
 
-use nodelet::kube::pki::key::Key;
+use nodelet::identity::pki::key::Key;
 use nodelet::kube::x509::{Leaf, Wanted, pem};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,7 +1,7 @@
 //! `etc/hosts` and `etc/resolv.conf`.
 #![no_main]
 
-use nodelet::dns::{hosts, resolv_conf};
+use nodelet::wire::dns::{hosts, resolv_conf};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let _ = hosts::addresses(text, "board");

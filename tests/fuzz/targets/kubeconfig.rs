@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use nodelet::kube::kubeconfig::Kubeconfig;
+use nodelet::identity::kubeconfig;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    let _ = Kubeconfig::parse(text, &[Path::new("/no/such/folder")]);
+    let _ = kubeconfig::parse(text, &[Path::new("/no/such/folder")]);
 });

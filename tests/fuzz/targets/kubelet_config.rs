@@ -1,9 +1,9 @@
 //! The file of `--config`, up to the checked configuration.
 #![no_main]
 
-use nodelet::args::Flags;
+use nodelet::config::flags::Flags;
 use nodelet::config::{Config, file};
-use nodelet::kube::yaml;
+use nodelet::files::yaml;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let Ok(document) = yaml::parse(text) else {

@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use nodelet::host::{cgroup, mounts};
+use nodelet::files::mounts;
+use nodelet::host::cgroup;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     for table in [mounts::parse_mountinfo(text), mounts::parse_mounts(text)] {

@@ -5,13 +5,14 @@
 use std::path::Path;
 use std::sync::LazyLock;
 
-use nodelet::args::Flags;
+use nodelet::config::flags::Flags;
 use nodelet::config::Config;
-use nodelet::eviction::Pressures;
-use nodelet::facts::Facts;
+use nodelet::core::eviction::Pressures;
+use nodelet::core::facts::Facts;
 use nodelet::host::{Host, HostRoot};
 use nodelet::kube::time::Wall;
-use nodelet::{describe, patch, status};
+use nodelet::core::{patch, status};
+use nodelet::kube::describe;
 use serde_json::Value;
 
 static CONFIG: LazyLock<Config> =

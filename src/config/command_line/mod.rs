@@ -1,0 +1,253 @@
+//! Flags as typed, with the kubelet's names.
+//!
+//! Nothing is looked up or checked here beyond the type of a value; `config` does
+//! that. `_` in a name equals `-`, and `--flag=value` equals `--flag value`, as
+//! the kubelet's parser has it.
+
+use std::ffi::OsString;
+
+use lexopt::{Arg, Parser, ValueExt};
+
+use crate::config::flags::{Flags, Kind, SETTINGS, Use};
+use crate::config::ignored;
+use crate::kube::names::parse_taints;
+use crate::kube::time::parse_duration;
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq)]
+pub enum Command {
+    /// Keep the Node alive.
+    Run(Box<Flags>),
+    /// Print the Node that `Run` would register, and exit.
+    Inspect(Box<Flags>),
+    /// Look at everything that `Run` needs, and exit.
+    Check(Box<Flags>),
+    /// `--version`.
+    Version,
+    /// `--help`.
+    Help,
+}
+
+/// What `--help` prints.
+pub const USAGE: &str = "\
+nodelet keeps this machine a Node of a Kubernetes cluster. It runs no pods.
+
+Usage:
+  nodelet --kubeconfig FILE [flags]   register the Node and keep it alive
+  nodelet inspect [flags]             print the Node that would be registered
+  nodelet check [flags]               look at everything that a run needs, and change nothing
+
+Flags (as the kubelet's, but for those marked *):
+  --kubeconfig FILE                    where the API server is, and who we are
+  --bootstrap-kubeconfig FILE          how to ask for a certificate where FILE above has none that
+                                       is valid; it is then written
+  --cert-dir DIR                       where certificates and keys are kept (default pki in --root-dir)
+  --rotate-certificates                renew the certificate at 70 to 90 % of its life
+  --hostname-override NAME             name of the Node instead of the host name
+  --node-ip IP[,IP]                    address of the Node; 0.0.0.0 or :: prefers a family
+  --node-labels K=V,...                labels of the Node; may repeat
+  --register-node[=true|false]         create the Node where there is none (default true)
+  --register-with-taints K=V:EFFECT,.. taints of a Node that is created
+  --provider-id ID                     spec.providerID of a Node that is created
+  --cloud-provider external            a cloud controller owns the addresses
+  --root-dir DIR                       its file system is the node's (default /var/lib/kubelet)
+  --node-status-update-frequency D     how often the status is computed (default 10s)
+  --node-status-report-frequency D *   how often an unchanged status is sent (default 5m)
+  --node-resync-frequency D *          how often the Node is read besides each report, after each
+                                       doubt and each outage (default 0, never)
+  --node-lease-duration-seconds N *    duration of the Lease, renewed at a quarter (default 40)
+  --max-pods N                         pods the Node advertises (default 0, and then a taint
+                                       nodelet/no-pods:NoSchedule)
+  --pods-per-core N                    lowers --max-pods to N per core; 0 is no limit
+  --port N                             kubelet port that is reported; nothing listens (default 10250)
+  --enable-controller-attach-detach[=true|false]   (default true)
+  --eviction-hard S<V,...              thresholds of memory.available, nodefs.available,
+                                       nodefs.inodesFree, imagefs.available, imagefs.inodesFree and
+                                       pid.available, as quantity or percentage; empty is none
+                                       (default memory.available<100Mi,nodefs.available<10%,
+                                       nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%)
+  --eviction-soft S<V,...              thresholds that need a grace period
+  --eviction-soft-grace-period S=D,... their grace periods
+  --eviction-minimum-reclaim S=V,...   how much more must be there before pressure is over
+  --eviction-pressure-transition-period D   how long pressure outlives its cause (default 5m)
+  --system-reserved R=Q,...            cpu, memory, ephemeral-storage and pid kept from pods
+  --kube-reserved R=Q,...              likewise, and added to it
+  --reserved-cpus LIST                 instead of both, how many cpus: 0-1,3 is three
+  --experimental-allocatable-ignore-eviction   hard thresholds reserve nothing
+  --local-storage-capacity-isolation[=true|false]   report ephemeral-storage (default true)
+  --extended-resources NAME=Q,... *    what else the board has: example.com/camera=1
+  --config FILE                        a KubeletConfiguration, YAML or JSON; flags win over it
+  --event-qps N, --event-burst N       most events per second, and at once (default 50, 100)
+  --ready-when-exists PATH *           Ready is False until PATH exists; may repeat
+  --host-root DIR *                    read /proc, /sys and /etc below DIR (default /)
+  -o, --output json|text *             how inspect prints the Node: whole (default), or as
+                                       kubectl describe node does; check prints text by default
+  -v, --v N                            log more: 2 adds each request
+  --version, --help
+
+A kubelet's other flags are accepted, and the log names those that mean nothing here.
+";
+
+/// Parses a command line without its program name.
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
+    parse_over(Flags::default(), args)
+}
+
+/// The same on top of what a configuration file said.
+pub fn parse_over(
+    flags: Flags,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<Command, String> {
+    let mut parser = Parser::from_args(args);
+    let mut flags = Box::new(flags);
+    let mut given = Vec::new();
+    let mut command: Option<fn(Box<Flags>) -> Command> = None;
+    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+        let name = match arg {
+            Arg::Long(name) => name.replace('_', "-"),
+            Arg::Short('v') => "v".to_owned(),
+            Arg::Short('o') => "output".to_owned(),
+            Arg::Short('h') => "help".to_owned(),
+            Arg::Short(other) => {
+                return Err(format!("unknown shorthand flag: -{other}; see --help"));
+            }
+            Arg::Value(word) if word == "inspect" && command.is_none() => {
+                command = Some(Command::Inspect);
+                continue;
+            }
+            Arg::Value(word) if word == "check" && command.is_none() => {
+                command = Some(Command::Check);
+                continue;
+            }
+            Arg::Value(word) => return Err(format!("unknown command {word:?}; see --help")),
+        };
+        match name.as_str() {
+            "help" => return Ok(Command::Help),
+            "version" => return Ok(Command::Version),
+            _ => flags.set(&name, &mut given, &mut parser)?,
+        }
+    }
+    if command.is_none() && flags.output.is_some() {
+        return Err("--output is for nodelet inspect and nodelet check".to_owned());
+    }
+    Ok(command.unwrap_or(Command::Run)(flags))
+}
+
+impl Flags {
+    /// Sets the flag `name`; `given` are those that the command line had before.
+    fn set(
+        &mut self,
+        name: &str,
+        given: &mut Vec<&'static str>,
+        parser: &mut Parser,
+    ) -> Result<(), String> {
+        if let Some(name) = ignored::SWITCHES.iter().find(|flag| **flag == name) {
+            self.ignored.push(name);
+            return switch(name, parser).map(drop);
+        }
+        if let Some(name) = ignored::VALUES.iter().find(|flag| **flag == name) {
+            self.ignored.push(name);
+            return value(name, parser).map(drop);
+        }
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.flag == name) else {
+            return Err(format!("unknown flag: --{name}; see --help"));
+        };
+        match setting.usage {
+            Use::Yes => {}
+            Use::Never => self.ignored.push(setting.flag),
+            Use::NotYet => self.not_yet.push(setting.flag),
+        }
+        let first = !given.contains(&setting.flag);
+        given.push(setting.flag);
+        match setting.kind {
+            Kind::Text(set) => set(self, text(name, parser)?),
+            Kind::Path(set) => set(self, value(name, parser)?.into()),
+            Kind::Switch(set) => set(self, switch(name, parser)?),
+            Kind::Number(set) => set(self, number(name, parser)?),
+            Kind::Period(set) => {
+                let period = parse_duration(&text(name, parser)?);
+                set(self, period.map_err(|e| format!("--{name}: {e}"))?);
+            }
+            Kind::Taints(set) => {
+                let taints = parse_taints(&text(name, parser)?);
+                set(self, taints.map_err(|e| format!("--{name}: {e}"))?);
+            }
+            Kind::Pairs(separator, slot) => {
+                let pairs = pairs(name, separator, &text(name, parser)?)?;
+                let slot = slot(self);
+                let before = slot.take().filter(|_| !first);
+                let mut all = before.unwrap_or_default();
+                all.extend(pairs);
+                *slot = Some(all);
+            }
+            Kind::List(slot) => {
+                let text = text(name, parser)?;
+                let items = text.split(',').filter(|item| !item.is_empty());
+                let slot = slot(self);
+                let before = slot.take().filter(|_| !first);
+                let items = items.map(str::to_owned);
+                *slot = Some(before.into_iter().flatten().chain(items).collect());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `k=v,k2=v2`, or with another separator; empty items are skipped.
+fn pairs(name: &str, separator: char, text: &str) -> Result<Vec<(String, String)>, String> {
+    let pair = |item: &str| {
+        let (key, value) = item.split_once(separator).ok_or_else(|| {
+            format!(
+                "invalid argument {text:?} for --{name}: malformed pair, expect \
+                 string{separator}string"
+            )
+        })?;
+        Ok((key.trim().to_owned(), value.trim().to_owned()))
+    };
+    let items = text.split(',').filter(|item| !item.is_empty());
+    items.map(pair).collect()
+}
+
+fn value(name: &str, parser: &mut Parser) -> Result<OsString, String> {
+    parser
+        .value()
+        .map_err(|_| format!("flag needs an argument: --{name}"))
+}
+
+fn text(name: &str, parser: &mut Parser) -> Result<String, String> {
+    let value = value(name, parser)?;
+    value.string().map_err(|_| format!("--{name}: not UTF-8"))
+}
+
+fn number<T: std::str::FromStr>(name: &str, parser: &mut Parser) -> Result<T, String> {
+    let text = text(name, parser)?;
+    text.parse()
+        .map_err(|_| format!("invalid argument {text:?} for --{name}: not a number in its range"))
+}
+
+/// A flag without a value is true. The value comes after `=`; as a word of its own it
+/// is taken too, where it cannot be meant otherwise.
+fn switch(name: &str, parser: &mut Parser) -> Result<bool, String> {
+    let value = match parser.optional_value() {
+        Some(value) => value,
+        None => {
+            let next = parser
+                .try_raw_args()
+                .and_then(|mut args| args.next_if(|word| word == "true" || word == "false"));
+            match next {
+                Some(word) => word,
+                None => return Ok(true),
+            }
+        }
+    };
+    match value.to_str() {
+        Some("true" | "t" | "T" | "TRUE" | "True" | "1") => Ok(true),
+        Some("false" | "f" | "F" | "FALSE" | "False" | "0") => Ok(false),
+        _ => Err(format!(
+            "invalid argument {value:?} for --{name}: write true or false"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! What is kept from pods, and what a board has besides the kernel's resources.
+//!
+//! Upstream: `cmd/kubelet/app/server.go` parseResourceList, `k8s.io/utils/cpuset`.
+
+use std::collections::BTreeMap;
+
+use crate::config::flags::{Flags, Pairs};
+use crate::config::thresholds::{Signal, Threshold};
+use crate::kube::names;
+use crate::kube::quantity::Quantity;
+
+/// Amounts by the name of their resource.
+pub type Resources = BTreeMap<String, Quantity>;
+
+/// What is kept from pods.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reservation {
+    /// `--system-reserved` and `--kube-reserved` together.
+    pub declared: Resources,
+    /// Hard thresholds; none with `--experimental-allocatable-ignore-eviction`.
+    pub thresholds: Vec<Threshold>,
+    /// Nobody asked for these thresholds: alone they are no reason to refuse a start,
+    /// or a board of 64 MiB would need flags to run at all.
+    pub thresholds_by_default: bool,
+}
+
+impl Reservation {
+    /// What is kept of `resource`: declared, and below the hard threshold of `signal`, which is a
+    /// share of `capacity`.
+    pub fn of(&self, resource: &str, signal: Signal, capacity: u64) -> Quantity {
+        let below = self.thresholds.iter().find(|t| t.signal == signal);
+        let below = below.map_or(Quantity::bytes(0), |t| t.amount.of(capacity));
+        self.declared_of(resource).plus(below)
+    }
+
+    /// What the flags keep of `resource`.
+    pub fn declared_of(&self, resource: &str) -> Quantity {
+        let declared = self.declared.get(resource);
+        declared.copied().unwrap_or(Quantity::count(0))
+    }
+}
+
+const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
+
+/// What both flags reserve together.
+pub(super) fn declared(flags: &Flags) -> Result<Resources, String> {
+    let mut system = flags.system_reserved.clone().unwrap_or_default();
+    let mut kube = flags.kube_reserved.clone().unwrap_or_default();
+    // A list that does not parse was refused with the other validations.
+    let cpus = cpus(&flags.reserved_cpus).unwrap_or_default();
+    if cpus > 0 {
+        let kube_had = kube.remove("cpu").is_some();
+        let system_had = system.insert("cpu".to_owned(), cpus.to_string()).is_some();
+        if kube_had || system_had {
+            log::info!("--reserved-cpus: cpu in --system-reserved and --kube-reserved is not used");
+        }
+    }
+    let mut sum = resources("--system-reserved", &system)?;
+    for (name, amount) in resources("--kube-reserved", &kube)? {
+        let before = sum.get(&name).map_or(amount, |sum| sum.plus(amount));
+        sum.insert(name, before);
+    }
+    Ok(sum)
+}
+
+fn resources(flag: &str, pairs: &Pairs) -> Result<Resources, String> {
+    let resource = |(name, text): (&String, &String)| {
+        if !RESERVABLE.contains(&name.as_str()) {
+            return Err(format!("cannot reserve {name:?} resource"));
+        }
+        let amount: Quantity = text
+            .parse()
+            .map_err(|e| format!("failed to parse quantity {text:?} for {name:?} resource: {e}"))?;
+        if amount < Quantity::count(0) {
+            return Err(format!(
+                "resource quantity for {name:?} cannot be negative: {text}"
+            ));
+        }
+        Ok((name.clone(), amount))
+    };
+    let mut resources = Resources::new();
+    for pair in pairs {
+        let (name, amount) =
+            resource(pair).map_err(|e| format!("{flag} value failed to parse: {e}"))?;
+        resources.insert(name, amount);
+    }
+    Ok(resources)
+}
+
+/// How many CPUs a list such as `0-1,3` names.
+pub(super) fn cpus(list: &str) -> Result<u64, String> {
+    let number = |text: &str| {
+        text.parse::<u32>()
+            .map(u64::from)
+            .map_err(|_| format!("{text:?} is not the number of a cpu"))
+    };
+    let mut ranges = Vec::new();
+    for range in list.split(',').filter(|_| !list.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(format!("invalid range {range:?} ({first} > {last})"));
+        }
+        ranges.push((first, last));
+    }
+    ranges.sort_unstable();
+    let (mut count, mut next) = (0, 0);
+    for (first, last) in ranges {
+        let first = first.max(next);
+        count += (last + 1).saturating_sub(first);
+        next = next.max(last + 1);
+    }
+    Ok(count)
+}
+
+/// `--extended-resources`: names and whole amounts that the API server accepts.
+pub(super) fn extended(pairs: Option<&Pairs>) -> Result<Resources, String> {
+    let resource = |(name, text): (&String, &String)| {
+        if !names::is_extended_resource(name) {
+            return Err(format!(
+                "--extended-resources: {name:?} is not the name of an extended resource; write \
+                 it like example.com/camera"
+            ));
+        }
+        let amount: Quantity = text
+            .parse()
+            .map_err(|e| format!("--extended-resources: {name}: {text:?} is {e}"))?;
+        if amount < Quantity::count(0) || !amount.is_whole() {
+            return Err(format!(
+                "--extended-resources: {name}: {text:?} is not a whole number of devices"
+            ));
+        }
+        Ok((name.clone(), amount))
+    };
+    let mut resources = Resources::new();
+    for pair in pairs.into_iter().flatten() {
+        let (name, amount) = resource(pair)?;
+        resources.insert(name, amount);
+    }
+    Ok(resources)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! The grammar of eviction thresholds: maps from signal to text, as flags and the
+//! configuration file give them. The texts of refusals are the kubelet's, with the
+//! signal added where it names none.
+//! Upstream: `pkg/kubelet/eviction/helpers.go` ParseThresholdConfig, `defaults_linux.go`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::kube::quantity::Quantity;
+use crate::kube::time::parse_duration;
+
+/// What a threshold watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// MemTotal minus the working set of the root cgroup.
+    MemoryAvailable,
+    /// Bytes on the file system of `--root-dir`.
+    NodefsAvailable,
+    /// Inodes there.
+    NodefsInodesFree,
+    /// Bytes for images: the same file system here, with a threshold of its own.
+    ImagefsAvailable,
+    /// Inodes there.
+    ImagefsInodesFree,
+    /// Threads that may still be started.
+    PidAvailable,
+}
+
+/// How much there must be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// So much.
+    Quantity(Quantity),
+    /// This share of the capacity (0 to 1), in the precision that upstream keeps.
+    Percentage(f32),
+}
+
+impl Amount {
+    /// The amount for a given capacity.
+    pub fn of(self, capacity: u64) -> Quantity {
+        match self {
+            Self::Quantity(quantity) => quantity,
+            Self::Percentage(share) => Quantity::bytes(portion(capacity, share)),
+        }
+    }
+}
+
+/// trunc(float64(capacity) * float64(share)), as upstream: 10 % of 107362627584 is
+/// 10736262918, because 0.1 is rounded to 32 bits first.
+fn portion(capacity: u64, share: f32) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "truncation is the rule here, and a cast of a float saturates"
+    )]
+    let portion = (capacity as f64 * f64::from(share)) as u64;
+    portion
+}
+
+/// Pressure below an amount.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Threshold {
+    /// What is watched.
+    pub signal: Signal,
+    /// Met when less than this is available.
+    pub amount: Amount,
+    /// Zero for a hard threshold.
+    pub grace_period: Duration,
+    /// Once met, it stays met until this much more is available.
+    pub minimum_reclaim: Option<Amount>,
+}
+
+impl Threshold {
+    /// A hard threshold without minimum reclaim.
+    pub const fn hard(signal: Signal, amount: Amount) -> Self {
+        Self {
+            signal,
+            amount,
+            grace_period: Duration::ZERO,
+            minimum_reclaim: None,
+        }
+    }
+}
+
+/// From signal to amount or period, as typed.
+type Statements = BTreeMap<String, String>;
+
+/// What holds where nobody gave hard thresholds (`defaults_linux.go`).
+pub fn defaults() -> Statements {
+    let mut defaults = Statements::new();
+    for (signal, amount) in [
+        ("memory.available", "100Mi"),
+        ("nodefs.available", "10%"),
+        ("nodefs.inodesFree", "5%"),
+        ("imagefs.available", "15%"),
+        ("imagefs.inodesFree", "5%"),
+    ] {
+        defaults.insert(signal.to_owned(), amount.to_owned());
+    }
+    defaults
+}
+
+/// The hard and the soft thresholds that four maps describe.
+pub fn parse(
+    hard: &Statements,
+    soft: &Statements,
+    grace_periods: &Statements,
+    minimum_reclaims: &Statements,
+) -> Result<[Vec<Threshold>; 2], String> {
+    let hard = thresholds(hard, "hard")?;
+    let soft = thresholds(soft, "soft")?;
+    let grace_periods = each(grace_periods, grace_period)?;
+    let minimum_reclaims = each(minimum_reclaims, minimum_reclaim)?;
+    if let Some(name) = soft.keys().find(|name| !grace_periods.contains_key(*name)) {
+        return Err(format!(
+            "grace period must be specified for the soft eviction threshold {name}"
+        ));
+    }
+    let threshold = |name: &String, amount: Amount| {
+        Some(Threshold {
+            minimum_reclaim: minimum_reclaims.get(name).copied(),
+            ..Threshold::hard(observed(name)?, amount)
+        })
+    };
+    let hard = hard
+        .iter()
+        .filter_map(|(name, amount)| threshold(name, *amount));
+    let soft = soft.iter().filter_map(|(name, amount)| {
+        Some(Threshold {
+            grace_period: *grace_periods.get(name)?,
+            ..threshold(name, *amount)?
+        })
+    });
+    Ok([hard.collect(), soft.collect()])
+}
+
+/// Signals that a kubelet takes and that have no observation here: without a runtime
+/// the container file system is the node's, whose thresholds it would be given; and
+/// there is no cgroup of pods.
+const UNOBSERVED: [&str; 3] = [
+    "containerfs.available",
+    "containerfs.inodesFree",
+    "allocatableMemory.available",
+];
+
+fn observed(name: &str) -> Option<Signal> {
+    Some(match name {
+        "memory.available" => Signal::MemoryAvailable,
+        "nodefs.available" => Signal::NodefsAvailable,
+        "nodefs.inodesFree" => Signal::NodefsInodesFree,
+        "imagefs.available" => Signal::ImagefsAvailable,
+        "imagefs.inodesFree" => Signal::ImagefsInodesFree,
+        "pid.available" => Signal::PidAvailable,
+        _ => return None,
+    })
+}
+
+/// Reads each value of a map whose keys must be signals.
+fn each<T>(
+    statements: &Statements,
+    read: impl Fn(&str, &str) -> Result<T, String>,
+) -> Result<BTreeMap<String, T>, String> {
+    let mut values = BTreeMap::new();
+    for (name, text) in statements {
+        if observed(name).is_none() && !UNOBSERVED.contains(&name.as_str()) {
+            return Err(format!("unsupported eviction signal {name}"));
+        }
+        values.insert(name.clone(), read(name, text)?);
+    }
+    Ok(values)
+}
+
+fn thresholds(statements: &Statements, which: &str) -> Result<BTreeMap<String, Amount>, String> {
+    let amounts = each(statements, threshold)?;
+    for name in amounts.keys().filter(|name| observed(name).is_none()) {
+        log::warn!("found {name} for {which} eviction. ignoring");
+    }
+    // 0% and 100% switch a signal off. Not collected: that would sort, and the code of
+    // the sort is 15 KB for each type.
+    let mut on = BTreeMap::new();
+    on.extend(amounts.into_iter().filter_map(|(k, v)| Some((k, v?))));
+    Ok(on)
+}
+
+fn threshold(name: &str, text: &str) -> Result<Option<Amount>, String> {
+    if !text.ends_with('%') {
+        let amount = quantity(name, text)?;
+        if amount <= Quantity::count(0) {
+            return Err(format!(
+                "eviction threshold {name} must be positive: {amount}"
+            ));
+        }
+        return Ok(Some(Amount::Quantity(amount)));
+    }
+    if text == "0%" || text == "100%" {
+        return Ok(None);
+    }
+    let share = percentage(name, text)?;
+    if share < 0.0 {
+        return Err(format!(
+            "eviction percentage threshold {name} must be >= 0%: {text}"
+        ));
+    }
+    if share > 1.0 {
+        return Err(format!(
+            "eviction percentage threshold {name} must be <= 100%: {text}"
+        ));
+    }
+    Ok(Some(Amount::Percentage(share)))
+}
+
+fn grace_period(name: &str, text: &str) -> Result<Duration, String> {
+    if text
+        .strip_prefix('-')
+        .map(parse_duration)
+        .is_some_and(|d| d.is_ok())
+    {
+        return Err(format!(
+            "invalid eviction grace period specified: {text}, must be a positive value"
+        ));
+    }
+    parse_duration(text).map_err(|e| format!("eviction grace period of {name}: {e}"))
+}
+
+fn minimum_reclaim(name: &str, text: &str) -> Result<Amount, String> {
+    if !text.ends_with('%') {
+        let amount = quantity(name, text)?;
+        if amount < Quantity::count(0) {
+            return Err(format!(
+                "negative eviction minimum reclaim specified for {name}"
+            ));
+        }
+        return Ok(Amount::Quantity(amount));
+    }
+    let share = percentage(name, text)?;
+    if share <= 0.0 {
+        return Err(format!(
+            "eviction percentage minimum reclaim {name} must be positive: {text}"
+        ));
+    }
+    Ok(Amount::Percentage(share))
+}
+
+fn quantity(name: &str, text: &str) -> Result<Quantity, String> {
+    text.parse()
+        .map_err(|e| format!("eviction signal {name}: {text:?} is {e}"))
+}
+
+/// `10.5%` as 0.105, in 32 bits throughout, as upstream.
+fn percentage(name: &str, text: &str) -> Result<f32, String> {
+    match text.trim_end_matches('%').parse::<f32>() {
+        Ok(value) if !value.is_nan() => Ok(value / 100.0),
+        _ => Err(format!(
+            "eviction signal {name}: {text:?} is not a percentage; write it like 10%"
+        )),
+    }
+}
+
+/// The kubelet's defaults.
+#[cfg(test)]
+pub(crate) fn default_thresholds() -> Vec<Threshold> {
+    let none = Default::default();
+    let [hard, _] = parse(&defaults(), &none, &none, &none).unwrap();
+    hard
+}
+
+#[cfg(test)]
+mod tests;

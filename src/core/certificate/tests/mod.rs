@@ -1,0 +1,572 @@
+mod upstream;
+
+use serde_json::Value;
+
+use super::*;
+use crate::kube::der::{self, element};
+use crate::kube::message::{Method, Outcome, Response};
+use crate::kube::x509::{Wanted, pem};
+
+/// 2026-05-02, the middle of all times here.
+pub(crate) fn noon() -> Wall {
+    Wall::parse("2026-05-02T12:00:00Z").unwrap()
+}
+
+pub(crate) fn hours(n: u64) -> Duration {
+    Duration::from_secs(n * 3600)
+}
+
+pub(crate) fn at(seconds: u64, wall: Wall) -> Now {
+    Now {
+        mono: Mono::START.after(Duration::from_secs(seconds)),
+        wall,
+    }
+}
+
+pub(crate) fn subject() -> Subject {
+    Subject {
+        common_name: "system:node:pi".into(),
+        organizations: vec!["system:nodes".into()],
+    }
+}
+
+/// Not a key, but of its shape; as many as are needed.
+pub(crate) fn key(number: u8) -> Vec<u8> {
+    element(der::SEQUENCE, &[&[number]])
+}
+
+pub(crate) fn leaf(not_before: Wall, not_after: Wall) -> Leaf {
+    Leaf {
+        subject: subject(),
+        not_before,
+        not_after,
+        public_key: key(0),
+    }
+}
+
+/// What a signer would make of it, but for the signature.
+pub(crate) fn certificate(leaf: &Leaf) -> String {
+    let time = |wall: Wall| {
+        let text = wall.time().replace(['-', ':', 'T'], "");
+        element(der::GENERALIZED_TIME, &[text.as_bytes()])
+    };
+    let wanted = Wanted {
+        subject: leaf.subject.clone(),
+        public_key: Vec::new(),
+    };
+    let info = wanted.encode();
+    let mut info = der::Reader::new(&info).inside(der::SEQUENCE).unwrap();
+    info.next(der::INTEGER).unwrap();
+    let (_, _, name) = info.any().unwrap();
+    let body = element(
+        der::SEQUENCE,
+        &[
+            &element(der::INTEGER, &[&[1]]),
+            &element(der::SEQUENCE, &[]),
+            &element(der::SEQUENCE, &[]),
+            &element(
+                der::SEQUENCE,
+                &[&time(leaf.not_before), &time(leaf.not_after)],
+            ),
+            name,
+            &leaf.public_key,
+        ],
+    );
+    let whole = element(der::SEQUENCE, &[&body]);
+    pem("CERTIFICATE", &whole)
+}
+
+pub(crate) fn signed(number: u8) -> SigningRequest {
+    let wanted = Wanted {
+        subject: subject(),
+        public_key: key(number),
+    };
+    SigningRequest {
+        pem: pem(
+            "CERTIFICATE REQUEST",
+            &element(der::SEQUENCE, &[&wanted.encode()]),
+        ),
+        wanted,
+        usages: vec!["digital signature", "client auth"],
+        name: format!("node-csr-{number}"),
+    }
+}
+
+pub(crate) const BOOTSTRAP: Rules = Rules {
+    rotate: false,
+    bootstrap: true,
+};
+pub(crate) const ROTATE: Rules = Rules {
+    rotate: true,
+    bootstrap: false,
+};
+
+fn answer(code: u16, body: Value) -> Outcome {
+    Outcome::Answered(Response {
+        code,
+        retry_after: None,
+        date: None,
+        body: body.to_string().into_bytes(),
+    })
+}
+
+/// The request as a server holds it.
+pub(crate) fn csr(name: &str, request: &SigningRequest) -> Value {
+    json!({
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": name, "uid": "u"},
+        "spec": {"request": STANDARD.encode(&request.pem), "signerName": SIGNER},
+    })
+}
+
+fn with(mut csr: Value, path: &str, value: Value) -> Value {
+    let (parent, key) = path.rsplit_once('/').unwrap();
+    let mut place = &mut csr;
+    for name in parent.split('/').filter(|name| !name.is_empty()) {
+        place = &mut place[name];
+    }
+    place[key] = value;
+    csr
+}
+
+pub(crate) fn approved(csr: Value, chain: &str) -> Value {
+    let status = json!({
+        "conditions": [{"type": "Approved", "reason": "AutoApproved", "message": "m"}],
+        "certificate": STANDARD.encode(chain),
+    });
+    with(csr, "/status", status)
+}
+
+fn condition(csr: Value, kind: &str) -> Value {
+    let condition = json!({"type": kind, "reason": "Why", "message": "because"});
+    with(csr, "/status", json!({"conditions": [condition]}))
+}
+
+/// A certificate whose request was just created, called `name`.
+fn waiting(rules: Rules, name: &str) -> Certificate {
+    let mut certificate = Certificate::new(rules, subject(), None, false, 0);
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+    let created = answer(201, csr(name, &signed(1)));
+    assert_eq!(
+        certificate.on_response(created, at(0, noon()), 0),
+        Step::Continue
+    );
+    certificate
+}
+
+/// Whether the next request needs another key. The search that comes first without a certificate
+/// finds none.
+fn new_key(certificate: &Certificate) -> Option<bool> {
+    let mut certificate = certificate.clone();
+    if certificate.next(noon()) == Next::Task(Task::Find) {
+        certificate.on_task(TaskResult::NotFound, at(0, noon()), 0);
+    }
+    match certificate.next(noon()) {
+        Next::Task(Task::Sign { new_key, .. }) => Some(new_key),
+        _ => None,
+    }
+}
+
+/// The chain that is to be installed.
+fn install(certificate: &Certificate) -> Option<String> {
+    match certificate.next(noon()) {
+        Next::Task(Task::Install(chain)) => Some(chain),
+        _ => None,
+    }
+}
+
+fn body(request: &Request) -> Value {
+    serde_json::from_slice(&request.body).unwrap()
+}
+
+#[test]
+fn a_request_is_named_by_its_content_or_by_the_server() {
+    for (rules, metadata) in [
+        (BOOTSTRAP, json!({"name": "node-csr-1"})),
+        (ROTATE, json!({"generateName": "csr-"})),
+    ] {
+        let mut certificate = Certificate::new(rules, subject(), None, false, 0);
+        assert_eq!(new_key(&certificate), Some(false));
+        assert_eq!(certificate.request(), None);
+        certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+        assert_eq!(certificate.next(noon()), Next::Send);
+        let request = certificate.request().unwrap();
+        assert_eq!(
+            (request.method, request.path.as_str()),
+            (Method::Post, REQUESTS)
+        );
+        assert_eq!(
+            body(&request),
+            json!({
+                "apiVersion": "certificates.k8s.io/v1",
+                "kind": "CertificateSigningRequest",
+                "metadata": metadata,
+                "spec": {
+                    "request": STANDARD.encode(signed(1).pem),
+                    "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+                    "usages": ["digital signature", "client auth"],
+                },
+            })
+        );
+    }
+}
+
+#[test]
+fn from_a_token_to_a_certificate_in_one_request_a_turn() {
+    let name = "csr-x7";
+    let mut certificate = waiting(ROTATE, name);
+    let looks = [1, 2, 4, 8, 16, 24];
+    for (number, second) in looks.into_iter().enumerate() {
+        let now = at(second, noon());
+        assert_eq!(certificate.due(now), now.mono);
+        assert_eq!(certificate.due(at(0, noon())), now.mono);
+        let request = certificate.request().unwrap();
+        assert_eq!(request.method, Method::Get);
+        assert_eq!(request.path, format!("{REQUESTS}/{name}"));
+        let pending = csr(name, &signed(1));
+        let pending = match number {
+            // Approved, and not signed yet.
+            1 => condition(pending, "Approved"),
+            _ => pending,
+        };
+        let step = certificate.on_response(answer(200, pending), now, 0);
+        let said = Step::Pending(
+            "csr-x7 waits for somebody to approve it: kubectl certificate approve csr-x7".into(),
+        );
+        let want = match second {
+            16 => said,
+            _ => Step::Continue,
+        };
+        assert_eq!(step, want, "{second}");
+    }
+    let issued = Leaf {
+        public_key: key(1),
+        ..leaf(noon(), noon().after(hours(100)))
+    };
+    let chain = format!("{}rest of the chain", self::certificate(&issued));
+    let now = at(32, noon());
+    let answered = answer(200, approved(csr(name, &signed(1)), &chain));
+    assert_eq!(certificate.on_response(answered, now, 0), Step::Continue);
+    assert_eq!(certificate.due(now), now.mono);
+    assert_eq!(install(&certificate), Some(chain.clone()));
+    // A disk that is full: tried again, with what was issued.
+    let full = TaskResult::Failed("no space left on device".to_owned());
+    let step = certificate.on_task(full, now, 0);
+    assert_eq!(step, Step::Failed("no space left on device".into()));
+    assert_eq!(certificate.due(now), at(34, noon()).mono);
+    assert_eq!(install(&certificate), Some(chain.clone()));
+    certificate.on_task(TaskResult::InUse(issued), at(34, noon()), 0);
+    assert!(!certificate.is_missing());
+    assert_eq!(certificate.due(now), now.mono.after(hours(70)));
+}
+
+#[test]
+fn what_does_not_become_a_certificate_has_its_line_and_is_tried_again() {
+    let name = "node-csr-1";
+    let pending = || csr(name, &signed(1));
+    let mine = Leaf {
+        public_key: key(1),
+        ..leaf(noon(), noon().after(hours(1)))
+    };
+    let chain = |leaf: Leaf| certificate(&leaf);
+    for (what, body, another_key) in [
+        (
+            "was denied: Why: because; ask those who approve requests, then: kubectl delete csr node-csr-1",
+            condition(pending(), "Denied"),
+            false,
+        ),
+        (
+            "could not be signed: Why: because; see the signer's log (kube-controller-manager), then: kubectl delete csr node-csr-1",
+            condition(pending(), "Failed"),
+            false,
+        ),
+        (
+            "was replaced by another request of that name; asking again",
+            with(pending(), "/metadata/uid", json!("other")),
+            false,
+        ),
+        (
+            "is there already, but not ours: its key is another one; asking with another key",
+            csr(name, &signed(2)),
+            true,
+        ),
+        (
+            "was answered with a certificate for another key; asking with another key",
+            approved(pending(), &chain(leaf(noon(), noon().after(hours(1))))),
+            true,
+        ),
+        (
+            "was answered with a certificate for \"system:node:other\"; asking with another key",
+            approved(
+                pending(),
+                &chain(Leaf {
+                    subject: Subject {
+                        common_name: "system:node:other".into(),
+                        ..subject()
+                    },
+                    ..mine.clone()
+                }),
+            ),
+            true,
+        ),
+        (
+            "was answered with a certificate that expired at 2026-05-02T11:00:00Z, clock says 2026-05-02T12:00:00Z; asking with another key",
+            approved(
+                pending(),
+                &chain(Leaf {
+                    not_after: noon().before(hours(1)),
+                    not_before: noon().before(hours(2)),
+                    ..mine
+                }),
+            ),
+            true,
+        ),
+        (
+            "was answered with what is no certificate; asking with another key",
+            approved(pending(), "certificate"),
+            true,
+        ),
+        (
+            "was answered with what is not base64; asking with another key",
+            with(approved(pending(), ""), "/status/certificate", json!("(")),
+            true,
+        ),
+    ] {
+        let mut certificate = waiting(BOOTSTRAP, name);
+        let step = certificate.on_response(answer(200, body), at(5, noon()), 0);
+        assert_eq!(step, Step::Failed(format!("{name} {what}")));
+        assert_eq!(new_key(&certificate), Some(another_key), "{what}");
+        assert_eq!(certificate.due(at(5, noon())), at(7, noon()).mono, "{what}");
+    }
+    let mut certificate = waiting(BOOTSTRAP, name);
+    let step = certificate.on_response(answer(404, json!({})), at(5, noon()), 0);
+    let want = "node-csr-1 was deleted before it was signed; asking again";
+    assert_eq!(step, Step::Failed(want.into()));
+    assert_eq!(new_key(&certificate), Some(false));
+}
+
+#[test]
+fn a_wait_ends() {
+    for (rules, seconds) in [(BOOTSTRAP, 3600), (ROTATE, 900)] {
+        let mut certificate = waiting(rules, "c");
+        for outcome in [
+            answer(200, csr("c", &signed(1))),
+            answer(403, json!({"reason": "Forbidden", "message": "no"})),
+            answer(200, json!({"kind": "Status"})),
+        ] {
+            let patient =
+                certificate
+                    .clone()
+                    .on_response(outcome.clone(), at(seconds - 1, noon()), 0);
+            assert!(!matches!(&patient, Step::Failed(why) if why.contains("was not signed")));
+            let step = certificate
+                .clone()
+                .on_response(outcome, at(seconds, noon()), 0);
+            assert_eq!(
+                step,
+                Step::Failed(format!(
+                    "c was not signed within {seconds} s; approve the next one: kubectl get csr, \
+                     then kubectl certificate approve NAME"
+                ))
+            );
+        }
+        // Silence is no answer, and no time to give up what may be there.
+        let silent = Outcome::Silent("slow".into());
+        let step = certificate.on_response(silent, at(seconds, noon()), 0);
+        assert_eq!(step, Step::Silent("slow".into()));
+        assert_eq!(certificate.request().unwrap().method, Method::Get);
+    }
+}
+
+#[test]
+fn a_request_of_that_name_is_taken_up_if_it_is_ours() {
+    let exists = || answer(409, json!({"reason": "AlreadyExists", "message": "m"}));
+    let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+    let now = at(3, noon());
+    assert_eq!(certificate.on_response(exists(), now, 0), Step::Continue);
+    assert_eq!(certificate.due(now), now.mono);
+    assert_eq!(certificate.request().unwrap().method, Method::Get);
+    let found = answer(200, csr("node-csr-1", &signed(1)));
+    assert_eq!(
+        certificate.clone().on_response(found, now, 0),
+        Step::Continue
+    );
+    // From then on it is that one.
+    let mut later = certificate.clone();
+    later.on_response(answer(200, csr("node-csr-1", &signed(1))), now, 0);
+    let other = with(csr("node-csr-1", &signed(1)), "/metadata/uid", json!("v"));
+    assert!(matches!(
+        later.on_response(answer(200, other), now, 0),
+        Step::Failed(_)
+    ));
+    // Another's: with another key. Gone meanwhile: again.
+    let step = certificate
+        .clone()
+        .on_response(answer(200, csr("node-csr-1", &signed(2))), now, 0);
+    assert!(matches!(step, Step::Failed(why) if why.contains("its key is another one")));
+    assert!(matches!(
+        certificate.on_response(answer(404, json!({})), now, 0),
+        Step::Failed(_)
+    ));
+    assert_eq!(new_key(&certificate), Some(false));
+
+    // A name that the server makes is never taken.
+    let mut certificate = Certificate::new(ROTATE, subject(), None, false, 0);
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+    assert!(matches!(
+        certificate.on_response(exists(), now, 0),
+        Step::Failed(_)
+    ));
+}
+
+#[test]
+fn refusals_back_off_and_never_end() {
+    let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
+    let mut second = 0;
+    for wait in [2, 4, 8, 16, 32, 32, 32] {
+        let now = at(second, noon());
+        assert_eq!(certificate.due(now), now.mono);
+        certificate.on_task(TaskResult::Signed(signed(1)), now, 0);
+        let refused = answer(
+            401,
+            json!({"reason": "Unauthorized", "message": "Unauthorized"}),
+        );
+        let step = certificate.on_response(refused, now, 0);
+        assert_eq!(
+            step,
+            Step::Failed(
+                "cannot ask for one: 401 Unauthorized: Unauthorized; is the bootstrap token \
+                 still valid, and this board's clock right?"
+                    .into()
+            )
+        );
+        second += wait;
+        assert_eq!(certificate.due(now), at(second, noon()).mono, "{wait}");
+    }
+    // With jitter, and later where the server asks for it.
+    let now = at(second, noon());
+    let busy = |seconds| {
+        Outcome::Answered(Response {
+            code: 429,
+            retry_after: Some(Duration::from_secs(seconds)),
+            date: None,
+            body: Vec::new(),
+        })
+    };
+    for (asked, random, due) in [(20, 0, 2.0), (20, 1000, 2.2), (90, 0, 2.0)] {
+        let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
+        certificate.on_task(TaskResult::Signed(signed(1)), now, 0);
+        certificate.on_response(busy(asked), now, random);
+        let due = Duration::from_secs_f64(due).max(Duration::from_secs(asked.min(32)));
+        assert_eq!(certificate.due(now), now.mono.after(due));
+    }
+    // A key that cannot be made or kept is no reason to end either.
+    let failed = certificate.on_task(TaskResult::Failed("the disk is full".into()), now, 0);
+    assert_eq!(failed, Step::Failed("the disk is full".into()));
+    assert_eq!(new_key(&certificate), Some(false));
+}
+
+#[test]
+fn silence_keeps_the_request_and_does_not_wait_long() {
+    let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+    let mut second = 0;
+    for wait in [2, 4, 7, 7] {
+        let now = at(second, noon());
+        let step = certificate.on_response(Outcome::Silent("no route".into()), now, 0);
+        assert_eq!(step, Step::Silent("no route".into()));
+        second += wait;
+        assert_eq!(certificate.due(now), at(second, noon()).mono, "{wait}");
+        assert_eq!(certificate.request().unwrap().method, Method::Post);
+    }
+}
+
+#[test]
+fn answers_that_make_no_sense_create_nothing() {
+    for nonsense in [
+        json!(null),
+        json!([]),
+        json!({"kind": "Status", "metadata": {"name": "c", "uid": "u"}}),
+        with(csr("c", &signed(1)), "/metadata/uid", json!("")),
+        csr("", &signed(1)),
+        csr("../nodes/pi", &signed(1)),
+        csr("c?watch=true", &signed(1)),
+    ] {
+        let mut certificate = Certificate::new(ROTATE, subject(), None, false, 0);
+        certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+        let step = certificate.on_response(answer(201, nonsense.clone()), at(0, noon()), 0);
+        assert!(matches!(step, Step::Failed(_)), "{nonsense}");
+        // Looked at: the same request goes on.
+        let mut certificate = waiting(ROTATE, "c");
+        let step = certificate.on_response(answer(200, nonsense.clone()), at(0, noon()), 0);
+        assert!(matches!(step, Step::Failed(_)), "{nonsense}");
+        assert_eq!(certificate.request().unwrap().method, Method::Get);
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_moves_the_deadline_and_nothing_else() {
+    let held = leaf(noon(), noon().after(hours(100)));
+    let certificate = Certificate::new(ROTATE, subject(), Some(held), false, 0);
+    // In 1970 it is not valid yet: kept, and not renewed.
+    let in_1970 = at(0, Wall::default());
+    assert!(certificate.due(in_1970) > in_1970.mono.after(hours(24 * 365 * 50)));
+    assert!(!certificate.needs_bootstrap(in_1970.wall));
+    // The clock is set: seventy hours from then.
+    let set = at(60, noon());
+    assert_eq!(certificate.due(set), set.mono.after(hours(70)));
+    let late = at(61, noon().after(hours(71)));
+    assert!(certificate.due(late) <= late.mono);
+}
+
+#[test]
+fn a_certificate_that_is_due_when_it_arrives_gets_half_of_its_life() {
+    let mut certificate = Certificate::new(ROTATE, subject(), None, false, 0);
+    // kube-controller-manager dates back by five minutes.
+    let minute = Duration::from_secs(60);
+    let issued = leaf(noon().before(minute * 5), noon().after(minute));
+    certificate.on_task(TaskResult::InUse(issued), at(0, noon()), 0);
+    assert_eq!(certificate.due(at(0, noon())), at(30, noon()).mono);
+    // And one that is over already is not asked for without a pause.
+    let issued = leaf(noon().before(minute * 5), noon().before(minute));
+    certificate.on_task(TaskResult::InUse(issued), at(0, noon()), 0);
+    assert_eq!(certificate.due(at(0, noon())), at(1, noon()).mono);
+}
+
+#[test]
+fn an_expired_certificate_is_said_once_and_asked_for_with_what_there_is() {
+    for (rules, asks, what_now) in [
+        (
+            BOOTSTRAP,
+            true,
+            "asking for another one with the bootstrap kubeconfig",
+        ),
+        (
+            ROTATE,
+            false,
+            "trying on with it; give this board another one, or a --bootstrap-kubeconfig",
+        ),
+    ] {
+        let held = leaf(noon().before(hours(9)), noon());
+        let mut certificate = Certificate::new(rules, subject(), Some(held), false, 0);
+        assert_eq!(certificate.expiry(noon()), None);
+        assert!(!certificate.needs_bootstrap(noon()));
+        let late = at(0, noon().after(hours(1)));
+        assert_eq!(
+            certificate.expiry(late.wall),
+            Some(format!(
+                "expired at 2026-05-02T12:00:00Z, clock says 2026-05-02T13:00:00Z; {what_now}"
+            ))
+        );
+        assert_eq!(certificate.expiry(late.wall), None);
+        assert_eq!(certificate.needs_bootstrap(late.wall), asks);
+        assert_eq!(certificate.due(late), late.mono);
+        assert_eq!(new_key(&certificate), Some(false));
+    }
+    // Without rotation it lives to its end.
+    let held = leaf(noon().before(hours(9)), noon());
+    let certificate = Certificate::new(BOOTSTRAP, subject(), Some(held), false, 0);
+    let before = at(0, noon().before(hours(1)));
+    assert!(certificate.due(before) > before.mono.after(hours(1)));
+}

@@ -1,0 +1,232 @@
+//! client-go `certificate_manager_test.go` and `csr_test.go`, as tables.
+
+use super::*;
+
+#[test]
+fn set_rotation_deadline() {
+    let day = |n: u64| hours(24 * n);
+    for (what, before, after) in [
+        ("just issued, still good", hours(1), hours(99)),
+        ("half way expired, still good", hours(24), hours(24)),
+        ("mostly expired, still good", hours(69), hours(31)),
+        ("just about expired, should rotate", hours(91), hours(9)),
+        ("nearly expired, should rotate", hours(99), hours(1)),
+        ("long duration", day(183), day(183)),
+        (
+            "short duration",
+            Duration::from_secs(30),
+            Duration::from_secs(30),
+        ),
+    ] {
+        let held = leaf(noon().before(before), noon().after(after));
+        let life = before + after;
+        let want = held.not_before.after(life * 7 / 10);
+        let certificate = Certificate::new(ROTATE, subject(), Some(held.clone()), false, 0);
+        assert_eq!(certificate.deadline, want, "{what}");
+        let is_due = certificate.due(at(0, noon())) == Mono::START;
+        assert_eq!(is_due, want <= noon(), "{what}");
+        // Spread up to, but not including, nine tenths.
+        for random in [1, 500, 1000] {
+            let other = Certificate::new(ROTATE, subject(), Some(held.clone()), false, random);
+            assert!(other.deadline >= want, "{what}");
+            assert!(
+                other.deadline < held.not_before.after(life * 9 / 10),
+                "{what}"
+            );
+        }
+    }
+    // Already expired.
+    let held = leaf(noon().before(hours(10)), noon().before(hours(1)));
+    let certificate = Certificate::new(ROTATE, subject(), Some(held), false, 0);
+    assert_eq!(certificate.due(at(0, noon())), Mono::START);
+}
+
+#[test]
+fn cert_satisfies_template() {
+    let held = |common_name: &str, organizations: &[&str]| Leaf {
+        subject: Subject {
+            common_name: common_name.into(),
+            organizations: organizations.iter().map(|o| (*o).into()).collect(),
+        },
+        ..leaf(noon(), noon().after(hours(10)))
+    };
+    for (what, held, is_satisfied) in [
+        ("No certificate", None, false),
+        (
+            "Organization exact match",
+            Some(held("system:node:pi", &["system:nodes"])),
+            true,
+        ),
+        (
+            "Common Name mismatch",
+            Some(held("system:node:other", &["system:nodes"])),
+            false,
+        ),
+        (
+            "Organization missing",
+            Some(held("system:node:pi", &["other"])),
+            false,
+        ),
+        (
+            "Organization with extra",
+            Some(held("system:node:pi", &["other", "system:nodes"])),
+            true,
+        ),
+    ] {
+        let certificate = Certificate::new(ROTATE, subject(), held, false, 0);
+        let now = at(0, noon());
+        assert_eq!(certificate.due(now) > now.mono, is_satisfied, "{what}");
+    }
+}
+
+#[test]
+fn rotate_cert_errors() {
+    let held = leaf(noon(), noon().after(hours(10)));
+    let mut certificate = Certificate::new(ROTATE, subject(), Some(held), true, 0);
+    // TestRotateCertCreateCSRError
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+    let refused = answer(500, json!({"message": "Create error"}));
+    assert!(matches!(
+        certificate.on_response(refused, at(0, noon()), 0),
+        Step::Failed(_)
+    ));
+    assert_eq!(new_key(&certificate), Some(false));
+    // TestRotateCertWaitingForResultError
+    certificate.on_task(TaskResult::Signed(signed(2)), at(0, noon()), 0);
+    certificate.on_response(answer(201, csr("c", &signed(2))), at(0, noon()), 0);
+    let gone = answer(404, json!({}));
+    assert!(matches!(
+        certificate.on_response(gone, at(0, noon()), 0),
+        Step::Failed(_)
+    ));
+    assert_eq!(new_key(&certificate), Some(false));
+    assert!(!certificate.is_missing());
+}
+
+/// TestInitializeCertificateSigningRequestClient: whose credentials ask, before and after.
+#[test]
+fn initialize_certificate_signing_request_client() {
+    let good = || leaf(noon().before(hours(1)), noon().after(hours(10)));
+    let expired = || leaf(noon().before(hours(10)), noon().before(hours(1)));
+    let both = Rules {
+        rotate: true,
+        bootstrap: true,
+    };
+    for (what, rules, held, given, bootstrap, rotates) in [
+        (
+            "No current certificate, no bootstrap certificate",
+            both,
+            None,
+            false,
+            true,
+            true,
+        ),
+        (
+            "No current certificate, bootstrap certificate",
+            both,
+            Some(good()),
+            true,
+            false,
+            true,
+        ),
+        (
+            "Current certificate, no bootstrap certificate",
+            ROTATE,
+            Some(good()),
+            false,
+            false,
+            false,
+        ),
+        (
+            "Current certificate, bootstrap certificate",
+            both,
+            Some(good()),
+            false,
+            false,
+            false,
+        ),
+        (
+            "Current certificate expired, no bootstrap certificate",
+            ROTATE,
+            Some(expired()),
+            false,
+            false,
+            true,
+        ),
+        (
+            "Current certificate expired, bootstrap",
+            both,
+            Some(expired()),
+            false,
+            true,
+            true,
+        ),
+    ] {
+        let now = at(0, noon());
+        let mut certificate = Certificate::new(rules, subject(), held, given, 0);
+        assert_eq!(certificate.needs_bootstrap(now.wall), bootstrap, "{what}");
+        assert_eq!(certificate.due(now) <= now.mono, rotates, "{what}");
+        certificate.on_task(TaskResult::InUse(good()), now, 0);
+        assert!(!certificate.needs_bootstrap(now.wall), "{what}");
+        assert!(certificate.due(now) > now.mono, "{what}");
+    }
+}
+
+/// csr_test.go TestEnsureCompatible; that of the new one is always there.
+#[test]
+fn ensure_compatible() {
+    for (what, signer, want) in [
+        ("signerName missing on orig", json!(null), Ok(())),
+        ("signerName equal", json!(SIGNER), Ok(())),
+        (
+            "signerName different",
+            json!("example.com/signer"),
+            Err(
+                "csr signerNames differ: kubernetes.io/kube-apiserver-client-kubelet, example.com/signer",
+            ),
+        ),
+    ] {
+        let mut certificate = waiting(BOOTSTRAP, "node-csr-1");
+        let found = with(csr("node-csr-1", &signed(1)), "/spec/signerName", signer);
+        let step = certificate.on_response(answer(200, found), at(1, noon()), 0);
+        match want {
+            Ok(()) => assert_eq!(step, Step::Continue, "{what}"),
+            Err(why) => {
+                assert!(
+                    matches!(step, Step::Failed(line) if line.contains(why)),
+                    "{what}"
+                )
+            }
+        }
+    }
+}
+
+/// bootstrap_test.go TestRequestNodeCertificate: no key, no creation, success.
+#[test]
+fn request_node_certificate() {
+    let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
+    let no_key = certificate.on_task(
+        TaskResult::Failed("no private key in it".into()),
+        at(0, noon()),
+        0,
+    );
+    assert_eq!(no_key, Step::Failed("no private key in it".into()));
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+    let refused = answer(500, json!({"reason": "InternalError", "message": "error"}));
+    let step = certificate.on_response(refused, at(0, noon()), 0);
+    let want = "cannot ask for one: 500 InternalError: error";
+    assert_eq!(step, Step::Failed(want.into()));
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+    certificate.on_response(answer(201, csr("node-csr-1", &signed(1))), at(0, noon()), 0);
+    let issued = Leaf {
+        public_key: key(1),
+        ..leaf(noon(), noon().after(hours(1)))
+    };
+    let chain = self::certificate(&issued);
+    let answered = answer(200, approved(csr("node-csr-1", &signed(1)), &chain));
+    assert_eq!(
+        certificate.on_response(answered, at(1, noon()), 0),
+        Step::Continue
+    );
+    assert_eq!(install(&certificate), Some(chain.clone()));
+}

@@ -1,0 +1,130 @@
+//! Thresholds, grace periods and the transition period: from facts to pressure.
+//!
+//! One pass with each computed status, every 10 s by default, as in the kubelet's eviction manager, whose state this is:
+//! which thresholds are met and since when, and when each condition was last seen.
+//! A condition comes with the first bad pass and goes only after `transition_period`
+//! without one. Nothing is evicted: there are no pods.
+//! Upstream: `pkg/kubelet/eviction/{helpers,eviction_manager}.go`.
+
+use std::time::Duration;
+
+use crate::config::thresholds::{Signal, Threshold};
+use crate::core::facts::Facts;
+use crate::core::instant::Mono;
+use crate::kube::quantity::Quantity;
+
+/// Which pressure conditions hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pressures {
+    /// MemoryPressure.
+    pub memory: bool,
+    /// DiskPressure.
+    pub disk: bool,
+    /// PIDPressure.
+    pub pid: bool,
+}
+
+/// The state between passes.
+#[derive(Clone, Debug)]
+pub struct Eviction {
+    watched: Vec<Watched>,
+    transition_period: Duration,
+    /// When memory, disk and pid pressure were last seen.
+    last_observed: [Option<Mono>; 3],
+}
+
+#[derive(Clone, Debug)]
+struct Watched {
+    threshold: Threshold,
+    /// Since when it has been met without a break.
+    first_observed: Option<Mono>,
+    /// Met for its grace period: from then on minimum reclaim counts.
+    met: bool,
+}
+
+impl Eviction {
+    /// No pressure before the first pass.
+    pub fn new(thresholds: &[Threshold], transition_period: Duration) -> Self {
+        let watch = |threshold: &Threshold| Watched {
+            threshold: *threshold,
+            first_observed: None,
+            met: false,
+        };
+        Self {
+            watched: thresholds.iter().map(watch).collect(),
+            transition_period,
+            last_observed: [None; 3],
+        }
+    }
+
+    /// One pass.
+    pub fn synchronize(&mut self, facts: &Facts, now: Mono) -> Pressures {
+        for watched in &mut self.watched {
+            if !watched.is_met(facts) {
+                watched.first_observed = None;
+                watched.met = false;
+                continue;
+            }
+            let since = *watched.first_observed.get_or_insert(now);
+            watched.met = now.since(since) >= watched.threshold.grace_period;
+            // Soft thresholds show as pressure at once, before their grace period ends.
+            let [memory, disk, pid] = &mut self.last_observed;
+            *match watched.threshold.signal {
+                Signal::MemoryAvailable => memory,
+                Signal::PidAvailable => pid,
+                _ => disk,
+            } = Some(now);
+        }
+        let [memory, disk, pid] = self
+            .last_observed
+            .map(|seen| seen.is_some_and(|seen| now.since(seen) < self.transition_period));
+        Pressures { memory, disk, pid }
+    }
+}
+
+impl Watched {
+    /// Without its fact a threshold stays as it was, as upstream keeps all state.
+    fn is_met(&self, facts: &Facts) -> bool {
+        let Some((available, capacity)) = observe(self.threshold.signal, facts) else {
+            return self.first_observed.is_some();
+        };
+        let Threshold {
+            amount,
+            minimum_reclaim,
+            ..
+        } = self.threshold;
+        let mut needed = amount.of(capacity);
+        if let Some(reclaim) = minimum_reclaim
+            && self.met
+        {
+            needed = needed.plus(reclaim.of(capacity));
+        }
+        needed > Quantity::bytes(available)
+    }
+}
+
+/// What is available, and of how much.
+fn observe(signal: Signal, facts: &Facts) -> Option<(u64, u64)> {
+    match signal {
+        Signal::MemoryAvailable => {
+            let total = facts.memory.as_ref().ok()?.total_bytes;
+            let working_set = *facts.working_set_bytes.as_ref().ok()?;
+            Some((total.saturating_sub(working_set), total))
+        }
+        Signal::NodefsAvailable | Signal::ImagefsAvailable => {
+            let fs = facts.node_fs.as_ref().ok()?;
+            Some((fs.available_bytes, fs.capacity_bytes))
+        }
+        Signal::NodefsInodesFree | Signal::ImagefsInodesFree => {
+            let fs = facts.node_fs.as_ref().ok()?;
+            Some((fs.inodes_free, fs.inodes))
+        }
+        Signal::PidAvailable => {
+            let pids = facts.pids.as_ref().ok()?;
+            Some((pids.max.saturating_sub(pids.running), pids.max))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

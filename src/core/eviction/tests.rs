@@ -1,0 +1,511 @@
+use super::*;
+use crate::config::thresholds::{Amount, default_thresholds};
+use crate::core::facts::{FileSystem, Memory, Pids, Read, Unread};
+
+const GI: u64 = 1 << 30;
+const MI: u64 = 1 << 20;
+const MINUTE: u64 = 60;
+const TRANSITION: Duration = Duration::from_secs(300);
+
+const NONE: Pressures = Pressures {
+    memory: false,
+    disk: false,
+    pid: false,
+};
+const MEMORY: Pressures = Pressures {
+    memory: true,
+    ..NONE
+};
+const DISK: Pressures = Pressures { disk: true, ..NONE };
+const PID: Pressures = Pressures { pid: true, ..NONE };
+
+fn unread<T>() -> Read<T> {
+    Err(Unread::new("proc/x", "gone"))
+}
+
+/// Facts in which `available` is there of what `signal` watches, and nothing else
+/// can be read.
+fn facts(signal: Signal, available: u64, capacity: u64) -> Facts {
+    let mut facts = Facts {
+        memory: unread(),
+        working_set_bytes: unread(),
+        node_fs: unread(),
+        pids: unread(),
+        ..Facts::example()
+    };
+    let mut fs = FileSystem::default();
+    match signal {
+        Signal::MemoryAvailable => {
+            facts.memory = Ok(Memory {
+                total_bytes: capacity,
+                swap_total_bytes: 0,
+            });
+            facts.working_set_bytes = Ok(capacity - available);
+            return facts;
+        }
+        Signal::PidAvailable => {
+            facts.pids = Ok(Pids {
+                max: capacity,
+                running: capacity - available,
+            });
+            return facts;
+        }
+        Signal::NodefsAvailable | Signal::ImagefsAvailable => {
+            fs.available_bytes = available;
+            fs.capacity_bytes = capacity;
+        }
+        Signal::NodefsInodesFree | Signal::ImagefsInodesFree => {
+            fs.inodes_free = available;
+            fs.inodes = capacity;
+        }
+    }
+    facts.node_fs = Ok(fs);
+    facts
+}
+
+fn bytes(n: u64) -> Amount {
+    Amount::Quantity(Quantity::bytes(n))
+}
+
+fn soft(signal: Signal, amount: Amount, grace_period: u64) -> Threshold {
+    Threshold {
+        grace_period: Duration::from_secs(grace_period),
+        ..Threshold::hard(signal, amount)
+    }
+}
+
+/// Passes `delay` seconds apart, each with the available amount and the pressures
+/// that must show.
+fn time_line(
+    thresholds: &[Threshold],
+    signal: Signal,
+    capacity: u64,
+    passes: &[(u64, u64, Pressures)],
+) {
+    let mut eviction = Eviction::new(thresholds, TRANSITION);
+    let mut now = Mono::START;
+    for (number, &(delay, available, want)) in passes.iter().enumerate() {
+        now = now.after(Duration::from_secs(delay));
+        assert_eq!(
+            eviction.synchronize(&facts(signal, available, capacity), now),
+            want,
+            "pass {number}: {available} of {signal:?}"
+        );
+    }
+}
+
+/// TestMemoryPressure, TestPIDPressure, TestDiskPressureNodeFs, TestInodePressureFsInodes.
+#[test]
+fn pressure_comes_with_the_first_bad_pass_and_goes_after_the_transition_period() {
+    let both = |signal, hard, after| {
+        [
+            Threshold::hard(signal, bytes(hard)),
+            soft(signal, bytes(after), 120),
+        ]
+    };
+    let signals = [
+        (Signal::MemoryAvailable, MEMORY),
+        (Signal::NodefsAvailable, DISK),
+        (Signal::ImagefsAvailable, DISK),
+        (Signal::NodefsInodesFree, DISK),
+        (Signal::ImagefsInodesFree, DISK),
+    ];
+    for (signal, on) in signals {
+        time_line(
+            &both(signal, GI, 2 * GI),
+            signal,
+            4 * GI,
+            &[
+                (0, 2 * GI, NONE),
+                // Below the soft threshold: at once, though its grace period runs.
+                (MINUTE, 1500 * MI, on),
+                (3 * MINUTE, 1500 * MI, on),
+                (20 * MINUTE, 3 * GI, NONE),
+                (MINUTE, 500 * MI, on),
+                (MINUTE, 2 * GI, on),
+                (5 * MINUTE, 2 * GI, NONE),
+            ],
+        );
+    }
+    time_line(
+        &both(Signal::PidAvailable, 1200, 1500),
+        Signal::PidAvailable,
+        2000,
+        &[
+            (0, 1700, NONE),
+            (MINUTE, 1300, PID),
+            (3 * MINUTE, 1300, PID),
+            (20 * MINUTE, 1600, NONE),
+            (MINUTE, 800, PID),
+            (MINUTE, 1700, PID),
+            (5 * MINUTE, 1700, NONE),
+        ],
+    );
+}
+
+/// TestMinReclaim, and TestPercentageThresholdsMet with reclaim enforced.
+#[test]
+fn a_met_threshold_wants_its_minimum_reclaim_on_top() {
+    let reclaiming = |amount, reclaim| {
+        [Threshold {
+            minimum_reclaim: Some(reclaim),
+            ..Threshold::hard(Signal::MemoryAvailable, amount)
+        }]
+    };
+    time_line(
+        &reclaiming(bytes(GI), bytes(500 * MI)),
+        Signal::MemoryAvailable,
+        4 * GI,
+        &[
+            (0, 2 * GI, NONE),
+            (MINUTE, 1229 * MI, NONE),
+            (MINUTE, 500 * MI, MEMORY),
+            (MINUTE, 1229 * MI, MEMORY),
+            (6 * MINUTE, 1229 * MI, MEMORY),
+            (MINUTE, 2 * GI, MEMORY),
+            (MINUTE, 1229 * MI, MEMORY),
+            (3 * MINUTE, 1229 * MI, NONE),
+        ],
+    );
+    time_line(
+        &reclaiming(Amount::Percentage(0.20), Amount::Percentage(0.05)),
+        Signal::MemoryAvailable,
+        1000,
+        &[
+            (0, 225, NONE),
+            (MINUTE, 100, MEMORY),
+            (6 * MINUTE, 225, MEMORY),
+            (6 * MINUTE, 300, NONE),
+        ],
+    );
+    // A soft threshold is met when its grace period is over, not before.
+    time_line(
+        &[Threshold {
+            minimum_reclaim: Some(bytes(100)),
+            ..soft(Signal::MemoryAvailable, bytes(200), 120)
+        }],
+        Signal::MemoryAvailable,
+        1000,
+        &[
+            (0, 150, MEMORY),
+            (MINUTE, 250, MEMORY),
+            (5 * MINUTE, 250, NONE),
+            (MINUTE, 150, MEMORY),
+            (2 * MINUTE, 150, MEMORY),
+            (6 * MINUTE, 250, MEMORY),
+        ],
+    );
+}
+
+/// TestThresholdsMet, TestPercentageThresholdsMet: strictly less.
+#[test]
+fn equality_is_no_pressure() {
+    for (amount, capacity, available, met) in [
+        (bytes(GI), 4 * GI, GI - 1, true),
+        (bytes(GI), 4 * GI, GI, false),
+        (Amount::Percentage(0.20), 1000, 199, true),
+        (Amount::Percentage(0.20), 1000, 200, false),
+        // 10 % of 107362627584 is 10736262918: 0.1 has 32 bits.
+        (
+            Amount::Percentage(0.10),
+            107_362_627_584,
+            10_736_262_917,
+            true,
+        ),
+        (
+            Amount::Percentage(0.10),
+            107_362_627_584,
+            10_736_262_918,
+            false,
+        ),
+        (Amount::Percentage(0.05), 10 * GI, 536_870_919, true),
+        (Amount::Percentage(0.05), 10 * GI, 536_870_920, false),
+        // No inode accounting: a share of nothing is nothing.
+        (Amount::Percentage(0.05), 0, 0, false),
+        (bytes(1000), 0, 0, true),
+        (Amount::Percentage(1.0), u64::MAX, u64::MAX, false),
+    ] {
+        for (signal, on) in [
+            (Signal::MemoryAvailable, MEMORY),
+            (Signal::NodefsInodesFree, DISK),
+        ] {
+            let want = if met { on } else { NONE };
+            time_line(
+                &[Threshold::hard(signal, amount)],
+                signal,
+                capacity,
+                &[(0, available, want)],
+            );
+        }
+    }
+}
+
+/// Default thresholds: the card's own limit is 15 %, that of images.
+#[test]
+fn the_defaults_are_the_kubelets() {
+    let disk = |available, inodes_free, working_set| Facts {
+        node_fs: Ok(FileSystem {
+            capacity_bytes: 1000,
+            available_bytes: available,
+            inodes: 1000,
+            inodes_free,
+        }),
+        memory: Ok(Memory {
+            total_bytes: GI,
+            swap_total_bytes: 0,
+        }),
+        working_set_bytes: Ok(working_set),
+        pids: Ok(Pids {
+            max: 10,
+            running: 20,
+        }),
+        ..Facts::example()
+    };
+    for (facts, want) in [
+        (disk(150, 50, GI - 100 * MI), NONE),
+        (disk(149, 50, 0), DISK),
+        (disk(150, 49, 0), DISK),
+        (disk(150, 50, GI - 100 * MI + 1), MEMORY),
+        // Counted at another moment than the total: nothing is left, not very much.
+        (disk(150, 50, 2 * GI), MEMORY),
+    ] {
+        let mut eviction = Eviction::new(&default_thresholds(), TRANSITION);
+        assert_eq!(eviction.synchronize(&facts, Mono::START), want);
+    }
+    let mut eviction = Eviction::new(
+        &[Threshold::hard(Signal::PidAvailable, bytes(1))],
+        TRANSITION,
+    );
+    assert_eq!(eviction.synchronize(&disk(0, 0, 0), Mono::START), PID);
+    let mut nothing = Eviction::new(&[], TRANSITION);
+    assert_eq!(nothing.synchronize(&disk(0, 0, 2 * GI), Mono::START), NONE);
+}
+
+/// pressure.md §7: the pass whose statistics cannot be had keeps all state.
+#[test]
+fn what_cannot_be_read_stays_as_it_was() {
+    let blind = facts(Signal::PidAvailable, 1, 2);
+    let low = facts(Signal::MemoryAvailable, 100, 1000);
+    let above = facts(Signal::MemoryAvailable, 250, 1000);
+    let threshold = [Threshold {
+        minimum_reclaim: Some(bytes(100)),
+        ..Threshold::hard(Signal::MemoryAvailable, bytes(200))
+    }];
+    let mut eviction = Eviction::new(&threshold, TRANSITION);
+    let at = |minutes| Mono::START.after(Duration::from_secs(minutes * MINUTE));
+    assert_eq!(eviction.synchronize(&blind, at(0)), NONE);
+    assert_eq!(eviction.synchronize(&low, at(1)), MEMORY);
+    assert_eq!(eviction.synchronize(&blind, at(2)), MEMORY);
+    assert_eq!(eviction.synchronize(&blind, at(20)), MEMORY);
+    // Still met: minimum reclaim counts.
+    assert_eq!(eviction.synchronize(&above, at(30)), MEMORY);
+}
+
+#[test]
+fn the_transition_period_is_exclusive() {
+    let threshold = [Threshold::hard(Signal::MemoryAvailable, bytes(200))];
+    let pass = |eviction: &mut Eviction, available, millis| {
+        eviction.synchronize(
+            &facts(Signal::MemoryAvailable, available, 1000),
+            Mono::START.after(Duration::from_millis(millis)),
+        )
+    };
+    let mut eviction = Eviction::new(&threshold, TRANSITION);
+    assert_eq!(pass(&mut eviction, 100, 0), MEMORY);
+    assert_eq!(pass(&mut eviction, 300, 299_999), MEMORY);
+    assert_eq!(pass(&mut eviction, 300, 300_000), NONE);
+    // 0 < 0 is false: with no transition period there is never pressure, as upstream.
+    let mut eviction = Eviction::new(&threshold, Duration::ZERO);
+    assert_eq!(pass(&mut eviction, 100, 0), NONE);
+}
+
+#[test]
+fn signals_do_not_mix() {
+    let thresholds = [
+        Threshold::hard(Signal::MemoryAvailable, bytes(10)),
+        Threshold::hard(Signal::PidAvailable, bytes(10)),
+        Threshold::hard(Signal::NodefsAvailable, bytes(10)),
+        Threshold::hard(Signal::NodefsInodesFree, bytes(10)),
+    ];
+    for (signal, want) in [
+        (Signal::MemoryAvailable, MEMORY),
+        (Signal::PidAvailable, PID),
+        (Signal::NodefsAvailable, DISK),
+        (Signal::NodefsInodesFree, DISK),
+    ] {
+        let mut eviction = Eviction::new(&thresholds, TRANSITION);
+        let facts = facts(signal, 5, 20);
+        assert_eq!(eviction.synchronize(&facts, Mono::START), want);
+    }
+}
+
+/// helpers_test.go TestThresholdsMet and TestPercentageThresholdsMet, on one threshold,
+/// which may have been met before: then its minimum reclaim is enforced.
+#[test]
+fn test_thresholds_met() {
+    let memory = Signal::MemoryAvailable;
+    let gi = (memory, bytes(GI), bytes(500 * MI), 4 * GI);
+    let percent = |share| Amount::Percentage(share);
+    let fifth = (memory, percent(0.20), percent(0.05), 1000);
+    let third = (Signal::NodefsAvailable, percent(0.30), percent(0.0), 1000);
+    for (name, of, available, met_before, want) in [
+        ("500Mi", gi, 500 * MI, false, true),
+        ("2Gi", gi, 2 * GI, false, false),
+        ("1.05Gi, reclaim enforced", gi, 1075 * MI, true, true),
+        ("1.05Gi", gi, 1075 * MI, false, false),
+        ("2Gi, reclaim enforced", gi, 2 * GI, true, false),
+        ("both met: memory", fifth, 100, false, true),
+        ("both met: disk", third, 100, false, true),
+        ("none met: memory", fifth, 300, false, false),
+        ("none met: disk", third, 400, false, false),
+        ("disk alone: memory", fifth, 300, false, false),
+        ("disk alone: disk", third, 100, false, true),
+        ("memory alone: memory", fifth, 100, false, true),
+        ("memory alone: disk", third, 400, false, false),
+        ("225 of 1000, reclaim enforced", fifth, 225, true, true),
+        ("300 of 1000, reclaim enforced", fifth, 300, true, false),
+    ] {
+        let (signal, amount, reclaim, capacity) = of;
+        let watched = Watched {
+            threshold: Threshold {
+                minimum_reclaim: Some(reclaim),
+                ..Threshold::hard(signal, amount)
+            },
+            first_observed: None,
+            met: met_before,
+        };
+        assert_eq!(
+            watched.is_met(&facts(signal, available, capacity)),
+            want,
+            "{name}"
+        );
+    }
+    // No threshold, nothing met.
+    time_line(&[], memory, GI, &[(0, 0, NONE)]);
+}
+
+/// TestMinReclaim, pass by pass.
+#[test]
+fn test_min_reclaim() {
+    time_line(
+        &[Threshold {
+            minimum_reclaim: Some(bytes(500 * MI)),
+            ..Threshold::hard(Signal::MemoryAvailable, bytes(GI))
+        }],
+        Signal::MemoryAvailable,
+        4 * GI,
+        &[
+            (0, 2 * GI, NONE),
+            (MINUTE, 500 * MI, MEMORY),
+            (MINUTE, 1229 * MI, MEMORY),
+            (MINUTE, 2 * GI, MEMORY),
+            (5 * MINUTE, 2 * GI, NONE),
+        ],
+    );
+}
+
+/// TestThresholdsFirstObservedAt, TestThresholdsMetGracePeriod and
+/// TestNodeConditionsLastObservedAt: the state that a pass leaves.
+#[test]
+fn what_a_pass_remembers() {
+    let signal = Signal::MemoryAvailable;
+    let thresholds = [
+        Threshold::hard(signal, bytes(100)),
+        soft(signal, bytes(200), 60),
+    ];
+    let at = |minutes| Mono::START.after(Duration::from_secs(minutes * MINUTE));
+    let mut eviction = Eviction::new(&thresholds, TRANSITION);
+    let state = |eviction: &Eviction| {
+        let watched: Vec<_> = eviction.watched.iter().collect();
+        (
+            watched.iter().map(|w| w.first_observed).collect::<Vec<_>>(),
+            watched.iter().map(|w| w.met).collect::<Vec<_>>(),
+            eviction.last_observed,
+        )
+    };
+    for (name, minute, available, first, met, last) in [
+        ("nothing yet", 0, 300, [None, None], [false, false], None),
+        // A soft threshold of one minute that is observed now is not met yet.
+        (
+            "soft, new",
+            1,
+            150,
+            [None, Some(1)],
+            [false, false],
+            Some(1),
+        ),
+        ("both", 3, 50, [Some(3), Some(1)], [true, true], Some(3)),
+        (
+            "soft, known",
+            4,
+            150,
+            [None, Some(1)],
+            [false, true],
+            Some(4),
+        ),
+        (
+            "gone: when it was last seen stays",
+            5,
+            300,
+            [None, None],
+            [false, false],
+            Some(4),
+        ),
+    ] {
+        eviction.synchronize(&facts(signal, available, 1000), at(minute));
+        let want = (
+            first.map(|minute| minute.map(at)).to_vec(),
+            met.to_vec(),
+            [last.map(at), None, None],
+        );
+        assert_eq!(state(&eviction), want, "{name}");
+    }
+}
+
+/// TestMakeSignalObservations, without the signals of containers and of pods.
+#[test]
+fn test_make_signal_observations() {
+    let fs = FileSystem {
+        available_bytes: 1024,
+        capacity_bytes: 2048,
+        inodes_free: 1024,
+        inodes: MI,
+    };
+    let facts = Facts {
+        memory: Ok(Memory {
+            total_bytes: 2 * GI,
+            swap_total_bytes: 0,
+        }),
+        working_set_bytes: Ok(GI),
+        node_fs: Ok(fs),
+        pids: Ok(Pids {
+            max: 255_816,
+            running: 1000,
+        }),
+        ..Facts::example()
+    };
+    for (signal, want) in [
+        (Signal::MemoryAvailable, (GI, 2 * GI)),
+        (Signal::NodefsAvailable, (1024, 2048)),
+        (Signal::NodefsInodesFree, (1024, MI)),
+        (Signal::ImagefsAvailable, (1024, 2048)),
+        (Signal::ImagefsInodesFree, (1024, MI)),
+        (Signal::PidAvailable, (254_816, 255_816)),
+    ] {
+        assert_eq!(observe(signal, &facts), Some(want), "{signal:?}");
+    }
+}
+
+#[test]
+fn test_compare_threshold_value() {
+    let quantity = |text: &str| Amount::Quantity(text.parse().unwrap());
+    for (a, b, equal) in [
+        (quantity("123"), quantity("123"), true),
+        (quantity("123"), quantity("456"), false),
+        (quantity("123"), Amount::Percentage(0.1), false),
+        (Amount::Percentage(0.1), Amount::Percentage(0.1), true),
+        (Amount::Percentage(0.2), Amount::Percentage(0.1), false),
+    ] {
+        assert_eq!(a == b, equal, "{a:?} {b:?}");
+    }
+}

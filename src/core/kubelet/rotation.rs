@@ -1,0 +1,80 @@
+//! The certificate's turns: before anything else where there is none, else between those
+//! of the Lease, and what the log says of it.
+
+use std::time::Duration;
+
+use super::{Kubelet, Turn, Work};
+use crate::core::certificate::{Next, Step, TaskResult};
+use crate::core::instant::Now;
+use crate::kube::message::Outcome;
+
+impl Kubelet {
+    /// Logs once that the certificate has expired.
+    pub(super) fn log_expiry(&mut self, now: Now) {
+        let now = self.wall_clock.corrected(now);
+        if let Some(line) = self.certificate.as_mut().and_then(|c| c.expiry(now.wall)) {
+            log::warn!("certificate: {line}");
+        }
+    }
+
+    /// Without a certificate there is no Node and no Lease to lose.
+    pub(super) fn first_certificate(&self, now: Now) -> Option<Turn> {
+        let certificate = self.certificate.as_ref().filter(|c| c.is_missing())?;
+        let due = certificate.due(self.wall_clock.corrected(now));
+        Some(match due <= now.mono {
+            true => self.certificate_turn(self.law.after_silence(), now),
+            false => Turn::Wait(due),
+        })
+    }
+
+    pub(super) fn certificate_turn(&self, budget: Duration, now: Now) -> Turn {
+        let wall = self.wall_clock.corrected(now).wall;
+        match self
+            .certificate
+            .as_ref()
+            .map(|certificate| certificate.next(wall))
+        {
+            Some(Next::Task(task)) => Turn::Identity(task, wall),
+            Some(Next::Send) | None => Turn::Send(Work::Certificate, budget),
+        }
+    }
+
+    /// Takes the result of [`Turn::Identity`].
+    pub fn on_task(&mut self, result: TaskResult, now: Now) {
+        let random = self.schedule.permille();
+        let now = self.wall_clock.corrected(now);
+        let Some(certificate) = &mut self.certificate else {
+            return;
+        };
+        let valid_until = match &result {
+            TaskResult::InUse(leaf) => Some(leaf.not_after.time()),
+            _ => None,
+        };
+        if let Step::Failed(why) = certificate.on_task(result, now, random) {
+            self.certificate_log.failed(&why, now.mono);
+        }
+        if let Some(time) = valid_until {
+            self.certificate_log.succeeded(now.mono);
+            log::info!("certificate: a new one is in use, valid until {time}");
+        }
+    }
+
+    pub(super) fn on_certificate_response(&mut self, outcome: Outcome, now: Now) {
+        let random = self.schedule.permille();
+        let Some(certificate) = &mut self.certificate else {
+            return;
+        };
+        let step = certificate.on_response(outcome, now, random);
+        match &step {
+            Step::Silent(_) => self.schedule.request_silent(now.mono),
+            _ => self.schedule.request_answered(),
+        }
+        match step {
+            Step::Continue => {}
+            Step::Pending(line) => log::info!("certificate: {line}"),
+            Step::Failed(why) | Step::Silent(why) => {
+                self.certificate_log.failed(&why, now.mono);
+            }
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Long runs against the server of [`super`]: other clients at work, and an hour of
+//! faults. In virtual time, so that CI has room for them.
+
+use std::cell::Cell;
+use std::sync::Once;
+
+use super::*;
+use crate::core::patch;
+use crate::core::status;
+
+/// xorshift: the same run each time for one seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        let index = self.below(u64::try_from(all.len()).unwrap());
+        all[usize::try_from(index).unwrap()]
+    }
+}
+
+thread_local! {
+    static LINES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts what this thread would have written to the log.
+struct Counter;
+
+impl log::Log for Counter {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Info
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            LINES.set(LINES.get() + 1);
+            println!("{}", record.args());
+        }
+    }
+    fn flush(&self) {}
+}
+
+fn count_lines() {
+    static LOGGER: Once = Once::new();
+    LOGGER.call_once(|| {
+        log::set_logger(&Counter).unwrap();
+        log::set_max_level(log::LevelFilter::Info);
+    });
+    LINES.set(0);
+}
+
+/// What other clients have put on the Node, and must find there.
+#[derive(Default)]
+struct Foreign {
+    labels: Value,
+    annotations: Value,
+    taints: Vec<Value>,
+    unschedulable: bool,
+    conditions: Vec<Value>,
+    /// Members that nobody here has heard of.
+    unknown: Value,
+}
+
+impl Foreign {
+    fn none() -> Self {
+        Self {
+            labels: json!({}),
+            annotations: json!({}),
+            unknown: json!({}),
+            ..Self::default()
+        }
+    }
+
+    /// Of a Node, what is not ours.
+    fn of(node: &Value) -> Self {
+        let theirs = |path: &[&str]| {
+            let members = object::at(node, path).and_then(Value::as_object);
+            let members = members.into_iter().flatten();
+            let theirs = members.filter(|(key, _)| key.starts_with("their"));
+            Value::Object(theirs.map(|(k, v)| (k.clone(), v.clone())).collect())
+        };
+        let conditions = object::list(node, &["status", "conditions"]).iter();
+        let foreign = |c: &&Value| object::text(c, &["type"]).starts_with("Their");
+        Self {
+            labels: theirs(&["metadata", "labels"]),
+            annotations: theirs(&["metadata", "annotations"]),
+            taints: their_taints(node),
+            unschedulable: object::at(node, &["spec", "unschedulable"]) == Some(&json!(true)),
+            conditions: conditions.filter(foreign).cloned().collect(),
+            unknown: theirs(&["status"]),
+        }
+    }
+
+    fn assert_eq(&self, other: &Self, when: &str) {
+        assert_eq!(self.labels, other.labels, "{when}");
+        assert_eq!(self.annotations, other.annotations, "{when}");
+        assert_eq!(self.taints, other.taints, "{when}");
+        assert_eq!(self.unschedulable, other.unschedulable, "{when}");
+        assert_eq!(self.conditions, other.conditions, "{when}");
+        assert_eq!(self.unknown, other.unknown, "{when}");
+    }
+}
+
+/// A board without room for pods has a taint of its own.
+fn their_taints(node: &Value) -> Vec<Value> {
+    let taints = object::list(node, &["spec", "taints"]).iter();
+    let theirs = taints.filter(|t| object::text(t, &["key"]).starts_with("their"));
+    theirs.cloned().collect()
+}
+
+/// One operation of another client, on the Node and in the notes of who made it.
+fn operate(server: &mut Server, foreign: &mut Foreign, random: &mut Random, serial: u64) {
+    let choice = random.below(24);
+    if choice == 0 {
+        server.node = None;
+        *foreign = Foreign::none();
+        // The garbage collector may take its time.
+        if random.below(2) == 0 {
+            server.lease = None;
+        }
+        return;
+    }
+    if choice == 1 {
+        server.lease = None;
+        return;
+    }
+    let Some(mut node) = server.node.take() else {
+        return;
+    };
+    let key = random.one_of(&["theirs/a", "theirs/b", "theirs/c"]);
+    let value = json!(serial.to_string());
+    let map = random.one_of(&["labels", "annotations"]);
+    match choice {
+        2 => {
+            object::members(&mut node, &[]).insert("status".into(), json!({}));
+            (foreign.conditions, foreign.unknown) = (Vec::new(), json!({}));
+        }
+        3 => {
+            // What every kubelet repairs.
+            let labels = object::members(&mut node, &["metadata", "labels"]);
+            match random.below(2) {
+                0 => labels.remove("kubernetes.io/os"),
+                _ => labels.insert("kubernetes.io/arch".into(), "z80".into()),
+            };
+        }
+        4 => {
+            // As node-lifecycle-controller does with a silent node.
+            let status = object::members(&mut node, &["status"]);
+            for condition in object::elements(status, "conditions") {
+                if !object::text(condition, &["type"]).starts_with("Their") {
+                    object::members(condition, &[]).insert("status".into(), "Unknown".into());
+                }
+            }
+        }
+        5 => {
+            let capacity = object::members(&mut node, &["status", "capacity"]);
+            capacity.insert("memory".into(), value);
+        }
+        6 | 7 => {
+            let spec = object::members(&mut node, &["spec"]);
+            foreign.unschedulable = !foreign.unschedulable;
+            match foreign.unschedulable {
+                true => spec.insert("unschedulable".into(), true.into()),
+                false => spec.remove("unschedulable"),
+            };
+        }
+        8..=11 => {
+            let theirs = match map {
+                "labels" => &mut foreign.labels,
+                _ => &mut foreign.annotations,
+            };
+            for members in [
+                object::members(&mut node, &["metadata", map]),
+                object::members(theirs, &[]),
+            ] {
+                match choice {
+                    8 => members.remove(key),
+                    _ => members.insert(key.into(), value.clone()),
+                };
+            }
+        }
+        12..=15 => {
+            let taint = json!({"key": key, "effect": "NoSchedule", "value": value});
+            let taints = object::elements(object::members(&mut node, &["spec"]), "taints");
+            taints.retain(|t| object::text(t, &["key"]) != key);
+            if choice < 15 {
+                taints.push(taint);
+            }
+            foreign.taints = their_taints(&node);
+        }
+        16 | 17 => {
+            let key = key.replace('/', "-");
+            for members in [
+                object::members(&mut node, &["status"]),
+                object::members(&mut foreign.unknown, &[]),
+            ] {
+                members.insert(key.clone(), json!({"deep": [value.clone(), null]}));
+            }
+        }
+        _ => {
+            let kind = random.one_of(&["TheirNetwork", "TheirDisk", "TheirKernel"]);
+            let status = object::members(&mut node, &["status"]);
+            let conditions = object::elements(status, "conditions");
+            let condition = json!({"type": kind, "status": "True", "message": value, "odd": [1]});
+            let found = conditions.iter().position(|c| c["type"] == kind);
+            match (found, choice) {
+                (Some(index), 18) => {
+                    conditions.remove(index);
+                }
+                (Some(index), _) => conditions[index] = condition,
+                (None, 18) => {}
+                // Anywhere: the order of the list is nobody's.
+                (None, _) => {
+                    let end = u64::try_from(conditions.len()).unwrap() + 1;
+                    conditions.insert(usize::try_from(random.below(end)).unwrap(), condition);
+                }
+            }
+            let theirs = conditions.iter();
+            let theirs = theirs.filter(|c| object::text(c, &["type"]).starts_with("Their"));
+            foreign.conditions = theirs.cloned().collect();
+        }
+    }
+    server.node = Some(server.store(node, false));
+}
+
+/// What we keep of the Node is stale nearly all the time: an operation falls between any
+/// two of our requests, most of them with one to follow that writes.
+#[test]
+fn ten_thousand_operations_of_others_leave_a_ready_node_and_all_that_is_theirs() {
+    const OPERATIONS: u64 = 10_000;
+    const BATCH: u64 = 50;
+    let mut random = Random(0x5EED);
+    let mut world = settled();
+    let mut foreign = Foreign::none();
+    let mut serial = 0;
+    while serial < OPERATIONS {
+        for _ in 0..BATCH {
+            serial += 1;
+            operate(&mut world.server, &mut foreign, &mut random, serial);
+            for _ in 0..random.below(4) {
+                let takes = u32::try_from(random.below(200)).unwrap();
+                world.turn(&Step { takes, ..calm() }).unwrap();
+            }
+        }
+        calm_down(&mut world);
+        let node = world.server.node.clone().unwrap();
+        let when = format!("after {serial} operations");
+        Foreign::of(&node).assert_eq(&foreign, &when);
+        assert_owned(&world, &node, &when);
+    }
+}
+
+/// Until everything that nobody told us of was found: at the latest by the next report.
+fn calm_down(world: &mut World) {
+    let config = config();
+    let until = world
+        .now
+        .after(config.report_frequency * 3 / 2 + LAW.renew_interval() * 3);
+    while world.now < until {
+        world.server.collect_garbage();
+        world.turn(&calm()).unwrap();
+    }
+}
+
+/// Whatever is ours says what the machine says.
+fn assert_owned(world: &World, node: &Value, when: &str) {
+    let (config, facts) = (config(), Facts::example());
+    let now = Wall::from_epoch(Duration::from_secs(calm().wall));
+    let none = crate::core::eviction::Pressures::default();
+    let want = status::desired(&config, &facts, none, node, now).node;
+    assert_eq!(patch::diff(node, &want), None, "{when}: not what we want");
+    // And that is what a new Node would say: nothing odd is carried along.
+    let new = status::initial(&config, &facts, none, now).node;
+    for part in [
+        "capacity",
+        "allocatable",
+        "addresses",
+        "nodeInfo",
+        "daemonEndpoints",
+    ] {
+        assert_eq!(node["status"][part], new["status"][part], "{when}");
+    }
+    let ours = |node: &Value| -> Vec<[String; 4]> {
+        let conditions = object::list(node, &["status", "conditions"]).iter();
+        let ours = conditions.filter(|c| !object::text(c, &["type"]).starts_with("Their"));
+        let texts = ours.map(|c| {
+            ["type", "status", "reason", "message"].map(|key| object::text(c, &[key]).to_owned())
+        });
+        let mut texts: Vec<_> = texts.collect();
+        texts.sort();
+        texts
+    };
+    assert_eq!(ours(node), ours(&new), "{when}");
+    for (key, value) in new["metadata"]["labels"].as_object().unwrap() {
+        assert_eq!(&node["metadata"]["labels"][key], value, "{when}: {key}");
+    }
+    let lease = world.server.lease.as_ref().unwrap();
+    let owners = object::list(lease, &["metadata", "ownerReferences"]);
+    assert_eq!(owners.len(), 1, "{when}");
+    assert_eq!(owners[0]["uid"], node["metadata"]["uid"], "{when}");
+}
+
+/// An hour with a fault in every second of it. Nothing grows, and the log stays short.
+#[test]
+fn an_hour_of_faults_leaves_no_trace() {
+    const HOUR: u64 = 3600;
+    for seed in 1..=20 {
+        count_lines();
+        let mut random = Random(seed * 0x9E37_79B9);
+        let mut world = World::new();
+        let mut mood = Mood::Well;
+        let mut second = 0;
+        let (mut requests, mut largest) = (0, 0);
+        while world.now < Mono::START.after(Duration::from_secs(HOUR)) {
+            let now = world.now.since(Mono::START).as_secs();
+            if now != second {
+                second = now;
+                mood = match random.below(16) {
+                    0..3 => Mood::Well,
+                    3..6 => Mood::Silent(random.below(2) == 0),
+                    6..10 => {
+                        let codes = [400, 401, 403, 404, 409, 422, 429, 500, 503];
+                        let after = (random.below(2) == 0).then(|| random.below(100));
+                        Mood::Refuses(random.one_of(&codes), after)
+                    }
+                    10 => Mood::Babbles(random.one_of(&[200, 201, 204, 302, 404])),
+                    11 => Mood::Deletes,
+                    12 => Mood::DeletesLease,
+                    13 => Mood::Replaces,
+                    _ => Mood::Writes,
+                };
+            }
+            let step = Step {
+                mood,
+                // A server that answers at once is asked more.
+                takes: match seed % 2 {
+                    0 => 1,
+                    _ => u32::try_from(random.below(1001)).unwrap(),
+                },
+                connected: random.below(4) > 0,
+                woken: random.below(10) == 0,
+                wall: 1_800_000_000 + now,
+            };
+            world.turn(&step).unwrap();
+            requests += 1;
+            let kubelet = &world.kubelet;
+            assert!(kubelet.events.waiting() <= 32 && kubelet.events.remembered() <= 16);
+            largest = largest.max(kubelet.node.seen_bytes());
+        }
+        let lines = LINES.get();
+        println!("seed {seed}: {requests} turns, {lines} lines, {largest} bytes of a Node");
+        // A Node of this board, as JSON, is 3 KiB.
+        assert!(largest < 8 << 10, "seed {seed}: {largest} bytes are kept");
+        assert!(lines < 200, "seed {seed}: {lines} lines in an hour");
+        calm_down(&mut world);
+        let node = world.server.node.clone().unwrap();
+        assert_owned(&world, &node, &format!("seed {seed}"));
+    }
+}

@@ -1,0 +1,485 @@
+//! The Lease: which request is next, and what its answer means.
+//!
+//! `kube-node-lease/<node>` is read once, created where it is missing, and from
+//! then on renewed by a merge patch of `spec.renewTime` alone. Whatever the server
+//! says, the next attempt is the schedule's business; a Lease that has gone is
+//! reported as [`Step::Gone`], because then the Node may have gone with it.
+//! Upstream: component-helpers `apimachinery/lease/controller.go`.
+
+use serde_json::{Value, json};
+
+use crate::core::patch;
+use crate::kube::message::{Accept, Outcome, Refused, Request};
+use crate::kube::object;
+use crate::kube::protobuf::Receipt;
+use crate::kube::time::Wall;
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+
+/// The Lease of one Node.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    node_name: String,
+    duration_seconds: u32,
+    state: State,
+    /// The latest `renewTime` that this Lease had, here or on the server. It never
+    /// goes back: the control plane counts only an increase (kubernetes#113081), and
+    /// boards without an RTC wake up in 1970.
+    renewed: Wall,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    /// Not read since the start, or since something contradicted us.
+    Unknown,
+    /// The server has none.
+    Absent,
+    /// The server has one; `repair` is what it lacks besides a renewal (`{}` when
+    /// nothing): our owner reference, our duration.
+    Held { repair: Value },
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Created or renewed: the board is alive for another `leaseDurationSeconds`.
+    Renewed,
+    /// One more request is needed, at once.
+    Continue,
+    /// The Lease is gone: look whether the Node is, too.
+    Gone,
+    /// The server said no.
+    Refused(Refused),
+    /// The server said nothing.
+    Silent(String),
+}
+
+impl Lease {
+    /// The Lease of the Node `node_name`, not yet read.
+    pub fn new(node_name: &str, duration_seconds: u32) -> Self {
+        Self {
+            node_name: node_name.to_owned(),
+            duration_seconds,
+            state: State::Unknown,
+            renewed: Wall::default(),
+        }
+    }
+
+    /// The next request. `node_uid` is the uid of the Node that owns the Lease.
+    pub fn request(&mut self, node_uid: &str, now: Wall) -> Request {
+        let path = format!("{LEASES}/{}", self.node_name);
+        match &self.state {
+            State::Unknown => Request::get(path, Accept::Object),
+            State::Absent => {
+                let renew_time = self.renew_time(now);
+                let lease = json!({
+                    "apiVersion": "coordination.k8s.io/v1",
+                    "kind": "Lease",
+                    "metadata": {
+                        "name": self.node_name,
+                        "namespace": "kube-node-lease",
+                        "ownerReferences": [self.owner(node_uid)],
+                        "managedFields": [{}],
+                    },
+                    "spec": {
+                        "holderIdentity": self.node_name,
+                        "leaseDurationSeconds": self.duration_seconds,
+                        "renewTime": renew_time,
+                    },
+                });
+                Request::post(LEASES, Accept::Receipt, &lease)
+            }
+            State::Held { repair } => {
+                let mut renewal = repair.clone();
+                let renew_time = self.renew_time(now);
+                object::members(&mut renewal, &["spec"])
+                    .insert("renewTime".into(), renew_time.into());
+                Request::patch(path, Accept::Receipt, &renewal)
+            }
+        }
+    }
+
+    /// Takes the answer to the last request.
+    pub fn on_response(&mut self, node_uid: &str, outcome: Outcome) -> Step {
+        let response = match outcome {
+            Outcome::Silent(why) => return Step::Silent(why),
+            Outcome::Answered(response) => response,
+        };
+        let Err(refused) = response.accepted() else {
+            // Whatever says yes without the Lease in its hand has renewed nothing.
+            let nonsense = Step::Refused(Refused::nonsense("a Lease"));
+            if self.state == State::Unknown {
+                return match self.parse(&response.body) {
+                    Some(lease) => self.read(node_uid, lease),
+                    None => nonsense,
+                };
+            }
+            if !self.is_receipt(&response.body) {
+                return nonsense;
+            }
+            self.state = State::Held { repair: json!({}) };
+            return Step::Renewed;
+        };
+        match (&self.state, refused.code) {
+            (State::Unknown, 404) => {
+                self.state = State::Absent;
+                Step::Continue
+            }
+            (State::Held { .. }, 404) => {
+                self.state = State::Unknown;
+                Step::Gone
+            }
+            // Somebody else made or changed it: read it before the next try.
+            (_, 409) => {
+                self.state = State::Unknown;
+                Step::Refused(refused)
+            }
+            _ => Step::Refused(refused),
+        }
+    }
+
+    /// The Node was made anew: the Lease may have to change its owner, or be gone.
+    pub fn forget(&mut self) {
+        self.state = State::Unknown;
+    }
+
+    /// Whether a write was answered with our Lease, in whatever form.
+    fn is_receipt(&self, body: &[u8]) -> bool {
+        match Receipt::parse(body) {
+            Some(receipt) => receipt.kind == "Lease" && receipt.name() == self.node_name,
+            None => self.parse(body).is_some(),
+        }
+    }
+
+    /// The Lease in an answer, whole or its metadata alone.
+    fn parse(&self, body: &[u8]) -> Option<Value> {
+        let answer = serde_json::from_slice::<Value>(body).ok()?;
+        (object::text(&answer, &["metadata", "name"]) == self.node_name).then_some(answer)
+    }
+
+    /// Takes the Lease as the server holds it.
+    fn read(&mut self, node_uid: &str, seen: Value) -> Step {
+        if let Some(stored) = Wall::parse(object::text(&seen, &["spec", "renewTime"])) {
+            self.renewed = self.renewed.max(stored);
+        }
+        let mut want = seen.clone();
+        object::members(&mut want, &["spec"])
+            .insert("leaseDurationSeconds".into(), self.duration_seconds.into());
+        // Who wrote which field of it, nobody asks; and it is half of every answer.
+        let metadata = object::members(&mut want, &["metadata"]);
+        if metadata.contains_key("managedFields") {
+            metadata.insert("managedFields".into(), json!([{}]));
+        }
+        let owner = self.owner(node_uid);
+        let owners = object::elements(object::members(&mut want, &["metadata"]), "ownerReferences");
+        if !owners.iter().any(|o| object::text(o, &["uid"]) == node_uid) {
+            owners.retain(|o| object::text(o, &["kind"]) != "Node");
+            owners.push(owner);
+        }
+        let repair = match patch::diff(&seen, &want) {
+            None => json!({}),
+            Some(repair) => {
+                let resource_version = object::text(&seen, &["metadata", "resourceVersion"]);
+                match patch::with_precondition(repair, resource_version) {
+                    Some(repair) => repair,
+                    None => {
+                        return Step::Refused(Refused::nonsense("a Lease with a resourceVersion"));
+                    }
+                }
+            }
+        };
+        self.state = State::Held { repair };
+        Step::Continue
+    }
+
+    /// Exactly one owner, without `controller` and `blockOwnerDeletion`, so that the
+    /// Lease goes when the Node goes.
+    fn owner(&self, node_uid: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Node", "name": self.node_name, "uid": node_uid})
+    }
+
+    fn renew_time(&mut self, now: Wall) -> String {
+        self.renewed = now.max(self.renewed.next_microsecond());
+        self.renewed.micro_time()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::kube::message::{Method, Response};
+
+    const UID: &str = "7a82201a";
+
+    fn now(seconds: u64) -> Wall {
+        Wall::from_epoch(Duration::from_secs(seconds))
+    }
+
+    fn answer(code: u16, body: Value) -> Outcome {
+        Outcome::Answered(Response {
+            code,
+            retry_after: None,
+            date: None,
+            body: body.to_string().into_bytes(),
+        })
+    }
+
+    /// What a write is answered with.
+    fn written(code: u16) -> Outcome {
+        answer(
+            code,
+            json!({"kind": "PartialObjectMetadata", "metadata": {"name": "pi"}}),
+        )
+    }
+
+    fn stored(renew_time: &str, owners: Value) -> Outcome {
+        answer(
+            200,
+            json!({
+                "metadata": {"name": "pi", "resourceVersion": "528", "ownerReferences": owners},
+                "spec": {"holderIdentity": "pi", "leaseDurationSeconds": 40, "renewTime": renew_time},
+            }),
+        )
+    }
+
+    fn body(request: &Request) -> Value {
+        serde_json::from_slice(&request.body).unwrap()
+    }
+
+    #[test]
+    fn a_missing_lease_is_created_with_its_owner_and_then_renewed_alone() {
+        let mut lease = Lease::new("pi", 40);
+        let get = lease.request(UID, now(1));
+        assert_eq!(
+            (get.method, get.path.as_str()),
+            (Method::Get, &*format!("{LEASES}/pi"))
+        );
+        assert_eq!(
+            lease.on_response(UID, answer(404, json!({}))),
+            Step::Continue
+        );
+
+        let post = lease.request(UID, now(1));
+        assert_eq!((post.method, post.path.as_str()), (Method::Post, LEASES));
+        assert_eq!(
+            body(&post),
+            json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {
+                    "name": "pi", "namespace": "kube-node-lease",
+                    "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID}],
+                    "managedFields": [{}],
+                },
+                "spec": {
+                    "holderIdentity": "pi", "leaseDurationSeconds": 40,
+                    "renewTime": "1970-01-01T00:00:01.000000Z",
+                },
+            })
+        );
+        assert_eq!(lease.on_response(UID, written(201)), Step::Renewed);
+
+        let renewal = lease.request(UID, now(11));
+        assert_eq!(renewal.method, Method::Patch);
+        assert_eq!(
+            body(&renewal),
+            json!({"spec": {"renewTime": "1970-01-01T00:00:11.000000Z"}})
+        );
+        assert_eq!(lease.on_response(UID, written(200)), Step::Renewed);
+    }
+
+    #[test]
+    fn an_old_lease_keeps_its_owner_and_its_time_never_goes_back() {
+        let mut lease = Lease::new("pi", 40);
+        lease.request(UID, now(1));
+        let owners = json!([{"kind": "Node", "uid": UID}]);
+        let step = lease.on_response(UID, stored("2026-11-21T06:18:58.999999Z", owners));
+        assert_eq!(step, Step::Continue);
+        assert_eq!(
+            body(&lease.request(UID, now(1))),
+            json!({"spec": {"renewTime": "2026-11-21T06:18:59.000000Z"}})
+        );
+        // An attempt that failed may have been applied all the same.
+        assert_eq!(
+            lease.on_response(UID, Outcome::Silent("slow".into())),
+            Step::Silent("slow".into())
+        );
+        assert_eq!(
+            body(&lease.request(UID, now(1))),
+            json!({"spec": {"renewTime": "2026-11-21T06:18:59.000001Z"}})
+        );
+    }
+
+    #[test]
+    fn a_lease_of_another_incarnation_gets_our_owner_with_the_precondition() {
+        for (owners, want) in [
+            (
+                json!(null),
+                json!([{"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID}]),
+            ),
+            (
+                json!([{"kind": "Node", "uid": "old"}, {"kind": "Other", "uid": "x"}]),
+                json!([
+                    {"kind": "Other", "uid": "x"},
+                    {"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID},
+                ]),
+            ),
+        ] {
+            let mut lease = Lease::new("pi", 40);
+            lease.request(UID, now(1));
+            assert_eq!(
+                lease.on_response(UID, stored("yesterday", owners)),
+                Step::Continue
+            );
+            assert_eq!(
+                body(&lease.request(UID, now(1))),
+                json!({
+                    "metadata": {"resourceVersion": "528", "ownerReferences": want},
+                    "spec": {"renewTime": "1970-01-01T00:00:01.000000Z"},
+                })
+            );
+            assert_eq!(lease.on_response(UID, written(200)), Step::Renewed);
+            assert_eq!(
+                body(&lease.request(UID, now(2))),
+                json!({"spec": {"renewTime": "1970-01-01T00:00:02.000000Z"}})
+            );
+        }
+    }
+
+    #[test]
+    fn another_duration_is_repaired() {
+        let mut lease = Lease::new("pi", 60);
+        lease.request(UID, now(1));
+        lease.on_response(UID, stored("", json!([{"kind": "Node", "uid": UID}])));
+        assert_eq!(
+            body(&lease.request(UID, now(1))),
+            json!({
+                "metadata": {"resourceVersion": "528"},
+                "spec": {"leaseDurationSeconds": 60, "renewTime": "1970-01-01T00:00:01.000000Z"},
+            })
+        );
+    }
+
+    #[test]
+    fn a_lease_that_has_gone_is_looked_for_and_a_conflict_is_read_again() {
+        let mut lease = Lease::new("pi", 40);
+        lease.request(UID, now(1));
+        lease.on_response(UID, stored("", json!([{"kind": "Node", "uid": UID}])));
+        lease.request(UID, now(1));
+        assert_eq!(lease.on_response(UID, answer(404, json!({}))), Step::Gone);
+        assert_eq!(lease.request(UID, now(1)).method, Method::Get);
+        assert_eq!(
+            lease.on_response(UID, answer(404, json!({}))),
+            Step::Continue
+        );
+        assert_eq!(lease.request(UID, now(1)).method, Method::Post);
+        let conflict =
+            json!({"reason": "AlreadyExists", "message": "leases \"pi\" already exists"});
+        assert!(
+            matches!(lease.on_response(UID, answer(409, conflict)), Step::Refused(r) if r.code == 409)
+        );
+        assert_eq!(lease.request(UID, now(1)).method, Method::Get);
+    }
+
+    #[test]
+    fn refusals_and_garbage_change_nothing() {
+        let mut lease = Lease::new("pi", 40);
+        for outcome in [
+            answer(403, json!({"reason": "Forbidden"})),
+            answer(500, json!("oops")),
+            answer(200, json!({"metadata": {"name": "pi"}, "spec": {}})),
+            answer(
+                200,
+                json!({"metadata": {"name": "other", "resourceVersion": "5"}}),
+            ),
+            Outcome::Answered(Response {
+                code: 200,
+                retry_after: None,
+                date: None,
+                body: b"<html>".to_vec(),
+            }),
+        ] {
+            lease.request(UID, now(1));
+            assert!(matches!(lease.on_response(UID, outcome), Step::Refused(_)));
+            assert_eq!(lease.state, State::Unknown);
+        }
+    }
+
+    /// Else nobody would look whether the control plane gave the board up meanwhile.
+    #[test]
+    fn a_yes_without_the_lease_is_no_renewal() {
+        let mut lease = Lease::new("pi", 40);
+        lease.request(UID, now(1));
+        lease.on_response(UID, stored("", json!([{"kind": "Node", "uid": UID}])));
+        for nonsense in [
+            json!({}),
+            json!([1]),
+            json!({"kind": "PodList", "metadata": {"resourceVersion": "7"}}),
+            json!({"kind": "Lease", "metadata": {"name": "other"}}),
+        ] {
+            lease.request(UID, now(1));
+            assert!(matches!(
+                lease.on_response(UID, answer(200, nonsense)),
+                Step::Refused(_)
+            ));
+        }
+        lease.request(UID, now(1));
+        assert_eq!(lease.on_response(UID, written(200)), Step::Renewed);
+    }
+
+    #[test]
+    fn a_receipt_counts_where_it_is_for_our_lease() {
+        let receipt = |kind: &str, name: &str| {
+            let field = |number: u8, content: &[u8]| -> Vec<u8> {
+                let length = u8::try_from(content.len()).unwrap();
+                [&[number << 3 | 2, length], content].concat()
+            };
+            let metadata = field(1, &field(1, name.as_bytes()));
+            let unknown = [field(1, &field(2, kind.as_bytes())), field(2, &metadata)].concat();
+            Outcome::Answered(Response {
+                code: 200,
+                retry_after: None,
+                date: None,
+                body: [b"k8s\0".to_vec(), unknown].concat(),
+            })
+        };
+        for (kind, name, counts) in [
+            ("Lease", "pi", true),
+            ("Lease", "other", false),
+            ("Node", "pi", false),
+            ("Status", "", false),
+        ] {
+            let mut lease = Lease::new("pi", 40);
+            lease.request(UID, now(1));
+            lease.on_response(UID, answer(404, json!({})));
+            lease.request(UID, now(1));
+            let step = lease.on_response(UID, receipt(kind, name));
+            assert_eq!(step == Step::Renewed, counts, "{kind} {name}: {step:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_kubelet_left_in_managed_fields_is_cleared_once() {
+        let mut lease = Lease::new("pi", 40);
+        lease.request(UID, now(1));
+        let old = json!({
+            "metadata": {
+                "name": "pi", "resourceVersion": "7", "ownerReferences": [{"kind": "Node", "uid": UID}],
+                "managedFields": [{"manager": "kubelet"}],
+            },
+            "spec": {"leaseDurationSeconds": 40},
+        });
+        assert_eq!(lease.on_response(UID, answer(200, old)), Step::Continue);
+        assert_eq!(
+            body(&lease.request(UID, now(1))),
+            json!({
+                "metadata": {"resourceVersion": "7", "managedFields": [{}]},
+                "spec": {"renewTime": "1970-01-01T00:00:01.000000Z"},
+            })
+        );
+        assert_eq!(lease.on_response(UID, written(200)), Step::Renewed);
+        let next = body(&lease.request(UID, now(11)));
+        assert_eq!(next.get("metadata"), None);
+    }
+}

@@ -1,0 +1,19 @@
+//! What the agent decides, from values alone: no clock, file, socket or environment.
+//!
+//! `kubelet` puts the parts together. `schedule` says what is due, `node`, `lease`, `events` and
+//! `certificate` each build their next request and take its response.
+
+pub mod certificate;
+pub mod conditions;
+pub mod events;
+pub mod eviction;
+pub mod facts;
+pub mod instant;
+pub mod kubelet;
+pub mod lease;
+pub mod node;
+pub mod outage_log;
+pub mod patch;
+pub mod schedule;
+pub mod status;
+pub mod wall_clock;

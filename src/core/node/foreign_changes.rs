@@ -1,0 +1,74 @@
+//! What others wrote to our Node, and what that deserves: an event, a forced report.
+
+use serde_json::Value;
+
+use super::Node;
+use crate::config::Config;
+use crate::core::events::{self, Event};
+use crate::core::instant::Mono;
+use crate::kube::object;
+
+impl Node {
+    /// Compares the Node that was just read with what was known of it.
+    pub(super) fn notice_foreign_changes(&mut self, config: &Config, node: &Value, now: Mono) {
+        self.notice_cordon(config, node);
+        self.notice_pod_cidrs(node, now);
+        self.notice_name_conflict(config, node);
+    }
+
+    /// What the change from the Node as last seen to `after` deserves to be told.
+    pub(super) fn events_of(&self, config: &Config, after: &Value) -> Vec<Event> {
+        let before = self.seen.as_ref();
+        let mut events = events::of_change(&config.node.name, before, after);
+        if before.is_some_and(|before| boot_id(before) == self.foreign_boot_id) {
+            // It was another board's boot id that we replaced: nobody rebooted.
+            events.retain(|event| event.reason != "Rebooted");
+        }
+        events
+    }
+
+    fn notice_cordon(&mut self, config: &Config, node: &Value) {
+        let unschedulable =
+            object::at(node, &["spec", "unschedulable"]) == Some(&Value::Bool(true));
+        if unschedulable != self.unschedulable {
+            self.unschedulable = unschedulable;
+            self.events
+                .push(Event::cordoned(&config.node.name, unschedulable));
+        }
+    }
+
+    /// As upstream's updatePodCIDR: a change forces a patch.
+    fn notice_pod_cidrs(&mut self, node: &Value, now: Mono) {
+        let pod_cidrs: Vec<&str> = object::list(node, &["spec", "podCIDRs"])
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        let pod_cidrs = pod_cidrs.join(",");
+        if !pod_cidrs.is_empty() && pod_cidrs != self.pod_cidrs {
+            self.pod_cidrs.clone_from(&pod_cidrs);
+            self.new_pod_cidrs = Some(pod_cidrs);
+            self.report_due = self.report_due.min(now);
+        }
+    }
+
+    /// A boot id that is neither what we saw last nor what we may have written since is
+    /// another board's: one SD card, copied, has one host name.
+    fn notice_name_conflict(&mut self, config: &Config, node: &Value) {
+        let theirs = boot_id(node);
+        let ours = self.seen.as_ref().map(boot_id).unwrap_or_default();
+        let unconfirmed = self.unconfirmed.as_ref().map(|(want, _)| boot_id(want));
+        let is_foreign = self.is_registered()
+            && !ours.is_empty()
+            && !["", ours, self.foreign_boot_id.as_str()].contains(&theirs)
+            && unconfirmed != Some(theirs);
+        if is_foreign {
+            theirs.clone_into(&mut self.foreign_boot_id);
+            self.events
+                .push(Event::name_conflict(&config.node.name, theirs));
+        }
+    }
+}
+
+fn boot_id(node: &Value) -> &str {
+    object::text(node, &["status", "nodeInfo", "bootID"])
+}

@@ -1,0 +1,114 @@
+//! Making a Node that exists already ours: the four parts that a kubelet reconciles
+//! once, when it finds its Node on the server.
+//!
+//! Everything else of the Node (taints, provider id, other labels and annotations)
+//! stays as it is. Upstream: kubelet_node_status.go tryRegisterWithAPIServer.
+
+use serde_json::{Map, Value, json};
+
+use crate::core::status::{ATTACH_DETACH, HUGE_PAGES};
+use crate::kube::names;
+use crate::kube::object::{self, quantity};
+use crate::kube::quantity::Quantity;
+
+/// Labels that follow the configuration at every start, in upstream's order.
+const DEFAULT_LABELS: [&str; 12] = [
+    "kubernetes.io/hostname",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "node.kubernetes.io/windows-build",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+];
+
+/// Makes `existing` agree with `initial`, the Node that we would have created.
+pub(super) fn reconcile(initial: &Value, existing: &mut Value) {
+    attach_detach_annotation(initial, existing);
+    default_labels(initial, existing);
+    for resources in ["capacity", "allocatable"] {
+        if object::at(existing, &["status", resources]).is_none_or(Value::is_null)
+            && let Some(ours) = object::at(initial, &["status", resources])
+        {
+            object::members(existing, &["status"]).insert(resources.into(), ours.clone());
+        }
+    }
+    extended_resources(existing);
+    huge_pages(initial, existing);
+    // A kubelet that ran here before left volumes behind; nobody detaches them
+    // from a node that says it uses them.
+    object::members(existing, &["status"]).remove("volumesInUse");
+}
+
+fn attach_detach_annotation(initial: &Value, existing: &mut Value) {
+    let path = ["metadata", "annotations", ATTACH_DETACH];
+    let ours = object::text(initial, &path);
+    if ours == object::text(existing, &path) {
+        return;
+    }
+    let annotations = object::members(existing, &["metadata", "annotations"]);
+    match ours {
+        "" => annotations.remove(ATTACH_DETACH),
+        _ => annotations.insert(ATTACH_DETACH.into(), ours.into()),
+    };
+}
+
+fn default_labels(initial: &Value, existing: &mut Value) {
+    let labels = object::members(existing, &["metadata", "labels"]);
+    for key in DEFAULT_LABELS {
+        let Some(ours) = object::at(initial, &["metadata", "labels", key]) else {
+            continue;
+        };
+        match ours.as_str() {
+            Some("") => labels.remove(key),
+            _ => labels.insert(key.into(), ours.clone()),
+        };
+    }
+}
+
+/// Without device plugins nothing stands behind an extended resource.
+fn extended_resources(existing: &mut Value) {
+    let names: Vec<String> = resources(existing, "capacity")
+        .keys()
+        .filter(|name| names::is_extended_resource(name))
+        .cloned()
+        .collect();
+    for resources in ["capacity", "allocatable"] {
+        let resources = object::members(existing, &["status", resources]);
+        for name in &names {
+            resources.insert(name.clone(), json!("0"));
+        }
+    }
+}
+
+fn huge_pages(initial: &Value, existing: &mut Value) {
+    let ours = resources(initial, "capacity");
+    let is_ours = |name: &str| !name.starts_with(HUGE_PAGES) || ours.contains_key(name);
+    for resources in ["capacity", "allocatable"] {
+        object::members(existing, &["status", resources]).retain(|name, _| is_ours(name));
+    }
+    for (name, size) in ours.iter().filter(|(name, _)| name.starts_with(HUGE_PAGES)) {
+        for resources in ["capacity", "allocatable"] {
+            let resources = object::members(existing, &["status", resources]);
+            let ours: Option<Quantity> = size.as_str().and_then(|text| text.parse().ok());
+            if quantity(resources, name) != ours {
+                resources.insert(name.clone(), size.clone());
+            }
+        }
+    }
+}
+
+fn resources(node: &Value, which: &str) -> Map<String, Value> {
+    match object::at(node, &["status", which]) {
+        Some(Value::Object(resources)) => resources.clone(),
+        _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! What is asked next: a read, or the create or patch that makes the server hold
+//! what the facts say.
+
+use serde_json::{Value, json};
+
+use super::reconcile::reconcile;
+use super::state::State;
+use super::{LastNoop, Node, resource_version};
+use crate::config::Config;
+use crate::core::conditions;
+use crate::core::eviction::Pressures;
+use crate::core::facts::Facts;
+use crate::core::instant::Now;
+use crate::core::patch;
+use crate::core::status::{self, Desired};
+use crate::kube::message::{Accept, Request};
+use crate::kube::object;
+
+const NODES: &str = "/api/v1/nodes";
+
+impl Node {
+    /// The request that shows what the server holds.
+    pub fn read(&mut self, config: &Config) -> Request {
+        self.state = State::Reading(self.state.round().unwrap_or_default());
+        Request::get(path(config), Accept::Object)
+    }
+
+    /// The request that makes the server hold what `facts` say, if there is a need
+    /// for one; and a line for each fact that is missing.
+    pub fn write(
+        &mut self,
+        config: &Config,
+        facts: &Facts,
+        pressures: Pressures,
+        now: Now,
+    ) -> (Option<Request>, Vec<String>) {
+        if let State::Known { just_read, .. } = &mut self.state {
+            *just_read = false;
+        }
+        let report = now.mono >= self.report_due;
+        if let Some(last) = &self.last_noop
+            && last.pressures == pressures
+            && last.facts.same_status_as(facts)
+            && !report
+        {
+            self.due = now.mono.after(config.update_frequency);
+            return (None, last.missing.clone());
+        }
+        let Desired { node, missing } = self.desired(config, facts, pressures, now);
+        let request = match (&self.seen, self.state.round()) {
+            (Some(seen), Some(round)) => {
+                let change = patch::diff(seen, &node);
+                let changed = round.adopts || change.as_ref().is_some_and(counts);
+                match changed || report {
+                    true => self.patch(config, node, changed, now),
+                    false => None,
+                }
+            }
+            _ => Some(self.create(node)),
+        };
+        if request.is_none() {
+            self.due = now.mono.after(config.update_frequency);
+            self.last_noop = Some(LastNoop {
+                facts: facts.clone(),
+                pressures,
+                missing: missing.clone(),
+            });
+        }
+        (request, missing)
+    }
+
+    /// The Node that the server should hold now.
+    fn desired(&self, config: &Config, facts: &Facts, pressures: Pressures, now: Now) -> Desired {
+        let initial = || status::initial(config, facts, pressures, now.wall);
+        match (&self.seen, self.state.round()) {
+            (Some(seen), Some(round)) if round.adopts => {
+                let mut ours = seen.clone();
+                reconcile(&initial().node, &mut ours);
+                status::desired(config, facts, pressures, &ours, now.wall)
+            }
+            (Some(seen), Some(_)) => status::desired(config, facts, pressures, seen, now.wall),
+            _ => initial(),
+        }
+    }
+
+    fn create(&mut self, node: Value) -> Request {
+        self.state = State::Creating;
+        Request::post(NODES, Accept::Object, &node)
+    }
+
+    /// Never `None`: only a Node with a resourceVersion is ever kept.
+    fn patch(&mut self, config: &Config, want: Value, changed: bool, now: Now) -> Option<Request> {
+        let mut want = want;
+        let list = object::elements(object::members(&mut want, &["status"]), "conditions");
+        conditions::heartbeat(list, &now.wall.time());
+        let seen = self.seen.as_ref()?;
+        // Within the second of the last heartbeat even the conditions may be equal.
+        let change = patch::diff(seen, &want).unwrap_or_else(|| {
+            let conditions = object::list(&want, &["status", "conditions"]);
+            json!({"status": {"conditions": conditions}})
+        });
+        let body = patch::with_precondition(change, resource_version(seen))?;
+        self.state = State::Patching {
+            round: self.state.round().unwrap_or_default(),
+            want,
+            changed,
+        };
+        let path = format!("{}/status", path(config));
+        Some(Request::patch(path, Accept::Metadata, &body))
+    }
+}
+
+/// The smallest question about the Node: whoever answers it, tells the time.
+pub fn time_probe(config: &Config) -> Request {
+    Request::get(path(config), Accept::Metadata)
+}
+
+fn path(config: &Config) -> String {
+    format!("{NODES}/{}", config.node.name)
+}
+
+/// Whether a change is a reason to patch: annotations alone ride along with the next.
+pub(super) fn counts(change: &Value) -> bool {
+    change.get("status").is_some() || object::at(change, &["metadata", "labels"]).is_some()
+}

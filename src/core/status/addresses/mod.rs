@@ -1,0 +1,216 @@
+//! The Node's addresses: from `--node-ip`, from its name, or by the default route.
+//!
+//! A failure leaves the addresses as they are and does not make the Node unready.
+//! Upstream: setters.go NodeAddress, `validateNodeIP` in kubelet_node_status.go, and
+//! apimachinery `pkg/util/net/interface.go` for the route.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde_json::{Value, json};
+
+use crate::config::{self, NodeConfig};
+use crate::core::facts::{Interface, Network};
+use crate::kube::object;
+
+/// Where a cloud controller reads what `--node-ip` said.
+const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+
+/// The setter NodeAddress.
+pub(super) fn set(node: &mut Value, config: &NodeConfig, network: &Network) -> Result<(), String> {
+    let specified: Vec<IpAddr> = config
+        .node_ips
+        .iter()
+        .copied()
+        .filter(|ip| !ip.is_unspecified())
+        .collect();
+    for (index, ip) in specified.iter().enumerate() {
+        let which = match index {
+            0 => "nodeIP",
+            _ => "secondaryNodeIP",
+        };
+        validate(*ip, network).map_err(|e| format!("failed to validate {which}: {e}"))?;
+    }
+    annotate(node, config, &specified);
+    if config.external_cloud {
+        if !object::list(node, &["status", "addresses"]).is_empty() {
+            return Ok(());
+        }
+        if config.node_ips.is_empty() {
+            write(node, &[], &config.name);
+            return Ok(());
+        }
+    }
+    if specified.is_empty() {
+        let ip = choose(config, network)
+            .map_err(|e| format!("can't get ip address of node {}. error: {e}", config.name))?;
+        write(node, &[ip], &config.name);
+    } else {
+        write(node, &specified, &config.name);
+    }
+    Ok(())
+}
+
+fn write(node: &mut Value, ips: &[IpAddr], hostname: &str) {
+    let mut addresses: Vec<Value> = ips
+        .iter()
+        .map(|ip| json!({"type": "InternalIP", "address": ip.to_string()}))
+        .collect();
+    addresses.push(json!({"type": "Hostname", "address": hostname}));
+    object::members(node, &["status"]).insert("addresses".into(), addresses.into());
+}
+
+fn annotate(node: &mut Value, config: &NodeConfig, specified: &[IpAddr]) {
+    if config.external_cloud && !specified.is_empty() {
+        let text: Vec<String> = specified.iter().map(IpAddr::to_string).collect();
+        object::members(node, &["metadata", "annotations"])
+            .insert(PROVIDED_NODE_IP.into(), text.join(",").into());
+    } else if object::at(node, &["metadata", "annotations", PROVIDED_NODE_IP]).is_some() {
+        object::members(node, &["metadata", "annotations"]).remove(PROVIDED_NODE_IP);
+    }
+}
+
+/// Whether the answers of name servers for the Node's name can change anything:
+/// the choice comes to them. Where etc/hosts knows the name, no server is asked, be it
+/// as useless as Debian's `127.0.1.1`: Go's resolver stops there, too.
+pub fn needs_lookup(config: &NodeConfig, network: &Network) -> bool {
+    let is_given = config.node_ips.iter().any(|ip| !ip.is_unspecified());
+    let is_left_to_cloud = config.external_cloud && config.node_ips.is_empty();
+    !is_given
+        && !is_left_to_cloud
+        && config::parse_ip(&config.name).is_none()
+        && network.hosts.is_empty()
+}
+
+/// An address for a Node that was given none: its name, if that is an IP; what
+/// etc/hosts, else name servers, say of it; else the default route.
+fn choose(config: &NodeConfig, network: &Network) -> Result<IpAddr, String> {
+    if let Some(ip) = config::parse_ip(&config.name) {
+        return Ok(ip);
+    }
+    let prefers_v6 = config.node_ips.first().is_some_and(IpAddr::is_ipv6);
+    let named = match network.hosts.as_slice() {
+        [] => &network.dns,
+        hosts => hosts,
+    };
+    let mut named = named.iter().map(IpAddr::to_canonical);
+    let usable = |ip: &IpAddr| validate(*ip, network).is_ok();
+    let preferred = named
+        .clone()
+        .find(|ip| ip.is_ipv6() == prefers_v6 && usable(ip));
+    match preferred.or_else(|| named.find(usable)) {
+        Some(ip) => Ok(ip),
+        None => by_default_route(prefers_v6, network),
+    }
+}
+
+/// Whether the Node may call `ip` its own.
+fn validate(ip: IpAddr, network: &Network) -> Result<(), String> {
+    let refused = if ip.is_loopback() {
+        "nodeIP can't be loopback address"
+    } else if ip.is_multicast() {
+        "nodeIP can't be a multicast address"
+    } else if is_link_local(ip) {
+        "nodeIP can't be a link-local unicast address"
+    } else if ip.is_unspecified() {
+        "nodeIP can't be an all zeros address"
+    } else {
+        let interfaces = network.interfaces.as_ref().map_err(ToString::to_string)?;
+        let found = interfaces
+            .iter()
+            .flat_map(|interface| &interface.addresses)
+            .any(|address| address.to_canonical() == ip);
+        return match found {
+            true => Ok(()),
+            false => Err(format!(
+                "node IP: {:?} not found in the host's network interfaces",
+                ip.to_string()
+            )),
+        };
+    };
+    Err(refused.to_owned())
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+/// Go's IsGlobalUnicast: private ranges count, too.
+fn is_global_unicast(ip: IpAddr) -> bool {
+    !ip.is_unspecified()
+        && !ip.is_loopback()
+        && !ip.is_multicast()
+        && !is_link_local(ip)
+        && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
+}
+
+/// ResolveBindAddress: the address of the interface that a default route names.
+/// Routes count in file order; masks and metrics are not looked at.
+fn by_default_route(prefers_v6: bool, network: &Network) -> Result<IpAddr, String> {
+    let interfaces = network.interfaces.as_ref().map_err(ToString::to_string)?;
+    let families = [prefers_v6, !prefers_v6];
+    let routes = network
+        .default_routes
+        .as_ref()
+        .map_err(ToString::to_string)?;
+    let Some(routes) = routes else {
+        // A kernel without proc/net/route: any interface will do.
+        return families
+            .iter()
+            .find_map(|v6| {
+                interfaces
+                    .iter()
+                    .filter(|i| i.up && !i.loopback && !i.point_to_point)
+                    .find_map(|i| global_address(i, *v6))
+            })
+            .ok_or_else(|| {
+                "no acceptable interface with global unicast address found on host".to_owned()
+            });
+    };
+    if routes.is_empty() {
+        return Err(
+            "no default routes found in \"/proc/net/route\" or \"/proc/net/ipv6_route\"".to_owned(),
+        );
+    }
+    for v6 in families {
+        for route in routes.iter().filter(|route| route.gateway.is_ipv6() == v6) {
+            let interface = interfaces
+                .iter()
+                .find(|interface| interface.name == route.interface)
+                .ok_or_else(|| {
+                    format!(
+                        "route ip+net: no such network interface {}",
+                        route.interface
+                    )
+                })?;
+            let own = interface
+                .up
+                .then(|| global_address(interface, v6))
+                .flatten();
+            // A router may carry the node's address on its loopback interface.
+            let found = own.or_else(|| {
+                interfaces
+                    .iter()
+                    .filter(|interface| interface.loopback && interface.up)
+                    .find_map(|interface| global_address(interface, v6))
+            });
+            if let Some(ip) = found {
+                return Ok(ip);
+            }
+        }
+    }
+    Err("unable to select an IP from default routes.".to_owned())
+}
+
+fn global_address(interface: &Interface, v6: bool) -> Option<IpAddr> {
+    interface
+        .addresses
+        .iter()
+        .copied()
+        .find(|ip| ip.is_ipv6() == v6 && is_global_unicast(*ip))
+}
+
+#[cfg(test)]
+mod tests;

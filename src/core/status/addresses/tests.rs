@@ -1,0 +1,637 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::config::Config;
+use crate::config::flags::Flags;
+use crate::core::facts::{DefaultRoute, Facts, Read, Unread};
+
+const PI: [&str; 2] = ["lo 127.0.0.1 ::1", "eth0 192.0.2.10 fe80::2"];
+
+/// `eth0 192.0.2.10 fe80::2`; a name with `!` is down, one with `>` point-to-point.
+fn interfaces(lines: &[&str]) -> Read<Vec<Interface>> {
+    let interface = |line: &&str| {
+        let mut words = line.split(' ');
+        let name = words.next().unwrap();
+        Interface {
+            name: name.trim_matches(['!', '>']).to_owned(),
+            up: !name.contains('!'),
+            loopback: name.starts_with("lo"),
+            point_to_point: name.contains('>'),
+            addresses: words.map(|ip| ip.parse().unwrap()).collect(),
+        }
+    };
+    Ok(lines.iter().map(interface).collect())
+}
+
+fn network(routes: &[&str], lines: &[&str]) -> Network {
+    let route = |line: &&str| {
+        let (interface, gateway) = line.split_once(' ').unwrap();
+        DefaultRoute {
+            interface: interface.to_owned(),
+            gateway: gateway.parse().unwrap(),
+        }
+    };
+    Network {
+        default_routes: Ok(Some(routes.iter().map(route).collect())),
+        interfaces: interfaces(lines),
+        hosts: Vec::new(),
+        dns: Vec::new(),
+    }
+}
+
+fn config(node_ip: &str, cloud_provider: &str, name: &str) -> NodeConfig {
+    let flags = Flags {
+        hostname_override: Some(name.to_owned()),
+        node_ip: node_ip.to_owned(),
+        cloud_provider: cloud_provider.to_owned(),
+        ..Flags::default()
+    };
+    Config::new(flags, || unreachable!()).unwrap().node
+}
+
+fn addresses(ips: &[&str]) -> Value {
+    let mut list: Vec<Value> = ips
+        .iter()
+        .map(|ip| json!({"type": "InternalIP", "address": ip}))
+        .collect();
+    list.push(json!({"type": "Hostname", "address": "pi-3"}));
+    list.into()
+}
+
+/// What the setter makes of a Node with these annotations and addresses.
+fn set_on(seen: &Value, node_ip: &str, cloud: &str, network: &Network) -> (Value, Option<String>) {
+    let mut node = seen.clone();
+    let error = set(&mut node, &config(node_ip, cloud, "pi-3"), network).err();
+    (node, error)
+}
+
+#[test]
+fn test_node_address() {
+    let v4 = network(&["eth0 192.0.2.1"], &["eth0 10.0.0.2 10.0.0.1 10.1.1.1"]);
+    let v6 = network(&["eth0 fe80::1"], &["eth0 2001:db2::2"]);
+    let both = network(
+        &["eth0 192.0.2.1", "eth0 fe80::1"],
+        &["eth0 10.1.1.1 10.1.1.2 2600:1f14:1d4:d101::ba3d"],
+    );
+    for (name, cloud, node_ip, network, want) in [
+        ("1", "external", "10.0.0.1", &v4, &["10.0.0.1"][..]),
+        ("2", "", "0.0.0.0", &v4, &["10.0.0.2"]),
+        ("3", "", "::", &v6, &["2001:db2::2"]),
+        ("4", "external", "0.0.0.0", &v4, &["10.0.0.2"]),
+        ("5", "external", "::", &v6, &["2001:db2::2"]),
+        ("6", "", "", &v4, &["10.0.0.2"]),
+        ("7", "", "", &v6, &["2001:db2::2"]),
+        ("8", "external", "", &v4, &[]),
+        ("9", "external", "", &v6, &[]),
+        ("12", "", "10.1.1.1", &v4, &["10.1.1.1"]),
+        ("2, dual stack", "", "0.0.0.0", &both, &["10.1.1.1"]),
+        (
+            "3, dual stack",
+            "",
+            "::",
+            &both,
+            &["2600:1f14:1d4:d101::ba3d"],
+        ),
+        (
+            "15",
+            "external",
+            "2600:1f14:1d4:d101::ba3d,10.1.1.2",
+            &both,
+            &["2600:1f14:1d4:d101::ba3d", "10.1.1.2"],
+        ),
+        (
+            "NoCloudProvider, dual",
+            "",
+            "10.1.1.1,2600:1f14:1d4:d101::ba3d",
+            &both,
+            &["10.1.1.1", "2600:1f14:1d4:d101::ba3d"],
+        ),
+    ] {
+        let (mut node, error) = set_on(&json!({}), node_ip, cloud, network);
+        assert_eq!(error, None, "{name}");
+        let mut want = json!({"status": {"addresses": addresses(want)}});
+        if cloud == "external" && !["", "0.0.0.0", "::"].contains(&node_ip) {
+            want["metadata"] = json!({"annotations": {PROVIDED_NODE_IP: node_ip}});
+        }
+        assert_eq!(node, want, "{name}");
+        // A second time it changes nothing.
+        assert!(set(&mut node, &config(node_ip, cloud, "pi-3"), network).is_ok());
+        assert_eq!(node, want, "{name}, again");
+    }
+}
+
+#[test]
+fn test_node_address_on_a_node_that_has_some() {
+    let pair = "10.1.1.1,2600:1f14:1d4:d101::ba3d";
+    let network = network(&[], &["eth0 10.1.1.1 2600:1f14:1d4:d101::ba3d"]);
+    let seen = |annotation: &str, addresses: Value| {
+        json!({
+            "metadata": {"annotations": {PROVIDED_NODE_IP: annotation, "other": "stays"}},
+            "status": {"addresses": addresses},
+        })
+    };
+    let clouds = json!([
+        {"type": "ExternalIP", "address": "203.0.113.9", "of": "the cloud"},
+        {"type": "InternalIP", "address": "10.9.9.9"},
+    ]);
+    for (name, annotation, cloud, node_ip, want) in [
+        (
+            "11 addresses kept",
+            "10.1.1.1",
+            "external",
+            "10.1.1.1",
+            "10.1.1.1",
+        ),
+        (
+            "14 wrong annotation",
+            "9.9.9.9",
+            "external",
+            "10.1.1.1",
+            "10.1.1.1",
+        ),
+        ("16 upgrade", "10.1.1.1", "external", pair, pair),
+        ("17 downgrade", pair, "external", "10.1.1.1", "10.1.1.1"),
+    ] {
+        assert_eq!(
+            set_on(&seen(annotation, clouds.clone()), node_ip, cloud, &network),
+            (seen(want, clouds.clone()), None),
+            "{name}"
+        );
+    }
+    let (node, error) = set_on(&seen("9.9.9.9", clouds.clone()), "10.1.1.1", "", &network);
+    assert_eq!(error, None);
+    assert_eq!(
+        node,
+        json!({
+            "metadata": {"annotations": {"other": "stays"}},
+            "status": {"addresses": addresses(&["10.1.1.1"])},
+        }),
+        "13 stale annotation, and stale addresses"
+    );
+    let (node, _) = set_on(
+        &seen("9.9.9.9", clouds.clone()),
+        "0.0.0.0",
+        "external",
+        &network,
+    );
+    assert_eq!(
+        node,
+        json!({
+            "metadata": {"annotations": {"other": "stays"}},
+            "status": {"addresses": clouds},
+        }),
+        "an unspecified address is not provided"
+    );
+}
+
+#[test]
+fn test_validate_node_ip_param() {
+    let network = network(&[], &["lo 127.0.0.1 ::1", "!eth0 10.1.1.1 fd01::1234"]);
+    let nothing = json!({"metadata": {"annotations": {PROVIDED_NODE_IP: "old"}}, "status": {}});
+    for (node_ip, want) in [
+        ("127.0.0.1", "nodeIP can't be loopback address"),
+        ("::1", "nodeIP can't be loopback address"),
+        ("::ffff:127.0.0.1", "nodeIP can't be loopback address"),
+        ("224.0.0.1", "nodeIP can't be a multicast address"),
+        ("ff00::1", "nodeIP can't be a multicast address"),
+        (
+            "169.254.0.1",
+            "nodeIP can't be a link-local unicast address",
+        ),
+        (
+            "fe80::0202:b3ff:fe1e:8329",
+            "nodeIP can't be a link-local unicast address",
+        ),
+        (
+            "1.2.3.4",
+            "node IP: \"1.2.3.4\" not found in the host's network interfaces",
+        ),
+    ] {
+        let error = Some(format!("failed to validate nodeIP: {want}"));
+        // Nothing changes, the annotation included.
+        assert_eq!(
+            set_on(&nothing, node_ip, "", &network),
+            (nothing.clone(), error),
+            "{node_ip}"
+        );
+    }
+    assert_eq!(
+        set_on(&nothing, "10.1.1.1,ff02::1", "", &network).1,
+        Some("failed to validate secondaryNodeIP: nodeIP can't be a multicast address".to_owned())
+    );
+    assert_eq!(
+        set_on(&nothing, "fd01::1234,224.0.0.0", "external", &network),
+        (
+            nothing.clone(),
+            Some(
+                "failed to validate secondaryNodeIP: nodeIP can't be a multicast address"
+                    .to_owned()
+            )
+        )
+    );
+    // Whether its interface is up does not matter.
+    for good in ["10.1.1.1", "fd01::1234"] {
+        assert_eq!(
+            set_on(&json!({}), good, "", &network),
+            (json!({"status": {"addresses": addresses(&[good])}}), None)
+        );
+    }
+    // What is never a node IP, whoever says so.
+    for zeros in ["0.0.0.0", "::"] {
+        assert_eq!(
+            validate(zeros.parse().unwrap(), &network),
+            Err("nodeIP can't be an all zeros address".to_owned())
+        );
+    }
+}
+
+#[test]
+fn an_ipv4_address_in_ipv6_clothes_is_ipv4() {
+    let network = network(&["eth0 192.0.2.1"], &PI);
+    let config = config("::ffff:192.0.2.10", "", "pi-3");
+    let mut node = json!({});
+    assert_eq!(set(&mut node, &config, &network), Ok(()));
+    assert_eq!(
+        node,
+        json!({"status": {"addresses": addresses(&["192.0.2.10"])}})
+    );
+}
+
+#[test]
+fn the_host_name_comes_before_the_default_route() {
+    let mut network = network(
+        &["eth0 192.0.2.1"],
+        &[
+            "lo 127.0.0.1 127.0.1.1",
+            "eth0 192.0.2.10 192.0.2.11 fd00::5",
+        ],
+    );
+    for (hosts, node_ip, want) in [
+        (&["192.0.2.11"][..], "", "192.0.2.11"),
+        (&["127.0.1.1"], "", "192.0.2.10"),
+        (&["127.0.1.1", "192.0.2.11"], "", "192.0.2.11"),
+        (&["198.51.100.7"], "", "192.0.2.10"),
+        (&["fd00::5", "192.0.2.11"], "", "192.0.2.11"),
+        (&["fd00::5", "192.0.2.11"], "::", "fd00::5"),
+        (&["192.0.2.11", "fd00::5"], "0.0.0.0", "192.0.2.11"),
+        (&["fd00::5"], "", "fd00::5"),
+        (&["192.0.2.11"], "::", "192.0.2.11"),
+        (&["::ffff:192.0.2.11", "fd00::5"], "", "192.0.2.11"),
+    ] {
+        network.hosts = hosts.iter().map(|ip| ip.parse().unwrap()).collect();
+        assert_eq!(
+            choose(&config(node_ip, "", "pi-3"), &network).map(|ip| ip.to_string()),
+            Ok(want.to_owned()),
+            "{hosts:?} {node_ip}"
+        );
+    }
+    // A name that is an IP is taken as it is, interfaces or not.
+    let mut node = json!({});
+    assert_eq!(
+        set(&mut node, &config("", "", "010.9.9.9"), &network),
+        Ok(())
+    );
+    assert_eq!(
+        node["status"]["addresses"],
+        json!([
+            {"type": "InternalIP", "address": "10.9.9.9"},
+            {"type": "Hostname", "address": "010.9.9.9"},
+        ])
+    );
+}
+
+#[test]
+fn name_servers_count_where_no_hosts_file_knows_the_name() {
+    let network = network(
+        &["eth0 192.0.2.1"],
+        &["lo 127.0.0.1", "eth0 10.0.0.1 10.0.0.2 fd00::2"],
+    );
+    let list = |ips: &[&str]| ips.iter().map(|ip| ip.parse().unwrap()).collect();
+    for (hosts, dns, node_ip, want) in [
+        (&[][..], &["10.0.0.2"][..], "", "10.0.0.2"),
+        (&[], &["fd00::2", "10.0.0.2"], "", "10.0.0.2"),
+        (&[], &["fd00::2", "10.0.0.2"], "::", "fd00::2"),
+        (&[], &["fd00::2"], "", "fd00::2"),
+        (&[], &["192.0.2.7", "127.0.0.1"], "", "10.0.0.1"),
+        (&["10.0.0.2"], &["10.0.0.1"], "", "10.0.0.2"),
+        // Debian's line ends the search for Go, and then the default route rules.
+        (&["127.0.1.1"], &["10.0.0.2"], "", "10.0.0.1"),
+    ] {
+        let network = Network {
+            hosts: list(hosts),
+            dns: list(dns),
+            ..network.clone()
+        };
+        assert_eq!(
+            choose(&config(node_ip, "", "pi-3"), &network).map(|ip| ip.to_string()),
+            Ok(want.to_owned()),
+            "{hosts:?} {dns:?} {node_ip}"
+        );
+    }
+    for (node_ip, cloud, name, hosts, want) in [
+        ("", "", "pi-3", &[][..], true),
+        ("0.0.0.0", "", "pi-3", &[], true),
+        ("::", "external", "pi-3", &[], true),
+        ("10.0.0.1", "", "pi-3", &[], false),
+        ("", "external", "pi-3", &[], false),
+        ("", "", "10.0.0.9", &[], false),
+        ("", "", "pi-3", &["127.0.1.1"], false),
+    ] {
+        let network = Network {
+            hosts: list(hosts),
+            ..network.clone()
+        };
+        assert_eq!(
+            needs_lookup(&config(node_ip, cloud, name), &network),
+            want,
+            "{node_ip} {cloud} {name} {hosts:?}"
+        );
+    }
+}
+
+#[test]
+fn test_choose_host_interface_from_route() {
+    let none = "unable to select an IP from default routes.";
+    let unknown = "route ip+net: no such network interface wlan0";
+    let v4 = &["eth3 10.254.0.1"][..];
+    let v6 = &["eth3 fe80::1"][..];
+    let dual = &["eth3 10.254.0.1", "eth3 fe80::1"][..];
+    let lo = "lo 127.0.0.1 ::1";
+    for (name, routes, interfaces, prefer_v4, prefer_v6) in [
+        (
+            "IPv4 only",
+            v4,
+            &[lo, "eth3 fe80::2 10.254.71.145"][..],
+            Ok("10.254.71.145"),
+            Ok("10.254.71.145"),
+        ),
+        (
+            "IPv6 only",
+            v6,
+            &[lo, "eth3 fe80::2 2001::200"],
+            Ok("2001::200"),
+            Ok("2001::200"),
+        ),
+        (
+            "dual stack",
+            dual,
+            &[lo, "eth3 10.254.71.145 2001::10"],
+            Ok("10.254.71.145"),
+            Ok("2001::10"),
+        ),
+        (
+            "IPv6 route, IPv4 addresses alone",
+            v6,
+            &[lo, "eth3 10.254.71.145"],
+            Err(none),
+            Err(none),
+        ),
+        (
+            "link-local NIC, global loopback",
+            dual,
+            &[
+                "lo 127.0.0.1 10.1.1.1 ::1 fd00:1:1::1",
+                "eth3 169.254.1.1 fe80::2",
+            ],
+            Ok("10.1.1.1"),
+            Ok("fd00:1:1::1"),
+        ),
+        (
+            "global NIC wins over global loopback",
+            dual,
+            &["lo 10.1.1.1 fd00:1:1::1", "eth3 192.168.1.1 fd00::200"],
+            Ok("192.168.1.1"),
+            Ok("fd00::200"),
+        ),
+        (
+            "all link-local",
+            dual,
+            &[lo, "eth3 169.254.1.1 fe80::2"],
+            Err(none),
+            Err(none),
+        ),
+        (
+            "link-local NIC, loopback down",
+            v4,
+            &["!lo 10.1.1.1", "eth3 169.254.1.1"],
+            Err(none),
+            Err(none),
+        ),
+        (
+            "an interface without a route lends no address",
+            v4,
+            &[lo, "eth3 169.254.1.1", "eth4 10.253.71.145"],
+            Err(none),
+            Err(none),
+        ),
+        (
+            "interface down: next route",
+            &["eth3 10.254.0.1", "eth4 10.253.0.1"],
+            &[lo, "!eth3 10.254.71.145", "eth4 10.253.71.145"],
+            Ok("10.253.71.145"),
+            Ok("10.253.71.145"),
+        ),
+        (
+            "file order rules, metrics do not",
+            &["eth4 10.253.0.1", "eth3 10.254.0.1"],
+            &[lo, "eth3 10.254.71.145", "eth4 10.253.71.145"],
+            Ok("10.253.71.145"),
+            Ok("10.253.71.145"),
+        ),
+        (
+            "unknown interface ends the search",
+            &["wlan0 10.253.0.1", "eth3 10.254.0.1"],
+            &[lo, "eth3 10.254.71.145"],
+            Err(unknown),
+            Err(unknown),
+        ),
+        (
+            "point-to-point and gateway-less",
+            &["ppp0 0.0.0.0"],
+            &[lo, ">ppp0 100.64.0.7"],
+            Ok("100.64.0.7"),
+            Ok("100.64.0.7"),
+        ),
+        (
+            "multicast, broadcast and unspecified addresses are passed over",
+            dual,
+            &["eth3 224.0.0.1 255.255.255.255 0.0.0.0 ff02::1 :: 10.0.0.1 fd00::1"],
+            Ok("10.0.0.1"),
+            Ok("fd00::1"),
+        ),
+        (
+            "no routes",
+            &[],
+            &[lo, "eth3 10.254.71.145"],
+            Err("no default routes found in \"/proc/net/route\" or \"/proc/net/ipv6_route\""),
+            Err("no default routes found in \"/proc/net/route\" or \"/proc/net/ipv6_route\""),
+        ),
+    ] {
+        let network = network(routes, interfaces);
+        for (prefers_v6, want) in [(false, prefer_v4), (true, prefer_v6)] {
+            assert_eq!(
+                by_default_route(prefers_v6, &network).map(|ip| ip.to_string()),
+                want.map(str::to_owned).map_err(str::to_owned),
+                "{name}, prefers IPv6: {prefers_v6}"
+            );
+        }
+    }
+}
+
+#[test]
+fn test_get_ip_from_host_interfaces() {
+    let none = "no acceptable interface with global unicast address found on host";
+    for (name, lines, prefer_v4, prefer_v6) in [
+        ("no interfaces", &[][..], Err(none), Err(none)),
+        ("down", &["!eth0 10.0.0.1"], Err(none), Err(none)),
+        ("loopback only", &["lo 10.0.0.1"], Err(none), Err(none)),
+        (
+            "point-to-point only",
+            &[">ppp0 10.0.0.1"],
+            Err(none),
+            Err(none),
+        ),
+        ("no addresses", &["eth0"], Err(none), Err(none)),
+        (
+            "link-local only",
+            &["eth0 fe80::2 169.254.0.2"],
+            Err(none),
+            Err(none),
+        ),
+        (
+            "IPv4",
+            &["eth0 10.254.71.145"],
+            Ok("10.254.71.145"),
+            Ok("10.254.71.145"),
+        ),
+        (
+            "IPv6",
+            &["eth0 2001::200"],
+            Ok("2001::200"),
+            Ok("2001::200"),
+        ),
+        (
+            "dual, in index order",
+            &[
+                "lo 127.0.0.1",
+                "eth0 fe80::2",
+                "eth1 2001::10 10.0.0.1",
+                "eth2 10.0.0.2 2001::20",
+            ],
+            Ok("10.0.0.1"),
+            Ok("2001::10"),
+        ),
+    ] {
+        let network = Network {
+            default_routes: Ok(None),
+            ..network(&[], lines)
+        };
+        for (prefers_v6, want) in [(false, prefer_v4), (true, prefer_v6)] {
+            assert_eq!(
+                by_default_route(prefers_v6, &network).map(|ip| ip.to_string()),
+                want.map(str::to_owned).map_err(str::to_owned),
+                "{name}, prefers IPv6: {prefers_v6}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_read_leaves_the_addresses_as_they_are() {
+    let seen = json!({"status": {"addresses": addresses(&["192.0.2.99"])}});
+    let routes = Network {
+        default_routes: Err(Unread::new("proc/net/route", "permission denied")),
+        ..Facts::example().network
+    };
+    let interfaces = Network {
+        interfaces: Err(Unread::new("getifaddrs", "too many open files")),
+        ..Facts::example().network
+    };
+    for (network, node_ip, want) in [
+        (
+            &routes,
+            "",
+            "can't get ip address of node pi-3. error: proc/net/route: permission denied",
+        ),
+        (
+            &interfaces,
+            "",
+            "can't get ip address of node pi-3. error: getifaddrs: too many open files",
+        ),
+        (
+            &interfaces,
+            "192.0.2.10",
+            "failed to validate nodeIP: getifaddrs: too many open files",
+        ),
+    ] {
+        assert_eq!(
+            set_on(&seen, node_ip, "", network),
+            (seen.clone(), Some(want.to_owned()))
+        );
+    }
+}
+
+/// interface_test.go TestFinalIP, TestGetIPFromInterface.
+#[test]
+fn test_final_ip() {
+    for (name, line, v6, want) in [
+        ("no IPv4", "eth3 2001::5", false, None),
+        ("no IPv6", "eth3 10.128.0.4", true, None),
+        ("loopback, IPv4", "eth3 127.0.0.1", false, None),
+        ("loopback, IPv6", "eth3 ::1", true, None),
+        ("link-local, IPv4", "eth3 169.254.1.10", false, None),
+        ("link-local, IPv6", "eth3 fe80::2", true, None),
+        ("IPv4", "eth3 10.254.12.132", false, Some("10.254.12.132")),
+        ("IPv6", "eth3 2001::5", true, Some("2001::5")),
+        ("no addresses", "eth3", false, None),
+        ("no addresses, IPv6", "eth3", true, None),
+    ] {
+        let interfaces = interfaces(&[line]).unwrap();
+        let got = global_address(&interfaces[0], v6).map(|ip| ip.to_string());
+        assert_eq!(got.as_deref(), want, "{name}");
+    }
+}
+
+/// interface_test.go TestGetIPFromLoopbackInterface, and the dual cases of
+/// TestChooseHostInterfaceFromRoute without routes.
+#[test]
+fn test_get_ip_from_loopback_interface() {
+    let nic = "eth3 169.254.1.1 fe80::2";
+    let none = Err("unable to select an IP from default routes.".to_owned());
+    let routes = &["eth3 10.254.0.1", "eth3 fe80::1"];
+    for (name, routes, lo, prefers_v6, want) in [
+        (
+            "global IPv4",
+            routes,
+            "lo 127.0.0.1 10.1.1.1 ::1 fd00:1:1::1",
+            false,
+            Ok("10.1.1.1"),
+        ),
+        (
+            "global IPv6",
+            routes,
+            "lo 127.0.0.1 10.1.1.1 ::1 fd00:1:1::1",
+            true,
+            Ok("fd00:1:1::1"),
+        ),
+        (
+            "none, IPv4",
+            routes,
+            "lo 127.0.0.1 ::1",
+            false,
+            none.clone(),
+        ),
+        ("none, IPv6", routes, "lo 127.0.0.1 ::1", true, none),
+    ] {
+        let got = by_default_route(prefers_v6, &network(routes, &[lo, nic]));
+        let want = want.map(|ip| ip.parse().unwrap());
+        assert_eq!(got, want, "{name}");
+    }
+    for prefers_v6 in [false, true] {
+        let lines = ["lo 10.1.1.1 fd00:1:1::1", "eth3 192.168.1.1 fd00::200"];
+        assert_eq!(
+            by_default_route(prefers_v6, &network(&[], &lines)).unwrap_err(),
+            "no default routes found in \"/proc/net/route\" or \"/proc/net/ipv6_route\""
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! The desired Node: the kubelet's setters, in the kubelet's order.
+//!
+//! Each setter changes a copy of the Node that the server last showed us, so that
+//! whatever others wrote is carried along. One that cannot read its fact leaves its
+//! members as they were and returns a line; the others still run.
+//! Upstream: `pkg/kubelet/kubelet_node_status.go`, `pkg/kubelet/nodestatus/setters.go`.
+
+mod addresses;
+mod reservation;
+mod resources;
+
+pub use reservation::check_reservations;
+pub(crate) use resources::HUGE_PAGES;
+
+use serde_json::{Value, json};
+
+use crate::config::{Config, KUBELET_VERSION};
+use crate::core::conditions::{self, DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
+use crate::core::eviction::Pressures;
+use crate::core::facts::Facts;
+use crate::kube::object;
+use crate::kube::time::Wall;
+pub use addresses::needs_lookup;
+
+/// `GOARCH` of this binary: never `aarch64` or `armv7l`.
+pub const ARCHITECTURE: &str = goarch(std::env::consts::ARCH);
+
+const fn goarch(arch: &'static str) -> &'static str {
+    match arch.as_bytes() {
+        b"aarch64" => "arm64",
+        b"x86_64" => "amd64",
+        b"x86" => "386",
+        b"powerpc64" => "ppc64le",
+        // arm, riscv64 and s390x have one name in both worlds.
+        _ => arch,
+    }
+}
+
+/// The Node that we want the server to hold, and the facts that it lacks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Desired {
+    /// The whole object.
+    pub node: Value,
+    /// One line for each fact that the Node lacks: file, reason, what is missing.
+    pub missing: Vec<String>,
+}
+
+/// A Node that the server has never seen, with its full status.
+pub fn initial(config: &Config, facts: &Facts, pressures: Pressures, now: Wall) -> Desired {
+    let node_config = &config.node;
+    let mut node = json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": node_config.name,
+            "labels": default_labels(config),
+        },
+        "spec": {},
+        "status": {},
+    });
+    if node_config.controller_attach_detach {
+        object::members(&mut node, &["metadata", "annotations"])
+            .insert(ATTACH_DETACH.into(), "true".into());
+    }
+    let labels = object::members(&mut node, &["metadata", "labels"]);
+    for (key, value) in &node_config.labels {
+        labels.insert(key.clone(), value.as_str().into());
+    }
+    let spec = object::members(&mut node, &["spec"]);
+    if !node_config.taints.is_empty() {
+        spec.insert("taints".into(), json!(node_config.taints));
+    }
+    if !node_config.provider_id.is_empty() {
+        spec.insert("providerID".into(), node_config.provider_id.as_str().into());
+    }
+    desired(config, facts, pressures, &node, now)
+}
+
+/// The annotation by which the attach-detach controller knows its nodes.
+pub const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+
+/// Labels 2 to 4 of the kubelet's initialNode.
+fn default_labels(config: &Config) -> Value {
+    json!({
+        "kubernetes.io/hostname": config.node.name,
+        "kubernetes.io/os": "linux",
+        "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": ARCHITECTURE,
+        "beta.kubernetes.io/arch": ARCHITECTURE,
+    })
+}
+
+/// What `seen` should be. Heartbeats of conditions that do not change stay as they
+/// were, so that an unchanged Node differs in nothing.
+pub fn desired(
+    config: &Config,
+    facts: &Facts,
+    pressures: Pressures,
+    seen: &Value,
+    now: Wall,
+) -> Desired {
+    let mut node = seen.clone();
+    let mut missing = Vec::new();
+    let now = now.time();
+
+    if let Err(error) = addresses::set(&mut node, &config.node, &facts.network) {
+        let addresses = object::list(&node, &["status", "addresses"]);
+        missing.push(match addresses {
+            [] => format!("{error}; no addresses"),
+            _ => format!("{error}; the addresses stay as they were"),
+        });
+    }
+    resources::set(&mut node, config, facts, &mut missing);
+    set_version_info(&mut node, facts, &mut missing);
+    object::members(&mut node, &["status", "daemonEndpoints", "kubeletEndpoint"])
+        .insert("Port".into(), config.node.port.into());
+    set_runtime_less(&mut node);
+    tell_unnoticed(facts, &mut missing);
+
+    let mut unready = facts.unhealthy.clone();
+    unready.extend(resources::missing_capacities(&node, config, facts));
+    let status = object::members(&mut node, &["status"]);
+    let list = object::elements(status, "conditions");
+    conditions::set_pressure(list, &MEMORY_PRESSURE, pressures.memory, &now);
+    conditions::set_pressure(list, &DISK_PRESSURE, pressures.disk, &now);
+    conditions::set_pressure(list, &PID_PRESSURE, pressures.pid, &now);
+    conditions::set_ready(list, &unready, &now);
+
+    // Every sync repairs these two, and these two alone.
+    let labels = object::members(&mut node, &["metadata", "labels"]);
+    labels.insert("kubernetes.io/os".into(), "linux".into());
+    labels.insert("kubernetes.io/arch".into(), ARCHITECTURE.into());
+    Desired { node, missing }
+}
+
+fn set_version_info(node: &mut Value, facts: &Facts, missing: &mut Vec<String>) {
+    let info = object::members(node, &["status", "nodeInfo"]);
+    for (key, fact) in [
+        ("kernelVersion", &facts.kernel_version),
+        ("osImage", &facts.os_image),
+    ] {
+        let text = fact.as_deref().unwrap_or_else(|unread| {
+            missing.push(format!("{unread}; {key} is Unknown"));
+            "Unknown"
+        });
+        info.insert(key.into(), text.into());
+    }
+    for (key, text) in [
+        // A scheme with nothing behind it: there is no runtime. UIs split at "://".
+        ("containerRuntimeVersion", "none://"),
+        ("kubeletVersion", KUBELET_VERSION),
+        ("kubeProxyVersion", ""),
+        ("operatingSystem", "linux"),
+        ("architecture", ARCHITECTURE),
+    ] {
+        info.insert(key.into(), text.into());
+    }
+}
+
+/// A pressure condition without its facts stays as it is, which has to be said.
+fn tell_unnoticed(facts: &Facts, missing: &mut Vec<String>) {
+    let facts = [
+        (facts.memory.as_ref().err(), "MemoryPressure"),
+        (facts.working_set_bytes.as_ref().err(), "MemoryPressure"),
+        (
+            facts.storage().and_then(|fs| fs.as_ref().err()),
+            "DiskPressure",
+        ),
+        (facts.pids.as_ref().err(), "PIDPressure"),
+    ];
+    for (unread, condition) in facts {
+        let Some(unread) = unread else { continue };
+        let start = format!("{unread}; ");
+        let effect = format!("{condition} cannot be noticed");
+        // One line for one cause, with all that it costs.
+        match missing.iter_mut().find(|line| line.starts_with(&start)) {
+            Some(line) if line.ends_with(&effect) => {}
+            Some(line) => *line = format!("{line}, {effect}"),
+            None => missing.push(start + &effect),
+        }
+    }
+}
+
+/// What a kubelet with an empty runtime reports: no images, no handlers.
+fn set_runtime_less(node: &mut Value) {
+    let status = object::members(node, &["status"]);
+    status.remove("images");
+    status.remove("runtimeHandlers");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! Capacity, allocatable and the machine's identity.
+//!
+//! A fact that cannot be read becomes a missing capacity, which `Ready` then names;
+//! never a zero. Upstream: setters.go MachineInfo, and
+//! `reservation` for what is kept.
+
+use serde_json::{Map, Value, json};
+
+use super::reservation;
+use crate::config::Config;
+use crate::core::facts::{Facts, Read};
+use crate::kube::names;
+use crate::kube::object::{self, quantity, set_quantity};
+use crate::kube::quantity::Quantity;
+
+/// The setter MachineInfo, without the bits that need a runtime.
+pub(super) fn set(node: &mut Value, config: &Config, facts: &Facts, missing: &mut Vec<String>) {
+    set_capacity(
+        object::members(node, &["status", "capacity"]),
+        config,
+        facts,
+        missing,
+    );
+    set_allocatable(object::members(node, &["status"]), config, facts);
+    set_identity(
+        object::members(node, &["status", "nodeInfo"]),
+        facts,
+        missing,
+    );
+}
+
+fn set_capacity(
+    capacity: &mut Map<String, Value>,
+    config: &Config,
+    facts: &Facts,
+    missing: &mut Vec<String>,
+) {
+    let mut set = |name: &str, value: Read<Quantity>| match value {
+        Ok(value) => set_quantity(capacity, name, value),
+        Err(unread) => missing.push(format!("{unread}; no capacity {name}")),
+    };
+    let pods = u64::from(config.node.max_pods);
+    set("cpu", facts.cpus.clone().map(Quantity::count));
+    set(
+        "memory",
+        facts.memory.clone().map(|m| Quantity::bytes(m.total_bytes)),
+    );
+    set(
+        "pods",
+        match (config.node.pods_per_core, &facts.cpus) {
+            (0, _) | (_, Err(_)) => Ok(Quantity::count(pods)),
+            (per_core, Ok(cpus)) => {
+                let most = cpus.saturating_mul(u64::from(per_core));
+                Ok(Quantity::count(pods.min(most)))
+            }
+        },
+    );
+    if config.local_storage
+        && let Some(fs) = facts.storage()
+    {
+        set(
+            "ephemeral-storage",
+            fs.clone().map(|fs| Quantity::bytes(fs.capacity_bytes)),
+        );
+    }
+    // Adoption has set to 0 whatever stood there; what was declared stands again.
+    for (name, amount) in &config.node.extended_resources {
+        set(name, Ok(*amount));
+    }
+    match &facts.huge_pages {
+        Ok(sizes) => {
+            for size in sizes {
+                let name = format!("{HUGE_PAGES}{}", Quantity::bytes(size.page_bytes));
+                let bytes = size.page_bytes.saturating_mul(size.count);
+                set(&name, Ok(Quantity::bytes(bytes)));
+            }
+        }
+        Err(unread) => missing.push(format!("{unread}; no capacity {HUGE_PAGES}*")),
+    }
+}
+
+/// Prefix of the resources that are huge pages of one size.
+pub(crate) const HUGE_PAGES: &str = "hugepages-";
+
+/// allocatable = capacity - reservation for every key, also those that others
+/// wrote; then huge pages off memory. Without the fact that a share is taken of, a
+/// key stays as it is.
+fn set_allocatable(status: &mut Map<String, Value>, config: &Config, facts: &Facts) {
+    let capacity = match status.get("capacity") {
+        Some(Value::Object(capacity)) => capacity.clone(),
+        _ => return,
+    };
+    let allocatable = status.entry("allocatable").or_insert_with(|| json!({}));
+    let allocatable = object::members(allocatable, &[]);
+    allocatable.retain(|name, _| capacity.contains_key(name) || !names::is_extended_resource(name));
+    let mut huge_pages = Quantity::bytes(0);
+    for name in capacity.keys() {
+        let Some(amount) = quantity(&capacity, name) else {
+            continue;
+        };
+        if name.starts_with(HUGE_PAGES) {
+            huge_pages = huge_pages.plus(amount);
+        }
+        if name != "memory"
+            && let Ok(reserved) = reservation::of(name, config, facts)
+        {
+            set_quantity(allocatable, name, amount.minus(reserved));
+        }
+    }
+    if let Some(memory) = quantity(&capacity, "memory")
+        && let Ok(reserved) = reservation::of("memory", config, facts)
+    {
+        set_quantity(
+            allocatable,
+            "memory",
+            memory.minus(reserved).minus(huge_pages),
+        );
+    }
+}
+
+fn set_identity(info: &mut Map<String, Value>, facts: &Facts, missing: &mut Vec<String>) {
+    for (key, fact, sources) in [
+        ("machineID", &facts.machine_id, "etc/machine-id"),
+        (
+            "systemUUID",
+            &facts.system_uuid,
+            "sys/class/dmi/id/product_uuid, etc/machine-id",
+        ),
+        ("bootID", &facts.boot_id, "proc/sys/kernel/random/boot_id"),
+    ] {
+        match fact {
+            Ok(text) => {
+                // As in a kubelet, but it must not go unsaid.
+                if text.is_empty() {
+                    missing.push(format!("{sources}: absent or empty; no {key}"));
+                }
+                info.insert(key.into(), text.as_str().into());
+            }
+            Err(unread) => {
+                missing.push(format!("{unread}; no {key}"));
+                info.entry(key).or_insert_with(|| "".into());
+            }
+        }
+    }
+    // Swap that was switched off keeps its last size, as upstream.
+    if let Ok(memory) = &facts.memory
+        && memory.swap_total_bytes > 0
+    {
+        let swap = info.entry("swap").or_insert_with(|| json!({}));
+        object::members(swap, &[]).insert("capacity".into(), memory.swap_total_bytes.into());
+    }
+}
+
+/// Why the Node is not ready, if a capacity is missing that must be there.
+pub(super) fn missing_capacities(node: &Value, config: &Config, facts: &Facts) -> Option<String> {
+    let storage = config.local_storage && facts.storage().is_some();
+    let missing: Vec<&str> = ["cpu", "memory", "pods", "ephemeral-storage"]
+        .into_iter()
+        .filter(|name| *name != "ephemeral-storage" || storage)
+        .filter(|name| object::at(node, &["status", "capacity", name]).is_none())
+        .collect();
+    if missing.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "missing node capacity for resources: {}",
+        missing.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests;

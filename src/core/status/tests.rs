@@ -1,0 +1,697 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::config::flags::Flags;
+use crate::core::facts::{Network, Unread};
+use crate::core::patch;
+use crate::core::patch::tests::{apply, json_value};
+use crate::kube::names;
+
+fn flags() -> Flags {
+    Flags {
+        hostname_override: Some("Pi-3".to_owned()),
+        ..Flags::default()
+    }
+}
+
+fn config(flags: Flags) -> Config {
+    Config::new(flags, || unreachable!()).unwrap()
+}
+
+fn at(text: &str) -> Wall {
+    Wall::parse(text).unwrap()
+}
+
+const THEN: &str = "2012-01-01T00:00:00Z";
+const NOW: &str = "2026-11-21T06:18:51Z";
+
+fn initial_node(flags: Flags) -> Value {
+    let desired = initial(
+        &config(flags),
+        &Facts::example(),
+        Pressures::default(),
+        at(NOW),
+    );
+    assert_eq!(desired.missing, [] as [&str; 0]);
+    desired.node
+}
+
+fn condition(kind: &str, status: &str, reason: &str, message: &str, since: &str) -> Value {
+    json!({
+        "type": kind, "status": status, "reason": reason, "message": message,
+        "lastHeartbeatTime": since, "lastTransitionTime": since,
+    })
+}
+
+fn good_conditions(since: &str) -> [Value; 4] {
+    [
+        condition(
+            "MemoryPressure",
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available",
+            since,
+        ),
+        condition(
+            "DiskPressure",
+            "False",
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure",
+            since,
+        ),
+        condition(
+            "PIDPressure",
+            "False",
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available",
+            since,
+        ),
+        condition(
+            "Ready",
+            "True",
+            "KubeletReady",
+            "kubelet is posting ready status",
+            since,
+        ),
+    ]
+}
+
+/// The whole of what a first POST says (registration.md §4, TestUpdateNewNodeStatus).
+#[test]
+fn the_initial_node() {
+    assert_eq!(
+        initial_node(flags()),
+        json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": "pi-3",
+                "labels": {
+                    "kubernetes.io/hostname": "pi-3",
+                    "kubernetes.io/os": "linux",
+                    "beta.kubernetes.io/os": "linux",
+                    "kubernetes.io/arch": ARCHITECTURE,
+                    "beta.kubernetes.io/arch": ARCHITECTURE,
+                },
+                "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+            },
+            "spec": {"taints": [{"key": "nodelet/no-pods", "effect": "NoSchedule"}]},
+            "status": {
+                "addresses": [
+                    {"type": "InternalIP", "address": "192.0.2.10"},
+                    {"type": "Hostname", "address": "pi-3"},
+                ],
+                "capacity": {
+                    "cpu": "4", "memory": "1Gi", "pods": "0", "ephemeral-storage": "32Gi",
+                    "hugepages-2Mi": "0",
+                },
+                "allocatable": {
+                    "cpu": "4", "memory": "924Mi", "pods": "0",
+                    "ephemeral-storage": "30923764480", "hugepages-2Mi": "0",
+                },
+                "nodeInfo": {
+                    "machineID": "0123456789abcdef0123456789abcdef",
+                    "systemUUID": "0123456789abcdef0123456789abcdef",
+                    "bootID": "b1946ac9-2477-4a6f-9d3a-5d2f0c1a7e11",
+                    "kernelVersion": "6.12.25+rpt-rpi-v8",
+                    "osImage": "Debian GNU/Linux 12 (bookworm)",
+                    "containerRuntimeVersion": "none://",
+                    "kubeletVersion": concat!("v1.36.2-nodelet.", env!("CARGO_PKG_VERSION")),
+                    "kubeProxyVersion": "",
+                    "operatingSystem": "linux",
+                    "architecture": ARCHITECTURE,
+                },
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+                "conditions": good_conditions(NOW),
+            },
+        })
+    );
+}
+
+#[test]
+fn architectures_are_spelled_as_go_does() {
+    for (rust, go) in [
+        ("aarch64", "arm64"),
+        ("arm", "arm"),
+        ("x86_64", "amd64"),
+        ("x86", "386"),
+        ("riscv64", "riscv64"),
+        ("powerpc64", "ppc64le"),
+        ("s390x", "s390x"),
+    ] {
+        assert_eq!(goarch(rust), go);
+    }
+}
+
+#[test]
+fn labels_of_the_flag_come_last() {
+    let node = initial_node(Flags {
+        node_labels: vec![
+            "kubernetes.io/hostname=other,example.com/site=a".to_owned(),
+            "example.com/site=b,beta.kubernetes.io/arch=z80,kubernetes.io/arch=z80".to_owned(),
+        ],
+        ..flags()
+    });
+    assert_eq!(
+        node["metadata"]["labels"],
+        json!({
+            "kubernetes.io/hostname": "other",
+            "kubernetes.io/os": "linux",
+            "beta.kubernetes.io/os": "linux",
+            // Every sync repairs this one.
+            "kubernetes.io/arch": ARCHITECTURE,
+            "beta.kubernetes.io/arch": "z80",
+            "example.com/site": "b",
+        })
+    );
+}
+
+#[test]
+fn taints_and_provider_id_are_the_whole_spec() {
+    let no_pods = json!({"key": "nodelet/no-pods", "effect": "NoSchedule"});
+    let uninitialized = json!({
+        "key": "node.cloudprovider.kubernetes.io/uninitialized",
+        "value": "true",
+        "effect": "NoSchedule",
+    });
+    let edge = json!({"key": "edge", "value": "yes", "effect": "NoExecute"});
+    for (name, max_pods, cloud, taints, provider_id, want) in [
+        ("none", 1, "", "", "", json!({})),
+        ("no pods", 0, "", "", "", json!({"taints": [no_pods]})),
+        (
+            "TestRegisterWithApiServerWithTaint",
+            110,
+            "",
+            "node.kubernetes.io/unschedulable:NoSchedule",
+            "",
+            json!({"taints": [
+                {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+            ]}),
+        ),
+        (
+            "all, in order",
+            0,
+            "external",
+            "edge=yes:NoExecute",
+            "x://1",
+            json!({"taints": [edge, uninitialized, no_pods], "providerID": "x://1"}),
+        ),
+        (
+            "never twice, and the one that was given stays",
+            0,
+            "external",
+            "nodelet/no-pods=mine:NoSchedule,nodelet/no-pods:NoExecute,\
+             node.cloudprovider.kubernetes.io/uninitialized:NoSchedule",
+            "",
+            json!({"taints": [
+                {"key": "nodelet/no-pods", "value": "mine", "effect": "NoSchedule"},
+                {"key": "nodelet/no-pods", "effect": "NoExecute"},
+                {"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"},
+            ]}),
+        ),
+        (
+            "another effect is another taint",
+            0,
+            "",
+            "nodelet/no-pods:NoExecute",
+            "",
+            json!({"taints": [{"key": "nodelet/no-pods", "effect": "NoExecute"}, no_pods]}),
+        ),
+    ] {
+        let node = initial_node(Flags {
+            max_pods,
+            cloud_provider: cloud.to_owned(),
+            register_with_taints: names::parse_taints(taints).unwrap(),
+            provider_id: provider_id.to_owned(),
+            ..flags()
+        });
+        assert_eq!(node["spec"], want, "{name}");
+        assert_eq!(node["status"]["capacity"]["pods"], max_pods.to_string());
+    }
+}
+
+#[test]
+fn annotations_are_absent_unless_there_is_one() {
+    let metadata = |attach_detach, node_ip: &str, cloud: &str| {
+        let node = initial_node(Flags {
+            enable_controller_attach_detach: attach_detach,
+            node_ip: node_ip.to_owned(),
+            cloud_provider: cloud.to_owned(),
+            ..flags()
+        });
+        node["metadata"]["annotations"].clone()
+    };
+    assert_eq!(metadata(false, "192.0.2.10", ""), json!(null));
+    assert_eq!(
+        metadata(false, "192.0.2.10", "external"),
+        json!({"alpha.kubernetes.io/provided-node-ip": "192.0.2.10"})
+    );
+    assert_eq!(
+        metadata(true, "192.0.2.10", "external"),
+        json!({
+            "alpha.kubernetes.io/provided-node-ip": "192.0.2.10",
+            "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+        })
+    );
+}
+
+#[test]
+fn test_version_info_and_daemon_endpoints() {
+    let unread = |file: &str| Err(Unread::new(file, "permission denied"));
+    let facts = Facts {
+        kernel_version: unread("proc/version"),
+        os_image: unread("etc/os-release"),
+        ..Facts::example()
+    };
+    let config = config(Flags {
+        port: 5678,
+        ..flags()
+    });
+    let seen = json!({"status": {
+        "nodeInfo": {
+            "kubeProxyVersion": "v1.20.0", "architecture": "z80", "operatingSystem": "plan9",
+            "kernelVersion": "old", "theirs": 1,
+        },
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}, "theirs": 1},
+        "images": [{"names": ["a"]}],
+        "runtimeHandlers": [],
+        "features": {"supplementalGroupsPolicy": true},
+    }});
+    let desired = desired(&config, &facts, Pressures::default(), &seen, at(NOW));
+    let status = &desired.node["status"];
+    assert_eq!(
+        status["nodeInfo"],
+        json!({
+            "machineID": "0123456789abcdef0123456789abcdef",
+            "systemUUID": "0123456789abcdef0123456789abcdef",
+            "bootID": "b1946ac9-2477-4a6f-9d3a-5d2f0c1a7e11",
+            "kernelVersion": "Unknown",
+            "osImage": "Unknown",
+            "containerRuntimeVersion": "none://",
+            "kubeletVersion": KUBELET_VERSION,
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": ARCHITECTURE,
+            "theirs": 1,
+        })
+    );
+    assert_eq!(
+        status["daemonEndpoints"],
+        json!({"kubeletEndpoint": {"Port": 5678}, "theirs": 1})
+    );
+    assert_eq!(status.get("images"), None);
+    assert_eq!(status.get("runtimeHandlers"), None);
+    assert_eq!(status["features"], seen["status"]["features"]);
+    assert_eq!(
+        desired.missing,
+        [
+            "proc/version: permission denied; kernelVersion is Unknown",
+            "etc/os-release: permission denied; osImage is Unknown",
+        ]
+    );
+}
+
+/// A Node of four years ago, which many wrote to.
+fn long_lived() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": "pi-3", "uid": "7", "resourceVersion": "812345",
+            "labels": {"please-persist": "foo", "kubernetes.io/os": "plan9"},
+            "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
+            "finalizers": ["example.com/f"],
+            "future": {"member": [1, null]},
+        },
+        "spec": {
+            "podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"], "unschedulable": true,
+            "taints": [{"key": "theirs", "effect": "NoExecute", "timeAdded": THEN}],
+        },
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "192.0.2.99"}],
+            "capacity": {"cpu": "3", "memory": "1048576Ki", "example.com/radio": "1k"},
+            "allocatable": {"example.com/gone": "1", "example.com/radio": "1000"},
+            "conditions": [
+                {"type": "NetworkUnavailable", "status": "False", "reason": "FlannelIsUp",
+                 "future": true, "lastHeartbeatTime": THEN},
+                condition("Ready", "True", "KubeletReady", "kubelet is posting ready status", THEN),
+                condition("DiskPressure", "False", "KubeletHasSufficientDisk", "old", THEN),
+                condition("MemoryPressure", "Unknown", "NodeStatusUnknown",
+                          "Kubelet stopped posting node status.", THEN),
+                {"type": "ReadonlyFilesystem", "status": "False"},
+            ],
+            "volumesAttached": [{"name": "v", "devicePath": "/dev/sda"}],
+            "config": {"error": "x"},
+            "phase": "Running",
+            "future": {"deep": [{"a": null}]},
+        },
+        "future": 1,
+    })
+}
+
+/// TestUpdateExistingNodeStatus, with what other writers left.
+#[test]
+fn what_others_wrote_stays() {
+    let seen = long_lived();
+    let mut want = seen.clone();
+    want["metadata"]["labels"] = json!({
+        "please-persist": "foo",
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": ARCHITECTURE,
+    });
+    let [memory, _, pid, _] = good_conditions(NOW);
+    let new = initial_node(flags());
+    let status = &mut want["status"];
+    for ours in ["addresses", "nodeInfo", "daemonEndpoints"] {
+        status[ours] = new["status"][ours].clone();
+    }
+    status["capacity"] = json!({
+        "cpu": "4", "memory": "1048576Ki", "pods": "0", "ephemeral-storage": "32Gi",
+        "hugepages-2Mi": "0", "example.com/radio": "1k",
+    });
+    status["allocatable"] = json!({
+        "cpu": "4", "memory": "924Mi", "pods": "0", "ephemeral-storage": "30923764480",
+        "hugepages-2Mi": "0", "example.com/radio": "1000",
+    });
+    status["conditions"][3] = memory;
+    status["conditions"].as_array_mut().unwrap().push(pid);
+    let desired = desired(
+        &config(flags()),
+        &Facts::example(),
+        Pressures::default(),
+        &seen,
+        at(NOW),
+    );
+    assert_eq!(
+        desired,
+        Desired {
+            node: want,
+            missing: Vec::new(),
+        }
+    );
+}
+
+#[test]
+fn its_own_result_needs_no_patch() {
+    let some = Pressures {
+        memory: true,
+        disk: false,
+        pid: true,
+    };
+    let facts = Facts::example();
+    let unread = || Unread::new("proc/x", "gone");
+    let blind = Facts {
+        cpus: Err(unread()),
+        memory: Err(unread()),
+        huge_pages: Err(unread()),
+        node_fs: Err(unread()),
+        machine_id: Err(unread()),
+        network: Network {
+            default_routes: Err(unread()),
+            ..facts.network.clone()
+        },
+        ..facts.clone()
+    };
+    let dual = Flags {
+        cloud_provider: "external".to_owned(),
+        node_ip: "192.0.2.10".to_owned(),
+        max_pods: 2000,
+        pods_per_core: 999,
+        ..flags()
+    };
+    for (flags, facts, pressures) in [
+        (flags(), &facts, Pressures::default()),
+        (flags(), &blind, some),
+        (dual, &facts, some),
+    ] {
+        let config = config(flags);
+        for seen in [json!({}), long_lived()] {
+            let first = desired(&config, facts, pressures, &seen, at(THEN));
+            let later = desired(&config, facts, pressures, &first.node, at(NOW));
+            assert_eq!(patch::diff(&first.node, &later.node), None);
+            assert_eq!(later.node, first.node);
+            assert_eq!(later.missing, first.missing);
+        }
+        let first = initial(&config, facts, pressures, at(THEN));
+        let later = desired(&config, facts, pressures, &first.node, at(NOW));
+        assert_eq!(later, first);
+    }
+}
+
+#[test]
+fn test_ready_condition_and_pressures() {
+    let unread = || Unread::new("proc/x", "gone");
+    let blind = Facts {
+        cpus: Err(unread()),
+        memory: Err(unread()),
+        node_fs: Err(unread()),
+        ..Facts::example()
+    };
+    let config = config(flags());
+    let pressed = Pressures {
+        memory: true,
+        disk: true,
+        pid: true,
+    };
+    let desired = initial(&config, &blind, pressed, at(NOW));
+    assert_eq!(
+        desired.node["status"]["conditions"],
+        json!([
+            condition(
+                "MemoryPressure",
+                "True",
+                "KubeletHasInsufficientMemory",
+                "kubelet has insufficient memory available",
+                NOW
+            ),
+            condition(
+                "DiskPressure",
+                "True",
+                "KubeletHasDiskPressure",
+                "kubelet has disk pressure",
+                NOW
+            ),
+            condition(
+                "PIDPressure",
+                "True",
+                "KubeletHasInsufficientPID",
+                "kubelet has insufficient PID available",
+                NOW
+            ),
+            condition(
+                "Ready",
+                "False",
+                "KubeletNotReady",
+                "missing node capacity for resources: cpu, memory, ephemeral-storage",
+                NOW
+            ),
+        ])
+    );
+    // And back, an hour later: the transition is the later one.
+    let later = Wall::from_epoch(Duration::from_secs(1_800_000_000));
+    let after = super::desired(
+        &config,
+        &Facts::example(),
+        Pressures::default(),
+        &desired.node,
+        later,
+    );
+    let mut want = good_conditions(&later.time());
+    // Only pressures start a heartbeat with their transition; Ready keeps its own.
+    want[3]["lastHeartbeatTime"] = NOW.into();
+    assert_eq!(after.node["status"]["conditions"], json!(want));
+}
+
+/// A Node that others have written to: labels, annotations, conditions, resources and
+/// members that nobody here has heard of.
+fn written_by_others() -> impl Strategy<Value = Value> {
+    let foreign = |name: &'static str| prop::collection::btree_map(name, "[a-z]{0,3}", 0..4);
+    let member = || prop::collection::btree_map("x-[a-d]", json_value(), 0..3);
+    let conditions = prop::collection::vec(("Theirs[A-C]", member()), 0..4);
+    (
+        foreign("theirs/[a-c]"),
+        foreign("example.com/[a-c]"),
+        prop::collection::btree_map("example.com/[a-c]", 0..9_u32, 0..3),
+        conditions,
+        member(),
+        any::<bool>(),
+    )
+        .prop_map(
+            |(labels, annotations, resources, conditions, members, ours_too)| {
+                let mut node = match ours_too {
+                    true => long_lived(),
+                    false => json!({"metadata": {}, "status": {}}),
+                };
+                let theirs: Vec<Value> = conditions
+                    .into_iter()
+                    .map(|(kind, members)| {
+                        let mut condition = json!({"type": kind, "status": "True"});
+                        object::members(&mut condition, &[]).extend(members);
+                        condition
+                    })
+                    .collect();
+                let status = object::members(&mut node, &["status"]);
+                status.extend(members);
+                object::elements(status, "conditions").splice(0..0, theirs);
+                let text = |map: BTreeMap<String, String>| {
+                    map.into_iter().map(|(key, text)| (key, Value::from(text)))
+                };
+                object::members(&mut node, &["metadata", "labels"]).extend(text(labels));
+                object::members(&mut node, &["metadata", "annotations"]).extend(text(annotations));
+                object::members(&mut node, &["status", "capacity"]).extend(
+                    resources
+                        .into_iter()
+                        .map(|(key, n)| (key, n.to_string().into())),
+                );
+                node
+            },
+        )
+}
+
+/// What is left of a Node when everything that we own is taken out of it.
+fn others_part(node: &Value) -> Value {
+    let mut node = node.clone();
+    for key in ["kubernetes.io/os", "kubernetes.io/arch"] {
+        object::members(&mut node, &["metadata", "labels"]).remove(key);
+    }
+    let status = object::members(&mut node, &["status"]);
+    for key in [
+        "addresses",
+        "nodeInfo",
+        "daemonEndpoints",
+        "images",
+        "runtimeHandlers",
+        "allocatable",
+    ] {
+        status.remove(key);
+    }
+    object::elements(status, "conditions")
+        .retain(|c| object::text(c, &["type"]).starts_with("Theirs"));
+    object::members(&mut node, &["status", "capacity"]).retain(|key, _| key.contains('/'));
+    node
+}
+
+proptest! {
+    /// The whole way: desired, diff, and the server's merge.
+    #[test]
+    fn a_patch_changes_what_is_ours_and_nothing_else(seen in written_by_others()) {
+        let config = config(flags());
+        let want = desired(&config, &Facts::example(), Pressures::default(), &seen, at(NOW)).node;
+        let stored = match patch::diff(&seen, &want) {
+            Some(patch) => apply(seen.clone(), &patch),
+            None => seen.clone(),
+        };
+        prop_assert_eq!(&stored, &want);
+        prop_assert_eq!(others_part(&stored), others_part(&seen));
+        let again = desired(&config, &Facts::example(), Pressures::default(), &stored, at(NOW)).node;
+        prop_assert_eq!(patch::diff(&stored, &again), None);
+    }
+}
+
+#[test]
+fn a_node_on_a_ramfs_is_ready_without_a_word() {
+    let node_fs = Err(Unread {
+        absent: true,
+        ..Unread::new("statvfs /var", "/ has no size")
+    });
+    let facts = Facts {
+        node_fs,
+        ..Facts::example()
+    };
+    let config = config(flags());
+    let on_ramfs = initial(&config, &facts, Pressures::default(), Wall::default());
+    assert_eq!(on_ramfs.missing, [""; 0]);
+    let mut on_disk = initial(
+        &config,
+        &Facts::example(),
+        Pressures::default(),
+        Wall::default(),
+    );
+    for amounts in ["capacity", "allocatable"] {
+        let amounts = on_disk.node["status"][amounts].as_object_mut();
+        amounts.unwrap().remove("ephemeral-storage").unwrap();
+    }
+    assert_eq!(on_ramfs.node, on_disk.node);
+}
+
+#[test]
+fn one_line_for_one_cause_with_all_that_it_costs() {
+    let unread = |source: &str| Unread::new(source, "input/output error");
+    let facts = Facts {
+        node_fs: Err(unread("statvfs /var")),
+        pids: Err(unread("proc/loadavg")),
+        working_set_bytes: Err(unread("proc/meminfo")),
+        machine_id: Ok(String::new()),
+        network: Network {
+            default_routes: Err(unread("proc/net/route")),
+            ..Facts::example().network
+        },
+        ..Facts::example()
+    };
+    let lines = |seen: &Value| {
+        let config = config(flags());
+        desired(&config, &facts, Pressures::default(), seen, Wall::default()).missing
+    };
+    let address = "can't get ip address of node pi-3. error: proc/net/route: input/output error";
+    let mut want = vec![
+        format!("{address}; no addresses"),
+        "statvfs /var: input/output error; no capacity ephemeral-storage, \
+         DiskPressure cannot be noticed"
+            .to_owned(),
+        "etc/machine-id: absent or empty; no machineID".to_owned(),
+        "proc/meminfo: input/output error; MemoryPressure cannot be noticed".to_owned(),
+        "proc/loadavg: input/output error; PIDPressure cannot be noticed".to_owned(),
+    ];
+    assert_eq!(lines(&json!({})), want);
+    let seen = json!({"status": {"addresses": [{"type": "Hostname", "address": "pi-3"}]}});
+    want[0] = format!("{address}; the addresses stay as they were");
+    assert_eq!(lines(&seen), want);
+}
+
+/// What is not told is what a computation may be saved for: `Facts::same_status_as`.
+#[test]
+fn facts_that_same_status_as_make_the_same_node() {
+    type Change = fn(&mut Facts);
+    let same: [Change; 4] = [
+        |facts| facts.working_set_bytes = Ok(1),
+        |facts| facts.pids.as_mut().unwrap().running += 1,
+        |facts| facts.pids.as_mut().unwrap().max += 1,
+        |facts| {
+            let fs = facts.node_fs.as_mut().unwrap();
+            (fs.available_bytes, fs.inodes, fs.inodes_free) = (1, 2, 3);
+        },
+    ];
+    let other: [Change; 16] = [
+        |facts| facts.cpus = Ok(3),
+        |facts| facts.memory.as_mut().unwrap().total_bytes += 1024,
+        |facts| facts.memory.as_mut().unwrap().swap_total_bytes += 1024,
+        |facts| facts.huge_pages.as_mut().unwrap().clear(),
+        |facts| facts.node_fs.as_mut().unwrap().capacity_bytes += 1024,
+        |facts| facts.machine_id = Ok("another".into()),
+        |facts| facts.system_uuid = Ok("another".into()),
+        |facts| facts.boot_id = Ok("another".into()),
+        |facts| facts.kernel_version = Ok("another".into()),
+        |facts| facts.os_image = Ok("another".into()),
+        |facts| facts.network.interfaces.as_mut().unwrap().truncate(1),
+        |facts| facts.unhealthy.push("pump.ready is missing".into()),
+        |facts| facts.memory = Err(Unread::new("proc/x", "no x line")),
+        |facts| facts.working_set_bytes = Err(Unread::new("proc/x", "no x line")),
+        |facts| facts.node_fs = Err(Unread::new("proc/x", "no x line")),
+        |facts| facts.pids = Err(Unread::new("proc/x", "no x line")),
+    ];
+    let config = config(flags());
+    let node = |facts: &Facts| initial(&config, facts, Pressures::default(), at(NOW));
+    let example = Facts::example();
+    for (changes, told) in [(same.as_slice(), false), (other.as_slice(), true)] {
+        for (index, change) in changes.iter().enumerate() {
+            let mut facts = example.clone();
+            change(&mut facts);
+            assert_eq!(facts.same_status_as(&example), !told, "{index}: {facts:?}");
+            assert_eq!(node(&facts) == node(&example), !told, "{index}: {facts:?}");
+        }
+    }
+}

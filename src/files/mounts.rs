@@ -1,0 +1,168 @@
+//! The mount table: its two text forms, and which mount holds a path.
+//!
+//! Plain code, not procfs: its mountinfo leaves the octal escapes in place, its proc/mounts
+//! does not decode \040, the space, and one malformed line costs the whole table. Here a
+//! malformed line is skipped. A name that is not UTF-8 becomes a name that matches nothing.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use super::read;
+
+/// The table of this process, below `/` or below another root.
+pub const MOUNTINFO: &str = "proc/self/mountinfo";
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Mount point, escapes decoded.
+    pub point: PathBuf,
+    /// `ext4`, `cgroup2`, `fuse.sshfs`.
+    pub fs_type: String,
+}
+
+/// The mounts of this process.
+pub fn own() -> io::Result<Vec<Mount>> {
+    let file = read::open(&Path::new("/").join(MOUNTINFO))?;
+    let bytes = read::whole(file, read::LARGE)?;
+    Ok(parse_mountinfo(&String::from_utf8_lossy(&bytes)))
+}
+
+/// `<id> <parent> <dev> <root> <point> <options> [<tag>..] - <type> <source> <options>`
+pub fn parse_mountinfo(text: &str) -> Vec<Mount> {
+    let mount = |line: &str| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        Some(Mount {
+            point: unescape(mount.split(' ').nth(4)?),
+            fs_type: file_system.split(' ').next()?.to_owned(),
+        })
+    };
+    text.lines().filter_map(mount).collect()
+}
+
+/// `<source> <point> <type> <options> 0 0`; the source may be empty.
+pub fn parse_mounts(text: &str) -> Vec<Mount> {
+    let mount = |line: &str| {
+        let mut fields = line.split(' ').skip(1);
+        Some(Mount {
+            point: unescape(fields.next()?),
+            fs_type: fields.next()?.to_owned(),
+        })
+    };
+    text.lines().filter_map(mount).collect()
+}
+
+/// The mount that is visible at exactly `point`: of several, the last.
+pub fn at<'a>(mounts: &'a [Mount], point: &str) -> Option<&'a Mount> {
+    mounts
+        .iter()
+        .rev()
+        .find(|mount| mount.point == Path::new(point))
+}
+
+/// The mount that holds `path`, which must be absolute and free of links and `..`: the
+/// longest mount point above it, and of equal ones the last. Touches nothing.
+pub fn over<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    // Path::starts_with takes both apart; there are many mounts, and the kernel writes them
+    // as we do.
+    let path = path.as_os_str().as_bytes();
+    let holds = |point: &[u8]| match path.strip_prefix(point) {
+        Some(below) => point == b"/" || below.is_empty() || below.starts_with(b"/"),
+        None => false,
+    };
+    let point = |mount: &'a Mount| mount.point.as_os_str().as_bytes();
+    mounts
+        .iter()
+        .filter(|mount| holds(point(mount)))
+        .max_by_key(|mount| point(mount).len())
+}
+
+/// The kernel writes space, tab, newline, backslash and hash as three octal digits.
+fn unescape(field: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        if let (
+            b'\\',
+            [
+                a @ b'0'..=b'3',
+                b @ b'0'..=b'7',
+                c @ b'0'..=b'7',
+                beyond @ ..,
+            ],
+        ) = (byte, after)
+        {
+            bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+            rest = beyond;
+        } else {
+            bytes.push(byte);
+            rest = after;
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(point: &str, fs_type: &str) -> Mount {
+        Mount {
+            point: point.into(),
+            fs_type: fs_type.into(),
+        }
+    }
+
+    #[test]
+    fn both_formats_are_read() {
+        let mountinfo = "26 0 8:1 / / rw,relatime shared:1 master:2 - ext4 /dev/sda1 rw\n28 26 0:5 / /mnt/a\\040b rw -  tmpfs rw\n30 26 0:6 / /x rw - nfs4 server:/a\\040-\\040b rw\nhalf a line\n";
+        assert_eq!(
+            parse_mountinfo(mountinfo),
+            [
+                mount("/", "ext4"),
+                mount("/mnt/a b", ""),
+                mount("/x", "nfs4")
+            ]
+        );
+        let mounts = "/dev/root / ext4 rw 0 0\n /empty\\134source tmpfs ro 0 0\nhalf\n";
+        assert_eq!(
+            parse_mounts(mounts),
+            [mount("/", "ext4"), mount("/empty\\source", "tmpfs")]
+        );
+    }
+
+    #[test]
+    fn escapes_that_are_none_stay() {
+        for (field, name) in [
+            ("a\\040b\\011c\\012d\\043e", "a b\tc\nd#e"),
+            ("a\\04", "a\\04"),
+            ("\\", "\\"),
+            ("\\999", "\\999"),
+            ("\\777", "\\777"),
+        ] {
+            assert_eq!(unescape(field), PathBuf::from(name));
+        }
+    }
+
+    #[test]
+    fn the_longest_point_wins_and_of_equal_ones_the_last() {
+        let mounts = [
+            mount("/", "rootfs"),
+            mount("/", "ext4"),
+            mount("/var", "tmpfs"),
+            mount("/var/lib", "nfs"),
+            mount("/var/lib", "xfs"),
+            mount("/va", "cifs"),
+        ];
+        let over = |path: &str| over(&mounts, Path::new(path)).unwrap().fs_type.as_str();
+        assert_eq!(over("/"), "ext4");
+        assert_eq!(over("/variable"), "ext4");
+        assert_eq!(over("/var"), "tmpfs");
+        assert_eq!(over("/var/lib"), "xfs");
+        assert_eq!(over("/var/lib/nodelet"), "xfs");
+        assert_eq!(at(&mounts, "/").unwrap().fs_type, "ext4");
+        assert_eq!(at(&mounts, "/usr"), None);
+    }
+}

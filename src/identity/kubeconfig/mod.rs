@@ -1,0 +1,190 @@
+//! The kubeconfig, as kubeadm, k3s and kubectl write it, into checked values.
+//!
+//! `current-context` picks the cluster and the user; data wins over files; a relative
+//! path is looked for beside the kubeconfig, and a bare name then among systemd's
+//! credentials. What is not supported is refused by name, because a credential that is
+//! quietly ignored costs a night. No environment variables, no merging. Every error is
+//! one line that starts with the path.
+
+pub mod find;
+mod section;
+
+use std::path::Path;
+
+use serde_json::Map;
+
+use crate::files::read::read;
+use crate::files::yaml;
+use crate::wire::api_config::{ApiConfig, ClientCertificate, Pem};
+use crate::wire::authorization::Authorization;
+use crate::wire::endpoint::Endpoint;
+use crate::wire::proxy::Proxy;
+use crate::wire::secret::Secret;
+use section::Section;
+
+/// Reads a certificate chain and its key, which may be one file; the error starts with the path.
+pub fn read_certificate(chain: &Path, key: &Path) -> Result<ClientCertificate, String> {
+    let read = |path: &Path| {
+        let source = path.display().to_string();
+        let bytes = read(path).map_err(|e| format!("{source}: {e}"))?;
+        let file = Some(path.to_owned());
+        Ok::<Pem, String>(Pem {
+            file,
+            source,
+            bytes,
+        })
+    };
+    Ok(ClientCertificate {
+        chain: read(chain)?,
+        key: read(key)?,
+    })
+}
+
+/// Reads a `tokenFile`; the error starts with its path.
+pub fn read_token(path: &Path) -> Result<Secret, String> {
+    let line = |e: String| format!("{}: {e}", path.display());
+    let bytes = read(path).map_err(line)?;
+    let text = str::from_utf8(&bytes).map_err(|_| line("not UTF-8 text".into()))?;
+    match text.trim() {
+        "" => Err(line("empty".into())),
+        token => checked_token(token).map_err(line),
+    }
+}
+
+fn checked_token(token: &str) -> Result<Secret, String> {
+    match token.bytes().all(|b| b.is_ascii_graphic()) {
+        true => Ok(Secret::new(token.to_owned())),
+        false => Err("the token has a blank or a control character in it".into()),
+    }
+}
+
+/// Reads the file and every file that it names. `credentials` is the folder of
+/// systemd's credentials, where there is one.
+pub fn load(path: &Path, credentials: Option<&Path>) -> Result<ApiConfig, String> {
+    let beside = path.parent().unwrap_or(Path::new(""));
+    let folders: Vec<&Path> = [beside].into_iter().chain(credentials).collect();
+    read(path)
+        .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "not UTF-8 text".into()))
+        .and_then(|text| parse(&text, &folders))
+        .map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Reads the text; for relative paths in it, see [`find`].
+pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, String> {
+    let document = yaml::parse(text)?;
+    let top = Section::new("", &document)?;
+    if let Some(kind) = top.text("kind")?
+        && kind != "Config"
+    {
+        return Err(format!("kind is {kind}; a kubeconfig has kind: Config"));
+    }
+    let Some(current) = top.text("current-context")? else {
+        let known = top.names("contexts").join(", ");
+        return Err(format!(
+            "current-context is missing; set it to one of: {known}"
+        ));
+    };
+    let context = top.named("contexts", "context", current, "current-context")?;
+    let Some(cluster) = context.text("cluster")? else {
+        return Err(format!("{} has no cluster", context.name));
+    };
+    let cluster = top.named("clusters", "cluster", cluster, &context.name)?;
+    let nobody = Map::new();
+    let user = match context.text("user")? {
+        Some(user) => top.named("users", "user", user, &context.name)?,
+        None => Section {
+            name: "users".into(),
+            map: &nobody,
+            folders,
+        },
+    };
+    let cluster = Section { folders, ..cluster };
+    let user = Section { folders, ..user };
+    user.refuse(&[
+        "exec",
+        "auth-provider",
+        "as",
+        "as-uid",
+        "as-groups",
+        "as-user-extra",
+    ])?;
+
+    let Some(server) = cluster.text("server")? else {
+        return Err(format!("{}.server is missing", cluster.name));
+    };
+    let endpoint = Endpoint::parse(server).map_err(|e| format!("{}.server: {e}", cluster.name))?;
+    let ca = cluster.pem("certificate-authority")?;
+    let insecure = cluster.flag("insecure-skip-tls-verify")?;
+    if insecure && ca.is_some() {
+        return Err(format!(
+            "{} has both certificate-authority and insecure-skip-tls-verify; remove the latter",
+            cluster.name
+        ));
+    }
+    let proxy = match cluster.text("proxy-url")? {
+        Some(_) if !endpoint.tls => Err("is for https servers alone; remove it".into()),
+        Some(url) => Proxy::parse(url).map(Some),
+        None => Ok(None),
+    };
+    let proxy = proxy.map_err(|e| format!("{}.proxy-url: {e}", cluster.name))?;
+    Ok(ApiConfig {
+        endpoint,
+        proxy,
+        ca,
+        insecure,
+        tls_server_name: cluster.text("tls-server-name")?.map(str::to_owned),
+        certificate: certificate(&user)?,
+        authorization: authorization(&user)?,
+    })
+}
+
+fn certificate(user: &Section<'_>) -> Result<Option<ClientCertificate>, String> {
+    let chain = user.pem("client-certificate")?;
+    let key = user.pem("client-key")?;
+    match (chain, key) {
+        (Some(chain), Some(key)) => Ok(Some(ClientCertificate { chain, key })),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(format!(
+            "{} has a client-certificate but no client-key",
+            user.name
+        )),
+        (None, Some(_)) => Err(format!(
+            "{} has a client-key but no client-certificate",
+            user.name
+        )),
+    }
+}
+
+fn authorization(user: &Section<'_>) -> Result<Option<Authorization>, String> {
+    // client-go: the file wins, and the token is only its first value.
+    let file = user.text("tokenFile")?.map(|file| user.file(file));
+    let token = match (&file, user.text("token")?) {
+        (Some(path), _) => {
+            Some(read_token(path).map_err(|e| format!("{}.tokenFile {e}", user.name))?)
+        }
+        (None, Some(token)) => {
+            Some(checked_token(token.trim()).map_err(|e| format!("{}: {e}", user.name))?)
+        }
+        (None, None) => None,
+    };
+    let username = user.text("username")?;
+    let password = user.text("password")?;
+    match (token, username) {
+        (Some(_), Some(_)) => Err(format!(
+            "{} has both a token and a username; keep one",
+            user.name
+        )),
+        (Some(token), None) => Ok(Some(Authorization::Bearer { token, file })),
+        (None, Some(username)) if username.contains(':') => {
+            Err(format!("{}.username has a colon in it", user.name))
+        }
+        (None, Some(username)) => Ok(Some(Authorization::Basic {
+            username: username.to_owned(),
+            password: Secret::new(password.unwrap_or("").to_owned()),
+        })),
+        (None, None) if password.is_some() => {
+            Err(format!("{} has a password but no username", user.name))
+        }
+        (None, None) => Ok(None),
+    }
+}

@@ -1,0 +1,141 @@
+//! One mapping of a kubeconfig, with the name that errors call it by.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::find::find;
+use crate::files::read::read;
+use crate::wire::api_config::Pem;
+
+/// Named after its place, `users[pi].user`; the top has no name.
+pub(super) struct Section<'a> {
+    pub(super) name: String,
+    pub(super) map: &'a Map<String, Value>,
+    /// Where relative paths are looked for.
+    pub(super) folders: &'a [&'a Path],
+}
+
+impl<'a> Section<'a> {
+    pub(super) fn new(name: &str, value: &'a Value) -> Result<Self, String> {
+        match value {
+            Value::Object(map) => Ok(Self {
+                name: name.into(),
+                map,
+                folders: &[],
+            }),
+            _ if name.is_empty() => Err("not a kubeconfig: no mapping at the top".into()),
+            _ => Err(format!("{name} is not a mapping")),
+        }
+    }
+
+    /// `<field>-data`, or else the file that `<field>` names.
+    pub(super) fn pem(&self, field: &str) -> Result<Option<Pem>, String> {
+        let data_field = format!("{field}-data");
+        if let Some(data) = self.text(&data_field)? {
+            let source = format!("{}.{data_field}", self.name);
+            let packed: Vec<u8> = data.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
+            // The decoder's own words quote bytes of what may be a private key.
+            let bytes = STANDARD
+                .decode(packed)
+                .map_err(|_| format!("{source}: not base64"))?;
+            return Ok(Some(Pem {
+                file: None,
+                source,
+                bytes,
+            }));
+        }
+        let Some(path) = self.text(field)? else {
+            return Ok(None);
+        };
+        let path = self.file(path);
+        let source = path.display().to_string();
+        let bytes = read(&path).map_err(|e| format!("{}.{field} {source}: {e}", self.name))?;
+        Ok(Some(Pem {
+            file: Some(path),
+            source,
+            bytes,
+        }))
+    }
+
+    /// Where the file is that a field names.
+    pub(super) fn file(&self, path: &str) -> PathBuf {
+        find(Path::new(path), self.folders)
+    }
+
+    /// The entry of a list called `wanted`; `by` is what asks for it.
+    pub(super) fn named(
+        &self,
+        list: &str,
+        item: &str,
+        wanted: &str,
+        by: &str,
+    ) -> Result<Section<'a>, String> {
+        let entries = self.map.get(list).and_then(Value::as_array);
+        let called = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some(wanted);
+        let Some(entry) = entries.and_then(|entries| entries.iter().find(called)) else {
+            let known = self.names(list).join(", ");
+            return Err(format!(
+                "{by} names {wanted:?}, which is not in {list}; there is: {known}"
+            ));
+        };
+        Section::new(
+            &format!("{list}[{wanted}].{item}"),
+            entry.get(item).unwrap_or(&Value::Null),
+        )
+    }
+
+    pub(super) fn names(&self, list: &str) -> Vec<&'a str> {
+        let entries = self
+            .map
+            .get(list)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
+        entries
+            .filter_map(|entry| entry.get("name")?.as_str())
+            .collect()
+    }
+
+    /// A string; an empty one counts as absent, as in Go.
+    pub(super) fn text(&self, field: &str) -> Result<Option<&'a str>, String> {
+        match self.map.get(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
+            Some(_) => Err(format!(
+                "{} is not a string; put it in quotes",
+                self.path(field)
+            )),
+        }
+    }
+
+    pub(super) fn flag(&self, field: &str) -> Result<bool, String> {
+        match self.map.get(field) {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(_) => Err(format!("{} is neither true nor false", self.path(field))),
+        }
+    }
+
+    pub(super) fn refuse(&self, fields: &[&str]) -> Result<(), String> {
+        let set = |field: &&&str| match self.map.get(**field) {
+            None | Some(Value::Null) => false,
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Array(list)) => !list.is_empty(),
+            Some(_) => true,
+        };
+        match fields.iter().find(set) {
+            Some(field) => Err(format!("{} is not supported; remove it", self.path(field))),
+            None => Ok(()),
+        }
+    }
+
+    fn path(&self, field: &str) -> String {
+        match self.name.as_str() {
+            "" => field.to_owned(),
+            name => format!("{name}.{field}"),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The kubeconfig that a bootstrap leaves behind, as a kubelet writes it.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::wire::api_config::ApiConfig;
+
+/// The cluster of `bootstrap`, with the certificate and key in the file `pair`.
+///
+/// A kubelet forgets `tls-server-name` and `proxy-url`, and then cannot connect where
+/// they were needed.
+pub(super) fn text(bootstrap: &ApiConfig, pair: &Path) -> Result<String, String> {
+    let endpoint = &bootstrap.endpoint;
+    let mut cluster = String::new();
+    if let Some(ca) = &bootstrap.ca {
+        match &ca.file {
+            Some(file) => field(&mut cluster, "certificate-authority", &absolute(file)?),
+            None => {
+                let data = STANDARD.encode(&ca.bytes);
+                field(&mut cluster, "certificate-authority-data", &data);
+            }
+        }
+    }
+    let server = format!("{endpoint}{}", endpoint.prefix);
+    field(&mut cluster, "server", &server);
+    if bootstrap.insecure {
+        cluster.push_str("    insecure-skip-tls-verify: true\n");
+    }
+    if let Some(proxy) = &bootstrap.proxy {
+        field(&mut cluster, "proxy-url", &proxy.url());
+    }
+    if let Some(name) = &bootstrap.tls_server_name {
+        field(&mut cluster, "tls-server-name", name);
+    }
+    let mut user = String::new();
+    let pair = absolute(pair)?;
+    field(&mut user, "client-certificate", &pair);
+    field(&mut user, "client-key", &pair);
+    Ok(format!(
+        "apiVersion: v1\nclusters:\n- cluster:\n{cluster}  name: default-cluster\n\
+         contexts:\n- context:\n    cluster: default-cluster\n    namespace: default\n    \
+         user: default-auth\n  name: default-context\ncurrent-context: default-context\n\
+         kind: Config\nusers:\n- name: default-auth\n  user:\n{user}"
+    ))
+}
+
+/// A text in quotes, as JSON and so YAML has them.
+fn field(lines: &mut String, name: &str, text: &str) {
+    lines.push_str(&format!("    {name}: {}\n", Value::from(text)));
+}
+
+fn absolute(path: &Path) -> Result<String, String> {
+    let absolute = std::path::absolute(path).ok();
+    let text = absolute.and_then(|path| path.to_str().map(str::to_owned));
+    text.ok_or_else(|| format!("{}: not a path that a kubeconfig can hold", path.display()))
+}

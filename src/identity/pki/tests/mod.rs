@@ -1,0 +1,364 @@
+#![allow(clippy::disallowed_methods)]
+
+mod crash;
+mod upstream;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rcgen::{
+    CertificateParams, DnType, Issuer, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData,
+    SignatureAlgorithm, date_time_ymd,
+};
+
+use super::*;
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let unique = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("nodelet-pki-{}-{unique}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn paths(&self, bootstrap: bool, rotate: bool) -> Paths {
+        Paths {
+            kubeconfig: self.0.join("etc/kubelet.conf"),
+            bootstrap: bootstrap.then(|| self.0.join("bootstrap.conf")),
+            cert_dir: self.0.join("lib/pki"),
+            rotate,
+            credentials: None,
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Name, mode and content or target of everything in the store.
+    fn stored(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.0.join("lib/pki"))
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The signer of a cluster.
+struct Signer {
+    issuer: Issuer<'static, KeyPair>,
+    ca: String,
+}
+
+struct Requested(Vec<u8>);
+
+impl PublicKeyData for Requested {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_ECDSA_P256_SHA256
+    }
+}
+
+impl Signer {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::default();
+        let ca = params.self_signed(&key).unwrap().pem();
+        Self {
+            issuer: Issuer::new(params, key),
+            ca,
+        }
+    }
+
+    fn params(common_name: &str, day: u8, days: u64) -> CertificateParams {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        let name = &mut params.distinguished_name;
+        name.push(DnType::OrganizationName, "system:nodes");
+        name.push(DnType::CommonName, common_name);
+        params.not_before = date_time_ymd(2026, 5, day);
+        params.not_after = params.not_before + Duration::from_secs(days * 86_400);
+        params
+    }
+
+    /// The certificate that a request brings, valid from a day of May for so long.
+    fn sign(&self, request: &SigningRequest, day: u8, days: u64) -> String {
+        // What stands behind the head of a P-256 key: the point.
+        let key = Requested(request.wanted.public_key[26..].to_vec());
+        let params = Self::params(&request.wanted.subject.common_name, day, days);
+        params.signed_by(&key, &self.issuer).unwrap().pem()
+    }
+
+    /// Certificate and key, in base64, as kubeadm puts them into a kubeconfig.
+    fn embedded(&self, day: u8, days: u64) -> [String; 2] {
+        use base64::Engine as _;
+        let key = KeyPair::generate().unwrap();
+        let params = Self::params("system:node:pi-3", day, days);
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        [certificate, key.serialize_pem()]
+            .map(|pem| base64::engine::general_purpose::STANDARD.encode(pem))
+    }
+
+    fn kubeconfig(&self, user: &str) -> String {
+        let ca = Pem(&self.ca);
+        format!(
+            "kind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {{cluster: k, user: u}}\n\
+             clusters:\n- name: k\n  cluster:\n    server: https://10.0.0.1:6443/prefix\n    \
+             tls-server-name: api\n    certificate-authority-data: {ca}\n\
+             users:\n- name: u\n  user: {{{user}}}\n"
+        )
+    }
+}
+
+struct Pem<'a>(&'a str);
+
+impl std::fmt::Display for Pem<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        use base64::Engine as _;
+        f.write_str(&base64::engine::general_purpose::STANDARD.encode(self.0))
+    }
+}
+
+const TOKEN: &str = "token: abcdef.0123456789abcdef";
+
+fn subject() -> Subject {
+    Subject {
+        common_name: "system:node:pi-3".into(),
+        organizations: vec!["system:nodes".into()],
+    }
+}
+
+/// So many days after 2026-05-01.
+fn day(day: u64) -> Wall {
+    let start = Wall::parse("2026-05-01T00:00:00Z").unwrap();
+    start.after(Duration::from_secs(day * 86_400))
+}
+
+fn open(paths: &Paths, now: Wall) -> (Pki, Start) {
+    Pki::open(paths.clone(), subject(), now).unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn key_of(start: &Start) -> Vec<u8> {
+    start.leaf.as_ref().unwrap().public_key.clone()
+}
+
+#[test]
+fn a_bootstrap_leaves_what_a_kubelet_leaves() {
+    for rotate in [false, true] {
+        let (folder, signer) = (Folder::new(), Signer::new());
+        folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
+        let paths = folder.paths(true, rotate);
+        let (mut pki, start) = open(&paths, day(10));
+        assert!(start.bootstrap.is_some() && start.leaf.is_none());
+        let request = pki.sign(false).unwrap();
+        let certificate = signer.sign(&request, 1, 90);
+        let waiting = paths.cert_dir.join("kubelet-client.key.tmp");
+        assert_eq!(waiting.exists(), !rotate);
+        if !rotate {
+            assert_eq!(mode(&waiting), 0o600);
+            assert!(
+                fs::read_to_string(&waiting)
+                    .unwrap()
+                    .starts_with("-----BEGIN EC PRIVATE")
+            );
+        }
+        let (kubeconfig, leaf) = pki.install(&certificate, day(10)).unwrap();
+        assert_eq!(leaf, Leaf::of_pem(certificate.as_bytes()).unwrap());
+        assert_eq!(
+            folder.stored(),
+            [
+                "kubelet-client-2026-05-11-00-00-00.pem",
+                "kubelet-client-current.pem"
+            ]
+        );
+        let pair = paths
+            .cert_dir
+            .join("kubelet-client-2026-05-11-00-00-00.pem");
+        let current = paths.cert_dir.join("kubelet-client-current.pem");
+        assert_eq!(fs::read_link(&current).unwrap(), pair);
+        assert_eq!(mode(&pair), 0o600);
+        assert_eq!(mode(&paths.kubeconfig), 0o600);
+        assert_eq!(mode(&paths.cert_dir), 0o755);
+        let text = fs::read_to_string(&pair).unwrap();
+        let (chain, key) = text.split_at(certificate.len());
+        assert_eq!(chain, certificate.replace("\r\n", "\n"));
+        assert!(key.starts_with("-----BEGIN EC PRIVATE KEY-----\n"), "{key}");
+        let written = fs::read_to_string(&paths.kubeconfig).unwrap();
+        let current = current.display();
+        assert_eq!(
+            written,
+            format!(
+                "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: \"{}\"\n    \
+                 server: \"https://10.0.0.1:6443/prefix\"\n    tls-server-name: \"api\"\n  \
+                 name: default-cluster\ncontexts:\n- context:\n    cluster: default-cluster\n    \
+                 namespace: default\n    user: default-auth\n  name: default-context\n\
+                 current-context: default-context\nkind: Config\nusers:\n- name: default-auth\n  \
+                 user:\n    client-certificate: \"{current}\"\n    client-key: \"{current}\"\n",
+                Pem(&signer.ca)
+            )
+        );
+        // The next start needs no token, nor the file that had it.
+        fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
+        let (_, start) = open(&paths, day(20));
+        assert!(!start.given);
+        let again = start.config;
+        assert_eq!(again.certificate, kubeconfig.certificate);
+        assert_eq!(again.endpoint, kubeconfig.endpoint);
+        assert_eq!((again.authorization, start.leaf), (None, Some(leaf)));
+    }
+}
+
+#[test]
+fn without_rotation_the_request_is_the_same_until_it_succeeds() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
+    let paths = folder.paths(true, false);
+    let (mut pki, _) = open(&paths, day(10));
+    let first = pki.sign(false).unwrap().name;
+    assert_eq!(pki.sign(false).unwrap().name, first);
+    let (mut pki, _) = open(&paths, day(11));
+    assert_eq!(pki.sign(false).unwrap().name, first);
+    let other = pki.sign(true).unwrap();
+    assert_ne!(other.name, first);
+    assert_eq!(pki.sign(false).unwrap().name, other.name);
+    pki.install(&signer.sign(&other, 1, 90), day(11)).unwrap();
+    // Its certificate has expired: again with the key that is there, as a kubelet.
+    let (mut pki, start) = open(&paths, day(200));
+    assert!(start.bootstrap.is_some());
+    assert_eq!(pki.sign(false).unwrap().name, other.name);
+}
+
+#[test]
+fn a_rotation_takes_a_new_key_and_keeps_the_old_file() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
+    let paths = folder.paths(true, true);
+    let (mut pki, _) = open(&paths, day(1));
+    let mut keys = Vec::new();
+    for number in 1..4 {
+        let request = pki.sign(false).unwrap();
+        keys.push(request.wanted.public_key.clone());
+        let chain = signer.sign(&request, 1, 90);
+        let (kubeconfig, leaf) = pki.install(&chain, day(number)).unwrap();
+        assert_eq!(leaf.public_key, request.wanted.public_key);
+        tls::client_config(&kubeconfig).unwrap();
+        assert_eq!(key_of(&open(&paths, day(number)).1), leaf.public_key);
+    }
+    keys.dedup();
+    assert_eq!(keys.len(), 3);
+    assert_eq!(folder.stored().len(), 4, "{:?}", folder.stored());
+}
+
+#[test]
+fn a_kubeconfig_that_will_not_do_is_replaced_and_one_that_will_is_not_touched() {
+    let signer = Signer::new();
+    let [cert, key] = signer.embedded(1, 90);
+    let [old, old_key] = signer.embedded(1, 5);
+    let [_, other_key] = signer.embedded(1, 90);
+    let embedded = |cert: &str, key: &str| {
+        signer.kubeconfig(&format!(
+            "client-certificate-data: {cert}, client-key-data: {key}"
+        ))
+    };
+    for (what, text, is_valid) in [
+        ("a certificate", embedded(&cert, &key), true),
+        ("an expired one", embedded(&old, &old_key), false),
+        ("another's key", embedded(&cert, &other_key), false),
+        ("a token", signer.kubeconfig(TOKEN), false),
+        (
+            "a file that is not there",
+            signer.kubeconfig("client-certificate: no, client-key: no"),
+            false,
+        ),
+        ("no kubeconfig", "[".to_owned(), false),
+        ("nothing", String::new(), false),
+    ] {
+        let folder = Folder::new();
+        folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
+        folder.write("etc/kubelet.conf", &text);
+        let paths = folder.paths(true, false);
+        let (mut pki, start) = open(&paths, day(10));
+        assert_eq!(start.bootstrap.is_none(), is_valid, "{what}");
+        assert_eq!(
+            fs::read_to_string(&paths.kubeconfig).unwrap(),
+            text,
+            "{what}"
+        );
+        if !is_valid {
+            let request = pki.sign(false).unwrap();
+            pki.install(&signer.sign(&request, 1, 90), day(10)).unwrap();
+            assert!(open(&paths, day(10)).1.leaf.is_some(), "{what}");
+        }
+    }
+    // In 1970 nothing has expired, and nothing is thrown away.
+    let folder = Folder::new();
+    folder.write("etc/kubelet.conf", &embedded(&cert, &key));
+    let (_, start) = open(&folder.paths(true, false), Wall::default());
+    assert!(start.leaf.is_some());
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_written_is_no_reason_to_ask_again() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
+    // Its folder is a file.
+    folder.write("etc", "");
+    let paths = folder.paths(true, true);
+    let paths = Paths {
+        kubeconfig: folder.0.join("gone/kubelet.conf"),
+        ..paths
+    };
+    folder.write("gone.keep", "");
+    let (mut pki, _) = open(&paths, day(10));
+    let request = pki.sign(false).unwrap();
+    std::os::unix::fs::symlink("/proc/nowhere", folder.0.join("gone")).unwrap();
+    let (kubeconfig, leaf) = pki.install(&signer.sign(&request, 1, 90), day(10)).unwrap();
+    assert!(kubeconfig.certificate.is_some());
+    let (_, start) = open(&paths, day(11));
+    assert_eq!(start.leaf, Some(leaf));
+    assert_eq!(start.config.certificate, kubeconfig.certificate);
+}
+
+#[test]
+fn of_no_secret_a_word() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
+    let paths = folder.paths(true, false);
+    let (mut pki, _) = open(&paths, day(10));
+    let request = pki.sign(false).unwrap();
+    let shown = format!("{pki:?}");
+    pki.install(&signer.sign(&request, 1, 90), day(10)).unwrap();
+    let (pki, start) = open(&paths, day(10));
+    let shown = format!("{shown} {pki:?} {:?} {start:?}", pki.bootstrap());
+    let pair = fs::read_to_string(paths.cert_dir.join("kubelet-client-current.pem")).unwrap();
+    let key = pair.split_once("EC PRIVATE KEY-----\n").unwrap().1;
+    assert!(
+        !shown.contains(&key[..20]) && !shown.contains("0123456789abcdef"),
+        "{shown}"
+    );
+}

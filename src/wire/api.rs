@@ -1,0 +1,231 @@
+//! One request to the API server, bounded in time and size, over one kept connection.
+//!
+//! Nothing is retried and nothing is followed: one call is one request, and whatever
+//! the server said is an answer. ureq does HTTP/1.1; the connection is ours.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ureq::Agent;
+use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER};
+use ureq::http::{self, request};
+
+use crate::kube::message::{Accept, BODY_LIMIT, Method, Outcome, Request, Response};
+use crate::kube::time::parse_http_date;
+
+use super::api_config::ApiConfig;
+use super::authorization::Authorization;
+use super::buffers::HEAD_LIMIT;
+use super::endpoint::Endpoint;
+use super::failure::{Failure, Stage};
+use super::link::Link;
+use super::resolver::NoLookup;
+use super::transport::Dialer;
+
+/// Longer than any interval between two requests; the server may close earlier.
+const IDLE_AGE: Duration = Duration::from_secs(3600);
+/// The object's metadata, or the object from a server that cannot cut it down.
+const METADATA: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+/// Every kind that we write has this form.
+const RECEIPT: &str = "application/vnd.kubernetes.protobuf";
+
+/// The API server of a kubeconfig.
+#[derive(Debug)]
+pub struct Api {
+    agent: Agent,
+    link: Arc<Link>,
+    user_agent: HeaderValue,
+    /// Marked sensitive, which keeps it out of every `{:?}`.
+    authorization: Option<HeaderValue>,
+}
+
+impl Api {
+    /// Checks certificates and keys; does not connect.
+    pub fn new(config: &ApiConfig, user_agent: &str) -> Result<Self, String> {
+        let link = Arc::new(Link::new(config)?);
+        let user_agent = HeaderValue::from_str(user_agent)
+            .map_err(|_| format!("user agent {user_agent:?} has a control character in it"))?;
+        let authorization = config
+            .authorization
+            .as_ref()
+            .map(authorization)
+            .transpose()?;
+        Ok(Self {
+            agent: agent(&link),
+            link,
+            user_agent,
+            authorization,
+        })
+    }
+
+    /// Where the API server is.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.link.endpoint
+    }
+
+    /// Sends `request` and reads the whole answer within `budget`, name lookup and
+    /// connecting included.
+    pub fn call(&mut self, request: &Request, budget: Duration) -> Outcome {
+        match self.exchange(request, budget) {
+            Ok(response) => Outcome::Answered(response),
+            Err(why) => Outcome::Silent(format!("{}: {why}", self.link.endpoint)),
+        }
+    }
+
+    /// Proves itself as `config` says from the next request on, over a new connection. Where the
+    /// server is the same, the address that works is kept.
+    pub fn set_identity(&mut self, config: &ApiConfig) -> Result<(), String> {
+        let link = Link::new(config)?;
+        link.keep_address_of(&self.link);
+        self.authorization = config
+            .authorization
+            .as_ref()
+            .map(authorization)
+            .transpose()?;
+        self.link = Arc::new(link);
+        self.agent = agent(&self.link);
+        Ok(())
+    }
+
+    /// Sends another header `Authorization` from the next request on; the connection stays.
+    pub fn set_authorization(&mut self, new: &Authorization) -> Result<(), String> {
+        self.authorization = Some(authorization(new)?);
+        Ok(())
+    }
+
+    /// Closes the kept connection, so that the next call opens a new one.
+    pub fn disconnect(&mut self) {
+        self.agent = agent(&self.link);
+    }
+
+    /// Whether the next call will find a connection that the server has not closed.
+    pub fn is_connected(&self) -> bool {
+        self.link.is_connected()
+    }
+
+    /// Whether the last connection was set up, TLS included, even if it is closed by now.
+    pub fn was_connected(&self) -> bool {
+        self.link.was_connected()
+    }
+
+    fn exchange(&self, request: &Request, budget: Duration) -> Result<Response, String> {
+        let head = self.head(request)?;
+        let answer = match request.method {
+            Method::Get => self.run(head.body(()), budget)?,
+            Method::Post | Method::Patch => self.run(head.body(request.body.as_slice()), budget)?,
+        };
+        let (parts, body) = answer.into_parts();
+        let length = body.content_length().unwrap_or(0);
+        let too_large = || format!("the answer is larger than {BODY_LIMIT} bytes");
+        if length > BODY_LIMIT as u64 {
+            return Err(too_large());
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+        body.into_reader()
+            .take(BODY_LIMIT as u64 + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|e| reason(e.into(), budget, Stage::Body))?;
+        if bytes.len() > BODY_LIMIT {
+            return Err(too_large());
+        }
+        let text = |name| parts.headers.get(name)?.to_str().ok();
+        let retry_after = text(RETRY_AFTER).and_then(|seconds| seconds.trim().parse().ok());
+        Ok(Response {
+            code: parts.status.as_u16(),
+            retry_after: retry_after.map(Duration::from_secs),
+            date: text(DATE).and_then(parse_http_date),
+            body: bytes,
+        })
+    }
+
+    fn head(&self, request: &Request) -> Result<request::Builder, String> {
+        let endpoint = &self.link.endpoint;
+        let (method, content_type) = match request.method {
+            Method::Get => (http::Method::GET, None),
+            Method::Post => (http::Method::POST, Some("application/json")),
+            Method::Patch => (http::Method::PATCH, Some("application/merge-patch+json")),
+        };
+        if !request.path.starts_with('/') {
+            return Err(format!("{:?} is not a path", request.path));
+        }
+        let accept = match request.accept {
+            Accept::Object => "application/json",
+            Accept::Metadata => METADATA,
+            Accept::Receipt => RECEIPT,
+        };
+        let uri = format!("{endpoint}{}{}", endpoint.prefix, request.path);
+        let mut head = http::Request::builder()
+            .method(method)
+            .uri(uri)
+            .header(ACCEPT, accept);
+        if let Some(content_type) = content_type {
+            head = head.header(CONTENT_TYPE, content_type);
+        }
+        if let Some(authorization) = &self.authorization {
+            head = head.header(AUTHORIZATION, authorization.clone());
+        }
+        Ok(head.header(http::header::USER_AGENT, self.user_agent.clone()))
+    }
+
+    fn run(
+        &self,
+        request: http::Result<http::Request<impl ureq::AsSendBody>>,
+        budget: Duration,
+    ) -> Result<http::Response<ureq::Body>, String> {
+        let request = request.map_err(|e| format!("not a request: {e}"))?;
+        let request = self
+            .agent
+            .configure_request(request)
+            .timeout_global(Some(budget))
+            .build();
+        self.agent
+            .run(request)
+            .map_err(|e| reason(e, budget, Stage::Answer))
+    }
+}
+
+fn agent(link: &Arc<Link>) -> Agent {
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .proxy(None)
+        .accept("")
+        .accept_encoding("")
+        .max_response_header_size(HEAD_LIMIT)
+        .max_idle_connections(1)
+        .max_idle_age(IDLE_AGE)
+        .build();
+    Agent::with_parts(config, Dialer(link.clone()), NoLookup)
+}
+
+fn authorization(authorization: &Authorization) -> Result<HeaderValue, String> {
+    let mut value = HeaderValue::try_from(authorization.header())
+        .map_err(|_| "the token has a control character in it")?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// `stage` is what we were doing if ureq itself noticed the end of the budget.
+fn reason(error: ureq::Error, budget: Duration, stage: Stage) -> String {
+    let timed_out = |stage| format!("timed out after {budget:?} while {stage}");
+    match error {
+        ureq::Error::Timeout(_) => timed_out(stage),
+        ureq::Error::Other(other) => match other.downcast_ref() {
+            // Connection only knows that it reads; head or body, we know.
+            Some(Failure::TimedOut(Stage::Answer)) => timed_out(stage),
+            Some(Failure::TimedOut(stage)) => timed_out(*stage),
+            _ => other.to_string(),
+        },
+        ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+            format!("connection closed by the server while {stage}")
+        }
+        ureq::Error::Protocol(e) => format!("the answer is not HTTP: {e}"),
+        ureq::Error::LargeResponseHeader(..) => {
+            format!("the head of the answer is larger than {HEAD_LIMIT} bytes")
+        }
+        e => e.to_string(),
+    }
+}

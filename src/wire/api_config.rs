@@ -1,0 +1,78 @@
+//! Where the API server is, and how both sides prove themselves: client-go's `rest.Config`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use zeroize::Zeroize;
+
+use super::authorization::Authorization;
+use super::endpoint::Endpoint;
+use super::proxy::Proxy;
+
+/// Where the API server is, how it proves itself, and how we do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiConfig {
+    /// `server`.
+    pub endpoint: Endpoint,
+    /// `proxy-url`: what leads there.
+    pub proxy: Option<Proxy>,
+    /// `certificate-authority`; none means the system's roots.
+    pub ca: Option<Pem>,
+    /// `insecure-skip-tls-verify`: any server is believed.
+    pub insecure: bool,
+    /// `tls-server-name`: expected in the server's certificate instead of the host.
+    pub tls_server_name: Option<String>,
+    /// `client-certificate` and `client-key`.
+    pub certificate: Option<ClientCertificate>,
+    /// What stands in the header `Authorization`.
+    pub authorization: Option<Authorization>,
+}
+
+#[cfg(test)]
+impl ApiConfig {
+    /// A server without credentials.
+    pub(crate) fn of(server: &str) -> Result<Self, String> {
+        Ok(Self {
+            endpoint: Endpoint::parse(server)?,
+            proxy: None,
+            ca: None,
+            insecure: false,
+            tls_server_name: None,
+            certificate: None,
+            authorization: None,
+        })
+    }
+}
+
+/// A client certificate with its intermediates, and its key. Both may be one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// The certificate first, then intermediates.
+    pub chain: Pem,
+    /// The private key.
+    pub key: Pem,
+}
+
+/// PEM text, not parsed yet. May hold a private key, hence never printed, and zeroed when
+/// it goes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pem {
+    /// The file it was read from; none for `...-data`.
+    pub file: Option<PathBuf>,
+    /// The file, or the name of the field, for messages.
+    pub source: String,
+    /// The text.
+    pub bytes: Vec<u8>,
+}
+
+impl Drop for Pem {
+    fn drop(&mut self) {
+        self.bytes.zeroize();
+    }
+}
+
+impl fmt::Debug for Pem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pem({})", self.source)
+    }
+}

@@ -1,0 +1,40 @@
+//! The header `Authorization`: a bearer token, or a user name and password.
+
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::secret::Secret;
+
+/// Credentials sent with every request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Authorization {
+    /// A bearer token.
+    Bearer {
+        /// Trimmed.
+        token: Secret,
+        /// `tokenFile`, to be read again now and then.
+        file: Option<PathBuf>,
+    },
+    /// A user name and password.
+    Basic {
+        /// Without a colon.
+        username: String,
+        /// May be empty.
+        password: Secret,
+    },
+}
+
+impl Authorization {
+    /// The value of the header `Authorization`, to be kept out of every log.
+    pub fn header(&self) -> String {
+        match self {
+            Self::Bearer { token, .. } => format!("Bearer {}", token.reveal()),
+            Self::Basic { username, password } => {
+                let pair = format!("{username}:{}", password.reveal());
+                format!("Basic {}", STANDARD.encode(pair))
+            }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The wire: one request to the API server, bounded in time and size, over one kept connection.
+//!
+//! `api` sends a request; `link` chooses the address and keeps the connection; `transport` is TCP
+//! and TLS for ureq; `api_config` says where the server is and how both sides prove themselves.
+
+pub mod api;
+pub mod api_config;
+pub mod authorization;
+mod buffers;
+pub mod dns;
+pub mod endpoint;
+mod failure;
+mod link;
+pub mod proxy;
+mod resolver;
+pub mod secret;
+mod socket;
+pub mod tls;
+mod transport;
+mod tunnel;

@@ -1,0 +1,267 @@
+//! TLS as a kubeconfig asks for it, and its errors in a person's words.
+//!
+//! ring is named explicitly, TLS 1.2 and 1.3, and the server's certificate is verified:
+//! against the kubeconfig's CA alone, or against the system's roots where it has none.
+//! `insecure-skip-tls-verify`, and nothing else, turns that off.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, InvalidMessage,
+    RootCertStore, SignatureScheme,
+};
+
+use crate::files::guard;
+use crate::files::read::read;
+use crate::kube::time::Wall;
+
+use super::api_config::{ApiConfig, ClientCertificate, Pem};
+
+/// One server: a session to resume after a reconnect, and room for a failover.
+const SESSIONS: usize = 2;
+
+/// Where distributions keep their roots: Go's list, in Go's order.
+const SYSTEM_ROOTS: [&str; 6] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// Checks CA, client certificate and key. Shared, because each rustls connection keeps it.
+pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(|e| format!("tls: {e}"))?;
+    let builder = match (&config.ca, config.insecure) {
+        (_, true) => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyServer(provider))),
+        (Some(ca), false) => builder.with_root_certificates(roots(ca)?),
+        (None, false) => builder.with_root_certificates(system_roots()?),
+    };
+    let mut client = builder.with_no_client_auth();
+    client.alpn_protocols = vec![b"http/1.1".to_vec()];
+    client.resumption = Resumption::in_memory_sessions(SESSIONS);
+    if let Some(certificate) = &config.certificate {
+        let certified = certified(certificate, client.crypto_provider())?;
+        client.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
+    }
+    Ok(Arc::new(client))
+}
+
+/// Whether TLS can use a certificate with its key.
+pub fn check_certificate(certificate: &ClientCertificate) -> Result<(), String> {
+    certified(certificate, &rustls::crypto::ring::default_provider()).map(drop)
+}
+
+fn certified(
+    certificate: &ClientCertificate,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, String> {
+    let (chain, key) = client_certificate(certificate)?;
+    CertifiedKey::from_der(chain, key, provider).map_err(|e| unusable(certificate, &e))
+}
+
+/// `insecure-skip-tls-verify`: whoever has the key of the certificate that it shows.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The name that the server's certificate must have. An address is never sent as SNI.
+pub fn server_name(config: &ApiConfig) -> Result<ServerName<'static>, String> {
+    let name = config
+        .tls_server_name
+        .as_ref()
+        .unwrap_or(&config.endpoint.host);
+    ServerName::try_from(name.clone())
+        .map_err(|_| format!("tls-server-name: {name:?} is not a host name"))
+}
+
+fn roots(ca: &Pem) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(ca)? {
+        roots
+            .add(certificate)
+            .map_err(|e| format!("{}: not a usable CA certificate: {e}", ca.source))?;
+    }
+    Ok(roots)
+}
+
+fn system_roots() -> Result<RootCertStore, String> {
+    let bundle = SYSTEM_ROOTS
+        .iter()
+        .find(|path| guard::exists(Path::new(path)));
+    let Some(bundle) = bundle else {
+        return Err("the kubeconfig has no certificate-authority and this system has no root certificates; add certificate-authority".into());
+    };
+    let bytes = read(Path::new(bundle)).map_err(|e| format!("{bundle}: {e}"))?;
+    let mut roots = RootCertStore::empty();
+    // A single odd root among a hundred and forty is skipped, as everywhere.
+    let (usable, _) =
+        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&bytes).flatten());
+    if usable == 0 {
+        return Err(format!("{bundle}: no usable certificate in it"));
+    }
+    Ok(roots)
+}
+
+fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem.bytes).collect();
+    match chain {
+        Ok(chain) if chain.is_empty() => Err(format!("{}: no certificate in it", pem.source)),
+        Ok(chain) => Ok(chain),
+        Err(e) => Err(format!("{}: {}", pem.source, broken(&e))),
+    }
+}
+
+fn client_certificate(
+    certificate: &ClientCertificate,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let chain = certificates(&certificate.chain)?;
+    let key = PrivateKeyDer::from_pem_slice(&certificate.key.bytes).map_err(|e| {
+        let text = String::from_utf8_lossy(&certificate.key.bytes);
+        let what = match e {
+            PemError::NoItemsFound if text.contains("ENCRYPTED") => {
+                "the key is encrypted; store it decrypted".into()
+            }
+            PemError::NoItemsFound => "no private key in it".into(),
+            e => broken(&e),
+        };
+        format!("{}: {what}", certificate.key.source)
+    })?;
+    Ok((chain, key))
+}
+
+/// The library's own words quote lines of what may be a private key.
+fn broken(error: &PemError) -> String {
+    match error {
+        PemError::MissingSectionEnd { .. } => "not PEM: a section has no END line".into(),
+        PemError::IllegalSectionStart { .. } => "not PEM: a BEGIN line is broken".into(),
+        PemError::Base64Decode(_) => "not PEM: a section is not base64".into(),
+        _ => "not PEM".into(),
+    }
+}
+
+fn unusable(certificate: &ClientCertificate, error: &Error) -> String {
+    let (chain, key) = (&certificate.chain.source, &certificate.key.source);
+    match error {
+        Error::InconsistentKeys(_) => {
+            format!("{key}: the key does not belong to the certificate in {chain}")
+        }
+        Error::InvalidCertificate(e) => format!("{chain}: not a usable certificate: {e:?}"),
+        e => format!("{key}: not a usable private key: {e}"),
+    }
+}
+
+/// What went wrong between us and `host`, the name that its certificate must have.
+pub fn describe(error: &Error, host: &str) -> String {
+    match error {
+        Error::InvalidCertificate(e) => refused_certificate(e, host),
+        Error::AlertReceived(alert) => refused_by_server(*alert),
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "the server does not speak TLS; is the port right?".into()
+        }
+        Error::PeerIncompatible(e) => format!("the server's TLS is too old or too odd: {e:?}"),
+        e => format!("tls: {e}"),
+    }
+}
+
+fn refused_certificate(error: &CertificateError, host: &str) -> String {
+    match error {
+        CertificateError::NotValidYetContext { time, not_before } => format!(
+            "certificate of {host} is not valid before {}, clock says {}; waiting for time sync",
+            date(*not_before),
+            date(*time)
+        ),
+        CertificateError::ExpiredContext { time, not_after } => format!(
+            "certificate of {host} expired at {}, clock says {}; renew it, or correct the clock",
+            date(*not_after),
+            date(*time)
+        ),
+        // A cluster that was set up again has a CA of the same name and another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
+            "certificate of {host} is not signed by the CA of the kubeconfig; is this the right server, or was the CA replaced?"
+        ),
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            let presented = presented.join(", ");
+            format!(
+                "certificate of {host} is for other names: {presented}; set tls-server-name to one of them, or correct server"
+            )
+        }
+        e => format!("certificate of {host} refused: {e}"),
+    }
+}
+
+fn refused_by_server(alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::CertificateRequired => {
+            "the server wants a client certificate; the kubeconfig has none that it accepts".into()
+        }
+        AlertDescription::CertificateExpired => {
+            "the server says that our client certificate has expired".into()
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::DecryptError
+        | AlertDescription::UnknownCA
+        | AlertDescription::AccessDenied => {
+            format!("the server refused our client certificate: {alert:?}")
+        }
+        alert => format!("the server ended TLS: {alert:?}"),
+    }
+}
+
+fn date(time: UnixTime) -> String {
+    Wall::from_epoch(Duration::from_secs(time.as_secs())).time()
+}

@@ -129,6 +129,7 @@ fn kubeadm_keeps_certificate_and_key_in_one_file() {
     let path = folder.write("kubelet.conf", KUBEADM);
     let both = folder.pem("pki/kubelet-client-current.pem");
     let want = ApiConfig {
+        resolver: None,
         endpoint: endpoint("192.168.1.10", 6443),
         ca: Some(Pem {
             file: None,
@@ -155,6 +156,7 @@ fn k3s_names_absolute_files() {
     }
     let text = K3S.replace("FOLDER", folder.0.to_str().unwrap());
     let want = ApiConfig {
+        resolver: None,
         endpoint: endpoint("127.0.0.1", 6444),
         ca: Some(folder.pem("server-ca.crt")),
         insecure: false,

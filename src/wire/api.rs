@@ -1,7 +1,7 @@
 //! One request to the API server, bounded in time and size, over one kept connection.
 //!
-//! Nothing is retried and nothing is followed: one call is one request, and whatever
-//! the server said is an answer. ureq does HTTP/1.1; the connection is ours.
+//! One call is one request: no retry and no redirect. Every status is an answer. ureq does HTTP/1.1;
+//! the connection is ours.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -70,8 +70,16 @@ impl Api {
     /// connecting included.
     pub fn call(&mut self, request: &Request, budget: Duration) -> Outcome {
         match self.exchange(request, budget) {
-            Ok(response) => Outcome::Answered(response),
-            Err(why) => Outcome::Silent(format!("{}: {why}", self.link.endpoint)),
+            Ok(response) => {
+                if !is_sick(response.code) {
+                    self.link.answered();
+                }
+                Outcome::Answered(response)
+            }
+            Err(why) => {
+                self.link.failed();
+                Outcome::Silent(format!("{}: {why}", self.link.endpoint))
+            }
         }
     }
 
@@ -79,7 +87,7 @@ impl Api {
     /// server is the same, the address that works is kept.
     pub fn set_identity(&mut self, config: &ApiConfig) -> Result<(), String> {
         let link = Link::new(config)?;
-        link.keep_address_of(&self.link);
+        link.keep_addresses_of(&self.link);
         self.authorization = config
             .authorization
             .as_ref()
@@ -96,9 +104,24 @@ impl Api {
         Ok(())
     }
 
-    /// Closes the kept connection, so that the next call opens a new one.
+    /// Bounds the answer to a request that has to open a connection. Without a bound, such an
+    /// answer may take all the time that connecting has left of a call's budget.
+    pub fn set_answer_budget(&mut self, budget: Option<Duration>) {
+        self.link.set_answer_budget(budget);
+    }
+
+    /// Closes the kept connection. The next call opens one to another address of the server's name,
+    /// where there is one.
     pub fn disconnect(&mut self) {
+        self.link.failed();
         self.agent = agent(&self.link);
+    }
+
+    /// The same, where the server's name is known to have another address.
+    pub fn try_other_address(&mut self) {
+        if self.link.has_other_address() {
+            self.disconnect();
+        }
     }
 
     /// Whether the next call will find a connection that the server has not closed.
@@ -185,6 +208,11 @@ impl Api {
             .run(request)
             .map_err(|e| reason(e, budget, Stage::Answer))
     }
+}
+
+/// Whether a status is about the server and not about the request.
+fn is_sick(code: u16) -> bool {
+    code >= 500 || code == 429
 }
 
 fn agent(link: &Arc<Link>) -> Agent {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use zeroize::Zeroize;
 
 use super::authorization::Authorization;
+use super::dns::Resolver;
 use super::endpoint::Endpoint;
 use super::proxy::Proxy;
 
@@ -24,8 +25,10 @@ pub struct ApiConfig {
     pub tls_server_name: Option<String>,
     /// `client-certificate` and `client-key`.
     pub certificate: Option<ClientCertificate>,
-    /// What stands in the header `Authorization`.
+    /// The header `Authorization`.
     pub authorization: Option<Authorization>,
+    /// Who looks the server's name up; `None` is this machine's own configuration.
+    pub resolver: Option<Resolver>,
 }
 
 #[cfg(test)]
@@ -40,6 +43,7 @@ impl ApiConfig {
             tls_server_name: None,
             certificate: None,
             authorization: None,
+            resolver: None,
         })
     }
 }

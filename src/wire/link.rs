@@ -1,4 +1,4 @@
-//! What outlives a connection: where it goes, how it is secured, which address worked.
+//! What outlives a connection: where it leads, how it is secured, which address answers.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -7,31 +7,40 @@ use std::time::{Duration, Instant};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
+use super::addresses::Addresses;
 use super::api_config::ApiConfig;
 use super::dns::Resolver;
 use super::endpoint::Endpoint;
-use super::failure::{Failure, Stage};
+use super::failure::Failure;
 use super::proxy::Proxy;
-use super::resolver::{LastUsed, lookup};
-use super::socket::{Clock, Glance, glance};
+use super::socket::{Clock, Peek, peek};
 use super::tls;
 
-/// Shared between `Api` and ureq's connector, which ureq only lends as `&self` and
-/// wants `Sync`: that, and no second thread, is why there is a lock.
+/// The part of the time that a lookup may take where addresses are known already.
+const LOOKUP_PART: u32 = 4;
+
+/// Shared between `Api` and ureq's connector. ureq lends the connector as `&self` and wants it
+/// `Sync`: that is the only reason for the lock, because there is one thread.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) endpoint: Endpoint,
     pub(super) proxy: Option<Proxy>,
     /// None for `http`.
     pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// None: this machine's configuration, read for each lookup, because DHCP rewrites it.
+    resolver: Option<Resolver>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    last: Option<LastUsed>,
+    addresses: Addresses,
+    /// Where the last connection was opened to; none if that failed.
+    peer: Option<SocketAddr>,
     /// Dead as soon as ureq drops the connection.
     stream: Weak<TcpStream>,
+    /// Bound of an answer over a connection that the request had to open.
+    answer_budget: Option<Duration>,
 }
 
 impl Link {
@@ -46,95 +55,149 @@ impl Link {
             endpoint,
             proxy: config.proxy.clone(),
             tls,
+            resolver: config.resolver.clone(),
             state: Mutex::default(),
         })
     }
 
-    /// Takes over the address that worked for `old`, where both lead to the same server.
-    pub(super) fn keep_address_of(&self, old: &Self) {
+    /// Takes over what `old` knows of addresses, where both lead to the same server.
+    pub(super) fn keep_addresses_of(&self, old: &Self) {
         if self.endpoint == old.endpoint && self.proxy == old.proxy {
-            let last = old.with(|state| state.last);
-            self.with(|state| state.last = last);
+            let addresses = old.with(|state| state.addresses.clone());
+            self.with(|state| state.addresses = addresses);
         }
     }
 
-    /// A TCP connection to the first address that takes one, of the server or of its proxy.
-    pub(super) fn open(
-        &self,
-        clock: &Clock,
-        deadline: Option<Instant>,
-    ) -> Result<TcpStream, Failure> {
+    /// Where TCP leads: the server, or its proxy.
+    pub(super) fn first_hop(&self) -> &Endpoint {
         match &self.proxy {
-            None => self.connect(&self.endpoint, clock, deadline),
-            Some(proxy) => self
-                .connect(&proxy.endpoint, clock, deadline)
-                .map_err(|failure| failure.via(proxy)),
+            Some(proxy) => &proxy.endpoint,
+            None => &self.endpoint,
         }
     }
 
-    fn connect(
+    /// Names the proxy, where the failure was at or before it.
+    pub(super) fn at_first_hop(&self, failure: Failure) -> Failure {
+        match &self.proxy {
+            Some(proxy) => failure.via(proxy),
+            None => failure,
+        }
+    }
+
+    /// Calls `attempt`, with an address and the number of candidates left, for the address that
+    /// answered last and then for the others, until it opens a connection.
+    pub(super) fn connect<T>(
         &self,
-        endpoint: &Endpoint,
         clock: &Clock,
         deadline: Option<Instant>,
-    ) -> Result<TcpStream, Failure> {
-        if let Some(address) = endpoint.address() {
-            return dial(SocketAddr::new(address, endpoint.port), 1, clock, deadline);
+        mut attempt: impl FnMut(SocketAddr, usize) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.with(|state| state.peer = None);
+        let hop = self.first_hop();
+        let mut attempt = |address, candidates| {
+            let opened = attempt(address, candidates);
+            self.with(|state| match &opened {
+                Ok(_) => state.peer = Some(address),
+                Err(_) => state.addresses.failed(address),
+            });
+            opened
+        };
+        if let Some(ip) = hop.address() {
+            return attempt(SocketAddr::new(ip, hop.port), 1);
         }
-        let last = self.with(|state| state.last);
-        let mut failure = None;
-        if let Some(LastUsed::Good(address)) = last {
-            // Half of the time, for what a lookup may bring needs the rest.
-            match dial(address, 2, clock, deadline) {
-                Ok(stream) => return Ok(stream),
-                Err(e) => failure = Some(e.at(address)),
+        let mut tried = None;
+        if let Some(good) = self.with(|state| state.addresses.good()) {
+            // Half of the time: a lookup and the addresses that it finds need the rest.
+            match attempt(good, 2) {
+                Ok(opened) => return Ok(opened),
+                Err(e) => tried = Some((good, e.at(good))),
             }
         }
-        // Read anew each time: DHCP writes resolv.conf when it pleases. A lookup has to
-        // end, so that without a deadline there is no time for one.
-        let left = || deadline.map_or(Duration::ZERO, |_| clock.left(deadline).unwrap_or_default());
-        let addresses = match lookup(&Resolver::system(), endpoint, last, left) {
-            Ok(addresses) => addresses,
-            // No network often means no DNS either: the first failure tells more.
-            Err(why) => return Err(failure.unwrap_or(Failure::Line(why))),
-        };
-        for (index, address) in addresses.iter().enumerate() {
-            match dial(*address, addresses.len() - index, clock, deadline) {
-                Ok(stream) => return Ok(stream),
+        let looked_up = self.look_up(clock, deadline);
+        let mut candidates = self.with(|state| state.addresses.candidates());
+        if candidates.len() > 1 {
+            candidates.retain(|address| tried.as_ref().is_none_or(|(good, _)| good != address));
+        }
+        let mut failure = tried.map(|(_, failure)| failure);
+        for (index, address) in candidates.iter().enumerate() {
+            match attempt(*address, candidates.len() - index) {
+                Ok(opened) => return Ok(opened),
                 Err(e) => failure = Some(e.at(*address)),
             }
         }
-        Err(failure.unwrap_or(Failure::TimedOut(Stage::Connecting)))
+        // Without a network there is often no DNS: the failure of an address tells more.
+        let lookup = || Failure::line(looked_up.err().unwrap_or_default());
+        Err(failure.unwrap_or_else(|| self.at_first_hop(lookup())))
     }
 
-    pub(super) fn good(&self, stream: &Arc<TcpStream>) {
-        let last = stream.peer_addr().ok().map(LastUsed::Good);
+    /// Looks the name up. Where that fails, the addresses of the last lookup stay.
+    fn look_up(&self, clock: &Clock, deadline: Option<Instant>) -> Result<(), String> {
+        let hop = self.first_hop();
+        // A lookup must end: without a deadline there is no time for one.
+        let left = || deadline.map_or(Duration::ZERO, |_| clock.left(deadline).unwrap_or_default());
+        let kept = match self.with(|state| state.addresses.candidates().is_empty()) {
+            true => Duration::ZERO,
+            false => left() / LOOKUP_PART * (LOOKUP_PART - 1),
+        };
+        let resolver = self.resolver.clone().unwrap_or_else(Resolver::system);
+        let found = resolver
+            .lookup(&hop.host, || left().saturating_sub(kept))
+            .map_err(|why| format!("name lookup failed: {why}"))?;
+        let found = found.into_iter().map(|ip| SocketAddr::new(ip, hop.port));
+        self.with(|state| state.addresses.found(found.collect()));
+        Ok(())
+    }
+
+    /// The connection is open, TLS included.
+    pub(super) fn opened(&self, stream: &Arc<TcpStream>) {
+        self.with(|state| state.stream = Arc::downgrade(stream));
+    }
+
+    /// The server answered as one in good health does.
+    pub(super) fn answered(&self) {
         self.with(|state| {
-            *state = State {
-                last,
-                stream: Arc::downgrade(stream),
+            if let Some(peer) = state.peer {
+                state.addresses.answered(peer);
             }
         });
     }
 
-    pub(super) fn bad(&self, stream: &Arc<TcpStream>) {
-        let last = stream.peer_addr().ok().map(LastUsed::Bad);
+    /// The server at the other end cannot be used: the next connection leads elsewhere.
+    pub(super) fn failed(&self) {
         self.with(|state| {
-            *state = State {
-                last,
-                stream: Weak::new(),
+            state.stream = Weak::new();
+            if let Some(peer) = state.peer {
+                state.addresses.failed(peer);
             }
         });
+    }
+
+    /// Whether the name has an address besides the one in use.
+    pub(super) fn has_other_address(&self) -> bool {
+        self.with(|state| {
+            state
+                .peer
+                .is_some_and(|peer| state.addresses.has_other_than(peer))
+        })
+    }
+
+    pub(super) fn set_answer_budget(&self, budget: Option<Duration>) {
+        self.with(|state| state.answer_budget = budget);
+    }
+
+    pub(super) fn answer_budget(&self) -> Option<Duration> {
+        self.with(|state| state.answer_budget)
     }
 
     pub(super) fn is_connected(&self) -> bool {
         let stream = self.with(|state| state.stream.upgrade());
-        // Bytes that nobody asked for are the server's goodbye as often as not.
-        stream.is_some_and(|stream| matches!(glance(&stream), Glance::Silent))
+        // Bytes that no request asked for mostly are the server's close_notify.
+        stream.is_some_and(|stream| matches!(peek(&stream), Peek::Nothing))
     }
 
+    /// Whether the last attempt to connect succeeded, TLS included.
     pub(super) fn was_connected(&self) -> bool {
-        matches!(self.with(|state| state.last), Some(LastUsed::Good(_)))
+        self.with(|state| state.peer.is_some())
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
@@ -142,97 +205,112 @@ impl Link {
     }
 }
 
-/// One attempt, with an equal share of what is left among `candidates`.
-fn dial(
-    address: SocketAddr,
-    candidates: usize,
-    clock: &Clock,
-    deadline: Option<Instant>,
-) -> Result<TcpStream, Failure> {
-    let share = u32::try_from(candidates).unwrap_or(u32::MAX).max(1);
-    clock
-        .left(deadline)
-        .and_then(|left| {
-            TcpStream::connect_timeout(&address, (left / share).max(Duration::from_millis(1)))
-        })
-        .map_err(|e| Failure::io(&e, Stage::Connecting))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{IpAddr, Ipv4Addr};
 
     use ureq::unversioned::transport::NextTimeout;
     use ureq::unversioned::transport::time;
 
+    use super::super::failure::Stage;
     use super::*;
+    use crate::files::tree::Tree;
 
-    fn link(host: &str, port: u16, last: Option<LastUsed>) -> Link {
-        let config = ApiConfig::of(&format!("http://{host}:{port}")).unwrap();
-        let link = Link::new(&config).unwrap();
-        link.with(|state| state.last = last);
-        link
+    /// A link to `api.test`, which a hosts file gives `addresses`.
+    fn link(tree: &Tree, addresses: &[IpAddr]) -> Link {
+        let lines = addresses.iter().map(|ip| format!("{ip} api.test\n"));
+        tree.write("hosts", lines.collect::<String>().as_bytes());
+        let mut config = ApiConfig::of("http://api.test:6443").unwrap();
+        config.resolver = Some(Resolver {
+            servers: Vec::new(),
+            search: Vec::new(),
+            ndots: 1,
+            timeout: Duration::from_millis(10),
+            attempts: 1,
+            hosts: tree.path().join("hosts"),
+        });
+        Link::new(&config).unwrap()
     }
 
-    fn open(link: &Link) -> Result<SocketAddr, String> {
+    fn ip(last: u8) -> IpAddr {
+        Ipv4Addr::new(10, 0, 0, last).into()
+    }
+
+    /// The addresses that are tried while those in `sick` fail, and whether one was opened.
+    fn tried(link: &Link, sick: &[IpAddr]) -> (Vec<IpAddr>, Result<(), String>) {
         let clock = Clock::system();
         let soon = NextTimeout {
             after: time::Duration::from_secs(2),
             ..NextTimeout::default()
         };
-        let stream = link
-            .open(&clock, clock.deadline(soon))
-            .map_err(|e| e.to_string())?;
-        Ok(stream.peer_addr().unwrap())
+        let mut tried = Vec::new();
+        let opened = link.connect(&clock, clock.deadline(soon), |address, _| {
+            tried.push(address.ip());
+            match sick.contains(&address.ip()) {
+                true => Err(Failure::TimedOut(Stage::Handshake)),
+                false => Ok(()),
+            }
+        });
+        (tried, opened.map_err(|e| e.to_string()))
     }
 
     #[test]
-    fn the_last_good_address_needs_no_lookup_until_it_fails() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let here = listener.local_addr().unwrap();
-        let gone = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
-        for (host, last, want) in [
-            ("localhost", None, Ok(here)),
-            (
-                "does-not-exist.invalid",
-                Some(LastUsed::Good(here)),
-                Ok(here),
-            ),
-            ("localhost", Some(LastUsed::Good(gone)), Ok(here)),
-            ("localhost", Some(LastUsed::Bad(here)), Ok(here)),
-            (
-                "does-not-exist.invalid",
-                Some(LastUsed::Good(gone)),
-                Err(format!("connection refused (at {gone})")),
-            ),
-        ] {
-            assert_eq!(
-                open(&link(host, here.port(), last)),
-                want,
-                "{host} {last:?}"
-            );
-        }
-        let refused = open(&link(
-            "does-not-exist.invalid",
-            1,
-            Some(LastUsed::Bad(here)),
-        ));
-        assert!(refused.unwrap_err().starts_with("name lookup failed: "));
+    fn a_sick_address_is_left_in_the_same_call_and_tried_last_from_then_on() {
+        let tree = Tree::new("link-sick");
+        let link = link(&tree, &[ip(1), ip(2), ip(3)]);
+        assert_eq!(tried(&link, &[ip(1)]), (vec![ip(1), ip(2)], Ok(())));
+        // The second one accepts, but never answers: it is not good yet.
+        link.failed();
+        assert_eq!(tried(&link, &[]), (vec![ip(3)], Ok(())));
+        link.answered();
+        assert_eq!(tried(&link, &[]), (vec![ip(3)], Ok(())));
+        // It dies: first the others, which failed earlier.
+        let (order, opened) = tried(&link, &[ip(3), ip(1)]);
+        assert_eq!((order, opened), (vec![ip(3), ip(1), ip(2)], Ok(())));
+        assert!(link.was_connected() && link.has_other_address());
+        let (order, opened) = tried(&link, &[ip(1), ip(2), ip(3)]);
+        assert_eq!(order.len(), 3);
+        assert_eq!(opened, Err("timed out while setting up TLS".to_owned()));
+        assert!(!link.was_connected());
     }
 
     #[test]
-    fn an_address_that_failed_after_tcp_is_tried_last() {
-        let endpoint = link("localhost", 1, None).endpoint;
-        let lookup = |last| {
-            let left = || Duration::from_secs(2);
-            lookup(&Resolver::system(), &endpoint, last, left).unwrap()
-        };
-        let addresses = lookup(None);
-        let first = *addresses.first().unwrap();
-        let again = lookup(Some(LastUsed::Bad(first)));
-        assert_eq!((again.last(), again.len()), (Some(&first), addresses.len()));
+    fn a_name_is_looked_up_after_a_failure_and_not_before() {
+        let tree = Tree::new("link-lookup");
+        let link = link(&tree, &[ip(1)]);
+        assert_eq!(tried(&link, &[]), (vec![ip(1)], Ok(())));
+        link.answered();
+        tree.write("hosts", b"10.0.0.2 api.test\n");
+        assert_eq!(tried(&link, &[]), (vec![ip(1)], Ok(())));
+        assert_eq!(tried(&link, &[ip(1)]), (vec![ip(1), ip(2)], Ok(())));
+        link.answered();
+        // No lookup succeeds any more: the address of the last one is used.
+        tree.write("hosts", b"");
+        link.failed();
+        assert_eq!(tried(&link, &[]), (vec![ip(2)], Ok(())));
+    }
+
+    #[test]
+    fn a_name_without_an_address_tells_why() {
+        let tree = Tree::new("link-none");
+        let (order, opened) = tried(&link(&tree, &[]), &[]);
+        assert_eq!(order, [] as [IpAddr; 0]);
+        let why = opened.unwrap_err();
+        assert!(why.starts_with("name lookup failed: "), "{why}");
+    }
+
+    #[test]
+    fn another_identity_keeps_the_addresses_of_the_same_server_alone() {
+        let tree = Tree::new("link-keep");
+        let old = link(&tree, &[ip(1), ip(2)]);
+        assert!(tried(&old, &[ip(1)]).1.is_ok());
+        old.answered();
+        let new = link(&tree, &[ip(1), ip(2)]);
+        new.keep_addresses_of(&old);
+        assert_eq!(tried(&new, &[]).0, [ip(2)]);
+        let other = ApiConfig::of("http://other.test:6443").unwrap();
+        let other = Link::new(&other).unwrap();
+        other.keep_addresses_of(&old);
+        assert_eq!(other.with(|state| state.addresses.good()), None);
     }
 }

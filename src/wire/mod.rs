@@ -3,6 +3,7 @@
 //! `api` sends a request; `link` chooses the address and keeps the connection; `transport` is TCP
 //! and TLS for ureq; `api_config` says where the server is and how both sides prove themselves.
 
+mod addresses;
 pub mod api;
 pub mod api_config;
 pub mod authorization;

@@ -1,8 +1,8 @@
 //! A TCP stream whose reads and writes end at a deadline.
 //!
-//! The stream does not block; waiting is one `poll` with the time that is left. So a
-//! peer that sends a byte now and then cannot stretch a deadline, and asking whether
-//! the peer has closed costs one system call.
+//! The stream does not block; a wait is one `poll` with the time that is left. So a peer that
+//! sends single bytes cannot extend a deadline, and one system call tells whether the peer has
+//! closed.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
@@ -30,6 +30,14 @@ impl Clock {
         Self(Arc::new(time::Instant::now))
     }
 
+    /// Now, by ureq's clock; none where ureq has no time.
+    pub(super) fn now(&self) -> Option<Instant> {
+        match self.0() {
+            time::Instant::Exact(now) => Some(now),
+            _ => None,
+        }
+    }
+
     /// The moment at which `timeout` ends; none if it never does.
     pub(super) fn deadline(&self, timeout: NextTimeout) -> Option<Instant> {
         match (self.0(), timeout.after) {
@@ -38,7 +46,7 @@ impl Clock {
         }
     }
 
-    /// What is left until `deadline`; never zero, which some calls take for "no limit".
+    /// The time until `deadline`; never zero, which some calls take for "no limit".
     pub(super) fn left(&self, deadline: Option<Instant>) -> io::Result<Duration> {
         // No budget is longer than a minute, see the lease law.
         let Some(deadline) = deadline else {
@@ -83,8 +91,14 @@ impl Socket {
     }
 
     /// The deadline of the reads and writes that follow.
-    pub(super) fn limit(&mut self, timeout: NextTimeout) {
-        self.deadline = self.clock.deadline(timeout);
+    pub(super) fn limit(&mut self, timeout: NextTimeout, answer_by: Option<Instant>) {
+        let ends = [self.clock.deadline(timeout), answer_by];
+        self.deadline = ends.into_iter().flatten().min();
+    }
+
+    /// The moment at which `budget` ends that begins now.
+    pub(super) fn ends_in(&self, budget: Duration) -> Option<Instant> {
+        self.clock.now()?.checked_add(budget)
     }
 
     fn wait(&self, readiness: PollFlags) -> io::Result<()> {
@@ -116,28 +130,28 @@ impl Socket {
     }
 }
 
-/// What a glance at a stream that ought to be silent shows.
-pub(super) enum Glance {
-    Silent,
+/// What the kernel holds for a stream on which no answer is awaited.
+pub(super) enum Peek {
+    Nothing,
     Bytes,
     Closed,
 }
 
-/// Looks without taking anything or waiting.
-pub(super) fn glance(stream: &TcpStream) -> Glance {
+/// Reads nothing and does not wait.
+pub(super) fn peek(stream: &TcpStream) -> Peek {
     match stream.peek(&mut [0]) {
-        Ok(0) => Glance::Closed,
-        Ok(_) => Glance::Bytes,
+        Ok(0) => Peek::Closed,
+        Ok(_) => Peek::Bytes,
         Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-            Glance::Silent
+            Peek::Nothing
         }
-        Err(_) => Glance::Closed,
+        Err(_) => Peek::Closed,
     }
 }
 
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // The answer is hardly ever there already: trying first would be a wasted call.
+        // The answer is rarely there already: a read before the poll would be a wasted call.
         self.wait(PollFlags::POLLIN)?;
         self.retry(PollFlags::POLLIN, |mut stream| stream.read(buffer))
     }

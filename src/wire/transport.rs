@@ -1,12 +1,12 @@
 //! One connection to the API server: TCP, then TLS where the URL says so.
 //!
-//! The half of HTTP that ureq leaves to us. Every wait ends at ureq's deadline, every
-//! failure is a [`Failure`], and a connection that the server has closed says so when
-//! it is asked, so that no request is wasted on it.
+//! Every wait ends at ureq's deadline, and every error is a [`Failure`]. A connection that the
+//! server has closed is noticed before a request is sent over it.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustls::ClientConnection;
 use ureq::unversioned::transport::{
@@ -16,13 +16,18 @@ use ureq::unversioned::transport::{
 use super::buffers::{Buffers, HEAD_LIMIT};
 use super::failure::{Failure, Stage};
 use super::link::Link;
-use super::socket::{Clock, Glance, Socket, glance};
+use super::socket::{Clock, Peek, Socket, peek};
 use super::tunnel;
 
 /// Most TLS messages without data between two requests: session tickets, key updates.
 const IDLE_MESSAGES: usize = 8;
 
-/// Makes connections for ureq.
+/// A TLS handshake may take this many times as long as TCP's, and [`TLS_EXTRA`] more, also where
+/// other addresses wait for their turn: it has twice the round trips, and more bytes.
+const TLS_PER_TCP: u32 = 4;
+const TLS_EXTRA: Duration = Duration::from_secs(1);
+
+/// Opens connections for ureq.
 #[derive(Debug)]
 pub(super) struct Dialer(pub(super) Arc<Link>);
 
@@ -36,15 +41,10 @@ impl Connector for Dialer {
     ) -> Result<Option<Connection>, ureq::Error> {
         let clock = Clock::of(details);
         let deadline = clock.deadline(details.timeout);
-        let stream = self.0.open(&clock, deadline)?;
-        let mut connection = Connection::new(&self.0, stream, clock, deadline)?;
-        match connection.handshake() {
-            Ok(()) => self.0.good(connection.socket.stream()),
-            Err(failure) => {
-                self.0.bad(connection.socket.stream());
-                return Err(failure.into());
-            }
-        }
+        let connection = self.0.connect(&clock, deadline, |address, candidates| {
+            Connection::open(&self.0, address, candidates, &clock, deadline)
+        })?;
+        self.0.opened(connection.socket.stream());
         Ok(Some(connection))
     }
 }
@@ -57,20 +57,41 @@ pub(super) struct Connection {
     tls: Option<Box<ClientConnection>>,
     /// Named in errors.
     host: String,
-    /// Nothing was asked of the server since it last said something.
-    has_spoken: bool,
+    /// The server answered, and no request was sent since.
+    has_answered: bool,
+    /// Bound of the first answer, see [`Link::answer_budget`].
+    answer_by: Option<Instant>,
 }
 
 impl Connection {
-    fn new(
+    /// TCP, the proxy's tunnel and TLS, within an equal share of the time that is left among
+    /// `candidates`.
+    fn open(
         link: &Link,
-        stream: TcpStream,
-        clock: Clock,
-        deadline: Option<std::time::Instant>,
+        address: SocketAddr,
+        candidates: usize,
+        clock: &Clock,
+        deadline: Option<Instant>,
     ) -> Result<Self, Failure> {
-        let stage = Stage::Connecting;
-        let mut socket =
-            Socket::new(stream, clock, deadline).map_err(|e| Failure::io(&e, stage))?;
+        let failure = |e: &io::Error| link.at_first_hop(Failure::io(e, Stage::Connecting));
+        let candidates = u32::try_from(candidates).unwrap_or(u32::MAX).max(1);
+        let start = clock.now();
+        let share = clock.left(deadline).map_err(|e| failure(&e))? / candidates;
+        let share = share.max(Duration::from_millis(1));
+        let stream = TcpStream::connect_timeout(&address, share).map_err(|e| failure(&e))?;
+        let tcp = start.and_then(|start| Some(clock.now()?.duration_since(start)));
+        let share = share.max(tcp.unwrap_or_default() * TLS_PER_TCP + TLS_EXTRA);
+        let share_ends = start.and_then(|start| start.checked_add(share));
+        let ends = [deadline, share_ends].into_iter().flatten().min();
+        let socket = Socket::new(stream, clock.clone(), ends).map_err(|e| failure(&e))?;
+        let mut connection = Self::new(link, socket)?;
+        connection.handshake()?;
+        let answer_budget = link.answer_budget();
+        connection.answer_by = answer_budget.and_then(|budget| connection.socket.ends_in(budget));
+        Ok(connection)
+    }
+
+    fn new(link: &Link, mut socket: Socket) -> Result<Self, Failure> {
         if let Some(proxy) = &link.proxy {
             tunnel::open(&mut socket, proxy, &link.endpoint).map_err(|e| e.via(proxy))?;
         }
@@ -89,11 +110,12 @@ impl Connection {
             socket,
             tls,
             host,
-            has_spoken: false,
+            has_answered: false,
+            answer_by: None,
         })
     }
 
-    /// Our last message stays in rustls and leaves with the first request.
+    /// The last message of the handshake stays in rustls and leaves with the first request.
     fn handshake(&mut self) -> Result<(), Failure> {
         let Some(tls) = &mut self.tls else {
             return Ok(());
@@ -123,8 +145,8 @@ impl Connection {
         Ok(())
     }
 
-    /// A server that refuses our certificate says why, then closes: the alert is there
-    /// to be read although the request could not be sent.
+    /// A server that refuses our certificate sends an alert and closes: where the request cannot
+    /// be sent, the alert is read.
     fn send(&mut self) -> Result<(), Failure> {
         match self.flush() {
             Err(failure @ Failure::Line(_)) => match self.fill() {
@@ -162,7 +184,7 @@ impl Connection {
         }
     }
 
-    /// Bytes of the answer; 0 where the server ended the connection in good order.
+    /// Reads bytes of the answer; 0 where the server ended the connection with close_notify.
     fn fill(&mut self) -> Result<usize, Failure> {
         let stage = Stage::Answer;
         let room = self.buffers.input_append_buf();
@@ -192,15 +214,16 @@ impl Connection {
         }
     }
 
-    /// Takes what a server may send unasked; false if that is data, or its end.
+    /// Takes TLS messages that a server may send without a request; false if there is data, or the
+    /// end of the connection.
     fn is_quiet(&mut self) -> io::Result<bool> {
         for _ in 0..IDLE_MESSAGES {
-            let seen = glance(self.socket.stream());
+            let seen = peek(self.socket.stream());
             let Some(tls) = &mut self.tls else {
-                return Ok(matches!(seen, Glance::Silent));
+                return Ok(matches!(seen, Peek::Nothing));
             };
-            if matches!(seen, Glance::Bytes) {
-                // Not with the patience of the last request, which is over.
+            if matches!(seen, Peek::Bytes) {
+                // Past the socket's deadline, which is that of the last request.
                 tls.read_tls(&mut self.socket.stream().as_ref())?;
             }
             let state = tls.process_new_packets().map_err(io::Error::other)?;
@@ -208,9 +231,9 @@ impl Connection {
                 return Ok(false);
             }
             match seen {
-                Glance::Silent => return Ok(true),
-                Glance::Closed => return Ok(false),
-                Glance::Bytes => {}
+                Peek::Nothing => return Ok(true),
+                Peek::Closed => return Ok(false),
+                Peek::Bytes => {}
             }
         }
         Ok(false)
@@ -226,25 +249,26 @@ impl Transport for Connection {
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
         self.buffers.keep(amount);
         if self.buffers.is_full() {
-            self.socket.limit(timeout);
+            self.socket.limit(timeout, self.answer_by);
             self.send()?;
         }
         Ok(())
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
-        self.socket.limit(timeout);
+        self.socket.limit(timeout, self.answer_by);
         self.send()?;
         let amount = self.fill()?;
-        self.has_spoken = amount > 0;
+        self.has_answered = amount > 0;
         self.buffers.input_appended(amount);
         Ok(amount > 0)
     }
 
-    /// ureq asks when it puts the connection away and when it takes it up again; only the
-    /// second is worth a look.
+    /// ureq asks after an answer and again before the next request; only the second call needs a
+    /// look.
     fn is_open(&mut self) -> bool {
-        std::mem::take(&mut self.has_spoken) || self.is_quiet().unwrap_or(false)
+        self.answer_by = None;
+        std::mem::take(&mut self.has_answered) || self.is_quiet().unwrap_or(false)
     }
 
     fn is_tls(&self) -> bool {

@@ -135,6 +135,7 @@ pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, String> {
         tls_server_name: cluster.text("tls-server-name")?.map(str::to_owned),
         certificate: certificate(&user)?,
         authorization: authorization(&user)?,
+        resolver: None,
     })
 }
 

@@ -23,13 +23,13 @@ use super::link::Link;
 use super::resolver::NoLookup;
 use super::transport::Dialer;
 
-/// Longer than any interval between two requests; the server may close earlier.
+/// Longer than any interval between two requests. The server may close the connection earlier.
 const IDLE_AGE: Duration = Duration::from_secs(3600);
-/// The object's metadata, or the object from a server that cannot cut it down.
+/// The object's metadata alone, or the whole object from a server without that form.
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// Every kind that we write has this form.
+/// Every kind that the agent writes has a protobuf form.
 const RECEIPT: &str = "application/vnd.kubernetes.protobuf";
 
 /// The API server of a kubeconfig.
@@ -38,7 +38,7 @@ pub struct Api {
     agent: Agent,
     link: Arc<Link>,
     user_agent: HeaderValue,
-    /// Marked sensitive, which keeps it out of every `{:?}`.
+    /// Marked sensitive, so `{:?}` does not print it.
     authorization: Option<HeaderValue>,
 }
 
@@ -66,8 +66,8 @@ impl Api {
         &self.link.endpoint
     }
 
-    /// Sends `request` and reads the whole answer within `budget`, name lookup and
-    /// connecting included.
+    /// Sends `request` and reads the whole answer within `budget`, which includes the name lookup
+    /// and the connection.
     pub fn call(&mut self, request: &Request, budget: Duration) -> Outcome {
         match self.exchange(request, budget) {
             Ok(response) => {
@@ -83,8 +83,8 @@ impl Api {
         }
     }
 
-    /// Proves itself as `config` says from the next request on, over a new connection. Where the
-    /// server is the same, the address that works is kept.
+    /// Uses the credentials and the CA of `config` from the next request on, over a new connection.
+    /// Where the server is the same, the address that works is kept.
     pub fn set_identity(&mut self, config: &ApiConfig) -> Result<(), String> {
         let link = Link::new(config)?;
         link.keep_addresses_of(&self.link);
@@ -236,13 +236,13 @@ fn authorization(authorization: &Authorization) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// `stage` is what we were doing if ureq itself noticed the end of the budget.
+/// `stage` applies where ureq itself noticed the end of the budget.
 fn reason(error: ureq::Error, budget: Duration, stage: Stage) -> String {
     let timed_out = |stage| format!("timed out after {budget:?} while {stage}");
     match error {
         ureq::Error::Timeout(_) => timed_out(stage),
         ureq::Error::Other(other) => match other.downcast_ref() {
-            // Connection only knows that it reads; head or body, we know.
+            // Connection reports any read as Stage::Answer; the caller knows head from body.
             Some(Failure::TimedOut(Stage::Answer)) => timed_out(stage),
             Some(Failure::TimedOut(stage)) => timed_out(*stage),
             _ => other.to_string(),

@@ -10,16 +10,16 @@ use super::dns::Resolver;
 use super::endpoint::Endpoint;
 use super::proxy::Proxy;
 
-/// Where the API server is, how it proves itself, and how we do.
+/// The API server's URL and CA, and our credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiConfig {
     /// `server`.
     pub endpoint: Endpoint,
-    /// `proxy-url`: what leads there.
+    /// `proxy-url`.
     pub proxy: Option<Proxy>,
     /// `certificate-authority`; none means the system's roots.
     pub ca: Option<Pem>,
-    /// `insecure-skip-tls-verify`: any server is believed.
+    /// `insecure-skip-tls-verify`: the server's certificate is not verified.
     pub insecure: bool,
     /// `tls-server-name`: expected in the server's certificate instead of the host.
     pub tls_server_name: Option<String>,
@@ -57,11 +57,11 @@ pub struct ClientCertificate {
     pub key: Pem,
 }
 
-/// PEM text, not parsed yet. May hold a private key, hence never printed, and zeroed when
-/// it goes.
+/// PEM text, not parsed yet. It may hold a private key: `{:?}` hides it, and its memory is zeroed
+/// when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pem {
-    /// The file it was read from; none for `...-data`.
+    /// The file that it was read from; none for `...-data`.
     pub file: Option<PathBuf>,
     /// The file, or the name of the field, for messages.
     pub source: String,

@@ -12,9 +12,9 @@ use super::secret::Secret;
 pub enum Authorization {
     /// A bearer token.
     Bearer {
-        /// Trimmed.
+        /// Without surrounding white space.
         token: Secret,
-        /// `tokenFile`, to be read again now and then.
+        /// `tokenFile`, which `identity` watches for changes.
         file: Option<PathBuf>,
     },
     /// A user name and password.
@@ -27,7 +27,7 @@ pub enum Authorization {
 }
 
 impl Authorization {
-    /// The value of the header `Authorization`, to be kept out of every log.
+    /// The value of the header `Authorization`: a secret.
     pub fn header(&self) -> String {
         match self {
             Self::Bearer { token, .. } => format!("Bearer {}", token.reveal()),

@@ -1,30 +1,29 @@
 //! The bytes between ureq and a connection, sized for a board.
 //!
-//! ureq's own buffers grow to 10 KiB with every request that has a body, and end the
-//! connection when the head of an answer does not fit. These grow with what is there,
-//! and shrink again when it is gone. What ureq writes is collected, so that head and
-//! body of a request leave as one TLS record in one packet.
+//! ureq's own buffers grow to 10 KiB with every request that has a body, and end the connection when
+//! the head of an answer does not fit. These buffers grow with their content and shrink when it is
+//! consumed. Output is collected, so that head and body of a request leave as one TLS record.
 
 use std::mem;
 
 use ureq::unversioned::transport::Buffers as UreqBuffers;
 
-/// Least room offered to ureq at a time; a head with a bearer token is 1.5 KiB.
+/// Bytes: least room offered to ureq at a time; a head with a bearer token is 1.5 KiB.
 const OUTPUT: usize = 4096;
-/// Sent when this much is collected: a full TLS record.
+/// Bytes: a full TLS record; output is sent when this much is collected.
 const RECORD: usize = 16 << 10;
-/// Room offered to the network at a time, and what is kept between requests.
+/// Bytes: room offered to the network at a time, and kept between requests.
 const INPUT: usize = 4096;
-/// Largest head of an answer; a kube-apiserver's is 0.6 KiB.
+/// Bytes: largest head of an answer; a kube-apiserver's is 0.6 KiB.
 pub(super) const HEAD_LIMIT: usize = 16 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     output: Vec<u8>,
-    /// How much of `output` waits to be sent.
+    /// Number of bytes of `output` that are not sent yet.
     written: usize,
     input: Vec<u8>,
-    /// `input[consumed..filled]` was received and not used yet.
+    /// `input[consumed..filled]` was received and is not consumed yet.
     consumed: usize,
     filled: usize,
     progress: bool,
@@ -40,7 +39,7 @@ impl Buffers {
         self.written >= RECORD
     }
 
-    /// Everything that waits to be sent.
+    /// Takes all bytes that are not sent yet.
     pub(super) fn take_output(&mut self) -> Vec<u8> {
         let mut output = mem::take(&mut self.output);
         output.truncate(self.written);
@@ -52,7 +51,7 @@ impl Buffers {
 impl UreqBuffers for Buffers {
     fn output(&mut self) -> &mut [u8] {
         if self.output.len() < self.written + OUTPUT {
-            // For what else there is of the request.
+            // Room for the rest of the request.
             resize(&mut self.output, self.written + 2 * OUTPUT);
         }
         self.output.get_mut(self.written..).unwrap_or_default()
@@ -70,7 +69,7 @@ impl UreqBuffers for Buffers {
             self.filled -= self.consumed;
             self.consumed = 0;
         }
-        // ureq gives up above HEAD_LIMIT; it must be able to see that it was exceeded.
+        // ureq fails above HEAD_LIMIT, so it must be able to receive more than that.
         let room = INPUT.min((HEAD_LIMIT + INPUT).saturating_sub(self.filled));
         let end = self.filled + room;
         if self.input.len() != end {
@@ -89,7 +88,7 @@ impl UreqBuffers for Buffers {
     }
 
     fn tmp_and_output(&mut self) -> (&mut [u8], &mut [u8]) {
-        // The first is for chunked requests, of which there are none.
+        // The first buffer is for chunked requests, which are never sent.
         (&mut [], self.output())
     }
 
@@ -98,8 +97,8 @@ impl UreqBuffers for Buffers {
     }
 }
 
-/// Vec's own goes byte by byte over what is new, where a small binary is asked for; this
-/// goes over what is old, of which there mostly is nothing.
+/// `Vec::resize` writes each new byte in a loop at `opt-level = "z"`. This function copies the old
+/// bytes instead, of which there mostly are none.
 fn resize(buffer: &mut Vec<u8>, length: usize) {
     let mut sized = vec![0; length];
     for (new, old) in sized.iter_mut().zip(buffer.iter()) {

@@ -1,4 +1,4 @@
-//! The URL in a kubeconfig's `server`, checked and taken apart.
+//! A URL of `server` or `proxy-url`, checked and split.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,13 +9,13 @@ use ureq::http::Uri;
 /// Where the API server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// `https`; an `http` server is spoken to in clear, as the kubelet does.
+    /// `https`. With `http` the connection is not encrypted, as in the kubelet.
     pub tls: bool,
     /// Name or address; an IPv6 address without brackets.
     pub host: String,
     /// Port, 443 or 80 where the URL has none.
     pub port: u16,
-    /// Path in front of every request, without its last `/`; mostly empty.
+    /// Path in front of every request, without a last `/`; mostly empty.
     pub prefix: String,
 }
 
@@ -37,7 +37,7 @@ impl Endpoint {
         };
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         if authority.contains('@') {
-            // Not repeated in the error: what stands before the @ may be a password.
+            // The error does not quote the URL: a password may stand before the @.
             return Err("the URL has a user name in it; put credentials into users".into());
         }
         if uri.query().is_some() || url.contains('#') {
@@ -81,7 +81,7 @@ impl Endpoint {
         }
     }
 
-    /// The host where it is an address and needs no lookup.
+    /// The host, where it is an IP address.
     pub fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }

@@ -1,4 +1,4 @@
-//! Why there was no usable answer, for a person.
+//! Why a request has no usable answer, in one line.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -8,7 +8,7 @@ use crate::files::read::cause;
 use crate::wire::proxy::Proxy;
 use crate::wire::tls;
 
-/// Where in a request the time went.
+/// The step of a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Connecting,
@@ -32,14 +32,14 @@ impl fmt::Display for Stage {
     }
 }
 
-/// Passed through ureq, which neither looks at it nor changes it.
+/// Passed through ureq as `ureq::Error::Other`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The budget ended; how long it was, only the caller knows.
+    /// The budget ended; the caller adds its length.
     TimedOut(Stage),
-    /// TLS was refused by us or by the server.
+    /// TLS failed, on either side.
     Tls(String),
-    /// Anything else.
+    /// Any other cause.
     Line(String),
 }
 
@@ -64,7 +64,7 @@ impl Failure {
         Self::Line(line)
     }
 
-    /// It happened at, or before, the proxy.
+    /// Names the proxy: the failure was at it or before it.
     pub(super) fn via(self, proxy: &Proxy) -> Self {
         match self {
             Self::TimedOut(_) => Self::TimedOut(Stage::Proxy),
@@ -73,7 +73,7 @@ impl Failure {
         }
     }
 
-    /// Which of a name's addresses it was.
+    /// Names the address.
     pub(super) fn at(self, address: SocketAddr) -> Self {
         match self {
             Self::Line(line) => Self::Line(format!("{line} (at {address})")),

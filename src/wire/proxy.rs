@@ -1,4 +1,4 @@
-//! The `proxy-url` of a kubeconfig: an HTTP proxy that is asked to CONNECT.
+//! The `proxy-url` of a kubeconfig: an HTTP proxy for CONNECT.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use crate::wire::authorization::Authorization;
 use crate::wire::endpoint::Endpoint;
 use crate::wire::secret::Secret;
 
-/// A proxy. It sees the server's name and port, and TLS.
+/// A proxy. It sees the server's name and port, and TLS records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
-    /// Spoken to in clear.
+    /// Always `http`: the connection to the proxy is not encrypted.
     pub endpoint: Endpoint,
     /// User name and password of the URL, for `Proxy-Authorization`.
     pub authorization: Option<Authorization>,
 }
 
 impl Proxy {
-    /// Parses `http://[user:password@]host[:port]`; the error lacks the field's name, and
-    /// repeats no password.
+    /// Parses `http://[user:password@]host[:port]`; the error lacks the field's name and quotes no
+    /// password.
     pub fn parse(url: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err("not a URL; write http://host:port".into());
@@ -42,7 +42,7 @@ impl Proxy {
         })
     }
 
-    /// The URL again, with its password.
+    /// The URL, with its password.
     pub fn url(&self) -> String {
         let endpoint = self.endpoint.to_string();
         match (&self.authorization, endpoint.split_once("://")) {
@@ -79,7 +79,7 @@ fn basic(user: &str) -> Result<Authorization, String> {
     })
 }
 
-/// Undoes percent-encoding; none where what follows a `%` is not two hexadecimal digits.
+/// Undoes percent-encoding; `None` where a `%` is not followed by two hexadecimal digits.
 fn decode(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();

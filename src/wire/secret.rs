@@ -1,20 +1,20 @@
-//! Text that must not be printed.
+//! Secret text that is never printed.
 
 use std::fmt;
 
 use zeroize::Zeroize;
 
-/// Text that never shows in a log, and is zeroed when it goes: a bearer token, a password.
+/// A bearer token or a password: `{:?}` hides it, and its memory is zeroed when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides `text` from `{:?}`; there is no `{}`.
+    /// Takes the text.
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The text, for the one place that sends it.
+    /// The text.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -1,8 +1,8 @@
-//! TLS as a kubeconfig asks for it, and its errors in a person's words.
+//! The TLS configuration of an [`ApiConfig`], and the texts of TLS errors.
 //!
-//! ring is named explicitly, TLS 1.2 and 1.3, and the server's certificate is verified:
-//! against the kubeconfig's CA alone, or against the system's roots where it has none.
-//! `insecure-skip-tls-verify`, and nothing else, turns that off.
+//! TLS 1.2 and 1.3 with ring. The server's certificate is verified against the configured CA alone,
+//! or against the system's roots where none is configured. Only `insecure-skip-tls-verify` turns
+//! verification off.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use crate::kube::time::Wall;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
 
-/// One server: a session to resume after a reconnect, and room for a failover.
+/// TLS sessions that can be resumed: the server's, and one of another address.
 const SESSIONS: usize = 2;
 
-/// Where distributions keep their roots: Go's list, in Go's order.
+/// Root certificates of the distributions: Go's list, in Go's order.
 const SYSTEM_ROOTS: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -39,7 +39,7 @@ const SYSTEM_ROOTS: [&str; 6] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Checks CA, client certificate and key. Shared, because each rustls connection keeps it.
+/// Checks CA, client certificate and key.
 pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -75,7 +75,7 @@ fn certified(
     CertifiedKey::from_der(chain, key, provider).map_err(|e| unusable(certificate, &e))
 }
 
-/// `insecure-skip-tls-verify`: whoever has the key of the certificate that it shows.
+/// `insecure-skip-tls-verify`: accepts any certificate whose key the server has.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 
@@ -116,7 +116,7 @@ impl ServerCertVerifier for AnyServer {
     }
 }
 
-/// The name that the server's certificate must have. An address is never sent as SNI.
+/// The name that the server's certificate must have. An IP address is not sent as SNI.
 pub fn server_name(config: &ApiConfig) -> Result<ServerName<'static>, String> {
     let name = config
         .tls_server_name
@@ -145,7 +145,7 @@ fn system_roots() -> Result<RootCertStore, String> {
     };
     let bytes = read(Path::new(bundle)).map_err(|e| format!("{bundle}: {e}"))?;
     let mut roots = RootCertStore::empty();
-    // A single odd root among a hundred and forty is skipped, as everywhere.
+    // A root that rustls cannot parse is skipped, as Go and OpenSSL do.
     let (usable, _) =
         roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&bytes).flatten());
     if usable == 0 {
@@ -181,7 +181,7 @@ fn client_certificate(
     Ok((chain, key))
 }
 
-/// The library's own words quote lines of what may be a private key.
+/// Replaces the library's texts, which may quote lines of a private key.
 fn broken(error: &PemError) -> String {
     match error {
         PemError::MissingSectionEnd { .. } => "not PEM: a section has no END line".into(),
@@ -202,7 +202,7 @@ fn unusable(certificate: &ClientCertificate, error: &Error) -> String {
     }
 }
 
-/// What went wrong between us and `host`, the name that its certificate must have.
+/// One line for a TLS error; `host` is the name that the server's certificate must have.
 pub fn describe(error: &Error, host: &str) -> String {
     match error {
         Error::InvalidCertificate(e) => refused_certificate(e, host),
@@ -227,7 +227,7 @@ fn refused_certificate(error: &CertificateError, host: &str) -> String {
             date(*not_after),
             date(*time)
         ),
-        // A cluster that was set up again has a CA of the same name and another key.
+        // A cluster that was created again has a CA of the same name with another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
             "certificate of {host} is not signed by the CA of the kubeconfig; is this the right server, or was the CA replaced?"
         ),

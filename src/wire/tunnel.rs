@@ -1,4 +1,4 @@
-//! The way through an HTTP proxy: CONNECT, within the socket's deadline.
+//! CONNECT through an HTTP proxy, within the socket's deadline.
 
 use std::io::{Read, Write};
 
@@ -6,10 +6,10 @@ use super::failure::{Failure, Stage};
 use crate::wire::endpoint::Endpoint;
 use crate::wire::proxy::Proxy;
 
-/// Largest head of a proxy's answer.
+/// Bytes: largest head of a proxy's answer.
 const LIMIT: usize = 8 << 10;
 
-/// Has `proxy`, at the other end of `stream`, connect us to `endpoint`.
+/// Asks `proxy`, the peer of `stream`, for a tunnel to `endpoint`.
 pub(super) fn open(
     stream: &mut (impl Read + Write),
     proxy: &Proxy,
@@ -36,7 +36,7 @@ pub(super) fn open(
     }
 }
 
-/// The status code.
+/// Reads the proxy's answer; returns its status code.
 fn answer(stream: &mut impl Read) -> Result<String, Failure> {
     let mut head = Vec::new();
     let mut room = [0; 512];
@@ -63,7 +63,7 @@ fn answer(stream: &mut impl Read) -> Result<String, Failure> {
     let code = words.next().unwrap_or_default();
     let is_code = code.len() == 3 && code.bytes().all(|b| b.is_ascii_digit());
     match version.starts_with("HTTP/1.") && is_code {
-        // The server says nothing before we do: this is no tunnel.
+        // A TLS server sends nothing before the client does: this is not a tunnel.
         true if code == "200" && end < head.len() => Err(Failure::line(
             "it sent more than the head of its answer".into(),
         )),
@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers in parts of some bytes, and keeps what it was asked.
+    /// Answers in pieces, and keeps the request.
     struct Stream<'a> {
         answer: &'a [u8],
         part: usize,
@@ -166,7 +166,7 @@ mod tests {
         ] {
             for part in [1, 512] {
                 let (result, _) = asked("http://p", answer, part);
-                // Cut into bytes, what follows the head is TLS's to refuse.
+                // In single bytes, the bytes after the head are read by TLS, which refuses them.
                 if part == 1 && want.starts_with("it sent more") {
                     continue;
                 }

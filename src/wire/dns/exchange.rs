@@ -1,8 +1,7 @@
-//! One name's two questions, at all name servers at once, as musl asks them.
+//! The A and AAAA questions for one name, sent to all name servers at once, as musl does.
 //!
-//! Nothing here waits but [`Exchange::wait`]. Each server has a socket of its own,
-//! connected: the kernel chooses a random source port, drops what others send to it,
-//! and says at once that nobody listens, for which musl waits in vain.
+//! Only [`Exchange::wait`] waits. Each server has a connected socket of its own: the kernel chooses
+//! a random source port, drops packets from other hosts, and reports a closed port at once.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -17,24 +16,24 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::message::{self, Kind, MAX_ADDRESSES, Name, Question, Reply};
 
-/// Where name servers listen.
+/// UDP port of a name server.
 pub(super) const PORT: u16 = 53;
 
 /// Without EDNS an answer has 512 bytes at most (RFC 1035 §4.2.1).
 const LARGEST: usize = 1500;
-/// Packets from one socket in one go: a flood must not keep us.
+/// Packets read from one socket in one call, so that a flood cannot hold the loop.
 const MOST_PACKETS: usize = 16;
 
-/// What the servers said.
+/// The servers' answer to a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// At least one address, and how long they all hold.
+    /// At least one address, and the shortest TTL.
     Addresses(Vec<IpAddr>, Duration),
-    /// There is no such name: the next domain may have it.
+    /// NXDOMAIN: the next domain of the search list may have the name.
     NoName(String),
-    /// There is, and it has no address.
+    /// The name exists and has no address.
     NoAddress(String),
-    /// Nobody could say.
+    /// No server gave an answer.
     Failed(String),
 }
 
@@ -42,14 +41,14 @@ pub(super) enum Outcome {
 pub(super) struct Exchange {
     servers: Vec<Server>,
     asked: [Asked; 2],
-    /// Why the last server failed that did.
+    /// Why the last server that failed did so.
     trouble: Option<String>,
 }
 
 #[derive(Debug)]
 struct Server {
     address: SocketAddr,
-    /// None where this machine has no way to it.
+    /// None where this machine has no route to the server.
     socket: Option<UdpSocket>,
 }
 
@@ -57,9 +56,9 @@ struct Server {
 struct Asked {
     question: Question,
     packet: Vec<u8>,
-    /// The first one that is no failure.
+    /// The first answer that is not a failure.
     reply: Option<(Reply, SocketAddr)>,
-    /// Which servers failed since the last [`Exchange::send`], by index.
+    /// Servers that failed since the last [`Exchange::send`], by index.
     failed: Vec<bool>,
 }
 
@@ -84,7 +83,7 @@ impl Asked {
         }
     }
 
-    /// Nothing can come any more, or nothing has to.
+    /// No further answer is possible, or needed.
     fn is_settled(&self) -> bool {
         self.reply.is_some() || self.failed.iter().all(|failed| *failed)
     }
@@ -120,7 +119,7 @@ impl Exchange {
         exchange
     }
 
-    /// Sends what has no reply to all servers, those that failed included.
+    /// Sends each question without a reply to all servers, failed ones included.
     pub(super) fn send(&mut self) {
         for (index, server) in self.servers.iter().enumerate() {
             let mut open = self.asked.iter().filter(|asked| asked.reply.is_none());
@@ -128,7 +127,7 @@ impl Exchange {
                 Some(socket) => open.try_for_each(|asked| socket.send(&asked.packet).map(drop)),
                 None => continue,
             };
-            // The second packet may bring the news that nobody took the first.
+            // The second send may report the ICMP error of the first.
             for asked in &mut self.asked {
                 asked.set_failed(index, sent.is_err());
             }
@@ -138,7 +137,7 @@ impl Exchange {
         }
     }
 
-    /// Takes what has arrived.
+    /// Reads the packets that have arrived.
     pub(super) fn receive(&mut self) {
         let mut packet = [0; LARGEST];
         let from = |address: SocketAddr| (address.ip(), address.port());
@@ -148,7 +147,7 @@ impl Exchange {
             };
             for _ in 0..MOST_PACKETS {
                 match socket.recv_from(&mut packet) {
-                    // Before it was connected, anybody could send to the socket.
+                    // Until the socket was connected, any host could send to it.
                     Ok((length, source)) if from(source) == from(server.address) => {
                         let packet = packet.get(..length).unwrap_or_default();
                         for asked in &mut self.asked {
@@ -157,7 +156,7 @@ impl Exchange {
                     }
                     Ok(_) => {}
                     Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                    // Nobody listens there, or there is no way.
+                    // A closed port, or no route.
                     Err(e) => {
                         self.trouble = Some(unreached(server.address, &e));
                         for asked in &mut self.asked {
@@ -169,20 +168,20 @@ impl Exchange {
         }
     }
 
-    /// Whether no further answer is to be expected before the next [`Self::send`].
+    /// Whether no further answer can come before the next [`Self::send`].
     pub(super) fn is_settled(&self) -> bool {
         self.asked.iter().all(Asked::is_settled)
     }
 
-    /// Whether there is an address already.
+    /// Whether an address is known.
     pub(super) fn has_addresses(&self) -> bool {
         self.asked
             .iter()
             .any(|asked| matches!(asked.reply, Some((Reply::Addresses(..), _))))
     }
 
-    /// What is known by now. An address beats all: there are servers that deny a name
-    /// when asked for its IPv6 addresses. None where nobody said anything.
+    /// The outcome so far. An address wins: some servers deny a name when asked for AAAA. `None`
+    /// where no server has answered.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         let mut families = Vec::new();
         let mut holds = Duration::MAX;
@@ -214,7 +213,7 @@ impl Exchange {
         }
     }
 
-    /// Until something arrives, but no longer than `at_most`.
+    /// Waits for a packet, `at_most` this long.
     pub(super) fn wait(&self, at_most: Duration) {
         let mut sockets: Vec<PollFd<'_>> = self
             .servers
@@ -222,9 +221,9 @@ impl Exchange {
             .filter_map(|server| server.socket.as_ref())
             .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
             .collect();
-        // Rounded up, or the last millisecond would be spent spinning.
+        // Rounded up: 0 ms would spin during the last millisecond.
         let timeout = PollTimeout::try_from(at_most + Duration::from_millis(1));
-        // EINTR is a short wait; the caller comes back.
+        // EINTR ends the wait early; the caller calls again.
         let _ = poll(&mut sockets, timeout.unwrap_or(PollTimeout::MAX));
     }
 }
@@ -249,7 +248,7 @@ fn take(
     }
 }
 
-/// IPv4 and IPv6 in turn, so that a family that leads nowhere costs one attempt.
+/// IPv4 and IPv6 addresses in turn, so that a family without a route costs one attempt.
 fn in_turn(families: &[&[IpAddr]]) -> Vec<IpAddr> {
     (0..MAX_ADDRESSES)
         .flat_map(|index| families.iter().filter_map(move |family| family.get(index)))
@@ -269,8 +268,8 @@ fn open(server: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Two different numbers that nobody can guess: std seeds its hash maps from the
-/// kernel's random numbers, against the same kind of enemy.
+/// Two different numbers that cannot be guessed: std seeds its hash maps from the kernel's random
+/// numbers.
 fn ids() -> (u16, u16) {
     let [a, b, c, d, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
     let (a, b) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
@@ -286,7 +285,7 @@ fn unreached(server: SocketAddr, error: &io::Error) -> String {
     format!("name server {}: {cause}", Shown(server))
 }
 
-/// A server without the port that all have.
+/// A server's address, without the standard port.
 struct Shown(SocketAddr);
 
 impl fmt::Display for Shown {

@@ -1,10 +1,10 @@
-//! The text of a hosts file, which comes before any name server.
+//! The text of /etc/hosts, which is searched before a name server is asked.
 
 use std::net::IpAddr;
 
-/// The addresses of `name`, in file order. A line without a valid address is nobody's.
+/// The addresses of `name`, in file order. A line without a valid address is skipped.
 pub fn addresses(hosts: &str, name: &str) -> Vec<IpAddr> {
-    // Go looks names up in lower case and as if each ended with a dot.
+    // As Go: case does not matter, and neither does a last dot.
     let wanted = name.strip_suffix('.').unwrap_or(name);
     let address = |line: &str| {
         let mut fields = line.split('#').next()?.split_whitespace();

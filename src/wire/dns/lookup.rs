@@ -1,5 +1,5 @@
-//! One name's way through the search list, a step at a time. It never waits unless
-//! asked to, and is told the time.
+//! The lookup of one name along the search list, in steps. Only [`Lookup::wait`] waits; the caller
+//! gives the time.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use super::message::Name;
 use super::resolv_conf;
 use crate::core::instant::Mono;
 
-/// Once there are addresses of one family, those of the other have this long: some
-/// servers never answer to AAAA. (musl gives them the whole timeout.)
+/// Time for the other family once one family has addresses: some servers never answer to AAAA.
+/// (musl waits for the whole timeout.)
 const GRACE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) struct Lookup {
     servers: Vec<SocketAddr>,
-    /// Candidates after the one that is being asked for.
+    /// Candidates after the current one.
     names: vec::IntoIter<Name>,
     exchange: Exchange,
     started: Mono,
@@ -30,7 +30,7 @@ pub(super) struct Lookup {
 }
 
 impl Lookup {
-    /// Sends the first questions. None where `name` cannot be one, whatever the domain.
+    /// Sends the first questions. `None` where no candidate is a valid name.
     pub(super) fn start(resolver: &Resolver, name: &str, now: Mono) -> Option<Self> {
         let names = resolv_conf::candidates(name, &resolver.search, resolver.ndots);
         let names: Vec<Name> = names.iter().filter_map(|name| Name::new(name)).collect();
@@ -47,8 +47,8 @@ impl Lookup {
         })
     }
 
-    /// Takes what has arrived, asks again where it is time to; the outcome, if that is
-    /// all. An answer counts however late it is looked for.
+    /// Reads answers and repeats questions that are due; returns the outcome at the end. An answer
+    /// counts however late it is read.
     pub(super) fn turn(&mut self, now: Mono) -> Option<Outcome> {
         self.exchange.receive();
         if self.exchange.has_addresses() {
@@ -73,7 +73,7 @@ impl Lookup {
         Some(outcome)
     }
 
-    /// What is known, should nothing more come.
+    /// The outcome so far.
     pub(super) fn outcome(&self, now: Mono) -> Outcome {
         self.exchange
             .outcome()
@@ -95,7 +95,7 @@ impl Lookup {
     }
 }
 
-/// In tenths, so that one outage reads the same each time.
+/// In tenths of a second, so that the text does not change during one outage.
 fn silence(waited: Duration) -> String {
     let tenths = (waited.as_millis() + 50) / 100;
     let (seconds, tenths) = (tenths / 10, tenths % 10);

@@ -1,10 +1,8 @@
-//! Addresses of a name, within a given time and on this thread.
+//! Looks up the addresses of a name, within a given time and on this thread.
 //!
-//! `getaddrinfo` waits for as long as it likes. This is what of it two callers need,
-//! written like musl's: the hosts file, then A and AAAA by UDP from all name servers
-//! of resolv.conf at once. No TCP, EDNS, DNSSEC, mDNS, nsswitch.conf or IDNA.
-//!
-//! `message`, `resolv_conf` and `hosts` only hold and read values.
+//! `getaddrinfo` has no bound in time. This is the part of musl's that is needed: the hosts file,
+//! then A and AAAA by UDP from all name servers of resolv.conf at once. No TCP, EDNS, DNSSEC, mDNS,
+//! nsswitch.conf or IDNA.
 
 mod exchange;
 pub mod hosts;
@@ -27,30 +25,30 @@ use message::MAX_ADDRESSES;
 pub use node_name::NodeName;
 use resolv_conf::Conf;
 
-/// Whom to ask, and how.
+/// Name servers and how to ask them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolver {
-    /// All are asked at once.
+    /// Name servers; all are asked at once.
     pub servers: Vec<SocketAddr>,
     /// Domains for names of fewer than `ndots` dots.
     pub search: Vec<String>,
-    /// See there.
+    /// See [`Self::search`].
     pub ndots: usize,
-    /// How long one name is asked for, at most.
+    /// Longest time for one name.
     pub timeout: Duration,
-    /// How often, meanwhile.
+    /// How often a question is sent in that time.
     pub attempts: u32,
-    /// The hosts file; read anew by each lookup.
+    /// The hosts file, read by each lookup.
     pub hosts: PathBuf,
 }
 
 impl Resolver {
-    /// As this machine is configured now.
+    /// This machine's configuration, read now.
     pub fn system() -> Self {
         Self::read(Path::new("/etc/resolv.conf"), "/etc/hosts")
     }
 
-    /// A resolv.conf that cannot be read is an empty one.
+    /// A resolv.conf that cannot be read counts as empty.
     pub fn read(resolv_conf: &Path, hosts: impl Into<PathBuf>) -> Self {
         let conf = Conf::parse(&text(resolv_conf));
         Self {
@@ -63,9 +61,8 @@ impl Resolver {
         }
     }
 
-    /// At least one address of `name`, and eight at most, before `left` is zero.
-    ///
-    /// `left` is what is left of the caller's time; the error is one line.
+    /// One to eight addresses of `name`. `left` is the rest of the caller's time. The error is one
+    /// line.
     pub fn lookup(&self, name: &str, left: impl Fn() -> Duration) -> Result<Vec<IpAddr>, String> {
         let mut known = hosts::addresses(&text(&self.hosts), name);
         known.truncate(MAX_ADDRESSES);
@@ -97,14 +94,14 @@ impl Resolver {
     }
 }
 
-/// RFC 6761 §6.3: never asked for. A board need not have a hosts file.
+/// RFC 6761 §6.3: no name server is asked. A board may lack a hosts file.
 fn is_localhost(name: &str) -> bool {
     name.strip_suffix('.')
         .unwrap_or(name)
         .eq_ignore_ascii_case("localhost")
 }
 
-/// None where the zone is no interface.
+/// `None` where the zone is not an interface.
 fn socket_address((address, zone): &(IpAddr, Option<String>)) -> Option<SocketAddr> {
     match (address, zone) {
         (IpAddr::V6(address), Some(zone)) => {
@@ -118,7 +115,7 @@ fn socket_address((address, zone): &(IpAddr, Option<String>)) -> Option<SocketAd
     }
 }
 
-/// A file that cannot be read is an empty one.
+/// A file that cannot be read counts as empty.
 fn text(path: &Path) -> String {
     String::from_utf8_lossy(&read(path).unwrap_or_default()).into_owned()
 }

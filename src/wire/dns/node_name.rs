@@ -1,5 +1,5 @@
-//! The addresses of the node's own name, asked for from one turn of the loop to the
-//! next: the status is computed every ten seconds, and must not wait for anybody.
+//! The addresses of the Node's own name, looked up in the background: the status is computed every
+//! ten seconds and must not wait for a name server.
 
 use std::mem;
 use std::net::IpAddr;
@@ -10,28 +10,28 @@ use super::exchange::Outcome;
 use super::lookup::Lookup;
 use crate::core::instant::Mono;
 
-/// How long an answer holds, whatever its TTL. Within it a packet each way is small
-/// against the renewals of a Lease; beyond it a new address would come too late.
+/// Bounds of an answer's life, whatever its TTL. A shorter life costs packets; with a longer one a
+/// new address is noticed too late.
 const HOLDS: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(300));
 
-/// All waiting together, in the life of a process.
+/// Sum of all waits in the life of a process.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A name that is looked up in the background.
+/// A name and its last known addresses.
 #[derive(Debug)]
 pub struct NodeName {
     name: String,
-    /// None: read anew for each question, for DHCP rewrites it.
+    /// None: this machine's configuration, read for each lookup, because DHCP rewrites it.
     resolver: Option<Resolver>,
     known: Vec<IpAddr>,
     pending: Option<Lookup>,
-    /// When to ask next.
+    /// When the next lookup begins.
     due: Mono,
     patience: Duration,
 }
 
 impl NodeName {
-    /// Asks whom this machine asks; nothing is sent yet.
+    /// Uses this machine's name servers; sends nothing yet.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -43,7 +43,7 @@ impl NodeName {
         }
     }
 
-    /// Asks whom `resolver` says.
+    /// Uses `resolver`.
     pub fn with(name: &str, resolver: Resolver) -> Self {
         Self {
             resolver: Some(resolver),
@@ -51,11 +51,10 @@ impl NodeName {
         }
     }
 
-    /// What is known by now, sending a question where it is time to.
+    /// The addresses known so far; begins a lookup that is due.
     ///
-    /// Does not wait, unless `may_wait` and nothing is known yet: then for a second at
-    /// most, in all calls together, so that the Node is not registered with an address
-    /// that the first answer changes.
+    /// Waits only with `may_wait` and while no address is known: a second at most in all calls
+    /// together, so that the Node is not registered with an address that the first answer changes.
     pub fn addresses(&mut self, may_wait: bool, now: impl Fn() -> Mono) -> Vec<IpAddr> {
         let mut time = now();
         if self.pending.is_none() && time >= self.due {
@@ -86,7 +85,7 @@ impl NodeName {
         self.known.clone()
     }
 
-    /// Silence changes nothing; that the name has no address does.
+    /// A failed lookup keeps the addresses; an answer without addresses clears them.
     fn learn(&mut self, outcome: Outcome, now: Mono) {
         let holds = match outcome {
             Outcome::Addresses(addresses, ttl) => {

@@ -1,6 +1,6 @@
 //! resolv.conf as musl reads it (`src/network/resolvconf.c`), man 5 resolv.conf.
 //!
-//! A keyword counts at the begin of a line only; what is not understood is skipped.
+//! A keyword counts at the beginning of a line only; unknown text is skipped.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -10,23 +10,23 @@ const MAX_SERVERS: usize = 3;
 /// Most domains (glibc's MAXDNSRCH; musl keeps 255 bytes of them).
 const MAX_SEARCH: usize = 6;
 
-/// What the file says, or its defaults.
+/// The settings of the file, or the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conf {
-    /// Whom to ask, with the zone of a link-local address: `fe80::1%eth0`.
+    /// Name servers, with the zone of a link-local address: `fe80::1%eth0`.
     pub servers: Vec<(IpAddr, Option<String>)>,
-    /// Domains to try below, without a last dot.
+    /// Domains to append, without a last dot.
     pub search: Vec<String>,
-    /// A name with as many dots is never looked for in a domain.
+    /// A name with this many dots is looked up without a domain alone.
     pub ndots: usize,
-    /// How long one name is asked for.
+    /// Longest time for one name.
     pub timeout: Duration,
-    /// How often, meanwhile.
+    /// How often a question is sent in that time.
     pub attempts: u32,
 }
 
 impl Conf {
-    /// An empty text, as a missing file, means a name server on this machine.
+    /// An empty text, as for a missing file, means a name server on this machine.
     pub fn parse(text: &str) -> Self {
         let mut conf = Self {
             servers: Vec::new(),
@@ -44,7 +44,7 @@ impl Conf {
                     conf.servers
                         .extend(rest.split_whitespace().next().and_then(server));
                 }
-                // The last line of either kind rules.
+                // The last line of either kind wins.
                 "search" | "domain" => {
                     let domains = rest.split_whitespace();
                     conf.search = domains
@@ -66,7 +66,7 @@ impl Conf {
         conf
     }
 
-    /// The limits are musl's; none may be 0, or a resend would follow the other.
+    /// The limits are musl's. 0 is not allowed: questions would be sent without a pause.
     fn option(&mut self, option: &str) {
         let Some((key, value)) = option.split_once(':') else {
             return;
@@ -93,8 +93,8 @@ fn server(text: &str) -> Option<(IpAddr, Option<String>)> {
     }
 }
 
-/// The names to ask for, in turn, if `name` is meant: below each domain, then as it
-/// is. As in musl, enough dots or a last one keep it out of the domains.
+/// The names to look up for `name`, in order: below each domain, then as it is. As in musl, a name
+/// with `ndots` dots or a last dot is looked up as it is alone.
 pub fn candidates(name: &str, search: &[String], ndots: usize) -> Vec<String> {
     let mut names = Vec::new();
     if !name.ends_with('.') && name.matches('.').count() < ndots {

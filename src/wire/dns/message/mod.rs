@@ -1,7 +1,7 @@
-//! A question as bytes, and bytes as its answer (RFC 1035 §4). Nothing here waits.
+//! Encodes a question and decodes its answer (RFC 1035 §4).
 //!
-//! What a packet says of itself is not believed: every length is checked against the
-//! packet, a pointer only leads back, and a chain of aliases has to end.
+//! A packet is not trusted: every length is checked against the packet, a pointer must point
+//! backwards, and the length of a chain of aliases is bounded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Most addresses of one family that are kept.
 pub const MAX_ADDRESSES: usize = 8;
 
-/// Most names in a chain of aliases.
+/// Longest chain of aliases.
 const MAX_CHAIN: usize = 16;
 
 /// §3.2.4.
@@ -17,7 +17,7 @@ const CLASS_IN: u16 = 1;
 /// §3.2.2.
 const CNAME: u16 = 5;
 
-/// Which addresses are asked for.
+/// Type of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// IPv4.
@@ -42,14 +42,14 @@ impl Kind {
     }
 }
 
-/// A name as messages have it: length and label in turn, up to the empty label. In
-/// lower case, so that two are equal where DNS says so (§2.3.3).
+/// A name in wire form: length and label in turn, up to the empty label. In lower case, so that
+/// `==` is DNS equality (§2.3.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name(Vec<u8>);
 
 impl Name {
-    /// `None` where `text` cannot be a name: an empty label or one of more than 63
-    /// bytes, 255 bytes in all (§2.3.4). A last dot does not matter here.
+    /// `None` for an invalid name: an empty label, one of more than 63 bytes, more than 255 bytes in
+    /// all (§2.3.4). A last dot is ignored.
     pub fn new(text: &str) -> Option<Self> {
         let mut wire = Vec::with_capacity(text.len() + 2);
         for label in text.strip_suffix('.').unwrap_or(text).split('.') {
@@ -61,12 +61,12 @@ impl Name {
         (wire.len() <= 255).then_some(Self(wire))
     }
 
-    /// The name that begins at `start`, and where what follows it begins (§4.1.4).
+    /// The name that begins at `start`, and the offset behind it (§4.1.4).
     fn read(packet: &[u8], start: usize) -> Option<(Self, usize)> {
         let mut wire = Vec::with_capacity(64);
         let mut at = start;
         let mut end = None;
-        // Each pointer leads before the place that the last one led to, so they end.
+        // Each pointer must point before the target of the last one, so the loop ends.
         let mut before = start;
         loop {
             let length = *packet.get(at)?;
@@ -100,31 +100,31 @@ impl Name {
     }
 }
 
-/// What is asked, and what its answer has to repeat.
+/// A question; its answer must repeat these fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Any number that cannot be guessed.
+    /// A random number.
     pub id: u16,
-    /// Whose addresses.
+    /// The name.
     pub name: Name,
-    /// Of which family.
+    /// The address family.
     pub kind: Kind,
 }
 
-/// What a name server said.
+/// A name server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// At least one address, and how long they all hold.
+    /// At least one address, and the shortest TTL.
     Addresses(Vec<IpAddr>, Duration),
-    /// The name exists, or is an alias, without addresses of this kind.
+    /// The name exists, or is an alias, and has no address of this family.
     NoAddress,
     /// NXDOMAIN.
     NoName,
-    /// Another server may know better.
+    /// A failure of the server; another server may answer.
     Failed(&'static str),
 }
 
-/// The packet that asks, with recursion desired (§4.1.1).
+/// The question's packet, with recursion desired (§4.1.1).
 pub fn query(question: &Question) -> Vec<u8> {
     let mut packet = Vec::with_capacity(question.name.0.len() + 16);
     for word in [question.id, 0x0100, 1, 0, 0, 0] {
@@ -136,11 +136,11 @@ pub fn query(question: &Question) -> Vec<u8> {
     packet
 }
 
-/// What `packet` answers to `question`; `None` where it is the answer to no or another
-/// question, which somebody who cannot see ours may have sent.
+/// Decodes the answer to `question`. `None` where the packet is not an answer to it: it may be
+/// forged by a host that cannot see the question.
 pub fn parse(packet: &[u8], question: &Question) -> Option<Reply> {
     let flags = word(packet, 2)?;
-    // A response to a standard query, with one question in it.
+    // A response to a standard query, with one question.
     if word(packet, 0)? != question.id || flags & 0xf800 != 0x8000 || word(packet, 4)? != 1 {
         return None;
     }
@@ -152,7 +152,7 @@ pub fn parse(packet: &[u8], question: &Question) -> Option<Reply> {
     let truncated = flags & 0x0200 != 0;
     Some(match flags & 0x000f {
         0 => match answers(packet, end + 4, question, truncated) {
-            // What there is suffices (musl would ask again by TCP).
+            // A truncated answer is used as it is (musl would ask again by TCP).
             Some(Reply::NoAddress) if truncated => Reply::Failed("a truncated answer"),
             Some(reply) => reply,
             None => Reply::Failed("a malformed answer"),
@@ -175,7 +175,7 @@ fn answers(packet: &[u8], start: usize, question: &Question, truncated: bool) ->
         let mut addresses = Vec::new();
         let mut alias = None;
         let mut at = start;
-        // A packet has no room for as many records as it may claim: reading them ends.
+        // The packet's size bounds the loop, not the count that it claims.
         for _ in 0..count {
             let record = match Record::read(packet, at) {
                 Some(record) => record,

@@ -2,10 +2,12 @@
 
 pub mod der;
 pub mod describe;
+pub mod json;
 pub mod message;
 pub mod names;
 pub mod object;
 pub mod protobuf;
 pub mod quantity;
+pub mod text;
 pub mod time;
 pub mod x509;

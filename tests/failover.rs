@@ -1,0 +1,242 @@
+//! An API server whose name has several addresses, one of which is sick: no Lease is lost.
+//!
+//! Each board runs in a mount namespace with its own /etc/hosts, which needs root.
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
+
+mod board;
+mod front;
+
+use std::net::IpAddr;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use apidouble::{Double, Fault, Rule};
+use nix::sched::{CloneFlags, unshare};
+
+use board::{Board, Folder, eventually};
+use front::{Front, Mode};
+
+/// Seconds. A board has 40; here everything is five times as fast.
+const LEASE: u64 = 8;
+/// The longest time between two renewals: 30 s of 40.
+const LONGEST_GAP: Duration = Duration::from_millis(LEASE * 1000 * 30 / 40);
+
+const TOKEN: &str = "a-token";
+
+/// A way in which one address can be sick.
+#[derive(Clone, Copy, Debug)]
+enum Sick {
+    HangsAfterTcp,
+    SilentAfterTls,
+    Unavailable,
+    TooManyRequests,
+    Resets,
+    WrongCertificate,
+    Refuses,
+    BlackHole,
+}
+
+const ALL: [Sick; 8] = [
+    Sick::HangsAfterTcp,
+    Sick::SilentAfterTls,
+    Sick::Unavailable,
+    Sick::TooManyRequests,
+    Sick::Resets,
+    Sick::WrongCertificate,
+    Sick::Refuses,
+    Sick::BlackHole,
+];
+
+/// A healthy server, a sick one, and a front for each address of their name.
+struct Site {
+    healthy: Double,
+    sick: Double,
+    fronts: Vec<Front>,
+    port: u16,
+}
+
+impl Site {
+    fn new(sick: Sick, addresses: &[IpAddr]) -> Self {
+        let server = || {
+            Double::builder()
+                .token(TOKEN, "system:node:pi", &["system:nodes"])
+                .start()
+        };
+        let healthy = server();
+        let broken = server();
+        let fault = match sick {
+            Sick::Unavailable => Some(Fault::Status {
+                code: 503,
+                retry_after: None,
+            }),
+            Sick::TooManyRequests => Some(Fault::Status {
+                code: 429,
+                retry_after: Some(1),
+            }),
+            Sick::SilentAfterTls => Some(Fault::StallBeforeHeaders),
+            _ => None,
+        };
+        if let Some(fault) = fault {
+            broken.faults().push(Rule::new(fault).always());
+        }
+        let (port, fronts) = fronts(addresses, Mode::LeadsTo(healthy.port()));
+        Self {
+            healthy,
+            sick: broken,
+            fronts,
+            port,
+        }
+    }
+
+    fn sick_mode(&self, sick: Sick) -> Mode {
+        match sick {
+            Sick::HangsAfterTcp => Mode::HangsAfterTcp,
+            Sick::Resets => Mode::Resets,
+            Sick::Refuses => Mode::Refuses,
+            Sick::BlackHole => Mode::BlackHole,
+            Sick::SilentAfterTls
+            | Sick::Unavailable
+            | Sick::TooManyRequests
+            | Sick::WrongCertificate => Mode::LeadsTo(self.sick.port()),
+        }
+    }
+
+    /// Both CAs, but for a server whose certificate must not verify.
+    fn kubeconfig(&self, sick: Sick) -> String {
+        let mut ca = self.healthy.ca_pem();
+        if !matches!(sick, Sick::WrongCertificate) {
+            ca += &self.sick.ca_pem();
+        }
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+             contexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+             users: [{{name: u, user: {{token: {TOKEN}}}}}]\nclusters:\n- name: k\n  cluster:\n    \
+             server: https://kubernetes:{}\n    certificate-authority-data: {}\n",
+            self.port,
+            base64::Engine::encode(&base64::engine::general_purpose::STANDARD, ca),
+        )
+    }
+
+    fn renew_time(&self) -> Option<String> {
+        let lease = self.healthy.get("leases/pi")?;
+        Some(lease["spec"]["renewTime"].as_str()?.to_owned())
+    }
+
+    /// The longest time between two renewals during `watch`, and since the last one at its end.
+    fn longest_gap(&self, watch: Duration) -> Duration {
+        let start = Instant::now();
+        let (mut seen, mut since) = (self.renew_time(), Instant::now());
+        let mut longest = Duration::ZERO;
+        while start.elapsed() < watch {
+            thread::sleep(Duration::from_millis(10));
+            let now = self.renew_time();
+            longest = longest.max(since.elapsed());
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            }
+        }
+        longest
+    }
+}
+
+/// Fronts at one port that is free at every address.
+fn fronts(addresses: &[IpAddr], mode: Mode) -> (u16, Vec<Front>) {
+    for _ in 0..100 {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        let fronts = addresses.iter().map(|ip| Front::start(*ip, port, mode));
+        if let Ok(fronts) = fronts.collect() {
+            return (port, fronts);
+        }
+    }
+    panic!("no port is free at all of {addresses:?}");
+}
+
+/// Starts a board for which the name `kubernetes` has `addresses`, in this order.
+fn board(folder: &Folder, kubeconfig: &str, addresses: &[IpAddr]) -> Result<Board, String> {
+    let lines: String = addresses
+        .iter()
+        .map(|ip| format!("{ip} kubernetes\n"))
+        .collect();
+    let hosts = folder.write("hosts", &lines);
+    let kubeconfig = folder.write("kubeconfig", kubeconfig);
+    // For this thread and the processes that it starts.
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|e| format!("unshare: {e}"))?;
+    for args in [
+        vec!["--make-rprivate", "/"],
+        vec!["--bind", hosts.to_str().unwrap(), "/etc/hosts"],
+    ] {
+        let mounted = Command::new("mount").args(&args).status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            return Err(format!("mount {args:?} failed"));
+        }
+    }
+    Ok(Board::start(&[
+        &format!("--kubeconfig={}", kubeconfig.display()),
+        "--hostname-override=pi",
+        &format!("--node-lease-duration-seconds={LEASE}"),
+        &format!("--root-dir={}", folder.path().display()),
+    ]))
+}
+
+/// The longest gaps with the first address sick, and with that healed and the second one sick.
+fn gaps(sick: Sick, addresses: &[IpAddr]) -> Result<[Duration; 2], String> {
+    let site = Site::new(sick, addresses);
+    let folder = Folder::new("failover");
+    let _board = board(&folder, &site.kubeconfig(sick), addresses)?;
+    eventually("a Lease", Duration::from_secs(20), || site.renew_time());
+    let watch = Duration::from_secs(LEASE * 3 / 2);
+    site.fronts[0].set_mode(site.sick_mode(sick));
+    let first = site.longest_gap(watch);
+    site.fronts[0].set_mode(Mode::LeadsTo(site.healthy.port()));
+    for front in &site.fronts[1..] {
+        front.set_mode(site.sick_mode(sick));
+    }
+    let second = site.longest_gap(watch);
+    Ok([first, second])
+}
+
+fn may_run() -> bool {
+    let allowed = thread::spawn(|| unshare(CloneFlags::CLONE_NEWNS).is_ok());
+    allowed.join().unwrap()
+}
+
+fn no_lease_is_lost(addresses: &[&str]) {
+    if !may_run() {
+        use std::io::Write as _;
+        let _ = writeln!(
+            std::io::stderr(),
+            "failover: DID NOT RUN: no mount namespace"
+        );
+        return;
+    }
+    let addresses: Vec<IpAddr> = addresses.iter().map(|ip| ip.parse().unwrap()).collect();
+    let addresses = addresses.as_slice();
+    thread::scope(|scope| {
+        let runs = ALL.map(|sick| (sick, scope.spawn(move || gaps(sick, addresses).unwrap())));
+        let mut late = Vec::new();
+        for (sick, run) in runs {
+            let gaps = run.join().unwrap();
+            println!(
+                "{} addresses, {sick:?}: {gaps:?} of {LONGEST_GAP:?}",
+                addresses.len()
+            );
+            if gaps.iter().any(|gap| *gap >= LONGEST_GAP) {
+                late.push((sick, gaps));
+            }
+        }
+        assert!(late.is_empty(), "{late:?}");
+    });
+}
+
+#[test]
+fn no_lease_is_lost_with_one_of_two_addresses_sick() {
+    no_lease_is_lost(&["127.0.0.2", "127.0.0.3"]);
+}
+
+#[test]
+fn no_lease_is_lost_with_one_and_with_two_of_three_addresses_sick() {
+    no_lease_is_lost(&["127.0.0.2", "::1", "127.0.0.3"]);
+}

@@ -188,11 +188,18 @@ fn gaps(sick: Sick, addresses: &[IpAddr]) -> Result<[Duration; 2], String> {
     let _board = board(&folder, &site.kubeconfig(sick), addresses)?;
     eventually("a Lease", Duration::from_secs(20), || site.renew_time());
     let watch = Duration::from_secs(LEASE * 3 / 2);
-    site.fronts[0].set_mode(site.sick_mode(sick));
+    // A busy machine may have led the board elsewhere than to the first address.
+    let _ = site.fronts.iter().filter(|front| front.was_used()).count();
+    let used = eventually("an address in use", watch, || {
+        site.fronts.iter().position(Front::was_used)
+    });
+    site.fronts[used].set_mode(site.sick_mode(sick));
     let first = site.longest_gap(watch);
-    site.fronts[0].set_mode(Mode::LeadsTo(site.healthy.port()));
-    for front in &site.fronts[1..] {
-        front.set_mode(site.sick_mode(sick));
+    site.fronts[used].set_mode(Mode::LeadsTo(site.healthy.port()));
+    for (index, front) in site.fronts.iter().enumerate() {
+        if index != used {
+            front.set_mode(site.sick_mode(sick));
+        }
     }
     let second = site.longest_gap(watch);
     Ok([first, second])

@@ -36,6 +36,8 @@ pub struct Front {
 
 struct Shared {
     mode: Mutex<Mode>,
+    /// Bytes from the server since the last call of [`Front::was_used`].
+    used: Arc<AtomicBool>,
     /// Open connections, both ends of each.
     open: Mutex<Vec<Pair>>,
     over: AtomicBool,
@@ -52,12 +54,18 @@ impl Front {
         drop(TcpListener::bind(address)?);
         let shared = Arc::new(Shared {
             mode: Mutex::new(mode),
+            used: Arc::default(),
             open: Mutex::default(),
             over: AtomicBool::default(),
         });
         let front = shared.clone();
         thread::spawn(move || serve(&front, address));
         Ok(Self { address, shared })
+    }
+
+    /// Whether a server answered through this front since the last call.
+    pub fn was_used(&self) -> bool {
+        self.shared.used.swap(false, Ordering::SeqCst)
     }
 
     /// Open connections are frozen where the new mode keeps silent, and reset elsewhere.
@@ -161,22 +169,27 @@ fn carry(shared: &Shared, client: TcpStream, port: u16) {
         return;
     };
     let frozen = Arc::new(AtomicBool::default());
-    for (from, to) in [(&client, &server), (&server, &client)] {
+    let unused = Arc::default();
+    for (from, to, used) in [
+        (&client, &server, &unused),
+        (&server, &client, &shared.used),
+    ] {
         let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-        let frozen = frozen.clone();
-        thread::spawn(move || copy(from, to, &frozen));
+        let (frozen, used) = (frozen.clone(), used.clone());
+        thread::spawn(move || copy(from, to, &frozen, &used));
     }
     let ends = vec![client, server];
     shared.open.lock().unwrap().push(Pair { ends, frozen });
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream, frozen: &AtomicBool) {
+fn copy(mut from: TcpStream, mut to: TcpStream, frozen: &AtomicBool, used: &AtomicBool) {
     let mut buffer = [0; 16 << 10];
     loop {
         let length = from.read(&mut buffer).unwrap_or(0);
         if frozen.load(Ordering::SeqCst) {
             return;
         }
+        used.store(true, Ordering::SeqCst);
         if length == 0 || to.write_all(&buffer[..length]).is_err() {
             let _ = to.shutdown(Shutdown::Both);
             return;

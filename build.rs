@@ -1,5 +1,5 @@
-//! Stamps the commit, its date and the target into the binary. Works without git: then
-//! the commit is `unknown`, and the date that of the build.
+//! Sets the commit, its date and the target for the binary. Without git, the commit is `unknown`
+//! and the date is that of the build.
 #![allow(clippy::disallowed_methods)] // Cargo talks to build scripts through the environment.
 
 use std::process::Command;
@@ -22,7 +22,7 @@ fn main() {
     }
 }
 
-/// Seconds since 1970-01-01T00:00:00Z: the same for all builds of one commit.
+/// Seconds since 1970-01-01T00:00:00Z, equal for all builds of one commit.
 fn built() -> u64 {
     let given = std::env::var("SOURCE_DATE_EPOCH").ok();
     given
@@ -33,8 +33,8 @@ fn built() -> u64 {
 }
 
 fn git(args: &[&str]) -> Option<String> {
-    // Only the repository that this file lies in: an unpacked tarball inside of
-    // another one has no commit of its own.
+    // Only the repository of this file: a tarball that is unpacked in another repository has no
+    // commit of its own.
     let output = Command::new("git")
         .args(["-C", env!("CARGO_MANIFEST_DIR")])
         .args(args)

@@ -1,7 +1,7 @@
 //! The node half of a Kubernetes kubelet.
 //!
-//! `src/README.md` describes the rooms and the journeys of data through them. Imports point
-//! downwards in this list; `tests/architecture.rs` checks that.
+//! `src/README.md` describes the modules and the data flow between them. `tests/architecture.rs`
+//! checks the direction of their imports.
 
 pub mod agent;
 pub mod check;

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// musl's own maps pages and unmaps them again for each renewal of the Lease: twelve system
-/// calls where six will do.
+/// musl's allocator maps and unmaps pages for each renewal of the Lease: twelve system calls
+/// instead of six.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;

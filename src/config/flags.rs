@@ -1,8 +1,8 @@
-//! The flags and their defaults, and the table of what sets them.
+//! The flags, their defaults, and the table of settings.
 //!
-//! One row serves both worlds: the flag on the command line and the field of the
-//! configuration file. The file is applied first and the command line on top of it,
-//! as in a kubelet, so that a flag wins even where it repeats a default.
+//! One row of the table describes the flag on the command line and the field of the configuration
+//! file. As in the kubelet, the file is applied first and the command line second, so a flag
+//! overrides the file even with a default value.
 //! Names and defaults: `cmd/kubelet/app/options`, `kubelet/config/v1beta1`.
 
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ use crate::kube::names::Taint;
 /// The value of a map flag: `k=v,k2=v2`.
 pub type Pairs = BTreeMap<String, String>;
 
-/// The flags, with the kubelet's defaults where `README.md` names no other.
+/// The flags. Defaults are the kubelet's, except those that `README.md` lists.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "USAGE says what each flag does")]
+#[expect(missing_docs, reason = "USAGE describes each flag")]
 pub struct Flags {
     pub kubeconfig: Option<PathBuf>,
     pub bootstrap_kubeconfig: Option<PathBuf>,
@@ -35,14 +35,14 @@ pub struct Flags {
     pub host_root: PathBuf,
     pub update_frequency: Duration,
     pub report_frequency: Duration,
-    /// Zero is never.
+    /// Zero disables it.
     pub resync_frequency: Duration,
     pub node_lease_duration_seconds: i32,
     pub max_pods: i32,
     pub pods_per_core: i32,
     pub port: i32,
     pub enable_controller_attach_detach: bool,
-    /// `None` is the defaults; an empty map is no threshold at all.
+    /// `None` is the defaults; an empty map disables all hard thresholds.
     pub eviction_hard: Option<Pairs>,
     pub eviction_soft: Option<Pairs>,
     pub eviction_soft_grace_period: Option<Pairs>,
@@ -59,17 +59,17 @@ pub struct Flags {
     pub event_burst: i32,
     pub verbosity: u8,
     pub output: Option<String>,
-    pub checked: Checked,
-    /// Given, and without any meaning here.
+    pub validated_only: ValidatedOnly,
+    /// Given flags that have no effect.
     pub ignored: Vec<&'static str>,
-    /// Given, and waiting for the part of nodelet that will use them.
+    /// Given flags that have no effect yet.
     pub not_yet: Vec<&'static str>,
 }
 
-/// Settings that change nothing here, but are refused where a kubelet refuses them.
+/// Settings that have no effect, and whose values are validated as in the kubelet.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[expect(missing_docs, reason = "a kubelet's names")]
-pub struct Checked {
+#[expect(missing_docs, reason = "the kubelet's names")]
+pub struct ValidatedOnly {
     pub node_status_max_images: i32,
     pub read_only_port: i32,
     pub healthz_port: i32,
@@ -88,7 +88,7 @@ pub struct Checked {
     pub run_once: bool,
     pub lock_file: String,
     pub exit_on_lock_contention: bool,
-    /// These four have a field in the file alone.
+    // The following have a field in the file and no flag.
     pub swap_behavior: String,
     pub shutdown_grace_period: Duration,
     pub shutdown_grace_period_critical_pods: Duration,
@@ -136,44 +136,47 @@ impl Default for Flags {
             event_burst: 100,
             verbosity: 0,
             output: None,
-            checked: Checked::default(),
+            validated_only: ValidatedOnly::default(),
             ignored: Vec::new(),
             not_yet: Vec::new(),
         }
     }
 }
 
-/// The type of a value, and where it goes.
+/// The type of a value, and the function that stores it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// Any text.
     Text(fn(&mut Flags, String)),
-    /// A path, or an argument that need not be UTF-8.
+    /// A path; need not be UTF-8.
     Path(fn(&mut Flags, PathBuf)),
-    /// `true` or `false`; a flag may stand alone.
+    /// `true` or `false`; optional for a flag.
     Switch(fn(&mut Flags, bool)),
     /// A 32-bit integer.
     Number(fn(&mut Flags, i32)),
     /// `10s`.
     Period(fn(&mut Flags, Duration)),
-    /// `k=v,…`, with what stands between key and value. The first on the command line
-    /// clears what was there, the others add.
+    /// `k=v,…`, with the separator of key and value. The first occurrence on the command line
+    /// clears the value of the file, the others add to it.
     Pairs(char, fn(&mut Flags) -> &mut Option<Pairs>),
-    /// `a,b`; first and others likewise.
+    /// `a,b`; repeated as `Pairs` are.
     List(fn(&mut Flags) -> &mut Option<Vec<String>>),
     /// `key=value:Effect,…`.
     Taints(fn(&mut Flags, Vec<Taint>)),
 }
 
-/// What a setting does here.
+/// The effect of a setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Use {
-    Yes,
-    Never,
-    NotYet,
+    /// It has an effect.
+    Used,
+    /// It has no effect without pods.
+    Ignored,
+    /// It has no effect yet.
+    Unimplemented,
 }
 
-/// One setting: its flag and its field, empty where it has none.
+/// One setting. An empty `flag` or `field` means that there is none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) flag: &'static str,
@@ -186,28 +189,28 @@ const fn used(flag: &'static str, field: &'static str, kind: Kind) -> Setting {
     Setting {
         flag,
         field,
-        usage: Use::Yes,
+        usage: Use::Used,
         kind,
     }
 }
 
-const fn never(flag: &'static str, field: &'static str, kind: Kind) -> Setting {
+const fn ignored(flag: &'static str, field: &'static str, kind: Kind) -> Setting {
     Setting {
-        usage: Use::Never,
+        usage: Use::Ignored,
         ..used(flag, field, kind)
     }
 }
 
-const fn not_yet(flag: &'static str, field: &'static str, kind: Kind) -> Setting {
+const fn unimplemented(flag: &'static str, field: &'static str, kind: Kind) -> Setting {
     Setting {
-        usage: Use::NotYet,
+        usage: Use::Unimplemented,
         ..used(flag, field, kind)
     }
 }
 
 use Kind::{List, Number, Pairs as Map, Path, Period, Switch, Taints, Text};
 
-/// Every setting that has a value here. What is only skipped is in `ignored`.
+/// Every setting whose value is parsed. `config::ignored` has the others.
 #[rustfmt::skip]
 pub(crate) const SETTINGS: &[Setting] = &[
     used("kubeconfig", "", Path(|f, v| f.kubeconfig = Some(v))),
@@ -246,24 +249,24 @@ pub(crate) const SETTINGS: &[Setting] = &[
     used("bootstrap-kubeconfig", "", Path(|f, v| f.bootstrap_kubeconfig = Some(v))),
     used("cert-dir", "", Path(|f, v| f.cert_dir = Some(v))),
     used("rotate-certificates", "rotateCertificates", Switch(|f, v| f.rotate_certificates = v)),
-    not_yet("healthz-port", "healthzPort", Number(|f, v| f.checked.healthz_port = v)),
-    not_yet("healthz-bind-address", "healthzBindAddress", Text(|_, _| {})),
+    unimplemented("healthz-port", "healthzPort", Number(|f, v| f.validated_only.healthz_port = v)),
+    unimplemented("healthz-bind-address", "healthzBindAddress", Text(|_, _| {})),
     used("event-qps", "eventRecordQPS", Number(|f, v| f.event_qps = v)),
     used("event-burst", "eventBurst", Number(|f, v| f.event_burst = v)),
-    never("node-status-max-images", "nodeStatusMaxImages", Number(|f, v| f.checked.node_status_max_images = v)),
-    never("read-only-port", "readOnlyPort", Number(|f, v| f.checked.read_only_port = v)),
-    never("kube-api-qps", "kubeAPIQPS", Number(|f, v| f.checked.kube_api_qps = v)),
-    never("kube-api-burst", "kubeAPIBurst", Number(|f, v| f.checked.kube_api_burst = v)),
-    never("enforce-node-allocatable", "enforceNodeAllocatable", List(|f| &mut f.checked.enforce_node_allocatable)),
-    never("cgroups-per-qos", "cgroupsPerQOS", Switch(|f, v| f.checked.cgroups_per_qos = Some(v))),
-    never("cgroup-root", "cgroupRoot", Text(|f, v| f.checked.cgroup_root = v)),
-    never("system-cgroups", "systemCgroups", Text(|f, v| f.checked.system_cgroups = v)),
-    never("system-reserved-cgroup", "systemReservedCgroup", Text(|f, v| f.checked.system_reserved_cgroup = v)),
-    never("kube-reserved-cgroup", "kubeReservedCgroup", Text(|f, v| f.checked.kube_reserved_cgroup = v)),
-    never("container-runtime-endpoint", "containerRuntimeEndpoint", Text(|f, v| f.checked.container_runtime_endpoint = Some(v))),
-    never("runonce", "runOnce", Switch(|f, v| f.checked.run_once = v)),
-    never("lock-file", "", Text(|f, v| f.checked.lock_file = v)),
-    never("exit-on-lock-contention", "", Switch(|f, v| f.checked.exit_on_lock_contention = v)),
-    never("", "shutdownGracePeriod", Period(|f, v| f.checked.shutdown_grace_period = v)),
-    never("", "shutdownGracePeriodCriticalPods", Period(|f, v| f.checked.shutdown_grace_period_critical_pods = v)),
+    ignored("node-status-max-images", "nodeStatusMaxImages", Number(|f, v| f.validated_only.node_status_max_images = v)),
+    ignored("read-only-port", "readOnlyPort", Number(|f, v| f.validated_only.read_only_port = v)),
+    ignored("kube-api-qps", "kubeAPIQPS", Number(|f, v| f.validated_only.kube_api_qps = v)),
+    ignored("kube-api-burst", "kubeAPIBurst", Number(|f, v| f.validated_only.kube_api_burst = v)),
+    ignored("enforce-node-allocatable", "enforceNodeAllocatable", List(|f| &mut f.validated_only.enforce_node_allocatable)),
+    ignored("cgroups-per-qos", "cgroupsPerQOS", Switch(|f, v| f.validated_only.cgroups_per_qos = Some(v))),
+    ignored("cgroup-root", "cgroupRoot", Text(|f, v| f.validated_only.cgroup_root = v)),
+    ignored("system-cgroups", "systemCgroups", Text(|f, v| f.validated_only.system_cgroups = v)),
+    ignored("system-reserved-cgroup", "systemReservedCgroup", Text(|f, v| f.validated_only.system_reserved_cgroup = v)),
+    ignored("kube-reserved-cgroup", "kubeReservedCgroup", Text(|f, v| f.validated_only.kube_reserved_cgroup = v)),
+    ignored("container-runtime-endpoint", "containerRuntimeEndpoint", Text(|f, v| f.validated_only.container_runtime_endpoint = Some(v))),
+    ignored("runonce", "runOnce", Switch(|f, v| f.validated_only.run_once = v)),
+    ignored("lock-file", "", Text(|f, v| f.validated_only.lock_file = v)),
+    ignored("exit-on-lock-contention", "", Switch(|f, v| f.validated_only.exit_on_lock_contention = v)),
+    ignored("", "shutdownGracePeriod", Period(|f, v| f.validated_only.shutdown_grace_period = v)),
+    ignored("", "shutdownGracePeriodCriticalPods", Period(|f, v| f.validated_only.shutdown_grace_period_critical_pods = v)),
 ];

@@ -1,8 +1,8 @@
-//! What a kubelet knows and a node without pods has no use for: accepted, so that its
-//! unit file and its configuration work here, and named once in the log.
+//! Flags and fields of the kubelet that have no effect on a node without pods. They are accepted,
+//! so that a kubelet's unit and configuration file work, and named once in the log.
 //! From `cmd/kubelet/app/options` and `kubelet/config/v1beta1` of Kubernetes 1.36.
 
-/// Flags that may stand alone.
+/// Boolean flags, whose value is optional.
 pub(super) const SWITCHES: &[&str] = &[
     "anonymous-auth",
     "authentication-token-webhook",

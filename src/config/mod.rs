@@ -1,7 +1,7 @@
-//! The configuration, checked: from flags as typed to what the rest may rely on.
+//! The configuration: parses flags and the configuration file and validates them.
 //!
-//! Every refusal is one line that names the flag, and comes before anything is
-//! sent. Texts are upstream's where upstream has one (`cmd/kubelet/app/options`).
+//! Each error is one line that names the flag. Validation comes before any request. Error texts are
+//! the kubelet's where it has one (`cmd/kubelet/app/options`).
 
 pub mod command_line;
 pub mod file;
@@ -22,66 +22,65 @@ use crate::config::flags::{Flags, Pairs};
 use crate::config::thresholds::Threshold;
 use crate::kube::names::{self, Taint};
 
-/// What we report as `kubeletVersion`: the Kubernetes version whose node behaviour
-/// this is, with a suffix that says who wrote it. Version-skew checkers parse it.
+/// `status.nodeInfo.kubeletVersion`: the Kubernetes version whose node behaviour is implemented,
+/// with a suffix for nodelet. Version-skew checkers parse it.
 pub const KUBELET_VERSION: &str = concat!("v1.36.2-nodelet.", env!("CARGO_PKG_VERSION"));
 
-/// The taint of a Node without room for pods: nodelet runs none, and a slot that is
-/// advertised all the same strands a workload.
+/// The taint of a Node with `--max-pods=0`. It keeps pods away that nodelet cannot run.
 const NO_PODS: &str = "nodelet/no-pods";
 
-/// The taint that an external cloud controller takes away when it has found the Node.
+/// The taint that an external cloud controller removes after it has initialized the Node.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// How this process runs.
+/// The validated configuration of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `--kubeconfig`.
     pub kubeconfig: Option<PathBuf>,
-    /// `--bootstrap-kubeconfig`: how to ask for a certificate where there is none.
+    /// `--bootstrap-kubeconfig`: requests a certificate if there is no valid one.
     pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// `--cert-dir`: where certificates and keys are kept.
+    /// `--cert-dir`: the folder of certificates and keys.
     pub cert_dir: PathBuf,
-    /// `--rotate-certificates`: the certificate is renewed before it expires.
+    /// `--rotate-certificates`: renew the certificate before it expires.
     pub rotate_certificates: bool,
     /// `--node-status-update-frequency`: how often the status is computed.
     pub update_frequency: Duration,
     /// `--node-status-report-frequency`: how often an unchanged status is sent.
     pub report_frequency: Duration,
-    /// `--node-resync-frequency`: how often the Node is read besides.
+    /// `--node-resync-frequency`: how often the Node is also read; `None` is never.
     pub resync_frequency: Option<Duration>,
     /// `--node-lease-duration-seconds`.
     pub lease_duration_seconds: u32,
     /// Eviction thresholds.
     pub thresholds: Vec<Threshold>,
-    /// How long a pressure condition outlives its cause.
+    /// How long a pressure condition stays after its cause has ended.
     pub pressure_transition_period: Duration,
-    /// What is kept from pods.
+    /// Resources reserved from pods.
     pub reservation: Reservation,
-    /// `--local-storage-capacity-isolation`: `ephemeral-storage` is reported.
+    /// `--local-storage-capacity-isolation`: report `ephemeral-storage`.
     pub local_storage: bool,
-    /// `--event-qps`: most events per second; 0 is no limit.
+    /// `--event-qps`: maximum events per second; 0 is no limit.
     pub event_qps: u32,
-    /// `--event-burst`: most events at once.
+    /// `--event-burst`: maximum events at once.
     pub event_burst: u32,
-    /// What the Node says.
+    /// Settings of the Node object.
     pub node: NodeConfig,
 }
 
-/// What the Node says of itself besides what the kernel says.
+/// Settings of the Node object that do not come from the kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeConfig {
-    /// Name of the Node, and value of its address `Hostname`.
+    /// Name of the Node and value of its `Hostname` address.
     pub name: String,
-    /// `--register-node`: create the Node where there is none.
+    /// `--register-node`: create the Node if it does not exist.
     pub register: bool,
-    /// `--node-ip`: none, one, or one of each family.
+    /// `--node-ip`: none, one, or one for each IP family.
     pub node_ips: Vec<IpAddr>,
-    /// `--cloud-provider=external`: a cloud controller owns the addresses.
+    /// `--cloud-provider=external`: a cloud controller sets the addresses.
     pub external_cloud: bool,
     /// `--node-labels`.
     pub labels: BTreeMap<String, String>,
-    /// Taints of a Node that is created here.
+    /// Taints of a newly created Node.
     pub taints: Vec<Taint>,
     /// `--provider-id`.
     pub provider_id: String,
@@ -89,22 +88,22 @@ pub struct NodeConfig {
     pub max_pods: u32,
     /// `--pods-per-core`; 0 is no limit.
     pub pods_per_core: u32,
-    /// `--extended-resources`: what the board has besides the kernel's resources.
+    /// `--extended-resources`: devices of the board.
     pub extended_resources: Resources,
-    /// `--port`: only reported, nothing listens.
+    /// `--port`: only reported; nothing listens on it.
     pub port: u16,
     /// `--enable-controller-attach-detach`.
     pub controller_attach_detach: bool,
 }
 
 impl Config {
-    /// Checks `flags`. `hostname` is asked for only where no flag overrides it.
+    /// Validates `flags`. `hostname` is called only if no flag overrides it.
     pub fn new(
         flags: Flags,
         hostname: impl FnOnce() -> Result<String, String>,
     ) -> Result<Self, String> {
         let hostname = match &flags.hostname_override {
-            // An empty override is none, as upstream.
+            // As in the kubelet, an empty override is no override.
             Some(name) if !name.is_empty() => name.clone(),
             _ => hostname()?,
         };
@@ -128,7 +127,7 @@ impl Config {
         names::check_node_labels(&labels).map_err(|e| format!("--node-labels: {e}"))?;
 
         validation::check(&flags)?;
-        let max_pods = checked(flags.max_pods);
+        let max_pods = converted(flags.max_pods);
         let [hard, soft] = parse_thresholds(&flags)?;
         let reservation = Reservation {
             declared: reservation::declared(&flags)?,
@@ -142,10 +141,10 @@ impl Config {
 
         let mut taints = flags.register_with_taints;
         if external_cloud {
-            taint_unless_given(&mut taints, UNINITIALIZED, "true");
+            add_default_taint(&mut taints, UNINITIALIZED, "true");
         }
         if max_pods == 0 {
-            taint_unless_given(&mut taints, NO_PODS, "");
+            add_default_taint(&mut taints, NO_PODS, "");
         }
 
         if flags.root_dir.as_os_str().is_empty() {
@@ -153,20 +152,20 @@ impl Config {
         }
 
         Ok(Self {
-            kubeconfig: given(flags.kubeconfig),
-            bootstrap_kubeconfig: given(flags.bootstrap_kubeconfig),
-            cert_dir: given(flags.cert_dir).unwrap_or_else(|| flags.root_dir.join("pki")),
+            kubeconfig: non_empty(flags.kubeconfig),
+            bootstrap_kubeconfig: non_empty(flags.bootstrap_kubeconfig),
+            cert_dir: non_empty(flags.cert_dir).unwrap_or_else(|| flags.root_dir.join("pki")),
             rotate_certificates: flags.rotate_certificates,
             update_frequency: flags.update_frequency,
             report_frequency: flags.report_frequency,
             resync_frequency: Some(flags.resync_frequency).filter(|period| !period.is_zero()),
-            lease_duration_seconds: checked(flags.node_lease_duration_seconds),
+            lease_duration_seconds: converted(flags.node_lease_duration_seconds),
             thresholds: [hard, soft].concat(),
             pressure_transition_period: flags.eviction_pressure_transition_period,
             reservation,
             local_storage: flags.local_storage_capacity_isolation,
-            event_qps: checked(flags.event_qps),
-            event_burst: checked(flags.event_burst),
+            event_qps: converted(flags.event_qps),
+            event_burst: converted(flags.event_burst),
             node: NodeConfig {
                 name,
                 register: flags.register_node,
@@ -177,21 +176,21 @@ impl Config {
                 taints,
                 provider_id: flags.provider_id,
                 max_pods,
-                pods_per_core: checked(flags.pods_per_core),
+                pods_per_core: converted(flags.pods_per_core),
                 extended_resources,
-                port: checked(flags.port),
+                port: converted(flags.port),
                 controller_attach_detach: flags.enable_controller_attach_detach,
             },
         })
     }
 }
 
-/// Empty is none, as upstream.
-fn given(path: Option<PathBuf>) -> Option<PathBuf> {
+/// An empty path is no path, as in the kubelet.
+fn non_empty(path: Option<PathBuf>) -> Option<PathBuf> {
     path.filter(|path| !path.as_os_str().is_empty())
 }
 
-fn taint_unless_given(taints: &mut Vec<Taint>, key: &str, value: &str) {
+fn add_default_taint(taints: &mut Vec<Taint>, key: &str, value: &str) {
     if !taints
         .iter()
         .any(|t| t.key == key && t.effect == "NoSchedule")
@@ -204,12 +203,12 @@ fn taint_unless_given(taints: &mut Vec<Taint>, key: &str, value: &str) {
     }
 }
 
-/// A number whose range was validated.
-fn checked<T: TryFrom<i32> + Default>(number: i32) -> T {
+/// Converts a number whose range was validated.
+fn converted<T: TryFrom<i32> + Default>(number: i32) -> T {
     T::try_from(number).unwrap_or_default()
 }
 
-/// Hard and soft ones.
+/// The hard thresholds and the soft thresholds.
 fn parse_thresholds(flags: &Flags) -> Result<[Vec<Threshold>; 2], String> {
     let none = Pairs::new();
     let given = flags.eviction_hard.clone();
@@ -221,8 +220,8 @@ fn parse_thresholds(flags: &Flags) -> Result<[Vec<Threshold>; 2], String> {
     )
 }
 
-/// `--node-ip`, as upstream's ParseNodeIPArgument: what is no IP is dropped with a
-/// warning, so that a flag filled in by a template may have an empty half.
+/// `--node-ip`, as component-helpers `node/util/ips.go` ParseNodeIPArgument parses it. An item that
+/// is not an IP address is dropped with a warning, because a template may leave it empty.
 fn parse_node_ips(text: &str) -> Result<Vec<IpAddr>, String> {
     let (mut ips, mut dropped) = (Vec::new(), Vec::new());
     for item in text
@@ -255,8 +254,8 @@ fn parse_node_ips(text: &str) -> Result<Vec<IpAddr>, String> {
     Ok(ips)
 }
 
-/// An IP address; leading zeros in IPv4 are decimal, as in Kubernetes' sloppy parser,
-/// and an IPv4 address mapped into IPv6 is IPv4, as in all of Go.
+/// Parses an IP address as `k8s.io/utils/net` ParseIPSloppy does: an IPv4 number with leading zeros
+/// is decimal, and an IPv4-mapped IPv6 address is IPv4.
 pub fn parse_ip(text: &str) -> Option<IpAddr> {
     if text.contains(':') {
         return text.parse().ok().map(|ip: IpAddr| ip.to_canonical());

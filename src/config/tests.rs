@@ -2,7 +2,7 @@ use super::*;
 use crate::config::command_line;
 use crate::config::thresholds::{self, Amount, Signal};
 
-/// The configuration of a command line, on a board called `Pi-3.lab`.
+/// The configuration of a command line, on a host called `Pi-3.lab`.
 fn config(words: &[&str]) -> Result<Config, String> {
     let words = words.iter().map(Into::into);
     match command_line::parse(words)? {
@@ -20,7 +20,7 @@ fn taint(key: &str, value: &str, effect: &str) -> Taint {
 }
 
 #[test]
-fn the_defaults() {
+fn the_default_configuration() {
     let want = Config {
         kubeconfig: None,
         bootstrap_kubeconfig: None,
@@ -56,7 +56,7 @@ fn the_defaults() {
         },
     };
     assert_eq!(config(&[]), Ok(want.clone()));
-    // An empty value is none, as a template leaves it.
+    // A template may leave values empty.
     assert_eq!(
         config(&[
             "--kubeconfig=",
@@ -74,7 +74,7 @@ fn the_defaults() {
 }
 
 #[test]
-fn everything_given() {
+fn every_flag_reaches_the_configuration() {
     let got = config(&[
         "--kubeconfig=/etc/kubeconfig",
         "--bootstrap-kubeconfig=/etc/bootstrap",
@@ -146,7 +146,9 @@ fn everything_given() {
     assert_eq!(got, Ok(want));
 }
 
-/// ips_test.go TestParseNodeIPArgument. Where nothing is an IP we refuse, on purpose.
+/// component-helpers `node/util/ips_test.go` TestParseNodeIPArgument, and the empty `--node-ip` of
+/// `kubelet_node_status_test.go` TestValidateNodeIPParam. Unlike in the kubelet, a value without an
+/// IP address is refused. Not applicable: cases with --cloud-provider=gce, which is refused.
 #[test]
 fn test_parse_node_ip_argument() {
     let pair = Err("must contain either a single IP or a dual-stack pair of IPs");
@@ -191,7 +193,7 @@ fn test_parse_node_ip_argument() {
 }
 
 #[test]
-fn a_bad_value_has_its_one_line() {
+fn an_invalid_value_is_one_error_line() {
     let allowed = "--node-labels in the 'kubernetes.io' namespace must begin with an allowed \
                    prefix (kubelet.kubernetes.io, node.kubernetes.io) or be in the specifically \
                    allowed set (kubernetes.io/hostname, topology.kubernetes.io/zone, \
@@ -292,7 +294,7 @@ fn a_bad_value_has_its_one_line() {
 }
 
 #[test]
-fn the_host_name_is_asked_for_only_where_it_counts() {
+fn the_host_name_is_read_only_without_an_override() {
     let flags = |name: Option<&str>| Flags {
         hostname_override: name.map(str::to_owned),
         ..Flags::default()
@@ -336,14 +338,14 @@ fn thresholds_and_reservations_reach_the_configuration() {
     assert_eq!(got.pressure_transition_period, Duration::from_secs(30));
     assert_eq!(got.reservation.thresholds, [hard]);
     assert!(!got.reservation.thresholds_by_default);
-    let said = |resources: &Resources| format!("{:?}", resources.keys().collect::<Vec<_>>());
-    assert_eq!(said(&got.reservation.declared), "[\"cpu\"]");
+    let names = |resources: &Resources| format!("{:?}", resources.keys().collect::<Vec<_>>());
+    assert_eq!(names(&got.reservation.declared), "[\"cpu\"]");
     assert_eq!(
-        said(&got.node.extended_resources),
+        names(&got.node.extended_resources),
         "[\"example.com/camera\"]"
     );
     assert!(!got.local_storage);
-    // An empty value is no threshold at all; nothing reserves.
+    // An empty value disables all hard thresholds.
     let none = config(&["--eviction-hard="]).unwrap();
     assert_eq!(
         (none.thresholds, none.reservation.thresholds),
@@ -361,7 +363,7 @@ fn thresholds_and_reservations_reach_the_configuration() {
     );
 }
 
-/// hostname_test.go.
+/// component-helpers `node/util/hostname_test.go` TestGetHostname.
 #[test]
 fn test_get_hostname() {
     for (given, want) in [

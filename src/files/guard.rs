@@ -1,7 +1,7 @@
-//! The guard before every file: refuses a path on a mount that could block for ever.
+//! The check before every file access: refuses a path on a mount that can block for ever.
 //!
-//! The path is resolved one component at a time, links included, and each component is compared
-//! with the mount table before the kernel is asked about it.
+//! The path is resolved one component at a time, links included. Each component is compared with
+//! the mount table before the kernel is asked about it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,14 @@ use nix::errno::Errno;
 use super::mounts::{self, Mount};
 use super::resolve_path::{Resolved, resolve_path};
 
-/// Types whose calls wait for somebody else: a server, a process, an automounter.
+/// File system types whose calls wait for a server, another process or an automounter.
 const CAN_BLOCK: [&str; 20] = [
     "9p", "afs", "autofs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gpfs", "lustre",
     "ncpfs", "nfs", "nfs3", "nfs4", "orangefs", "pvfs2", "smb3", "smbfs", "vboxsf",
 ];
 
-/// Refuses what could block for ever.
+/// Refuses a path on a file system that can block for ever. The path must be absolute and free of
+/// links and `..`.
 pub fn may_touch(path: &Path, mounts: &[Mount]) -> io::Result<()> {
     match mounts::over(mounts, path) {
         Some(mount) if can_block(&mount.fs_type) => Err(io::Error::other(format!(
@@ -33,7 +34,19 @@ fn can_block(fs_type: &str) -> bool {
     CAN_BLOCK.contains(&fs_type) || fs_type.starts_with("fuse.")
 }
 
-/// Where `path` of this process's own tree leads. `mounts` is this process's own table.
+/// The current mount table of this process, without its root. Empty if it cannot be read: then
+/// nothing is refused.
+pub(super) fn own_mounts() -> Vec<Mount> {
+    without_root(mounts::own().unwrap_or_default())
+}
+
+/// A root file system on a network is allowed: this program itself was loaded from it.
+fn without_root(mut mounts: Vec<Mount>) -> Vec<Mount> {
+    mounts.retain(|mount| mount.point != Path::new("/"));
+    mounts
+}
+
+/// Resolves `path` below `/`. `mounts` is the mount table of this process.
 pub fn resolve_in(path: &Path, mounts: &[Mount]) -> io::Result<Resolved> {
     let path = std::path::absolute(path)?;
     let mut may_touch = |path: &Path| may_touch(path, mounts);
@@ -41,30 +54,37 @@ pub fn resolve_in(path: &Path, mounts: &[Mount]) -> io::Result<Resolved> {
     resolve_path(Path::new("/"), &path, &mut may_touch)
 }
 
-/// Where `path` leads, by the mount table of now.
-///
-/// A root file system on a network is no reason to refuse: this program came from it. A table that
-/// cannot be read refuses nothing.
+/// Resolves `path` below `/` with the current mount table.
 pub fn resolve(path: &Path) -> io::Result<Resolved> {
-    let mut mounts = mounts::own().unwrap_or_default();
-    mounts.retain(|mount| mount.point != Path::new("/"));
-    resolve_in(path, &mounts)
+    resolve_in(path, &own_mounts())
 }
 
 /// The file or folder that `path` leads to, free of links.
 pub fn found(path: &Path) -> io::Result<PathBuf> {
-    match resolve(path)? {
+    found_in(path, &own_mounts())
+}
+
+pub(super) fn found_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
+    match resolve_in(path, mounts)? {
         Resolved::Found(path) => Ok(path),
         Resolved::MissingBelow(_) => Err(Errno::ENOENT.into()),
     }
 }
 
-/// `path` below its resolved folder, for a call that does not follow the last link.
+/// `path` with its folder resolved, for a call that does not follow the last link.
 pub fn parent_resolved(path: &Path) -> io::Result<PathBuf> {
-    match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => Ok(found(parent)?.join(name)),
-        _ => found(path),
-    }
+    parent_resolved_in(path, &own_mounts())
+}
+
+pub(super) fn parent_resolved_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return found_in(&path, mounts);
+    };
+    let path = found_in(parent, mounts)?.join(name);
+    // A file can be a mount point, too.
+    may_touch(&path, mounts)?;
+    Ok(path)
 }
 
 /// Whether `path` exists; a path that may not be touched counts as missing.
@@ -74,25 +94,109 @@ pub fn exists(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::os::unix::fs::symlink;
 
-    #[test]
-    fn a_network_mount_is_refused_and_a_network_root_is_not() {
-        let mount = |point: &str, fs_type: &str| Mount {
+    use super::*;
+    use crate::files::tree::Tree;
+
+    fn mount(point: &Path, fs_type: &str) -> Mount {
+        Mount {
             point: point.into(),
             fs_type: fs_type.into(),
-        };
-        let mounts = [mount("/", "ext4"), mount("/no-such-server", "nfs4")];
-        let refused = resolve_in(Path::new("/no-such-server/pki"), &mounts).unwrap_err();
-        assert!(
-            refused
-                .to_string()
-                .starts_with("/no-such-server is on nfs4, which can block for ever"),
-            "{refused}"
+        }
+    }
+
+    /// The tree has `local/file`, the mount point `net`, and links from `local` to `net`.
+    fn tree_with_network_mount(name: &str) -> (Tree, [Mount; 2]) {
+        let tree = Tree::empty(name);
+        tree.write("local/file", b"");
+        tree.write("net/file", b"");
+        symlink("../net", tree.path().join("local/relative")).unwrap();
+        symlink(tree.path().join("net"), tree.path().join("local/absolute")).unwrap();
+        symlink("relative/file", tree.path().join("local/twice")).unwrap();
+        let mounts = [
+            mount(Path::new("/"), "ext4"),
+            mount(&tree.path().join("net"), "nfs4"),
+        ];
+        (tree, mounts)
+    }
+
+    #[test]
+    fn a_path_that_leads_onto_a_network_mount_is_refused() {
+        let (tree, mounts) = tree_with_network_mount("guard-refused");
+        for path in [
+            "net",
+            "net/file",
+            "net/missing/file",
+            "net/..",
+            "local/../net/file",
+            "local/relative",
+            "local/relative/file",
+            "local/absolute/missing",
+            "local/twice",
+        ] {
+            let refused = resolve_in(&tree.path().join(path), &mounts).unwrap_err();
+            let net = tree.path().join("net");
+            let want = format!("{} is on nfs4, which can block for ever", net.display());
+            assert!(refused.to_string().starts_with(&want), "{path}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_path_beside_a_network_mount_is_resolved() {
+        let (tree, mounts) = tree_with_network_mount("guard-resolved");
+        let at = |path: &str| tree.path().join(path);
+        for path in ["local/file", "local/../local/./file"] {
+            assert_eq!(found_in(&at(path), &mounts).unwrap(), at("local/file"));
+        }
+        assert_eq!(
+            resolve_in(&at("local/missing/x"), &mounts).unwrap(),
+            Resolved::MissingBelow(at("local"))
         );
-        assert!(resolve_in(Path::new("/proc/no-such"), &mounts).is_ok());
-        assert!(resolve_in(Path::new("/proc"), &[mount("/", "nfs4")]).is_err());
+        let missing = found_in(&at("network"), &mounts).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn the_last_component_is_compared_but_its_link_is_not_followed() {
+        let (tree, mounts) = tree_with_network_mount("guard-parent");
+        let at = |path: &str| tree.path().join(path);
+        assert_eq!(
+            parent_resolved_in(&at("local/relative"), &mounts).unwrap(),
+            at("local/relative")
+        );
+        for path in ["net", "net/file", "local/relative/file"] {
+            assert!(parent_resolved_in(&at(path), &mounts).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_relative_path_is_resolved_from_the_working_folder() {
+        let folder = std::env::current_dir().unwrap();
+        let mounts = [mount(&folder, "nfs4")];
+        let name = Path::new("Cargo.toml");
+        assert!(resolve_in(name, &mounts).is_err());
+        assert!(parent_resolved_in(name, &mounts).is_err());
+        assert_eq!(found_in(name, &[]).unwrap(), folder.join(name));
+        assert_eq!(parent_resolved_in(name, &[]).unwrap(), folder.join(name));
+    }
+
+    #[test]
+    fn a_root_on_a_network_is_allowed_and_a_mount_below_it_is_not() {
+        let table = [
+            mount(Path::new("/"), "nfs4"),
+            mount(Path::new("/no-such-server"), "nfs4"),
+        ];
+        let mounts = without_root(table.to_vec());
+        assert!(resolve_in(Path::new("/proc"), &table).is_err());
+        assert!(resolve_in(Path::new("/proc"), &mounts).is_ok());
+        assert!(resolve_in(Path::new("/no-such-server/x"), &mounts).is_err());
+    }
+
+    #[test]
+    fn the_mount_table_of_this_process_allows_proc() {
         assert!(found(Path::new("/proc/self/mountinfo")).is_ok());
+        assert!(exists(Path::new("/proc")));
         assert!(!exists(Path::new("/proc/no-such")));
     }
 }

@@ -1,7 +1,7 @@
-//! Files: the one bounded read, the one atomic write, and the guard that both ask first.
+//! Files: the bounded read, the atomic write, and the guard that both call first.
 //!
 //! A call on a network file system whose server is gone blocks for ever, and this process has one
-//! thread. So every path is compared with the mount table before the kernel touches it.
+//! thread. So every path is compared with the mount table before it is passed to the kernel.
 
 pub mod guard;
 pub mod mounts;

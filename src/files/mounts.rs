@@ -1,8 +1,8 @@
 //! The mount table: its two text forms, and which mount holds a path.
 //!
-//! Plain code, not procfs: its mountinfo leaves the octal escapes in place, its proc/mounts
-//! does not decode \040, the space, and one malformed line costs the whole table. Here a
-//! malformed line is skipped. A name that is not UTF-8 becomes a name that matches nothing.
+//! The crate procfs is not used: its mountinfo keeps the octal escapes, its proc/mounts does not
+//! decode \040 (space), and one malformed line fails the whole table. Here a malformed line is
+//! skipped. A mount point that is not UTF-8 matches no path.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 
 use super::read;
 
-/// The table of this process, below `/` or below another root.
+/// The table of this process, relative to `/` or to another root.
 pub const MOUNTINFO: &str = "proc/self/mountinfo";
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Mount point, escapes decoded.
+    /// Mount point, with its escapes decoded.
     pub point: PathBuf,
     /// `ext4`, `cgroup2`, `fuse.sshfs`.
     pub fs_type: String,
 }
 
-/// The mounts of this process.
+/// The mounts of this process. Not guarded: procfs does not block, and the guard needs this table.
 pub fn own() -> io::Result<Vec<Mount>> {
     let file = read::open(&Path::new("/").join(MOUNTINFO))?;
     let bytes = read::whole(file, read::LARGE)?;
@@ -54,7 +54,7 @@ pub fn parse_mounts(text: &str) -> Vec<Mount> {
     text.lines().filter_map(mount).collect()
 }
 
-/// The mount that is visible at exactly `point`: of several, the last.
+/// The mount at exactly `point`; the last of several, which covers the others.
 pub fn at<'a>(mounts: &'a [Mount], point: &str) -> Option<&'a Mount> {
     mounts
         .iter()
@@ -62,11 +62,11 @@ pub fn at<'a>(mounts: &'a [Mount], point: &str) -> Option<&'a Mount> {
         .find(|mount| mount.point == Path::new(point))
 }
 
-/// The mount that holds `path`, which must be absolute and free of links and `..`: the
-/// longest mount point above it, and of equal ones the last. Touches nothing.
+/// The mount that holds `path`: the one with the longest mount point, and the last of equal ones.
+/// `path` must be absolute and free of links and `..`. Makes no system call.
 pub fn over<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
-    // Path::starts_with takes both apart; there are many mounts, and the kernel writes them
-    // as we do.
+    // Bytes, because Path::starts_with parses both paths for each of many mounts. The kernel writes
+    // mount points in the same normal form.
     let path = path.as_os_str().as_bytes();
     let holds = |point: &[u8]| match path.strip_prefix(point) {
         Some(below) => point == b"/" || below.is_empty() || below.starts_with(b"/"),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_that_are_none_stay() {
+    fn an_invalid_escape_is_kept() {
         for (field, name) in [
             ("a\\040b\\011c\\012d\\043e", "a b\tc\nd#e"),
             ("a\\04", "a\\04"),

@@ -1,4 +1,4 @@
-//! The one bounded read of a file.
+//! The bounded read of a file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -9,12 +9,12 @@ use nix::fcntl::OFlag;
 
 use super::guard;
 
-/// Bytes; enough for every file of /proc and /sys with a fixed set of lines.
+/// Bytes, for files of /proc and /sys with a fixed set of lines.
 pub const SMALL: u64 = 64 << 10;
-/// Bytes, for files that grow: routes, mounts, names, a bundle of every public root (220 KiB).
+/// Bytes, for files that grow: routes, mounts, a bundle of all public root certificates (220 KiB).
 pub const LARGE: u64 = 1 << 20;
 
-/// Reads a whole regular file of at most [`LARGE`] bytes; the error lacks the path.
+/// Reads a whole file of at most [`LARGE`] bytes. The error does not name the path.
 pub fn read(path: &Path) -> Result<Vec<u8>, String> {
     guard::found(path)
         .and_then(|path| open(&path))
@@ -27,7 +27,7 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     open_with(path, OFlag::empty())
 }
 
-/// The same, with further flags of open(2).
+/// [`open`] with additional flags of open(2).
 pub(crate) fn open_with(path: &Path, flags: OFlag) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -35,13 +35,14 @@ pub(crate) fn open_with(path: &Path, flags: OFlag) -> io::Result<File> {
         .open(path)
 }
 
-/// The flags of every open.
+/// Flags of open(2) for every file that is opened.
 pub(crate) const FLAGS: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
 
-/// The content of an open regular file, at most `limit` bytes.
+/// The content of a file opened by [`open`], at most `limit` bytes. A folder, or a FIFO or device
+/// without data, is an error.
 pub(crate) fn whole(mut file: File, limit: u64) -> io::Result<Vec<u8>> {
     let mut first = [0; 4096];
-    // Only a file that gives no bytes is worth an fstat: it may be a folder or a FIFO.
+    // fstat only if no bytes were read: it saves a system call for most kernel files.
     let length = match file.read(&mut first) {
         Ok(length) if length > 0 => length,
         _ if !file.metadata()?.is_file() => {
@@ -50,8 +51,8 @@ pub(crate) fn whole(mut file: File, limit: u64) -> io::Result<Vec<u8>> {
         other => other?,
     };
     let mut bytes = first.get(..length).unwrap_or_default().to_vec();
-    // A kernel file of one record, or a file on a disk, ends with a short read. A list may go
-    // on: its next record did not fit into the kernel's own buffer.
+    // A short read is the end of a disk file or of a kernel file of one record. A kernel file that
+    // is a list (seq_file) can end a read early, when its next record does not fit the buffer.
     if length == first.len() || limit > SMALL {
         let rest = limit.saturating_add(1).saturating_sub(bytes.len() as u64);
         file.take(rest).read_to_end(&mut bytes)?;
@@ -63,7 +64,7 @@ pub(crate) fn whole(mut file: File, limit: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The system's words for an error, without `(os error 2)` and in lower case.
+/// The text of an error, without `(os error 2)` and with a lower-case first letter.
 pub fn cause(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
@@ -71,5 +72,35 @@ pub fn cause(error: &io::Error) -> String {
     match letters.next() {
         Some(first) => first.to_lowercase().chain(letters).collect(),
         None => format!("{:?}", error.kind()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+    use crate::files::tree::Tree;
+
+    #[test]
+    fn a_read_is_bounded_and_does_not_wait_for_a_fifo() {
+        let tree = Tree::empty("read");
+        let large = usize::try_from(LARGE).unwrap();
+        tree.write("folder/empty", b"");
+        tree.write("fits", &vec![b'x'; large]);
+        tree.write("large", &vec![b'x'; large + 1]);
+        mkfifo(&tree.path().join("fifo"), Mode::S_IRWXU).unwrap();
+        for (name, want) in [
+            ("folder/empty", Ok(0)),
+            ("fits", Ok(large)),
+            ("large", Err("larger than 1048576 bytes")),
+            ("folder", Err("not a regular file")),
+            ("fifo", Err("not a regular file")),
+            ("missing", Err("no such file or directory")),
+        ] {
+            let got = read(&tree.path().join(name)).map(|bytes| bytes.len());
+            assert_eq!(got, want.map_err(str::to_owned), "{name}");
+        }
     }
 }

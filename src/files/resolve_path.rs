@@ -1,8 +1,8 @@
-//! A path followed one component at a time, links included, inside a root.
+//! Resolves a path one component at a time, links included, inside a root.
 //!
-//! For what openat2 cannot do: run on old kernels, list folders without an own
-//! descriptor, and look at the mount table before a path is touched. Unlike openat2
-//! it can lose a race against a rename, so it is no guard against a hostile root.
+//! Does what openat2 cannot do: it runs on old kernels, and it checks each component before the
+//! kernel is asked about it. Unlike openat2 it can lose a race against a rename, so it does not
+//! protect against a hostile root.
 
 use std::ffi::OsString;
 use std::io;
@@ -10,10 +10,10 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 
-/// The kernel's own bound on links in one path (MAXSYMLINKS).
+/// The kernel's limit of links in one path (MAXSYMLINKS in linux/namei.h).
 const MAX_LINKS: usize = 40;
 
-/// Where a walk ended. Neither path has a link in it below its root.
+/// Where a path leads. The contained path has no link below its root.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Resolved {
     /// The whole path exists.
@@ -22,8 +22,8 @@ pub enum Resolved {
     MissingBelow(PathBuf),
 }
 
-/// Follows `path` component by component as if `root` were `/`. `may_touch` hears
-/// each path before the file system does, and can refuse it.
+/// Resolves `path` as if `root` were `/`. `may_touch` is called with each path before the file
+/// system is, and can refuse it. `root` itself is not checked.
 pub fn resolve_path(
     root: &Path,
     path: &Path,
@@ -82,9 +82,13 @@ mod tests {
     use crate::files::tree::Tree;
     use std::os::unix::fs::symlink;
 
+    fn resolved(tree: &Tree, path: &str) -> io::Result<Resolved> {
+        resolve_path(tree.path(), Path::new(path), &mut |_| Ok(()))
+    }
+
     #[test]
-    fn a_walk_asks_before_it_touches() {
-        let tree = Tree::new("asks");
+    fn each_component_is_checked_before_it_is_touched() {
+        let tree = Tree::empty("resolve-order");
         symlink("/var/lib", tree.path().join("lib")).unwrap();
         tree.write("var/lib/x", b"");
         let mut asked = Vec::new();
@@ -100,9 +104,38 @@ mod tests {
             asked,
             ["lib", "var", "var/lib", "var/lib/missing"].map(PathBuf::from)
         );
-        let refused = resolve_path(tree.path(), Path::new("etc"), &mut |_| {
-            Err(io::Error::other("no"))
+    }
+
+    #[test]
+    fn nothing_is_touched_after_a_refusal() {
+        let tree = Tree::empty("resolve-refusal");
+        tree.write("a/b", b"");
+        let mut asked = 0;
+        let refused = resolve_path(tree.path(), Path::new("a/b"), &mut |_| {
+            asked += 1;
+            Err(io::Error::other("refused"))
         });
-        assert!(refused.is_err());
+        assert_eq!(refused.unwrap_err().to_string(), "refused");
+        assert_eq!(asked, 1);
+    }
+
+    #[test]
+    fn the_parent_of_the_root_is_the_root() {
+        let tree = Tree::empty("resolve-parent");
+        tree.write("a/b", b"");
+        let found = Resolved::Found(tree.path().join("a/b"));
+        assert_eq!(resolved(&tree, "../../a/../../a/b").unwrap(), found);
+    }
+
+    #[test]
+    fn a_path_of_more_than_40_links_is_an_error() {
+        let tree = Tree::empty("resolve-links");
+        symlink("loop", tree.path().join("loop")).unwrap();
+        symlink(".", tree.path().join("l")).unwrap();
+        let links = |count: usize| resolved(&tree, &vec!["l"; count].join("/"));
+        let eloop = Some(Errno::ELOOP as i32);
+        assert_eq!(resolved(&tree, "loop").unwrap_err().raw_os_error(), eloop);
+        assert!(links(40).is_ok());
+        assert_eq!(links(41).unwrap_err().raw_os_error(), eloop);
     }
 }

@@ -1,8 +1,8 @@
-//! Changes to files that survive a power cut, in operations that can be counted.
+//! File changes that survive a power cut: each change is a list of operations.
 //!
-//! A change is a list of operations. Each leaves what was there before or what comes
-//! after, also where the power fails in the middle of it, or where what was not yet
-//! synced is lost in any order: the tests of `pki` let it fail at each.
+//! After any prefix of the list, the files are in the old state or in the new state. This also
+//! holds if an operation was cut off, or if unsynced operations are lost in any order. The tests of
+//! `identity::pki` simulate a power cut at each operation.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
@@ -14,31 +14,32 @@ use nix::fcntl::OFlag;
 use zeroize::Zeroizing;
 
 use super::guard;
-use super::read::cause;
+use super::mounts::Mount;
+use super::read::{self, cause};
 
 /// Mode of a file that holds a key or a token.
 pub(crate) const PRIVATE: u32 = 0o600;
-/// Mode of a file that everybody may read.
+/// Mode of a file that every user may read.
 const PUBLIC: u32 = 0o644;
 
 /// One change to a folder.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Makes a folder, 0755.
+    /// Creates a folder, mode 0755.
     Folder(PathBuf),
-    /// Writes a file of that mode, and waits until its content is on the disk.
+    /// Writes a file of this mode and syncs its content.
     Write(PathBuf, u32, Zeroizing<Vec<u8>>),
-    /// Makes a symbolic link: its target, then where it is.
+    /// Creates a symbolic link: its target, then its own path.
     Link(PathBuf, PathBuf),
-    /// From, to; what is there is replaced.
+    /// Renames the first path to the second, and replaces a file there.
     Rename(PathBuf, PathBuf),
-    /// Removes a file or a link, if it is there.
+    /// Removes a file or a link, if it exists.
     Remove(PathBuf),
-    /// Waits until the names in a folder are on the disk.
+    /// Syncs the names in a folder.
     Sync(PathBuf),
 }
 
-/// Without the content, which is a key.
+/// Omits the content, which may be a key.
 impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -52,18 +53,19 @@ impl fmt::Debug for Op {
     }
 }
 
-/// What carries operations out; in a test, until the power fails.
+/// Carries operations out; in a test, up to a simulated power cut.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     pub(crate) read_only: bool,
     #[cfg(test)]
     pub(crate) done: Vec<Op>,
+    /// Number of operations before the power cut.
     #[cfg(test)]
     pub(crate) power: Option<usize>,
 }
 
 impl Disk {
-    /// One on which nothing is carried out, and that is no error.
+    /// Accepts every operation and changes nothing.
     pub(crate) fn read_only() -> Self {
         Self {
             read_only: true,
@@ -74,13 +76,12 @@ impl Disk {
         }
     }
 
-    /// All of them, in order, or none after the first that fails.
+    /// Carries out `ops` in order, up to the first that fails.
     pub(crate) fn carry_out(&mut self, ops: Vec<Op>) -> Result<(), String> {
         if self.read_only {
             return Ok(());
         }
         for op in ops {
-            op.may_touch()?;
             #[cfg(test)]
             if self.power == Some(self.done.len()) {
                 return Err("the power failed".into());
@@ -94,35 +95,37 @@ impl Disk {
 }
 
 impl Op {
-    /// The path that is changed.
-    fn path(&self) -> &Path {
-        match self {
-            Self::Folder(path)
-            | Self::Write(path, ..)
-            | Self::Link(_, path)
-            | Self::Rename(_, path)
-            | Self::Remove(path)
-            | Self::Sync(path) => path,
-        }
-    }
-
-    fn may_touch(&self) -> Result<(), String> {
-        let path = self.path();
-        match guard::resolve(&parent(path)) {
-            Ok(_) => Ok(()),
-            Err(e) => Err(format!("{}: {}", path.display(), cause(&e))),
-        }
-    }
-
-    /// The error names the path.
+    /// Carries the operation out with the current mount table. The error names the path.
     pub(crate) fn carry_out(&self) -> Result<(), String> {
+        self.carry_out_in(&guard::own_mounts())
+    }
+
+    /// Every path is checked against `mounts` before the call that uses it.
+    fn carry_out_in(&self, mounts: &[Mount]) -> Result<(), String> {
+        let checked = |path: &Path| guard::parent_resolved_in(path, mounts);
         let (path, result) = match self {
-            Self::Folder(path) => (path, DirBuilder::new().mode(0o755).create(path)),
-            Self::Write(path, mode, content) => (path, write(path, *mode, content)),
-            Self::Link(target, path) => (path, symlink(target, path)),
-            Self::Rename(from, to) => (to, fs::rename(from, to)),
-            Self::Remove(path) => (path, fs::remove_file(path)),
-            Self::Sync(path) => (path, fs::File::open(path).and_then(|f| f.sync_all())),
+            Self::Folder(path) => {
+                // A link at `path` is resolved, too, so that the error names its file system.
+                let resolved = guard::resolve_in(path, mounts).and_then(|_| checked(path));
+                let create = |path| DirBuilder::new().mode(0o755).create(path);
+                (path, resolved.and_then(create))
+            }
+            Self::Write(path, mode, content) => {
+                let write = |path: PathBuf| write(&path, *mode, content);
+                (path, checked(path).and_then(write))
+            }
+            Self::Link(target, path) => {
+                (path, checked(path).and_then(|path| symlink(target, path)))
+            }
+            Self::Rename(from, to) => {
+                let rename = |from| fs::rename(from, checked(to)?);
+                (to, checked(from).and_then(rename))
+            }
+            Self::Remove(path) => (path, checked(path).and_then(fs::remove_file)),
+            Self::Sync(path) => {
+                let sync = |path: PathBuf| read::open(&path)?.sync_all();
+                (path, guard::found_in(path, mounts).and_then(sync))
+            }
         };
         match (self, result) {
             (Self::Remove(_), Err(e)) if e.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -131,33 +134,39 @@ impl Op {
     }
 }
 
+/// The flags keep the open from following a link and from waiting for the reader of a FIFO.
 fn write(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(mode)
-        .custom_flags(OFlag::O_NOFOLLOW.bits())
+        .custom_flags((read::FLAGS | OFlag::O_NOFOLLOW).bits())
         .open(path)?;
-    // What an earlier attempt left behind may be anything.
+    // A file of an interrupted attempt may have another mode.
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(content)?;
     file.sync_all()
 }
 
-/// Makes a folder where it is missing, with those above it.
-fn folder(path: &Path) -> Vec<Op> {
-    let missing = path.ancestors().take_while(|path| !guard::exists(path));
+/// Creates the missing folders of `path`.
+fn folder(path: &Path, mounts: &[Mount]) -> Vec<Op> {
+    let is_missing = |path: &&Path| guard::found_in(path, mounts).is_err();
+    let missing = path.ancestors().take_while(is_missing);
     let missing: Vec<&Path> = missing.filter(|p| !p.as_os_str().is_empty()).collect();
-    let make = |path: &&Path| [Op::Folder(path.to_path_buf()), Op::Sync(parent(path))];
-    missing.iter().rev().flat_map(make).collect()
+    let create = |path: &&Path| [Op::Folder(path.to_path_buf()), Op::Sync(parent(path))];
+    missing.iter().rev().flat_map(create).collect()
 }
 
-/// Replaces a file, or makes it, with its folder.
+/// Creates or replaces a file, and creates its folder.
 pub(crate) fn replace(path: &Path, mode: u32, content: Vec<u8>) -> Vec<Op> {
+    replace_in(path, mode, content, &guard::own_mounts())
+}
+
+fn replace_in(path: &Path, mode: u32, content: Vec<u8>, mounts: &[Mount]) -> Vec<Op> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
-    let mut ops = folder(&parent(path));
+    let mut ops = folder(&parent(path), mounts);
     ops.extend([
         Op::Write(new.clone().into(), mode, Zeroizing::new(content)),
         Op::Rename(new.into(), path.to_owned()),
@@ -166,14 +175,161 @@ pub(crate) fn replace(path: &Path, mode: u32, content: Vec<u8>) -> Vec<Op> {
     ops
 }
 
-/// Puts a text that everybody may read in the place of a file.
+/// Creates or replaces a text file that every user may read.
 pub fn publish(path: &Path, text: String) -> Result<(), String> {
     Disk::default().carry_out(replace(path, PUBLIC, text.into_bytes()))
 }
 
+/// The folder of `path`; `.` for a bare name.
 pub(crate) fn parent(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+    use crate::files::tree::Tree;
+
+    /// The tree has the folder `local`, the mount point `net` with `file`, and links from `local`
+    /// to `net`.
+    fn tree_with_network_mount(name: &str) -> (Tree, [Mount; 2]) {
+        let tree = Tree::empty(name);
+        tree.write("local/file", b"old");
+        tree.write("net/file", b"old");
+        symlink("../net", tree.path().join("local/relative")).unwrap();
+        symlink(tree.path().join("net"), tree.path().join("local/absolute")).unwrap();
+        let mount = |point: PathBuf, fs_type: &str| Mount {
+            point,
+            fs_type: fs_type.into(),
+        };
+        let net = mount(tree.path().join("net"), "nfs4");
+        (tree, [mount("/".into(), "ext4"), net])
+    }
+
+    fn replaced(path: &Path, mounts: &[Mount]) -> Result<(), String> {
+        let ops = replace_in(path, PRIVATE, b"new".to_vec(), mounts);
+        ops.iter().try_for_each(|op| op.carry_out_in(mounts))
+    }
+
+    fn names(folder: PathBuf) -> Vec<String> {
+        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+        let mut names: Vec<String> = names
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn a_write_below_a_network_mount_is_refused_and_changes_nothing() {
+        let (tree, mounts) = tree_with_network_mount("write-refused");
+        for path in [
+            "net/file",
+            "net/missing/file",
+            "local/../net/file",
+            "local/relative/file",
+            "local/relative/missing/file",
+            "local/absolute/file",
+        ] {
+            let refused = replaced(&tree.path().join(path), &mounts).unwrap_err();
+            let start = tree.path().display().to_string();
+            assert!(refused.starts_with(&start), "{path}: {refused}");
+            assert!(
+                refused.contains("/net is on nfs4, which can block for ever"),
+                "{path}: {refused}"
+            );
+            assert_eq!(names(tree.path().join("net")), ["file"], "{path}");
+            assert_eq!(
+                names(tree.path().join("local")),
+                ["absolute", "file", "relative"]
+            );
+            // The same write is carried out if the mount is local.
+            assert_eq!(
+                replaced(&tree.path().join(path), &mounts[..1]),
+                Ok(()),
+                "{path}"
+            );
+            let _ = fs::remove_dir_all(tree.path().join("net/missing"));
+        }
+    }
+
+    #[test]
+    fn each_operation_checks_each_of_its_paths() {
+        let (tree, mounts) = tree_with_network_mount("write-operations");
+        let at = |path: &str| tree.path().join(path);
+        for op in [
+            Op::Folder(at("net")),
+            Op::Folder(at("net/x")),
+            Op::Folder(at("local/relative")),
+            Op::Write(at("net"), PRIVATE, Zeroizing::default()),
+            Op::Write(at("net/x"), PRIVATE, Zeroizing::default()),
+            Op::Link("target".into(), at("net/x")),
+            Op::Rename(at("net/file"), at("local/x")),
+            Op::Rename(at("local/file"), at("net/x")),
+            Op::Remove(at("net/file")),
+            Op::Remove(at("net/missing")),
+            Op::Sync(at("net")),
+            Op::Sync(at("local/relative")),
+        ] {
+            let refused = op.carry_out_in(&mounts).unwrap_err();
+            assert!(refused.contains("/net is on nfs4"), "{op:?}: {refused}");
+        }
+        assert_eq!(names(at("net")), ["file"]);
+        assert_eq!(names(at("local")), ["absolute", "file", "relative"]);
+        // A link onto the mount is itself on the local file system.
+        assert_eq!(
+            Op::Remove(at("local/relative")).carry_out_in(&mounts),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn missing_folders_are_created_and_the_file_has_its_mode() {
+        let (tree, mounts) = tree_with_network_mount("write-missing");
+        for path in ["a/b/file", "a/b/file", "local/../local/file"] {
+            let path = tree.path().join(path);
+            assert_eq!(replaced(&path, &mounts), Ok(()));
+            assert_eq!(read::read(&path), Ok(b"new".to_vec()));
+            assert_eq!(
+                fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+                PRIVATE
+            );
+        }
+        assert_eq!(names(tree.path().join("a/b")), ["file"]);
+        let absent = tree.path().join("no/such/file");
+        assert_eq!(Op::Remove(absent.clone()).carry_out_in(&mounts), Ok(()));
+        let words = format!("{}: no such file or directory", absent.display());
+        assert_eq!(Op::Sync(absent).carry_out_in(&mounts), Err(words));
+    }
+
+    #[test]
+    fn a_relative_path_is_checked_from_the_working_folder() {
+        let mounts = [Mount {
+            point: std::env::current_dir().unwrap(),
+            fs_type: "cifs".into(),
+        }];
+        for path in ["no-such-file", "no/such/file"] {
+            let refused = replaced(Path::new(path), &mounts).unwrap_err();
+            assert!(refused.contains("is on cifs"), "{path}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_fifo_or_a_link_in_place_of_the_new_file_is_an_error_and_does_not_block() {
+        let tree = Tree::empty("write-fifo");
+        let path = tree.path().join("file");
+        mkfifo(&tree.path().join("file.new"), Mode::S_IRWXU).unwrap();
+        assert!(replaced(&path, &[]).is_err());
+        fs::remove_file(tree.path().join("file.new")).unwrap();
+        symlink("target", tree.path().join("file.new")).unwrap();
+        assert!(replaced(&path, &[]).is_err());
+        assert_eq!(names(tree.path().join(".")), ["file.new"]);
     }
 }

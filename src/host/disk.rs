@@ -69,6 +69,7 @@ fn existing(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> io::Result<Path
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
+    use crate::files::tree::Tree;
 
     fn mount(point: &str, fs_type: &str) -> Mount {
         Mount {
@@ -133,15 +134,14 @@ mod tests {
 
     #[test]
     fn a_link_onto_such_a_file_system_is_refused_too() {
-        let folder = std::env::temp_dir().join(format!("nodelet-disk-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
+        let folder = Tree::empty("disk");
         std::fs::create_dir_all(folder.join("inside/far")).unwrap();
         std::os::unix::fs::symlink("/inside/far", folder.join("link")).unwrap();
         let mounts = [
             mount("/", "ext4"),
             mount(folder.join("inside/far").to_str().unwrap(), "nfs4"),
         ];
-        let root = HostRoot::new(&folder);
+        let root = HostRoot::new(folder.path());
         let error = read(&root, Path::new("/link/x"), &mounts).unwrap_err();
         assert!(error.cause.contains("is on nfs4"), "{}", error.cause);
         assert!(read(&root, Path::new("/link/x"), &mounts[..1]).is_ok());

@@ -1,17 +1,17 @@
-//! DER, one element at a time: as much of it as certificates and requests need.
+//! DER (X.690), as far as certificates and signing requests need it.
 //!
-//! Nothing is recursive: whoever reads says what comes next, and what is not that is
-//! `None`. Lengths of up to four octets, which is more than any file that is read.
+//! The caller requests one element at a time, without recursion; an unexpected element is `None`.
+//! Lengths have up to four octets, which exceeds the size of every file that is read.
 
-/// BOOLEAN, INTEGER and their kin: tags of X.690 as certificates use them.
+/// A whole number.
 pub const INTEGER: u8 = 0x02;
-/// A string of bits; the first octet counts those that are unused.
+/// A string of bits; the first octet is the number of unused bits.
 pub const BIT_STRING: u8 = 0x03;
 /// A string of octets.
 pub const OCTET_STRING: u8 = 0x04;
-/// A registered name, as numbers.
+/// A registered object identifier.
 pub const OBJECT_IDENTIFIER: u8 = 0x06;
-/// What Go writes where the text allows it.
+/// The type that Go writes for strings of its character set.
 pub const PRINTABLE_STRING: u8 = 0x13;
 /// `YYMMDDHHMMSSZ`, for years from 1950 to 2049.
 pub const UTC_TIME: u8 = 0x17;
@@ -22,12 +22,12 @@ pub const SEQUENCE: u8 = 0x30;
 /// Elements without order.
 pub const SET: u8 = 0x31;
 
-/// The constructed element with the number `n` of its context: `[n]`.
+/// The tag of a constructed, context-specific element: `[n]`.
 pub const fn context(n: u8) -> u8 {
     0xa0 | n
 }
 
-/// What is left to be read.
+/// The unread rest of the input.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -37,12 +37,12 @@ impl<'a> Reader<'a> {
         Self(input)
     }
 
-    /// Whether nothing is left.
+    /// Whether the whole input has been read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The next element, whatever it is: its tag, its contents, and all of it.
+    /// The next element of any tag: its tag, its contents, and the whole element.
     pub fn any(&mut self) -> Option<(u8, &'a [u8], &'a [u8])> {
         let (&[tag, first], rest) = self.0.split_first_chunk()?;
         let (length, contents) = match first {
@@ -73,13 +73,13 @@ impl<'a> Reader<'a> {
         Some(contents)
     }
 
-    /// The elements in the next one, if it has this tag.
+    /// A reader of the contents of the next element, if it has this tag.
     pub fn inside(&mut self, tag: u8) -> Option<Self> {
         self.next(tag).map(Self::new)
     }
 }
 
-/// An element of these parts.
+/// Encodes an element with the concatenation of `parts` as its contents.
 pub fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let octets = length.to_be_bytes();
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again_at_every_length() {
+    fn an_element_of_any_length_survives_a_round_trip() {
         for length in [0, 1, 127, 128, 255, 256, 65_535, 65_536, 1 << 20] {
             let contents = vec![7; length];
             let written = element(OCTET_STRING, &[&contents, &[]]);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_too_long_is_nothing() {
+    fn a_truncated_or_too_long_element_is_none() {
         for bytes in [
             &[][..],
             &[0x30],
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn another_tag_leaves_the_reader_where_it_was() {
+    fn another_tag_does_not_advance_the_reader() {
         let mut reader = Reader::new(&[2, 1, 9]);
         assert_eq!(reader.next(SEQUENCE), None);
         assert_eq!(reader.next(INTEGER), Some(&[9][..]));

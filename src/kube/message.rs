@@ -1,9 +1,8 @@
-//! One request and what became of it, as plain values.
+//! A request to the API server and its outcome, as plain values.
 //!
-//! The core decides in these words; only [`crate::agent`] hands them to
-//! `kube::api`. A server that said no ([`Outcome::Answered`] with a code of 300 or
-//! more) and a server that said nothing ([`Outcome::Silent`]) are kept apart,
-//! because only silence makes the Lease the probe.
+//! `core` creates requests; the agent passes them to `wire::api`. An error response
+//! ([`Outcome::Answered`] with a code of 300 or more) differs from no response
+//! ([`Outcome::Silent`]): only after the latter is the Lease the next request.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,8 +13,8 @@ use serde_json::Value;
 use crate::kube::protobuf::Receipt;
 use crate::kube::time::Wall;
 
-/// HTTP method. It also fixes the content type: POST sends `application/json`,
-/// PATCH sends `application/merge-patch+json` (RFC 7386).
+/// HTTP method. It determines the content type: POST sends `application/json`, PATCH sends
+/// `application/merge-patch+json` (RFC 7386).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Read one object.
@@ -26,26 +25,25 @@ pub enum Method {
     Patch,
 }
 
-/// What the answer is needed for.
+/// The requested form of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accept {
     /// The whole object.
     Object,
-    /// Its metadata alone (`PartialObjectMetadata`); an error is a whole `Status`
-    /// all the same.
+    /// Only its metadata (`PartialObjectMetadata`). An error is still a whole `Status`.
     Metadata,
-    /// That it was done, in the fewest bytes: a [`Receipt`].
+    /// A [`Receipt`] in protobuf, the smallest response.
     Receipt,
 }
 
-/// One request below the kubeconfig's server URL.
+/// A request, relative to the server URL of the kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// HTTP method.
     pub method: Method,
     /// Path and query, starting with `/`.
     pub path: String,
-    /// Shape of the answer.
+    /// Form of the response.
     pub accept: Accept,
     /// JSON body of a POST or PATCH; empty for GET.
     pub body: Vec<u8>,
@@ -83,38 +81,38 @@ impl Request {
     }
 }
 
-/// What the server said, whatever it was.
+/// A response of the server, of any status code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     /// HTTP status code.
     pub code: u16,
-    /// The header `Retry-After`, where it is a whole number of seconds.
+    /// The header `Retry-After`, if it is a whole number of seconds.
     pub retry_after: Option<Duration>,
-    /// The header `Date`: what time it is to the server.
+    /// The header `Date`: the time of the server.
     pub date: Option<Wall>,
     /// The body, at most [`BODY_LIMIT`] bytes.
     pub body: Vec<u8>,
 }
 
-/// Largest body that is read: a Node with fifty images is 30 KiB.
+/// Maximum size of a body in bytes. A Node with fifty images has 30 KiB.
 pub const BODY_LIMIT: usize = 1 << 20;
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The server answered.
+    /// The server responded.
     Answered(Response),
-    /// No usable answer within the budget; one line that says why.
+    /// No usable response within the time budget; the reason in one line.
     Silent(String),
 }
 
 impl Response {
-    /// Whether the server did what was asked; if not, what it said.
+    /// `Ok` for a success; otherwise the error of the server.
     pub fn accepted(&self) -> Result<(), Refused> {
         if (200..300).contains(&self.code) {
             return Ok(());
         }
-        // A proxy's error page is neither, and then the code must do.
+        // The error page of a proxy is neither form; then only the code is known.
         let status = match Receipt::parse(&self.body) {
             Some(receipt) if receipt.kind == "Status" => Status {
                 reason: receipt.reason().to_owned(),
@@ -131,10 +129,10 @@ impl Response {
     }
 }
 
-/// A 422 repeats the whole object in its message; a log line must not.
+/// Maximum length of a message in characters. A 422 repeats the whole object in its message.
 const MESSAGE_LIMIT: usize = 300;
 
-/// The members of a `v1.Status` that matter here.
+/// The used members of a `v1.Status`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -142,21 +140,21 @@ struct Status {
     message: String,
 }
 
-/// The server said no.
+/// An error response of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// HTTP status code.
     pub code: u16,
-    /// `Status.reason`, such as `AlreadyExists`; empty where a proxy answered.
+    /// `Status.reason`, such as `AlreadyExists`; empty for a response of a proxy.
     pub reason: String,
-    /// `Status.message`, cut to what a log line bears.
+    /// `Status.message`, cut to 300 characters.
     pub message: String,
-    /// When the server wants to be asked again.
+    /// Delay that the server asks for before the next request.
     pub retry_after: Option<Duration>,
 }
 
 impl Refused {
-    /// A success whose body is not `what` was asked for.
+    /// A success whose body is not `what`.
     pub fn nonsense(what: &str) -> Self {
         Self {
             code: 200,

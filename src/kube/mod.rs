@@ -1,4 +1,4 @@
-//! Kubernetes' words and their exact text forms: values, no acts.
+//! Kubernetes' types and their exact text and binary forms. No I/O.
 
 pub mod der;
 pub mod describe;

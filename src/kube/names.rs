@@ -1,9 +1,8 @@
-//! Names, labels and taints: the API server's syntax, checked before anything is sent.
+//! Validates names, labels and taints with the rules of the API server.
 //!
-//! A name that the server would refuse is refused here with one line, because a
-//! 422 at registration is repeated for ever on a board that nobody watches.
-//! Sources: apimachinery `pkg/util/validation`, `pkg/util/taints`, and the label
-//! policy of the admission plugin NodeRestriction.
+//! An invalid name is an error at the start; otherwise each registration would fail with a 422.
+//! Sources: apimachinery `pkg/util/validation`, `pkg/util/taints`, and the label rules of the
+//! admission plugin NodeRestriction.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use serde::Serialize;
 pub struct Taint {
     /// Qualified name.
     pub key: String,
-    /// Label value; left out when empty.
+    /// Label value; omitted if empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
@@ -23,14 +22,13 @@ pub struct Taint {
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// The label namespaces that belong to Kubernetes, and of whose labels a node may
-/// set only the listed ones on itself.
+/// The label namespaces of Kubernetes. A node may set only the labels below on its own Node.
 const RESERVED_NAMESPACES: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
-/// Namespaces (and their sub-domains) below the reserved ones that a node may use.
+/// Namespaces within the reserved ones, and their subdomains, that a node may use.
 const NODE_NAMESPACES: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 
-/// Reserved keys that a node may set on itself.
+/// Reserved keys that a node may set on its own Node.
 const NODE_LABELS: [&str; 11] = [
     "kubernetes.io/hostname",
     "topology.kubernetes.io/zone",
@@ -47,7 +45,7 @@ const NODE_LABELS: [&str; 11] = [
 
 /// Whether `text` is a DNS-1123 subdomain of at most 253 bytes: a Node's name.
 ///
-/// Upstream does not limit the parts of a name to 63 bytes each, only the whole.
+/// As in apimachinery IsDNS1123Subdomain, only the whole name has a maximum length, not its parts.
 pub fn is_dns_subdomain(text: &str) -> bool {
     let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     text.len() <= 253
@@ -81,8 +79,8 @@ fn ends_satisfy(text: &str, test: impl Fn(u8) -> bool) -> bool {
     bytes.first().is_some_and(|b| test(*b)) && bytes.last().is_some_and(|b| test(*b))
 }
 
-/// The node's name from its host name: trimmed, lower case, and one that the API
-/// server accepts both as a name and as the value of `kubernetes.io/hostname`.
+/// The name of the Node: the host name, trimmed and in lower case. It must be valid as a name and as
+/// the value of the label `kubernetes.io/hostname`.
 pub fn node_name(hostname: &str) -> Result<String, String> {
     let name = hostname.trim().to_ascii_lowercase();
     if name.is_empty() {
@@ -116,7 +114,7 @@ pub fn parse_labels(text: &str, labels: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Checks labels against the syntax and against what NodeRestriction lets a node set.
+/// Checks the syntax of labels, and whether NodeRestriction allows a node to set them.
 pub fn check_node_labels(labels: &BTreeMap<String, String>) -> Result<(), String> {
     for (key, value) in labels {
         if !is_qualified_name(key) || !is_label_value(value) {
@@ -128,7 +126,7 @@ pub fn check_node_labels(labels: &BTreeMap<String, String>) -> Result<(), String
     let forbidden: Vec<&str> = labels
         .keys()
         .map(String::as_str)
-        .filter(|key| !may_label_itself(key))
+        .filter(|key| !is_allowed_node_label(key))
         .collect();
     if forbidden.is_empty() {
         return Ok(());
@@ -143,7 +141,7 @@ pub fn check_node_labels(labels: &BTreeMap<String, String>) -> Result<(), String
     ))
 }
 
-fn may_label_itself(key: &str) -> bool {
+fn is_allowed_node_label(key: &str) -> bool {
     let Some((namespace, _)) = key.split_once('/') else {
         return true;
     };
@@ -157,8 +155,8 @@ fn may_label_itself(key: &str) -> bool {
         || NODE_NAMESPACES.iter().any(within)
 }
 
-/// Parses one `--register-with-taints` list. Items that end in `-` ask for a
-/// removal; upstream parses and drops them, and so does this.
+/// Parses one `--register-with-taints` list. An item that ends in `-` removes a taint; as in the
+/// kubelet, it is parsed and dropped.
 pub fn parse_taints(text: &str) -> Result<Vec<Taint>, String> {
     let mut taints: Vec<Taint> = Vec::new();
     if text.is_empty() {
@@ -203,23 +201,23 @@ fn parse_taint(item: &str, removal: bool) -> Result<Taint, &'static str> {
         value: value.to_owned(),
         effect: effect.to_owned(),
     };
-    match taint.has_good_words() {
+    match taint.has_valid_syntax() {
         true => Ok(taint),
         false => Err(SPEC),
     }
 }
 
 impl Taint {
-    fn has_good_words(&self) -> bool {
+    fn has_valid_syntax(&self) -> bool {
         is_qualified_name(&self.key) && is_label_value(&self.value)
     }
 }
 
-/// Checks taints that did not come as a flag's text.
+/// Checks taints of the configuration file.
 pub fn check_taints(taints: &[Taint]) -> Result<(), String> {
     for (index, taint) in taints.iter().enumerate() {
         let Taint { key, value, effect } = taint;
-        if !taint.has_good_words() || !EFFECTS.contains(&effect.as_str()) {
+        if !taint.has_valid_syntax() || !EFFECTS.contains(&effect.as_str()) {
             return Err(format!("invalid taint: {{{key} {value} {effect} <nil>}}"));
         }
         let same = |t: &Taint| t.key == *key && t.effect == *effect;
@@ -232,8 +230,8 @@ pub fn check_taints(taints: &[Taint]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether `name` names an extended resource: one with a domain that is not
-/// Kubernetes' own (upstream: `pkg/apis/core/v1/helper`, IsExtendedResourceName).
+/// Whether `name` is the name of an extended resource: with a domain other than Kubernetes' own
+/// (`pkg/apis/core/v1/helper` IsExtendedResourceName).
 pub fn is_extended_resource(name: &str) -> bool {
     name.contains('/')
         && !name.contains("kubernetes.io/")
@@ -246,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_names_are_checked_before_the_server_does() {
+    fn a_node_name_is_valid_as_name_and_label() {
         assert_eq!(node_name(" OVERRIDDEN \n").unwrap(), "overridden");
         assert_eq!(node_name("pi-7.lab").unwrap(), "pi-7.lab");
         assert_eq!(node_name(" ").unwrap_err(), "empty hostname is invalid");
@@ -270,8 +268,9 @@ mod tests {
         }
     }
 
+    /// `pkg/util/taints/taints_test.go` TestParseTaints.
     #[test]
-    fn taints_as_in_upstreams_tests() {
+    fn taints_are_parsed_as_in_kubernetes() {
         for bad in [
             "foo=abc",
             "foo=abc=xyz:NoSchedule",
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_may_set_only_some_labels_of_kubernetes_on_itself() {
+    fn a_node_may_set_only_some_labels_of_kubernetes() {
         let check =
             |key: &str| check_node_labels(&BTreeMap::from([(key.to_owned(), "x".to_owned())]));
         for good in [
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_accumulate() {
+    fn repeated_label_flags_accumulate() {
         let mut labels = BTreeMap::new();
         parse_labels("a=1, b = 2 ,,c", &mut labels);
         parse_labels("a=3", &mut labels);
@@ -354,11 +353,11 @@ mod tests {
     }
 
     #[test]
-    fn extended_resources_have_a_foreign_domain() {
+    fn an_extended_resource_has_a_domain_other_than_kubernetes() {
         for name in ["example.com/gpu", "test.com/resource1", "a/b"] {
             assert!(is_extended_resource(name), "{name}");
         }
-        for not in [
+        for name in [
             "memory",
             "hugepages-2Mi",
             "example.com/",
@@ -371,7 +370,7 @@ mod tests {
             "requests.example.com/x",
             "a b/c",
         ] {
-            assert!(!is_extended_resource(not), "{not}");
+            assert!(!is_extended_resource(name), "{name}");
         }
     }
 }

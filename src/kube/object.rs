@@ -1,14 +1,13 @@
-//! Objects as the server holds them: whole JSON trees, of which we know a part.
+//! Access to API objects as JSON trees.
 //!
-//! A Node is kept as the tree that was read, so that members nobody here has heard
-//! of survive every patch. Nothing in it is trusted to have the type that the API
-//! says: a member of another type reads as absent and is replaced when written.
+//! A Node is kept as the tree that was read, so that unknown members survive every patch. A member
+//! with another type than the API defines reads as absent and is replaced when written.
 
 use serde_json::{Map, Value};
 
 use crate::kube::quantity::Quantity;
 
-/// The text at `path`; empty where there is none.
+/// The string at `path`; empty if there is none.
 pub fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
     at(object, path).and_then(Value::as_str).unwrap_or_default()
 }
@@ -18,7 +17,7 @@ pub fn at<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(object, |value, key| value.get(key))
 }
 
-/// The elements of the list at `path`; none where there is no list.
+/// The elements of the list at `path`; empty if there is no list.
 pub fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
     at(object, path)
         .and_then(Value::as_array)
@@ -26,7 +25,7 @@ pub fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
         .unwrap_or_default()
 }
 
-/// The members of the object at `path`, made where they are missing.
+/// The members of the object at `path`, which is created if it is missing.
 pub fn members<'a>(object: &'a mut Value, path: &[&str]) -> &'a mut Map<String, Value> {
     let mut value = object;
     for key in path {
@@ -35,7 +34,7 @@ pub fn members<'a>(object: &'a mut Value, path: &[&str]) -> &'a mut Map<String, 
     as_object(value)
 }
 
-/// The list `key` of an object, made where it is missing.
+/// The list `key` of an object, which is created if it is missing.
 pub fn elements<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Vec<Value> {
     let value = object.entry(key).or_insert(Value::Null);
     if !value.is_array() {
@@ -57,13 +56,13 @@ fn as_object(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// The quantity `key`, where it is one.
+/// The quantity `key`, if it is valid.
 pub fn quantity(resources: &Map<String, Value>, key: &str) -> Option<Quantity> {
     resources.get(key)?.as_str()?.parse().ok()
 }
 
-/// Sets the quantity `key`, but leaves a text that means the same untouched:
-/// `4000m` of another writer is no reason to patch.
+/// Sets the quantity `key`. A text with the same value is kept: `4000m` of another writer does not
+/// cause a patch.
 pub fn set_quantity(resources: &mut Map<String, Value>, key: &str, value: Quantity) {
     if quantity(resources, key) != Some(value) {
         resources.insert(key.to_owned(), value.to_string().into());
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantity_that_means_the_same_keeps_its_text() {
+    fn a_quantity_with_the_same_value_keeps_its_text() {
         let mut capacity = members(&mut json!({"cpu": "4000m", "memory": "1Gi"}), &[]).clone();
         set_quantity(&mut capacity, "cpu", Quantity::count(4));
         set_quantity(&mut capacity, "memory", Quantity::bytes(2 << 30));

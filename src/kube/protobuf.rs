@@ -1,17 +1,17 @@
-//! As much of Kubernetes' protobuf as tells a receipt: the smallest answer that an API
-//! server gives to a write.
+//! Parses the part of Kubernetes' protobuf that a receipt needs: the smallest response of an API
+//! server to a write.
 //!
-//! `k8s\0`, then `runtime.Unknown` with the kind and the object's own bytes
-//! (apimachinery `runtime/generated.proto`). Only fields of bytes and text are looked at;
-//! nothing nests here, and nothing is copied.
+//! The format is `k8s\0`, then `runtime.Unknown` with the kind and the bytes of the object
+//! (apimachinery `pkg/runtime/generated.proto`). Only length-delimited fields are read, without
+//! recursion and without copies.
 
-/// Every answer in this form begins so.
+/// The prefix of every protobuf response.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Length-delimited, the one wire type that has content of its own.
+/// Wire type of length-delimited fields.
 const BYTES: u64 = 2;
 
-/// An object in an answer.
+/// The object of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt<'a> {
     /// `Lease`, `Event`, `Status`.
@@ -20,7 +20,7 @@ pub struct Receipt<'a> {
 }
 
 impl<'a> Receipt<'a> {
-    /// Reads an answer; `None` where it is not of this form.
+    /// Parses a response; `None` if it is not in this form.
     pub fn parse(body: &'a [u8]) -> Option<Self> {
         let unknown = body.strip_prefix(MAGIC)?;
         let type_meta = field(unknown, 1)?;
@@ -30,7 +30,7 @@ impl<'a> Receipt<'a> {
         })
     }
 
-    /// `metadata.name`, of every kind but `Status`.
+    /// `metadata.name`, for every kind except `Status`.
     pub fn name(&self) -> &'a str {
         let metadata = field(self.object, 1).unwrap_or_default();
         text(metadata, 1).unwrap_or_default()
@@ -51,7 +51,7 @@ fn text(message: &[u8], number: u64) -> Option<&str> {
     str::from_utf8(field(message, number)?).ok()
 }
 
-/// The first field of that number, if it has content.
+/// The first length-delimited field with this number.
 fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
     while !message.is_empty() {
         let (tag, rest) = varint(message)?;
@@ -79,7 +79,7 @@ fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
     None
 }
 
-/// Seven bits a byte, the lowest first, at most ten bytes.
+/// Seven bits in a byte, lowest first, at most ten bytes.
 fn varint(message: &[u8]) -> Option<(u64, &[u8])> {
     let end = message.iter().take(10).position(|byte| byte & 0x80 == 0)?;
     let (bytes, rest) = message.split_at_checked(end + 1)?;
@@ -95,8 +95,8 @@ mod tests {
 
     use super::*;
 
-    /// What kube-apiserver 1.20 answers to a renewal, shortened: typeMeta, then metadata
-    /// with a generation (a number) between its texts, then spec.
+    /// Response of kube-apiserver 1.20 to a renewal, shortened: typeMeta, then metadata with a
+    /// generation (a number) between its strings, then spec.
     const LEASE: &[u8] = b"k8s\0\x0a\x1f\x0a\x16coordination.k8s.io/v1\x12\x05Lease\x12\x1f\
         \x0a\x17\x0a\x02pi\x1a\x0fkube-node-lease\x38\x00\x12\x04\x0a\x02pi\x1a\x00\x22\x00";
 
@@ -104,26 +104,26 @@ mod tests {
         \x1a\x08too late\x22\x08Conflict\x30\x99\x03";
 
     #[test]
-    fn a_receipt_tells_its_kind_and_name() {
+    fn a_receipt_has_a_kind_and_a_name() {
         let receipt = Receipt::parse(LEASE).unwrap();
         assert_eq!((receipt.kind, receipt.name()), ("Lease", "pi"));
     }
 
     #[test]
-    fn a_refusal_tells_its_reason() {
+    fn a_status_has_a_reason_and_a_message() {
         let receipt = Receipt::parse(CONFLICT).unwrap();
-        let told = (receipt.kind, receipt.reason(), receipt.message());
-        assert_eq!(told, ("Status", "Conflict", "too late"));
+        let got = (receipt.kind, receipt.reason(), receipt.message());
+        assert_eq!(got, ("Status", "Conflict", "too late"));
     }
 
     #[test]
-    fn nothing_else_is_a_receipt() {
+    fn invalid_bytes_are_not_a_receipt() {
         for body in [
             &b""[..],
             b"k8s",
             b"k8s\0",
             b"{\"kind\":\"Lease\"}",
-            // A length beyond the end, a varint without one, a group, a kind that is no text.
+            // A length beyond the end, a varint without an end, a group, a kind that is not UTF-8.
             b"k8s\0\x0a\x7f\x12\x05Lease",
             b"k8s\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
             b"k8s\0\x0b\x12\x05Lease\x0c",
@@ -131,7 +131,7 @@ mod tests {
         ] {
             assert_eq!(Receipt::parse(body), None, "{body:?}");
         }
-        // Cut anywhere before the object's end, there is no object.
+        // A body that ends before the end of the object.
         let end = LEASE.len() - 4;
         for length in 0..end {
             assert_eq!(
@@ -145,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), at in 0..60_usize) {
+        fn no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), at in 0..60_usize) {
             for body in [[MAGIC, &bytes].concat(), [LEASE.get(..at).unwrap_or(LEASE), &bytes].concat()] {
                 if let Some(receipt) = Receipt::parse(&body) {
                     let _ = (receipt.name(), receipt.reason(), receipt.message());

@@ -1,9 +1,8 @@
-//! Quantities: exact text, exact values, never a float.
+//! `resource.Quantity`: exact text and exact values, without floats.
 //!
-//! The server stores a quantity in its family's canonical form (upstream:
-//! apimachinery `pkg/api/resource/quantity.go`). Written otherwise, or compared as
-//! text, an agent would find its own status changed at every tick and patch for
-//! ever.
+//! The API server stores a quantity in the canonical form of its suffix family (apimachinery
+//! `pkg/api/resource/quantity.go`). With another form, or with a comparison of texts, the status
+//! would differ from the server's at every update and cause a patch each time.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,29 +10,28 @@ use std::str::FromStr;
 
 /// A number with a unit, as in `capacity` and `allocatable`.
 ///
-/// Holds the value in billionths, which is the finest step that Kubernetes keeps;
-/// finer input is rounded up, as upstream does. Equality and order are numeric:
-/// `1Gi` equals `1048576Ki`, and `4` equals `4000m`.
+/// The value is in billionths, the smallest unit of Kubernetes; finer input is rounded up, as in
+/// Kubernetes. Equality and order are numeric: `1Gi` equals `1048576Ki`, and `4` equals `4000m`.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     nanos: i128,
     family: Family,
 }
 
-/// The family of suffixes that a value is written in; arithmetic keeps the left one's.
+/// The suffix family of a value. Arithmetic keeps the family of the left operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     /// `n u m k M G T P E`: cpu, pods, extended resources.
     DecimalSi,
     /// `Ki Mi Gi Ti Pi Ei`: memory, huge pages, storage.
     BinarySi,
-    /// `e3`: only ever read, from objects that others wrote.
+    /// `e3`: only parsed, from objects of other writers.
     DecimalExponent,
 }
 
 const NANO: i128 = 1_000_000_000;
 
-/// Suffixes with the power of ten that they stand for, largest first.
+/// Suffixes with their power of ten in billionths, largest first.
 const DECIMAL: [(&str, u32); 10] = [
     ("E", 27),
     ("P", 24),
@@ -47,7 +45,7 @@ const DECIMAL: [(&str, u32); 10] = [
     ("n", 0),
 ];
 
-/// Suffixes with the power of 1024 that they stand for, largest first.
+/// Suffixes with their power of 1024, largest first.
 const BINARY: [(&str, u32); 6] = [
     ("Ei", 6),
     ("Pi", 5),
@@ -58,7 +56,7 @@ const BINARY: [(&str, u32); 6] = [
 ];
 
 impl Quantity {
-    /// A count (cpu, pods): written with decimal suffixes.
+    /// A count (cpu, pods), written with decimal suffixes.
     pub fn count(n: u64) -> Self {
         Self {
             nanos: i128::from(n) * NANO,
@@ -66,7 +64,7 @@ impl Quantity {
         }
     }
 
-    /// A size in bytes: written with binary suffixes.
+    /// A size in bytes, written with binary suffixes.
     pub fn bytes(n: u64) -> Self {
         Self {
             nanos: i128::from(n) * NANO,
@@ -74,13 +72,12 @@ impl Quantity {
         }
     }
 
-    /// Whether it has no fraction.
+    /// Whether the value is an integer.
     pub fn is_whole(self) -> bool {
         self.nanos % NANO == 0
     }
 
-    /// `self - other`, not below zero. Keeps the family of `self`; a zero on the
-    /// left adopts the right one's.
+    /// `self - other`, at least zero, in the family of `self`, or of `other` if `self` is zero.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         let family = match self.nanos {
@@ -93,8 +90,7 @@ impl Quantity {
         }
     }
 
-    /// `self + other`. Keeps the family of `self`; a zero on the left adopts the
-    /// right one's.
+    /// `self + other`, in the family of `self`, or of `other` if `self` is zero.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let family = match self.nanos {
@@ -171,7 +167,7 @@ impl Ord for Quantity {
     }
 }
 
-/// The text is no quantity, or one beyond 10^29.
+/// The text is not a quantity, or its value exceeds 10^29.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAQuantity;
 
@@ -201,7 +197,7 @@ impl FromStr for Quantity {
         }
         let (unit, family) = unit(suffix).ok_or(NotAQuantity)?;
 
-        // mantissa * unit / 10^digits, rounded up: whole numbers all the way.
+        // mantissa * unit / 10^digits, rounded up, in integer arithmetic.
         let fraction = fraction.trim_end_matches('0');
         let mantissa = digits(whole)?
             .checked_mul(power_of_ten(fraction.len())?)
@@ -220,7 +216,7 @@ impl FromStr for Quantity {
     }
 }
 
-/// What a suffix does to a mantissa, to give billionths.
+/// The factor or divisor of a suffix that converts a mantissa to billionths.
 enum Unit {
     Times(i128),
     Over(i128),
@@ -247,7 +243,7 @@ fn unit(suffix: &str) -> Option<(Unit, Family)> {
 fn digits(text: &str) -> Result<i128, NotAQuantity> {
     match text {
         "" => Ok(0),
-        // The caller's split leaves digits alone, so only the size can be wrong.
+        // The caller passes digits only, so the one possible error is overflow.
         _ => text.parse().map_err(|_| NotAQuantity),
     }
 }
@@ -268,8 +264,8 @@ mod tests {
     }
 
     #[test]
-    fn canonical_forms_are_the_servers() {
-        // merge-patch.md §11, and apimachinery's quantity_test.go
+    fn the_canonical_form_is_that_of_the_server() {
+        // apimachinery pkg/api/resource/quantity_test.go
         for (text, want) in [
             ("4000m", "4"),
             ("3920m", "3920m"),
@@ -326,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn subtraction_keeps_the_left_family_and_stops_at_zero() {
+    fn subtraction_keeps_the_left_family_and_is_at_least_zero() {
         let q = |text: &str| text.parse::<Quantity>().unwrap();
         assert_eq!(q("16265484Ki").minus(q("100Mi")).to_string(), "16163084Ki");
         assert_eq!(q("4").minus(q("80m")).to_string(), "3920m");
@@ -340,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused() {
+    fn invalid_text_is_an_error() {
         for text in [
             "",
             "lots",
@@ -362,8 +358,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    /// A value as a fraction of whole numbers, worked out apart from the parser:
-    /// `mantissa * 10^ten * 1024^two`. Without E, Ei and Pi, of which 10^12 are too many.
+    /// A text and its value as `mantissa * 10^ten * 1024^two`, computed without the parser. Without
+    /// E, Ei and Pi: with a mantissa of 10^12 they overflow.
     fn suffixed() -> impl Strategy<Value = (String, i128, i32, u32)> {
         let suffix = prop_oneof![
             prop::sample::select(&DECIMAL[1..]).prop_map(|(s, p)| (s.to_owned(), p, 0)),
@@ -395,19 +391,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_text_is_read_exactly((text, mantissa, ten, two) in suffixed()) {
+        fn a_text_is_parsed_exactly((text, mantissa, ten, two) in suffixed()) {
             let q: Quantity = text.parse().unwrap();
             prop_assert_eq!(q.nanos, exact(mantissa, ten, two), "{}", text);
         }
 
         #[test]
-        fn what_is_written_means_the_same((text, ..) in suffixed()) {
+        fn the_written_text_has_the_same_value((text, ..) in suffixed()) {
             let q: Quantity = text.parse().unwrap();
             let written = q.to_string();
             let read: Quantity = written.parse().unwrap();
             prop_assert_eq!(read, q, "{} {}", text, written);
-            // A binary number that is no multiple of 1024 is written without suffix and
-            // read back as a decimal one: the server's second form is its last.
+            // A binary value that is not a multiple of 1024 is written without a suffix and parsed
+            // as a decimal value. The form does not change after that.
             let again = read.to_string();
             prop_assert_eq!(canonical(&again), again.clone());
             if q.family != Family::BinarySi {
@@ -415,9 +411,9 @@ mod tests {
             }
         }
 
-        /// a*10^x*1024^y < b*10^v*1024^w is asked of whole numbers alone.
+        /// Both sides of the comparison are integers.
         #[test]
-        fn order_is_that_of_the_exact_values(a in suffixed(), b in suffixed()) {
+        fn the_order_is_that_of_the_exact_values(a in suffixed(), b in suffixed()) {
             let read = |text: &str| text.parse::<Quantity>().unwrap();
             let exact = |(_, mantissa, ten, two): &(String, i128, i32, u32)| {
                 exact(*mantissa, *ten, *two)
@@ -437,14 +433,14 @@ mod tests {
         }
 
         #[test]
-        fn sizes_and_counts_survive_the_server(n: u64) {
+        fn sizes_and_counts_survive_a_round_trip(n: u64) {
             for q in [Quantity::bytes(n), Quantity::count(n)] {
                 prop_assert_eq!(q.to_string().parse(), Ok(q));
             }
         }
 
         #[test]
-        fn no_text_makes_it_fall_over(text in "[-+]{0,2}[0-9.]{0,45}([eEnumkKMGTPi]{0,3}[-+]?[0-9]{0,12})") {
+        fn no_text_causes_a_panic(text in "[-+]{0,2}[0-9.]{0,45}([eEnumkKMGTPi]{0,3}[-+]?[0-9]{0,12})") {
             if let Ok(q) = text.parse::<Quantity>() {
                 let _ = (q.to_string(), q.plus(q), q.minus(q));
             }

@@ -1,15 +1,15 @@
-//! Times and durations in the exact text forms of the API and of Go's flags.
+//! Times and durations in the text forms of the API and of Go flags.
 //!
-//! `metav1.Time` is RFC 3339 in UTC with whole seconds; `metav1.MicroTime` has
-//! exactly six fraction digits, and the server refuses any other number of them.
+//! `metav1.Time` is RFC 3339 in UTC with whole seconds. `metav1.MicroTime` has exactly six fraction
+//! digits; the server refuses another number.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Wall-clock time: microseconds since 1970-01-01T00:00:00Z, never before it.
+/// Wall-clock time: microseconds since 1970-01-01T00:00:00Z.
 ///
-/// Only ever written out or compared with another board's writing; intervals are
-/// measured on the monotonic clock.
+/// Only for timestamps of API objects and certificates; intervals are measured on the monotonic
+/// clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wall(u64);
 
@@ -25,7 +25,7 @@ impl Wall {
         Self(micros.min(LAST_MICROSECOND))
     }
 
-    /// The earliest time that the server counts as later than this one.
+    /// The next time that differs in a `metav1.MicroTime`.
     #[must_use]
     pub fn next_microsecond(self) -> Self {
         Self(self.0.saturating_add(1).min(LAST_MICROSECOND))
@@ -45,7 +45,7 @@ impl Wall {
         Self(self.0.saturating_sub(micros))
     }
 
-    /// Time since `earlier`; zero where that is later.
+    /// Time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
@@ -84,7 +84,7 @@ impl Wall {
 
     fn civil(self) -> Civil {
         let seconds = self.0 / 1_000_000;
-        // The inverse of `days_before`: eras of 400 years have 146 097 days.
+        // The inverse of `days_before`: 400 years have 146 097 days.
         let days = seconds / SECONDS_PER_DAY + 719_468;
         let (era, day_of_era) = (days / 146_097, days % 146_097);
         let year_of_era =
@@ -104,7 +104,7 @@ impl Wall {
         }
     }
 
-    /// Reads the text of either form; `None` for anything else.
+    /// Parses a `metav1.Time` or `metav1.MicroTime`.
     pub fn parse(text: &str) -> Option<Self> {
         let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
         let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
@@ -131,14 +131,14 @@ impl Wall {
     }
 }
 
-/// The first one is that of 1970-01-01.
+/// Starts with the weekday of 1970-01-01.
 const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 
 const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// Reads the header `Date`, in the form that RFC 9110 asks of servers:
+/// Parses the header `Date` in the IMF-fixdate form of RFC 9110:
 /// `Sat, 21 Nov 2026 06:18:51 GMT`.
 pub fn parse_http_date(text: &str) -> Option<Wall> {
     let mut words = text.split_once(", ")?.1.split(' ');
@@ -162,8 +162,8 @@ fn numbers(text: &str, separator: char) -> Option<[u64; 3]> {
 
 /// Days from 1970-01-01 to a date of the Gregorian calendar, for years from 1970.
 ///
-/// Counts in years that begin in March, so that the leap day comes last; 719 468 is
-/// the number of days from 0000-03-01 to 1970-01-01.
+/// Counts years from March, so that the leap day is the last day. 719 468 is the number of days from
+/// 0000-03-01 to 1970-01-01.
 fn days_before(year: u64, month: u64, day: u64) -> u64 {
     let (year, month) = match month {
         1 | 2 => (year - 1, month + 9),
@@ -173,8 +173,8 @@ fn days_before(year: u64, month: u64, day: u64) -> u64 {
     year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
-/// A date of the Gregorian calendar, months and days from 1, and hour, minute and second;
-/// written as `2026-11-21T06:18:51`.
+/// A date of the Gregorian calendar, with months and days from 1, and hour, minute and second.
+/// Displayed as `2026-11-21T06:18:51`.
 struct Civil {
     year: u64,
     month: u64,
@@ -197,10 +197,10 @@ impl fmt::Display for Civil {
     }
 }
 
-/// Reads a duration as Go's flags do: `10s`, `5m0s`, `1h30m`, `300ms`, `1.5s`, `0`.
+/// Parses a duration as Go flags do: `10s`, `5m0s`, `1h30m`, `300ms`, `1.5s`, `0`.
 ///
-/// A bare number is refused, as upstream, and so is a negative one: no duration of
-/// this program may be below zero.
+/// As in Go, a number without a unit is an error. A negative duration is an error, too: no setting
+/// can be negative.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     const UNITS: [(&str, u64); 8] = [
         ("ns", 1),
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_servers_date_is_read() {
+    fn a_date_header_is_parsed() {
         let date = Wall::parse("2026-11-21T06:18:51Z");
         assert!(date.is_some());
         assert_eq!(parse_http_date("Sat, 21 Nov 2026 06:18:51 GMT"), date);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn days_of_the_week() {
+    fn rfc1123_has_the_weekday() {
         for (time, day) in [
             ("1970-01-01T00:00:00Z", "Thu, 01 Jan 1970"),
             ("2000-02-29T00:00:00Z", "Tue, 29 Feb 2000"),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn leap_days_and_ends_of_years_are_where_they_belong() {
+    fn leap_days_and_ends_of_years_are_correct() {
         for (seconds, time) in [
             (951_782_399, "2000-02-28T23:59:59Z"),
             (951_782_400, "2000-02-29T00:00:00Z"),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_the_api_servers_text() {
+    fn times_have_the_text_of_the_api() {
         for (micros, time, micro_time) in [
             (0, "1970-01-01T00:00:00Z", "1970-01-01T00:00:00.000000Z"),
             (
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_survives_the_round_trip() {
+    fn every_day_survives_a_round_trip() {
         for day in 0..40_000 {
             let wall = Wall(day * SECONDS_PER_DAY * 1_000_000 + 86_399_999_999);
             assert_eq!(Wall::parse(&wall.micro_time()), Some(wall));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn an_invalid_time_is_none() {
         for text in [
             "",
             "Z",
@@ -382,13 +382,13 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_has_no_successor() {
+    fn the_last_time_has_no_next_microsecond() {
         let end = Wall::from_epoch(Duration::MAX);
         assert_eq!(end.next_microsecond(), end);
     }
 
     #[test]
-    fn durations_are_gos() {
+    fn durations_are_parsed_as_in_go() {
         for (text, millis) in [
             ("10s", 10_000),
             ("5m0s", 300_000),

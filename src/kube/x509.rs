@@ -1,8 +1,6 @@
-//! Certificates and requests for them: what a node has to know of one, and the bytes of
-//! the other.
+//! Parses the fields of certificates that a node needs, and encodes certificate signing requests.
 //!
-//! Values alone. Whether a certificate is to be trusted is rustls' business; here it is
-//! ours, or one that was just signed for us.
+//! Only the node's own certificates are parsed here. rustls verifies those of the server.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,34 +14,34 @@ use crate::kube::time::Wall;
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
 
-/// Whom a certificate is for.
+/// The subject of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
-    /// `CN`, the user's name; empty where there is none.
+    /// `CN`, the user name; empty if there is none.
     pub common_name: String,
-    /// `O`, the user's groups.
+    /// `O`, the groups of the user.
     pub organizations: Vec<String>,
 }
 
-/// The first certificate of a chain: the one that was made for us.
+/// The first certificate of a chain: that of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// Whom it is for.
+    /// Subject.
     pub subject: Subject,
-    /// Not valid before; 1970 where it says so or earlier.
+    /// Start of the validity; 1970 for an earlier time.
     pub not_before: Wall,
-    /// Not valid after.
+    /// End of the validity.
     pub not_after: Wall,
     /// SubjectPublicKeyInfo, DER.
     pub public_key: Vec<u8>,
 }
 
 impl Leaf {
-    /// Reads one certificate, DER; `None` where that is not one.
+    /// Parses a DER certificate; `None` if it is not valid.
     pub fn parse(certificate: &[u8]) -> Option<Self> {
         let mut certificate = Reader::new(certificate).inside(der::SEQUENCE)?;
         let mut body = certificate.inside(der::SEQUENCE)?;
-        // The version, which the first one lacks.
+        // The version is absent in version 1.
         let _ = body.next(der::context(0));
         body.next(der::INTEGER)?;
         body.next(der::SEQUENCE)?;
@@ -59,23 +57,23 @@ impl Leaf {
         })
     }
 
-    /// Reads the first certificate of PEM text.
+    /// Parses the first certificate of PEM text.
     pub fn of_pem(text: &[u8]) -> Option<Self> {
         Self::parse(&CertificateDer::pem_slice_iter(text).next()?.ok()?)
     }
 }
 
-/// What somebody asks a signer for: the unsigned part of a PKCS#10 request.
+/// The unsigned content of a PKCS#10 request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Whom the certificate is to be for.
+    /// Requested subject.
     pub subject: Subject,
     /// SubjectPublicKeyInfo, DER.
     pub public_key: Vec<u8>,
 }
 
 impl Wanted {
-    /// CertificationRequestInfo (RFC 2986), DER, with the bytes that Go writes.
+    /// CertificationRequestInfo (RFC 2986), DER, byte for byte as Go encodes it.
     pub fn encode(&self) -> Vec<u8> {
         let organizations: Vec<Vec<u8>> = self
             .subject
@@ -100,7 +98,7 @@ impl Wanted {
         )
     }
 
-    /// Reads the request in PEM text; its signature is the server's business.
+    /// Parses a request in PEM text. The signature is not verified; the server does that.
     pub fn of_pem(text: &[u8]) -> Option<Self> {
         let request = CertificateSigningRequestDer::from_pem_slice(text).ok()?;
         let mut request = Reader::new(&request).inside(der::SEQUENCE)?;
@@ -113,20 +111,20 @@ impl Wanted {
     }
 }
 
-/// A request that is ready to be sent to the API server.
+/// A signed request for the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SigningRequest {
-    /// What it asks for.
+    /// Content of the request.
     pub wanted: Wanted,
     /// The PKCS#10 request, PEM.
     pub pem: String,
-    /// What the key is for, in the words of `certificates.k8s.io`.
+    /// Key usages, with the names of `certificates.k8s.io`.
     pub usages: Vec<&'static str>,
-    /// `node-csr-...`: the same for the same key, subject and usages.
+    /// `node-csr-...`: equal for equal key, subject and usages.
     pub name: String,
 }
 
-/// PEM text (RFC 7468) of one item.
+/// Encodes one item as PEM (RFC 7468).
 pub fn pem(label: &str, item: &[u8]) -> String {
     let text = STANDARD.encode(item);
     let lines = text.as_bytes().chunks(64).map(String::from_utf8_lossy);
@@ -134,7 +132,7 @@ pub fn pem(label: &str, item: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{lines}-----END {label}-----\n")
 }
 
-/// AttributeTypeAndValue, as the only member of a relative name.
+/// AttributeTypeAndValue (RFC 5280).
 fn attribute(kind: &[u8], value: &str) -> Vec<u8> {
     let kind = element(der::OBJECT_IDENTIFIER, &[kind]);
     let value = element(der::PRINTABLE_STRING, &[value.as_bytes()]);
@@ -160,13 +158,13 @@ fn subject(mut name: Reader<'_>) -> Option<Subject> {
     Some(subject)
 }
 
-/// The whole element.
+/// SubjectPublicKeyInfo as a whole element.
 fn public_key(reader: &mut Reader<'_>) -> Option<Vec<u8>> {
     let (tag, _, whole) = reader.any()?;
     (tag == der::SEQUENCE).then(|| whole.to_vec())
 }
 
-/// RFC 5280: always UTC, always with seconds.
+/// Time of RFC 5280, 4.1.2.5: UTC, with seconds.
 fn time(reader: &mut Reader<'_>) -> Option<Wall> {
     let (tag, text, _) = reader.any()?;
     let text = str::from_utf8(text).ok()?;
@@ -194,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_rfc_5280() {
+    fn times_are_parsed_as_in_rfc_5280() {
         for (tag, text, want) in [
             (der::UTC_TIME, "261121061925Z", Some("2026-11-21T06:19:25Z")),
             (der::UTC_TIME, "491231235959Z", Some("2049-12-31T23:59:59Z")),
@@ -229,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_of_a_certificate_is_a_certificate() {
+    fn a_truncated_certificate_is_none_and_a_changed_one_causes_no_panic() {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -260,7 +258,7 @@ mod tests {
         for length in 0..whole.len() {
             assert_eq!(Leaf::parse(whole.get(..length).unwrap()), None, "{length}");
         }
-        // Wherever one octet is another one: something or nothing, and no panic.
+        // A changed octet may give another value or none.
         for place in 0..whole.len() {
             for octet in [0, 1, 0x30, 0x7f, 0x80, 0x84, 0xff] {
                 let mut broken = whole.to_vec();
@@ -271,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_read_as_it_was_written() {
+    fn a_request_survives_a_round_trip() {
         let wanted = Wanted {
             subject: Subject {
                 common_name: "system:node:pi-3".into(),

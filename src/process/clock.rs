@@ -1,4 +1,4 @@
-//! Both clocks, read together: the only place that asks for the time.
+//! The monotonic clock and the wall clock, read together. No other code reads a clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,10 +7,10 @@ use nix::time::{ClockId, clock_gettime};
 use crate::core::instant::{Mono, Now};
 use crate::kube::time::Wall;
 
-/// The clocks of this process.
+/// The monotonic clock and the wall clock of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// Since boot.
+    /// Time since boot when this clock was started.
     start: Duration,
 }
 
@@ -22,7 +22,7 @@ impl Clock {
         }
     }
 
-    /// The time. A wall clock before 1970 reads as 1970.
+    /// The current time. A wall clock before 1970 reads as 1970.
     #[expect(clippy::disallowed_methods, reason = "the only clock")]
     pub fn now(&self) -> Now {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -33,8 +33,8 @@ impl Clock {
     }
 }
 
-/// Unlike `Instant`, counts the time that a board is suspended: to the control plane
-/// it passes, too. CLOCK_BOOTTIME is there since Linux 2.6.39.
+/// Unlike `Instant`, this includes the time that the board is suspended, because the Lease expires
+/// during it. CLOCK_BOOTTIME exists since Linux 2.6.39.
 fn since_boot() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME)
         .or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC))

@@ -1,18 +1,18 @@
-//! Log lines for the journal, with the priority that systemd understands.
+//! Log lines on stderr, with the priority prefix that journald reads.
 
 use std::io::Write;
 
 use log::{Level, LevelFilter};
 
-/// Starts logging to stderr. `verbosity` is `--v`; `for_journal` puts the priority
-/// (`<6>`) before each line, as journald reads it.
+/// Starts logging to stderr. `verbosity` is `--v`. `for_journal` writes the priority (`<6>`) before
+/// each line (sd-daemon(3)).
 pub fn start(verbosity: u8, for_journal: bool) {
     let level = match verbosity {
         0..=1 => LevelFilter::Info,
         _ => LevelFilter::Debug,
     };
     let mut builder = env_logger::Builder::new();
-    // The libraries' own lines are nobody's business at 3 a.m.
+    // Libraries log only warnings and errors.
     builder.filter(None, LevelFilter::Warn);
     builder.filter(Some("nodelet"), level);
     builder.format(move |out, record| {
@@ -27,6 +27,6 @@ pub fn start(verbosity: u8, for_journal: bool) {
             false => writeln!(out, "nodelet: {word}{}", record.args()),
         }
     });
-    // A second start, in a test, keeps the first one's logger.
+    // In tests, a second start fails and the first logger stays.
     let _ = builder.try_init();
 }

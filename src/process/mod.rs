@@ -1,4 +1,4 @@
-//! What the process has besides the wire: its clock, its one wait, its supervisor, its log.
+//! Clock, wait, sd_notify and logging of the process.
 
 pub mod clock;
 pub mod logging;

@@ -1,8 +1,8 @@
-//! sd_notify, by hand: datagrams to the socket that systemd names.
+//! sd_notify(3): datagrams to the socket in `$NOTIFY_SOCKET`.
 //!
-//! The watchdog is told that the loop turns, not that the server answers: an API
-//! outage must not become a restart storm. Without a socket every call does nothing,
-//! and a message that cannot be sent is not worth a line.
+//! A watchdog ping means that the loop runs, not that the API server responds: an outage of the
+//! server must not restart every node. Without a socket, calls do nothing. Send errors are not
+//! logged.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -12,28 +12,29 @@ use std::time::Duration;
 
 use crate::core::instant::Mono;
 
-/// That we live is worth a word only so often: each one wakes the supervisor.
-const EVERY: Duration = Duration::from_secs(30);
-const AT_MOST_EVERY: Duration = Duration::from_millis(100);
-/// The part of the supervisor's patience that is waited for at most.
-const PART: u32 = 3;
+/// Maximum interval between watchdog pings; each one wakes systemd.
+const MAX_INTERVAL: Duration = Duration::from_secs(30);
+/// Minimum interval, for a very short watchdog timeout.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+/// Pings per watchdog timeout.
+const PINGS_PER_TIMEOUT: u32 = 3;
 
-/// The supervisor's socket, if there is one.
+/// The notify socket, if there is one, and the time of the next ping.
 #[derive(Debug)]
 pub struct Notify {
     socket: Option<UnixDatagram>,
     every: Duration,
-    /// When the supervisor is to hear that we live.
+    /// Time of the next watchdog ping.
     due: Mono,
 }
 
 impl Notify {
-    /// `address` is `$NOTIFY_SOCKET`: a path, or `@name` in the abstract namespace;
-    /// `patience` is `$WATCHDOG_USEC`.
-    pub fn new(address: Option<&OsStr>, patience: Option<&OsStr>) -> Self {
-        let patience = patience.and_then(OsStr::to_str);
-        let patience = patience.and_then(|microseconds| microseconds.parse().ok());
-        let patience = patience.map(Duration::from_micros);
+    /// `address` is `$NOTIFY_SOCKET`: a path, or `@name` in the abstract namespace.
+    /// `watchdog` is `$WATCHDOG_USEC`, in microseconds.
+    pub fn new(address: Option<&OsStr>, watchdog: Option<&OsStr>) -> Self {
+        let microseconds = watchdog.and_then(OsStr::to_str);
+        let microseconds = microseconds.and_then(|text| text.parse().ok());
+        let timeout = microseconds.map(Duration::from_micros);
         let connect = |address: &OsStr| {
             let socket = UnixDatagram::unbound().ok()?;
             let address = match address.as_bytes().strip_prefix(b"@") {
@@ -46,14 +47,14 @@ impl Notify {
         };
         Self {
             socket: address.and_then(connect),
-            every: patience.map_or(EVERY, |patience| {
-                (patience / PART).clamp(AT_MOST_EVERY, EVERY)
+            every: timeout.map_or(MAX_INTERVAL, |timeout| {
+                (timeout / PINGS_PER_TIMEOUT).clamp(MIN_INTERVAL, MAX_INTERVAL)
             }),
             due: Mono::START,
         }
     }
 
-    /// How long a wait may last.
+    /// Interval between watchdog pings; no wait may be longer.
     pub fn every(&self) -> Duration {
         self.every
     }
@@ -61,7 +62,7 @@ impl Notify {
     /// The Node is registered.
     pub fn ready(&mut self) {
         self.send("READY=1");
-        // With how it is from now on.
+        // Send the status of a registered Node at once.
         self.due = Mono::START;
     }
 
@@ -70,8 +71,8 @@ impl Notify {
         self.send("STOPPING=1");
     }
 
-    /// The loop turns, and may be `busy` until it turns again; and one line for `systemctl
-    /// status`, asked for only where there is somebody to hear it, and when it is time.
+    /// Sends a watchdog ping if the next one would be due within `busy`, the time until the next
+    /// call. `status` is one line for `systemctl status`, computed only for a ping.
     pub fn alive(&mut self, now: Mono, busy: Duration, status: impl FnOnce() -> String) {
         if self.socket.is_some() && now.after(busy) >= self.due {
             self.due = now.after(self.every);
@@ -82,7 +83,7 @@ impl Notify {
 
     fn send(&self, message: &str) {
         if let Some(socket) = &self.socket {
-            // A full or closed socket is the supervisor's affair.
+            // If the socket is full or closed, the next ping is a new attempt.
             let _ = socket.send(message.as_bytes());
         }
     }
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_reach_the_socket_and_nothing_breaks_without_one() {
+    fn messages_reach_the_socket_and_without_a_socket_calls_do_nothing() {
         let name = format!("nodelet-notify-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let server = UnixDatagram::bind_addr(&address).unwrap();
@@ -105,7 +106,7 @@ mod tests {
         notify.alive(at(28), second, || panic!("too soon"));
         notify.ready();
         notify.alive(at(28), second, || "b\nc".to_owned());
-        // Not heard of before that is over, it would be late.
+        // Due at 58 s, which is within the 20 s after 38 s.
         notify.alive(at(38), second * 20, || "d".to_owned());
         let mut buffer = [0; 64];
         let words = ["a", "READY=1", "b c", "d"];
@@ -119,13 +120,13 @@ mod tests {
         }
         drop(server);
         notify.ready();
-        Notify::new(None, None).alive(at(0), second, || panic!("nobody hears it"));
+        Notify::new(None, None).alive(at(0), second, || panic!("status without a socket"));
         Notify::new(Some(OsStr::new("/nonexistent/socket")), None).ready();
     }
 
     #[test]
-    fn the_supervisors_patience_is_not_tried() {
-        let every = |patience: &str| Notify::new(None, Some(OsStr::new(patience))).every();
+    fn the_interval_is_a_third_of_the_watchdog_timeout_within_limits() {
+        let every = |timeout: &str| Notify::new(None, Some(OsStr::new(timeout))).every();
         assert_eq!(every("90000000"), Duration::from_secs(30));
         assert_eq!(every("9000000"), Duration::from_secs(3));
         assert_eq!(every("0"), Duration::from_millis(100));

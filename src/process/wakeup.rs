@@ -1,9 +1,8 @@
-//! Where the one thread waits: a poll that SIGTERM, SIGINT, memory pressure and another
-//! address or route end at once.
+//! The wait of the loop: a poll that SIGTERM, SIGINT, memory pressure, and changes of interfaces,
+//! addresses and routes end early.
 //!
-//! A kernel without PSI, or one that does not let us ask for a trigger, has nothing
-//! to end the wait early, and nothing is said about it: the 10 s tick notices
-//! pressure as well, only later.
+//! PSI triggers and netlink are optional, and their absence is not logged: the periodic status
+//! computation sees the same changes later.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -21,22 +20,22 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeSpec;
 
-/// The real one, whatever `--host-root`: a trigger is written to the file, and a tree
-/// of copied files must not be.
+/// Not below `--host-root`: the trigger is written to this file, and that root may be a copy.
 const MEMORY_PRESSURE: &str = "/proc/pressure/memory";
 
-/// Some task stalled on memory for 50 ms within 2 s. The kernel looks ten times per
-/// window; a window of a multiple of 2 s needs no privilege (since 6.4).
+/// PSI trigger: tasks stalled on memory for 50 ms within a window of 2 s (in µs). A window that is
+/// a multiple of 2 s needs no privilege since Linux 6.4 (Documentation/accounting/psi.rst).
 const TRIGGER: &[u8] = b"some 50000 2000000\0";
 
-/// RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE, RTMGRP_IPV6_IFADDR and
-/// RTMGRP_IPV6_ROUTE of linux/rtnetlink.h: no privilege is needed.
+/// RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE, RTMGRP_IPV6_IFADDR and RTMGRP_IPV6_ROUTE of
+/// linux/rtnetlink.h. Needs no privilege.
 const NETWORK: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 
-/// Most messages that are taken at once; the rest ends the next wait.
-const MOST_NEWS: usize = 64;
+/// Maximum number of messages read at once; the rest ends the next wait.
+const MAX_MESSAGES: usize = 64;
 
-const SHORT: Duration = Duration::from_secs(1);
+/// Maximum wait after a failed poll.
+const ERROR_WAIT: Duration = Duration::from_secs(1);
 
 /// The descriptors that end a wait.
 pub struct Wakeup {
@@ -48,13 +47,13 @@ pub struct Wakeup {
 /// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// The time is over.
+    /// The timeout has passed, or the poll failed.
     Timeout,
-    /// A signal asks to stop.
+    /// SIGTERM or SIGINT.
     Stop,
-    /// Tasks stall on memory.
+    /// The PSI trigger fired: tasks stall on memory.
     MemoryPressure,
-    /// An interface, an address or a route came or went.
+    /// An interface, an address or a route changed.
     Network,
 }
 
@@ -68,8 +67,8 @@ impl fmt::Debug for Wakeup {
 }
 
 impl Wakeup {
-    /// Blocks SIGTERM and SIGINT, which from then on only end a wait, and asks the
-    /// kernel to tell of memory pressure and of the network.
+    /// Blocks SIGTERM and SIGINT, so that they only end a wait. Subscribes to memory pressure and
+    /// network changes.
     pub fn new() -> io::Result<Self> {
         let mut stop = SigSet::empty();
         stop.add(Signal::SIGTERM);
@@ -78,14 +77,15 @@ impl Wakeup {
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         Ok(Self {
             signals: SignalFd::with_flags(&stop, flags)?,
-            network: network_news().ok(),
+            network: network_socket().ok(),
             memory: memory_trigger().ok(),
         })
     }
 
     /// Waits for `timeout` at most.
     pub fn wait(&mut self, timeout: Duration) -> Woken {
-        // What is not there, is the signals once more: they are looked at first.
+        // A missing descriptor is replaced by the signalfd, so the array always has three entries.
+        // The signalfd is evaluated first.
         let signals = self.signals.as_fd();
         let network = self.network.as_ref().map_or(signals, AsFd::as_fd);
         let (memory, urgent) = match &self.memory {
@@ -102,10 +102,10 @@ impl Wakeup {
             Ok(_) => {}
             Err(Errno::EINTR) => return Woken::Timeout,
             Err(_) => {
-                // No memory for a poll of three descriptors: at least do not spin.
+                // ENOMEM: wait without descriptors, so that the loop does not spin.
                 let _ = ppoll(
                     &mut [],
-                    Some(TimeSpec::from_duration(timeout.min(SHORT))),
+                    Some(TimeSpec::from_duration(timeout.min(ERROR_WAIT))),
                     None,
                 );
                 return Woken::Timeout;
@@ -117,11 +117,11 @@ impl Wakeup {
             return Woken::Stop;
         }
         if !network.is_empty() {
-            self.hear_network();
+            self.drain_network();
             return Woken::Network;
         }
         if memory.contains(PollFlags::POLLERR) {
-            // The trigger is gone, and would end every wait from now on.
+            // A removed trigger would end every following wait.
             self.memory = None;
             return Woken::Timeout;
         }
@@ -130,28 +130,26 @@ impl Wakeup {
             false => Woken::Timeout,
         }
     }
-}
 
-impl Wakeup {
-    /// Takes all the news there is: what it says is read elsewhere, as a whole.
-    fn hear_network(&mut self) {
+    /// Reads and discards the queued messages; addresses and routes are read again as a whole.
+    fn drain_network(&mut self) {
         let mut buffer = [0; 8192];
-        for _ in 0..MOST_NEWS {
+        for _ in 0..MAX_MESSAGES {
             let Some(network) = &self.network else {
                 return;
             };
             match recv(network.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                // More than the socket could hold is news as well.
+                // ENOBUFS: the socket dropped messages.
                 Ok(1..) | Err(Errno::EINTR | Errno::ENOBUFS) => {}
                 Err(Errno::EAGAIN) => return,
-                // It would end every wait from now on.
+                // A broken socket would end every following wait.
                 Ok(_) | Err(_) => self.network = None,
             }
         }
     }
 }
 
-fn network_news() -> io::Result<OwnedFd> {
+fn network_socket() -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(
         AddressFamily::Netlink,

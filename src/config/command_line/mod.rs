@@ -1,8 +1,7 @@
-//! Flags as typed, with the kubelet's names.
+//! The command line, with the kubelet's flags.
 //!
-//! Nothing is looked up or checked here beyond the type of a value; `config` does
-//! that. `_` in a name equals `-`, and `--flag=value` equals `--flag value`, as
-//! the kubelet's parser has it.
+//! Only the type of a value is checked here; `Config::new` validates it. As in the kubelet, `_` in
+//! a name equals `-`, and `--flag=value` equals `--flag value`.
 
 use std::ffi::OsString;
 
@@ -13,14 +12,14 @@ use crate::config::ignored;
 use crate::kube::names::parse_taints;
 use crate::kube::time::parse_duration;
 
-/// What the command line asks for.
+/// The command to run.
 #[derive(Debug, PartialEq)]
 pub enum Command {
-    /// Keep the Node alive.
+    /// Register the Node and keep its status and Lease current.
     Run(Box<Flags>),
     /// Print the Node that `Run` would register, and exit.
     Inspect(Box<Flags>),
-    /// Look at everything that `Run` needs, and exit.
+    /// Check the prerequisites of `Run`, and exit.
     Check(Box<Flags>),
     /// `--version`.
     Version,
@@ -28,64 +27,64 @@ pub enum Command {
     Help,
 }
 
-/// What `--help` prints.
+/// The text of `--help`.
 pub const USAGE: &str = "\
-nodelet keeps this machine a Node of a Kubernetes cluster. It runs no pods.
+nodelet registers this machine as a Node of a Kubernetes cluster. It runs no pods.
 
 Usage:
-  nodelet --kubeconfig FILE [flags]   register the Node and keep it alive
+  nodelet --kubeconfig FILE [flags]   register the Node, and keep its status and Lease current
   nodelet inspect [flags]             print the Node that would be registered
-  nodelet check [flags]               look at everything that a run needs, and change nothing
+  nodelet check [flags]               check what a run needs; change nothing
 
-Flags (as the kubelet's, but for those marked *):
-  --kubeconfig FILE                    where the API server is, and who we are
-  --bootstrap-kubeconfig FILE          how to ask for a certificate where FILE above has none that
-                                       is valid; it is then written
-  --cert-dir DIR                       where certificates and keys are kept (default pki in --root-dir)
-  --rotate-certificates                renew the certificate at 70 to 90 % of its life
+Flags (those of the kubelet, except those marked *):
+  --kubeconfig FILE                    address of the API server, and credentials
+  --bootstrap-kubeconfig FILE          kubeconfig for requesting a certificate if --kubeconfig is
+                                       missing or not valid; --kubeconfig is then written
+  --cert-dir DIR                       certificates and keys (default pki in --root-dir)
+  --rotate-certificates                renew the certificate at 70 to 90 % of its lifetime
   --hostname-override NAME             name of the Node instead of the host name
   --node-ip IP[,IP]                    address of the Node; 0.0.0.0 or :: prefers a family
-  --node-labels K=V,...                labels of the Node; may repeat
-  --register-node[=true|false]         create the Node where there is none (default true)
-  --register-with-taints K=V:EFFECT,.. taints of a Node that is created
-  --provider-id ID                     spec.providerID of a Node that is created
-  --cloud-provider external            a cloud controller owns the addresses
-  --root-dir DIR                       its file system is the node's (default /var/lib/kubelet)
+  --node-labels K=V,...                labels of the Node; can be repeated
+  --register-node[=true|false]         create the Node if it does not exist (default true)
+  --register-with-taints K=V:EFFECT,.. taints of a new Node
+  --provider-id ID                     spec.providerID of a new Node
+  --cloud-provider external            a cloud controller sets the addresses
+  --root-dir DIR                       its file system is reported (default /var/lib/kubelet)
   --node-status-update-frequency D     how often the status is computed (default 10s)
   --node-status-report-frequency D *   how often an unchanged status is sent (default 5m)
-  --node-resync-frequency D *          how often the Node is read besides each report, after each
-                                       doubt and each outage (default 0, never)
-  --node-lease-duration-seconds N *    duration of the Lease, renewed at a quarter (default 40)
-  --max-pods N                         pods the Node advertises (default 0, and then a taint
+  --node-resync-frequency D *          how often the Node is read in addition to reports and after
+                                       errors (default 0, never)
+  --node-lease-duration-seconds N *    duration of the Lease; renewed at a quarter (default 40)
+  --max-pods N                         pod capacity of the Node (default 0, with the taint
                                        nodelet/no-pods:NoSchedule)
-  --pods-per-core N                    lowers --max-pods to N per core; 0 is no limit
-  --port N                             kubelet port that is reported; nothing listens (default 10250)
-  --enable-controller-attach-detach[=true|false]   (default true)
+  --pods-per-core N                    limits --max-pods to N per core; 0 is no limit
+  --port N                             kubelet port to report; nothing listens on it (default 10250)
+  --enable-controller-attach-detach[=true|false]   set its annotation (default true)
   --eviction-hard S<V,...              thresholds of memory.available, nodefs.available,
                                        nodefs.inodesFree, imagefs.available, imagefs.inodesFree and
                                        pid.available, as quantity or percentage; empty is none
                                        (default memory.available<100Mi,nodefs.available<10%,
                                        nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%)
-  --eviction-soft S<V,...              thresholds that need a grace period
+  --eviction-soft S<V,...              thresholds with a grace period
   --eviction-soft-grace-period S=D,... their grace periods
-  --eviction-minimum-reclaim S=V,...   how much more must be there before pressure is over
-  --eviction-pressure-transition-period D   how long pressure outlives its cause (default 5m)
-  --system-reserved R=Q,...            cpu, memory, ephemeral-storage and pid kept from pods
-  --kube-reserved R=Q,...              likewise, and added to it
-  --reserved-cpus LIST                 instead of both, how many cpus: 0-1,3 is three
+  --eviction-minimum-reclaim S=V,...   extra amount that ends the pressure
+  --eviction-pressure-transition-period D   how long a pressure condition stays (default 5m)
+  --system-reserved R=Q,...            cpu, memory, ephemeral-storage and pid reserved from pods
+  --kube-reserved R=Q,...              the same; both are added
+  --reserved-cpus LIST                 replaces cpu in both: 0-1,3 reserves three cpus
   --experimental-allocatable-ignore-eviction   hard thresholds reserve nothing
   --local-storage-capacity-isolation[=true|false]   report ephemeral-storage (default true)
-  --extended-resources NAME=Q,... *    what else the board has: example.com/camera=1
-  --config FILE                        a KubeletConfiguration, YAML or JSON; flags win over it
-  --event-qps N, --event-burst N       most events per second, and at once (default 50, 100)
-  --ready-when-exists PATH *           Ready is False until PATH exists; may repeat
+  --extended-resources NAME=Q,... *    devices of the board: example.com/camera=1
+  --config FILE                        KubeletConfiguration, YAML or JSON; flags override it
+  --event-qps N, --event-burst N       maximum events per second and at once (default 50, 100)
+  --ready-when-exists PATH *           Ready is False until PATH exists; can be repeated
   --host-root DIR *                    read /proc, /sys and /etc below DIR (default /)
-  -o, --output json|text *             how inspect prints the Node: whole (default), or as
-                                       kubectl describe node does; check prints text by default
-  -v, --v N                            log more: 2 adds each request
+  -o, --output json|text *             inspect: the Node as json (default), or as text like kubectl
+                                       describe node; check: json, or text (default)
+  -v, --v N                            log verbosity: 2 adds each request
   --version, --help
 
-A kubelet's other flags are accepted, and the log names those that mean nothing here.
+The other flags of the kubelet are accepted and ignored; the log names them.
 ";
 
 /// Parses a command line without its program name.
@@ -93,7 +92,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, String
     parse_over(Flags::default(), args)
 }
 
-/// The same on top of what a configuration file said.
+/// [`parse`] with the values of a configuration file instead of the defaults.
 pub fn parse_over(
     flags: Flags,
     args: impl IntoIterator<Item = OsString>,
@@ -134,7 +133,7 @@ pub fn parse_over(
 }
 
 impl Flags {
-    /// Sets the flag `name`; `given` are those that the command line had before.
+    /// Sets the flag `name`. `given` has the flags that came before it on the command line.
     fn set(
         &mut self,
         name: &str,
@@ -153,9 +152,9 @@ impl Flags {
             return Err(format!("unknown flag: --{name}; see --help"));
         };
         match setting.usage {
-            Use::Yes => {}
-            Use::Never => self.ignored.push(setting.flag),
-            Use::NotYet => self.not_yet.push(setting.flag),
+            Use::Used => {}
+            Use::Ignored => self.ignored.push(setting.flag),
+            Use::Unimplemented => self.not_yet.push(setting.flag),
         }
         let first = !given.contains(&setting.flag);
         given.push(setting.flag);
@@ -193,7 +192,7 @@ impl Flags {
     }
 }
 
-/// `k=v,k2=v2`, or with another separator; empty items are skipped.
+/// `k=v,k2=v2`, with `separator` instead of `=`; empty items are skipped.
 fn pairs(name: &str, separator: char, text: &str) -> Result<Vec<(String, String)>, String> {
     let pair = |item: &str| {
         let (key, value) = item.split_once(separator).ok_or_else(|| {
@@ -225,8 +224,8 @@ fn number<T: std::str::FromStr>(name: &str, parser: &mut Parser) -> Result<T, St
         .map_err(|_| format!("invalid argument {text:?} for --{name}: not a number in its range"))
 }
 
-/// A flag without a value is true. The value comes after `=`; as a word of its own it
-/// is taken too, where it cannot be meant otherwise.
+/// A flag without a value is true. The value follows `=`; a following argument is the value only if
+/// it is `true` or `false`.
 fn switch(name: &str, parser: &mut Parser) -> Result<bool, String> {
     let value = match parser.optional_value() {
         Some(value) => value,

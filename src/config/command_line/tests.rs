@@ -16,7 +16,7 @@ fn flags(words: &[&str]) -> Flags {
     }
 }
 
-/// Every flag, a value for it, and what it sets.
+/// A flag, a value for it, and the field that it sets.
 type Row = (&'static str, &'static str, fn(&mut Flags));
 
 fn some(pairs: &[(&str, &str)]) -> Option<Pairs> {
@@ -143,8 +143,8 @@ fn every_flag_in_every_form() {
 }
 
 #[test]
-fn the_last_one_counts_but_labels_accumulate() {
-    // What adds up has a test of its own.
+fn the_last_value_of_a_flag_is_used_but_labels_accumulate() {
+    // Maps and lists have their own test.
     let once = |value: &str| ["true", "false"].contains(&value) || value.contains(['<', '=']);
     let mut all = Vec::new();
     let mut want = Flags::default();
@@ -162,7 +162,7 @@ fn the_last_one_counts_but_labels_accumulate() {
 }
 
 #[test]
-fn a_switch_may_stand_alone() {
+fn the_value_of_a_switch_is_optional() {
     for (words, want) in [
         (&["--register-node"][..], true),
         (&["--register-node=false", "--register-node"], true),
@@ -179,7 +179,7 @@ fn a_switch_may_stand_alone() {
 }
 
 #[test]
-fn commands() {
+fn each_command_is_recognized() {
     let run = || Box::new(flags(&["--port=1"]));
     for (words, want) in [
         (&["--port=1"][..], Command::Run(run())),
@@ -195,7 +195,7 @@ fn commands() {
 }
 
 #[test]
-fn inspect_has_a_layout() {
+fn inspect_has_an_output_format() {
     for words in [
         &["inspect", "--output=text"][..],
         &["--output", "text", "inspect"],
@@ -211,7 +211,7 @@ fn inspect_has_a_layout() {
 }
 
 #[test]
-fn what_is_wrong_has_its_one_line() {
+fn an_invalid_command_line_is_one_error_line() {
     for (words, want) in [
         (&["--kubecfg=x"][..], "unknown flag: --kubecfg; see --help"),
         (&["--kubecfg", "x"], "unknown flag: --kubecfg; see --help"),
@@ -285,7 +285,7 @@ fn what_is_wrong_has_its_one_line() {
 }
 
 #[test]
-fn a_map_and_a_list_add_up_over_the_command_line() {
+fn repeated_maps_and_lists_accumulate() {
     let flags = flags(&[
         "--eviction-hard=a<1,b<2",
         "--eviction-hard=",
@@ -300,7 +300,10 @@ fn a_map_and_a_list_add_up_over_the_command_line() {
         some(&[("a", "1"), ("b", "3"), ("c", "4")])
     );
     let enforced = ["pods".to_owned(), "none".to_owned()].to_vec();
-    assert_eq!(flags.checked.enforce_node_allocatable, Some(enforced));
+    assert_eq!(
+        flags.validated_only.enforce_node_allocatable,
+        Some(enforced)
+    );
     assert_eq!(flags.register_with_taints.len(), 1);
     for (word, want) in [
         ("--eviction-hard=memory.available=1", "string<string"),
@@ -318,9 +321,9 @@ fn a_map_and_a_list_add_up_over_the_command_line() {
     }
 }
 
-/// The ExecStart of kubeadm's unit, with a kubelet's other flags behind it.
+/// The ExecStart of kubeadm's unit, and further flags of the kubelet.
 #[test]
-fn a_kubelets_unit_file_works() {
+fn the_flags_of_kubeadms_unit_are_accepted() {
     let flags = flags(&[
         "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf",
         "--kubeconfig=/etc/kubernetes/kubelet.conf",
@@ -360,7 +363,7 @@ fn a_kubelets_unit_file_works() {
 }
 
 #[test]
-fn every_name_is_in_one_table() {
+fn every_name_is_in_one_table_only() {
     let mut names: Vec<&str> = SETTINGS
         .iter()
         .map(|s| s.flag)
@@ -379,11 +382,10 @@ fn every_name_is_in_one_table() {
         names.dedup();
         assert_eq!(names.len(), all);
     }
-    // Each used flag has its row in the test above, and its line in the help.
-    // --output is for inspect alone, and has its own test.
+    // Each used flag has a row above. --output is not a flag of a run and has its own test.
     for setting in SETTINGS
         .iter()
-        .filter(|s| s.usage == Use::Yes && s.flag != "output")
+        .filter(|s| s.usage == Use::Used && s.flag != "output")
     {
         assert!(
             ROWS.iter().any(|(name, ..)| *name == setting.flag),

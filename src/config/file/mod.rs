@@ -1,9 +1,8 @@
-//! The configuration file: a KubeletConfiguration below the flags.
+//! The configuration file: a KubeletConfiguration.
 //!
-//! Takes the parsed tree and applies it to the defaults; the command line comes on
-//! top of the result. Zero, null and an empty text leave the default, as upstream's
-//! defaulting has it. Fields that mean nothing here and fields that nobody knows are
-//! handed back to be named in the log; a value of the wrong type is refused.
+//! Applies the parsed document to the default flags; the command line is applied after it. As in
+//! the kubelet, zero, null and an empty string keep the default. Ignored and unknown fields are
+//! returned for the log. A value of the wrong type is an error.
 
 use std::time::Duration;
 
@@ -20,18 +19,18 @@ use crate::kube::time::parse_duration;
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
 
-/// What the log should say of a file.
+/// Fields of a file that the log names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// Fields without a meaning here.
+    /// Fields that have no effect.
     pub ignored: Vec<String>,
-    /// Fields that wait for the part of nodelet that will use them.
+    /// Fields that have no effect yet.
     pub not_yet: Vec<String>,
-    /// Fields that no kubelet of this version has.
+    /// Fields that the kubelet does not have.
     pub unknown: Vec<String>,
 }
 
-/// Applies a file to `flags`.
+/// Applies a configuration document to `flags`.
 pub fn apply(document: &Value, flags: &mut Flags) -> Result<Notes, String> {
     let fields = document
         .as_object()
@@ -56,20 +55,20 @@ pub fn apply(document: &Value, flags: &mut Flags) -> Result<Notes, String> {
             continue;
         };
         match setting.usage {
-            Use::Yes => {}
-            Use::Never => notes.ignored.push(name.clone()),
-            Use::NotYet => notes.not_yet.push(name.clone()),
+            Use::Used => {}
+            Use::Ignored => notes.ignored.push(name.clone()),
+            Use::Unimplemented => notes.not_yet.push(name.clone()),
         }
         if let Err(error) = set(flags, setting.kind, value) {
             errors.push(format!("{name}{error}"));
         }
     }
-    if let Err(error) = the_odd_ones(fields, flags) {
+    if let Err(error) = special_fields(fields, flags) {
         errors.push(error);
     }
     aggregate(errors)?;
-    // Whoever reports a status that changes rarely wants it computed rarely, too:
-    // a rule from before there was a report frequency.
+    // Without a report frequency, it is the update frequency: "for backward compatibility" in
+    // pkg/kubelet/apis/config/v1beta1/defaults.go.
     let period = |name: &str| match fields.get(name) {
         Some(Value::String(text)) => parse_duration(text).unwrap_or_default(),
         _ => Duration::ZERO,
@@ -81,8 +80,7 @@ pub fn apply(document: &Value, flags: &mut Flags) -> Result<Notes, String> {
     Ok(notes)
 }
 
-/// Sets one value; the error lacks the name of the field and begins with what goes
-/// between.
+/// Sets one value. The error starts with the separator that follows the name of the field.
 fn set(flags: &mut Flags, kind: Kind, value: &Value) -> Result<(), String> {
     match (kind, value) {
         (_, Value::Null) => {}
@@ -103,7 +101,7 @@ fn set(flags: &mut Flags, kind: Kind, value: &Value) -> Result<(), String> {
                 set(flags, period);
             }
         }
-        (Kind::Pairs(_, slot), Value::Object(map)) => *slot(flags) = Some(texts(map)?),
+        (Kind::Pairs(_, slot), Value::Object(map)) => *slot(flags) = Some(strings(map)?),
         (Kind::List(slot), Value::Array(list)) => {
             let item = |item: &Value| item.as_str().map(str::to_owned);
             let items: Option<Vec<String>> = list.iter().map(item).collect();
@@ -130,18 +128,18 @@ fn set(flags: &mut Flags, kind: Kind, value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-fn texts(map: &Map<String, Value>) -> Result<Pairs, String> {
-    let mut texts = Pairs::new();
+fn strings(map: &Map<String, Value>) -> Result<Pairs, String> {
+    let mut strings = Pairs::new();
     for (key, value) in map {
         let text = value
             .as_str()
             .ok_or_else(|| format!(".{key} is not a string; put it in quotes"))?;
-        texts.insert(key.clone(), text.to_owned());
+        strings.insert(key.clone(), text.to_owned());
     }
-    Ok(texts)
+    Ok(strings)
 }
 
-/// One of `registerWithTaints`.
+/// One item of `registerWithTaints`.
 fn taint(value: &Value) -> Result<Taint, String> {
     if !object::at(value, &["timeAdded"]).is_none_or(Value::is_null) {
         return Err("invalid configuration: taint.TimeAdded is not nil".to_owned());
@@ -151,12 +149,12 @@ fn taint(value: &Value) -> Result<Taint, String> {
     Ok(Taint { key, value, effect })
 }
 
-/// Fields that are no plain value of one setting.
-fn the_odd_ones(fields: &Map<String, Value>, flags: &mut Flags) -> Result<(), String> {
+/// Fields that are not a plain value of one setting.
+fn special_fields(fields: &Map<String, Value>, flags: &mut Flags) -> Result<(), String> {
     if let Some(swap) = fields.get("memorySwap") {
-        flags.checked.swap_behavior = object::text(swap, &["swapBehavior"]).to_owned();
+        flags.validated_only.swap_behavior = object::text(swap, &["swapBehavior"]).to_owned();
     }
-    flags.checked.shutdown_by_pod_priority = fields
+    flags.validated_only.shutdown_by_pod_priority = fields
         .get("shutdownGracePeriodByPodPriority")
         .and_then(Value::as_array)
         .is_some_and(|list| !list.is_empty());

@@ -1,6 +1,5 @@
-//! `cmd/kubelet/app/server_test.go` TestMergeKubeletConfigurations, as far as one file
-//! goes. Not applicable: drop-in folders (`--config-dir` is accepted and named in the
-//! log), re-defaulting between drop-ins, and merging of feature gates.
+//! `cmd/kubelet/app/server_test.go` TestMergeKubeletConfigurations, for one file. Not applicable:
+//! drop-in folders (`--config-dir` is ignored), defaulting between drop-ins, and feature gates.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +9,11 @@ use super::*;
 use crate::config::command_line::{self, Command};
 use crate::files::yaml;
 
-/// The flags of a file, below a command line.
+/// The flags of a file and a command line.
 fn merged(fields: &str, words: &[&str]) -> Result<Flags, String> {
-    let mut below = Flags::default();
-    apply(&document(fields), &mut below)?;
-    match command_line::parse_over(below, words.iter().map(Into::into)) {
+    let mut flags = Flags::default();
+    apply(&document(fields), &mut flags)?;
+    match command_line::parse_over(flags, words.iter().map(Into::into)) {
         Ok(Command::Run(flags)) => Ok(*flags),
         other => panic!("{words:?}: {other:?}"),
     }
@@ -33,7 +32,7 @@ fn pairs(pairs: &[(&str, &str)]) -> Option<Pairs> {
 }
 
 #[test]
-fn every_field_that_is_used() {
+fn every_used_field_sets_its_flag() {
     let fields = "
 registerNode: false
 registerWithTaints:
@@ -86,13 +85,13 @@ rotateCertificates: true
         ..Flags::default()
     };
     assert_eq!(merged(fields, &[]), Ok(want.clone()));
-    // JSON says the same.
+    // The same document as JSON.
     let mut flags = Flags::default();
     let text = document(fields).to_string();
     apply(&yaml::parse(&text).unwrap(), &mut flags).unwrap();
     assert_eq!(flags, want);
-    // Every row of the table with a field that is used stands above.
-    let used = SETTINGS.iter().filter(|s| s.usage == Use::Yes);
+    // Each used field of the table is tested above.
+    let used = SETTINGS.iter().filter(|s| s.usage == Use::Used);
     for setting in used.filter(|setting| !setting.field.is_empty()) {
         assert!(
             fields.contains(&format!("\n{}:", setting.field)),
@@ -103,7 +102,7 @@ rotateCertificates: true
 }
 
 #[test]
-fn zero_null_and_empty_are_the_defaults() {
+fn zero_null_and_empty_keep_the_defaults() {
     let zeroes = "
 registerNode: null
 registerWithTaints: null
@@ -127,7 +126,7 @@ shutdownGracePeriodByPodPriority: []
     assert_eq!(none.eviction_hard, Some(Pairs::new()));
 }
 
-/// "For backward compatibility": defaults.go.
+/// `pkg/kubelet/apis/config/v1beta1/defaults.go`: "for backward compatibility".
 #[test]
 fn the_report_frequency_follows_the_update_frequency_of_the_file() {
     for (fields, words, want) in [
@@ -161,7 +160,7 @@ fn the_report_frequency_follows_the_update_frequency_of_the_file() {
 }
 
 #[test]
-fn a_flag_wins_even_where_it_repeats_a_default() {
+fn a_flag_overrides_the_file_even_with_a_default_value() {
     let fields = "
 registerNode: false
 registerWithTaints: [{key: a, effect: NoSchedule}]
@@ -190,15 +189,15 @@ enforceNodeAllocatable: [none]
     )
     .unwrap();
     let mut want = Flags {
-        // The first clears what the file gave, the second adds.
+        // The first occurrence clears the value of the file, the second adds.
         eviction_hard: pairs(&[("memory.available", "100Mi"), ("nodefs.available", "10%")]),
         system_reserved: Some(Pairs::new()),
         ignored: vec!["enforce-node-allocatable"],
         ..Flags::default()
     };
-    want.checked.enforce_node_allocatable = Some(vec!["pods".to_owned()]);
+    want.validated_only.enforce_node_allocatable = Some(vec!["pods".to_owned()]);
     assert_eq!(flags, want);
-    // What the command line does not name stays the file's.
+    // Fields without a flag on the command line keep the value of the file.
     let flags = merged(fields, &["--port=1"]).unwrap();
     assert_eq!((flags.max_pods, flags.port), (7, 1));
     assert_eq!(flags.eviction_hard.unwrap().len(), 2);
@@ -282,7 +281,7 @@ volumeStatsAggPeriod: 0s
 ";
 
 #[test]
-fn the_file_of_kubeadm_asks_for_rotation_alone_and_every_field_is_known() {
+fn the_file_of_kubeadm_sets_rotation_only_and_has_no_unknown_field() {
     let mut flags = Flags::default();
     let notes = apply(&document(KUBEADM), &mut flags).unwrap();
     assert_eq!(notes.unknown, [] as [&str; 0]);
@@ -299,7 +298,7 @@ fn the_file_of_kubeadm_asks_for_rotation_alone_and_every_field_is_known() {
             .all(|name| notes.ignored.iter().any(|n| n == name))
     );
     assert_eq!(notes.ignored.len(), 21);
-    flags.checked = Default::default();
+    flags.validated_only = Default::default();
     let want = Flags {
         rotate_certificates: true,
         ..Flags::default()
@@ -308,7 +307,7 @@ fn the_file_of_kubeadm_asks_for_rotation_alone_and_every_field_is_known() {
 }
 
 #[test]
-fn unknown_fields_are_named_and_no_reason_to_refuse() {
+fn unknown_fields_are_returned_and_are_no_error() {
     let mut flags = Flags::default();
     let notes = apply(&document("maxPod: 7\nMaxPods: 7\nmax-pods: 7"), &mut flags).unwrap();
     let unknown = notes.unknown.iter().map(String::as_str);
@@ -320,7 +319,7 @@ fn unknown_fields_are_named_and_no_reason_to_refuse() {
 }
 
 #[test]
-fn what_is_wrong_has_its_one_line() {
+fn an_invalid_document_is_one_error_line() {
     for (document, want) in [
         (
             json!(null),

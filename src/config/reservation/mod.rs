@@ -1,4 +1,5 @@
-//! What is kept from pods, and what a board has besides the kernel's resources.
+//! Parses and holds reservations and extended resources; `core::status::reservation` applies them
+//! to the capacity.
 //!
 //! Upstream: `cmd/kubelet/app/server.go` parseResourceList, `k8s.io/utils/cpuset`.
 
@@ -12,28 +13,28 @@ use crate::kube::quantity::Quantity;
 /// Amounts by the name of their resource.
 pub type Resources = BTreeMap<String, Quantity>;
 
-/// What is kept from pods.
+/// Resources reserved from pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reservation {
-    /// `--system-reserved` and `--kube-reserved` together.
+    /// The sum of `--system-reserved` and `--kube-reserved`.
     pub declared: Resources,
-    /// Hard thresholds; none with `--experimental-allocatable-ignore-eviction`.
+    /// Hard eviction thresholds; empty with `--experimental-allocatable-ignore-eviction`.
     pub thresholds: Vec<Threshold>,
-    /// Nobody asked for these thresholds: alone they are no reason to refuse a start,
-    /// or a board of 64 MiB would need flags to run at all.
+    /// The thresholds are the defaults. Defaults that exceed the capacity do not refuse the start:
+    /// a board of 64 MiB must run without flags.
     pub thresholds_by_default: bool,
 }
 
 impl Reservation {
-    /// What is kept of `resource`: declared, and below the hard threshold of `signal`, which is a
-    /// share of `capacity`.
+    /// The declared amount of `resource` plus the hard threshold of `signal`. A percentage refers
+    /// to `capacity`.
     pub fn of(&self, resource: &str, signal: Signal, capacity: u64) -> Quantity {
         let below = self.thresholds.iter().find(|t| t.signal == signal);
         let below = below.map_or(Quantity::bytes(0), |t| t.amount.of(capacity));
         self.declared_of(resource).plus(below)
     }
 
-    /// What the flags keep of `resource`.
+    /// The declared amount of `resource`.
     pub fn declared_of(&self, resource: &str) -> Quantity {
         let declared = self.declared.get(resource);
         declared.copied().unwrap_or(Quantity::count(0))
@@ -42,11 +43,11 @@ impl Reservation {
 
 const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 
-/// What both flags reserve together.
+/// The sum of both flags.
 pub(super) fn declared(flags: &Flags) -> Result<Resources, String> {
     let mut system = flags.system_reserved.clone().unwrap_or_default();
     let mut kube = flags.kube_reserved.clone().unwrap_or_default();
-    // A list that does not parse was refused with the other validations.
+    // `validation::check` has refused a list that does not parse.
     let cpus = cpus(&flags.reserved_cpus).unwrap_or_default();
     if cpus > 0 {
         let kube_had = kube.remove("cpu").is_some();
@@ -87,7 +88,7 @@ fn resources(flag: &str, pairs: &Pairs) -> Result<Resources, String> {
     Ok(resources)
 }
 
-/// How many CPUs a list such as `0-1,3` names.
+/// The number of CPUs in a list such as `0-1,3`.
 pub(super) fn cpus(list: &str) -> Result<u64, String> {
     let number = |text: &str| {
         text.parse::<u32>()
@@ -113,7 +114,7 @@ pub(super) fn cpus(list: &str) -> Result<u64, String> {
     Ok(count)
 }
 
-/// `--extended-resources`: names and whole amounts that the API server accepts.
+/// `--extended-resources`, with names and whole amounts that the API server accepts.
 pub(super) fn extended(pairs: Option<&Pairs>) -> Result<Resources, String> {
     let resource = |(name, text): (&String, &String)| {
         if !names::is_extended_resource(name) {

@@ -1,6 +1,6 @@
 //! `cmd/kubelet/app/server_test.go` TestValueOfAllocatableResources, and the lists of
-//! `k8s.io/utils/cpuset`. Not applicable: `reserved-cpus: … is not a subset of
-//! online-cpus`, for the facts count the cpus and do not name them.
+//! `k8s.io/utils/cpuset`. Not applicable: `reserved-cpus: … is not a subset of online-cpus`,
+//! because the facts have the number of CPUs and not their ids.
 
 use super::*;
 use crate::config::command_line::{self, Command};
@@ -14,13 +14,13 @@ fn flags(words: &[&str]) -> Flags {
 }
 
 /// `cpu 150m, memory 1Gi`
-fn said(resources: &Resources) -> String {
-    let said = resources.iter().map(|(k, v)| format!("{k} {v}"));
-    said.collect::<Vec<_>>().join(", ")
+fn text(resources: &Resources) -> String {
+    let items = resources.iter().map(|(k, v)| format!("{k} {v}"));
+    items.collect::<Vec<_>>().join(", ")
 }
 
 #[test]
-fn both_reservations_add_up() {
+fn both_reservations_are_added() {
     for (words, want) in [
         (&[][..], ""),
         (&["--system-reserved=", "--kube-reserved="], ""),
@@ -39,7 +39,7 @@ fn both_reservations_add_up() {
             &["--kube-reserved=memory=1Gi", "--system-reserved=memory=0"],
             "memory 1Gi",
         ),
-        // TestReservedCPUs: the list wins over both, and only over cpu.
+        // TestReservedCPUs: the list replaces cpu of both, and only cpu.
         (
             &[
                 "--reserved-cpus=0-1,3",
@@ -54,10 +54,12 @@ fn both_reservations_add_up() {
             "cpu 1",
         ),
     ] {
-        assert_eq!(said(&declared(&flags(words)).unwrap()), want, "{words:?}");
+        assert_eq!(text(&declared(&flags(words)).unwrap()), want, "{words:?}");
     }
 }
 
+/// TestValueOfAllocatableResources: "kube -150G" and "system 15Ky"; its valid case is the third row
+/// of `both_reservations_are_added`.
 #[test]
 fn test_value_of_allocatable_resources() {
     for (words, want) in [
@@ -82,7 +84,7 @@ fn test_value_of_allocatable_resources() {
 }
 
 #[test]
-fn lists_of_cpus() {
+fn the_cpus_of_a_list_are_counted() {
     for (list, want) in [
         ("", 0),
         ("5", 1),
@@ -114,14 +116,14 @@ fn lists_of_cpus() {
 }
 
 #[test]
-fn extended_resources() {
+fn extended_resources_have_a_domain_and_a_whole_amount() {
     let extended = |text: &str| {
         let flag = format!("--extended-resources={text}");
         super::extended(flags(&[&flag]).extended_resources.as_ref())
     };
     let good = extended("example.com/camera=1,test.com/radio=2000m,a.b/npu=0").unwrap();
     assert_eq!(
-        said(&good),
+        text(&good),
         "a.b/npu 0, example.com/camera 1, test.com/radio 2"
     );
     assert_eq!(super::extended(None), Ok(Resources::new()));
@@ -151,7 +153,7 @@ fn extended_resources() {
 }
 
 #[test]
-fn hard_thresholds_reserve_their_amount() {
+fn a_hard_threshold_adds_its_amount() {
     let reservation = Reservation {
         thresholds: vec![
             Threshold::hard(

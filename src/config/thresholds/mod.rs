@@ -1,6 +1,5 @@
-//! The grammar of eviction thresholds: maps from signal to text, as flags and the
-//! configuration file give them. The texts of refusals are the kubelet's, with the
-//! signal added where it names none.
+//! Parses eviction thresholds: maps from signal to text, from flags and the configuration file.
+//! Error texts are the kubelet's, with the signal added where its text has none.
 //! Upstream: `pkg/kubelet/eviction/helpers.go` ParseThresholdConfig, `defaults_linux.go`.
 
 use std::collections::BTreeMap;
@@ -9,34 +8,34 @@ use std::time::Duration;
 use crate::kube::quantity::Quantity;
 use crate::kube::time::parse_duration;
 
-/// What a threshold watches.
+/// The signal of a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// MemTotal minus the working set of the root cgroup.
     MemoryAvailable,
     /// Bytes on the file system of `--root-dir`.
     NodefsAvailable,
-    /// Inodes there.
+    /// Inodes on the file system of `--root-dir`.
     NodefsInodesFree,
-    /// Bytes for images: the same file system here, with a threshold of its own.
+    /// Bytes for images: the same file system, with its own threshold.
     ImagefsAvailable,
-    /// Inodes there.
+    /// Inodes for images.
     ImagefsInodesFree,
-    /// Threads that may still be started.
+    /// Threads that can still be created.
     PidAvailable,
 }
 
-/// How much there must be.
+/// The amount of a threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
-    /// So much.
+    /// An absolute amount.
     Quantity(Quantity),
-    /// This share of the capacity (0 to 1), in the precision that upstream keeps.
+    /// A share of the capacity, 0 to 1. 32 bits, as in the kubelet.
     Percentage(f32),
 }
 
 impl Amount {
-    /// The amount for a given capacity.
+    /// The absolute amount for a capacity.
     pub fn of(self, capacity: u64) -> Quantity {
         match self {
             Self::Quantity(quantity) => quantity,
@@ -45,28 +44,28 @@ impl Amount {
     }
 }
 
-/// trunc(float64(capacity) * float64(share)), as upstream: 10 % of 107362627584 is
+/// trunc(float64(capacity) * float64(share)), as in the kubelet: 10 % of 107362627584 is
 /// 10736262918, because 0.1 is rounded to 32 bits first.
 fn portion(capacity: u64, share: f32) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "truncation is the rule here, and a cast of a float saturates"
+        reason = "truncation is intended, and a cast of a float saturates"
     )]
     let portion = (capacity as f64 * f64::from(share)) as u64;
     portion
 }
 
-/// Pressure below an amount.
+/// A threshold: pressure below an amount.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Threshold {
-    /// What is watched.
+    /// The signal.
     pub signal: Signal,
     /// Met when less than this is available.
     pub amount: Amount,
     /// Zero for a hard threshold.
     pub grace_period: Duration,
-    /// Once met, it stays met until this much more is available.
+    /// Once met, the threshold stays met until this much more is available.
     pub minimum_reclaim: Option<Amount>,
 }
 
@@ -82,10 +81,10 @@ impl Threshold {
     }
 }
 
-/// From signal to amount or period, as typed.
+/// Maps a signal to the text of an amount or a duration.
 type Statements = BTreeMap<String, String>;
 
-/// What holds where nobody gave hard thresholds (`defaults_linux.go`).
+/// The default hard thresholds (`defaults_linux.go`).
 pub fn defaults() -> Statements {
     let mut defaults = Statements::new();
     for (signal, amount) in [
@@ -100,7 +99,7 @@ pub fn defaults() -> Statements {
     defaults
 }
 
-/// The hard and the soft thresholds that four maps describe.
+/// The hard and the soft thresholds of four maps.
 pub fn parse(
     hard: &Statements,
     soft: &Statements,
@@ -134,9 +133,8 @@ pub fn parse(
     Ok([hard.collect(), soft.collect()])
 }
 
-/// Signals that a kubelet takes and that have no observation here: without a runtime
-/// the container file system is the node's, whose thresholds it would be given; and
-/// there is no cgroup of pods.
+/// Valid signals that are not observed: without a container runtime, the container file system is
+/// that of `nodefs`, and there is no cgroup of pods.
 const UNOBSERVED: [&str; 3] = [
     "containerfs.available",
     "containerfs.inodesFree",
@@ -155,7 +153,7 @@ fn observed(name: &str) -> Option<Signal> {
     })
 }
 
-/// Reads each value of a map whose keys must be signals.
+/// Parses each value of a map whose keys must be signals.
 fn each<T>(
     statements: &Statements,
     read: impl Fn(&str, &str) -> Result<T, String>,
@@ -175,8 +173,8 @@ fn thresholds(statements: &Statements, which: &str) -> Result<BTreeMap<String, A
     for name in amounts.keys().filter(|name| observed(name).is_none()) {
         log::warn!("found {name} for {which} eviction. ignoring");
     }
-    // 0% and 100% switch a signal off. Not collected: that would sort, and the code of
-    // the sort is 15 KB for each type.
+    // 0% and 100% disable a signal. `extend` instead of `collect`: the sort in `collect` is 15 KB
+    // of code for each type.
     let mut on = BTreeMap::new();
     on.extend(amounts.into_iter().filter_map(|(k, v)| Some((k, v?))));
     Ok(on)
@@ -246,7 +244,7 @@ fn quantity(name: &str, text: &str) -> Result<Quantity, String> {
         .map_err(|e| format!("eviction signal {name}: {text:?} is {e}"))
 }
 
-/// `10.5%` as 0.105, in 32 bits throughout, as upstream.
+/// `10.5%` as 0.105, in 32-bit arithmetic as in the kubelet.
 fn percentage(name: &str, text: &str) -> Result<f32, String> {
     match text.trim_end_matches('%').parse::<f32>() {
         Ok(value) if !value.is_nan() => Ok(value / 100.0),

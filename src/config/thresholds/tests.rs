@@ -1,10 +1,10 @@
 //! Cases of `pkg/kubelet/eviction/helpers_test.go`.
 //!
 //! Not applicable: the copies of memory.available that TestParseThresholdConfig and
-//! TestAddAllocatableThresholds expect for "pods" (there is no cgroup of pods to
-//! observe), TestAddContainerFsThresholds (containerfs is the node's file system and
-//! is not observed apart), TestCompareThresholdValue (a derived `PartialEq`), and
-//! whatever orders or describes pods. The passes are in `eviction/tests.rs`.
+//! TestAddAllocatableThresholds expect for "pods" (there is no cgroup of pods to observe),
+//! TestAddContainerFsThresholds (containerfs is not observed apart from nodefs),
+//! TestCompareThresholdValue (a derived `PartialEq`), and the cases about pods. The observation of
+//! signals is tested in `core/eviction`.
 
 use super::*;
 
@@ -35,6 +35,7 @@ fn threshold(signal: Signal, amount: Amount, grace: u64, reclaim: Option<Amount>
     }
 }
 
+/// TestParseThresholdConfig, valid cases.
 #[test]
 fn test_parse_threshold_config() {
     use Amount::Percentage as P;
@@ -123,7 +124,7 @@ fn test_parse_threshold_config() {
             vec![],
         ),
         (
-            "only these two texts disable",
+            "0.0% and 100.0% do not disable",
             "memory.available=0.0%,pid.available=100.0%",
             "",
             "",
@@ -142,7 +143,7 @@ fn test_parse_threshold_config() {
             vec![threshold(Memory, P(0.05), 0, None)],
         ),
         (
-            "a grace period of zero, and one for nothing",
+            "a grace period of zero, and one without a threshold",
             "",
             "pid.available=10",
             "pid.available=0,nodefs.available=1m30s",
@@ -150,7 +151,7 @@ fn test_parse_threshold_config() {
             vec![threshold(Pid, q("10"), 0, None)],
         ),
         (
-            "what is not observed is ignored",
+            "signals without observation are ignored",
             "containerfs.available=10%,allocatableMemory.available=1Gi,memory.available=1",
             "containerfs.inodesFree=5",
             "containerfs.inodesFree=1s",
@@ -162,6 +163,9 @@ fn test_parse_threshold_config() {
     }
 }
 
+/// TestParseThresholdConfig, errors: signal mem.available or invalid.foo; hard -150Mi, -15%, 150%,
+/// 10..5% or empty; soft -150Mi or without grace; grace -30s or 30mins; reclaim -300Mi, -15%,
+/// 10..5% or empty.
 #[test]
 fn test_parse_threshold_config_errors() {
     let memory = |value: &str| format!("memory.available={value}");
@@ -248,6 +252,7 @@ fn test_parse_threshold_config_errors() {
     }
 }
 
+/// TestParsePercentage.
 #[test]
 fn test_parse_percentage() {
     assert_eq!(percentage("x", "25.5%"), Ok(0.255));
@@ -257,7 +262,7 @@ fn test_parse_percentage() {
 }
 
 #[test]
-fn the_defaults_are_the_kubelets() {
+fn the_default_thresholds_are_the_kubelets() {
     let none = Statements::new();
     let [got, soft] = parse(&defaults(), &none, &none, &none).unwrap();
     assert_eq!(soft, []);

@@ -1,6 +1,7 @@
-//! What a kubelet refuses in its configuration, with its words: flags and file
-//! together, every fault named on one line, those of settings that mean nothing here
-//! too, because a file that a kubelet refuses is a wrong file.
+//! The kubelet's validation of its configuration, with the kubelet's error texts.
+//!
+//! Flags and file are validated together, and all errors are in one line. Settings that have no
+//! effect here are validated too: a file that the kubelet refuses is refused here.
 //! Upstream: `pkg/kubelet/apis/config/validation/validation.go`.
 
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use super::reservation;
 use crate::config::flags::Flags;
 
-/// Every fault of `flags`, as one line.
+/// All errors of `flags`, as one line.
 pub(super) fn check(flags: &Flags) -> Result<(), String> {
     let mut faults = numbers(flags);
     faults.extend(periods(flags));
@@ -20,7 +21,7 @@ pub(super) fn check(flags: &Flags) -> Result<(), String> {
     aggregate(faults.collect())
 }
 
-/// Several errors in the form of upstream's aggregate.
+/// Several errors in the form of apimachinery `pkg/util/errors` Aggregate.
 pub(super) fn aggregate(mut errors: Vec<String>) -> Result<(), String> {
     match errors.len() {
         0 => Ok(()),
@@ -30,7 +31,7 @@ pub(super) fn aggregate(mut errors: Vec<String>) -> Result<(), String> {
 }
 
 fn numbers(flags: &Flags) -> Vec<String> {
-    let checked = &flags.checked;
+    let settings = &flags.validated_only;
     let mut faults = Vec::new();
     if flags.node_lease_duration_seconds <= 0 {
         faults.push("nodeLeaseDurationSeconds must be greater than 0".to_owned());
@@ -38,11 +39,15 @@ fn numbers(flags: &Flags) -> Vec<String> {
     for (name, value, least) in [
         ("eventBurst (--event-burst)", flags.event_burst, 0),
         ("eventRecordQPS (--event-qps)", flags.event_qps, 0),
-        ("kubeAPIBurst (--kube-api-burst)", checked.kube_api_burst, 0),
-        ("kubeAPIQPS (--kube-api-qps)", checked.kube_api_qps, 0),
+        (
+            "kubeAPIBurst (--kube-api-burst)",
+            settings.kube_api_burst,
+            0,
+        ),
+        ("kubeAPIQPS (--kube-api-qps)", settings.kube_api_qps, 0),
         (
             "nodeStatusMaxImages (--node-status-max-images)",
-            checked.node_status_max_images,
+            settings.node_status_max_images,
             -1,
         ),
         ("maxPods (--max-pods)", flags.max_pods, 0),
@@ -56,19 +61,20 @@ fn numbers(flags: &Flags) -> Vec<String> {
             faults.push(format!("{name} {value} {want}"));
         }
     }
-    for (name, value, least, said) in [
-        ("healthzPort (--healthz-port)", checked.healthz_port, 0, 1),
+    // The last number is the minimum in the kubelet's text.
+    for (name, value, least, printed) in [
+        ("healthzPort (--healthz-port)", settings.healthz_port, 0, 1),
         ("port (--port)", flags.port, 1, 1),
         (
             "readOnlyPort (--read-only-port)",
-            checked.read_only_port,
+            settings.read_only_port,
             0,
             0,
         ),
     ] {
         if !(least..=65535).contains(&value) {
             faults.push(format!(
-                "{name} {value} must be between {said} and 65535, inclusive"
+                "{name} {value} must be between {printed} and 65535, inclusive"
             ));
         }
     }
@@ -77,7 +83,7 @@ fn numbers(flags: &Flags) -> Vec<String> {
 
 fn periods(flags: &Flags) -> Vec<String> {
     let mut faults = Vec::new();
-    // Upstream checks neither; zero would be a busy loop here.
+    // The kubelet checks neither; here zero would be a busy loop.
     for (name, period) in [
         (
             "nodeStatusUpdateFrequency (--node-status-update-frequency)",
@@ -92,8 +98,8 @@ fn periods(flags: &Flags) -> Vec<String> {
             faults.push(format!("{name} {period:?} is too short; use 10s"));
         }
     }
-    let total = flags.checked.shutdown_grace_period;
-    let critical = flags.checked.shutdown_grace_period_critical_pods;
+    let total = flags.validated_only.shutdown_grace_period;
+    let critical = flags.validated_only.shutdown_grace_period_critical_pods;
     if critical > total {
         faults.push(format!(
             "shutdownGracePeriodCriticalPods {critical:?} must be <= shutdownGracePeriod {total:?}"
@@ -109,7 +115,7 @@ fn periods(flags: &Flags) -> Vec<String> {
             ));
         }
     }
-    if flags.checked.shutdown_by_pod_priority && (!total.is_zero() || !critical.is_zero()) {
+    if flags.validated_only.shutdown_by_pod_priority && (!total.is_zero() || !critical.is_zero()) {
         faults.push(
             "Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the \
              same time"
@@ -122,9 +128,9 @@ fn periods(flags: &Flags) -> Vec<String> {
 const ENFORCE: &str = "enforceNodeAllocatable (--enforce-node-allocatable)";
 
 fn enforcements(flags: &Flags) -> Vec<String> {
-    let checked = &flags.checked;
+    let settings = &flags.validated_only;
     let by_default = ["pods".to_owned()];
-    let keys = match &checked.enforce_node_allocatable {
+    let keys = match &settings.enforce_node_allocatable {
         Some(keys) => keys.as_slice(),
         None => &by_default,
     };
@@ -147,12 +153,12 @@ fn enforcements(flags: &Flags) -> Vec<String> {
             "pods" => ("", "-", ""),
             "system-reserved" | "system-reserved-compressible" => (
                 "system-reserved",
-                checked.system_reserved_cgroup.as_str(),
+                settings.system_reserved_cgroup.as_str(),
                 "systemReservedCgroup (--system-reserved-cgroup)",
             ),
             "kube-reserved" | "kube-reserved-compressible" => (
                 "kube-reserved",
-                checked.kube_reserved_cgroup.as_str(),
+                settings.kube_reserved_cgroup.as_str(),
                 "kubeReservedCgroup (--kube-reserved-cgroup)",
             ),
             "none" => {
@@ -178,7 +184,7 @@ fn enforcements(flags: &Flags) -> Vec<String> {
                  included in {ENFORCE}"
             ));
         }
-        if checked.cgroups_per_qos == Some(false) {
+        if settings.cgroups_per_qos == Some(false) {
             faults.push(format!(
                 "cgroupsPerQOS (--cgroups-per-qos) must be set to true when {key:?} contained in \
                  {ENFORCE}"
@@ -189,31 +195,31 @@ fn enforcements(flags: &Flags) -> Vec<String> {
 }
 
 fn rest(flags: &Flags) -> Vec<String> {
-    let checked = &flags.checked;
+    let settings = &flags.validated_only;
     let mut faults = Vec::new();
     let mut refuse = |fault: &str| faults.push(fault.to_owned());
-    if !checked.system_cgroups.is_empty() && checked.cgroup_root.is_empty() {
+    if !settings.system_cgroups.is_empty() && settings.cgroup_root.is_empty() {
         refuse(
             "systemCgroups (--system-cgroups) was specified and cgroupRoot (--cgroup-root) was \
              not specified",
         );
     }
-    if checked.run_once {
+    if settings.run_once {
         refuse("runOnce (--runOnce) true, Runonce mode has been deprecated and should not be set");
     }
     if !matches!(
-        checked.swap_behavior.as_str(),
+        settings.swap_behavior.as_str(),
         "" | "NoSwap" | "LimitedSwap"
     ) {
         refuse(&format!(
             "memorySwap.swapBehavior {:?} must be one of: \"\", \"LimitedSwap\" or \"NoSwap\"",
-            checked.swap_behavior
+            settings.swap_behavior
         ));
     }
     let cpus = &flags.reserved_cpus;
     let cgroups = [
-        &checked.system_reserved_cgroup,
-        &checked.kube_reserved_cgroup,
+        &settings.system_reserved_cgroup,
+        &settings.kube_reserved_cgroup,
     ];
     if !cpus.is_empty() && cgroups.iter().any(|cgroup| !cgroup.is_empty()) {
         refuse(
@@ -226,10 +232,10 @@ fn rest(flags: &Flags) -> Vec<String> {
             "unable to parse reservedSystemCPUs (--reserved-cpus) {cpus}, error: {error}"
         ));
     }
-    if checked.container_runtime_endpoint.as_deref() == Some("") {
+    if settings.container_runtime_endpoint.as_deref() == Some("") {
         refuse("the containerRuntimeEndpoint was not specified or empty");
     }
-    if checked.exit_on_lock_contention && checked.lock_file.is_empty() {
+    if settings.exit_on_lock_contention && settings.lock_file.is_empty() {
         refuse("cannot exit on lock file contention: no lock file specified");
     }
     faults

@@ -1,11 +1,11 @@
-//! Cases of `pkg/kubelet/apis/config/validation/validation_test.go` whose settings are
-//! read here, one fault each, from the command line where there is a flag.
+//! Cases of `pkg/kubelet/apis/config/validation/validation_test.go`
+//! TestValidateKubeletConfiguration for the settings that are parsed here, from the command line if
+//! there is a flag.
 //!
-//! Not applicable: the cases of the image garbage collector, iptables, OOM score, open
-//! files, registry, CPU quota, topology and memory managers, logging, tracing, pod logs
-//! and image verification (their fields are only skipped: nothing here runs pods), the
-//! two of grace periods without their feature gate (it is on since 1.21) and of other
-//! feature gates. TimeAdded, a wrong type and a bad taint are in `config/file/tests.rs`.
+//! Not applicable: the cases of the image garbage collector, iptables, OOM score, open files,
+//! registry, CPU quota, topology and memory managers, logging, tracing, pod logs and image
+//! verification (their fields are ignored), and of feature gates. TimeAdded, a wrong type and an
+//! invalid taint are in `config/file/tests.rs`.
 
 use super::*;
 use crate::config::command_line::{self, Command};
@@ -18,7 +18,7 @@ fn flags(words: &[&str]) -> Flags {
 }
 
 #[test]
-fn success() {
+fn valid_settings_are_accepted() {
     assert_eq!(check(&Flags::default()), Ok(()));
     for words in [
         &[
@@ -44,7 +44,7 @@ fn success() {
 }
 
 #[test]
-fn each_fault_has_upstreams_text() {
+fn each_error_has_the_kubelets_text() {
     let negative = "must not be a negative number";
     let inclusive = "must be between 1 and 65535, inclusive";
     let both = |a: &str| {
@@ -199,7 +199,7 @@ fn each_fault_has_upstreams_text() {
 }
 
 #[test]
-fn fields_without_a_flag() {
+fn settings_without_a_flag_are_validated() {
     let faults = |set: fn(&mut Flags)| {
         let mut flags = Flags::default();
         set(&mut flags);
@@ -207,47 +207,47 @@ fn fields_without_a_flag() {
     };
     let seconds = Duration::from_secs;
     assert_eq!(
-        faults(|f| f.checked.swap_behavior = "invalid-behavior".to_owned()),
+        faults(|f| f.validated_only.swap_behavior = "invalid-behavior".to_owned()),
         "invalid configuration: memorySwap.swapBehavior \"invalid-behavior\" must be one of: \
          \"\", \"LimitedSwap\" or \"NoSwap\""
     );
     assert_eq!(
         faults(|f| {
-            f.checked.shutdown_grace_period_critical_pods = Duration::from_secs(2);
-            f.checked.shutdown_grace_period = Duration::from_secs(1);
+            f.validated_only.shutdown_grace_period_critical_pods = Duration::from_secs(2);
+            f.validated_only.shutdown_grace_period = Duration::from_secs(1);
         }),
         "invalid configuration: shutdownGracePeriodCriticalPods 2s must be <= \
          shutdownGracePeriod 1s"
     );
     assert_eq!(
-        faults(|f| f.checked.shutdown_grace_period = Duration::from_millis(1)),
+        faults(|f| f.validated_only.shutdown_grace_period = Duration::from_millis(1)),
         "invalid configuration: shutdownGracePeriod 1ms must be either zero or otherwise >= 1 sec"
     );
     assert_eq!(
         faults(|f| {
-            f.checked.shutdown_grace_period = Duration::from_secs(30);
-            f.checked.shutdown_grace_period_critical_pods = Duration::from_millis(1);
+            f.validated_only.shutdown_grace_period = Duration::from_secs(30);
+            f.validated_only.shutdown_grace_period_critical_pods = Duration::from_millis(1);
         }),
         "invalid configuration: shutdownGracePeriodCriticalPods 1ms must be either zero or \
          otherwise >= 1 sec"
     );
     assert_eq!(
         faults(|f| {
-            f.checked.shutdown_by_pod_priority = true;
-            f.checked.shutdown_grace_period = Duration::from_secs(1);
+            f.validated_only.shutdown_by_pod_priority = true;
+            f.validated_only.shutdown_grace_period = Duration::from_secs(1);
         }),
         "invalid configuration: Cannot specify both shutdownGracePeriodByPodPriority and \
          shutdownGracePeriod at the same time"
     );
     let mut good = Flags::default();
-    good.checked.shutdown_grace_period = seconds(1);
-    good.checked.shutdown_grace_period_critical_pods = seconds(1);
-    good.checked.swap_behavior = "NoSwap".to_owned();
+    good.validated_only.shutdown_grace_period = seconds(1);
+    good.validated_only.shutdown_grace_period_critical_pods = seconds(1);
+    good.validated_only.swap_behavior = "NoSwap".to_owned();
     assert_eq!(check(&good), Ok(()));
 }
 
 #[test]
-fn several_faults_are_one_line() {
+fn several_errors_are_one_line() {
     assert_eq!(
         check(&flags(&["--max-pods=-1", "--runonce", "--port=0"])),
         Err(

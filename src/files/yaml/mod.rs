@@ -1,21 +1,21 @@
-//! YAML, or JSON, of a kubeconfig or kubelet configuration into a JSON value.
+//! Parses the YAML or JSON of a kubeconfig or kubelet configuration into a JSON value.
 //!
-//! The text is foreign: nothing here recurses on it, and size, depth and number of
-//! nodes are bounded. What a configuration has no need of is refused with its line
-//! and column: anchors, aliases, tags, a second document, duplicate keys, keys that
-//! are not strings. Plain scalars follow YAML 1.2's core schema, so `yes` is text.
+//! The text is untrusted: the parser does not recurse, and size, depth and number of nodes are
+//! bounded. Anchors, aliases, tags, a second document, duplicate keys and keys that are not strings
+//! are errors with line and column. Plain scalars follow the core schema of YAML 1.2, so `yes` is a
+//! string.
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};
 
-/// Largest text; a kubeconfig with inline certificates is 6 KiB.
+/// Maximum size in bytes. A kubeconfig with inline certificates has 6 KiB.
 const SIZE_LIMIT: usize = 1 << 20;
-/// Deepest nesting; a kubelet configuration has five levels.
+/// Maximum nesting. A kubelet configuration has five levels.
 const DEPTH_LIMIT: usize = 64;
-/// Most scalars, lists and mappings together.
+/// Maximum number of scalars, lists and mappings.
 const NODE_LIMIT: usize = 16_384;
 
-/// Reads the only document of `text`; an empty one is null.
+/// Parses the single document of `text`; an empty document is null.
 pub fn parse(text: &str) -> Result<Value, String> {
     if text.len() > SIZE_LIMIT {
         return Err(format!(
@@ -23,7 +23,7 @@ pub fn parse(text: &str) -> Result<Value, String> {
             text.len()
         ));
     }
-    // A byte order mark is legal and means nothing.
+    // A byte order mark is allowed (YAML 1.2, chapter 5.2).
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut open: Vec<Open> = Vec::new();
     let mut root = None;
@@ -88,10 +88,10 @@ pub fn parse(text: &str) -> Result<Value, String> {
     Ok(root.unwrap_or(Value::Null))
 }
 
-/// A list or mapping whose end was not seen yet.
+/// A list or mapping whose end has not been parsed yet.
 enum Open {
     List(Vec<Value>),
-    /// Its entries, and the key that waits for its value.
+    /// Its entries, and the key whose value follows.
     Map(Map<String, Value>, Option<String>),
 }
 
@@ -138,7 +138,7 @@ fn scalar(text: &str, style: ScalarStyle) -> Result<Value, String> {
     })
 }
 
-/// `None`: the text does not look like a number.
+/// `None` if the text does not have the form of a number.
 fn number(text: &str) -> Option<Result<Number, String>> {
     if let Some(digits) = text.strip_prefix("0o") {
         return radix(text, digits, 8);

@@ -48,7 +48,7 @@ fn scalars_follow_the_core_schema() {
 }
 
 #[test]
-fn json_is_yaml() {
+fn json_is_parsed_as_yaml() {
     for text in [
         r#"{"a":{"b":[1,true,null,"x\ty\/\u00e9"],"c":{}},"d":""}"#,
         "{\n\t\"a\": {\n\t\t\"b\": [1, true, null, \"x\\ty/é\"],\n\t\t\"c\": {}\n\t},\n\t\"d\": \"\"\n}\n",
@@ -61,7 +61,7 @@ fn json_is_yaml() {
 }
 
 #[test]
-fn refused_with_line_and_column() {
+fn an_error_has_line_and_column() {
     for (text, want) in [
         (
             "a: 1\nb: 2\na: 3\n",
@@ -148,9 +148,9 @@ fn size_depth_and_count_are_bounded() {
     );
 }
 
-/// Each of these is as large as the limit lets it be, and must neither panic nor take long.
+/// Each text has the maximum size; it must neither panic nor take long.
 #[test]
-fn a_megabyte_of_malice_is_quick() {
+fn a_text_of_the_maximum_size_is_parsed_quickly() {
     for unit in [
         "[", "{", "- ", "a: ", "? ", "\"", "'", "|\n", "&a ", "*a ", "!a ", "a", "\n", " ", "\t",
         "#", "---\n", "{a: ", "- - a\n", ": ", ",", "%a\n", "\\",
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn every_json_text_is_read_as_json(text in json_text()) {
+    fn every_json_text_has_its_json_value(text in json_text()) {
         let want: serde_json::Value = serde_json::from_str(&text).unwrap();
         prop_assert_eq!(parse(&text), Ok(want));
     }

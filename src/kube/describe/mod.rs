@@ -1,7 +1,7 @@
-//! A Node for people, in the layout of `kubectl describe node`.
+//! Prints a Node in the layout of `kubectl describe node`.
 //!
-//! The sections that need a server are left out: lease, pods, events. Columns are as
-//! wide as their widest cell among neighbouring lines, plus two, as in Go's tabwriter.
+//! The sections that need a server are omitted: lease, pods, events. As in Go's tabwriter, a column
+//! is as wide as its widest cell in adjacent lines, plus two.
 //! Upstream: `staging/src/k8s.io/kubectl/pkg/describe/describe.go`, describeNode.
 
 use std::collections::BTreeSet;
@@ -11,15 +11,16 @@ use serde_json::{Map, Value};
 use crate::kube::object;
 use crate::kube::time::Wall;
 
-/// What stands where nobody has set anything.
+/// kubectl's text for an empty list.
 const NONE: &str = "<none>";
+/// kubectl's text for a missing time.
 const UNSET: &str = "<unset>";
 
 const ROLE: &str = "node-role.kubernetes.io/";
-/// The older label, whose value is the role.
+/// The older label; its value is the role.
 const OLD_ROLE: &str = "kubernetes.io/role";
 
-/// What is known of the system, in kubectl's order and words.
+/// Titles and members of `status.nodeInfo`, in kubectl's order.
 const SYSTEM_INFO: [(&str, &str); 10] = [
     ("Machine ID", "machineID"),
     ("System UUID", "systemUUID"),
@@ -33,7 +34,7 @@ const SYSTEM_INFO: [(&str, &str); 10] = [
     ("Kube-Proxy Version", "kubeProxyVersion"),
 ];
 
-/// The whole text, its last line ended.
+/// The text of `node`, with a newline at its end.
 pub fn node(node: &Value) -> String {
     let mut page = Page::default();
     about(&mut page, node);
@@ -90,7 +91,7 @@ fn about(page: &mut Page, node: &Value) {
     page.pair("Unschedulable", unschedulable.to_string());
 }
 
-/// Labels or annotations, sorted by key; without what is no text.
+/// Labels or annotations, sorted by key. Values that are not strings are omitted.
 fn pairs<'a>(node: &'a Value, key: &str) -> Vec<(&'a str, &'a str)> {
     let Some(Value::Object(members)) = object::at(node, &["metadata", key]) else {
         return Vec::new();
@@ -103,7 +104,7 @@ fn pairs<'a>(node: &'a Value, key: &str) -> Vec<(&'a str, &'a str)> {
     pairs
 }
 
-/// One line of names, or none.
+/// One line with all role names, or no line.
 fn roles(labels: &[(&str, &str)]) -> Vec<String> {
     let role = |(key, value): &(&str, &str)| match key.strip_prefix(ROLE) {
         Some(role) => Some(role.to_owned()),
@@ -156,7 +157,7 @@ fn conditions(page: &mut Page, conditions: &[Value]) {
             text("reason"),
             text("message"),
         ];
-        // kubectl has a space before the tab, but not below its titles.
+        // kubectl writes a space before the tab, except in the lines of titles.
         page.condition(row, " ");
     }
 }
@@ -175,7 +176,7 @@ fn resources(page: &mut Page, title: &str, resources: Option<&Value>) {
     }
 }
 
-/// In its canonical text, as a server would have stored it.
+/// The quantity in its canonical form, as a server stores it.
 fn amount(resources: &Map<String, Value>, name: &str) -> String {
     match object::quantity(resources, name) {
         Some(quantity) => quantity.to_string(),
@@ -187,13 +188,13 @@ fn amount(resources: &Map<String, Value>, name: &str) -> String {
     }
 }
 
-/// As kubectl writes it.
+/// A time in kubectl's format.
 fn time(object: &Value, path: &[&str]) -> String {
     let wall = Wall::parse(object::text(object, path));
     wall.map_or_else(|| UNSET.to_owned(), Wall::rfc1123)
 }
 
-/// Lines of cells. A line of one cell is a title and ends the columns above it.
+/// Lines of cells. A line of one cell is a title; columns do not extend across it.
 #[derive(Default)]
 struct Page {
     lines: Vec<Vec<String>>,
@@ -208,7 +209,7 @@ impl Page {
         self.lines.push(vec![format!("{name}:"), value]);
     }
 
-    /// A name once, with one value on each line.
+    /// A name in the first line, and one value on each line.
     fn list(&mut self, name: &str, values: &[String]) {
         let Some((first, others)) = values.split_first() else {
             return self.pair(name, NONE.to_owned());
@@ -240,12 +241,12 @@ impl Page {
                 text.push('\n');
             }
         }
-        // What others wrote must not steer a terminal; in kubectl's notation.
+        // Escapes control characters of foreign text, in kubectl's notation.
         text.replace('\x1b', "^[").replace('\r', "\\r")
     }
 }
 
-/// The widest cell of a column; a line's last cell belongs to none.
+/// The width of a column. The last cell of a line does not count.
 fn width(block: &[Vec<String>], column: usize) -> usize {
     let ended = block.iter().filter(|line| column + 1 < line.len());
     ended

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::json;
 
-/// The recorded answer of a server, and what kubectl made of it.
+/// The recorded response of a server, and the output of kubectl for it.
 fn recorded() -> (Value, String) {
     const COMMAND: &str = "kubectl describe node nodelet1";
     let recording: Value =
@@ -15,7 +15,7 @@ fn recorded() -> (Value, String) {
     (answer["response"]["body"].clone(), text.to_owned())
 }
 
-/// The lines of kubectl but for the sections that need a server.
+/// The output of kubectl without the sections that need a server.
 fn without_server(text: &str) -> String {
     let sections = [
         "Lease:",
@@ -37,7 +37,7 @@ fn without_server(text: &str) -> String {
 }
 
 #[test]
-fn the_recorded_node_reads_as_kubectl_prints_it() {
+fn a_recorded_node_is_printed_as_by_kubectl() {
     let (answer, theirs) = recorded();
     let (ours, theirs) = (node(&answer), without_server(&theirs));
     assert!(theirs.lines().count() > 40, "{theirs}");
@@ -48,7 +48,7 @@ fn the_recorded_node_reads_as_kubectl_prints_it() {
 }
 
 #[test]
-fn a_node_without_anything_has_all_its_sections() {
+fn an_empty_node_has_all_sections() {
     let nothing = "Name:               \n\
                    Roles:              <none>\n\
                    Labels:             <none>\n\
@@ -64,7 +64,7 @@ fn a_node_without_anything_has_all_its_sections() {
 }
 
 #[test]
-fn roles_taints_and_foreign_text() {
+fn roles_and_taints_are_sorted_and_control_characters_are_escaped() {
     let text = node(&json!({
         "metadata": {"name": "pi", "labels": {
             "node-role.kubernetes.io/worker": "", "node-role.kubernetes.io/": "",

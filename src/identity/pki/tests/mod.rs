@@ -6,7 +6,6 @@ mod upstream;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rcgen::{
@@ -15,18 +14,14 @@ use rcgen::{
 };
 
 use super::*;
+use crate::files::tree::Tree;
 
-/// A folder that goes with the test.
-struct Folder(PathBuf);
+/// The folder of one test.
+struct Folder(Tree);
 
 impl Folder {
     fn new() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let unique = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("nodelet-pki-{}-{unique}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(Tree::empty("pki"))
     }
 
     fn paths(&self, bootstrap: bool, rotate: bool) -> Paths {
@@ -40,9 +35,7 @@ impl Folder {
     }
 
     fn write(&self, name: &str, text: &str) {
-        let path = self.0.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        self.0.write(name, text.as_bytes());
     }
 
     /// Name, mode and content or target of everything in the store.
@@ -54,12 +47,6 @@ impl Folder {
             .collect();
         names.sort();
         names
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

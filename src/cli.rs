@@ -181,9 +181,9 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     };
     let report = probe::report(&config, &host, &facts, &missing, &clock, connect);
     print(&layout(&report))?;
-    match report.wrong().as_slice() {
+    match report.failed().as_slice() {
         [] => Ok(()),
-        wrong => Err((FAILURE, format!("check: wrong: {}", wrong.join(", ")))),
+        failed => Err((FAILURE, format!("check failed: {}", failed.join(", ")))),
     }
 }
 

@@ -177,7 +177,7 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
             .kubeconfig
             .as_ref()
             .ok_or("--kubeconfig is missing")?;
-        source(&config, path).look(clock.now().wall)
+        source(&config, path).open_read_only(clock.now().wall)
     };
     let report = probe::report(&config, &host, &facts, &missing, &clock, connect);
     print(&layout(&report))?;

@@ -155,11 +155,7 @@ impl Pki {
 
     /// Writes a kubeconfig that replaces the bootstrap kubeconfig. If the write fails, the next
     /// start uses the stored certificate.
-    fn write_kubeconfig(
-        &mut self,
-        bootstrap: ApiConfig,
-        identity: ClientCertificate,
-    ) -> ApiConfig {
+    fn write_kubeconfig(&mut self, bootstrap: ApiConfig, identity: ClientCertificate) -> ApiConfig {
         let text = kubeconfig_text::render(&bootstrap, &self.store.current_path());
         let written = text.and_then(|text| {
             let ops = write::replace(&self.paths.kubeconfig, PRIVATE, text.into_bytes());

@@ -1,36 +1,37 @@
-//! The loop: ask what is next, wait or do one thing, tell the watchdog.
+//! The loop: ask the kubelet for the next step, wait or do one thing, ping the watchdog.
 //!
-//! Everything that blocks, blocks here: the wait, the kernel's files, and one request
-//! a turn, bounded as a whole. What to do and what an answer means is `kubelet`'s.
-//! Nothing that a server, a network, a clock or a kernel file does ends it.
+//! Every blocking call is made here: the wait, the reads of kernel files, and at most one request a
+//! turn, with a time limit. `core::kubelet` decides what to do and what a response means. No server,
+//! network, clock or kernel file can end the loop.
 
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::core::certificate::Certificate;
-use crate::core::instant::Mono;
+use crate::core::certificate::{Certificate, Task};
+use crate::core::instant::Now;
 use crate::core::kubelet::{Effect, FAST_TICK, Kubelet, Turn, Work};
 use crate::core::wall_clock::WallClock;
 use crate::files::write;
 use crate::host::Host;
 use crate::host::fact_cache::FactCache;
 use crate::identity::Identity;
+use crate::kube::time::Wall;
 use crate::process::clock::Clock;
 use crate::process::notify::Notify;
 use crate::process::wakeup::{Wakeup, Woken};
 use crate::wire::api::Api;
 
-/// Addresses, routes and interfaces change together.
+/// Delay after a network change, because addresses, routes and interfaces change together.
 const NETWORK_SETTLES: Duration = Duration::from_secs(1);
 
-/// The way to the API server, and what renews it.
+/// The connection to the API server, and its credentials.
 #[derive(Debug)]
 pub struct Connection {
     /// Not connected yet.
     pub api: Api,
-    /// The files of our credentials.
+    /// The files of the credentials.
     pub identity: Identity,
-    /// Ours, where it is renewed.
+    /// The certificate to renew; `None` if the kubeconfig is used unchanged.
     pub certificate: Option<Certificate>,
 }
 
@@ -44,10 +45,12 @@ pub struct Agent {
     clock: Clock,
     wakeup: Wakeup,
     notify: Notify,
+    /// The last turn polled with a timeout.
+    has_waited: bool,
 }
 
 impl Agent {
-    /// Puts the pieces together. `seed` is any number that differs between boards.
+    /// `seed` is any number that differs between boards.
     pub fn new(
         config: Config,
         host: Host,
@@ -72,34 +75,18 @@ impl Agent {
             clock,
             wakeup,
             notify,
+            has_waited: false,
         }
     }
 
-    /// Runs until a signal asks to stop. Node and Lease stay as they are: a package
-    /// upgrade is not an outage.
+    /// Runs until a signal asks to stop. Node and Lease stay on the server, because a package upgrade
+    /// is not an outage.
     pub fn run(mut self) {
-        let mut has_looked = false;
         loop {
             let start = self.clock.now();
             self.identity.refresh(&mut self.api, start.mono);
             let turn = self.kubelet.next(start, || self.api.is_connected());
-            let (pause, busy) = match &turn {
-                Turn::Wait(until) => {
-                    let pause = until.since(start.mono).min(self.longest_wait(start.mono));
-                    (pause, pause)
-                }
-                Turn::Send(_, budget) => (Duration::ZERO, *budget),
-                Turn::Identity(..) => (Duration::ZERO, Duration::ZERO),
-            };
-            self.notify
-                .alive(start.mono, busy, || self.kubelet.summary(start.mono));
-            // After a wait there is nothing new to be seen.
-            let woken = match has_looked && pause.is_zero() {
-                true => Woken::Timeout,
-                false => self.wakeup.wait(pause),
-            };
-            has_looked = !pause.is_zero();
-            match woken {
+            match self.wait(&turn, start) {
                 Woken::Stop => return self.notify.stopping(),
                 Woken::MemoryPressure => self.kubelet.memory_stalls(self.clock.now().mono),
                 Woken::Network => {
@@ -109,50 +96,70 @@ impl Agent {
                 }
                 Woken::Timeout => {}
             }
-            let (work, budget) = match turn {
-                Turn::Send(work, budget) => (work, budget),
-                Turn::Identity(task, wall) => {
-                    let result = self.identity.carry_out(&task, &mut self.api, wall);
-                    self.kubelet.on_task(result, self.clock.now());
-                    continue;
-                }
-                Turn::Wait(_) => {
-                    self.look_at_health();
-                    continue;
-                }
-            };
-            let Some(request) = self.kubelet.request(work, start, |node, may_wait| {
-                let clock = || self.clock.now().mono;
-                self.facts.facts(node, may_wait, clock)
-            }) else {
-                continue;
-            };
-            log::debug!("{:?} {}", request.method, request.path);
-            let api = match work {
-                Work::Certificate => self.identity.certificate_api(&mut self.api),
-                _ => &mut self.api,
-            };
-            let outcome = api.call(&request, budget);
-            self.identity.on_response(&outcome);
-            let now = self.clock.now();
-            match self.kubelet.on_response(work, outcome, start.mono, now) {
-                Effect::None => {}
-                Effect::Registered => self.registered(),
-                Effect::Disconnect => self.api.disconnect(),
-                Effect::PodCidrs(cidrs) => self.keep_pod_cidrs(&cidrs),
+            match turn {
+                Turn::Send(work, budget) => self.send(work, budget, start),
+                Turn::Identity(task, wall) => self.carry_out(&task, wall),
+                Turn::Wait(_) => self.check_health(),
             }
         }
     }
 
-    fn longest_wait(&self, now: Mono) -> Duration {
-        match self.kubelet.awaits(now) {
-            Some(_) => FAST_TICK,
-            None => self.notify.every(),
+    /// Pings the watchdog, then waits if `turn` is a wait. Other turns poll without a timeout.
+    fn wait(&mut self, turn: &Turn, start: Now) -> Woken {
+        let (pause, busy) = match turn {
+            Turn::Wait(until) => {
+                let longest = match self.kubelet.awaits(start.mono) {
+                    Some(_) => FAST_TICK,
+                    None => self.notify.every(),
+                };
+                let pause = until.since(start.mono).min(longest);
+                (pause, pause)
+            }
+            Turn::Send(_, budget) => (Duration::ZERO, *budget),
+            Turn::Identity(..) => (Duration::ZERO, Duration::ZERO),
+        };
+        self.notify
+            .alive(start.mono, busy, || self.kubelet.summary(start.mono));
+        // After a wait the poll without a timeout is skipped: it would find nothing new.
+        let is_polled = self.has_waited && pause.is_zero();
+        self.has_waited = !pause.is_zero();
+        match is_polled {
+            true => Woken::Timeout,
+            false => self.wakeup.wait(pause),
         }
     }
 
-    /// What the Node waits for may be there now; nothing else is read for that.
-    fn look_at_health(&mut self) {
+    /// Sends the next request for `work` and passes the response to the kubelet.
+    fn send(&mut self, work: Work, budget: Duration, start: Now) {
+        let Some(request) = self.kubelet.request(work, start, |node, may_wait| {
+            let clock = || self.clock.now().mono;
+            self.facts.facts(node, may_wait, clock)
+        }) else {
+            return;
+        };
+        log::debug!("{:?} {}", request.method, request.path);
+        let api = match work {
+            Work::Certificate => self.identity.certificate_api(&mut self.api),
+            _ => &mut self.api,
+        };
+        let outcome = api.call(&request, budget);
+        self.identity.on_response(&outcome);
+        let now = self.clock.now();
+        match self.kubelet.on_response(work, outcome, start.mono, now) {
+            Effect::None => {}
+            Effect::Registered => self.registered(),
+            Effect::Disconnect => self.api.disconnect(),
+            Effect::PodCidrs(cidrs) => self.write_pod_cidrs(&cidrs),
+        }
+    }
+
+    fn carry_out(&mut self, task: &Task, wall: Wall) {
+        let result = self.identity.carry_out(task, &mut self.api, wall);
+        self.kubelet.on_task(result, self.clock.now());
+    }
+
+    /// Computes the status at once if a path of `--ready-when-exists` appeared. Reads nothing else.
+    fn check_health(&mut self) {
         let now = self.clock.now().mono;
         let changed = |lines: &[String]| self.facts.host.unhealthy() != lines;
         if self.kubelet.awaits(now).is_some_and(changed) {
@@ -166,8 +173,8 @@ impl Agent {
         self.notify.ready();
     }
 
-    /// For those on this board who set up its network.
-    fn keep_pod_cidrs(&self, cidrs: &str) {
+    /// Writes the file that a CNI plugin or another program on this board reads.
+    fn write_pod_cidrs(&self, cidrs: &str) {
         let path = self.facts.host.node_root_dir.join("podcidr");
         log::info!("node {}: podCIDR {cidrs}", self.kubelet.node_name());
         if let Err(line) = write::publish(&path, format!("{cidrs}\n")) {

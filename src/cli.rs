@@ -1,7 +1,7 @@
-//! From a command line to an exit code: arguments, configuration, pieces, the loop.
+//! The command line: reads arguments and configuration, runs a command, returns the exit code.
 //!
-//! Bad input ends here, with one line and before anything is sent: exit code 2 for
-//! the command line, 1 for what it points to. A running agent ends by a signal, with 0.
+//! Invalid input is one line on stderr before any request is sent: exit code 2 for the command line, 1
+//! for a file that it names. A running agent ends by a signal, with exit code 0.
 
 use std::collections::hash_map::RandomState;
 use std::ffi::OsString;
@@ -34,12 +34,12 @@ use crate::process::notify::Notify;
 use crate::process::wakeup::Wakeup;
 use crate::wire::dns::NodeName;
 
-/// The command line was wrong.
+/// Exit code of an invalid command line.
 const USAGE: u8 = 2;
-/// Something that the command line points to was wrong.
+/// Exit code of an invalid file or a failed check.
 const FAILURE: u8 = 1;
 
-/// Runs `nodelet` with the given arguments, without its program name.
+/// Runs `nodelet`. `args` lack the program name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let result = match command_line::parse(args.clone()) {
@@ -53,19 +53,19 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err((code, line)) => {
-            complain(&line);
+            print_error(&line);
             ExitCode::from(code)
         }
     }
 }
 
-/// Unlike `print!`, does not panic when the reader has gone.
+/// Unlike `println!`, does not panic if stdout is closed.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", text.trim_end_matches('\n')).map_err(|e| (FAILURE, format!("stdout: {e}")))
 }
 
-fn complain(line: &str) {
+fn print_error(line: &str) {
     let _ = writeln!(std::io::stderr(), "nodelet: {line}");
 }
 
@@ -73,13 +73,13 @@ type Failure = (u8, String);
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the environment is read here alone"
+    reason = "the only reader of the environment"
 )]
 fn env(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// `nodelet 0.1.0 (commit, target)`, and the version that the Node reports.
+/// `nodelet 0.1.0 (commit, target)`, and the kubelet version that the Node reports.
 fn version() -> String {
     format!(
         "nodelet {} ({}, {}) as {KUBELET_VERSION}",
@@ -90,7 +90,7 @@ fn version() -> String {
 }
 
 fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
-    // There will be keys and tokens in our memory: no core file has them. Fails on no kernel.
+    // Keys and tokens in memory must not be in a core file. PR_SET_DUMPABLE with 0 cannot fail.
     let _ = prctl::set_dumpable(false);
     logging::start(flags.verbosity, env("JOURNAL_STREAM").is_some());
     let (config, host, _) = configure(flags, args)?;
@@ -143,8 +143,8 @@ fn source(config: &Config, kubeconfig: &Path) -> Source {
     Source::new(config, kubeconfig, credentials, user_agent)
 }
 
-/// Prints the Node that `run` would register. What could not be read is told on
-/// stderr, one line each; it is no reason to fail.
+/// Prints the Node that `run` would register. Each fact that cannot be read is one line on stderr, and
+/// not a failure.
 fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     logging::start(flags.verbosity, false);
     let layout: fn(&Value) -> String = match flags.output.as_deref() {
@@ -155,12 +155,12 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let (config, host, mut facts) = configure(flags, args)?;
     let desired = desired(&config, &host, &mut facts, &Clock::start());
     for line in &desired.missing {
-        complain(line);
+        print_error(line);
     }
     print(&layout(&desired.node))
 }
 
-/// Looks at everything that `run` needs, changes nothing, and fails where that would.
+/// Checks everything that `run` needs and changes nothing. Fails if `run` would not work.
 fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let _ = prctl::set_dumpable(false);
     logging::start(flags.verbosity, false);
@@ -177,21 +177,21 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
             .kubeconfig
             .as_ref()
             .ok_or("--kubeconfig is missing")?;
-        source(&config, path).look(clock.now().wall)
+        source(&config, path).open_read_only(clock.now().wall)
     };
     let report = probe::report(&config, &host, &facts, &missing, &clock, connect);
     print(&layout(&report))?;
-    match report.wrong().as_slice() {
+    match report.failed().as_slice() {
         [] => Ok(()),
-        wrong => Err((FAILURE, format!("check: wrong: {}", wrong.join(", ")))),
+        failed => Err((FAILURE, format!("check failed: {}", failed.join(", ")))),
     }
 }
 
-/// The Node that `run` would register; `facts` gain what name servers know.
+/// The Node that `run` would register. Adds the addresses from DNS to `facts`.
 fn desired(config: &Config, host: &Host, facts: &mut Facts, clock: &Clock) -> Desired {
     let now = clock.now();
     if host.root.is_real() {
-        // The name of another machine's tree is no business of our name servers.
+        // The name of another machine is not looked up in this machine's DNS.
         let mut name = NodeName::new(&config.node.name);
         ask_name_servers(facts, &mut name, &config.node, true, || clock.now().mono);
     }
@@ -200,7 +200,7 @@ fn desired(config: &Config, host: &Host, facts: &mut Facts, clock: &Clock) -> De
     status::initial(config, facts, pressures, now.wall)
 }
 
-/// Everything that may be refused is refused here, before a word is said.
+/// Checks the whole configuration before the first log line.
 fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts), Failure> {
     let (flags, notes) = over_file(flags, args)?;
     if !flags.host_root.is_dir() {
@@ -209,8 +209,8 @@ fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts),
     }
     let mut host = Host::new(HostRoot::new(&flags.host_root), &flags.root_dir);
     host.ready_when_exists.clone_from(&flags.ready_when_exists);
-    let ignored = dashed(&flags.ignored, notes.ignored);
-    let not_yet = dashed(&flags.not_yet, notes.not_yet);
+    let ignored = flags_and_fields(&flags.ignored, notes.ignored);
+    let not_yet = flags_and_fields(&flags.not_yet, notes.not_yet);
     let hostname = || host.hostname().map_err(|unread| unread.to_string());
     let config = Config::new(flags, hostname).map_err(|line| (USAGE, line))?;
     let facts = host.facts(&config.node.name);
@@ -228,16 +228,16 @@ fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts),
     Ok((config, host, facts))
 }
 
-/// The flags over what the file of `--config` says, where there is one.
+/// The flags, with the values of the `--config` file for flags that are not given.
 fn over_file(flags: Flags, args: Vec<OsString>) -> Result<(Flags, Notes), Failure> {
     let given = flags.config.as_ref();
     let Some(path) = given.filter(|path| !path.as_os_str().is_empty()) else {
         return Ok((flags, Notes::default()));
     };
-    let mut below = Flags::default();
-    let notes = read_config(path, &mut below)
+    let mut from_file = Flags::default();
+    let notes = read_config(path, &mut from_file)
         .map_err(|e| (FAILURE, format!("--config {}: {e}", path.display())))?;
-    match command_line::parse_over(below, args) {
+    match command_line::parse_over(from_file, args) {
         Ok(Command::Run(flags) | Command::Inspect(flags) | Command::Check(flags)) => {
             Ok((*flags, notes))
         }
@@ -252,8 +252,8 @@ fn read_config(path: &Path, flags: &mut Flags) -> Result<Notes, String> {
     config::file::apply(&yaml::parse(&text)?, flags)
 }
 
-/// Each flag once, as it is typed, then fields.
-fn dashed(flags: &[&str], fields: Vec<String>) -> String {
+/// A list of flags, each once and with `--`, then of fields.
+fn flags_and_fields(flags: &[&str], fields: Vec<String>) -> String {
     let mut names: Vec<String> = flags.iter().map(|flag| format!("--{flag}")).collect();
     names.sort();
     names.dedup();

@@ -128,7 +128,19 @@ impl Site {
             .map(|f| f["check"].as_str().unwrap())
             .collect();
         assert_eq!(names, CHECKS);
-        assert_eq!(text.lines().count(), CHECKS.len(), "{text}");
+        let skipped: Vec<&str> = list(&report)
+            .iter()
+            .filter(|f| {
+                f["detail"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with("skipped because of ")
+            })
+            .map(|f| f["check"].as_str().unwrap())
+            .collect();
+        let lines = CHECKS.len() - skipped.len() + usize::from(!skipped.is_empty());
+        assert_eq!(text.lines().count(), lines, "{text}");
+        assert!(text.contains(&skipped.join(", ")), "{text}");
         Checked {
             code,
             report,
@@ -192,7 +204,7 @@ impl Checked {
         assert!(line.contains(detail) && line.contains(remedy), "{line}");
         assert_eq!(self.code, 1);
         assert_eq!(self.report["ok"], false);
-        let last = format!("nodelet: check: wrong: {}\n", self.wrong().join(", "));
+        let last = format!("nodelet: check failed: {}\n", self.wrong().join(", "));
         assert!(self.stderr.ends_with(&last), "{}", self.stderr);
     }
 }
@@ -303,7 +315,7 @@ fn a_board_is_not_its_own_namesake() {
     assert!(
         checked
             .line("namesake")
-            .ends_with("the Node is this board's")
+            .ends_with("this board registered the Node")
     );
 }
 
@@ -406,6 +418,26 @@ fn a_root_dir_without_a_size_will_do() {
     let kubeconfig = site.kubeconfig(|text| text);
     let checked = site.check(&kubeconfig, &["--host-root=/", "--root-dir=/proc/sys"]);
     assert!(!checked.wrong().contains(&"root-dir"), "{}", checked.text);
+}
+
+/// Text has one line for all of them; JSON keeps an object for each, because fleets parse it.
+#[test]
+fn skipped_checks_share_one_line_of_text() {
+    let site = Site::new();
+    let absent = site.folder.path().join("absent");
+    let checked = site.check(absent.to_str().unwrap(), &[]);
+    let names = &CHECKS[10..];
+    assert_eq!(names.len(), 18);
+    let line = format!(
+        "– skipped because of kubeconfig: {} (18)\n",
+        names.join(", ")
+    );
+    assert!(checked.text.ends_with(&line), "{}", checked.text);
+    for name in names {
+        let want = json!({"check": name, "ok": null,
+            "detail": "skipped because of kubeconfig", "remedy": ""});
+        assert_eq!(*checked.finding(name), want);
+    }
 }
 
 #[test]
@@ -600,7 +632,7 @@ fn a_server_that_does_not_know_us_is_named() {
     let checked = site.check(&early, &[]);
     checked.says("certificate-expiry", "not valid before 20", "set the clock");
     let stranger = Authority::new("x").client("system:node:pi", &["system:nodes"], Validity::VALID);
-    site.is_wrong(&identity(stranger), &[], check, detail, "of this cluster");
+    site.is_wrong(&identity(stranger), &[], check, detail, "this cluster");
     let token = site.write(&site.with_token("token: gone"));
     site.is_wrong(
         &token,
@@ -611,7 +643,7 @@ fn a_server_that_does_not_know_us_is_named() {
     );
     let nobody = site.write(&site.with_token(""));
     let detail = "neither a client certificate nor a token";
-    site.is_wrong(&nobody, &[], check, detail, "give its user one");
+    site.is_wrong(&nobody, &[], check, detail, "add one to its user");
     // A server that answers, but is none.
     let prefix = site.kubeconfig(|text| {
         text.replace(
@@ -619,7 +651,7 @@ fn a_server_that_does_not_know_us_is_named() {
             &format!("{}/k8s/c-1", site.double.url()),
         )
     });
-    site.is_wrong(&prefix, &[], check, "40", "with its path?");
+    site.is_wrong(&prefix, &[], check, "40", "with its path");
     let kubeconfig = site.kubeconfig(|text| text);
     site.double.faults().push(
         Rule::new(Fault::Status {
@@ -641,7 +673,11 @@ fn a_server_that_does_not_know_us_is_named() {
     assert!(create.starts_with("✓ ") && get.starts_with("✓ "), "{text}");
     assert!(patch.starts_with("✗ node-patch: ") && patch.ends_with("check again"));
     assert!(
-        text.ends_with("– namesake: not looked at, because of node-patch\n"),
+        text.ends_with(
+            "; check again\n– skipped because of node-patch: node-status-patch, lease-get, \
+             lease-create, lease-patch, event-create, event-patch, csr-create, csr-get, \
+             namesake (9)\n"
+        ),
         "{text}"
     );
     site.double.faults().clear();
@@ -655,8 +691,8 @@ fn a_server_that_does_not_know_us_is_named() {
     let checked = site.check(&kubeconfig, &[]);
     checked.says(
         "node-create",
-        "no SelfSubjectAccessReview",
-        "with its path?",
+        "not a SelfSubjectAccessReview",
+        "with its path",
     );
 }
 
@@ -741,7 +777,7 @@ fn an_identity_that_is_not_this_nodes_is_named() {
         "{}",
         checked.text
     );
-    let detail = "of the node other, and this is pi";
+    let detail = "for the node other, but this node is pi";
     checked.says("certificate", detail, "--hostname-override=other");
     checked.says(
         "node-get",
@@ -753,7 +789,7 @@ fn an_identity_that_is_not_this_nodes_is_named() {
     let checked = site.check(&write(misnamed), &[]);
     checked.says(
         "certificate",
-        "is called system:node:<name>",
+        "CN must be system:node:<name>",
         "CN=system:node:pi",
     );
     let nobody = site

@@ -1,131 +1,138 @@
-//! Judges what the board itself has: the kernel's sources, the clock, the disk.
+//! Judges the board: the kernel's files, the clock, the folders.
 
 use crate::core::facts::{FileSystem, Read};
 use crate::kube::time::Wall;
 
 use super::Finding;
 
-/// `mode` is how the kernel offers cgroups; none where no cgroup is mounted.
+/// `mode` names the cgroup version; `None` if no cgroup is mounted.
 pub fn cgroups(mode: Option<&str>) -> Finding {
     match mode {
-        Some(mode) => Finding::fine("cgroups", mode),
-        None => Finding::open(
+        Some(mode) => Finding::ok("cgroups", mode),
+        None => Finding::note(
             "cgroups",
-            "no cgroup is mounted, /proc/meminfo tells the memory in use",
+            "no cgroup is mounted, memory in use is computed from /proc/meminfo",
             "mount cgroup2 at /sys/fs/cgroup",
         ),
     }
 }
 
-/// Without it the memory in use is computed from /proc/meminfo.
+/// Without the controller, memory in use is computed from /proc/meminfo.
 pub fn memory_controller(usable: &Read<bool>) -> Finding {
     let check = "memory-controller";
     let remedy = "boot with cgroup_enable=memory (cmdline.txt of a Raspberry Pi)";
     match usable {
-        Ok(true) => Finding::fine(check, "on"),
-        Ok(false) => Finding::open(check, "off, /proc/meminfo tells the memory in use", remedy),
-        Err(unread) => Finding::open(check, unread.to_string(), remedy),
-    }
-}
-
-/// Without it memory pressure is noticed by the next look.
-pub fn psi(there: &Read<bool>) -> Finding {
-    let remedy = "boot with psi=1 (Linux 4.20, CONFIG_PSI)";
-    match there {
-        Ok(true) => Finding::fine("psi", "proc/pressure/memory"),
-        Ok(false) => Finding::open(
-            "psi",
-            "the kernel has none, memory pressure is noticed with the next status",
+        Ok(true) => Finding::ok(check, "on"),
+        Ok(false) => Finding::note(
+            check,
+            "off, memory in use is computed from /proc/meminfo",
             remedy,
         ),
-        Err(unread) => Finding::open("psi", unread.to_string(), remedy),
+        Err(unread) => Finding::note(check, unread.to_string(), remedy),
     }
 }
 
-/// Copies of a card without a machine id of their own cannot be told apart.
+/// Without PSI, memory pressure is noticed when the next status is computed.
+pub fn psi(is_on: &Read<bool>) -> Finding {
+    let remedy = "boot with psi=1 (Linux 4.20, CONFIG_PSI)";
+    match is_on {
+        Ok(true) => Finding::ok("psi", "proc/pressure/memory"),
+        Ok(false) => Finding::note(
+            "psi",
+            "the kernel has no PSI, memory pressure is noticed with the next status",
+            remedy,
+        ),
+        Err(unread) => Finding::note("psi", unread.to_string(), remedy),
+    }
+}
+
+/// Without a machine id, copies of one SD card cannot be told apart.
 pub fn machine_id(machine_id: &Read<String>) -> Finding {
     let remedy = "write one with systemd-machine-id-setup";
     match machine_id.as_deref() {
-        Ok("") => Finding::wrong("machine-id", "etc/machine-id: absent or empty", remedy),
-        Ok(id) => Finding::fine("machine-id", id),
-        Err(unread) => Finding::wrong("machine-id", &unread.to_string(), remedy),
+        Ok("") => Finding::failed("machine-id", "etc/machine-id: absent or empty", remedy),
+        Ok(id) => Finding::ok("machine-id", id),
+        Err(unread) => Finding::failed("machine-id", &unread.to_string(), remedy),
     }
 }
 
-/// What DMI or the device tree say; without them, the machine id stands in.
+/// The UUID from DMI or the device tree; the machine id replaces a missing one.
 pub fn system_uuid(system_uuid: &Read<String>, machine_id: &Read<String>) -> Finding {
     let check = "system-uuid";
     match system_uuid.as_deref() {
         Ok(uuid) if !uuid.is_empty() && system_uuid != machine_id => {
-            Finding::fine(check, format!("{uuid}, of DMI or the device tree"))
+            Finding::ok(check, format!("{uuid}, from DMI or the device tree"))
         }
-        _ => Finding::open(
+        _ => Finding::note(
             check,
-            "neither DMI nor the device tree can be read, the machine id stands in",
+            "neither DMI nor the device tree has one, the machine id is used",
             "",
         ),
     }
 }
 
-/// A clock before the build makes every certificate one of the future.
+/// If the clock is earlier than the build, every certificate is not valid yet.
 pub fn clock(now: Wall, built: Wall) -> Finding {
-    let says = now.time();
+    let time = now.time();
     match now >= built {
-        true => Finding::fine("clock", says),
-        false => Finding::wrong(
+        true => Finding::ok("clock", time),
+        false => Finding::failed(
             "clock",
-            &format!("says {says}, but nodelet was built at {}", built.time()),
-            "set it (NTP, RTC), or certificates are refused as not valid yet",
+            &format!(
+                "{time} is earlier than the build of nodelet, {}",
+                built.time()
+            ),
+            "set the clock (NTP, RTC), or certificates are refused as not valid yet",
         ),
     }
 }
 
-/// What a Node would lack, one line each.
+/// `missing` has one line for each fact that the Node would lack.
 pub fn facts(missing: &[String]) -> Finding {
     let remedy = "is /proc mounted, and may nodelet read it?";
     match missing {
-        [] => Finding::fine("facts", "all that a Node reports can be read"),
-        // Each line tells what is missing for it after a semicolon.
-        lines => Finding::wrong("facts", &lines.join(" | ").replace("; ", ", "), remedy),
+        [] => Finding::ok("facts", "everything that the Node reports can be read"),
+        // A semicolon would start the remedy: see [`Finding::failed`].
+        lines => Finding::failed("facts", &lines.join(" | ").replace("; ", ", "), remedy),
     }
 }
 
-/// `storage` is none where it has no size; `writable` is why it cannot be written, which
-/// is not asked of what must not be touched.
+/// `storage` is `None` for a file system without a size. `writable` holds the reason why the folder
+/// cannot be written; the caller passes `Ok` for a folder that must not be touched.
 pub fn root_dir(
     path: &str,
     storage: Option<&Read<FileSystem>>,
     writable: Result<(), String>,
 ) -> Finding {
     match (storage, writable) {
-        (Some(Err(unread)), _) => Finding::wrong(
+        (Some(Err(unread)), _) => Finding::failed(
             "root-dir",
             &unread.to_string(),
             "give --root-dir a local file system",
         ),
-        (Some(Ok(_)), Ok(())) => Finding::fine("root-dir", path),
-        (None, Ok(())) => Finding::fine(
+        (Some(Ok(_)), Ok(())) => Finding::ok("root-dir", path),
+        (None, Ok(())) => Finding::ok(
             "root-dir",
-            format!("{path}, which has no size: no ephemeral-storage is reported"),
+            format!("{path}, a file system without a size: ephemeral-storage is not reported"),
         ),
-        (_, Err(cause)) => Finding::open(
+        (_, Err(cause)) => Finding::note(
             "root-dir",
-            format!("{path}: {cause}, podCIDRs are not kept there"),
-            "make it writable for those who read them",
+            format!("{path}: {cause}, podCIDRs cannot be written there"),
+            "make it writable if another program needs the file podcidr",
         ),
     }
 }
 
-/// `writable` is none where no certificate is asked for, and nothing is written there.
+/// `writable` is `None` if no certificate is requested: nothing is written there.
 pub fn cert_dir(path: &str, writable: Option<Result<(), String>>) -> Finding {
     let check = "cert-dir";
     match writable {
-        None => Finding::open(check, "certificates are not asked for here", ""),
-        Some(Ok(())) => Finding::fine(check, path),
-        Some(Err(cause)) => Finding::wrong(
+        None => Finding::note(check, "certificates are not requested here", ""),
+        Some(Ok(())) => Finding::ok(check, path),
+        Some(Err(cause)) => Finding::failed(
             check,
             &format!("{path}: {cause}"),
-            "make --cert-dir a folder that nodelet may write, on a disk that stays",
+            "make --cert-dir a folder that nodelet may write, on a persistent disk",
         ),
     }
 }
@@ -139,82 +146,82 @@ mod tests {
     use crate::core::facts::Unread;
 
     #[test]
-    fn what_a_board_can_live_without_is_open_and_has_a_remedy() {
+    fn a_missing_optional_source_is_a_note_with_a_remedy() {
         let sized = Ok(FileSystem::default());
         let unread = || Unread::new("proc/x", "permission denied");
         for (finding, mark, part) in [
-            (cgroups(Some("v2")), Mark::Fine, "v2"),
-            (cgroups(None), Mark::Open, "mount cgroup2"),
-            (memory_controller(&Ok(true)), Mark::Fine, "on"),
+            (cgroups(Some("v2")), Mark::Ok, "v2"),
+            (cgroups(None), Mark::Note, "mount cgroup2"),
+            (memory_controller(&Ok(true)), Mark::Ok, "on"),
             (
                 memory_controller(&Ok(false)),
-                Mark::Open,
+                Mark::Note,
                 "cgroup_enable=memory",
             ),
             (
                 memory_controller(&Err(unread())),
-                Mark::Open,
+                Mark::Note,
                 "proc/x: permission denied",
             ),
-            (psi(&Ok(true)), Mark::Fine, "proc/pressure/memory"),
-            (psi(&Ok(false)), Mark::Open, "psi=1"),
+            (psi(&Ok(true)), Mark::Ok, "proc/pressure/memory"),
+            (psi(&Ok(false)), Mark::Note, "psi=1"),
             (
                 psi(&Err(unread())),
-                Mark::Open,
+                Mark::Note,
                 "permission denied; boot with psi=1",
             ),
-            (machine_id(&Ok("abc".into())), Mark::Fine, "abc"),
+            (machine_id(&Ok("abc".into())), Mark::Ok, "abc"),
             (
                 machine_id(&Ok(String::new())),
-                Mark::Wrong,
+                Mark::Failed,
                 "systemd-machine-id-setup",
             ),
-            (machine_id(&Err(unread())), Mark::Wrong, "proc/x"),
+            (machine_id(&Err(unread())), Mark::Failed, "proc/x"),
             (
                 system_uuid(&Ok("u".into()), &Ok("m".into())),
-                Mark::Fine,
-                "u, of",
+                Mark::Ok,
+                "u, from",
             ),
             (
                 system_uuid(&Ok("m".into()), &Ok("m".into())),
-                Mark::Open,
-                "stands in",
+                Mark::Note,
+                "machine id is used",
             ),
             (
                 system_uuid(&Ok(String::new()), &Ok("m".into())),
-                Mark::Open,
-                "stands in",
+                Mark::Note,
+                "machine id is used",
             ),
             (
                 system_uuid(&Err(unread()), &Ok("m".into())),
-                Mark::Open,
-                "stands in",
+                Mark::Note,
+                "machine id is used",
             ),
-            (facts(&[]), Mark::Fine, "all"),
+            (facts(&[]), Mark::Ok, "everything"),
             (
                 facts(&[
                     "proc/meminfo: absent; no capacity memory".into(),
                     "b".into(),
                 ]),
-                Mark::Wrong,
+                Mark::Failed,
                 "proc/meminfo: absent, no capacity memory | b; is /proc",
             ),
-            (root_dir("/r", Some(&sized), Ok(())), Mark::Fine, "/r"),
+            (root_dir("/r", Some(&sized), Ok(())), Mark::Ok, "/r"),
             (
                 root_dir("/r", Some(&sized), Err("read-only file system".into())),
-                Mark::Open,
+                Mark::Note,
                 "/r: read-only file system, podCIDRs",
             ),
-            (cert_dir("/c", None), Mark::Open, "not asked for"),
-            (cert_dir("/c", Some(Ok(()))), Mark::Fine, "/c"),
+            (cert_dir("/c", None), Mark::Note, "not requested"),
+            (cert_dir("/c", Some(Ok(()))), Mark::Ok, "/c"),
             (
                 cert_dir("/c", Some(Err("read-only file system".into()))),
-                Mark::Wrong,
+                Mark::Failed,
                 "/c: read-only file system; make --cert-dir a folder",
             ),
             (
                 root_dir("/r", Some(&Err(unread())), Ok(())),
-                Mark::Wrong,
+                Mark::Failed,
                 "--root-dir",
             ),
         ] {
@@ -224,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_before_the_build_is_wrong() {
+    fn a_clock_before_the_build_fails() {
         let at = |seconds| Wall::from_epoch(Duration::from_secs(seconds));
-        assert_eq!(clock(at(5), at(5)).mark, Mark::Fine);
+        assert_eq!(clock(at(5), at(5)).mark, Mark::Ok);
         assert_eq!(
             clock(at(4), at(5)).line(),
-            "✗ clock: says 1970-01-01T00:00:04Z, but nodelet was built at 1970-01-01T00:00:05Z; \
-             set it (NTP, RTC), or certificates are refused as not valid yet"
+            "✗ clock: 1970-01-01T00:00:04Z is earlier than the build of nodelet, 1970-01-01T00:00:05Z; \
+             set the clock (NTP, RTC), or certificates are refused as not valid yet"
         );
     }
 }

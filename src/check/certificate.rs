@@ -1,4 +1,4 @@
-//! Judges the client certificate of the kubeconfig, before any server does.
+//! Judges the client certificate of the kubeconfig without a server.
 
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Subject};
@@ -8,7 +8,7 @@ use super::Finding;
 const GROUP: &str = "system:nodes";
 const PREFIX: &str = "system:node:";
 
-/// Whose it is. Another user than a node may have what a run needs from RBAC.
+/// The subject. RBAC may give a user that is not a node everything that a run needs.
 pub fn subject(leaf: &Leaf, node_name: &str) -> Finding {
     let check = "certificate";
     let Subject {
@@ -19,39 +19,41 @@ pub fn subject(leaf: &Leaf, node_name: &str) -> Finding {
     let found = format!("CN={common_name}, O={groups}");
     let is_node = organizations.iter().any(|group| group == GROUP);
     match common_name.strip_prefix(PREFIX) {
-        Some(name) if is_node && name == node_name => Finding::fine(check, found),
-        Some(name) if is_node => Finding::wrong(
+        Some(name) if is_node && name == node_name => Finding::ok(check, found),
+        Some(name) if is_node => Finding::failed(
             check,
-            &format!("{found}: it is the one of the node {name}, and this is {node_name}"),
+            &format!(
+                "{found}: the certificate is for the node {name}, but this node is {node_name}"
+            ),
             &format!("use --hostname-override={name}, or the certificate of {node_name}"),
         ),
-        None if is_node => Finding::wrong(
+        None if is_node => Finding::failed(
             check,
-            &format!("{found}: a user of {GROUP} is called {PREFIX}<name>"),
-            &format!("have one made with CN={PREFIX}{node_name}"),
+            &format!("{found}: in the group {GROUP}, CN must be {PREFIX}<name>"),
+            &format!("request one with CN={PREFIX}{node_name}"),
         ),
-        _ => Finding::open(
+        _ => Finding::note(
             check,
-            format!("{found}: no node's, what it may do stands below"),
-            &format!("for a node's, have one made with O={GROUP}, CN={PREFIX}{node_name}"),
+            format!("{found}: not a node, see its permissions below"),
+            &format!("for a node, request one with O={GROUP}, CN={PREFIX}{node_name}"),
         ),
     }
 }
 
-/// Whether it is valid now.
+/// The validity at `now`.
 pub fn expiry(leaf: &Leaf, now: Wall) -> Finding {
     let check = "certificate-expiry";
     let (from, until) = (leaf.not_before.time(), leaf.not_after.time());
     if now < leaf.not_before {
         let line = format!("not valid before {from}, clock says {}", now.time());
-        return Finding::wrong(check, &line, "set the clock (NTP, RTC)");
+        return Finding::failed(check, &line, "set the clock (NTP, RTC)");
     }
     if leaf.not_after < now {
         let line = format!("expired at {until}, clock says {}", now.time());
-        return Finding::wrong(check, &line, "renew it, or correct the clock");
+        return Finding::failed(check, &line, "renew it, or correct the clock");
     }
     let days = leaf.not_after.since(now).as_secs() / 86_400;
-    Finding::fine(check, format!("valid until {until}, for {days} days"))
+    Finding::ok(check, format!("valid until {until}, for {days} days"))
 }
 
 #[cfg(test)]
@@ -78,51 +80,51 @@ mod tests {
     }
 
     #[test]
-    fn a_nodes_certificate_has_its_name_and_group() {
+    fn a_node_certificate_has_the_node_name_and_group() {
         for (name, groups, mark, part) in [
             (
                 "system:node:pi",
                 &["system:nodes"][..],
-                Mark::Fine,
+                Mark::Ok,
                 "CN=system:node:pi, O=system:nodes",
             ),
             (
                 "system:node:pi",
                 &["a", "system:nodes"],
-                Mark::Fine,
+                Mark::Ok,
                 "O=a, system:nodes",
             ),
             (
                 "system:node:pi2",
                 &["system:nodes"],
-                Mark::Wrong,
+                Mark::Failed,
                 "; use --hostname-override=pi2, or",
             ),
             (
                 "system:node:",
                 &["system:nodes"],
-                Mark::Wrong,
+                Mark::Failed,
                 "the certificate of pi",
             ),
             (
                 "pi",
                 &["system:nodes"],
-                Mark::Wrong,
-                "; have one made with CN=system:node:pi",
+                Mark::Failed,
+                "; request one with CN=system:node:pi",
             ),
             (
                 "system:node:pi",
                 &[],
-                Mark::Open,
-                "stands below; for a node's",
+                Mark::Note,
+                "permissions below; for a node",
             ),
             (
                 "admin",
                 &["system:masters"],
-                Mark::Open,
-                "CN=admin, O=system:masters: no node's",
+                Mark::Note,
+                "CN=admin, O=system:masters: not a node",
             ),
-            ("", &[], Mark::Open, "CN=, O=: no node's"),
+            ("", &[], Mark::Note, "CN=, O=: not a node"),
         ] {
             let finding = subject(&leaf(name, groups), "pi");
             assert_eq!(finding.mark, mark, "{finding:?}");
@@ -135,18 +137,18 @@ mod tests {
         for (now, mark, part) in [
             (
                 99,
-                Mark::Wrong,
+                Mark::Failed,
                 "not valid before 1970-01-01T00:01:40Z, clock says 1970-01-01T00:01:39Z; set the clock",
             ),
             (
                 100,
-                Mark::Fine,
+                Mark::Ok,
                 "valid until 1970-01-03T07:33:20Z, for 2 days",
             ),
-            (200_000, Mark::Fine, "for 0 days"),
+            (200_000, Mark::Ok, "for 0 days"),
             (
                 200_001,
-                Mark::Wrong,
+                Mark::Failed,
                 "expired at 1970-01-03T07:33:20Z, clock says 1970-01-03T07:33:21Z; renew it",
             ),
         ] {

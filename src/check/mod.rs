@@ -1,7 +1,7 @@
-//! `nodelet check`: each thing that a run needs, looked at once, and what to do about it.
+//! `nodelet check`: checks each thing that a run needs, once, and names the remedy.
 //!
-//! Here is what a finding is and how it is told. `board`, `certificate` and `server` judge,
-//! from plain values; `walk` goes and looks, and changes nothing.
+//! This file defines a finding and its two output forms. `board`, `certificate` and `server` judge
+//! plain values. `probe` reads files and sends requests, and changes nothing.
 
 pub mod board;
 pub mod certificate;
@@ -10,66 +10,75 @@ pub mod server;
 
 use serde_json::{Value, json};
 
-/// What came of one check.
+/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// As it should be.
-    Fine,
-    /// The run would not work.
-    Wrong,
-    /// Not needed, or not looked at; the run works without, as far as is known.
-    Open,
+    /// A run works with this.
+    Ok,
+    /// A run would not work.
+    Failed,
+    /// Not needed, or missing but optional.
+    Note,
+    /// Not checked, because an earlier check failed.
+    Skipped,
 }
 
-/// One line of the list.
+/// One check with its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// A name that stays the same from version to version: `memory-controller`.
     pub check: &'static str,
-    /// How it is.
+    /// The result.
     pub mark: Mark,
     /// What was found.
     pub detail: String,
-    /// What to do; empty where nothing is to be done.
+    /// What to do; empty if there is nothing to do.
     pub remedy: String,
 }
 
 impl Finding {
-    /// As it should be.
-    pub fn fine(check: &'static str, detail: impl Into<String>) -> Self {
+    /// A run works with this.
+    pub fn ok(check: &'static str, detail: impl Into<String>) -> Self {
         Self {
             check,
-            mark: Mark::Fine,
+            mark: Mark::Ok,
             detail: detail.into(),
             remedy: String::new(),
         }
     }
 
-    /// `line` may tell the remedy itself, after a semicolon; else it is `remedy`.
-    pub fn wrong(check: &'static str, line: &str, remedy: &str) -> Self {
+    /// A run would not work. A remedy in `line`, after a semicolon, wins over `remedy`.
+    pub fn failed(check: &'static str, line: &str, remedy: &str) -> Self {
         let (detail, remedy) = line.split_once("; ").unwrap_or((line, remedy));
         Self {
-            check,
-            mark: Mark::Wrong,
-            detail: detail.to_owned(),
+            mark: Mark::Failed,
             remedy: remedy.to_owned(),
+            ..Self::ok(check, detail)
         }
     }
 
-    /// Neither good nor bad. `remedy` is for those who want it all the same.
-    pub fn open(check: &'static str, detail: impl Into<String>, remedy: &str) -> Self {
+    /// Not needed, or missing but optional; `remedy` says how to get it.
+    pub fn note(check: &'static str, detail: impl Into<String>, remedy: &str) -> Self {
         Self {
-            mark: Mark::Open,
+            mark: Mark::Note,
             remedy: remedy.to_owned(),
-            ..Self::fine(check, detail)
+            ..Self::ok(check, detail)
+        }
+    }
+
+    /// Not checked, because the check `cause` failed.
+    pub fn skipped(check: &'static str, cause: &str) -> Self {
+        Self {
+            mark: Mark::Skipped,
+            ..Self::ok(check, format!("skipped because of {cause}"))
         }
     }
 
     fn line(&self) -> String {
         let mark = match self.mark {
-            Mark::Fine => '✓',
-            Mark::Wrong => '✗',
-            Mark::Open => '–',
+            Mark::Ok => '✓',
+            Mark::Failed => '✗',
+            Mark::Note | Mark::Skipped => '–',
         };
         let line = format!("{mark} {}: {}", self.check, self.detail);
         match self.remedy.as_str() {
@@ -84,30 +93,43 @@ impl Finding {
 pub struct Report {
     /// Name of the Node.
     pub node_name: String,
-    /// One for each check, whatever came of it.
+    /// One for each check. The skipped ones have one cause and come last.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// The names of what is wrong.
-    pub fn wrong(&self) -> Vec<&'static str> {
-        let wrong = |finding: &&Finding| finding.mark == Mark::Wrong;
-        let findings = self.findings.iter().filter(wrong);
+    /// The names of the failed checks.
+    pub fn failed(&self) -> Vec<&'static str> {
+        self.names(Mark::Failed)
+    }
+
+    fn names(&self, mark: Mark) -> Vec<&'static str> {
+        let findings = self.findings.iter().filter(|f| f.mark == mark);
         findings.map(|finding| finding.check).collect()
     }
 
-    /// A line each, for people.
+    /// One line for each check, then one line for all skipped checks.
     pub fn text(&self) -> String {
-        let lines: Vec<String> = self.findings.iter().map(Finding::line).collect();
+        let is_skipped = |finding: &&Finding| finding.mark == Mark::Skipped;
+        let checked = self.findings.iter().filter(|f| !is_skipped(f));
+        let mut lines: Vec<String> = checked.map(Finding::line).collect();
+        if let Some(Finding { detail, .. }) = self.findings.iter().find(is_skipped) {
+            let names = self.names(Mark::Skipped);
+            lines.push(format!(
+                "– {detail}: {} ({})",
+                names.join(", "),
+                names.len()
+            ));
+        }
         lines.join("\n")
     }
 
-    /// For fleets: `ok` is null where a check is open.
+    /// One object for each check, for programs: `ok` is null for a note and a skipped check.
     pub fn json(&self) -> Value {
         let ok = |mark| match mark {
-            Mark::Fine => Some(true),
-            Mark::Wrong => Some(false),
-            Mark::Open => None,
+            Mark::Ok => Some(true),
+            Mark::Failed => Some(false),
+            Mark::Note | Mark::Skipped => None,
         };
         let checks: Vec<Value> = self
             .findings
@@ -121,7 +143,7 @@ impl Report {
                 })
             })
             .collect();
-        let ok = self.wrong().is_empty();
+        let ok = self.failed().is_empty();
         json!({"nodeName": self.node_name, "ok": ok, "checks": checks})
     }
 }
@@ -130,41 +152,62 @@ impl Report {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_finding_is_one_line_and_one_object() {
-        let report = |findings| Report {
+    fn report(findings: Vec<Finding>) -> Report {
+        Report {
             node_name: "pi".into(),
             findings,
-        };
-        let fine = report(vec![
-            Finding::fine("cgroups", "v2"),
-            Finding::open("psi", "none", "boot with psi=1"),
-            Finding::open("csr-create", "not needed", ""),
+        }
+    }
+
+    #[test]
+    fn a_finding_is_one_line_and_one_object() {
+        let ok = report(vec![
+            Finding::ok("cgroups", "v2"),
+            Finding::note("psi", "none", "boot with psi=1"),
+            Finding::note("csr-create", "not needed", ""),
         ]);
         assert_eq!(
-            fine.text(),
+            ok.text(),
             "✓ cgroups: v2\n– psi: none; boot with psi=1\n– csr-create: not needed"
         );
-        assert_eq!(fine.wrong(), [] as [&str; 0]);
-        assert_eq!(fine.json()["ok"], true);
-        let wrong = report(vec![
-            Finding::wrong("tcp", "10.0.0.1:6443: connection refused", "is it up?"),
-            Finding::wrong("tls", "expired; renew it; or not", "is it up?"),
+        assert_eq!(ok.failed(), [] as [&str; 0]);
+        assert_eq!(ok.json()["ok"], true);
+        assert_eq!(ok.json()["checks"][1]["ok"], Value::Null);
+        let failed = report(vec![
+            Finding::failed("tcp", "10.0.0.1:6443: connection refused", "is it up?"),
+            Finding::failed("tls", "expired; renew it; or not", "is it up?"),
         ]);
         assert_eq!(
-            wrong.text(),
+            failed.text(),
             "✗ tcp: 10.0.0.1:6443: connection refused; is it up?\n\
              ✗ tls: expired; renew it; or not"
         );
-        assert_eq!(wrong.wrong(), ["tcp", "tls"]);
+        assert_eq!(failed.failed(), ["tcp", "tls"]);
         assert_eq!(
-            wrong.json(),
+            failed.json(),
             json!({"nodeName": "pi", "ok": false, "checks": [
                 {"check": "tcp", "ok": false, "detail": "10.0.0.1:6443: connection refused",
                  "remedy": "is it up?"},
                 {"check": "tls", "ok": false, "detail": "expired", "remedy": "renew it; or not"},
             ]})
         );
-        assert_eq!(fine.json()["checks"][1]["ok"], Value::Null);
+    }
+
+    #[test]
+    fn skipped_checks_share_one_line_and_keep_their_objects() {
+        let report = report(vec![
+            Finding::failed("tcp", "connection refused", "is it up?"),
+            Finding::skipped("tls", "tcp"),
+            Finding::skipped("authentication", "tcp"),
+        ]);
+        assert_eq!(
+            report.text(),
+            "✗ tcp: connection refused; is it up?\n\
+             – skipped because of tcp: tls, authentication (2)"
+        );
+        let skipped = json!({"check": "authentication", "ok": null,
+            "detail": "skipped because of tcp", "remedy": ""});
+        assert_eq!(report.json()["checks"][2], skipped);
+        assert_eq!(report.failed(), ["tcp"]);
     }
 }

@@ -1,4 +1,5 @@
-//! Judges what the API server says: who we are to it, what we may, who else has our name.
+//! Judges the API server's responses: authentication, permissions, and another board with the same
+//! node name.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::Finding;
 const REQUESTS: &str = "certificatesigningrequests";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// Something that a run does, as RBAC names it.
+/// One action of a run, in RBAC's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permission {
     /// Name of the finding.
@@ -23,7 +24,7 @@ pub struct Permission {
     resource: &'static str,
     subresource: &'static str,
     namespace: &'static str,
-    /// Of the object that has the Node's name alone.
+    /// Limited to the object with the Node's name.
     named: bool,
 }
 
@@ -64,13 +65,13 @@ const fn request(check: &'static str, verb: &'static str) -> Permission {
     }
 }
 
-/// Only where `--register-node` is not off.
+/// Needed unless `--register-node=false`.
 pub const CREATE_NODE: Permission = Permission {
     named: false,
     ..permission("node-create", "create", "nodes")
 };
 
-/// What every run does.
+/// Needed by every run.
 pub const ALWAYS: [Permission; 8] = [
     permission("node-get", "get", "nodes"),
     permission("node-patch", "patch", "nodes"),
@@ -85,14 +86,14 @@ pub const ALWAYS: [Permission; 8] = [
     event("event-patch", "patch"),
 ];
 
-/// Only where certificates are asked for.
+/// Needed to request certificates.
 pub const CERTIFICATES: [Permission; 2] =
     [request("csr-create", "create"), request("csr-get", "get")];
 
 impl Permission {
-    /// Asks the server; changes nothing there.
+    /// The SelfSubjectAccessReview for this permission; it changes nothing on the server.
     pub fn review(&self, node_name: &str) -> Request {
-        let mut about = json!({"verb": self.verb, "resource": self.resource});
+        let mut attributes = json!({"verb": self.verb, "resource": self.resource});
         let members = [
             ("group", self.group),
             ("subresource", self.subresource),
@@ -100,44 +101,44 @@ impl Permission {
             ("name", if self.named { node_name } else { "" }),
         ];
         for (member, value) in members.into_iter().filter(|(_, value)| !value.is_empty()) {
-            object::members(&mut about, &[]).insert(member.to_owned(), value.into());
+            object::members(&mut attributes, &[]).insert(member.to_owned(), value.into());
         }
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": about},
+            "spec": {"resourceAttributes": attributes},
         });
         Request::post(REVIEWS, Accept::Object, &review)
     }
 
-    /// From the answer to that.
-    pub fn judge(&self, answer: &Response) -> Finding {
+    /// The finding from the response to [`Self::review`].
+    pub fn judge(&self, response: &Response) -> Finding {
         let remedy = match self.resource {
             REQUESTS => "bind the ClusterRole system:node-bootstrapper to the token's group",
             _ => {
-                "use a node's certificate (O=system:nodes, CN=system:node:<name>), \
+                "use a node certificate (O=system:nodes, CN=system:node:<name>), \
                  or apply systemd/rbac.yaml"
             }
         };
-        if let Err(refused) = answer.accepted() {
-            let line = format!("the server does not tell: {refused}");
-            return Finding::wrong(self.check, &line, remedy);
+        if let Err(refused) = response.accepted() {
+            let line = format!("the server refused the review: {refused}");
+            return Finding::failed(self.check, &line, remedy);
         }
-        let review: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let review: Value = serde_json::from_slice(&response.body).unwrap_or_default();
         match object::at(&review, &["status", "allowed"]) {
-            Some(Value::Bool(true)) => Finding::fine(self.check, format!("may {self}")),
+            Some(Value::Bool(true)) => Finding::ok(self.check, format!("may {self}")),
             Some(Value::Bool(false)) => {
-                let why = match object::text(&review, &["status", "reason"]) {
+                let reason = match object::text(&review, &["status", "reason"]) {
                     "" => String::new(),
-                    // Its words are the server's, so nothing in them is our remedy.
+                    // A semicolon would start the remedy: see [`Finding::failed`].
                     reason => format!(": {}", reason.replace("; ", ", ")),
                 };
-                Finding::wrong(self.check, &format!("may not {self}{why}"), remedy)
+                Finding::failed(self.check, &format!("may not {self}{reason}"), remedy)
             }
-            _ => Finding::wrong(
+            _ => Finding::failed(
                 self.check,
-                "the answer is no SelfSubjectAccessReview",
-                "is server the URL of an API server, with its path?",
+                "the response is not a SelfSubjectAccessReview",
+                "check that server in the kubeconfig is the URL of an API server, with its path",
             ),
         }
     }
@@ -157,34 +158,36 @@ impl std::fmt::Display for Permission {
     }
 }
 
-/// From the answer to the first review; `with` is what we proved ourselves with.
-pub fn authentication(answer: &Response, with: Option<&str>) -> Finding {
+/// From the response to the first review; `credential` is what the request carried.
+pub fn authentication(response: &Response, credential: Option<&str>) -> Finding {
     let check = "authentication";
-    let refused = answer.accepted().err();
-    match (answer.code, with) {
-        (_, Some(with)) if refused.is_none() => Finding::fine(check, format!("with {with}")),
-        // Whom the server knows, and forbids even to ask, is another matter.
-        (403, Some(with)) => Finding::fine(check, format!("with {with}")),
-        (200..=299 | 401 | 403, None) => Finding::wrong(
+    let refused = response.accepted().err();
+    match (response.code, credential) {
+        (_, Some(credential)) if refused.is_none() => {
+            Finding::ok(check, format!("with {credential}"))
+        }
+        // 403: authenticated, but the server does not allow the review.
+        (403, Some(credential)) => Finding::ok(check, format!("with {credential}")),
+        (200..=299 | 401 | 403, None) => Finding::failed(
             check,
             "the kubeconfig has neither a client certificate nor a token",
-            "give its user one",
+            "add one to its user",
         ),
-        (401, Some(with)) => Finding::wrong(
+        (401, Some(credential)) => Finding::failed(
             check,
-            &format!("the server does not accept {with}: 401"),
-            "is it of this cluster, and neither expired nor revoked?",
+            &format!("the server does not accept {credential}: 401"),
+            "check that it belongs to this cluster and is neither expired nor revoked",
         ),
-        (code, _) => Finding::wrong(
+        (code, _) => Finding::failed(
             check,
             &refused.map_or_else(|| code.to_string(), |refused| refused.to_string()),
-            "is server the URL of an API server, with its path?",
+            "check that server in the kubeconfig is the URL of an API server, with its path",
         ),
     }
 }
 
-/// Whether another board lives by this name now. `node` and `lease` are none where the
-/// server has none; `now` is the server's time.
+/// Whether another board uses this node name now. `node` and `lease` are `None` if the server has
+/// none; `now` is the server's time.
 pub fn namesake(
     node: Option<&Value>,
     lease: Option<&Value>,
@@ -194,37 +197,37 @@ pub fn namesake(
 ) -> Finding {
     let check = "namesake";
     let Some(node) = node else {
-        return Finding::fine(check, "there is no Node of this name yet");
+        return Finding::ok(check, "there is no Node of this name yet");
     };
-    let theirs = object::text(node, &["status", "nodeInfo", "bootID"]);
-    if theirs == boot_id && !boot_id.is_empty() {
-        return Finding::fine(check, "the Node is this board's");
+    let node_boot_id = object::text(node, &["status", "nodeInfo", "bootID"]);
+    if node_boot_id == boot_id && !boot_id.is_empty() {
+        return Finding::ok(check, "this board registered the Node");
     }
     let lease = lease.unwrap_or(&Value::Null);
     let duration = object::at(lease, &["spec", "leaseDurationSeconds"]).and_then(Value::as_u64);
     let duration = duration.map_or(default_duration, Duration::from_secs);
     let renewed = Wall::parse(object::text(lease, &["spec", "renewTime"]));
     match renewed.map(|renewed| now.since(renewed)) {
-        Some(age) if age <= duration => Finding::wrong(
+        Some(age) if age <= duration => Finding::failed(
             check,
             &format!(
-                "a board with boot id {theirs:?} renewed the Lease {} s ago",
+                "a board with boot id {node_boot_id:?} renewed the Lease {} s ago",
                 age.as_secs()
             ),
             &format!(
-                "give one of the two another --hostname-override; if this board has just \
+                "give one of the two boards another --hostname-override; if this board has just \
                  booted, check again after {} s",
                 duration.as_secs()
             ),
         ),
-        Some(age) => Finding::fine(
+        Some(age) => Finding::ok(
             check,
             format!(
-                "the Node is of an earlier boot, silent for {} s",
+                "the Node is from an earlier boot, its Lease was renewed {} s ago",
                 age.as_secs()
             ),
         ),
-        None => Finding::fine(check, "the Node has no Lease: nobody serves it"),
+        None => Finding::ok(check, "the Node has no Lease: no board uses it"),
     }
 }
 
@@ -234,7 +237,7 @@ mod tests {
     use crate::check::Mark;
     use crate::kube::message::Method;
 
-    fn answer(code: u16, body: Value) -> Response {
+    fn response(code: u16, body: Value) -> Response {
         Response {
             code,
             retry_after: None,
@@ -244,8 +247,8 @@ mod tests {
     }
 
     #[test]
-    fn a_review_asks_for_what_a_run_does() {
-        let about = |permission: &Permission| {
+    fn a_review_names_verb_resource_and_node() {
+        let attributes = |permission: &Permission| {
             let request = permission.review("pi");
             assert_eq!(
                 (request.method, request.path.as_str()),
@@ -255,127 +258,136 @@ mod tests {
             body["spec"]["resourceAttributes"].clone()
         };
         assert_eq!(
-            about(&CREATE_NODE),
+            attributes(&CREATE_NODE),
             json!({"verb": "create", "resource": "nodes"})
         );
         let [_, _, status, _, create, patch, event, _] = &ALWAYS;
         assert_eq!(
-            about(status),
+            attributes(status),
             json!({"verb": "patch", "resource": "nodes", "subresource": "status", "name": "pi"})
         );
         let leases = json!({"verb": "create", "group": "coordination.k8s.io", "resource": "leases",
             "namespace": "kube-node-lease"});
-        assert_eq!(about(create), leases);
-        assert_eq!(about(patch)["name"], "pi");
+        assert_eq!(attributes(create), leases);
+        assert_eq!(attributes(patch)["name"], "pi");
         assert_eq!(
-            about(event),
+            attributes(event),
             json!({"verb": "create", "resource": "events", "namespace": "default"})
         );
-        assert_eq!(about(&CERTIFICATES[0])["group"], "certificates.k8s.io");
+        assert_eq!(attributes(&CERTIFICATES[0])["group"], "certificates.k8s.io");
     }
 
     #[test]
-    fn what_is_not_allowed_is_told_with_the_servers_reason() {
+    fn a_denied_permission_has_the_servers_reason() {
         let [get, ..] = &ALWAYS;
-        let status = |status: Value| get.judge(&answer(201, json!({"status": status})));
+        let status = |status: Value| get.judge(&response(201, json!({"status": status})));
         assert_eq!(
             status(json!({"allowed": true})),
-            Finding::fine("node-get", "may get nodes")
+            Finding::ok("node-get", "may get nodes")
         );
         let denied = status(json!({"allowed": false, "reason": "no; never"}));
-        assert_eq!(denied.mark, Mark::Wrong);
+        assert_eq!(denied.mark, Mark::Failed);
         assert_eq!(denied.detail, "may not get nodes: no, never");
         assert!(denied.remedy.contains("systemd/rbac.yaml"));
-        for nonsense in [
-            answer(200, json!("<html>")),
-            answer(201, json!({"status": {"allowed": "yes"}})),
+        for invalid in [
+            response(200, json!("<html>")),
+            response(201, json!({"status": {"allowed": "yes"}})),
         ] {
             assert!(
-                get.judge(&nonsense)
+                get.judge(&invalid)
                     .detail
-                    .contains("no SelfSubjectAccessReview")
+                    .contains("not a SelfSubjectAccessReview")
             );
         }
-        let forbidden = get.judge(&answer(403, json!({"reason": "Forbidden", "message": "x"})));
+        let forbidden = get.judge(&response(
+            403,
+            json!({"reason": "Forbidden", "message": "x"}),
+        ));
         assert!(
             forbidden
                 .detail
-                .starts_with("the server does not tell: 403 Forbidden: x")
+                .starts_with("the server refused the review: 403 Forbidden: x")
         );
     }
 
     #[test]
-    fn who_we_are_to_the_server() {
+    fn authentication_fails_for_401_and_without_a_credential() {
         let with = Some("the token");
         for (code, with, mark, part) in [
-            (201, with, Mark::Fine, "with the token"),
-            (403, with, Mark::Fine, "with the token"),
-            (401, with, Mark::Wrong, "does not accept the token: 401"),
+            (201, with, Mark::Ok, "with the token"),
+            (403, with, Mark::Ok, "with the token"),
+            (401, with, Mark::Failed, "does not accept the token: 401"),
             (
                 401,
                 None,
-                Mark::Wrong,
+                Mark::Failed,
                 "neither a client certificate nor a token",
             ),
             (
                 403,
                 None,
-                Mark::Wrong,
+                Mark::Failed,
                 "neither a client certificate nor a token",
             ),
             (
                 201,
                 None,
-                Mark::Wrong,
+                Mark::Failed,
                 "neither a client certificate nor a token",
             ),
-            (404, with, Mark::Wrong, "URL of an API server"),
-            (502, None, Mark::Wrong, "URL of an API server"),
+            (404, with, Mark::Failed, "URL of an API server"),
+            (502, None, Mark::Failed, "URL of an API server"),
         ] {
-            let finding = authentication(&answer(code, json!({})), with);
+            let finding = authentication(&response(code, json!({})), with);
             assert_eq!(finding.mark, mark, "{finding:?}");
             assert!(finding.line().contains(part), "{finding:?}");
         }
     }
 
     #[test]
-    fn another_board_is_one_that_renewed_lately_after_another_boot() {
+    fn a_lease_renewed_lately_with_another_boot_id_is_another_board() {
         let at = |seconds: u64| Wall::from_epoch(Duration::from_secs(1_790_000_000 + seconds));
-        let node = json!({"status": {"nodeInfo": {"bootID": "theirs"}}});
+        let node = json!({"status": {"nodeInfo": {"bootID": "other"}}});
         let lease = |seconds: Option<u64>| json!({"spec": {"renewTime": at(100).micro_time(), "leaseDurationSeconds": seconds}});
         let finding = |node: Option<&Value>, lease: Option<&Value>, boot_id, now| {
             namesake(node, lease, boot_id, Duration::from_secs(40), at(now))
         };
         let fresh = lease(None);
-        let wrong = finding(Some(&node), Some(&fresh), "ours", 140);
+        let wrong = finding(Some(&node), Some(&fresh), "own", 140);
         assert_eq!(
             wrong.line(),
-            "✗ namesake: a board with boot id \"theirs\" renewed the Lease 40 s ago; give one of \
-             the two another --hostname-override; if this board has just booted, check again \
-             after 40 s"
+            "✗ namesake: a board with boot id \"other\" renewed the Lease 40 s ago; give one of \
+             the two boards another --hostname-override; if this board has just booted, check \
+             again after 40 s"
         );
         for (node, lease, boot_id, now, part) in [
-            (None, None, "ours", 0, "no Node of this name"),
-            (Some(&node), Some(&fresh), "theirs", 101, "this board's"),
-            (Some(&node), Some(&fresh), "ours", 141, "silent for 41 s"),
+            (None, None, "own", 0, "no Node of this name"),
+            (
+                Some(&node),
+                Some(&fresh),
+                "other",
+                101,
+                "this board registered",
+            ),
+            (Some(&node), Some(&fresh), "own", 141, "renewed 41 s ago"),
             (
                 Some(&node),
                 Some(&lease(Some(8))),
-                "ours",
+                "own",
                 109,
-                "silent for 9 s",
+                "renewed 9 s ago",
             ),
-            (Some(&node), None, "ours", 0, "nobody serves it"),
+            (Some(&node), None, "own", 0, "no board uses it"),
         ] {
             let finding = finding(node, lease, boot_id, now);
-            assert_eq!(finding.mark, Mark::Fine, "{finding:?}");
+            assert_eq!(finding.mark, Mark::Ok, "{finding:?}");
             assert!(finding.detail.contains(part), "{finding:?}");
         }
-        // A board that cannot read its own boot id is not every board.
+        // An unreadable own boot id equals no Node's.
         let unread = json!({"status": {"nodeInfo": {"bootID": ""}}});
         assert_eq!(
             finding(Some(&unread), Some(&fresh), "", 101).mark,
-            Mark::Wrong
+            Mark::Failed
         );
     }
 }

@@ -1,8 +1,8 @@
-//! What the choice of the node's address needs besides the routes: interfaces
-//! (getifaddrs, always this process's own) and `etc/hosts`.
+//! The inputs of the node address: default routes, interfaces (getifaddrs, always of this process's
+//! network namespace) and `etc/hosts`.
 //!
-//! getifaddrs speaks netlink: a sandbox has to leave AF_NETLINK open. A hosts file
-//! that cannot be read names nobody.
+//! getifaddrs uses netlink: a sandbox must permit AF_NETLINK. An unreadable hosts file counts as
+//! empty.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ use crate::wire::dns::hosts;
 use super::root::{HostRoot, unread};
 use super::routes;
 
-/// Everything in one go; `hostname` is looked up in `etc/hosts`.
+/// Reads all inputs; `hostname` is looked up in `etc/hosts`.
 pub fn read(root: &HostRoot, hostname: &str) -> Network {
     Network {
         default_routes: routes::read(root),
@@ -35,13 +35,13 @@ pub fn interfaces() -> Read<Vec<Interface>> {
     let addresses = getifaddrs().map_err(|errno| unread("getifaddrs", &errno.into()))?;
     let mut interfaces: Vec<Interface> = Vec::new();
     for entry in addresses {
-        // An IPv4 address may carry a label, `eth0:1`; a name cannot have a colon.
+        // An IPv4 address may have a label, `eth0:1`; an interface name has no colon.
         let name = entry.interface_name.split(':').next().unwrap_or_default();
-        let place = interfaces
+        let index = interfaces
             .iter()
             .position(|interface| interface.name == name)
             .unwrap_or(interfaces.len());
-        if place == interfaces.len() {
+        if index == interfaces.len() {
             interfaces.push(Interface {
                 name: name.to_owned(),
                 up: entry.flags.contains(InterfaceFlags::IFF_UP),
@@ -50,7 +50,7 @@ pub fn interfaces() -> Read<Vec<Interface>> {
                 addresses: Vec::new(),
             });
         }
-        if let Some(interface) = interfaces.get_mut(place) {
+        if let Some(interface) = interfaces.get_mut(index) {
             interface
                 .addresses
                 .extend(entry.address.as_ref().and_then(ip));

@@ -1,9 +1,9 @@
-//! The cgroup hierarchy and, at its root, the memory in use: usage - inactive_file,
-//! not below 0 (spec pressure 3).
+//! The cgroup mode, and the memory in use at the root cgroup: cAdvisor's working set, which is usage -
+//! inactive_file and at least 0.
 //!
-//! The root of v2 has no memory.current: anon + file of its memory.stat are the usage,
-//! as in runc. Without a memory controller a kubelet does not start; here the same sum
-//! is made from `proc/meminfo` instead, and only without that is the fact unread.
+//! The root of v2 has no memory.current. The usage is anon + file of its memory.stat, as in runc.
+//! Without a memory controller a kubelet does not start; here the same sum is computed from
+//! `proc/meminfo`. If that is unreadable too, the fact is unread.
 
 use procfs::{CGroupControllers, FromRead};
 
@@ -16,12 +16,12 @@ use crate::files::mounts::{self, Mount};
 
 const CONTROLLERS: &str = "sys/fs/cgroup/cgroup.controllers";
 
-/// How the kernel offers cgroups, by what is mounted where.
+/// How cgroups are mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// `/sys/fs/cgroup` is cgroup2.
     V2,
-    /// Any other place or version; what a kubelet calls v1.
+    /// Any other mount point or version: v1 for a kubelet.
     V1,
     /// v1 with an empty cgroup2 at `/sys/fs/cgroup/unified`.
     Hybrid,
@@ -29,8 +29,8 @@ pub enum Mode {
     None,
 }
 
-/// The mode, from the mount table; where that names no cgroup, as below a root that
-/// was mounted into a container, from the file that only v2 has there.
+/// The mode, from the mount table. If the table has no cgroup, as below a root that was mounted into a
+/// container, the mode is v2 if the file exists that only v2 has.
 pub fn read(root: &HostRoot, mounts: &[Mount]) -> Mode {
     match mode(mounts) {
         Mode::None if root.text(CONTROLLERS, SMALL).is_ok() => Mode::V2,
@@ -55,7 +55,7 @@ pub fn mode(mounts: &[Mount]) -> Mode {
     }
 }
 
-/// Memory in use at the root of the tree, in bytes.
+/// Memory in use at the root cgroup, in bytes.
 pub fn working_set(root: &HostRoot, mode: Mode, meminfo: &Read<String>) -> Read<u64> {
     let file = |path: &str| root.text(path, SMALL).ok();
     let from_cgroup = match mode {
@@ -84,21 +84,21 @@ pub fn parse_v1(usage: &str, stat: &str) -> Option<u64> {
     Some(usage.saturating_sub(stat_line(stat, "total_inactive_file").unwrap_or(0)))
 }
 
-/// Our fall-back (decisions, row 11).
+/// From `proc/meminfo`, for a kernel without a memory controller.
 pub fn parse_meminfo(meminfo: &str) -> Read<u64> {
-    let need = |name: &str| {
+    let required = |name: &str| {
         line_bytes(meminfo, name).ok_or_else(|| Unread::new(MEMINFO, format!("no {name} line")))
     };
-    let may = |name: &str| line_bytes(meminfo, name).unwrap_or(0);
+    let optional = |name: &str| line_bytes(meminfo, name).unwrap_or(0);
     let usage = [
-        need("AnonPages")?,
-        need("Cached")?,
-        may("Buffers"),
-        may("SwapCached"),
+        required("AnonPages")?,
+        required("Cached")?,
+        optional("Buffers"),
+        optional("SwapCached"),
     ]
     .into_iter()
     .fold(0, u64::saturating_add);
-    Ok(usage.saturating_sub(may("Inactive(file)")))
+    Ok(usage.saturating_sub(optional("Inactive(file)")))
 }
 
 fn stat_line(stat: &str, name: &str) -> Option<u64> {
@@ -111,9 +111,9 @@ fn stat_line(stat: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// Whether the memory controller can be used: on v2 the root's cgroup.controllers
-/// names it, on v1 `proc/cgroups` has it on and mounted. On v2 a line missing from
-/// `proc/cgroups` says nothing (kernel 6.11).
+/// Whether the memory controller is usable: on v2 if the root's cgroup.controllers lists it, on v1 if
+/// `proc/cgroups` has it enabled and mounted. `proc/cgroups` is not read on v2: since
+/// Linux 6.11 it omits a controller that is built without v1 support.
 pub fn memory_is_usable(root: &HostRoot) -> Read<bool> {
     match root.text(CONTROLLERS, SMALL) {
         Ok(controllers) => Ok(controllers.split_whitespace().any(|name| name == "memory")),
@@ -128,7 +128,7 @@ pub fn memory_is_usable(root: &HostRoot) -> Read<bool> {
     }
 }
 
-/// `proc/cgroups`; procfs's type held on every fixture, the empty file included.
+/// `proc/cgroups`.
 pub fn controllers(root: &HostRoot) -> Read<CGroupControllers> {
     const CGROUPS: &str = "proc/cgroups";
     CGroupControllers::from_read(root.text(CGROUPS, SMALL)?.as_bytes())
@@ -141,7 +141,7 @@ mod tests {
     use crate::files::tree::Tree;
 
     #[test]
-    fn the_memory_controller_of_v2_is_in_its_own_list_only() {
+    fn on_v2_the_memory_controller_is_read_from_cgroup_controllers() {
         let tree = Tree::new("controllers-v2");
         tree.write(
             "proc/cgroups",
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_controller_of_v1_is_on_and_mounted() {
+    fn on_v1_the_memory_controller_must_be_enabled_and_mounted() {
         let tree = Tree::new("controllers-v1");
         assert!(
             memory_is_usable(&HostRoot::new(tree.path()))
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_is_what_is_mounted() {
+    fn the_mode_follows_the_mount_table() {
         assert_eq!(mounted(&[("/", "ext4")]), Mode::None);
         assert_eq!(mounted(&[("/sys/fs/cgroup", "cgroup2")]), Mode::V2);
         assert_eq!(
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn v2_is_anon_and_file_without_inactive_file() {
+    fn on_v2_usage_is_anon_plus_file_minus_inactive_file() {
         assert_eq!(
             parse_v2("anon 100\nfile 50\ninactive_file 30\ninactive_anon 7\n"),
             Some(120)
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn v1_is_usage_without_total_inactive_file() {
+    fn on_v1_usage_is_usage_in_bytes_minus_total_inactive_file() {
         assert_eq!(
             parse_v1("100\n", "inactive_file 1\ntotal_inactive_file 30\n"),
             Some(70)
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn meminfo_is_the_fall_back() {
+    fn meminfo_replaces_an_unreadable_cgroup() {
         let meminfo = "MemTotal: 999 kB\nBuffers: 2 kB\nCached: 10 kB\nSwapCached: 1 kB\nInactive(file): 4 kB\nAnonPages: 20 kB\n";
         assert_eq!(parse_meminfo(meminfo), Ok(29 * 1024));
         assert_eq!(

@@ -1,9 +1,9 @@
-//! Logical CPUs by cAdvisor's rule (utils/sysinfo GetNodesInfo), from
+//! The number of logical CPUs by cAdvisor's rule (utils/sysinfo GetNodesInfo), from
 //! `sys/devices/system/{node,cpu}`.
 //!
-//! With NUMA folders the online CPUs below them count, without any of them every
-//! cpuN folder does, offline ones too. No CPU at all is unread, never zero.
-//! `proc/cpuinfo` is not asked: on old ARM kernels its lines lie.
+//! With NUMA folders, the online CPUs in them count. Without, every cpuN folder counts, also of an
+//! offline CPU. A count of zero is unread. `proc/cpuinfo` is not used: on old ARM kernels its lines
+//! are wrong.
 
 use crate::core::facts::{Read, Unread};
 use crate::files::read::SMALL;
@@ -26,7 +26,7 @@ pub fn read(root: &HostRoot) -> Read<u64> {
         .collect();
     if nodes.is_empty() {
         let names = root.list(CPUS)?;
-        return some(
+        return not_zero(
             names
                 .iter()
                 .filter_map(|name| number_after("cpu", name))
@@ -46,15 +46,15 @@ pub fn read(root: &HostRoot) -> Read<u64> {
             let Some(cpu) = number_after("cpu", &name) else {
                 continue;
             };
-            if online.has(cpu) && has_topology(root, cpu)? {
+            if online.contains(cpu) && has_topology(root, cpu)? {
                 count += 1;
             }
         }
     }
-    some(count, NODES)
+    not_zero(count, NODES)
 }
 
-fn some(count: u64, source: &str) -> Read<u64> {
+fn not_zero(count: u64, source: &str) -> Read<u64> {
     if count == 0 {
         Err(Unread::new(source, "no CPU is online"))
     } else {
@@ -62,7 +62,7 @@ fn some(count: u64, source: &str) -> Read<u64> {
     }
 }
 
-/// `cpu12` -> 12; `cpufreq`, `cpu` -> none.
+/// `cpu12` is 12; `cpufreq` and `cpu` are `None`.
 fn number_after(prefix: &str, name: &str) -> Option<u64> {
     let digits = name.strip_prefix(prefix)?;
     digits
@@ -72,13 +72,13 @@ fn number_after(prefix: &str, name: &str) -> Option<u64> {
 }
 
 enum Online {
-    /// No such file: a kernel without CPU hotplug.
+    /// The file is missing: a kernel without CPU hotplug.
     All,
     List(String),
 }
 
 impl Online {
-    fn has(&self, cpu: u64) -> bool {
+    fn contains(&self, cpu: u64) -> bool {
         match self {
             Online::All => true,
             Online::List(list) => is_listed(list, cpu),
@@ -86,8 +86,8 @@ impl Online {
     }
 }
 
-/// Whether `0-3,5` names `cpu`. As in cAdvisor, what stands before a malformed part
-/// still counts, and what stands after it does not.
+/// Whether a list such as `0-3,5` contains `cpu`. As in cAdvisor, the parts before a malformed part
+/// count, and the parts after it do not.
 pub fn is_listed(list: &str, cpu: u64) -> bool {
     for part in list.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -103,8 +103,8 @@ pub fn is_listed(list: &str, cpu: u64) -> bool {
     false
 }
 
-/// A CPU without topology is skipped, one with a topology that is no number is an
-/// error. Read at the target of the link `nodeN/cpuM`, so that trees without links work.
+/// A CPU without topology files is skipped; a topology that is not a number is an error. Read at the
+/// target of the link `nodeN/cpuM`, so that copied trees without links work.
 fn has_topology(root: &HostRoot, cpu: u64) -> Read<bool> {
     for file in ["core_id", "physical_package_id"] {
         let path = format!("{CPUS}/cpu{cpu}/topology/{file}");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn without_node_folders_offline_cpus_count_too() {
+    fn without_node_folders_offline_cpus_count() {
         let tree = Tree::new("cpu-flat");
         (0..4).for_each(|cpu| add_cpu(&tree, cpu, None, "0\n"));
         tree.write("sys/devices/system/cpu/online", b"0-1\n");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn below_node_folders_only_online_cpus_with_topology_count() {
+    fn in_node_folders_only_online_cpus_with_topology_count() {
         let tree = Tree::new("cpu-numa");
         (0..4).for_each(|cpu| add_cpu(&tree, cpu, Some(cpu / 2), "-1\n"));
         tree.write("sys/devices/system/node/node1/cpu9", b"");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cpu_at_all_is_unread() {
+    fn zero_cpus_are_unread() {
         let tree = Tree::new("cpu-none");
         assert!(read(&HostRoot::new(tree.path())).unwrap_err().absent);
         tree.write("sys/devices/system/cpu/online", b"0\n");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_lists_are_read_as_by_the_kubelet() {
+    fn cpu_lists_are_parsed_as_in_cadvisor() {
         assert_eq!(listed("0\n"), [0]);
         assert_eq!(listed("0-3,5\n"), [0, 1, 2, 3, 5]);
         assert_eq!(listed("0-1,4,18-30"), [0, 1, 4, 18, 19]);

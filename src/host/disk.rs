@@ -1,9 +1,8 @@
-//! The file system that holds the node's folder, by statvfs of its nearest ancestor
-//! that exists.
+//! The sizes of the file system of `--root-dir`, by statvfs of its nearest existing ancestor.
 //!
-//! statvfs and stat of a network file system whose server is gone block for ever,
-//! and one blocked call loses the lease. So each path is held against this process's
-//! own mount table before it is touched, and such types are refused.
+//! statvfs and stat block for ever on a network file system whose server is down, and one blocked call
+//! loses the Lease. So each path is compared with this process's mount table first, and such file
+//! systems are refused.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,13 +17,13 @@ use crate::files::resolve_path::{Resolved, resolve_path};
 
 use super::root::{HostRoot, unread};
 
-/// Sizes of the file system below `root` that holds `folder`. `mounts` is this
-/// process's own table, whatever the root.
+/// The sizes of the file system of `folder` below `root`. `mounts` is this process's mount table, for
+/// any root.
 pub fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem> {
     let source = format!("statvfs {}", folder.display());
     let path = existing(root, folder, mounts).map_err(|error| unread(&source, &error))?;
     let stat = statvfs(&path).map_err(|errno| unread(&source, &errno.into()))?;
-    // The widths differ: unsigned long and, on 32-bit, the block counts too.
+    // The integer widths differ between targets.
     #[allow(clippy::useless_conversion)]
     let (unit, blocks, available) = (
         u64::from(stat.fragment_size()),
@@ -34,7 +33,7 @@ pub fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem
     #[allow(clippy::useless_conversion)]
     let (inodes, inodes_free) = (u64::from(stat.files()), u64::from(stat.files_free()));
     match (blocks.checked_mul(unit), available.checked_mul(unit)) {
-        // A ramfs, or procfs and the like: no size that could be told, or run short.
+        // ramfs, procfs and others have no size.
         (Some(0), _) => Err(Unread {
             absent: true,
             ..Unread::new(source, format!("{} has no size", path.display()))
@@ -53,7 +52,7 @@ fn existing(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> io::Result<Path
     let mut may_touch = |path: &Path| may_touch(path, mounts);
     let mut at = PathBuf::from("/");
     may_touch(&at)?;
-    // The way to the root first, in our own tree; then the folder, inside that root.
+    // The root in this process's tree first, then the folder inside that root.
     if !root.is_real() {
         at = match resolve_path(&at, &std::path::absolute(root.path())?, &mut may_touch)? {
             Resolved::Found(path) => path,
@@ -84,14 +83,14 @@ mod tests {
 
     #[test]
     fn a_missing_folder_is_measured_at_its_nearest_ancestor() {
-        let there = at("/", &[]).unwrap();
+        let existing = at("/", &[]).unwrap();
         let missing = at("/no/such/folder", &[]).unwrap();
-        assert_eq!(there.capacity_bytes, missing.capacity_bytes);
-        assert!(there.capacity_bytes > there.available_bytes && there.available_bytes > 0);
+        assert_eq!(existing.capacity_bytes, missing.capacity_bytes);
+        assert!(existing.capacity_bytes > existing.available_bytes && existing.available_bytes > 0);
     }
 
     #[test]
-    fn a_file_system_without_a_size_is_not_a_fault() {
+    fn a_file_system_without_a_size_is_absent() {
         let error = at("/proc/sys/nodelet", &[]).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_onto_such_a_file_system_is_refused_too() {
+    fn a_link_to_a_file_system_that_can_block_is_refused() {
         let folder = Tree::empty("disk");
         std::fs::create_dir_all(folder.join("inside/far")).unwrap();
         std::os::unix::fs::symlink("/inside/far", folder.join("link")).unwrap();

@@ -1,8 +1,8 @@
-//! All facts about this machine, as fresh as the next status needs them.
+//! The cache of facts between two statuses.
 //!
-//! What moves by itself is read for each status. What only changes when somebody does
-//! something (a CPU is unplugged, a package replaces os-release) is read once a minute;
-//! mounts where the kernel says that they changed, and the network at once: `wakeup`.
+//! Usage (memory, disk, threads) is read for each status. Facts that change rarely (a CPU is unplugged,
+//! a package replaces os-release) are read once a minute. The mount table is read when the kernel
+//! reports a change. `process::wakeup` reports a network change, and all facts are read again.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use crate::core::status;
 use crate::host::{Host, Mounts};
 use crate::wire::dns::NodeName;
 
-/// After this time everything is read again.
+/// All facts are read again after this time.
 const ALL_EVERY: Duration = Duration::from_secs(60);
 
-/// The machine, and what was read of it.
+/// The machine and its cached facts.
 #[derive(Debug)]
 pub struct FactCache {
-    /// Where it is read from.
+    /// The source of the facts.
     pub host: Host,
     name: NodeName,
     read: Option<(Mounts, Facts)>,
-    /// When all of them are due to be read again.
+    /// When all facts are read again.
     due: Mono,
 }
 
 impl FactCache {
-    /// Nothing is read yet.
+    /// An empty cache.
     pub fn new(host: Host, node_name: &str) -> Self {
         Self {
             host,
@@ -38,12 +38,12 @@ impl FactCache {
         }
     }
 
-    /// Reads everything the next time.
+    /// Drops all facts.
     pub fn forget(&mut self) {
         self.read = None;
     }
 
-    /// What the status is made of. With `may_wait` a name server may take a moment.
+    /// The facts for the next status. With `may_wait` a name lookup may block for a moment.
     pub fn facts(&mut self, node: &NodeConfig, may_wait: bool, clock: impl Fn() -> Mono) -> &Facts {
         let now = clock();
         if now >= self.due {
@@ -54,9 +54,9 @@ impl FactCache {
                 self.host.refresh(&mut read.0, &mut read.1);
                 read
             }
-            none => {
+            empty => {
                 self.due = now.after(ALL_EVERY);
-                none.insert(self.host.read(&node.name))
+                empty.insert(self.host.read(&node.name))
             }
         };
         ask_name_servers(facts, &mut self.name, node, may_wait, clock);
@@ -64,7 +64,7 @@ impl FactCache {
     }
 }
 
-/// Adds what name servers have said of the node's name by now, where that matters.
+/// Adds the addresses of the node name from DNS, if the node address depends on them.
 pub(crate) fn ask_name_servers(
     facts: &mut Facts,
     name: &mut NodeName,

@@ -1,8 +1,7 @@
-//! `--ready-when-exists`: paths without which the Node is not ready.
+//! `--ready-when-exists`: the Node is not ready while one of these paths is missing.
 //!
-//! Whatever a board needs before it is of use (a mounted data partition, a service's
-//! pid file) can make itself known by a path. One that cannot be looked at counts as
-//! one that is not there, and one on a file system that could block is not looked at.
+//! A mounted data partition or a service's pid file can be such a path. A path that cannot be resolved
+//! counts as missing; a path on a file system that can block is not touched.
 
 use std::path::PathBuf;
 
@@ -11,8 +10,7 @@ use crate::files::mounts::Mount;
 use crate::files::read::cause;
 use crate::files::resolve_path::Resolved;
 
-/// One line for each of `paths` that does not exist. `mounts` is this process's own
-/// table.
+/// One line for each missing path. `mounts` is this process's mount table.
 pub fn read(paths: &[PathBuf], mounts: &[Mount]) -> Vec<String> {
     let unhealthy = |path: &PathBuf| {
         let cause = match guard::resolve_in(path, mounts) {
@@ -30,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_missing_or_could_block_is_told() {
+    fn a_missing_path_and_a_path_that_can_block_have_a_line() {
         let nfs = Mount {
             point: "/proc/self".into(),
             fs_type: "nfs4".to_owned(),
@@ -39,17 +37,19 @@ mod tests {
             read(&["/proc".into(), "/proc/self".into()], &[]),
             [] as [&str; 0]
         );
-        let told = read(
+        let lines = read(
             &["/proc".into(), "/no/such".into(), "/proc/self/stat".into()],
             &[nfs],
         );
-        assert_eq!(told.len(), 2);
+        assert_eq!(lines.len(), 2);
         assert!(
-            told.iter()
+            lines
+                .iter()
                 .any(|line| line == "/no/such is not healthy: /no/such: does not exist")
         );
         assert!(
-            told.iter()
+            lines
+                .iter()
                 .any(|line| line.contains("nfs4, which can block for ever"))
         );
     }

@@ -1,7 +1,7 @@
 //! Huge pages by size, from the folders `sys/kernel/mm/hugepages/hugepages-<n>kB`.
 //!
-//! A kernel without hugetlbfs has no such folder: no sizes, no error. A count that
-//! cannot be read costs the whole fact, so that no size silently vanishes.
+//! A kernel without hugetlbfs has no such folder: an empty list, not an error. An unreadable count
+//! makes the whole fact unread, so that no size is dropped silently.
 
 use crate::core::facts::{HugePages, Read, Unread};
 use crate::files::read::SMALL;
@@ -10,7 +10,7 @@ use super::root::HostRoot;
 
 const FOLDER: &str = "sys/kernel/mm/hugepages";
 
-/// Every size that the kernel offers, ascending.
+/// Every page size of the kernel, ascending.
 pub fn read(root: &HostRoot) -> Read<Vec<HugePages>> {
     let names = match root.list(FOLDER) {
         Ok(names) => names,
@@ -34,7 +34,7 @@ pub fn read(root: &HostRoot) -> Read<Vec<HugePages>> {
     Ok(sizes)
 }
 
-/// `hugepages-2048kB` -> 2 MiB.
+/// `hugepages-2048kB` is 2 MiB.
 pub fn page_bytes(name: &str) -> Option<u64> {
     let kilobytes = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
     kilobytes.parse::<u64>().ok()?.checked_mul(1024)
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folder_names_give_the_size() {
+    fn folder_names_contain_the_size() {
         assert_eq!(page_bytes("hugepages-64kB"), Some(64 << 10));
         assert_eq!(page_bytes("hugepages-16777216kB"), Some(16 << 30));
         for name in [

@@ -1,15 +1,15 @@
-//! RAM and swap, from `proc/meminfo`, by cAdvisor's rule: the first line that reads
+//! RAM and swap, from `proc/meminfo`, by cAdvisor's rule: the first line of the form
 //! `<name>: <n> kB` counts.
 //!
-//! Not procfs::Meminfo, which fails as a whole when one of its lines is absent:
-//! kernels before 3.14 have no MemAvailable, some boards have no swap lines.
+//! Not procfs::Meminfo, which fails if one of its lines is missing: Linux before 3.14 has no
+//! MemAvailable, and some boards have no swap lines.
 
 use crate::core::facts::{Memory, Read, Unread};
 use crate::files::read::SMALL;
 
 use super::root::HostRoot;
 
-/// Where the lines are.
+/// The file with the memory counters.
 pub(super) const MEMINFO: &str = "proc/meminfo";
 
 /// MemTotal and SwapTotal.
@@ -17,7 +17,7 @@ pub fn read(root: &HostRoot) -> Read<Memory> {
     parse(&text(root)?)
 }
 
-/// The whole file: memory and the fall-back of the working set share it.
+/// The whole file, which `cgroup::working_set` needs too.
 pub(super) fn text(root: &HostRoot) -> Read<String> {
     root.text(MEMINFO, SMALL)
 }
@@ -26,7 +26,7 @@ pub(super) fn text(root: &HostRoot) -> Read<String> {
 pub fn parse(meminfo: &str) -> Read<Memory> {
     let total_bytes =
         line_bytes(meminfo, "MemTotal").ok_or_else(|| Unread::new(MEMINFO, "no MemTotal line"))?;
-    // A kubelet would refuse to start without the line (spec status 3.2).
+    // A kubelet does not start without this line: cAdvisor's GetMachineSwapCapacity fails.
     let swap_total_bytes = line_bytes(meminfo, "SwapTotal").unwrap_or(0);
     Ok(Memory {
         total_bytes,
@@ -34,13 +34,13 @@ pub fn parse(meminfo: &str) -> Read<Memory> {
     })
 }
 
-/// Whether some page is in a pool of huge pages, of whatever size. `Hugetlb` is there
-/// since 4.20; without it nobody knows, and they have to be counted.
+/// Whether any pool of huge pages may have a page. `Hugetlb` exists since Linux 4.20; without the line
+/// the pools must be read.
 pub(super) fn has_huge_pages(meminfo: &str) -> bool {
     line_bytes(meminfo, "Hugetlb") != Some(0)
 }
 
-/// One line in bytes, if it is there and whole.
+/// The value of one complete line, in bytes.
 pub(super) fn line_bytes(meminfo: &str, name: &str) -> Option<u64> {
     meminfo.lines().find_map(|line| {
         let value = line.strip_prefix(name)?.strip_prefix(':')?;
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_total_that_is_not_whole_is_no_total() {
+    fn an_incomplete_total_is_unread() {
         let no_total = Err(Unread::new("proc/meminfo", "no MemTotal line"));
         for text in [
             "",
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_whole_line_counts() {
+    fn the_first_complete_line_counts() {
         assert_eq!(
             line_bytes(
                 "MemTotal: x kB\nMemTotal: 2 kB\nMemTotal: 3 kB\n",

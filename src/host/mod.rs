@@ -1,5 +1,5 @@
-//! The kernel side: one file per subsystem, each with a pure `parse` and a `read`
-//! below a `HostRoot`. A file that cannot be read costs the one fact that needs it.
+//! The facts of the kernel: one file per subsystem, each with a pure `parse` and a `read` below a
+//! [`HostRoot`]. An unreadable file makes only its own fact unread.
 
 pub mod address;
 pub mod cgroup;
@@ -23,10 +23,10 @@ pub use root::HostRoot;
 use crate::core::facts::{Facts, FileSystem, Memory, Pids, Read};
 use crate::files::mounts::Mount;
 
-/// The machine as the kernel shows it.
+/// The sources of the facts about one machine.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Where /proc, /sys and /etc lie.
+    /// The folder of /proc, /sys and /etc.
     pub root: HostRoot,
     /// `--root-dir`, below that root; it need not exist.
     pub node_root_dir: PathBuf,
@@ -34,13 +34,13 @@ pub struct Host {
     pub ready_when_exists: Vec<PathBuf>,
 }
 
-/// What is mounted, which says where to read and what may be touched.
+/// The mount tables: they select the cgroup files, and show which paths can block.
 #[derive(Debug)]
 pub struct Mounts {
-    /// Began before the table was read.
+    /// Opened before the table was read, so that no change is missed.
     watch: Option<mounts::Watch>,
     below_root: Read<Vec<Mount>>,
-    /// Ours, where the root is another machine's.
+    /// This process's table, if the root is not `/`.
     own: Option<Read<Vec<Mount>>>,
 }
 
@@ -54,20 +54,19 @@ impl Mounts {
         }
     }
 
-    /// Whether something was mounted or unmounted since this was asked last; also where
-    /// nothing tells.
+    /// Whether a mount changed since the last call; true if that is unknown.
     pub fn may_have_changed(&self) -> bool {
-        self.watch.as_ref().is_none_or(mounts::Watch::has_news)
+        self.watch.as_ref().is_none_or(mounts::Watch::has_changed)
     }
 
-    /// What may be touched is a question of our own mounts, whatever the root.
+    /// This process's table: its mounts decide which paths can block.
     fn own(&self) -> &Read<Vec<Mount>> {
         self.own.as_ref().unwrap_or(&self.below_root)
     }
 }
 
-/// The part of [`Facts`] that changes without anybody doing anything.
-struct Moving {
+/// The part of [`Facts`] that is read for each status.
+struct Usage {
     memory: Read<Memory>,
     has_huge_pages: bool,
     working_set_bytes: Read<u64>,
@@ -76,7 +75,7 @@ struct Moving {
 }
 
 impl Host {
-    /// A machine with nothing to wait for.
+    /// A machine without `--ready-when-exists`.
     pub fn new(root: HostRoot, node_root_dir: impl Into<PathBuf>) -> Self {
         Self {
             root,
@@ -85,22 +84,22 @@ impl Host {
         }
     }
 
-    /// Reads everything, each file once. Blocks on nothing but the kernel itself.
+    /// Reads all facts, each file once.
     pub fn facts(&self, hostname: &str) -> Facts {
         self.read(hostname).1
     }
 
-    /// The same, with what [`Host::refresh`] needs.
+    /// Reads all facts, and returns the mounts for [`Host::refresh`].
     pub fn read(&self, hostname: &str) -> (Mounts, Facts) {
         let root = &self.root;
         let mounts = Mounts::read(root);
-        let Moving {
+        let Usage {
             memory,
             working_set_bytes,
             node_fs,
             unhealthy,
             ..
-        } = self.moving(&mounts);
+        } = self.usage(&mounts);
         let (machine_id, system_uuid) = system::identities(root);
         let facts = Facts {
             cpus: cpu::read(root),
@@ -120,37 +119,36 @@ impl Host {
         (mounts, facts)
     }
 
-    /// Reads again what moves by itself, and what is told by the same files: memory, swap,
-    /// huge pages, disks, threads, what the Node waits for. Identities, CPUs, limits and
-    /// the network stay as they are.
+    /// Reads the facts that change often, and those in the same files: memory, swap, huge pages,
+    /// disk, threads, `--ready-when-exists`. Identities, CPUs, limits and the network are kept.
     pub fn refresh(&self, mounts: &mut Mounts, facts: &mut Facts) {
         if mounts.may_have_changed() {
             *mounts = Mounts::read(&self.root);
         }
-        let moving = self.moving(mounts);
+        let usage = self.usage(mounts);
         let had_huge_pages = match &facts.huge_pages {
             Ok(sizes) => sizes.iter().any(|size| size.count > 0),
             Err(_) => true,
         };
-        if had_huge_pages || moving.has_huge_pages {
+        if had_huge_pages || usage.has_huge_pages {
             facts.huge_pages = hugepages::read(&self.root);
         }
-        facts.memory = moving.memory;
-        facts.working_set_bytes = moving.working_set_bytes;
-        facts.node_fs = moving.node_fs;
-        facts.unhealthy = moving.unhealthy;
+        facts.memory = usage.memory;
+        facts.working_set_bytes = usage.working_set_bytes;
+        facts.node_fs = usage.node_fs;
+        facts.unhealthy = usage.unhealthy;
         facts.pids = match &facts.pids {
             Ok(pids) => pids::running(&self.root).map(|running| Pids { running, ..*pids }),
             Err(_) => pids::read(&self.root),
         };
     }
 
-    fn moving(&self, mounts: &Mounts) -> Moving {
+    fn usage(&self, mounts: &Mounts) -> Usage {
         let root = &self.root;
         let meminfo = memory::text(root);
         let own_mounts = mounts.own();
         let mode = cgroup::read(root, mounts.below_root.as_deref().unwrap_or_default());
-        Moving {
+        Usage {
             memory: meminfo
                 .as_deref()
                 .map_err(Clone::clone)
@@ -168,8 +166,8 @@ impl Host {
         }
     }
 
-    /// Which of `--ready-when-exists` are missing: one part of the facts, for looks in
-    /// quick succession.
+    /// One line for each missing path of `--ready-when-exists`. Cheaper than [`Host::refresh`], for
+    /// frequent calls.
     pub fn unhealthy(&self) -> Vec<String> {
         let mounts = mounts::read(&HostRoot::default());
         health::read(
@@ -178,7 +176,7 @@ impl Host {
         )
     }
 
-    /// The host's own name, from `proc/sys/kernel/hostname`.
+    /// The host name, from `proc/sys/kernel/hostname`.
     pub fn hostname(&self) -> Read<String> {
         system::hostname(&self.root)
     }

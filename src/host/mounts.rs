@@ -1,4 +1,4 @@
-//! The mount table, from `proc/self/mountinfo`, or `proc/mounts` where that is absent.
+//! The mount table, from `proc/self/mountinfo`, or from `proc/mounts` if that is missing.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -13,23 +13,23 @@ use super::root::{HostRoot, unread};
 
 const MOUNTS: &str = "proc/mounts";
 
-/// Tells when the table of this process changes: the kernel lets it be polled.
+/// Reports changes of this process's mount table: poll(2) on mountinfo, see proc_pid_mountinfo(5).
 #[derive(Debug)]
 pub struct Watch(File);
 
 impl Watch {
-    /// From now on.
+    /// Reports changes from now on.
     pub(super) fn new(root: &HostRoot) -> Option<Self> {
         root.open(MOUNTINFO).ok().map(Self)
     }
 
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_changed(&self) -> bool {
         let mut file = [PollFd::new(self.0.as_fd(), PollFlags::POLLPRI)];
         poll(&mut file, PollTimeout::ZERO) != Ok(0)
     }
 }
 
-/// All mounts that the processes below `root` see, in the kernel's order.
+/// All mounts in the table below `root`, in the kernel's order.
 pub fn read(root: &HostRoot) -> Read<Vec<Mount>> {
     match table(root, MOUNTINFO, parse_mountinfo) {
         Err(unread) if unread.absent => table(root, MOUNTS, parse_mounts),

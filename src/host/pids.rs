@@ -1,8 +1,8 @@
-//! Threads and their limit, from `proc/sys/kernel/{pid_max,threads-max}` and
-//! `proc/loadavg`, as in the kubelet's pidlimit.
+//! The number of threads and its limit, from `proc/loadavg` and
+//! `proc/sys/kernel/{pid_max,threads-max}`, as in the kubelet's `pkg/kubelet/stats/pidlimit`.
 //!
-//! One limit of the two is enough. Where the kubelet would ask sysinfo(2) instead of
-//! a broken loadavg (a 16-bit count), the fact is unread.
+//! One of the two limits is enough. For a malformed loadavg the kubelet uses the 16-bit count of
+//! sysinfo(2); here the fact is unread.
 
 use procfs::{FromRead, LoadAverage};
 
@@ -14,7 +14,7 @@ use super::root::HostRoot;
 const LIMITS: [&str; 2] = ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"];
 const LOADAVG: &str = "proc/loadavg";
 
-/// The limit and the threads that exist.
+/// The limit and the number of threads.
 pub fn read(root: &HostRoot) -> Read<Pids> {
     Ok(Pids {
         max: max(root)?,
@@ -22,12 +22,12 @@ pub fn read(root: &HostRoot) -> Read<Pids> {
     })
 }
 
-/// The threads that exist.
+/// The number of threads.
 pub fn running(root: &HostRoot) -> Read<u64> {
     parse_running(&root.text(LOADAVG, SMALL)?)
 }
 
-/// The smallest limit that can be read.
+/// The smallest readable limit.
 pub fn max(root: &HostRoot) -> Read<u64> {
     let limits = LIMITS.map(|path| {
         let text = root.text(path, SMALL)?;
@@ -42,8 +42,7 @@ pub fn max(root: &HostRoot) -> Read<u64> {
     }
 }
 
-/// `1.36 3.49 4.53 2/3518 3715089` -> 3518, which counts threads. procfs wants all
-/// five fields, as the kubelet does, and held on every fixture.
+/// `1.36 3.49 4.53 2/3518 3715089` is 3518 threads. All five fields are required, as in the kubelet.
 pub fn parse_running(loadavg: &str) -> Read<u64> {
     match LoadAverage::from_read(loadavg.as_bytes()) {
         Ok(load) => Ok(u64::from(load.max)),
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_denominator_counts() {
+    fn the_denominator_is_the_number_of_threads() {
         assert_eq!(parse_running("1.36 3.49 4.53 2/3518 3715089\n"), Ok(3518));
         for text in [
             "",

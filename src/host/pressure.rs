@@ -1,9 +1,9 @@
-//! Pressure stall information, from `proc/pressure/{cpu,memory,io,irq}` (kernel 4.20).
+//! Pressure stall information, from `proc/pressure/{cpu,memory,io,irq}` (Linux 4.20).
 //!
-//! No file, or a read that fails with ENOTSUP (CONFIG_PSI_DEFAULT_DISABLED, as on
-//! Raspberry Pi OS without psi=1), is no PSI and no error. A missing line stays
-//! missing: before 5.13 cpu has no "full", and irq has only "full". Not procfs's
-//! types for that reason: they want both lines, and panic on a bare "some".
+//! A missing file, or a read that fails with ENOTSUP (CONFIG_PSI_DEFAULT_DISABLED, as on Raspberry Pi
+//! OS without psi=1), means no PSI and is not an error. A missing line is `None`: before Linux 5.13
+//! cpu has no "full", and irq has only "full". procfs's types are not used: they require both lines,
+//! and panic on a bare "some".
 
 use std::io;
 
@@ -23,7 +23,7 @@ pub struct Pressure {
     pub full: Option<Stall>,
 }
 
-/// One line of it.
+/// One line of such a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stall {
     /// Percent of the last 10 seconds.
@@ -32,21 +32,21 @@ pub struct Stall {
     pub avg60: f64,
     /// Percent of the last 300 seconds.
     pub avg300: f64,
-    /// Microseconds since boot.
+    /// Stall time since boot in microseconds.
     pub total_micros: u64,
 }
 
-/// Pressure on `cpu`, `memory`, `io` or `irq`; `None` where the kernel keeps none.
+/// Pressure on `cpu`, `memory`, `io` or `irq`; `None` without PSI.
 pub fn read(root: &HostRoot, resource: &str) -> Read<Option<Pressure>> {
     let path = format!("proc/pressure/{resource}");
     match root.bytes(&path, SMALL) {
         Ok(bytes) => parse(&path, &String::from_utf8_lossy(&bytes)).map(Some),
-        Err(error) => without(&path, &error),
+        Err(error) => no_psi(&path, &error),
     }
 }
 
-/// ENOTSUP and EOPNOTSUPP are one number on Linux.
-fn without(path: &str, error: &io::Error) -> Read<Option<Pressure>> {
+/// ENOTSUP and EOPNOTSUPP are the same number on Linux.
+fn no_psi(path: &str, error: &io::Error) -> Read<Option<Pressure>> {
     match unread(path, error) {
         unread if unread.absent => Ok(None),
         _ if error.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => Ok(None),
@@ -54,19 +54,19 @@ fn without(path: &str, error: &io::Error) -> Read<Option<Pressure>> {
     }
 }
 
-/// The lines of one file; other lines than `some` and `full` are a future kernel's.
+/// Parses one file. Lines other than `some` and `full` are ignored, for future kernels.
 pub fn parse(source: &str, text: &str) -> Read<Pressure> {
     let mut pressure = Pressure::default();
     for line in text.lines() {
         let (kind, values) = line.split_once(' ').unwrap_or((line, ""));
-        let place = match kind {
+        let line = match kind {
             "some" => &mut pressure.some,
             "full" => &mut pressure.full,
             _ => continue,
         };
-        *place = Some(
+        *line = Some(
             stall(values)
-                .ok_or_else(|| Unread::new(source, format!("{kind} line is not whole")))?,
+                .ok_or_else(|| Unread::new(source, format!("{kind} line is incomplete")))?,
         );
     }
     if pressure == Pressure::default() {
@@ -108,7 +108,7 @@ mod tests {
     };
 
     #[test]
-    fn a_missing_line_stays_missing() {
+    fn a_missing_line_is_none() {
         assert_eq!(
             parse("p", SOME),
             Ok(Pressure {
@@ -134,10 +134,10 @@ mod tests {
 
     #[test]
     fn a_kernel_without_psi_is_no_error() {
-        let without = |errno: Errno| without("p", &errno.into());
-        assert_eq!(without(Errno::ENOENT), Ok(None));
-        assert_eq!(without(Errno::EOPNOTSUPP), Ok(None));
-        assert!(without(Errno::EACCES).is_err());
+        let no_psi = |errno: Errno| no_psi("p", &errno.into());
+        assert_eq!(no_psi(Errno::ENOENT), Ok(None));
+        assert_eq!(no_psi(Errno::EOPNOTSUPP), Ok(None));
+        assert!(no_psi(Errno::EACCES).is_err());
     }
 
     #[test]

@@ -1,9 +1,8 @@
-//! The folder under which /proc, /sys and /etc lie, and the only way to them.
+//! The folder of /proc, /sys and /etc, and the reader of every file below it.
 //!
-//! Every read is bounded, never blocks on a FIFO, and ends in a value or in the
-//! reason why there is none. Below a root other than `/`, links are followed as if
-//! that folder were `/`: by openat2 where the kernel has it (5.6, not filtered), by
-//! a walk over the components elsewhere.
+//! Every read is bounded, never blocks on a FIFO, and returns a value or the reason why there is none.
+//! Below a root other than `/`, links are resolved as if that folder were `/`: by openat2 (Linux 5.6),
+//! or by [`resolve_path`] if openat2 is missing or filtered.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +19,7 @@ use crate::files::resolve_path::{Resolved, resolve_path};
 /// `sys/devices/system/node/node0` has an entry for each 128 MiB of memory.
 const MAX_ENTRIES: usize = 65_536;
 
-/// The folder under which /proc, /sys and /etc lie.
+/// The folder of /proc, /sys and /etc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRoot {
     path: PathBuf,
@@ -33,22 +32,22 @@ impl Default for HostRoot {
 }
 
 impl HostRoot {
-    /// A root at `path`; nothing is opened yet.
+    /// A root at `path`; opens nothing.
     pub fn new(path: impl Into<PathBuf>) -> HostRoot {
         HostRoot { path: path.into() }
     }
 
-    /// The folder itself.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether this is the machine that we run on, so that its system calls may be asked too.
+    /// Whether this is the root of the running machine, so that system calls describe it too.
     pub fn is_real(&self) -> bool {
         self.path == Path::new("/")
     }
 
-    /// A whole file as text, `limit` bytes at most. An empty file is empty text.
+    /// A whole file as text, at most `limit` bytes. An empty file is empty text.
     pub fn text(&self, path: &str, limit: u64) -> Read<String> {
         let bytes = self
             .bytes(path, limit)
@@ -59,18 +58,18 @@ impl HostRoot {
         }
     }
 
-    /// A whole file, `limit` bytes at most.
+    /// A whole file, at most `limit` bytes.
     pub(super) fn bytes(&self, path: &str, limit: u64) -> io::Result<Vec<u8>> {
         whole(self.open(path)?, limit)
     }
 
-    /// The names in a folder, in no order. Names that are not UTF-8 are nobody's here.
+    /// The names in a folder, unsorted. A name that is not UTF-8 is skipped: no kernel file has one.
     pub fn list(&self, path: &str) -> Read<Vec<String>> {
         let entries = || -> io::Result<Vec<String>> {
             let folder = if self.is_real() {
                 self.path.join(path)
             } else {
-                self.walk(path)?
+                self.resolve(path)?
             };
             let mut names = Vec::new();
             for entry in folder.read_dir()? {
@@ -95,15 +94,15 @@ impl HostRoot {
             .resolve(ResolveFlag::RESOLVE_IN_ROOT);
         match openat2(&root, path, how) {
             Ok(file) => Ok(File::from(file)),
-            // Before 5.6; a seccomp filter; a rename that raced with a `..`.
+            // Linux before 5.6; a seccomp filter; a rename during the resolution of a `..`.
             Err(Errno::ENOSYS | Errno::EPERM | Errno::EAGAIN) => {
-                read::open_with(&self.walk(path)?, OFlag::O_NOFOLLOW)
+                read::open_with(&self.resolve(path)?, OFlag::O_NOFOLLOW)
             }
             Err(errno) => Err(errno.into()),
         }
     }
 
-    fn walk(&self, path: &str) -> io::Result<PathBuf> {
+    fn resolve(&self, path: &str) -> io::Result<PathBuf> {
         match resolve_path(&self.path, Path::new(path), &mut |_| Ok(()))? {
             Resolved::Found(path) => Ok(path),
             Resolved::MissingBelow(_) => Err(Errno::ENOENT.into()),
@@ -111,7 +110,7 @@ impl HostRoot {
     }
 }
 
-/// The words for a failed read. ENOTDIR is absence too: a folder on the way is not one.
+/// The cause of a failed read. ENOTDIR counts as absent too.
 pub(super) fn unread(source: &str, error: &io::Error) -> Unread {
     let errno = error.raw_os_error().map(Errno::from_raw);
     Unread {
@@ -134,14 +133,14 @@ mod tests {
         HostRoot::new(tree.path())
     }
 
-    fn by_walk(root: &HostRoot, path: &str) -> io::Result<String> {
+    fn read_resolved(root: &HostRoot, path: &str) -> io::Result<String> {
         let mut text = String::new();
-        read::open_with(&root.walk(path)?, OFlag::O_NOFOLLOW)?.read_to_string(&mut text)?;
+        read::open_with(&root.resolve(path)?, OFlag::O_NOFOLLOW)?.read_to_string(&mut text)?;
         Ok(text)
     }
 
     #[test]
-    fn links_stay_inside_the_root_and_both_ways_agree() {
+    fn links_stay_inside_the_root_with_and_without_openat2() {
         let tree = Tree::new("links");
         tree.write("usr/lib/os-release", b"inside");
         for (link, target) in [
@@ -164,13 +163,13 @@ mod tests {
             "etc/../../lib/os-release",
         ] {
             assert_eq!(root.text(path, SMALL).as_deref(), Ok("inside"), "{path}");
-            assert_eq!(by_walk(&root, path).unwrap(), "inside", "{path}");
+            assert_eq!(read_resolved(&root, path).unwrap(), "inside", "{path}");
         }
         assert_eq!(root.list("lib"), Ok(vec!["os-release".to_owned()]));
     }
 
     #[test]
-    fn a_link_to_the_outside_finds_nothing() {
+    fn a_link_to_a_path_outside_the_root_is_absent() {
         let tree = Tree::new("outside");
         symlink("/proc/version", tree.path().join("etc/os-release")).unwrap();
         assert!(
@@ -179,24 +178,24 @@ mod tests {
                 .unwrap_err()
                 .absent
         );
-        assert!(by_walk(&root_of(&tree), "etc/os-release").is_err());
+        assert!(read_resolved(&root_of(&tree), "etc/os-release").is_err());
     }
 
     #[test]
-    fn a_circle_of_links_ends() {
+    fn a_loop_of_links_is_an_error() {
         let tree = Tree::new("circle");
         symlink("b", tree.path().join("etc/a")).unwrap();
         symlink("a", tree.path().join("etc/b")).unwrap();
         let error = root_of(&tree).text("etc/a", SMALL).unwrap_err();
         assert_eq!(error.cause, "too many levels of symbolic links");
         assert_eq!(
-            root_of(&tree).walk("etc/a").unwrap_err().raw_os_error(),
+            root_of(&tree).resolve("etc/a").unwrap_err().raw_os_error(),
             Some(Errno::ELOOP as i32)
         );
     }
 
     #[test]
-    fn a_fifo_does_not_block_and_a_folder_is_not_read() {
+    fn a_fifo_and_a_folder_are_not_read() {
         let tree = Tree::new("fifo");
         let made = std::process::Command::new("mkfifo")
             .arg(tree.path().join("etc/machine-id"))
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn size_and_kind_of_content_are_judged() {
+    fn a_file_over_the_limit_or_not_text_is_an_error() {
         let tree = Tree::new("content");
         tree.write("four", b"1234");
         tree.write("empty", b"");
@@ -240,7 +239,7 @@ mod tests {
     #[test]
     fn no_more_than_the_limit_is_read() {
         let tree = Tree::new("sparse");
-        // Read as a whole, this would take the memory of any board.
+        // Larger than the memory of a board.
         File::create(tree.path().join("sparse"))
             .unwrap()
             .set_len(64 << 30)
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn absence_is_told_apart_from_failure() {
+    fn a_missing_file_is_absent_and_another_error_is_not() {
         let tree = Tree::new("absent");
         tree.write("file", b"");
         let absent = Unread {
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_real_root_is_recognised() {
+    fn only_slash_is_the_real_root() {
         assert!(HostRoot::new("/").is_real());
         assert!(HostRoot::new("//.").is_real());
         assert!(!HostRoot::new("/mnt").is_real());

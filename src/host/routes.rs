@@ -1,9 +1,8 @@
 //! Default routes, from `proc/net/route` and `proc/net/ipv6_route`.
 //!
-//! Read as the kubelet reads them (apimachinery util/net interface.go), oddities
-//! included, since they decide the node's address: one bad IPv4 line costs the fact,
-//! every IPv6 error is ignored. Not procfs: it has no IPv6, and forgives lines that
-//! the kubelet does not.
+//! Parsed exactly as in the kubelet (apimachinery util/net interface.go), because they decide the node
+//! address: one malformed IPv4 line makes the fact unread, every IPv6 error is ignored. procfs is not
+//! used: it has no IPv6 routes, and accepts lines that the kubelet rejects.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -14,32 +13,31 @@ use super::root::HostRoot;
 
 const ROUTE: &str = "proc/net/route";
 
-/// IPv4 in file order, then IPv6; `None` where there is no `proc/net/route`.
+/// IPv4 in file order, then IPv6; `None` without `proc/net/route`.
 pub fn read(root: &HostRoot) -> Read<Option<Vec<DefaultRoute>>> {
     let mut routes = match root.text(ROUTE, LARGE) {
         Ok(text) => parse_v4(&text)?,
         Err(unread) if unread.absent => return Ok(None),
         Err(unread) => return Err(unread),
     };
-    // The kubelet ignores every error here: a kernel without IPv6 is no fault.
+    // The kubelet ignores every error here, such as the missing file of a kernel without IPv6.
     if let Ok(text) = root.text("proc/net/ipv6_route", LARGE) {
         routes.extend(parse_v6(&text).unwrap_or_default());
     }
     Ok(Some(routes))
 }
 
-/// Lines as Go's ReadString('\n') gives them: a last one without its end is dropped.
-fn whole_lines(text: &str) -> impl Iterator<Item = &str> {
+/// Lines as from Go's ReadString('\n'): a last line without `\n` is dropped.
+fn complete_lines(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive('\n')
         .filter_map(|line| line.strip_suffix('\n'))
 }
 
-/// Destination 0.0.0.0 makes a default route: the kubelet looks at neither mask nor
-/// flags nor metric.
+/// A default route has the destination 0.0.0.0. As in the kubelet, mask, flags and metric are ignored.
 pub fn parse_v4(text: &str) -> Read<Vec<DefaultRoute>> {
     let invalid = || Unread::new(ROUTE, "invalid IPv4 address in route");
     let mut routes = Vec::new();
-    for line in whole_lines(text).filter(|line| !line.starts_with("Iface")) {
+    for line in complete_lines(text).filter(|line| !line.starts_with("Iface")) {
         let mut fields = line.split_whitespace();
         let interface = fields.next().ok_or_else(invalid)?;
         let destination = fields.next().and_then(address_v4).ok_or_else(invalid)?;
@@ -54,10 +52,11 @@ pub fn parse_v4(text: &str) -> Read<Vec<DefaultRoute>> {
     Ok(routes)
 }
 
-/// Destination `::` with a next hop: the prefix length is not looked at.
+/// A default route has the destination `::` and a next hop. As in the kubelet, the prefix length is
+/// ignored.
 pub fn parse_v6(text: &str) -> Option<Vec<DefaultRoute>> {
     let mut routes = Vec::new();
-    for line in whole_lines(text).filter(|line| !line.starts_with("Iface")) {
+    for line in complete_lines(text).filter(|line| !line.starts_with("Iface")) {
         let mut fields = line.split_whitespace();
         let destination = address_v6(fields.next()?)?;
         let gateway = address_v6(fields.nth(3)?)?;
@@ -72,8 +71,8 @@ pub fn parse_v6(text: &str) -> Option<Vec<DefaultRoute>> {
     Some(routes)
 }
 
-/// Eight hex digits. The kernel prints the address as a number of the machine, and
-/// the kubelet takes it for little-endian everywhere.
+/// Eight hex digits. The kernel prints the address in host byte order; the kubelet reads it as
+/// little-endian on every machine.
 fn address_v4(hex: &str) -> Option<Ipv4Addr> {
     let digits = hex.len() == 8 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
     digits
@@ -112,35 +111,37 @@ mod tests {
         parse_v4(&lines.concat())
     }
 
-    /// interface_test.go TestGetIPv4Routes.
+    /// TestGetIPv4Routes of apimachinery `util/net/interface_test.go`.
     #[test]
     fn ipv4_default_routes_are_the_kubelets() {
-        let gateway = Ok(vec![route("eth0", "10.254.0.1")]);
-        assert_eq!(v4(&[HEADER, DEFAULT, NETWORK, DOCKER]), gateway);
-        assert_eq!(v4(&[HEADER, NETWORK, DEFAULT, DOCKER]), gateway);
-        assert_eq!(v4(&[HEADER, NETWORK, DOCKER, DEFAULT]), gateway);
-        assert_eq!(v4(&[HEADER]), Ok(vec![]));
-        assert_eq!(v4(&[]), Ok(vec![]));
-        assert_eq!(v4(&[HEADER, NETWORK, DOCKER]), Ok(vec![]));
-        let invalid = Err(Unread::new(
-            "proc/net/route",
-            "invalid IPv4 address in route",
-        ));
-        for line in [
-            "eth0\t0000000000\t0100FE0A\t0003\n",
-            "eth0\t00000000\t0100FE0AAA\t0003\n",
-            "eth0\t0000000\t0100FE0A\t0003\n",
-            "eth0\t+0000000\t0100FE0A\t0003\n",
-            "eth0\t00000000\n",
-            "eth0\n",
-            "\n",
+        for (case, lines, found) in [
+            ("first", &[HEADER, DEFAULT, NETWORK, DOCKER][..], true),
+            ("middle", &[HEADER, NETWORK, DEFAULT, DOCKER], true),
+            ("last", &[HEADER, NETWORK, DOCKER, DEFAULT], true),
+            ("header only", &[HEADER], false),
+            ("no default", &[HEADER, NETWORK, DOCKER], false),
+            ("empty file", &[], false),
         ] {
-            assert_eq!(v4(&[HEADER, DEFAULT, line]), invalid, "{line:?}");
+            let want = found.then(|| route("eth0", "10.254.0.1"));
+            assert_eq!(v4(lines), Ok(want.into_iter().collect()), "{case}");
+        }
+        for (case, line) in [
+            ("10-digit destination", "eth0\t0000000000\t0100FE0A\t0003\n"),
+            ("10-digit gateway", "eth0\t00000000\t0100FE0AAA\t0003\n"),
+            ("odd hex", "eth0\t0000000\t0100FE0A\t0003\n"),
+            ("sign", "eth0\t+0000000\t0100FE0A\t0003\n"),
+            ("no gateway", "eth0\t00000000\n"),
+            ("no destination", "eth0\n"),
+            ("empty line", "\n"),
+        ] {
+            // Upstream has one error text for each case; here they share one.
+            let invalid = Unread::new("proc/net/route", "invalid IPv4 address in route");
+            assert_eq!(v4(&[HEADER, DEFAULT, line]), Err(invalid), "{case}");
         }
     }
 
     #[test]
-    fn neither_mask_nor_gateway_matter_and_file_order_does() {
+    fn mask_and_gateway_are_ignored_and_file_order_is_kept() {
         let half = "tun0\t00000000\t0100080A\t0003\t0\t0\t0\t00000080\t0\t0\t0\n";
         let ppp = "ppp0\t00000000\t00000000\t0001\t0\t0\t0\t00000000\t0\t0\t0\n";
         let all = vec![
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_without_its_end_is_dropped() {
+    fn a_last_line_without_a_newline_is_dropped() {
         assert_eq!(
             v4(&[HEADER, DEFAULT, NETWORK.trim_end()]),
             Ok(vec![route("eth0", "10.254.0.1")])
@@ -170,61 +171,66 @@ mod tests {
         )
     }
 
-    /// interface_test.go TestGetIPv6Routes.
+    /// TestGetIPv6Routes of apimachinery `util/net/interface_test.go`.
     #[test]
     fn ipv6_default_routes_are_the_kubelets() {
         let default = v6_line(ZERO, "00", V6_GATEWAY, "eth0");
         let odd_prefix = v6_line(ZERO, "60", V6_GATEWAY, "eth1");
         let on_link = v6_line(ZERO, "00", ZERO, "lo");
         let network = v6_line("20010000000000000000000000000000", "40", V6_GATEWAY, "eth0");
-        let all = [&default, &on_link, &network, &odd_prefix]
-            .map(String::as_str)
-            .concat();
-        assert_eq!(
-            parse_v6(&all),
-            Some(vec![route("eth0", "fe80::1"), route("eth1", "fe80::1")])
-        );
-        for order in [
-            [&default, &on_link, &network],
-            [&on_link, &default, &network],
-            [&on_link, &network, &default],
+        let eth0 = || vec![route("eth0", "fe80::1")];
+        for (case, lines, want) in [
+            ("first", vec![&default, &on_link, &network], eth0()),
+            ("middle", vec![&on_link, &default, &network], eth0()),
+            ("last", vec![&on_link, &network, &default], eth0()),
+            (
+                "prefix 60",
+                vec![&default, &odd_prefix],
+                vec![route("eth0", "fe80::1"), route("eth1", "fe80::1")],
+            ),
+            ("gateway :: on lo", vec![&on_link], vec![]),
+            ("empty file", vec![], vec![]),
+            ("no default", vec![&network], vec![]),
         ] {
-            let text = order.map(String::as_str).concat();
-            assert_eq!(parse_v6(&text), Some(vec![route("eth0", "fe80::1")]));
+            let text: String = lines.into_iter().map(String::as_str).collect();
+            assert_eq!(parse_v6(&text), Some(want), "{case}");
         }
-        assert_eq!(parse_v6(&network), Some(vec![]));
-        assert_eq!(parse_v6(""), Some(vec![]));
-        assert_eq!(parse_v6(default.trim_end()), Some(vec![]));
-        for broken in [
-            v6_line("00", "00", V6_GATEWAY, "eth0"),
-            v6_line(ZERO, "00", "fe80::1", "eth0"),
-            v6_line(ZERO, "00", V6_GATEWAY, ""),
-            "\n".into(),
+        assert_eq!(parse_v6(default.trim_end()), Some(vec![]), "no newline");
+        for (case, line) in [
+            ("short destination", v6_line("00", "00", V6_GATEWAY, "eth0")),
+            ("bad gateway", v6_line(ZERO, "00", "fe80::1", "eth0")),
+            ("odd hex", v6_line(&ZERO[1..], "00", V6_GATEWAY, "eth0")),
+            ("no interface", v6_line(ZERO, "00", V6_GATEWAY, "")),
+            ("empty line", "\n".into()),
         ] {
-            assert_eq!(parse_v6(&format!("{default}{broken}")), None, "{broken:?}");
+            assert_eq!(parse_v6(&format!("{default}{line}")), None, "{case}");
         }
     }
 
-    /// interface_test.go TestParseIP.
+    /// TestParseIP of apimachinery `util/net/interface_test.go`.
     #[test]
     fn hex_becomes_an_address() {
-        for hex in ["", "AA", "0011223344", "invalid!", "0x123456"] {
-            assert_eq!(address_v4(hex), None, "{hex}");
-        }
-        assert_eq!(address_v4("00000000"), Some(Ipv4Addr::UNSPECIFIED));
-        assert_eq!(address_v4("FFFFFFFF"), Some(Ipv4Addr::BROADCAST));
-        assert_eq!(address_v4("12345678"), Some(Ipv4Addr::new(120, 86, 52, 18)));
-        assert_eq!(
-            address_v6("fe800000000000000000000000000001"),
-            Some("fe80::1".parse().unwrap())
-        );
-        for hex in [
-            "",
-            "fe80",
-            "fe80000000000000000000000000000100",
-            "+e800000000000000000000000000001",
+        for (case, hex, want) in [
+            ("v4 empty", "", None),
+            ("v4 AA", "AA", None),
+            ("v4 0011223344", "0011223344", None),
+            ("v4 invalid!", "invalid!", None),
+            ("v4 0x", "0x123456", None),
+            ("00000000", "00000000", Some(Ipv4Addr::UNSPECIFIED)),
+            ("FFFFFFFF", "FFFFFFFF", Some(Ipv4Addr::BROADCAST)),
+            ("12345678", "12345678", Some(Ipv4Addr::new(120, 86, 52, 18))),
         ] {
-            assert_eq!(address_v6(hex), None, "{hex}");
+            assert_eq!(address_v4(hex), want, "{case}");
+        }
+        let v6 = "fe80::1".parse().ok();
+        for (case, hex, want) in [
+            ("v6", "fe800000000000000000000000000001", v6),
+            ("v6 empty", "", None),
+            ("v6 short", "fe80", None),
+            ("v6 long", "fe80000000000000000000000000000100", None),
+            ("v6 sign", "+e800000000000000000000000000001", None),
+        ] {
+            assert_eq!(address_v6(hex), want, "{case}");
         }
     }
 }

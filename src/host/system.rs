@@ -1,8 +1,7 @@
-//! Who the machine is: machine-id, system UUID, boot id, kernel, os-release, host name.
+//! The identity of the machine: machine-id, system UUID, boot id, kernel, os-release, host name.
 //!
-//! The order of the sources is cAdvisor's. An identity that no file holds is `""`, as
-//! in a kubelet; where a file is there and cannot be read, and no other can, it is
-//! unread.
+//! The order of the sources is cAdvisor's. If no source exists, an identity is `""`, as in a kubelet.
+//! If one exists but none is readable, it is unread.
 
 use nix::sys::utsname::uname;
 
@@ -11,7 +10,7 @@ use crate::files::read::SMALL;
 
 use super::root::{HostRoot, unread};
 
-/// machineID and systemUUID, in this order: they share `etc/machine-id`.
+/// machineID and systemUUID, which share `etc/machine-id`.
 pub fn identities(root: &HostRoot) -> (Read<String>, Read<String>) {
     let etc = trimmed(root, "etc/machine-id");
     let system = first(&[
@@ -26,24 +25,24 @@ pub fn identities(root: &HostRoot) -> (Read<String>, Read<String>) {
     (machine, system)
 }
 
-/// The first that can be read, even when it is empty.
+/// The first readable source, even if it is empty.
 fn first(sources: &[&dyn Fn() -> Read<String>]) -> Read<String> {
-    let mut answer = Ok(String::new());
+    let mut result = Ok(String::new());
     for source in sources {
         match source() {
             Ok(text) => return Ok(text),
             Err(unread) if unread.absent => {}
-            Err(unread) => answer = Err(unread),
+            Err(unread) => result = Err(unread),
         }
     }
-    answer
+    result
 }
 
 fn trimmed(root: &HostRoot, path: &str) -> Read<String> {
     Ok(root.text(path, SMALL)?.trim().to_owned())
 }
 
-/// Device-tree strings end with a NUL byte.
+/// A device-tree string, which ends with a NUL byte.
 fn device_tree(root: &HostRoot, path: &str) -> Read<String> {
     let mut bytes = root
         .bytes(path, SMALL)
@@ -62,7 +61,7 @@ pub fn boot_id(root: &HostRoot) -> Read<String> {
     line(root, "proc/sys/kernel/random/boot_id")
 }
 
-/// `uname -r`; a kernel without sysctl files says it in `proc/version` only.
+/// `uname -r`; for a kernel without sysctl files, from `proc/version`.
 pub fn kernel_version(root: &HostRoot) -> Read<String> {
     line(root, "proc/sys/kernel/osrelease").or_else(|unread| {
         let version = root.text("proc/version", SMALL).ok();
@@ -70,7 +69,7 @@ pub fn kernel_version(root: &HostRoot) -> Read<String> {
     })
 }
 
-/// `Linux version 5.10.0 (builder@host) ...` -> `5.10.0`.
+/// `Linux version 5.10.0 (builder@host) ...` is `5.10.0`.
 pub fn parse_version(version: &str) -> Option<String> {
     let release = version
         .strip_prefix("Linux version ")?
@@ -79,7 +78,7 @@ pub fn parse_version(version: &str) -> Option<String> {
     Some(release.to_owned())
 }
 
-/// `uname -n`, which stands in for the file only when the root is this machine's own.
+/// The host name file, or uname(2) if the root is the running machine's.
 pub fn hostname(root: &HostRoot) -> Read<String> {
     line(root, "proc/sys/kernel/hostname").or_else(|unread| {
         let uname = uname().ok().filter(|_| root.is_real());
@@ -95,7 +94,7 @@ fn line(root: &HostRoot, path: &str) -> Read<String> {
     }
 }
 
-/// PRETTY_NAME of `etc/os-release`, or of `usr/lib/os-release` if the first does not exist.
+/// PRETTY_NAME of `etc/os-release`, or of `usr/lib/os-release` if the first is missing.
 pub fn os_image(root: &HostRoot) -> Read<String> {
     let text = match root.text("etc/os-release", SMALL) {
         Err(unread) if unread.absent => root.text("usr/lib/os-release", SMALL),
@@ -104,8 +103,8 @@ pub fn os_image(root: &HostRoot) -> Read<String> {
     Ok(parse_os_image(&text?))
 }
 
-/// What cAdvisor's `PRETTY_NAME=(.*)` finds: the first match, wherever it stands on
-/// its line; double quotes trimmed, single ones kept; `Linux` without a match.
+/// The first match of cAdvisor's `PRETTY_NAME=(.*)`, anywhere in a line. Double quotes are trimmed,
+/// single quotes are kept. `Linux` without a match.
 pub fn parse_os_image(os_release: &str) -> String {
     match os_release.split_once("PRETTY_NAME=") {
         Some((_, rest)) => rest
@@ -123,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pretty_name_is_what_cadvisor_finds() {
+    fn the_pretty_name_is_cadvisors_first_match() {
         for (text, name) in [
             (
                 "NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nID=debian\n",
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_readable_source_counts_even_when_empty() {
+    fn the_first_readable_source_wins_even_if_empty() {
         let absent = || Unread {
             source: "a".into(),
             cause: "no such file or directory".into(),

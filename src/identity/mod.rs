@@ -1,8 +1,8 @@
-//! The board's identity to the API server: what a run begins with, and how it is replaced.
+//! The board's credentials for the API server: the ones at the start, and their replacement.
 //!
-//! [`Source`] finds the kubeconfig or the bootstrap kubeconfig. [`Identity`] then follows the files
-//! that others replace (`watch`) and carries out the file work of a rotation (`pki`), which
-//! `core::certificate` asks for.
+//! [`Source`] finds the kubeconfig or the bootstrap kubeconfig. [`Identity`] then reads files again
+//! that another program replaced (`watch`), and does the file work of a rotation (`pki`) that
+//! `core::certificate` requests.
 
 pub mod kubeconfig;
 pub mod pki;
@@ -23,7 +23,7 @@ use self::kubeconfig::find::find;
 use self::pki::{Paths, Pki};
 use self::watch::Watch;
 
-/// Where an identity comes from.
+/// The files that an identity is read from.
 #[derive(Clone, Debug)]
 pub struct Source {
     paths: Paths,
@@ -32,28 +32,28 @@ pub struct Source {
     user_agent: String,
 }
 
-/// What a run begins with.
+/// The access to the API server that a run begins with.
 #[derive(Debug)]
 pub struct ApiAccess {
-    /// Where the server is, and how we prove ourselves.
+    /// Where the server is, and the credentials.
     pub config: ApiConfig,
     /// Not connected yet.
     pub api: Api,
-    /// Why `config` is the bootstrap kubeconfig's, where it is.
+    /// Why `config` is the bootstrap kubeconfig's; `None` if it is not.
     pub bootstrap: Option<String>,
 }
 
 impl Source {
-    /// `kubeconfig` and `--bootstrap-kubeconfig` are looked for here and in `credentials`, the
-    /// folder of systemd's credentials.
+    /// Looks for `kubeconfig` and `--bootstrap-kubeconfig` in the working directory, then in
+    /// `credentials`, the folder of systemd's credentials.
     pub fn new(
         config: &Config,
         kubeconfig: &Path,
         credentials: Option<PathBuf>,
         user_agent: String,
     ) -> Self {
-        let here = [Path::new("")].into_iter();
-        let folders: Vec<&Path> = here.chain(credentials.as_deref()).collect();
+        let working_directory = [Path::new("")].into_iter();
+        let folders: Vec<&Path> = working_directory.chain(credentials.as_deref()).collect();
         let bootstrap = config.bootstrap_kubeconfig.as_ref();
         let paths = Paths {
             kubeconfig: find(kubeconfig, &folders),
@@ -72,14 +72,14 @@ impl Source {
         }
     }
 
-    /// The access that [`Source::open`] finds, without a write.
-    pub fn look(&self, now: Wall) -> Result<ApiAccess, String> {
-        let (_, start) = Pki::look(self.paths.clone(), self.subject.clone(), now)?;
+    /// The access that [`Source::open`] returns, without a write.
+    pub fn open_read_only(&self, now: Wall) -> Result<ApiAccess, String> {
+        let (_, start) = Pki::open_read_only(self.paths.clone(), self.subject.clone(), now)?;
         self.access(start.config, start.bootstrap)
     }
 
-    /// Reads the files. `random` (0 to 1000) spreads many boards. Without a [`Certificate`] the
-    /// kubeconfig is used as it is.
+    /// Reads the files. `random` (0 to 1000) spreads the renewals of many boards. Returns no
+    /// [`Certificate`] if the kubeconfig is used unchanged.
     pub fn open(
         self,
         now: Wall,
@@ -96,11 +96,11 @@ impl Source {
                 log::info!("{why}: requesting a certificate with the bootstrap kubeconfig");
             }
             (None, Some(certificate), None) if rules.rotate => log::warn!(
-                "{}: not a certificate that can be renewed; using it as it is",
+                "{}: this certificate cannot be renewed; using it unchanged",
                 certificate.chain.source
             ),
             (None, None, None) if rules.rotate => log::info!(
-                "{}: no client certificate in it, so none is renewed",
+                "{}: no client certificate to renew",
                 self.paths.kubeconfig.display()
             ),
             (None, Some(certificate), None) => log_if_expired(certificate, now),
@@ -133,7 +133,7 @@ impl Source {
     }
 }
 
-/// Nobody here renews this certificate, but somebody may replace its file.
+/// An expired certificate is used all the same: another program may replace its file.
 fn log_if_expired(certificate: &ClientCertificate, now: Wall) {
     let chain = &certificate.chain;
     if let Some(leaf) = Leaf::of_pem(&chain.bytes).filter(|leaf| leaf.not_after < now) {
@@ -149,43 +149,43 @@ fn log_if_expired(certificate: &ClientCertificate, now: Wall) {
 /// The identity of a running agent.
 #[derive(Debug)]
 pub struct Identity {
-    /// What `api` uses now.
+    /// The configuration that `api` uses.
     config: ApiConfig,
     watch: Watch,
     pki: Pki,
-    /// With the bootstrap kubeconfig's credentials, where the board's own ones are no good.
+    /// For signing requests with the bootstrap kubeconfig, if the own certificate cannot be used.
     bootstrap: Option<Api>,
     user_agent: String,
 }
 
 impl Identity {
-    /// Takes up a token or a certificate that was replaced on disk.
+    /// Reads a token or a certificate again that was replaced on disk.
     pub fn refresh(&mut self, api: &mut Api, now: Mono) {
         self.watch.refresh(&mut self.config, api, now);
     }
 
-    /// After a 401 or an unanswered request the files are looked at before the next one: a server
-    /// that does not take the certificate ends TLS.
+    /// Makes the files due for a check after a 401, and after a request without a response: a server
+    /// that rejects the certificate closes the TLS connection.
     pub fn on_response(&mut self, outcome: &Outcome) {
         match outcome {
             Outcome::Answered(response) if response.code != 401 => {}
-            Outcome::Answered(_) | Outcome::Silent(_) => self.watch.doubt(),
+            Outcome::Answered(_) | Outcome::Silent(_) => self.watch.check_next(),
         }
     }
 
-    /// The connection for a certificate's request.
+    /// The client for signing requests.
     pub fn certificate_api<'a>(&'a mut self, api: &'a mut Api) -> &'a mut Api {
         self.bootstrap.as_mut().unwrap_or(api)
     }
 
-    /// Carries out the file work of a rotation at `now`. A new certificate is in use, by `api`,
-    /// when this returns [`TaskResult::InUse`].
+    /// Does the file work of a rotation. When this returns [`TaskResult::InUse`], `api` uses the new
+    /// certificate.
     pub fn carry_out(&mut self, task: &Task, api: &mut Api, now: Wall) -> TaskResult {
-        let done = match task {
-            Task::Find => match self.pki.found(now) {
+        let result = match task {
+            Task::Find => self.pki.find(now).and_then(|found| match found {
                 Some(found) => self.replace(api, found).map(TaskResult::InUse),
                 None => Ok(TaskResult::NotFound),
-            },
+            }),
             Task::Sign {
                 new_key,
                 with_bootstrap,
@@ -200,7 +200,7 @@ impl Identity {
                 .and_then(|new| self.replace(api, new))
                 .map(TaskResult::InUse),
         };
-        done.unwrap_or_else(TaskResult::Failed)
+        result.unwrap_or_else(TaskResult::Failed)
     }
 
     fn replace(
@@ -215,13 +215,13 @@ impl Identity {
         Ok(leaf)
     }
 
-    /// The bootstrap kubeconfig is read for each request: it may hold another token by now.
+    /// Reads the bootstrap kubeconfig for each signing request, because its token may be replaced.
     fn use_bootstrap(&mut self, api: &mut Api, wanted: bool, is_first: bool) -> Result<(), String> {
         if !wanted {
             self.bootstrap = None;
             return Ok(());
         }
-        let config = self.pki.bootstrap()?;
+        let config = self.pki.load_bootstrap()?;
         if is_first {
             api.set_identity(&config)?;
             self.watch = Watch::new(&config);

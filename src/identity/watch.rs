@@ -1,8 +1,8 @@
-//! When to read a token or a client certificate again, because somebody replaced the file.
+//! Reads a token or a client certificate again after another program replaced its file.
 //!
-//! A kubelet, an operator or systemd writes these files while the agent runs. They are looked at
-//! once a minute, and at once after a 401 or an unanswered request. A look costs one stat for each
-//! file. A file that cannot be used leaves the old credential in use.
+//! A kubelet, an operator or systemd writes these files while the agent runs. They are checked once a
+//! minute, and at once after a 401 or a request without a response. A check costs one stat(2) for
+//! each file. If a new file is not usable, the old credential stays in use.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -17,29 +17,29 @@ use crate::wire::api::Api;
 use crate::wire::api_config::ApiConfig;
 use crate::wire::authorization::Authorization;
 
-/// client-go reads a tokenFile again after this time.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// client-go's `cachingTokenSource` reads a tokenFile again after this time.
+const CHECK_EVERY: Duration = Duration::from_secs(60);
 
 /// The files behind an [`ApiConfig`]'s credentials.
 #[derive(Debug)]
 pub(super) struct Watch {
     /// `tokenFile`.
     token: Option<Watched<1>>,
-    /// `client-certificate` and `client-key`, where both are files.
+    /// `client-certificate` and `client-key`, if both are files.
     certificate: Option<Watched<2>>,
     due: Mono,
     log: OutageLog,
 }
 
 impl Watch {
-    /// The files of a configuration that was just read.
+    /// Watches the files of `config`, which was just read.
     pub(super) fn new(config: &ApiConfig) -> Self {
         let token = match &config.authorization {
             Some(Authorization::Bearer {
                 token,
                 file: Some(file),
             }) => {
-                let unchanged = || read_token(file).is_ok_and(|now| now == *token);
+                let unchanged = || read_token(file).is_ok_and(|read| read == *token);
                 Some(Watched::new([file.clone()], unchanged))
             }
             _ => None,
@@ -50,30 +50,30 @@ impl Watch {
                 certificate.key.file.clone()?,
             ];
             let [chain, key] = files.each_ref();
-            let unchanged = || read_certificate(chain, key).is_ok_and(|now| now == *certificate);
+            let unchanged = || read_certificate(chain, key).is_ok_and(|read| read == *certificate);
             Some(Watched::new(files.clone(), unchanged))
         });
         Self {
             token,
             certificate,
-            due: Mono::START.after(LOOK_EVERY),
+            due: Mono::START.after(CHECK_EVERY),
             log: OutageLog::new("credentials"),
         }
     }
 
-    /// The server refused the credentials: the next look is due.
-    pub(super) fn doubt(&mut self) {
+    /// Makes the next check due.
+    pub(super) fn check_next(&mut self) {
         self.due = Mono::START;
     }
 
-    /// Looks at the files where that is due, and hands what changed to `config` and `api`.
+    /// Checks the files if a check is due, and passes changes to `config` and `api`.
     pub(super) fn refresh(&mut self, config: &mut ApiConfig, api: &mut Api, now: Mono) {
         if self.due > now || (self.token.is_none() && self.certificate.is_none()) {
             return;
         }
-        self.due = now.after(LOOK_EVERY);
+        self.due = now.after(CHECK_EVERY);
         let token = match &mut self.token {
-            Some(token) => token.look(|[path]| {
+            Some(token) => token.check(|[path]| {
                 let (token, file) = (read_token(path)?, Some(path.to_owned()));
                 let bearer = Authorization::Bearer { token, file };
                 api.set_authorization(&bearer)?;
@@ -83,7 +83,7 @@ impl Watch {
             None => Ok(()),
         };
         let certificate = match &mut self.certificate {
-            Some(certificate) => certificate.look(|[chain, key]| {
+            Some(certificate) => certificate.check(|[chain, key]| {
                 let changed = ApiConfig {
                     certificate: Some(read_certificate(chain, key)?),
                     ..config.clone()
@@ -107,52 +107,52 @@ impl Watch {
     }
 }
 
-/// Files, and the state of them that is in use.
+/// Files, and their stamps when they were last read.
 #[derive(Debug)]
 struct Watched<const N: usize> {
     files: [PathBuf; N],
-    /// None where it is not known.
+    /// `None` if unknown.
     used: Option<[Stamp; N]>,
 }
 
 impl<const N: usize> Watched<N> {
-    /// `unchanged` tells whether the files still hold what was read before.
+    /// `unchanged` returns whether the files still have the content that is in use.
     fn new(files: [PathBuf; N], unchanged: impl FnOnce() -> bool) -> Self {
         let stamps = stamps(&files);
         let used = unchanged().then_some(stamps).flatten();
         Self { files, used }
     }
 
-    /// Calls `take` to read the files where they may have changed. A failure is tried again at
-    /// the next look.
-    fn look(&mut self, take: impl FnOnce([&Path; N]) -> Result<(), String>) -> Result<(), String> {
-        // Taken before the files are read: a write in between is found at the next look.
+    /// Calls `read` if the files may have changed. A failure is tried again at the next check.
+    fn check(&mut self, read: impl FnOnce([&Path; N]) -> Result<(), String>) -> Result<(), String> {
+        // Stamped before the read, so that the next check finds a write in between.
         let stamps = stamps(&self.files);
         if stamps.is_some() && stamps == self.used {
             return Ok(());
         }
-        take(self.files.each_ref().map(PathBuf::as_path))?;
+        read(self.files.each_ref().map(PathBuf::as_path))?;
         self.used = stamps;
         Ok(())
     }
 }
 
-/// What the kernel changes when a file, or the link to it, is replaced or written.
+/// Metadata that changes when a file is written, or the file or a link to it is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Stamp {
-    place: [u64; 3],
-    written: [i64; 2],
-    changed: [i64; 2],
+    /// Device, inode, size.
+    file: [u64; 3],
+    mtime: [i64; 2],
+    ctime: [i64; 2],
 }
 
 fn stamps<const N: usize>(files: &[PathBuf; N]) -> Option<[Stamp; N]> {
     let mut stamps = [Stamp::default(); N];
     for (stamp, file) in stamps.iter_mut().zip(files) {
-        let file = guard::found(file).and_then(fs::metadata).ok()?;
+        let stat = guard::found(file).and_then(fs::metadata).ok()?;
         *stamp = Stamp {
-            place: [file.dev(), file.ino(), file.size()],
-            written: [file.mtime(), file.mtime_nsec()],
-            changed: [file.ctime(), file.ctime_nsec()],
+            file: [stat.dev(), stat.ino(), stat.size()],
+            mtime: [stat.mtime(), stat.mtime_nsec()],
+            ctime: [stat.ctime(), stat.ctime_nsec()],
         };
     }
     Some(stamps)
@@ -163,9 +163,9 @@ mod tests {
     use super::*;
     use crate::files::tree::Tree;
 
-    /// A file that is replaced after the kubeconfig was read, and before the first look, is found.
+    /// The file is replaced after the kubeconfig was read.
     #[test]
-    fn a_pair_that_changed_before_the_first_look_is_found() {
+    fn a_pair_replaced_before_the_first_check_is_read_again() {
         let tree = Tree::new("watch-early");
         let pair = |serial: u8| {
             let key = rcgen::KeyPair::generate().unwrap();
@@ -182,7 +182,7 @@ mod tests {
         let second = pair(2);
         let mut watch = Watch::new(&config);
         let mut api = Api::new(&config, "test").unwrap();
-        watch.refresh(&mut config, &mut api, Mono::START.after(LOOK_EVERY));
+        watch.refresh(&mut config, &mut api, Mono::START.after(CHECK_EVERY));
         assert_ne!(first, second);
         assert_eq!(config.certificate, Some(second));
     }

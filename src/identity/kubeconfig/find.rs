@@ -1,23 +1,23 @@
-//! Where a relative path leads that a flag or a kubeconfig names.
+//! The place of a file that a flag or a kubeconfig names with a relative path.
 
 use std::path::{Path, PathBuf};
 
 use crate::files::guard::exists;
 
-/// The first of `folders` that has `path`, else the first one, joined with `path`.
+/// Joins `path` with the first of `folders` that contains it, or else with `folders[0]`.
 ///
-/// In the other folders only a bare name is looked for, as systemd's credentials have. Last comes
-/// `nodelet.NAME` beside the first: nodelet.service makes its credential NAME of that file.
+/// The other folders are searched for a bare name only: systemd's credentials have bare names. The
+/// last candidate is `nodelet.NAME` in `folders[0]`, the file behind the credential NAME of
+/// nodelet.service.
 pub fn find(path: &Path, folders: &[&Path]) -> PathBuf {
     let Some((first, others)) = folders.split_first() else {
         return path.to_owned();
     };
-    let beside = first.join(path);
-    if path.file_name() != Some(path.as_os_str()) || exists(&beside) {
-        return beside;
+    let in_first = first.join(path);
+    if path.file_name() != Some(path.as_os_str()) || exists(&in_first) {
+        return in_first;
     }
-    let elsewhere = others.iter().map(|folder| folder.join(path));
-    let elsewhere = elsewhere.chain([first.join(format!("nodelet.{}", path.display()))]);
-    let found = elsewhere.into_iter().find(|path| exists(path));
-    found.unwrap_or(beside)
+    let candidates = others.iter().map(|folder| folder.join(path));
+    let mut candidates = candidates.chain([first.join(format!("nodelet.{}", path.display()))]);
+    candidates.find(|path| exists(path)).unwrap_or(in_first)
 }

@@ -1,10 +1,9 @@
-//! The kubeconfig, as kubeadm, k3s and kubectl write it, into checked values.
+//! Parses a kubeconfig, as kubeadm, k3s and kubectl write it, into checked values.
 //!
-//! `current-context` picks the cluster and the user; data wins over files; a relative
-//! path is looked for beside the kubeconfig, and a bare name then among systemd's
-//! credentials. What is not supported is refused by name, because a credential that is
-//! quietly ignored costs a night. No environment variables, no merging. Every error is
-//! one line that starts with the path.
+//! `current-context` selects the cluster and the user. `...-data` wins over a file. A relative path is
+//! resolved beside the kubeconfig, a bare name then among systemd's credentials. An unsupported field
+//! is an error, because an ignored credential is hard to find. No environment variables and no
+//! merging. Every error is one line that starts with the path.
 
 pub mod find;
 mod section;
@@ -22,7 +21,7 @@ use crate::wire::proxy::Proxy;
 use crate::wire::secret::Secret;
 use section::Section;
 
-/// Reads a certificate chain and its key, which may be one file; the error starts with the path.
+/// Reads a certificate chain and its key; both may be one file. The error starts with the path.
 pub fn read_certificate(chain: &Path, key: &Path) -> Result<ClientCertificate, String> {
     let read = |path: &Path| {
         let source = path.display().to_string();
@@ -58,8 +57,8 @@ fn checked_token(token: &str) -> Result<Secret, String> {
     }
 }
 
-/// Reads the file and every file that it names. `credentials` is the folder of
-/// systemd's credentials, where there is one.
+/// Reads a kubeconfig and every file that it names. `credentials` is the folder of systemd's
+/// credentials.
 pub fn load(path: &Path, credentials: Option<&Path>) -> Result<ApiConfig, String> {
     let beside = path.parent().unwrap_or(Path::new(""));
     let folders: Vec<&Path> = [beside].into_iter().chain(credentials).collect();
@@ -69,7 +68,7 @@ pub fn load(path: &Path, credentials: Option<&Path>) -> Result<ApiConfig, String
         .map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// Reads the text; for relative paths in it, see [`find`].
+/// Parses the text of a kubeconfig; [`find`] resolves the relative paths in it.
 pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, String> {
     let document = yaml::parse(text)?;
     let top = Section::new("", &document)?;
@@ -89,12 +88,12 @@ pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, String> {
         return Err(format!("{} has no cluster", context.name));
     };
     let cluster = top.named("clusters", "cluster", cluster, &context.name)?;
-    let nobody = Map::new();
+    let no_user = Map::new();
     let user = match context.text("user")? {
         Some(user) => top.named("users", "user", user, &context.name)?,
         None => Section {
             name: "users".into(),
-            map: &nobody,
+            map: &no_user,
             folders,
         },
     };
@@ -157,7 +156,7 @@ fn certificate(user: &Section<'_>) -> Result<Option<ClientCertificate>, String> 
 }
 
 fn authorization(user: &Section<'_>) -> Result<Option<Authorization>, String> {
-    // client-go: the file wins, and the token is only its first value.
+    // As in client-go, tokenFile wins over token.
     let file = user.text("tokenFile")?.map(|file| user.file(file));
     let token = match (&file, user.text("token")?) {
         (Some(path), _) => {

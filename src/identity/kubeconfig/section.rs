@@ -1,4 +1,4 @@
-//! One mapping of a kubeconfig, with the name that errors call it by.
+//! One mapping of a kubeconfig, with its name in errors.
 
 use std::path::{Path, PathBuf};
 
@@ -10,11 +10,12 @@ use super::find::find;
 use crate::files::read::read;
 use crate::wire::api_config::Pem;
 
-/// Named after its place, `users[pi].user`; the top has no name.
+/// One mapping of a kubeconfig.
 pub(super) struct Section<'a> {
+    /// The path in the document, `users[pi].user`; empty for the top.
     pub(super) name: String,
     pub(super) map: &'a Map<String, Value>,
-    /// Where relative paths are looked for.
+    /// For relative paths, see [`find`].
     pub(super) folders: &'a [&'a Path],
 }
 
@@ -36,10 +37,10 @@ impl<'a> Section<'a> {
         let data_field = format!("{field}-data");
         if let Some(data) = self.text(&data_field)? {
             let source = format!("{}.{data_field}", self.name);
-            let packed: Vec<u8> = data.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-            // The decoder's own words quote bytes of what may be a private key.
+            let base64: Vec<u8> = data.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
+            // The decoder's error would quote bytes of a private key.
             let bytes = STANDARD
-                .decode(packed)
+                .decode(base64)
                 .map_err(|_| format!("{source}: not base64"))?;
             return Ok(Some(Pem {
                 file: None,
@@ -60,12 +61,12 @@ impl<'a> Section<'a> {
         }))
     }
 
-    /// Where the file is that a field names.
+    /// The file that a field names.
     pub(super) fn file(&self, path: &str) -> PathBuf {
         find(Path::new(path), self.folders)
     }
 
-    /// The entry of a list called `wanted`; `by` is what asks for it.
+    /// The entry of `list` with the name `wanted`; `by` names the referring field in an error.
     pub(super) fn named(
         &self,
         list: &str,
@@ -74,8 +75,8 @@ impl<'a> Section<'a> {
         by: &str,
     ) -> Result<Section<'a>, String> {
         let entries = self.map.get(list).and_then(Value::as_array);
-        let called = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some(wanted);
-        let Some(entry) = entries.and_then(|entries| entries.iter().find(called)) else {
+        let has_name = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some(wanted);
+        let Some(entry) = entries.and_then(|entries| entries.iter().find(has_name)) else {
             let known = self.names(list).join(", ");
             return Err(format!(
                 "{by} names {wanted:?}, which is not in {list}; there is: {known}"
@@ -99,7 +100,7 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// A string; an empty one counts as absent, as in Go.
+    /// A string field. An empty string counts as absent, as in Go.
     pub(super) fn text(&self, field: &str) -> Result<Option<&'a str>, String> {
         match self.map.get(field) {
             None | Some(Value::Null) => Ok(None),

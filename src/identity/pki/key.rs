@@ -1,7 +1,7 @@
 //! A private key and the request that it signs.
 //!
-//! New ones are ECDSA P-256; one that is there already may be of any kind that rustls
-//! signs with. In files a key is PEM, as a kubelet writes it: `EC PRIVATE KEY`.
+//! A new key is ECDSA P-256; an existing key may have any type that rustls signs with. In files a key
+//! is PEM with the label that a kubelet writes, `EC PRIVATE KEY`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::kube::der::{self, Reader, element};
 use crate::kube::x509::{self, SigningRequest, Subject, Wanted};
 
-/// prime256v1.
+/// Object identifier of prime256v1.
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 
-/// How a key may sign, and how a request calls that.
+/// Signature schemes, and their identifiers in a request.
 const ALGORITHMS: [(SignatureScheme, AlgorithmIdentifier); 4] = [
     (SignatureScheme::ECDSA_NISTP256_SHA256, alg_id::ECDSA_SHA256),
     (SignatureScheme::ECDSA_NISTP384_SHA384, alg_id::ECDSA_SHA384),
@@ -31,7 +31,7 @@ const ALGORITHMS: [(SignatureScheme, AlgorithmIdentifier); 4] = [
     (SignatureScheme::RSA_PKCS1_SHA256, alg_id::RSA_PKCS1_SHA256),
 ];
 
-/// A private key. Never printed; its text is zeroed when it goes.
+/// A private key. `Debug` does not print it; its text is zeroed on drop.
 pub struct Key {
     pem: Zeroizing<String>,
     signing: Arc<dyn SigningKey>,
@@ -46,13 +46,13 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// A new one.
+    /// Generates a key.
     pub fn generate() -> Result<Self, String> {
-        let what = |_| "no random numbers for a key".to_owned();
+        let no_random = |_| "no random numbers for a key".to_owned();
         let random = SystemRandom::new();
-        let document =
-            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).map_err(what)?;
-        let sec1 = sec1(document.as_ref()).ok_or("not a key that ring made")?;
+        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random)
+            .map_err(no_random)?;
+        let sec1 = sec1(document.as_ref()).ok_or("ring returned an unknown key format")?;
         Self::new(
             "EC PRIVATE KEY",
             &sec1,
@@ -60,7 +60,7 @@ impl Key {
         )
     }
 
-    /// The first one of PEM text; none that cannot sign.
+    /// The first private key in PEM text.
     pub fn of_pem(text: &[u8]) -> Result<Self, String> {
         let key = PrivateKeyDer::from_pem_slice(text).map_err(|_| "no private key in it")?;
         let label = match &key {
@@ -75,9 +75,11 @@ impl Key {
     fn new(label: &str, der: &[u8], mut key: PrivateKeyDer<'static>) -> Result<Self, String> {
         let signing = rustls::crypto::ring::sign::any_supported_type(&key);
         key.zeroize();
-        // The library's own words may quote the key.
+        // The library's error may quote the key.
         let signing = signing.map_err(|_| "not a usable private key")?;
-        let public = signing.public_key().ok_or("a key without a public one")?;
+        let public = signing
+            .public_key()
+            .ok_or("the private key has no public key")?;
         Ok(Self {
             public: public.to_vec(),
             pem: Zeroizing::new(x509::pem(label, der)),
@@ -85,20 +87,20 @@ impl Key {
         })
     }
 
-    /// PEM text.
+    /// The key as PEM text.
     pub fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// Asks for a certificate for `subject` and this key.
+    /// The signing request (PKCS#10, RFC 2986) for `subject` and this key.
     pub fn request(&self, subject: Subject) -> Result<SigningRequest, String> {
         let schemes = ALGORITHMS.map(|(scheme, _)| scheme);
         let signer = self.signing.choose_scheme(&schemes);
-        let signer = signer.ok_or("a key that signs in no common way")?;
+        let signer = signer.ok_or("the key type is not supported")?;
         let (_, algorithm) = ALGORITHMS
             .iter()
             .find(|(scheme, _)| *scheme == signer.scheme())
-            .ok_or("a key that signs in no common way")?;
+            .ok_or("the key type is not supported")?;
         let wanted = Wanted {
             subject,
             public_key: self.public.clone(),
@@ -126,8 +128,8 @@ impl Key {
     }
 }
 
-/// ECPrivateKey (RFC 5915) with everything that is optional in it, as Go and OpenSSL
-/// write it, from ring's PKCS#8.
+/// Converts ring's PKCS#8 to ECPrivateKey (RFC 5915) with all optional fields, as Go and OpenSSL
+/// write it.
 fn sec1(pkcs8: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let mut outer = Reader::new(pkcs8).inside(der::SEQUENCE)?;
     outer.next(der::INTEGER)?;
@@ -149,8 +151,8 @@ fn sec1(pkcs8: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     )))
 }
 
-/// kubelet's `digestedName`: the same request has the same name, so that a board that
-/// is restarted while it waits finds the request that it made.
+/// The same request always has the same name, so a restarted board finds its request again. Upstream:
+/// `digestedName` in `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
 fn name(wanted: &Wanted, usages: &[&str]) -> String {
     let mut digest = digest::Context::new(&SHA512_256);
     let subject = &wanted.subject;

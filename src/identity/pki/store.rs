@@ -1,8 +1,9 @@
-//! The folder with our certificates and keys, as a kubelet keeps it (`--cert-dir`).
+//! The folder of certificates and keys (`--cert-dir`), in the kubelet's layout, so that either
+//! program can use the other's files.
 //!
-//! `kubelet-client-2026-11-21-06-19-25.pem` holds a certificate chain and its key;
-//! `kubelet-client-current.pem` is a link to the one in use, and moves by way of
-//! `kubelet-client-updated.pem`. Old ones stay. So either program can take over.
+//! `kubelet-client-2026-11-21-06-19-25.pem` holds a certificate chain and its key. The link
+//! `kubelet-client-current.pem` points to the pair in use; it is replaced by renaming the link
+//! `kubelet-client-updated.pem`. Old pairs are kept.
 //! Upstream: client-go `util/certificate/certificate_store.go`.
 
 use std::fs;
@@ -43,59 +44,61 @@ impl Store {
         self.folder.join(format!("{NAME}{suffix}"))
     }
 
-    /// Where the certificate and the key in use are.
+    /// The link to the certificate and key in use.
     pub(super) fn current_path(&self) -> PathBuf {
         self.file("-current.pem")
     }
 
-    /// Where the key of a request that waits for its certificate is.
-    pub(super) fn waiting_key(&self) -> PathBuf {
+    /// The file with the key of a request whose certificate is not issued yet.
+    pub(super) fn pending_key_path(&self) -> PathBuf {
         self.file(".key.tmp")
     }
 
-    /// What an update that was cut off, here or in a kubelet, needs to be complete.
-    /// Fails where somebody put a file in the place of a link.
+    /// The operations that complete an interrupted update of this program or a kubelet. Fails if a
+    /// file is in the place of a link.
     pub(super) fn recover(&self) -> Result<Vec<Op>, String> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
-        let is_there = is_link(&current)? && guard::exists(&current);
-        if is_link(&updated)? && !is_there {
+        let is_complete = is_link(&current)? && guard::exists(&current);
+        if is_link(&updated)? && !is_complete {
             let sync = Op::Sync(self.folder.clone());
             return Ok(vec![Op::Rename(updated, current), sync]);
         }
         Ok(Vec::new())
     }
 
-    /// Certificate and key in use; `None` where there are none yet.
+    /// The certificate and key in use; `None` if none are stored. A path that cannot be resolved, for
+    /// another reason than a missing file, is an error.
     pub(super) fn current(&self) -> Result<Option<ClientCertificate>, String> {
         let current = self.current_path();
-        let [chain, key] = match guard::exists(&current) {
+        let [chain, key] = match exists(&current)? {
             true => [current.clone(), current],
             false => [self.file(".crt"), self.file(".key")],
         };
-        if !guard::exists(&chain) || !guard::exists(&key) {
+        if !exists(&chain)? || !exists(&key)? {
             return Ok(None);
         }
         read_certificate(&chain, &key).map(Some)
     }
 
-    /// Makes a chain (PEM, with whatever else stands there) and its key the ones in use.
+    /// The operations that store a certificate chain with its key and make them current. `chain` is
+    /// PEM; other text in it is dropped.
     pub(super) fn update(&self, chain: &[u8], key: &Key, now: Wall) -> Result<Vec<Op>, String> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
         is_link(&current)?;
         is_link(&updated)?;
-        // Roomy, as text that grows leaves copies of itself behind.
+        // Enough capacity at once: a reallocation would leave a copy of the key in memory.
         let mut text = Zeroizing::new(String::with_capacity(chain.len() * 2 + (8 << 10)));
         for certificate in CertificateDer::pem_slice_iter(chain) {
             let certificate = certificate.map_err(|_| "the certificate is not PEM")?;
             text.push_str(&x509::pem("CERTIFICATE", &certificate));
         }
         if text.is_empty() {
-            return Err("no certificate in what was to be stored".into());
+            return Err("no certificate to store".into());
         }
         text.push_str(key.pem());
         let time = now.time().replace(['T', ':'], "-");
         let pair = self.file(&format!("-{}.pem", time.trim_end_matches('Z')));
-        // On the disk, name and content, before anything points to it.
+        // `replace` syncs name and content before the link points to the file.
         let mut ops = write::replace(&pair, PRIVATE, text.as_bytes().to_vec());
         ops.extend([
             Op::Remove(updated.clone()),
@@ -106,18 +109,17 @@ impl Store {
         Ok(ops)
     }
 
-    /// Keeps the key of a request until its certificate is there, so that after a
-    /// restart the request is the same one.
-    pub(super) fn keep(&self, key: &Key) -> Vec<Op> {
+    /// The operations that write the key of a request, so that a restart repeats the same request.
+    pub(super) fn write_pending_key(&self, key: &Key) -> Vec<Op> {
         let text = key.pem().as_bytes().to_vec();
-        write::replace(&self.waiting_key(), PRIVATE, text)
+        write::replace(&self.pending_key_path(), PRIVATE, text)
     }
 
-    /// That key is in use now, or never will be.
-    pub(super) fn forget(&self) -> Vec<Op> {
-        match guard::exists(&self.waiting_key()) {
+    /// The operations that remove the key of a request.
+    pub(super) fn remove_pending_key(&self) -> Vec<Op> {
+        match guard::exists(&self.pending_key_path()) {
             true => vec![
-                Op::Remove(self.waiting_key()),
+                Op::Remove(self.pending_key_path()),
                 Op::Sync(self.folder.clone()),
             ],
             false => Vec::new(),
@@ -125,7 +127,16 @@ impl Store {
     }
 }
 
-/// Whether there is a link; a file in its place is an error.
+/// Whether `path` exists. A path that must not be touched or cannot be resolved is an error.
+fn exists(path: &Path) -> Result<bool, String> {
+    match guard::found(path) {
+        Ok(_) => Ok(true),
+        Err(e) if [NotFound, NotADirectory].contains(&e.kind()) => Ok(false),
+        Err(e) => Err(format!("{}: {}", path.display(), cause(&e))),
+    }
+}
+
+/// Whether a link exists; a file in its place is an error.
 fn is_link(path: &Path) -> Result<bool, String> {
     let link = guard::parent_resolved(path).and_then(fs::symlink_metadata);
     match link {

@@ -1,13 +1,13 @@
-//! The power fails before, within and after each operation, and of what was not synced
-//! any part is lost: the next start has the old identity or the new one.
+//! Power cuts before, within and after each operation, with any subset of the unsynced operations
+//! lost: the next start finds the old identity or the new one.
 
 use std::os::unix::fs::symlink;
 
 use super::*;
 use crate::files::write::Op;
 
-/// The folder whose names an operation changes.
-fn changes(op: &Op) -> Option<PathBuf> {
+/// The folder whose entries an operation changes.
+fn changed_folder(op: &Op) -> Option<PathBuf> {
     match op {
         Op::Folder(path)
         | Op::Write(path, ..)
@@ -18,10 +18,10 @@ fn changes(op: &Op) -> Option<PathBuf> {
     }
 }
 
-/// Which of these operations may be lost when the power fails after them.
+/// Indices of the operations that a power cut after the last one may undo.
 fn volatile(ops: &[Op]) -> Vec<usize> {
     let is_volatile = |index: &usize| {
-        let Some(folder) = changes(&ops[*index]) else {
+        let Some(folder) = changed_folder(&ops[*index]) else {
             return false;
         };
         !ops[index + 1..].contains(&Op::Sync(folder))
@@ -42,7 +42,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Does it once, then lets the power fail wherever it can; how often that was.
+/// Runs `act` once, then `check` on the state of each possible power cut. Returns their number.
 fn survives<T>(folder: &Folder, act: impl FnOnce() -> (Pki, T), check: impl Fn(&T, &str)) -> usize {
     let before = Folder::new();
     copy(&folder.0, &before.0);
@@ -51,15 +51,15 @@ fn survives<T>(folder: &Folder, act: impl FnOnce() -> (Pki, T), check: impl Fn(&
     assert_eq!(
         volatile(&ops),
         [] as [usize; 0],
-        "lost after the end: {ops:#?}"
+        "unsynced after the end: {ops:#?}"
     );
     let mut states = 0;
-    let mut fails = |done: &[Op], lost: &[usize], torn: Option<(&Path, &[u8])>| {
+    let mut cut = |done: &[Op], lost: &[usize], torn: Option<(&Path, &[u8])>| {
         fs::remove_dir_all(&folder.0).unwrap();
         copy(&before.0, &folder.0);
         for (index, op) in done.iter().enumerate() {
             if !lost.contains(&index) {
-                // What depends on something that was lost is lost as well.
+                // An operation that depends on a lost one fails, and is lost too.
                 let _ = op.carry_out();
             }
         }
@@ -77,17 +77,18 @@ fn survives<T>(folder: &Folder, act: impl FnOnce() -> (Pki, T), check: impl Fn(&
             let lost = volatile.iter().enumerate();
             let lost = lost.filter(|(bit, _)| subset >> bit & 1 == 1);
             let lost: Vec<usize> = lost.map(|(_, index)| *index).collect();
-            fails(done, &lost, None);
+            cut(done, &lost, None);
             if let Some(Op::Write(path, _, content)) = ops.get(n) {
-                fails(done, &lost, Some((path, b"")));
-                fails(done, &lost, Some((path, &content[..content.len() / 2])));
+                cut(done, &lost, Some((path, b"")));
+                cut(done, &lost, Some((path, &content[..content.len() / 2])));
             }
         }
     }
     states
 }
 
-/// Whatever is there now, it is one of these, or none; TLS can use it.
+/// Opens the files. Fails unless the certificate is one of `one_of` and TLS can use it. Returns the
+/// [`Pki`] if there is no certificate.
 fn identity(paths: &Paths, at: u64, one_of: &[&Leaf], state: &str) -> Option<Pki> {
     let (pki, start) = Pki::open(paths.clone(), subject(), day(at)).expect(state);
     let Some(leaf) = start.leaf else {
@@ -98,18 +99,18 @@ fn identity(paths: &Paths, at: u64, one_of: &[&Leaf], state: &str) -> Option<Pki
     None
 }
 
-/// Asks with a board that has just been started, and is given a certificate.
+/// Requests a certificate and installs it.
 fn renew(pki: &mut Pki, signer: &Signer, at: u64) -> Leaf {
     let request = pki.sign(false).unwrap();
-    let may = u8::try_from(at).unwrap();
-    pki.install(&signer.sign(&request, may, 50), day(at))
+    let from = u8::try_from(at).unwrap();
+    pki.install(&signer.sign(&request, from, 50), day(at))
         .unwrap()
         .1
 }
 
 #[test]
 fn a_bootstrap_survives_a_power_cut() {
-    // The first one, and one after the certificate of the first has expired.
+    // The first bootstrap, and one after the first certificate has expired.
     for (rotate, is_first) in [(false, true), (true, true), (false, false), (true, false)] {
         let (folder, signer) = (Folder::new(), Signer::new());
         folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
@@ -146,9 +147,9 @@ fn a_bootstrap_survives_a_power_cut() {
     }
 }
 
-/// Nor is a request lost that the server has, and may have answered meanwhile.
+/// The server may have issued the certificate meanwhile.
 #[test]
-fn a_request_survives_a_power_cut_until_its_certificate_is_there() {
+fn a_request_survives_a_power_cut_until_its_certificate_is_stored() {
     let (folder, signer) = (Folder::new(), Signer::new());
     folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
     let paths = folder.paths(true, false);
@@ -176,7 +177,7 @@ fn a_rotation_survives_a_power_cut() {
     folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
     let (mut pki, _) = open(&folder.paths(true, true), day(1));
     let first = renew(&mut pki, &signer, 1);
-    // From now on no token helps.
+    // Without the token, only the stored certificate can be used.
     fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
     for (bootstrap, at) in [(false, 10), (true, 11)] {
         let paths = folder.paths(bootstrap, true);
@@ -190,14 +191,14 @@ fn a_rotation_survives_a_power_cut() {
                 identity(&paths, at, &[&first, second], state).is_none(),
                 "{state}"
             );
-            // And it can be renewed again, by a link that is left over if need be.
+            // The certificate can be renewed again, also with a leftover link.
             let (mut pki, _) = open(&paths, day(at));
             let third = renew(&mut pki, &signer, at + 1);
             assert!(identity(&paths, at, &[&third], state).is_none(), "{state}");
         });
         println!("rotation: {states} states");
         assert!(states > 20, "{states}");
-        // The next round begins where the first one did.
+        // The next round begins with the first certificate.
         let pair = paths
             .cert_dir
             .join("kubelet-client-2026-05-02-00-00-00.pem");
@@ -208,7 +209,7 @@ fn a_rotation_survives_a_power_cut() {
 }
 
 #[test]
-fn a_certificate_that_was_given_survives_a_power_cut() {
+fn a_given_certificate_survives_a_power_cut() {
     let (folder, signer) = (Folder::new(), Signer::new());
     let [cert, key] = signer.embedded(1, 90);
     let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
@@ -226,9 +227,9 @@ fn a_certificate_that_was_given_survives_a_power_cut() {
     assert!(states > 20, "{states}");
 }
 
-/// A full or read-only disk, too, is an operation that fails: the same process goes on.
+/// A write can fail without a power cut, on a full or read-only disk: the process tries again.
 #[test]
-fn what_failed_is_done_again_without_a_restart() {
+fn a_failed_operation_is_repeated_without_a_restart() {
     let (folder, signer) = (Folder::new(), Signer::new());
     folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
     let mut failures = 0;

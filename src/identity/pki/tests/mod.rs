@@ -16,7 +16,7 @@ use rcgen::{
 use super::*;
 use crate::files::tree::Tree;
 
-/// The folder of one test.
+/// A folder that is removed with the test.
 struct Folder(Tree);
 
 impl Folder {
@@ -38,7 +38,7 @@ impl Folder {
         self.0.write(name, text.as_bytes());
     }
 
-    /// Name, mode and content or target of everything in the store.
+    /// The names of the files in the store.
     fn stored(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.0.join("lib/pki"))
             .into_iter()
@@ -50,15 +50,15 @@ impl Folder {
     }
 }
 
-/// The signer of a cluster.
+/// The certificate signer of a cluster.
 struct Signer {
     issuer: Issuer<'static, KeyPair>,
     ca: String,
 }
 
-struct Requested(Vec<u8>);
+struct RequestKey(Vec<u8>);
 
-impl PublicKeyData for Requested {
+impl PublicKeyData for RequestKey {
     fn der_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -89,15 +89,15 @@ impl Signer {
         params
     }
 
-    /// The certificate that a request brings, valid from a day of May for so long.
+    /// The certificate for a request, valid for `days` from that day of May 2026.
     fn sign(&self, request: &SigningRequest, day: u8, days: u64) -> String {
-        // What stands behind the head of a P-256 key: the point.
-        let key = Requested(request.wanted.public_key[26..].to_vec());
+        // The point follows the 26 bytes of the header of a P-256 SubjectPublicKeyInfo.
+        let key = RequestKey(request.wanted.public_key[26..].to_vec());
         let params = Self::params(&request.wanted.subject.common_name, day, days);
         params.signed_by(&key, &self.issuer).unwrap().pem()
     }
 
-    /// Certificate and key, in base64, as kubeadm puts them into a kubeconfig.
+    /// Certificate and key in base64, as kubeadm embeds them in a kubeconfig.
     fn embedded(&self, day: u8, days: u64) -> [String; 2] {
         use base64::Engine as _;
         let key = KeyPair::generate().unwrap();
@@ -136,7 +136,7 @@ fn subject() -> Subject {
     }
 }
 
-/// So many days after 2026-05-01.
+/// `day` days after 2026-05-01.
 fn day(day: u64) -> Wall {
     let start = Wall::parse("2026-05-01T00:00:00Z").unwrap();
     start.after(Duration::from_secs(day * 86_400))
@@ -155,7 +155,7 @@ fn key_of(start: &Start) -> Vec<u8> {
 }
 
 #[test]
-fn a_bootstrap_leaves_what_a_kubelet_leaves() {
+fn a_bootstrap_writes_the_files_of_a_kubelet() {
     for rotate in [false, true] {
         let (folder, signer) = (Folder::new(), Signer::new());
         folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
@@ -164,12 +164,12 @@ fn a_bootstrap_leaves_what_a_kubelet_leaves() {
         assert!(start.bootstrap.is_some() && start.leaf.is_none());
         let request = pki.sign(false).unwrap();
         let certificate = signer.sign(&request, 1, 90);
-        let waiting = paths.cert_dir.join("kubelet-client.key.tmp");
-        assert_eq!(waiting.exists(), !rotate);
+        let pending_key = paths.cert_dir.join("kubelet-client.key.tmp");
+        assert_eq!(pending_key.exists(), !rotate);
         if !rotate {
-            assert_eq!(mode(&waiting), 0o600);
+            assert_eq!(mode(&pending_key), 0o600);
             assert!(
-                fs::read_to_string(&waiting)
+                fs::read_to_string(&pending_key)
                     .unwrap()
                     .starts_with("-----BEGIN EC PRIVATE")
             );
@@ -209,7 +209,7 @@ fn a_bootstrap_leaves_what_a_kubelet_leaves() {
                 Pem(&signer.ca)
             )
         );
-        // The next start needs no token, nor the file that had it.
+        // The next start does not need the bootstrap kubeconfig.
         fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
         let (_, start) = open(&paths, day(20));
         assert!(!start.given);
@@ -221,7 +221,7 @@ fn a_bootstrap_leaves_what_a_kubelet_leaves() {
 }
 
 #[test]
-fn without_rotation_the_request_is_the_same_until_it_succeeds() {
+fn without_rotation_the_request_stays_the_same_until_it_succeeds() {
     let (folder, signer) = (Folder::new(), Signer::new());
     folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
     let paths = folder.paths(true, false);
@@ -234,14 +234,14 @@ fn without_rotation_the_request_is_the_same_until_it_succeeds() {
     assert_ne!(other.name, first);
     assert_eq!(pki.sign(false).unwrap().name, other.name);
     pki.install(&signer.sign(&other, 1, 90), day(11)).unwrap();
-    // Its certificate has expired: again with the key that is there, as a kubelet.
+    // The certificate has expired: the next request has the stored key, as in a kubelet.
     let (mut pki, start) = open(&paths, day(200));
     assert!(start.bootstrap.is_some());
     assert_eq!(pki.sign(false).unwrap().name, other.name);
 }
 
 #[test]
-fn a_rotation_takes_a_new_key_and_keeps_the_old_file() {
+fn a_rotation_makes_a_new_key_and_keeps_the_old_file() {
     let (folder, signer) = (Folder::new(), Signer::new());
     folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
     let paths = folder.paths(true, true);
@@ -262,7 +262,7 @@ fn a_rotation_takes_a_new_key_and_keeps_the_old_file() {
 }
 
 #[test]
-fn a_kubeconfig_that_will_not_do_is_replaced_and_one_that_will_is_not_touched() {
+fn an_unusable_kubeconfig_is_replaced_and_a_usable_one_is_kept() {
     let signer = Signer::new();
     let [cert, key] = signer.embedded(1, 90);
     let [old, old_key] = signer.embedded(1, 5);
@@ -275,10 +275,14 @@ fn a_kubeconfig_that_will_not_do_is_replaced_and_one_that_will_is_not_touched() 
     for (what, text, is_valid) in [
         ("a certificate", embedded(&cert, &key), true),
         ("an expired one", embedded(&old, &old_key), false),
-        ("another's key", embedded(&cert, &other_key), false),
+        (
+            "the key of another certificate",
+            embedded(&cert, &other_key),
+            false,
+        ),
         ("a token", signer.kubeconfig(TOKEN), false),
         (
-            "a file that is not there",
+            "a missing file",
             signer.kubeconfig("client-certificate: no, client-key: no"),
             false,
         ),
@@ -302,7 +306,7 @@ fn a_kubeconfig_that_will_not_do_is_replaced_and_one_that_will_is_not_touched() 
             assert!(open(&paths, day(10)).1.leaf.is_some(), "{what}");
         }
     }
-    // In 1970 nothing has expired, and nothing is thrown away.
+    // With a clock of 1970 nothing has expired.
     let folder = Folder::new();
     folder.write("etc/kubelet.conf", &embedded(&cert, &key));
     let (_, start) = open(&folder.paths(true, false), Wall::default());
@@ -310,20 +314,13 @@ fn a_kubeconfig_that_will_not_do_is_replaced_and_one_that_will_is_not_touched() 
 }
 
 #[test]
-fn a_kubeconfig_that_cannot_be_written_is_no_reason_to_ask_again() {
+fn an_unwritable_kubeconfig_does_not_cause_another_request() {
     let (folder, signer) = (Folder::new(), Signer::new());
     folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
-    // Its folder is a file.
-    folder.write("etc", "");
     let paths = folder.paths(true, true);
-    let paths = Paths {
-        kubeconfig: folder.0.join("gone/kubelet.conf"),
-        ..paths
-    };
-    folder.write("gone.keep", "");
     let (mut pki, _) = open(&paths, day(10));
     let request = pki.sign(false).unwrap();
-    std::os::unix::fs::symlink("/proc/nowhere", folder.0.join("gone")).unwrap();
+    std::os::unix::fs::symlink("/proc/no-such", folder.0.join("etc")).unwrap();
     let (kubeconfig, leaf) = pki.install(&signer.sign(&request, 1, 90), day(10)).unwrap();
     assert!(kubeconfig.certificate.is_some());
     let (_, start) = open(&paths, day(11));
@@ -331,8 +328,49 @@ fn a_kubeconfig_that_cannot_be_written_is_no_reason_to_ask_again() {
     assert_eq!(start.config.certificate, kubeconfig.certificate);
 }
 
+/// The caller repeats `install` after an error of its own, such as a broken CA in the kubeconfig.
 #[test]
-fn of_no_secret_a_word() {
+fn an_installed_chain_can_be_installed_again() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
+    let (mut pki, _) = open(&folder.paths(true, true), day(10));
+    let request = pki.sign(false).unwrap();
+    let chain = signer.sign(&request, 1, 90);
+    let (_, leaf) = pki.install(&chain, day(10)).unwrap();
+    let (_, again) = pki.install(&chain, day(10)).unwrap();
+    assert_eq!(again, leaf);
+}
+
+/// A path that cannot be resolved is an error with a line, unlike a missing file.
+#[test]
+fn a_stored_link_that_cannot_be_resolved_is_an_error() {
+    let folder = Folder::new();
+    let store = Store::new(&folder.0).unwrap();
+    assert!(store.current().unwrap().is_none());
+    let current = folder.0.join("kubelet-client-current.pem");
+    std::os::unix::fs::symlink(&current, &current).unwrap();
+    let error = store.current().unwrap_err();
+    let want = format!("{}: too many levels of symbolic links", current.display());
+    assert!(error.starts_with(&want), "{error}");
+}
+
+/// A request is pointless while its certificate cannot be stored.
+#[test]
+fn find_returns_the_error_of_an_unusable_file() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
+    let (mut pki, _) = open(&folder.paths(true, true), day(10));
+    assert!(matches!(pki.find(day(10)), Ok(None)));
+    folder.write("lib/pki/kubelet-client-current.pem", "a file, not a link");
+    let error = pki.find(day(10)).unwrap_err();
+    assert!(
+        error.contains("to be a symlink but it is a file"),
+        "{error}"
+    );
+}
+
+#[test]
+fn debug_output_contains_no_key_and_no_token() {
     let (folder, signer) = (Folder::new(), Signer::new());
     folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
     let paths = folder.paths(true, false);
@@ -341,7 +379,7 @@ fn of_no_secret_a_word() {
     let shown = format!("{pki:?}");
     pki.install(&signer.sign(&request, 1, 90), day(10)).unwrap();
     let (pki, start) = open(&paths, day(10));
-    let shown = format!("{shown} {pki:?} {:?} {start:?}", pki.bootstrap());
+    let shown = format!("{shown} {pki:?} {:?} {start:?}", pki.load_bootstrap());
     let pair = fs::read_to_string(paths.cert_dir.join("kubelet-client-current.pem")).unwrap();
     let key = pair.split_once("EC PRIVATE KEY-----\n").unwrap().1;
     assert!(

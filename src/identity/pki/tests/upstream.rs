@@ -1,18 +1,19 @@
-//! Upstream's cases of the certificate store and of the bootstrap: client-go
-//! `certificate_store_test.go`, kubelet `bootstrap_test.go`, `server_bootstrap_test.go`.
+//! Upstream's test cases of the certificate store and of the bootstrap: client-go
+//! `util/certificate/{certificate_store_test.go,certificate_manager_test.go}`,
+//! `pkg/kubelet/certificate/bootstrap/bootstrap_test.go`, `cmd/kubelet/app/server_bootstrap_test.go`.
 
 use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A store with pair files `a` and `b`.
-struct Shelf {
+/// A store with its folder and a signer.
+struct TestStore {
     folder: Folder,
     store: Store,
     signer: Signer,
 }
 
-impl Shelf {
+impl TestStore {
     fn new() -> Self {
         let folder = Folder::new();
         fs::create_dir_all(&folder.0).unwrap();
@@ -48,6 +49,7 @@ fn public_key(chain: &str) -> Vec<u8> {
     Leaf::of_pem(chain.as_bytes()).unwrap().public_key
 }
 
+/// TestUpdateSymlink. Its case "target missing" cannot occur: an update writes the target.
 #[test]
 fn update_symlink() {
     for what in [
@@ -57,148 +59,158 @@ fn update_symlink() {
         "replaces existing symlink",
         "replaces a symlink to nothing",
     ] {
-        let shelf = Shelf::new();
+        let test = TestStore::new();
         let (current, updated) = (
-            shelf.path("kubelet-client-current.pem"),
-            shelf.path("kubelet-client-updated.pem"),
+            test.path("kubelet-client-current.pem"),
+            test.path("kubelet-client-updated.pem"),
         );
-        let in_the_way = match what {
+        let file = match what {
             "current is a regular file" => Some(&current),
             "updated is a regular file" => Some(&updated),
             "replaces existing symlink" => {
-                let (old, key) = shelf.pair();
-                shelf.update(&old, &key, 1).unwrap();
+                let (old, key) = test.pair();
+                test.update(&old, &key, 1).unwrap();
                 None
             }
             "replaces a symlink to nothing" => {
-                symlink(shelf.path("nothing"), &current).unwrap();
+                symlink(test.path("nothing"), &current).unwrap();
                 None
             }
             _ => None,
         };
-        let (chain, key) = shelf.pair();
-        if let Some(path) = in_the_way {
+        let (chain, key) = test.pair();
+        if let Some(path) = file {
             fs::write(path, "a file").unwrap();
             let want = format!("expected {path:?} to be a symlink but it is a file; move it away");
-            assert_eq!(shelf.update(&chain, &key, 2), Err(want.clone()), "{what}");
-            assert_eq!(shelf.store.recover(), Err(want), "{what}");
+            assert_eq!(test.update(&chain, &key, 2), Err(want.clone()), "{what}");
+            assert_eq!(test.store.recover(), Err(want), "{what}");
             assert_eq!(fs::read_to_string(path).unwrap(), "a file", "{what}");
             continue;
         }
-        shelf.update(&chain, &key, 2).unwrap();
-        assert_eq!(shelf.current(), Some(public_key(&chain)), "{what}");
+        test.update(&chain, &key, 2).unwrap();
+        assert_eq!(test.current(), Some(public_key(&chain)), "{what}");
         assert!(!updated.is_symlink(), "{what}");
     }
 }
 
+/// An interrupted update is completed.
 #[test]
 fn recover() {
     for (what, current, updated, want) in [
-        ("nothing there", None, None, None),
-        ("current alone", Some("a"), None, Some("a")),
-        ("cut off before the swap", Some("a"), Some("b"), Some("a")),
+        ("no links", None, None, None),
+        ("only current", Some("a"), None, Some("a")),
         (
-            "cut off within a kubelet's swap",
+            "interrupted before the rename",
+            Some("a"),
+            Some("b"),
+            Some("a"),
+        ),
+        (
+            "interrupted in a kubelet's update, after it removed current",
             None,
             Some("b"),
             Some("b"),
         ),
-        ("current leads nowhere", Some("x"), Some("b"), Some("b")),
+        (
+            "current is a dangling link",
+            Some("x"),
+            Some("b"),
+            Some("b"),
+        ),
     ] {
-        let shelf = Shelf::new();
+        let test = TestStore::new();
         let mut keys = Vec::new();
         for name in ["a", "b"] {
-            let (chain, key) = shelf.pair();
-            shelf.folder.write(name, &format!("{chain}{}", key.pem()));
+            let (chain, key) = test.pair();
+            test.folder.write(name, &format!("{chain}{}", key.pem()));
             keys.push((name, public_key(&chain)));
         }
         for (link, target) in [("current", current), ("updated", updated)] {
             if let Some(target) = target {
-                let link = shelf.path(&format!("kubelet-client-{link}.pem"));
-                symlink(shelf.path(target), link).unwrap();
+                let link = test.path(&format!("kubelet-client-{link}.pem"));
+                symlink(test.path(target), link).unwrap();
             }
         }
-        let ops = shelf.store.recover().unwrap();
+        let ops = test.store.recover().unwrap();
         Disk::default().carry_out(ops).unwrap();
-        let found = shelf.current();
+        let found = test.current();
         let found = keys.iter().find(|(_, key)| Some(key) == found.as_ref());
         assert_eq!(found.map(|(name, _)| *name), want, "{what}");
     }
 }
 
+/// TestLoadFile.
 #[test]
 fn load_file() {
-    let shelf = Shelf::new();
-    let ((chain, key), (other, _)) = (shelf.pair(), shelf.pair());
+    let test = TestStore::new();
+    let ((chain, key), (other, _)) = (test.pair(), test.pair());
     for (what, text) in [
         ("cert first", format!("{chain}{}", key.pem())),
         ("key first", format!("{}{chain}", key.pem())),
         ("chain", format!("{chain}{other}{}", key.pem())),
     ] {
-        shelf.folder.write("kubelet-client-current.pem", &text);
-        assert_eq!(shelf.current(), Some(public_key(&chain)), "{what}");
+        test.folder.write("kubelet-client-current.pem", &text);
+        assert_eq!(test.current(), Some(public_key(&chain)), "{what}");
     }
 }
 
+/// TestUpdate.
 #[test]
-fn update_pair() {
-    let shelf = Shelf::new();
-    let ((first, first_key), (second, key), (other, _)) =
-        (shelf.pair(), shelf.pair(), shelf.pair());
-    // Without a previous pair, and with one.
-    shelf.update(&first, &first_key, 1).unwrap();
-    assert_eq!(shelf.current(), Some(public_key(&first)));
-    shelf.update(&second, &key, 2).unwrap();
-    assert_eq!(shelf.current(), Some(public_key(&second)));
-    // Two certificates: the chain is kept, what stands around it is not.
+fn update() {
+    let test = TestStore::new();
+    let ((first, first_key), (second, key), (other, _)) = (test.pair(), test.pair(), test.pair());
+    // Case "without a previous pair".
+    test.update(&first, &first_key, 1).unwrap();
+    assert_eq!(test.current(), Some(public_key(&first)));
+    // Case "with one".
+    test.update(&second, &key, 2).unwrap();
+    assert_eq!(test.current(), Some(public_key(&second)));
+    // Case "two certificates": the chain is kept, other text is dropped.
     let chain = format!("subject=a\r\n{second}\r\nsubject=b\n{other}");
-    shelf.update(&chain, &key, 3).unwrap();
-    let text = fs::read_to_string(shelf.path("kubelet-client-current.pem")).unwrap();
+    test.update(&chain, &key, 3).unwrap();
+    let text = fs::read_to_string(test.path("kubelet-client-current.pem")).unwrap();
     assert_eq!(
         text,
         format!("{second}{other}{}", key.pem()).replace('\r', "")
     );
-    // Bad data: an error, and nothing is replaced.
+    // Case "bad data": an error, and nothing is replaced.
     for bad in [
         "",
         "not PEM",
         "-----BEGIN CERTIFICATE-----\n(\n-----END CERTIFICATE-----\n",
     ] {
-        assert!(shelf.update(bad, &key, 4).is_err(), "{bad}");
+        assert!(test.update(bad, &key, 4).is_err(), "{bad}");
         assert_eq!(
-            fs::read_to_string(shelf.path("kubelet-client-current.pem")).unwrap(),
+            fs::read_to_string(test.path("kubelet-client-current.pem")).unwrap(),
             text
         );
     }
-    assert!(
-        !shelf
-            .path("kubelet-client-2026-05-05-00-00-00.pem")
-            .exists()
-    );
+    assert!(!test.path("kubelet-client-2026-05-05-00-00-00.pem").exists());
 }
 
+/// TestCurrent.
 #[test]
-fn current_of_files() {
-    let shelf = Shelf::new();
-    // Neither.
-    assert_eq!(shelf.current(), None);
-    let ((chain, key), (other, _)) = (shelf.pair(), shelf.pair());
-    shelf.folder.write("kubelet-client.crt", &chain);
-    assert_eq!(shelf.current(), None);
-    shelf.folder.write("kubelet-client.key", key.pem());
-    assert_eq!(shelf.current(), Some(public_key(&chain)));
-    // A chain.
-    shelf
-        .folder
+fn current() {
+    let test = TestStore::new();
+    // Case "none".
+    assert_eq!(test.current(), None);
+    let ((chain, key), (other, _)) = (test.pair(), test.pair());
+    // Case "cert and key files".
+    test.folder.write("kubelet-client.crt", &chain);
+    assert_eq!(test.current(), None);
+    test.folder.write("kubelet-client.key", key.pem());
+    assert_eq!(test.current(), Some(public_key(&chain)));
+    // Case "chain".
+    test.folder
         .write("kubelet-client.crt", &format!("{chain}{other}"));
-    assert_eq!(shelf.current(), Some(public_key(&chain)));
-    // The pair file wins.
-    let (second, key) = shelf.pair();
-    shelf.update(&second, &key, 2).unwrap();
-    assert_eq!(shelf.current(), Some(public_key(&second)));
+    assert_eq!(test.current(), Some(public_key(&chain)));
+    // Case "pair file": it wins over the other files.
+    let (second, key) = test.pair();
+    test.update(&second, &key, 2).unwrap();
+    assert_eq!(test.current(), Some(public_key(&second)));
 }
 
-/// kubelet's TestLoadClientConfig, for what we do of it.
+/// TestLoadClientConfig. Its case "no bootstrap" is in [`build_client_certificate_manager`].
 #[test]
 fn load_client_config() {
     let signer = Signer::new();
@@ -206,28 +218,30 @@ fn load_client_config() {
     let good = signer.kubeconfig(&format!(
         "client-certificate-data: {cert}, client-key-data: {key}"
     ));
-    // Bootstrap invalid, kubeconfig valid: the kubeconfig is used, the other not looked at.
+    // Case "valid kubeconfig, bootstrap ignored": the bootstrap kubeconfig is not read.
     let folder = Folder::new();
     folder.write("etc/kubelet.conf", &good);
     let (_, start) = open(&folder.paths(true, true), day(10));
     assert!(start.leaf.is_some());
-    // Both: the kubeconfig.
+    // The same with a valid bootstrap kubeconfig.
     folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
     let (_, start) = open(&folder.paths(true, true), day(10));
     assert!(start.config.authorization.is_none());
-    // Kubeconfig invalid: the bootstrap's credentials, for the request alone.
+    // Case "invalid kubeconfig": the bootstrap kubeconfig's credentials. Unlike upstream, the
+    // kubeconfig is written when the certificate is issued.
     folder.write("etc/kubelet.conf", "[");
     fs::remove_dir_all(folder.0.join("lib")).unwrap();
     let (pki, start) = open(&folder.paths(true, true), day(10));
     assert!(start.bootstrap.is_some());
-    assert!(pki.bootstrap().unwrap().authorization.is_some());
-    // Neither: an error that names the file.
+    assert!(pki.load_bootstrap().unwrap().authorization.is_some());
+    // Without a usable file: an error that names the bootstrap kubeconfig.
     fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
     let error = Pki::open(folder.paths(true, true), subject(), day(10)).unwrap_err();
     assert!(error.contains("bootstrap.conf: no such file"), "{error}");
 }
 
-/// kubelet's Test_buildClientCertificateManager: data of a kubeconfig in the store.
+/// Test_buildClientCertificateManager (`server_bootstrap_test.go`) without a bootstrap, and case "no
+/// bootstrap" of TestLoadClientConfig: a certificate embedded in the kubeconfig is stored.
 #[test]
 fn build_client_certificate_manager() {
     let signer = Signer::new();
@@ -255,8 +269,7 @@ fn build_client_certificate_manager() {
         assert_eq!(start.given, given, "{what}");
         assert_eq!(start.leaf.is_some(), given, "{what}");
     }
-    // Garbage data: an error, nothing written. Base64 that is no certificate is for TLS
-    // to refuse, in the same start.
+    // Case "garbage data": an error, and nothing is written.
     let folder = Folder::new();
     folder.write(
         "etc/kubelet.conf",
@@ -266,7 +279,9 @@ fn build_client_certificate_manager() {
     assert_eq!(folder.stored(), [] as [&str; 0]);
 }
 
-/// client-go's TestGetCurrentCertificateOrBootstrap and TestNewManager(No)Bootstrap.
+/// TestNewManagerBootstrap (case "empty store and a given certificate"), TestNewManagerNoBootstrap
+/// (case "the stored one wins, no haste"), TestGetCurrentCertificateOrBootstrap (cases "stored" and
+/// "given").
 #[test]
 fn the_stored_certificate_wins_over_the_given_one() {
     let signer = Signer::new();
@@ -275,7 +290,7 @@ fn the_stored_certificate_wins_over_the_given_one() {
     let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
     folder.write("etc/kubelet.conf", &signer.kubeconfig(&user));
     let paths = folder.paths(false, true);
-    // Empty store: the given one, and a new one at once.
+    // Case "empty store and a given certificate": it is used, and renewed at once.
     let (mut pki, start) = open(&paths, day(2));
     let given = start.leaf.unwrap();
     assert!(start.given);
@@ -283,10 +298,10 @@ fn the_stored_certificate_wins_over_the_given_one() {
     let (kubeconfig, leaf) = pki.install(&signer.sign(&request, 2, 20), day(3)).unwrap();
     assert_ne!(leaf.public_key, given.public_key);
     assert!(kubeconfig.certificate.unwrap().chain.file.is_some());
-    // Then the stored one, no haste.
+    // Cases "the stored one wins, no haste" and "stored".
     let (_, start) = open(&paths, day(4));
     assert_eq!((start.leaf, start.given), (Some(leaf), false));
-    // It has expired: the given one again.
+    // Case "given": the stored one has expired.
     let (_, start) = open(&paths, day(40));
     assert_eq!((start.leaf, start.given), (Some(given), true));
 }

@@ -1,4 +1,4 @@
-//! The kubeconfig that a bootstrap leaves behind, as a kubelet writes it.
+//! The kubeconfig that is written after a bootstrap, in the kubelet's form.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use crate::wire::api_config::ApiConfig;
 
-/// The cluster of `bootstrap`, with the certificate and key in the file `pair`.
+/// A kubeconfig with the cluster of `bootstrap`, and the certificate and key in the file `pair`.
 ///
-/// A kubelet forgets `tls-server-name` and `proxy-url`, and then cannot connect where
-/// they were needed.
-pub(super) fn text(bootstrap: &ApiConfig, pair: &Path) -> Result<String, String> {
+/// A kubelet drops `tls-server-name` and `proxy-url`, and then cannot connect to a cluster that needs
+/// them.
+pub(super) fn render(bootstrap: &ApiConfig, pair: &Path) -> Result<String, String> {
     let endpoint = &bootstrap.endpoint;
     let mut cluster = String::new();
     if let Some(ca) = &bootstrap.ca {
@@ -47,7 +47,7 @@ pub(super) fn text(bootstrap: &ApiConfig, pair: &Path) -> Result<String, String>
     ))
 }
 
-/// A text in quotes, as JSON and so YAML has them.
+/// Adds a field. A JSON string is a valid YAML string.
 fn field(lines: &mut String, name: &str, text: &str) {
     lines.push_str(&format!("    {name}: {}\n", Value::from(text)));
 }
@@ -55,5 +55,5 @@ fn field(lines: &mut String, name: &str, text: &str) {
 fn absolute(path: &Path) -> Result<String, String> {
     let absolute = std::path::absolute(path).ok();
     let text = absolute.and_then(|path| path.to_str().map(str::to_owned));
-    text.ok_or_else(|| format!("{}: not a path that a kubeconfig can hold", path.display()))
+    text.ok_or_else(|| format!("{}: not a valid path for a kubeconfig", path.display()))
 }

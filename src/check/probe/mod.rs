@@ -1,0 +1,193 @@
+//! Runs the checks in the order in which a run needs the things, and skips those whose prerequisite
+//! failed. Reads files, sends GET and SelfSubjectAccessReview requests, and changes nothing.
+
+mod access;
+
+use std::path::Path;
+use std::time::Duration;
+
+use nix::unistd::{self, AccessFlags};
+
+use self::access::Access;
+use super::server::{ALWAYS, CERTIFICATES, CREATE_NODE, Permission};
+use super::{Finding, Mark, Report, board, server};
+use crate::config::Config;
+use crate::core::facts::Facts;
+use crate::core::wall_clock::WallClock;
+use crate::files::guard;
+use crate::files::read::cause;
+use crate::files::resolve_path::Resolved;
+use crate::host::cgroup::Mode;
+use crate::host::{Host, cgroup, mounts, pressure};
+use crate::identity::ApiAccess;
+use crate::process::clock::Clock;
+
+/// Time limits of one name lookup, of all connection attempts, of one request.
+const LOOKUP: Duration = Duration::from_secs(5);
+const CONNECT: Duration = Duration::from_secs(5);
+const CALL: Duration = Duration::from_secs(10);
+
+/// Remedy for a server that does not respond.
+const NO_RESPONSE: &str = "is server the URL of an API server?";
+
+/// Runs all checks. `missing` has one line for each fact that the Node would lack; `open` reads the
+/// kubeconfig.
+pub(crate) fn report(
+    config: &Config,
+    host: &Host,
+    facts: &Facts,
+    missing: &[String],
+    clock: &Clock,
+    open: impl FnOnce() -> Result<ApiAccess, String>,
+) -> Report {
+    let mut findings = board(host, facts, missing, clock);
+    let writable = requests_certificates(config).then(|| writable(&config.cert_dir));
+    let cert_dir = config.cert_dir.display().to_string();
+    findings.push(board::cert_dir(&cert_dir, writable));
+    let _ = server(&mut findings, config, facts, clock, open);
+    // An early end of `server` leaves the failed check as the last finding.
+    let cause = findings.last().map_or("", |finding| finding.check);
+    let names = server_checks();
+    let skipped = names.skip_while(|name| findings.iter().any(|f| f.check == *name));
+    let skipped: Vec<Finding> = skipped.map(|name| Finding::skipped(name, cause)).collect();
+    findings.extend(skipped);
+    Report {
+        node_name: config.node.name.clone(),
+        findings,
+    }
+}
+
+/// The names of the checks of [`server`] after `kubeconfig`, in order.
+fn server_checks() -> impl Iterator<Item = &'static str> {
+    let network = [
+        "certificate",
+        "certificate-expiry",
+        "name-resolution",
+        "tcp",
+        "tls",
+        "authentication",
+    ];
+    let permissions = permissions().map(|permission| permission.check);
+    network.into_iter().chain(permissions).chain(["namesake"])
+}
+
+fn permissions() -> impl Iterator<Item = Permission> {
+    [CREATE_NODE].into_iter().chain(ALWAYS).chain(CERTIFICATES)
+}
+
+fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<Finding> {
+    let root = &host.root;
+    let mounts = mounts::read(root).unwrap_or_default();
+    let mode = match cgroup::read(root, &mounts) {
+        Mode::V2 => Some("v2"),
+        Mode::V1 => Some("v1"),
+        Mode::Hybrid => Some("v1, with an empty v2 beside it"),
+        Mode::None => None,
+    };
+    let folder = &host.node_root_dir;
+    vec![
+        board::cgroups(mode),
+        board::memory_controller(&cgroup::memory_is_usable(root)),
+        board::psi(&pressure::read(root, "memory").map(|pressure| pressure.is_some())),
+        board::machine_id(&facts.machine_id),
+        board::system_uuid(&facts.system_uuid, &facts.machine_id),
+        board::clock(clock.now().wall, WallClock::built()),
+        board::facts(missing),
+        board::root_dir(
+            &folder.display().to_string(),
+            facts.storage(),
+            // Not asked below another root, nor on a file system that may block.
+            match root.is_real() && !facts.storage().is_some_and(Result::is_err) {
+                true => writable(folder),
+                false => Ok(()),
+            },
+        ),
+    ]
+}
+
+/// Whether this process may create a file in `folder`, by access(2). For a missing folder, whether
+/// it may create the folder.
+fn writable(folder: &Path) -> Result<(), String> {
+    let existing = match guard::resolve(folder).map_err(|e| cause(&e))? {
+        Resolved::Found(path) | Resolved::MissingBelow(path) => path,
+    };
+    match existing.is_dir() {
+        true => unistd::access(&existing, AccessFlags::W_OK).map_err(|errno| cause(&errno.into())),
+        false => Err(format!("{} is not a folder", existing.display())),
+    }
+}
+
+fn requests_certificates(config: &Config) -> bool {
+    config.rotate_certificates || config.bootstrap_kubeconfig.is_some()
+}
+
+/// Why a run does not need `permission`; `None` if it does.
+fn not_needed(permission: &Permission, config: &Config, access: &Access) -> Option<&'static str> {
+    let is_for_certificates = CERTIFICATES.contains(permission);
+    if is_for_certificates && !requests_certificates(config) {
+        return Some("certificates are not requested here");
+    }
+    if access.is_bootstrap() && !is_for_certificates {
+        return Some("needed by the requested certificate, not by the bootstrap kubeconfig");
+    }
+    (*permission == CREATE_NODE && !config.node.register).then_some("--register-node is off")
+}
+
+/// The checks of the kubeconfig, the network and the server. Returns `None` after a failed check
+/// that every later check needs.
+fn server(
+    findings: &mut Vec<Finding>,
+    config: &Config,
+    facts: &Facts,
+    clock: &Clock,
+    open: impl FnOnce() -> Result<ApiAccess, String>,
+) -> Option<()> {
+    let mut add = |finding: Finding| {
+        let is_ok = finding.mark != Mark::Failed;
+        findings.push(finding);
+        is_ok.then_some(())
+    };
+    let mut access = match open() {
+        Ok(access) => Access::new(access),
+        Err(line) => {
+            let remedy = "write one, as the README says under The kubeconfig";
+            return add(Finding::failed("kubeconfig", &line, remedy));
+        }
+    };
+    add(access.kubeconfig());
+    for finding in access.certificate(&config.node.name, clock) {
+        add(finding);
+    }
+    let addresses = match access.resolve(clock) {
+        Ok((finding, addresses)) => {
+            add(finding);
+            addresses
+        }
+        Err(finding) => return add(finding),
+    };
+    add(access.dial(&addresses))?;
+
+    let name = &config.node.name;
+    let first = permissions().find(|p| not_needed(p, config, &access).is_none())?;
+    let response = access.call(first.review(name));
+    add(access.tls(&response))?;
+    let response = match response {
+        Ok(response) => response,
+        Err(line) => return add(Finding::failed("authentication", &line, NO_RESPONSE)),
+    };
+    let credential = access.credential();
+    add(server::authentication(&response, credential.as_deref()))?;
+
+    for permission in permissions() {
+        let finding = match not_needed(&permission, config, &access) {
+            Some(why) => Finding::note(permission.check, why, ""),
+            None if permission == first => permission.judge(&response),
+            None => match access.call(permission.review(name)) {
+                Ok(response) => permission.judge(&response),
+                Err(line) => return add(Finding::failed(permission.check, &line, "check again")),
+            },
+        };
+        add(finding);
+    }
+    add(access.namesake(config, facts, clock))
+}

@@ -305,12 +305,14 @@ fn each_link_leads_somewhere() {
     assert!(count > 20, "{count} links");
 }
 
-/// The words in backticks.
-fn code<'a>(lines: &[&'a str]) -> Vec<&'a str> {
-    let words = lines
-        .iter()
-        .flat_map(|line| line.split('`').skip(1).step_by(2));
-    words.collect()
+/// The texts in backticks; one may span two lines.
+fn code(text: &str) -> Vec<&str> {
+    assert_eq!(
+        text.matches('`').count() % 2,
+        0,
+        "a backtick without its pair"
+    );
+    text.split('`').skip(1).step_by(2).collect()
 }
 
 /// Whether a word can be a path of the repository: no command, pattern, URL or absolute path.
@@ -339,7 +341,7 @@ fn each_path_in_backticks_exists() {
     for document in DOCUMENTS {
         let text = text(document);
         let (_, _, prose) = parse(&text);
-        for word in code(&prose) {
+        for word in code(&prose.join("\n")) {
             let file = [".rs", ".sh", ".md"].iter().any(|end| word.ends_with(end));
             let stored = !NOT_STORED.iter().any(|prefix| word.starts_with(prefix));
             let is_path = is_relative_path(word) && stored && !ELSEWHERE.contains(&word);

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Static release binaries, the same bytes in whatever folder they are built:
+# Builds static release binaries, with the same bytes in any folder:
 #
 #   cross/build.sh [--plain] [TARGET...]     all five without a TARGET
 #
-# writes dist/TARGET/nodelet, stripped, nodelet.debug with its symbols, which gdb finds
-# through .gnu_debuglink, and SHA256SUMS. --plain uses the std that rustup has ready-made,
-# as any `cargo build --release` does, and writes below dist/plain/.
+# Writes dist/TARGET/nodelet (stripped), nodelet.debug (its symbols, which gdb finds by
+# .gnu_debuglink) and SHA256SUMS. --plain uses the ready-made std of rustup, as `cargo build
+# --release` does, and writes below dist/plain/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,21 +20,21 @@ plain=
 if test "${1-}" = --plain; then
   plain=plain/
   shift
-  # The ready-made std of the 32-bit targets has a time_t of 4 bytes.
+  # Without 32-bit targets: their ready-made std has a time_t of 4 bytes.
   targets=(aarch64-unknown-linux-musl x86_64-unknown-linux-musl)
 fi
 test $# -eq 0 || targets=("$@")
 
-# Of the folders that it is built in, nothing may stay in the file; cross/zig-cc does the
-# same for C. The source of a crate is then ring-0.17.14/src/..., for instance.
-# A panic ends the process: nothing unwinds, and nobody looks for the tables of the
-# ready-made std. Functions of the same code become one.
+# Remap removes the names of the build folders from the file; cross/zig-cc does the same for C.
+# The source path of a crate is then, for instance, ring-0.17.14/src/....
+# A panic aborts the process, so unwind tables are omitted. --icf=all merges functions with
+# identical code.
 cargo fetch --locked --quiet
 cargo=${CARGO_HOME:-$HOME/.cargo}
 sysroot=$(rustc --print sysroot)
 flags=(-Cforce-unwind-tables=no -Clink-arg=--no-eh-frame-hdr -Clink-arg=--icf=all "--remap-path-prefix=$sysroot/lib/rustlib/src/rust/=" "--remap-path-prefix=$PWD/=")
 for registry in "$cargo"/registry/src/*/; do flags+=("--remap-path-prefix=$registry="); done
-# Symbols are wanted, but in a file of their own.
+# Keep symbols here; objcopy moves them to nodelet.debug below.
 export CARGO_PROFILE_RELEASE_STRIP=none CARGO_PROFILE_RELEASE_DEBUG=line-tables-only
 export CARGO_TARGET_DIR=$PWD/target
 

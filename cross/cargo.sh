@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# cargo for another machine: cross/cargo.sh TARGET COMMAND [ARGUMENT...]
+# Runs cargo for another target: cross/cargo.sh [--plain] TARGET COMMAND [ARGUMENT...]
 #
-# C compiler, linker and libc are zig's. std is built from its source with the stable
-# compiler (RUSTC_BOOTSTRAP): without its unwind tables and for size it is a quarter
-# smaller, and on 32-bit machines its libc has a time_t of 4 bytes, which ends in 2038.
-# Tests run under qemu-user.
+# C compiler, linker and libc are zig's. std is built from source with the stable compiler
+# (RUSTC_BOOTSTRAP): without unwind tables and for size the binary is a quarter smaller. The
+# ready-made std of 32-bit targets also has a time_t of 4 bytes, which overflows in 2038. Tests
+# run under qemu-user.
 #
-# --plain before TARGET is stable Rust alone, with the std and musl that rustup has
-# ready-made; only ring's C is compiled by zig.
+# --plain uses stable Rust with the ready-made std and musl of rustup; zig compiles only ring's C
+# code.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -21,8 +21,8 @@ shift
 code=()
 case $target in
   aarch64-unknown-linux-musl) ZIG_TARGET=aarch64-linux-musl ZIG_CPU=generic qemu=aarch64 ;;
-  # Thumb-2 code is a quarter smaller; ARMv6 has no Thumb that can use the VFP. Code that
-  # need not move saves 0.7 % more, and LLVM's outliner, which is off for ARMv7, 1.8 %.
+  # Thumb-2 code is a quarter smaller; Thumb on ARMv6 cannot use the VFP. A static relocation
+  # model saves another 0.7 %, and LLVM's outliner, which is off by default for ARMv7, 1.8 %.
   armv7-unknown-linux-musleabihf)
     ZIG_TARGET=arm-linux-musleabihf ZIG_CPU=generic+v7a+vfp3d16+thumb2 qemu=arm
     code=(-Ctarget-feature=+thumb-mode -Crelocation-model=static -Cllvm-args=-enable-machine-outliner=always)
@@ -45,17 +45,17 @@ export ZIG_GLOBAL_CACHE_DIR=${ZIG%/*}/cache ZIG_LOCAL_CACHE_DIR=${ZIG%/*}/cache
 name=${target//-/_}
 upper=$(tr a-z A-Z <<<"$name")
 export "CC_$name=$root/cross/zig-cc" "AR_$name=$root/cross/zig-ar"
-# GNU ld would pad the file by 54 KB.
+# GNU ld pads the file by 54 KB.
 export "CARGO_TARGET_${upper}_LINKER=rust-lld"
 export "CARGO_TARGET_${upper}_RUNNER=qemu-$qemu-static" NODELET_EMULATOR=qemu-$qemu-static
 
 if test "$plain"; then
   rustup target add "$target" >&2
 else
-  # zig compiles musl and what it needs when it links a program, and tells where it is.
-  # Not for size: its small memcpy() goes byte by byte, which was 42 % of what a renewal
-  # takes in user space on arm64; the fast one makes the binary no larger.
-  # Without debug information, which has the names of this machine's folders.
+  # zig compiles musl when it links a program, and -v prints the paths of the libraries.
+  # -O2, because memcpy() of -Os copies single bytes: that was 42 % of the user time of a renewal
+  # on arm64. The binary does not grow.
+  # Debug information is removed because it contains the names of this machine's folders.
   libc=${ZIG%/*}/$target-O2-bare
   if ! test -d "$libc"; then
     new=$(mktemp -d "$libc.XXXXXX")
@@ -67,7 +67,7 @@ else
   fi
   flags=(-Clink-self-contained=no -Ctarget-feature=+crt-static "${code[@]}" "-Lnative=$libc"
     "-Clink-arg=$libc/crt1.o" -Clink-arg=-lc -Clink-arg=-lzigc -Clink-arg=-lcompiler_rt)
-  # Cargo wants them apart by this byte: a path among them may have spaces.
+  # Cargo's separator is 0x1f, because paths may contain spaces.
   printf -v joined '\x1f%s' "${flags[@]}"
   joined=${CARGO_ENCODED_RUSTFLAGS-}$joined
   export CARGO_ENCODED_RUSTFLAGS=${joined#$'\x1f'}

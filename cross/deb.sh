@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Debian packages: cross/deb.sh [ARCHITECTURE...] writes dist/nodelet_VERSION_ARCHITECTURE.deb
-# for arm64, armhf and amd64, or those named, from what cross/build.sh wrote, which it
-# runs where that is missing.
+# Builds Debian packages: cross/deb.sh [ARCHITECTURE...]
+#
+# Writes dist/nodelet_VERSION_ARCHITECTURE.deb for the given architectures (default: arm64, armhf
+# and amd64). Runs cross/build.sh for a missing binary.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,16 +12,16 @@ if ! grep -qx "version = \"${version%-*}\"" Cargo.toml; then
   echo "cross/deb.sh: cross/debian/changelog: starts with $version, which Cargo.toml has not" >&2
   exit 1
 fi
-# dpkg-deb gives this date to everything in the archive.
+# dpkg-deb gives this date to all files of the archive.
 SOURCE_DATE_EPOCH=$(date -d "$(sed -n '/^ -- /{s/.*>  //p;q}' cross/debian/changelog)" +%s)
 export SOURCE_DATE_EPOCH
 
-# What is compiled in, for the copyright file: name, version, license, holders.
+# The linked crates for the copyright file: name, version, license, copyright holders.
 libraries() {
   cargo tree --locked -e normal,no-proc-macro --target "$1" --prefix none -f '{p}|{l}' |
     sed '/^nodelet /d; s/ ([^)]*)//' | sort -u | while IFS='|' read -r package license; do
       echo " ${package/ v/ }: $license"
-      # Most say no more than "The ... Developers", or nothing.
+      # Many crates name no holder.
       find "${CARGO_HOME:-$HOME/.cargo}/registry/src"/*/"${package/ v/-}" -name 'LICENSE*' -exec cat {} + |
         sed -nE 's/^ *(Copyright (\(c\) )?[0-9].*)/  \1/Ip' | sort -u
     done
@@ -38,7 +39,7 @@ for architecture; do
 
   tree=$(mktemp -d)
   trap 'rm -rf "$tree"' EXIT
-  # Modes are those of install, whatever the umask and the checkout have.
+  # install sets the modes, independent of umask and checkout.
   place() { install -D -m "$1" "$2" "$tree/$3"; }
   place 755 "dist/$target/nodelet" usr/bin/nodelet
   for file in systemd/*; do

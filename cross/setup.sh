@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Installs what cross/build.sh needs on a Debian or Ubuntu machine with rustup, where
-# it is missing, and prints the path of zig.
+# Installs the missing tools of cross/build.sh on a Debian or Ubuntu machine with rustup, and
+# prints the path of zig.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 {
-  # zig brings clang, lld and musl for every target: one download instead of three of
-  # Debian's cross compilers, and the same bytes whatever the machine's release is.
+  # zig contains clang, lld and musl for every target: one download instead of three cross
+  # compilers, and the same bytes on every Debian release.
   version=$(sed -n 's/^ziglang==\([^ ]*\).*/\1/p' cross/ziglang.txt)
   tools=${XDG_CACHE_HOME:-$HOME/.cache}/nodelet/ziglang-$version
   if ! test -x "$tools/ziglang/zig"; then
     python3 -m pip --version >/dev/null ||
       { apt-get update -qq && apt-get install -y -qq python3-pip; }
     mkdir -p "${tools%/*}"
-    # Complete or not there at all, and whole for whoever does the same meanwhile.
+    # Unpack elsewhere and rename, so that the folder is complete also if two builds run at once.
     new=$(mktemp -d "$tools.XXXXXX")
     trap 'rm -rf "$new"' EXIT
     python3 -m pip download --quiet --no-deps --only-binary=:all: --require-hashes \
@@ -23,7 +23,7 @@ cd "$(dirname "$0")/.."
     chmod +x "$new/ziglang/zig"
     mv -T "$new" "$tools" || test -x "$tools/ziglang/zig"
   fi
-  # std is built from its source: see cross/cargo.sh.
+  # cross/cargo.sh builds std from source.
   rustup component list --installed | grep -qx rust-src || rustup component add rust-src
 } >&2
 echo "$tools/ziglang/zig"

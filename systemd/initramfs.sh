@@ -1,10 +1,10 @@
 #!/bin/sh
 # Packs nodelet for an initramfs: initramfs.sh [-d DEFAULT] BINARY [CREDENTIAL...] >CPIO
 #
-# The archive (newc, not compressed) holds the binary, the unit, enabled, each CREDENTIAL,
-# a file nodelet.NAME, as /etc/credstore/nodelet.NAME, 0600, and DEFAULT, if given, as
-# /etc/default/nodelet. All is root's and dated $SOURCE_DATE_EPOCH, or 1970: the same
-# input gives the same bytes. The kernel unpacks one archive after the other; this one
+# The archive (newc, not compressed) contains the binary, the unit (enabled), each CREDENTIAL (a
+# file nodelet.NAME) as /etc/credstore/nodelet.NAME with mode 0600, and DEFAULT, if given, as
+# /etc/default/nodelet. All files belong to root and have the date $SOURCE_DATE_EPOCH, or 1970:
+# the same input gives the same bytes. The kernel unpacks several archives in sequence; this one
 # must begin at a multiple of four bytes:
 #
 #   cp initramfs.img board.img
@@ -33,7 +33,7 @@ trap 'rm -rf "$tree"' EXIT
 chmod 755 "$tree"
 install -D -m 755 "$binary" "$tree/usr/bin/nodelet"
 install -D -m 644 "$here/nodelet.service" "$tree/usr/lib/systemd/system/nodelet.service"
-# Of an initramfs that is the whole system, and of one that switches to another root.
+# multi-user: the initramfs is the whole system. initrd: it switches to another root.
 for target in multi-user initrd; do
   wants=$tree/etc/systemd/system/$target.target.wants
   mkdir -p "$wants"

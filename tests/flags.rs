@@ -1,4 +1,4 @@
-//! The flags of `nodelet --help`, of the manual page and of the README: the same, each way.
+//! `nodelet --help`, the manual page and systemd/README.md list the same flags.
 #![cfg(test)]
 #![allow(missing_docs)]
 
@@ -7,15 +7,15 @@ use std::collections::BTreeSet;
 use nodelet::config::command_line::USAGE;
 
 const MANUAL: &str = include_str!("../cross/debian/nodelet.8");
-const README: &str = include_str!("../README.md");
+const README: &str = include_str!("../systemd/README.md");
 
-/// The words of `text` that are flags, without what follows the name.
+/// The flags in `text`, without their values.
 fn flags(text: &str) -> impl Iterator<Item = &str> {
     text.split([' ', ',', '`', '[', '='])
         .filter(|word| word.trim_start_matches('-').len() < word.len())
 }
 
-/// A line of `--help` that starts with a flag, up to its explanation.
+/// The flags at the start of each line of `--help`.
 fn in_help() -> BTreeSet<&'static str> {
     let lines = USAGE.lines().filter(|line| line.starts_with("  -"));
     lines
@@ -23,7 +23,7 @@ fn in_help() -> BTreeSet<&'static str> {
         .collect()
 }
 
-/// `.It Fl -name Ar VALUE`, or two flags with a comma between.
+/// `.It Fl -name Ar VALUE`, or two flags separated by a comma.
 fn in_manual() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for line in MANUAL.lines().filter(|line| line.starts_with(".It Fl ")) {
@@ -35,7 +35,7 @@ fn in_manual() -> BTreeSet<String> {
     found
 }
 
-/// The first cell of each row of the table of flags.
+/// The first cell of each row of the section "Flags".
 fn in_readme() -> BTreeSet<&'static str> {
     let section = README
         .split("\n## ")
@@ -54,13 +54,13 @@ fn help_and_manual_and_readme_have_the_same_flags() {
     assert!(help.contains("--kubeconfig") && help.contains("--event-burst") && help.contains("-o"));
     let manual = in_manual();
     let manual: BTreeSet<&str> = manual.iter().map(String::as_str).collect();
-    for (place, there) in [
+    for (place, listed) in [
         ("cross/debian/nodelet.8", manual),
-        ("README.md", in_readme()),
+        ("systemd/README.md", in_readme()),
     ] {
-        let lacks: Vec<_> = help.difference(&there).collect();
-        assert!(lacks.is_empty(), "{place} lacks {lacks:?} of --help");
-        let knows: Vec<_> = there.difference(&help).collect();
-        assert!(knows.is_empty(), "--help lacks {knows:?} of {place}");
+        let lacks: Vec<_> = help.difference(&listed).collect();
+        assert!(lacks.is_empty(), "{place} lacks {lacks:?}");
+        let more: Vec<_> = listed.difference(&help).collect();
+        assert!(more.is_empty(), "--help lacks {more:?}, which {place} has");
     }
 }

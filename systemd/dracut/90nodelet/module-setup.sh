@@ -1,23 +1,22 @@
 #!/bin/bash
-# dracut's module of nodelet: copy this folder to /usr/lib/dracut/modules.d and say
+# dracut module of nodelet: copy this folder to /usr/lib/dracut/modules.d and set
 #
 #   add_dracutmodules+=" nodelet network "     in /etc/dracut.conf.d/nodelet.conf
 #   rd.neednet=1 ip=dhcp                       on the kernel's command line
 #
-# or whichever module brings the network up here. It takes what this machine has: the
-# binary, the unit with its drop-ins, /etc/default/nodelet, the credentials
-# /etc/credstore/nodelet.* and the host name; the machine-id (%m) is another one there
-# unless dracut is told hostonly=yes.
-# The agent runs from the initramfs until the root is switched, so that the board is
-# Ready while its root waits for a passphrase or is repaired; the unit of the root goes on.
+# or use another network module. It copies from this machine: the binary, the unit with its
+# drop-ins, /etc/default/nodelet, the credentials /etc/credstore/nodelet.* and the host name.
+# The machine-id (%m) differs in the initramfs unless dracut has hostonly=yes.
+# The agent runs from the initramfs until the root is switched, so the board is Ready while its
+# root waits for a passphrase or is repaired. Then the unit of the root starts.
 
-# Only where it is asked for: it puts credentials into the initramfs.
+# Only on request (255), because it puts credentials into the initramfs.
 check() {
     require_binaries nodelet || return 1
     return 255
 }
 
-# Of dracut 056 or newer.
+# Needs dracut 056 or newer.
 depends() {
     echo systemd-initrd
 }

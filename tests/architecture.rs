@@ -1,5 +1,5 @@
 //! The rooms of `src/README.md`, checked: imports point downwards, three rooms never act, files are
-//! short, and every file that the README names exists.
+//! short, and a folder is the one module style.
 //!
 //! Reads `src/**/*.rs` as text, without comments and test items.
 
@@ -70,7 +70,7 @@ fn faults(module: &str, text: &str) -> Vec<String> {
     }
     let code: Vec<&str> = lines.into_iter().flatten().collect();
     for path in paths(&code) {
-        for to in named(&path, "crate::", "").chain(named(&path, "super::", parent)) {
+        for to in [named(&path, "crate::", ""), named(&path, "super::", parent)].concat() {
             let to = room(&to);
             if to != from && floor(to).is_none_or(|floor| floor <= from_floor) {
                 faults.push(format!("imports {to}, which is not below: {path}"));
@@ -115,16 +115,27 @@ fn paths(lines: &[&str]) -> Vec<String> {
     paths
 }
 
-/// The modules, below the crate, that `line` names after `prefix`. Further `super::` climb.
-fn named<'a>(line: &'a str, prefix: &'a str, base: &'a str) -> impl Iterator<Item = String> {
-    line.split(prefix).skip(1).filter_map(move |rest| {
+/// The modules, below the crate, that `line` names after `prefix`. Each further `super::` in a row
+/// climbs one module.
+fn named(line: &str, prefix: &str, base: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut base = base;
+    let mut pieces = line.split(prefix).skip(1).peekable();
+    while let Some(rest) = pieces.next() {
+        if rest.is_empty() && pieces.peek().is_some() {
+            base = base.rsplit_once("::").map_or("", |(parent, _)| parent);
+            continue;
+        }
         let end = rest
             .find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':')
             .unwrap_or(rest.len());
         let path = format!("{base}::{}", &rest[..end]);
         let path = path.trim_matches(':');
-        (!path.is_empty()).then(|| path.to_owned())
-    })
+        if !path.is_empty() {
+            found.push(path.to_owned());
+        }
+    }
+    found
 }
 
 /// Each line, trimmed, empty for a comment; `None` for the lines of a `#[cfg(test)]` item, which

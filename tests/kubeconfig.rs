@@ -448,7 +448,7 @@ fn each_mistake_has_its_line() {
         (
             "",
             "token: a\ntoken: b",
-            "line 16, column 5: the key \"token\" stands here twice".into(),
+            "line 16, column 5: duplicate key \"token\"".into(),
         ),
     ] {
         let text = with(cluster_lines, user_lines);

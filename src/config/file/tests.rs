@@ -121,7 +121,7 @@ memorySwap: {}
 shutdownGracePeriodByPodPriority: []
 ";
     assert_eq!(merged(zeroes, &[]), Ok(Flags::default()));
-    // An empty map is not nothing: no threshold at all.
+    // An empty map disables all hard thresholds.
     let none = merged("evictionHard: {}", &[]).unwrap();
     assert_eq!(none.eviction_hard, Some(Pairs::new()));
 }

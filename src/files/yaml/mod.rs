@@ -19,7 +19,7 @@ const NODE_LIMIT: usize = 16_384;
 pub fn parse(text: &str) -> Result<Value, String> {
     if text.len() > SIZE_LIMIT {
         return Err(format!(
-            "{} bytes of YAML; at most {SIZE_LIMIT} are read",
+            "{} bytes of YAML; the maximum is {SIZE_LIMIT}",
             text.len()
         ));
     }
@@ -104,7 +104,7 @@ impl Open {
                     map.insert(key, value);
                 }
                 (None, Value::String(new)) if map.contains_key(&new) => {
-                    return Err(format!("the key {new:?} stands here twice"));
+                    return Err(format!("duplicate key {new:?}"));
                 }
                 (None, Value::String(new)) => *key = Some(new),
                 (None, _) => return Err("a key that is not a string; put it in quotes".into()),

@@ -65,7 +65,7 @@ fn an_error_has_line_and_column() {
     for (text, want) in [
         (
             "a: 1\nb: 2\na: 3\n",
-            "line 3, column 1: the key \"a\" stands here twice",
+            "line 3, column 1: duplicate key \"a\"",
         ),
         (
             "a: &x 1\n",
@@ -134,7 +134,7 @@ fn an_error_has_line_and_column() {
 fn size_depth_and_count_are_bounded() {
     assert_eq!(
         parse(&" ".repeat(SIZE_LIMIT + 1)).unwrap_err(),
-        "1048577 bytes of YAML; at most 1048576 are read"
+        "1048577 bytes of YAML; the maximum is 1048576"
     );
     let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
     assert!(parse(&nested(DEPTH_LIMIT)).is_ok());

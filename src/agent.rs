@@ -121,9 +121,9 @@ impl Agent {
         self.notify
             .alive(start.mono, busy, || self.kubelet.summary(start.mono));
         // After a wait the poll without a timeout is skipped: it would find nothing new.
-        let is_polled = self.has_waited && pause.is_zero();
+        let skip_poll = self.has_waited && pause.is_zero();
         self.has_waited = !pause.is_zero();
-        match is_polled {
+        match skip_poll {
             true => Woken::Timeout,
             false => self.wakeup.wait(pause),
         }

@@ -1,8 +1,8 @@
 //! The loop: ask the kubelet for the next step, wait or do one thing, ping the watchdog.
 //!
 //! Every blocking call is made here: the wait, the reads of kernel files, and at most one request a
-//! turn, with a time limit. `core::kubelet` decides what to do and what a response means. No server,
-//! network, clock or kernel file can end the loop.
+//! turn, with a time limit. `core::kubelet` decides what to do and what a response means. No
+//! server, network, clock or kernel file can end the loop.
 
 use std::time::Duration;
 
@@ -79,8 +79,8 @@ impl Agent {
         }
     }
 
-    /// Runs until a signal asks to stop. Node and Lease stay on the server, because a package upgrade
-    /// is not an outage.
+    /// Runs until a signal asks to stop. Node and Lease stay on the server, because a package
+    /// upgrade is not an outage.
     pub fn run(mut self) {
         loop {
             let start = self.clock.now();
@@ -121,9 +121,9 @@ impl Agent {
         self.notify
             .alive(start.mono, busy, || self.kubelet.summary(start.mono));
         // After a wait the poll without a timeout is skipped: it would find nothing new.
-        let is_polled = self.has_waited && pause.is_zero();
+        let skip_poll = self.has_waited && pause.is_zero();
         self.has_waited = !pause.is_zero();
-        match is_polled {
+        match skip_poll {
             true => Woken::Timeout,
             false => self.wakeup.wait(pause),
         }

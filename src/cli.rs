@@ -1,7 +1,7 @@
 //! The command line: reads arguments and configuration, runs a command, returns the exit code.
 //!
-//! Invalid input is one line on stderr before any request is sent: exit code 2 for the command line, 1
-//! for a file that it names. A running agent ends by a signal, with exit code 0.
+//! Invalid input is one line on stderr before any request is sent: exit code 2 for the command
+//! line, 1 for a file that it names. A running agent ends by a signal, with exit code 0.
 
 use std::collections::hash_map::RandomState;
 use std::ffi::OsString;
@@ -143,8 +143,8 @@ fn source(config: &Config, kubeconfig: &Path) -> Source {
     Source::new(config, kubeconfig, credentials, user_agent)
 }
 
-/// Prints the Node that `run` would register. Each fact that cannot be read is one line on stderr, and
-/// not a failure.
+/// Prints the Node that `run` would register. Each fact that cannot be read is one line on stderr,
+/// and not a failure.
 fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     logging::start(flags.verbosity, false);
     let layout: fn(&Value) -> String = match flags.output.as_deref() {

@@ -1,5 +1,5 @@
-//! The cgroup mode, and the memory in use at the root cgroup: cAdvisor's working set, which is usage -
-//! inactive_file and at least 0.
+//! The cgroup mode, and the memory in use at the root cgroup: cAdvisor's working set, which is
+//! usage - inactive_file and at least 0.
 //!
 //! The root of v2 has no memory.current. The usage is anon + file of its memory.stat, as in runc.
 //! Without a memory controller a kubelet does not start; here the same sum is computed from
@@ -29,8 +29,8 @@ pub enum Mode {
     None,
 }
 
-/// The mode, from the mount table. If the table has no cgroup, as below a root that was mounted into a
-/// container, the mode is v2 if the file exists that only v2 has.
+/// The mode, from the mount table. If the table has no cgroup, as below a root that was mounted
+/// into a container, the mode is v2 if the file exists that only v2 has.
 pub fn read(root: &HostRoot, mounts: &[Mount]) -> Mode {
     match mode(mounts) {
         Mode::None if root.text(CONTROLLERS, SMALL).is_ok() => Mode::V2,
@@ -111,9 +111,9 @@ fn stat_line(stat: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// Whether the memory controller is usable: on v2 if the root's cgroup.controllers lists it, on v1 if
-/// `proc/cgroups` has it enabled and mounted. `proc/cgroups` is not read on v2: since
-/// Linux 6.11 it omits a controller that is built without v1 support.
+/// Whether the memory controller is usable: on v2 if the root's cgroup.controllers lists it, on v1
+/// if `proc/cgroups` has it enabled and mounted. `proc/cgroups` is not read on v2: since Linux 6.11
+/// it omits a controller that is built without v1 support.
 pub fn memory_is_usable(root: &HostRoot) -> Read<bool> {
     match root.text(CONTROLLERS, SMALL) {
         Ok(controllers) => Ok(controllers.split_whitespace().any(|name| name == "memory")),

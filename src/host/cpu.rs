@@ -103,8 +103,8 @@ pub fn is_listed(list: &str, cpu: u64) -> bool {
     false
 }
 
-/// A CPU without topology files is skipped; a topology that is not a number is an error. Read at the
-/// target of the link `nodeN/cpuM`, so that copied trees without links work.
+/// A CPU without topology files is skipped; a topology that is not a number is an error. Read at
+/// the target of the link `nodeN/cpuM`, so that copied trees without links work.
 fn has_topology(root: &HostRoot, cpu: u64) -> Read<bool> {
     for file in ["core_id", "physical_package_id"] {
         let path = format!("{CPUS}/cpu{cpu}/topology/{file}");

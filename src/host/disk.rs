@@ -1,8 +1,8 @@
 //! The sizes of the file system of `--root-dir`, by statvfs of its nearest existing ancestor.
 //!
-//! statvfs and stat block for ever on a network file system whose server is down, and one blocked call
-//! loses the Lease. So each path is compared with this process's mount table first, and such file
-//! systems are refused.
+//! statvfs and stat block for ever on a network file system whose server is down, and one blocked
+//! call loses the Lease. So each path is compared with this process's mount table first, and such
+//! file systems are refused.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::files::resolve_path::{Resolved, resolve_path};
 
 use super::root::{HostRoot, unread};
 
-/// The sizes of the file system of `folder` below `root`. `mounts` is this process's mount table, for
-/// any root.
+/// The sizes of the file system of `folder` below `root`. `mounts` is this process's mount table,
+/// for any root.
 pub fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem> {
     let source = format!("statvfs {}", folder.display());
     let path = existing(root, folder, mounts).map_err(|error| unread(&source, &error))?;

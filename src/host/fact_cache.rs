@@ -1,8 +1,9 @@
 //! The cache of facts between two statuses.
 //!
-//! Usage (memory, disk, threads) is read for each status. Facts that change rarely (a CPU is unplugged,
-//! a package replaces os-release) are read once a minute. The mount table is read when the kernel
-//! reports a change. `process::wakeup` reports a network change, and all facts are read again.
+//! Usage (memory, disk, threads) is read for each status. Facts that change rarely (a CPU is
+//! unplugged, a package replaces os-release) are read once a minute. The mount table is read when
+//! the kernel reports a change. `process::wakeup` reports a network change, and all facts are read
+//! again.
 
 use std::time::Duration;
 

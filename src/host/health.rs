@@ -1,7 +1,7 @@
 //! `--ready-when-exists`: the Node is not ready while one of these paths is missing.
 //!
-//! A mounted data partition or a service's pid file can be such a path. A path that cannot be resolved
-//! counts as missing; a path on a file system that can block is not touched.
+//! A mounted data partition or a service's pid file can be such a path. A path that cannot be
+//! resolved counts as missing; a path on a file system that can block is not touched.
 
 use std::path::PathBuf;
 

@@ -34,8 +34,8 @@ pub fn parse(meminfo: &str) -> Read<Memory> {
     })
 }
 
-/// Whether any pool of huge pages may have a page. `Hugetlb` exists since Linux 4.20; without the line
-/// the pools must be read.
+/// Whether any pool of huge pages may have a page. `Hugetlb` exists since Linux 4.20; without the
+/// line the pools must be read.
 pub(super) fn has_huge_pages(meminfo: &str) -> bool {
     line_bytes(meminfo, "Hugetlb") != Some(0)
 }

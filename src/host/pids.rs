@@ -42,7 +42,8 @@ pub fn max(root: &HostRoot) -> Read<u64> {
     }
 }
 
-/// `1.36 3.49 4.53 2/3518 3715089` is 3518 threads. All five fields are required, as in the kubelet.
+/// `1.36 3.49 4.53 2/3518 3715089` is 3518 threads. All five fields are required, as in the
+/// kubelet.
 pub fn parse_running(loadavg: &str) -> Read<u64> {
     match LoadAverage::from_read(loadavg.as_bytes()) {
         Ok(load) => Ok(u64::from(load.max)),

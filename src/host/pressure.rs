@@ -1,9 +1,9 @@
 //! Pressure stall information, from `proc/pressure/{cpu,memory,io,irq}` (Linux 4.20).
 //!
-//! A missing file, or a read that fails with ENOTSUP (CONFIG_PSI_DEFAULT_DISABLED, as on Raspberry Pi
-//! OS without psi=1), means no PSI and is not an error. A missing line is `None`: before Linux 5.13
-//! cpu has no "full", and irq has only "full". procfs's types are not used: they require both lines,
-//! and panic on a bare "some".
+//! A missing file, or a read that fails with ENOTSUP (CONFIG_PSI_DEFAULT_DISABLED, as on Raspberry
+//! Pi OS without psi=1), means no PSI and is not an error. A missing line is `None`: before Linux
+//! 5.13 cpu has no "full", and irq has only "full". procfs's types are not used: they require both
+//! lines, and panic on a bare "some".
 
 use std::io;
 

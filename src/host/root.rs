@@ -1,8 +1,8 @@
 //! The folder of /proc, /sys and /etc, and the reader of every file below it.
 //!
-//! Every read is bounded, never blocks on a FIFO, and returns a value or the reason why there is none.
-//! Below a root other than `/`, links are resolved as if that folder were `/`: by openat2 (Linux 5.6),
-//! or by [`resolve_path`] if openat2 is missing or filtered.
+//! Every read is bounded, never blocks on a FIFO, and returns a value or the reason why there is
+//! none. Below a root other than `/`, links are resolved as if that folder were `/`: by openat2
+//! (Linux 5.6), or by [`resolve_path`] if openat2 is missing or filtered.
 
 use std::fs::File;
 use std::io;
@@ -63,7 +63,8 @@ impl HostRoot {
         whole(self.open(path)?, limit)
     }
 
-    /// The names in a folder, unsorted. A name that is not UTF-8 is skipped: no kernel file has one.
+    /// The names in a folder, unsorted. A name that is not UTF-8 is skipped: no kernel file has
+    /// one.
     pub fn list(&self, path: &str) -> Read<Vec<String>> {
         let entries = || -> io::Result<Vec<String>> {
             let folder = if self.is_real() {

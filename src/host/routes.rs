@@ -1,8 +1,8 @@
 //! Default routes, from `proc/net/route` and `proc/net/ipv6_route`.
 //!
-//! Parsed exactly as in the kubelet (apimachinery util/net interface.go), because they decide the node
-//! address: one malformed IPv4 line makes the fact unread, every IPv6 error is ignored. procfs is not
-//! used: it has no IPv6 routes, and accepts lines that the kubelet rejects.
+//! Parsed exactly as in the kubelet (apimachinery util/net interface.go), because they decide the
+//! node address: one malformed IPv4 line makes the fact unread, every IPv6 error is ignored. procfs
+//! is not used: it has no IPv6 routes, and accepts lines that the kubelet rejects.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -33,7 +33,8 @@ fn complete_lines(text: &str) -> impl Iterator<Item = &str> {
         .filter_map(|line| line.strip_suffix('\n'))
 }
 
-/// A default route has the destination 0.0.0.0. As in the kubelet, mask, flags and metric are ignored.
+/// A default route has the destination 0.0.0.0. As in the kubelet, mask, flags and metric are
+/// ignored.
 pub fn parse_v4(text: &str) -> Read<Vec<DefaultRoute>> {
     let invalid = || Unread::new(ROUTE, "invalid IPv4 address in route");
     let mut routes = Vec::new();

@@ -1,7 +1,7 @@
 //! The identity of the machine: machine-id, system UUID, boot id, kernel, os-release, host name.
 //!
-//! The order of the sources is cAdvisor's. If no source exists, an identity is `""`, as in a kubelet.
-//! If one exists but none is readable, it is unread.
+//! The order of the sources is cAdvisor's. If no source exists, an identity is `""`, as in a
+//! kubelet. If one exists but none is readable, it is unread.
 
 use nix::sys::utsname::uname;
 

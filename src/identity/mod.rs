@@ -164,8 +164,8 @@ impl Identity {
         self.watch.refresh(&mut self.config, api, now);
     }
 
-    /// Makes the files due for a check after a 401, and after a request without a response: a server
-    /// that rejects the certificate closes the TLS connection.
+    /// Makes the files due for a check after a 401, and after a request without a response: a
+    /// server that rejects the certificate closes the TLS connection.
     pub fn on_response(&mut self, outcome: &Outcome) {
         match outcome {
             Outcome::Answered(response) if response.code != 401 => {}
@@ -178,8 +178,8 @@ impl Identity {
         self.bootstrap.as_mut().unwrap_or(api)
     }
 
-    /// Does the file work of a rotation. When this returns [`TaskResult::InUse`], `api` uses the new
-    /// certificate.
+    /// Does the file work of a rotation. When this returns [`TaskResult::InUse`], `api` uses the
+    /// new certificate.
     pub fn carry_out(&mut self, task: &Task, api: &mut Api, now: Wall) -> TaskResult {
         let result = match task {
             Task::Find => self.pki.find(now).and_then(|found| match found {

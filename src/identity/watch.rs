@@ -1,7 +1,7 @@
 //! Reads a token or a client certificate again after another program replaced its file.
 //!
-//! A kubelet, an operator or systemd writes these files while the agent runs. They are checked once a
-//! minute, and at once after a 401 or a request without a response. A check costs one stat(2) for
+//! A kubelet, an operator or systemd writes these files while the agent runs. They are checked once
+//! a minute, and at once after a 401 or a request without a response. A check costs one stat(2) for
 //! each file. If a new file is not usable, the old credential stays in use.
 
 use std::fs;

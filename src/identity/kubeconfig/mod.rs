@@ -1,9 +1,9 @@
 //! Parses a kubeconfig, as kubeadm, k3s and kubectl write it, into checked values.
 //!
-//! `current-context` selects the cluster and the user. `...-data` wins over a file. A relative path is
-//! resolved beside the kubeconfig, a bare name then among systemd's credentials. An unsupported field
-//! is an error, because an ignored credential is hard to find. No environment variables and no
-//! merging. Every error is one line that starts with the path.
+//! `current-context` selects the cluster and the user. `...-data` wins over a file. A relative path
+//! is resolved beside the kubeconfig, a bare name then among systemd's credentials. An unsupported
+//! field is an error, because an ignored credential is hard to find. No environment variables and
+//! no merging. Every error is one line that starts with the path.
 
 pub mod find;
 mod section;

@@ -1,7 +1,7 @@
 //! A private key and the request that it signs.
 //!
-//! A new key is ECDSA P-256; an existing key may have any type that rustls signs with. In files a key
-//! is PEM with the label that a kubelet writes, `EC PRIVATE KEY`.
+//! A new key is ECDSA P-256; an existing key may have any type that rustls signs with. In files a
+//! key is PEM with the label that a kubelet writes, `EC PRIVATE KEY`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -151,8 +151,8 @@ fn sec1(pkcs8: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     )))
 }
 
-/// The same request always has the same name, so a restarted board finds its request again. Upstream:
-/// `digestedName` in `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
+/// The same request always has the same name, so a restarted board finds its request again.
+/// Upstream: `digestedName` in `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
 fn name(wanted: &Wanted, usages: &[&str]) -> String {
     let mut digest = digest::Context::new(&SHA512_256);
     let subject = &wanted.subject;

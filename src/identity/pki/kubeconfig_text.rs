@@ -10,8 +10,8 @@ use crate::wire::api_config::ApiConfig;
 
 /// A kubeconfig with the cluster of `bootstrap`, and the certificate and key in the file `pair`.
 ///
-/// A kubelet drops `tls-server-name` and `proxy-url`, and then cannot connect to a cluster that needs
-/// them.
+/// A kubelet drops `tls-server-name` and `proxy-url`, and then cannot connect to a cluster that
+/// needs them.
 pub(super) fn render(bootstrap: &ApiConfig, pair: &Path) -> Result<String, String> {
     let endpoint = &bootstrap.endpoint;
     let mut cluster = String::new();

@@ -66,8 +66,8 @@ impl Store {
         Ok(Vec::new())
     }
 
-    /// The certificate and key in use; `None` if none are stored. A path that cannot be resolved, for
-    /// another reason than a missing file, is an error.
+    /// The certificate and key in use; `None` if none are stored. A path that cannot be resolved,
+    /// for another reason than a missing file, is an error.
     pub(super) fn current(&self) -> Result<Option<ClientCertificate>, String> {
         let current = self.current_path();
         let [chain, key] = match exists(&current)? {

@@ -1,6 +1,7 @@
 //! Upstream's test cases of the certificate store and of the bootstrap: client-go
 //! `util/certificate/{certificate_store_test.go,certificate_manager_test.go}`,
-//! `pkg/kubelet/certificate/bootstrap/bootstrap_test.go`, `cmd/kubelet/app/server_bootstrap_test.go`.
+//! `pkg/kubelet/certificate/bootstrap/bootstrap_test.go`,
+//! `cmd/kubelet/app/server_bootstrap_test.go`.
 
 use std::os::unix::fs::symlink;
 
@@ -240,8 +241,8 @@ fn load_client_config() {
     assert!(error.contains("bootstrap.conf: no such file"), "{error}");
 }
 
-/// Test_buildClientCertificateManager (`server_bootstrap_test.go`) without a bootstrap, and case "no
-/// bootstrap" of TestLoadClientConfig: a certificate embedded in the kubeconfig is stored.
+/// Test_buildClientCertificateManager (`server_bootstrap_test.go`) without a bootstrap, and case
+/// "no bootstrap" of TestLoadClientConfig: a certificate embedded in the kubeconfig is stored.
 #[test]
 fn build_client_certificate_manager() {
     let signer = Signer::new();

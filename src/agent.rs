@@ -88,11 +88,11 @@ impl Agent {
             let turn = self.kubelet.next(start, || self.api.is_connected());
             match self.wait(&turn, start) {
                 Woken::Stop => return self.notify.stopping(),
-                Woken::MemoryPressure => self.kubelet.memory_stalls(self.clock.now().mono),
+                Woken::MemoryPressure => self.kubelet.on_memory_pressure(self.clock.now().mono),
                 Woken::Network => {
                     self.facts.forget();
                     let settled = self.clock.now().mono.after(NETWORK_SETTLES);
-                    self.kubelet.hurry(settled);
+                    self.kubelet.compute_status_by(settled);
                 }
                 Woken::Timeout => {}
             }
@@ -108,7 +108,7 @@ impl Agent {
     fn wait(&mut self, turn: &Turn, start: Now) -> Woken {
         let (pause, busy) = match turn {
             Turn::Wait(until) => {
-                let longest = match self.kubelet.awaits(start.mono) {
+                let longest = match self.kubelet.unhealthy_while_starting(start.mono) {
                     Some(_) => FAST_TICK,
                     None => self.notify.every(),
                 };
@@ -162,8 +162,12 @@ impl Agent {
     fn check_health(&mut self) {
         let now = self.clock.now().mono;
         let changed = |lines: &[String]| self.facts.host.unhealthy() != lines;
-        if self.kubelet.awaits(now).is_some_and(changed) {
-            self.kubelet.hurry(now);
+        if self
+            .kubelet
+            .unhealthy_while_starting(now)
+            .is_some_and(changed)
+        {
+            self.kubelet.compute_status_by(now);
         }
     }
 

@@ -280,13 +280,13 @@ fn inspect_says_one_line_for_each_fact_that_it_lacks() {
     let absent = "no such file or directory";
     let lines = [
         format!("sys/devices/system/cpu: {absent}; no capacity cpu"),
-        format!("proc/meminfo: {absent}; no capacity memory, MemoryPressure cannot be noticed"),
+        format!("proc/meminfo: {absent}; no capacity memory, MemoryPressure is not checked"),
         "etc/machine-id: absent or empty; no machineID".to_owned(),
         "sys/class/dmi/id/product_uuid, etc/machine-id: absent or empty; no systemUUID".to_owned(),
         format!("proc/sys/kernel/random/boot_id: {absent}; no bootID"),
         format!("proc/sys/kernel/osrelease: {absent}; kernelVersion is Unknown"),
         format!("usr/lib/os-release: {absent}; osImage is Unknown"),
-        format!("proc/sys/kernel/threads-max: {absent}; PIDPressure cannot be noticed"),
+        format!("proc/sys/kernel/threads-max: {absent}; PIDPressure is not checked"),
     ];
     for line in &lines {
         let count = err

@@ -1,8 +1,8 @@
 //! Conditions, with the kubelet's reasons, messages and transition rules.
 //!
-//! The list belongs to many writers: our four are updated where they stand, what
-//! others wrote stays where and what it is, and what is missing is appended, `Ready`
-//! last. Upstream: `pkg/kubelet/nodestatus/setters.go`.
+//! Other clients write to the same list: our four conditions are updated in place, all others are
+//! unchanged, and missing ones are appended, `Ready` last.
+//! Upstream: `pkg/kubelet/nodestatus/setters.go`.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::kube::object;
 #[derive(Debug)]
 pub struct Pressure {
     kind: &'static str,
-    /// Reason and message while under pressure.
+    /// Reason and message under pressure.
     on: (&'static str, &'static str),
     /// Reason and message otherwise.
     off: (&'static str, &'static str),
@@ -31,7 +31,7 @@ pub const MEMORY_PRESSURE: Pressure = Pressure {
     ),
 };
 
-/// Too little room, or too few inodes, on the node's file system.
+/// Too little space or too few inodes on the node's file system.
 pub const DISK_PRESSURE: Pressure = Pressure {
     kind: "DiskPressure",
     on: ("KubeletHasDiskPressure", "kubelet has disk pressure"),
@@ -61,8 +61,7 @@ const OURS: [&str; 4] = [
     READY,
 ];
 
-/// Sets a pressure condition. Reason and message change only with the status; an
-/// old foreign reason survives, as upstream.
+/// Sets a pressure condition. As upstream, reason and message change only with the status.
 pub fn set_pressure(conditions: &mut Vec<Value>, pressure: &Pressure, under: bool, now: &str) {
     let status = match under {
         true => "True",
@@ -72,7 +71,7 @@ pub fn set_pressure(conditions: &mut Vec<Value>, pressure: &Pressure, under: boo
         true => pressure.on,
         false => pressure.off,
     };
-    // The last one, where the list has several: upstream's choice.
+    // Of several, the last one, as upstream.
     let found = conditions.iter_mut().rev().find(|c| is(c, pressure.kind));
     if found
         .as_ref()
@@ -87,8 +86,8 @@ pub fn set_pressure(conditions: &mut Vec<Value>, pressure: &Pressure, under: boo
     }
 }
 
-/// Sets `Ready`: true without errors. Reason and message are always written anew;
-/// the transition time only moves with the status.
+/// Sets `Ready`: True without errors. Reason and message are always updated, the transition time
+/// only with the status.
 pub fn set_ready(conditions: &mut Vec<Value>, errors: &[String], now: &str) {
     let (status, reason) = match errors {
         [] => ("True", "KubeletReady"),
@@ -109,14 +108,14 @@ pub fn set_ready(conditions: &mut Vec<Value>, errors: &[String], now: &str) {
     let transition = found
         .as_ref()
         .filter(|c| object::text(c, &["status"]) == status)
-        // A time that nobody set comes as null, and the server refuses "".
+        // The server sends an unset time as null and refuses "".
         .map(|c| object::text(c, &["lastTransitionTime"]))
         .filter(|time| !time.is_empty())
         .unwrap_or(now);
     let mut condition = condition(READY, status, reason, &message, transition);
     match found {
         Some(found) => {
-            // Not a heartbeat yet: that is `heartbeat`'s business.
+            // `heartbeat` sets it before the patch is sent.
             if let Some(last) = found.get("lastHeartbeatTime") {
                 object::members(&mut condition, &[])
                     .insert("lastHeartbeatTime".into(), last.clone());
@@ -127,7 +126,7 @@ pub fn set_ready(conditions: &mut Vec<Value>, errors: &[String], now: &str) {
     }
 }
 
-/// Writes `now` into our four conditions' `lastHeartbeatTime`, right before they are sent.
+/// Sets `lastHeartbeatTime` of our four conditions, before they are sent.
 pub fn heartbeat(conditions: &mut [Value], now: &str) {
     for condition in conditions {
         if OURS.contains(&object::text(condition, &["type"])) {
@@ -168,8 +167,10 @@ mod tests {
         ["lastHeartbeatTime", "lastTransitionTime"].map(|key| object::text(condition, &[key]))
     }
 
+    /// setters_test.go TestMemoryPressureCondition, TestPIDPressureCondition,
+    /// TestDiskPressureCondition. The events are in `events/tests.rs`.
     #[test]
-    fn pressure_as_in_upstreams_six_cases() {
+    fn test_pressure_conditions() {
         for pressure in [MEMORY_PRESSURE, DISK_PRESSURE, PID_PRESSURE] {
             for under in [false, true] {
                 let (status, other) = match under {
@@ -180,20 +181,25 @@ mod tests {
                     true => pressure.on,
                     false => pressure.off,
                 };
-                // New, flipped (also from the control plane's Unknown).
-                for before in [
-                    vec![],
-                    vec![old(pressure.kind, other)],
-                    vec![old(pressure.kind, "Unknown")],
+                for (name, mut conditions) in [
+                    ("new, no pressure; new, pressure", vec![]),
+                    (
+                        "False to True; True to False",
+                        vec![old(pressure.kind, other)],
+                    ),
+                    (
+                        "from the control plane's Unknown",
+                        vec![old(pressure.kind, "Unknown")],
+                    ),
                 ] {
-                    let mut conditions = before;
                     set_pressure(&mut conditions, &pressure, under, NOW);
                     assert_eq!(
                         conditions,
-                        [condition(pressure.kind, status, reason, message, NOW)]
+                        [condition(pressure.kind, status, reason, message, NOW)],
+                        "{name}"
                     );
                 }
-                // Unchanged: not even the reason is refreshed, only the heartbeat.
+                // True to True, False to False: only the heartbeat changes.
                 let mut conditions = vec![old(pressure.kind, status)];
                 set_pressure(&mut conditions, &pressure, under, NOW);
                 assert_eq!(conditions, [old(pressure.kind, status)]);
@@ -235,8 +241,8 @@ mod tests {
         assert_eq!(object::text(&conditions[0], &["message"]), "a");
     }
 
-    /// setters_test.go TestReadyCondition. Its events are in `events/tests.rs`, the
-    /// capacities in `status/machine/tests.rs`; there are no soft requirements here.
+    /// setters_test.go TestReadyCondition. The events are in `events/tests.rs`, the missing
+    /// capacities in `status/resources/tests.rs`. There are no soft requirements here.
     #[test]
     fn test_ready_condition() {
         let posting = "kubelet is posting ready status";
@@ -310,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_conditions_stay_and_ready_comes_last() {
+    fn foreign_conditions_are_unchanged_and_ready_is_last() {
         let foreign = old("NetworkUnavailable", "False");
         let mut conditions = vec![foreign.clone()];
         for pressure in [MEMORY_PRESSURE, DISK_PRESSURE, PID_PRESSURE] {
@@ -336,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_the_last_pressure_and_the_first_ready_are_ours() {
+    fn of_duplicates_the_last_pressure_and_the_first_ready_are_set() {
         let mut conditions = vec![
             old(READY, "False"),
             old("PIDPressure", "True"),
@@ -356,7 +362,7 @@ mod tests {
         assert_eq!(conditions, want);
     }
 
-    /// The server writes null for a time that nobody set, and refuses "".
+    /// The server sends an unset time as null and refuses "".
     #[test]
     fn a_ready_without_transition_time_gets_one() {
         for times in [json!({}), json!({"lastTransitionTime": null})] {

@@ -1,8 +1,7 @@
-//! Everything that was read in one turn, as plain values.
+//! The facts about the machine that were read in one turn, as plain values.
 //!
-//! Each part is a `Result` of its own: one file that cannot be read costs the
-//! Node one fact, never the turn. Nothing here opens a file; `host::Host::facts`
-//! fills it in.
+//! Each fact is its own `Result`: an unreadable file removes one fact from the Node and does not
+//! end the turn. `host::Host::facts` reads the files.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,12 +13,12 @@ pub struct Unread {
     pub source: String,
     /// What happened: `no MemTotal line`, `permission denied`.
     pub cause: String,
-    /// What it would say does not exist, which on many boards is not a fault.
+    /// The machine does not have the thing that the file describes, which is no fault.
     pub absent: bool,
 }
 
 impl Unread {
-    /// A file that is there and does not say what is needed.
+    /// A file that exists and lacks the fact.
     pub fn new(source: impl Into<String>, cause: impl Into<String>) -> Unread {
         Unread {
             source: source.into(),
@@ -38,7 +37,7 @@ impl fmt::Display for Unread {
 /// One fact, or the reason why it is missing.
 pub type Read<T> = Result<T, Unread>;
 
-/// What the kernel said this turn.
+/// The facts of one turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
     /// Logical CPUs by cAdvisor's rule (online CPUs under `sys/devices/system/node`,
@@ -46,13 +45,12 @@ pub struct Facts {
     pub cpus: Read<u64>,
     /// `proc/meminfo`.
     pub memory: Read<Memory>,
-    /// Bytes of memory in use that cannot be reclaimed at once, at the root of the
-    /// cgroup tree: usage - inactive_file, not below 0 (spec: eviction).
+    /// Bytes of memory in use without inactive file cache, at the root of the cgroup tree:
+    /// max(0, usage - inactive_file), as cAdvisor's working set.
     pub working_set_bytes: Read<u64>,
     /// `sys/kernel/mm/hugepages`, ascending by size; empty where the kernel has none.
     pub huge_pages: Read<Vec<HugePages>>,
-    /// The file system that holds `--root-dir`; absent where that one has no size, as a
-    /// ramfs.
+    /// The file system that holds `--root-dir`; absent if it has no size, as a ramfs.
     pub node_fs: Read<FileSystem>,
     /// `proc/sys/kernel/{pid_max,threads-max}` and `proc/loadavg`.
     pub pids: Read<Pids>,
@@ -64,25 +62,24 @@ pub struct Facts {
     pub boot_id: Read<String>,
     /// `uname -r`, from `proc/sys/kernel/osrelease`.
     pub kernel_version: Read<String>,
-    /// `PRETTY_NAME` of os-release; `Linux` where the file has none.
+    /// `PRETTY_NAME` of os-release; `Linux` if the file lacks it.
     pub os_image: Read<String>,
     /// Default routes and interfaces.
     pub network: Network,
-    /// What must be before the Node is ready, and is not: one line each.
+    /// One line for each failed health check; any of them makes the Node not ready.
     pub unhealthy: Vec<String>,
 }
 
 impl Facts {
-    /// The file system that holds `--root-dir`; `None` where it has no size that could be
-    /// told, or run short, as a ramfs.
+    /// The file system that holds `--root-dir`; `None` if it has no size, as a ramfs.
     pub fn storage(&self) -> Option<&Read<FileSystem>> {
         Some(&self.node_fs).filter(|fs| !fs.as_ref().is_err_and(|unread| unread.absent))
     }
 
-    /// Whether a Node says the same of `other`: what only eviction looks at, and what
-    /// moves all the time, is not compared.
+    /// Whether the Node's status from `other` is the same. Values that only eviction uses are not
+    /// compared.
     pub fn same_status_as(&self, other: &Self) -> bool {
-        // Each by its name, so that none is forgotten.
+        // Destructured, so that the compiler reports a new field.
         let Self {
             cpus,
             memory,
@@ -118,9 +115,9 @@ impl Facts {
 /// The lines of `proc/meminfo` that are used, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// `MemTotal`: usable RAM, without what the firmware and the kernel text took.
+    /// `MemTotal`: usable RAM, without the reservations of firmware and kernel text.
     pub total_bytes: u64,
-    /// `SwapTotal`; 0 where the line is absent (kernel without swap).
+    /// `SwapTotal`; 0 if the line is absent (kernel without swap).
     pub swap_total_bytes: u64,
 }
 
@@ -133,12 +130,12 @@ pub struct HugePages {
     pub count: u64,
 }
 
-/// What statvfs says of one file system.
+/// The result of statvfs(3) for one file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileSystem {
     /// f_blocks * f_frsize.
     pub capacity_bytes: u64,
-    /// f_bavail * f_frsize: without root's reserve.
+    /// f_bavail * f_frsize: without the blocks reserved for root.
     pub available_bytes: u64,
     /// f_files; 0 on file systems without inode accounting.
     pub inodes: u64,
@@ -146,27 +143,27 @@ pub struct FileSystem {
     pub inodes_free: u64,
 }
 
-/// Threads, and how many there may be.
+/// Number of threads, and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pids {
-    /// min(pid_max, threads-max) of those that can be read.
+    /// min(pid_max, threads-max); an unreadable one is skipped.
     pub max: u64,
     /// Denominator of the fourth field of `proc/loadavg`: threads, not processes.
     pub running: u64,
 }
 
-/// What the choice of the node's own address needs.
+/// Inputs for the choice of the node's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
     /// Default routes in the kubelet's order: IPv4 in file order, then IPv6.
-    /// `Ok(None)` where `proc/net/route` does not exist at all.
+    /// `Ok(None)` if `proc/net/route` does not exist.
     pub default_routes: Read<Option<Vec<DefaultRoute>>>,
     /// Interfaces in index order.
     pub interfaces: Read<Vec<Interface>>,
     /// `etc/hosts`: addresses of the node's own name, in file order.
     pub hosts: Vec<IpAddr>,
-    /// Name servers' answers for it, where `status::needs_lookup`; a `dns::NodeName`
-    /// has them, no `Host`.
+    /// Addresses of the node's own name from DNS, if `status::needs_lookup`. They come from
+    /// `wire::dns`, not from `Host`.
     pub dns: Vec<IpAddr>,
 }
 

@@ -1,4 +1,4 @@
-//! One moment, as plain values: the core is told the time, it never asks.
+//! One moment, as plain values. The core gets the time as a parameter and reads no clock.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::kube::time::Wall;
 
 /// Time since the start of the process on the monotonic clock.
 ///
-/// Every interval is measured with it, so a stepped wall clock changes none.
+/// All intervals are measured with it, so a step of the wall clock changes none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mono(Duration);
 
@@ -20,7 +20,7 @@ impl Mono {
         Self(self.0.saturating_add(delay))
     }
 
-    /// Time since `earlier`; zero where that is later.
+    /// Time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -31,6 +31,6 @@ impl Mono {
 pub struct Now {
     /// For intervals.
     pub mono: Mono,
-    /// For texts.
+    /// For times that are written or shown.
     pub wall: Wall,
 }

@@ -1,15 +1,15 @@
-//! RFC 7386: the difference between what the server holds and what we want.
+//! JSON merge patches (RFC 7386): the difference between the server's object and the desired one.
 //!
-//! A merge patch replaces a list as a whole, so one that carries a list would undo
-//! what others wrote to it since it was read. Such a patch exists here only
-//! together with the resourceVersion it was built from ([`with_precondition`]).
+//! A merge patch replaces a list as a whole, so it would undo changes that other clients made to
+//! the list since it was read. Every patch is therefore sent with the resourceVersion that it was
+//! built from ([`with_precondition`]).
 
 use serde_json::{Map, Value};
 
 /// The merge patch that turns `seen` into `want`, or `None` where they are equal.
 ///
-/// Members that `want` lacks are deleted with `null`. A `null` inside `want` cannot
-/// be said in a merge patch and counts as a member that is not there.
+/// Members that `want` lacks are deleted with `null`. A merge patch cannot express a `null` inside
+/// `want`: it counts as an absent member.
 pub fn diff(seen: &Value, want: &Value) -> Option<Value> {
     let (Value::Object(seen), Value::Object(want)) = (seen, want) else {
         return (seen != want).then(|| want.clone());
@@ -39,12 +39,10 @@ fn present(object: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value
     object.iter().filter(|(_, value)| !value.is_null())
 }
 
-/// Puts the precondition into `patch`: the server answers 409 unless the object is
-/// still the one that the patch was built from.
+/// Adds the precondition to `patch`: the server responds with 409 if the object has changed since.
 ///
-/// `None` where `resource_version` is not a plain positive number: on a Node the
-/// server takes an empty or zero one for "unconditional", which is the one patch
-/// that must never be sent.
+/// `None` unless `resource_version` is a positive decimal number: the server applies a patch with
+/// an empty or zero resourceVersion to a Node without a precondition.
 pub fn with_precondition(mut patch: Value, resource_version: &str) -> Option<Value> {
     if !is_precondition(resource_version) {
         return None;
@@ -58,7 +56,7 @@ pub fn with_precondition(mut patch: Value, resource_version: &str) -> Option<Val
     Some(patch)
 }
 
-/// Whether the server takes `resource_version` for a precondition.
+/// Whether the server treats `resource_version` as a precondition.
 pub fn is_precondition(resource_version: &str) -> bool {
     resource_version.bytes().all(|b| b.is_ascii_digit())
         && resource_version.bytes().any(|b| b != b'0')
@@ -70,7 +68,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// RFC 7386 §2, transcribed: the server's side, written apart from [`diff`].
+    /// The pseudocode of RFC 7386 §2, as the server applies a patch.
     pub(crate) fn apply(target: Value, patch: &Value) -> Value {
         let Value::Object(patch) = patch else {
             return patch.clone();
@@ -112,7 +110,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn the_server_ends_with_what_we_want(seen in json_object(), want in json_object()) {
+        fn applying_the_difference_gives_the_desired_object(seen in json_object(), want in json_object()) {
             let got = match diff(&seen, &want) {
                 Some(patch) => apply(seen, &patch),
                 None => seen,
@@ -121,14 +119,13 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn no_difference_is_no_patch(value in json_object()) {
+        fn equal_objects_need_no_patch(value in json_object()) {
             prop_assert_eq!(diff(&value, &value), None);
         }
 
-        /// What another writer puts into a member that we do not change survives a
-        /// patch that was built before it wrote.
+        /// A member that another client adds after the read survives our patch of another member.
         #[test]
-        fn members_that_we_do_not_change_keep_what_others_wrote(
+        fn a_patch_keeps_members_that_other_clients_added(
             seen in json_object(),
             ours in json_value(),
             theirs in json_value(),
@@ -169,7 +166,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_patch_never_goes_without_its_precondition() {
+    fn a_patch_without_a_valid_resource_version_is_refused() {
         let patch = json!({"status": {"conditions": []}});
         for unconditional in ["", "0", "00", "12a", "-1"] {
             assert_eq!(with_precondition(patch.clone(), unconditional), None);

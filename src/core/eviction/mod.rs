@@ -1,9 +1,9 @@
-//! Thresholds, grace periods and the transition period: from facts to pressure.
+//! Pressure conditions from facts, thresholds, grace periods and the transition period.
 //!
-//! One pass with each computed status, every 10 s by default, as in the kubelet's eviction manager, whose state this is:
-//! which thresholds are met and since when, and when each condition was last seen.
-//! A condition comes with the first bad pass and goes only after `transition_period`
-//! without one. Nothing is evicted: there are no pods.
+//! A pass runs with each computed status, by default every 10 s. As in the kubelet's eviction
+//! manager, the state is when each threshold was first met and when each condition was last
+//! observed. A condition is True from the first pass that meets a threshold until
+//! `transition_period` after the last one. Nothing is evicted: there are no pods.
 //! Upstream: `pkg/kubelet/eviction/{helpers,eviction_manager}.go`.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::core::facts::Facts;
 use crate::core::instant::Mono;
 use crate::kube::quantity::Quantity;
 
-/// Which pressure conditions hold.
+/// The pressure conditions that are True.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressures {
     /// MemoryPressure.
@@ -29,21 +29,21 @@ pub struct Pressures {
 pub struct Eviction {
     watched: Vec<Watched>,
     transition_period: Duration,
-    /// When memory, disk and pid pressure were last seen.
+    /// When memory, disk and PID pressure were last observed.
     last_observed: [Option<Mono>; 3],
 }
 
 #[derive(Clone, Debug)]
 struct Watched {
     threshold: Threshold,
-    /// Since when it has been met without a break.
+    /// Start of the current run of passes that met it.
     first_observed: Option<Mono>,
-    /// Met for its grace period: from then on minimum reclaim counts.
+    /// It is met for its grace period, so the minimum reclaim is added to it.
     met: bool,
 }
 
 impl Eviction {
-    /// No pressure before the first pass.
+    /// The state before the first pass: no pressure.
     pub fn new(thresholds: &[Threshold], transition_period: Duration) -> Self {
         let watch = |threshold: &Threshold| Watched {
             threshold: *threshold,
@@ -67,7 +67,7 @@ impl Eviction {
             }
             let since = *watched.first_observed.get_or_insert(now);
             watched.met = now.since(since) >= watched.threshold.grace_period;
-            // Soft thresholds show as pressure at once, before their grace period ends.
+            // As upstream, a soft threshold sets the condition before its grace period ends.
             let [memory, disk, pid] = &mut self.last_observed;
             *match watched.threshold.signal {
                 Signal::MemoryAvailable => memory,
@@ -77,13 +77,13 @@ impl Eviction {
         }
         let [memory, disk, pid] = self
             .last_observed
-            .map(|seen| seen.is_some_and(|seen| now.since(seen) < self.transition_period));
+            .map(|last| last.is_some_and(|last| now.since(last) < self.transition_period));
         Pressures { memory, disk, pid }
     }
 }
 
 impl Watched {
-    /// Without its fact a threshold stays as it was, as upstream keeps all state.
+    /// Without the fact the result of the last pass is kept, as upstream.
     fn is_met(&self, facts: &Facts) -> bool {
         let Some((available, capacity)) = observe(self.threshold.signal, facts) else {
             return self.first_observed.is_some();
@@ -103,7 +103,7 @@ impl Watched {
     }
 }
 
-/// What is available, and of how much.
+/// The available amount and the capacity.
 fn observe(signal: Signal, facts: &Facts) -> Option<(u64, u64)> {
     match signal {
         Signal::MemoryAvailable => {

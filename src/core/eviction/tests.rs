@@ -23,8 +23,7 @@ fn unread<T>() -> Read<T> {
     Err(Unread::new("proc/x", "gone"))
 }
 
-/// Facts in which `available` is there of what `signal` watches, and nothing else
-/// can be read.
+/// Facts with this amount of `signal`; all other facts are missing.
 fn facts(signal: Signal, available: u64, capacity: u64) -> Facts {
     let mut facts = Facts {
         memory: unread(),
@@ -74,8 +73,7 @@ fn soft(signal: Signal, amount: Amount, grace_period: u64) -> Threshold {
     }
 }
 
-/// Passes `delay` seconds apart, each with the available amount and the pressures
-/// that must show.
+/// Runs passes, each with its delay in seconds, the available amount and the expected pressures.
 fn time_line(
     thresholds: &[Threshold],
     signal: Signal,
@@ -94,9 +92,11 @@ fn time_line(
     }
 }
 
-/// TestMemoryPressure, TestPIDPressure, TestDiskPressureNodeFs, TestInodePressureFsInodes.
+/// eviction_manager_test.go TestMemoryPressure, TestPIDPressure, TestDiskPressureNodeFs (nodefs,
+/// imagefs), TestInodePressureFsInodes (nodefs, imagefs), TestNodeReclaimFuncs (the condition stays
+/// for 5 m; nothing is collected here).
 #[test]
-fn pressure_comes_with_the_first_bad_pass_and_goes_after_the_transition_period() {
+fn pressure_starts_with_the_first_met_pass_and_ends_after_the_transition_period() {
     let both = |signal, hard, after| {
         [
             Threshold::hard(signal, bytes(hard)),
@@ -117,7 +117,7 @@ fn pressure_comes_with_the_first_bad_pass_and_goes_after_the_transition_period()
             4 * GI,
             &[
                 (0, 2 * GI, NONE),
-                // Below the soft threshold: at once, though its grace period runs.
+                // Below the soft threshold: pressure before its grace period ends.
                 (MINUTE, 1500 * MI, on),
                 (3 * MINUTE, 1500 * MI, on),
                 (20 * MINUTE, 3 * GI, NONE),
@@ -143,9 +143,10 @@ fn pressure_comes_with_the_first_bad_pass_and_goes_after_the_transition_period()
     );
 }
 
-/// TestMinReclaim, and TestPercentageThresholdsMet with reclaim enforced.
+/// eviction_manager_test.go TestMinReclaim, and helpers_test.go TestPercentageThresholdsMet with
+/// reclaim enforced.
 #[test]
-fn a_met_threshold_wants_its_minimum_reclaim_on_top() {
+fn minimum_reclaim_is_added_to_a_met_threshold() {
     let reclaiming = |amount, reclaim| {
         [Threshold {
             minimum_reclaim: Some(reclaim),
@@ -178,7 +179,7 @@ fn a_met_threshold_wants_its_minimum_reclaim_on_top() {
             (6 * MINUTE, 300, NONE),
         ],
     );
-    // A soft threshold is met when its grace period is over, not before.
+    // A soft threshold is met after its grace period.
     time_line(
         &[Threshold {
             minimum_reclaim: Some(bytes(100)),
@@ -197,15 +198,15 @@ fn a_met_threshold_wants_its_minimum_reclaim_on_top() {
     );
 }
 
-/// TestThresholdsMet, TestPercentageThresholdsMet: strictly less.
+/// helpers_test.go TestThresholdsMet, TestPercentageThresholdsMet: strictly less.
 #[test]
-fn equality_is_no_pressure() {
+fn an_amount_equal_to_the_threshold_is_no_pressure() {
     for (amount, capacity, available, met) in [
         (bytes(GI), 4 * GI, GI - 1, true),
         (bytes(GI), 4 * GI, GI, false),
         (Amount::Percentage(0.20), 1000, 199, true),
         (Amount::Percentage(0.20), 1000, 200, false),
-        // 10 % of 107362627584 is 10736262918: 0.1 has 32 bits.
+        // 10 % of 107362627584 is 10736262918, because 0.1 is a 32-bit float.
         (
             Amount::Percentage(0.10),
             107_362_627_584,
@@ -220,7 +221,7 @@ fn equality_is_no_pressure() {
         ),
         (Amount::Percentage(0.05), 10 * GI, 536_870_919, true),
         (Amount::Percentage(0.05), 10 * GI, 536_870_920, false),
-        // No inode accounting: a share of nothing is nothing.
+        // Without inode accounting a percentage of 0 is 0.
         (Amount::Percentage(0.05), 0, 0, false),
         (bytes(1000), 0, 0, true),
         (Amount::Percentage(1.0), u64::MAX, u64::MAX, false),
@@ -240,9 +241,10 @@ fn equality_is_no_pressure() {
     }
 }
 
-/// Default thresholds: the card's own limit is 15 %, that of images.
+/// helpers_test.go TestNodeConditions (empty), and the default thresholds: 15 % of imagefs exceeds
+/// 10 % of nodefs, and both are one file system here.
 #[test]
-fn the_defaults_are_the_kubelets() {
+fn the_default_thresholds_are_the_kubelets() {
     let disk = |available, inodes_free, working_set| Facts {
         node_fs: Ok(FileSystem {
             capacity_bytes: 1000,
@@ -266,7 +268,7 @@ fn the_defaults_are_the_kubelets() {
         (disk(149, 50, 0), DISK),
         (disk(150, 49, 0), DISK),
         (disk(150, 50, GI - 100 * MI + 1), MEMORY),
-        // Counted at another moment than the total: nothing is left, not very much.
+        // A working set above the total: 0 bytes are available.
         (disk(150, 50, 2 * GI), MEMORY),
     ] {
         let mut eviction = Eviction::new(&default_thresholds(), TRANSITION);
@@ -277,14 +279,14 @@ fn the_defaults_are_the_kubelets() {
         TRANSITION,
     );
     assert_eq!(eviction.synchronize(&disk(0, 0, 0), Mono::START), PID);
-    let mut nothing = Eviction::new(&[], TRANSITION);
-    assert_eq!(nothing.synchronize(&disk(0, 0, 2 * GI), Mono::START), NONE);
+    let mut empty = Eviction::new(&[], TRANSITION);
+    assert_eq!(empty.synchronize(&disk(0, 0, 2 * GI), Mono::START), NONE);
 }
 
-/// pressure.md §7: the pass whose statistics cannot be had keeps all state.
+/// As upstream, a pass without statistics keeps all state (eviction_manager.go synchronize).
 #[test]
-fn what_cannot_be_read_stays_as_it_was() {
-    let blind = facts(Signal::PidAvailable, 1, 2);
+fn a_pass_without_the_fact_keeps_the_state() {
+    let missing = facts(Signal::PidAvailable, 1, 2);
     let low = facts(Signal::MemoryAvailable, 100, 1000);
     let above = facts(Signal::MemoryAvailable, 250, 1000);
     let threshold = [Threshold {
@@ -293,14 +295,15 @@ fn what_cannot_be_read_stays_as_it_was() {
     }];
     let mut eviction = Eviction::new(&threshold, TRANSITION);
     let at = |minutes| Mono::START.after(Duration::from_secs(minutes * MINUTE));
-    assert_eq!(eviction.synchronize(&blind, at(0)), NONE);
+    assert_eq!(eviction.synchronize(&missing, at(0)), NONE);
     assert_eq!(eviction.synchronize(&low, at(1)), MEMORY);
-    assert_eq!(eviction.synchronize(&blind, at(2)), MEMORY);
-    assert_eq!(eviction.synchronize(&blind, at(20)), MEMORY);
+    assert_eq!(eviction.synchronize(&missing, at(2)), MEMORY);
+    assert_eq!(eviction.synchronize(&missing, at(20)), MEMORY);
     // Still met: minimum reclaim counts.
     assert_eq!(eviction.synchronize(&above, at(30)), MEMORY);
 }
 
+/// helpers_test.go TestNodeConditionsObservedSince.
 #[test]
 fn the_transition_period_is_exclusive() {
     let threshold = [Threshold::hard(Signal::MemoryAvailable, bytes(200))];
@@ -314,13 +317,14 @@ fn the_transition_period_is_exclusive() {
     assert_eq!(pass(&mut eviction, 100, 0), MEMORY);
     assert_eq!(pass(&mut eviction, 300, 299_999), MEMORY);
     assert_eq!(pass(&mut eviction, 300, 300_000), NONE);
-    // 0 < 0 is false: with no transition period there is never pressure, as upstream.
+    // 0 < 0 is false: without a transition period there is never pressure, as upstream.
     let mut eviction = Eviction::new(&threshold, Duration::ZERO);
     assert_eq!(pass(&mut eviction, 100, 0), NONE);
 }
 
+/// helpers_test.go TestNodeConditions.
 #[test]
-fn signals_do_not_mix() {
+fn each_signal_has_its_condition() {
     let thresholds = [
         Threshold::hard(Signal::MemoryAvailable, bytes(10)),
         Threshold::hard(Signal::PidAvailable, bytes(10)),
@@ -339,8 +343,8 @@ fn signals_do_not_mix() {
     }
 }
 
-/// helpers_test.go TestThresholdsMet and TestPercentageThresholdsMet, on one threshold,
-/// which may have been met before: then its minimum reclaim is enforced.
+/// helpers_test.go TestThresholdsMet and TestPercentageThresholdsMet. If the threshold was met
+/// before, its minimum reclaim is enforced.
 #[test]
 fn test_thresholds_met() {
     let memory = Signal::MemoryAvailable;
@@ -380,11 +384,11 @@ fn test_thresholds_met() {
             "{name}"
         );
     }
-    // No threshold, nothing met.
+    // TestThresholdsMet, none: no threshold.
     time_line(&[], memory, GI, &[(0, 0, NONE)]);
 }
 
-/// TestMinReclaim, pass by pass.
+/// eviction_manager_test.go TestMinReclaim.
 #[test]
 fn test_min_reclaim() {
     time_line(
@@ -404,10 +408,10 @@ fn test_min_reclaim() {
     );
 }
 
-/// TestThresholdsFirstObservedAt, TestThresholdsMetGracePeriod and
-/// TestNodeConditionsLastObservedAt: the state that a pass leaves.
+/// helpers_test.go TestThresholdsFirstObservedAt, TestThresholdsMetGracePeriod and
+/// TestNodeConditionsLastObservedAt.
 #[test]
-fn what_a_pass_remembers() {
+fn the_state_after_each_pass() {
     let signal = Signal::MemoryAvailable;
     let thresholds = [
         Threshold::hard(signal, bytes(100)),
@@ -424,27 +428,27 @@ fn what_a_pass_remembers() {
         )
     };
     for (name, minute, available, first, met, last) in [
-        ("nothing yet", 0, 300, [None, None], [false, false], None),
-        // A soft threshold of one minute that is observed now is not met yet.
+        ("empty", 0, 300, [None, None], [false, false], None),
+        // Before its grace period of one minute it is not met.
         (
-            "soft, new",
+            "new, and soft, now",
             1,
             150,
             [None, Some(1)],
             [false, false],
             Some(1),
         ),
-        ("both", 3, 50, [Some(3), Some(1)], [true, true], Some(3)),
         (
-            "soft, known",
-            4,
-            150,
-            [None, Some(1)],
-            [false, true],
-            Some(4),
+            "again, hard, and soft, 2 m ago",
+            3,
+            50,
+            [Some(3), Some(1)],
+            [true, true],
+            Some(3),
         ),
+        ("known", 4, 150, [None, Some(1)], [false, true], Some(4)),
         (
-            "gone: when it was last seen stays",
+            "not seen: the last observation is kept",
             5,
             300,
             [None, None],
@@ -462,7 +466,8 @@ fn what_a_pass_remembers() {
     }
 }
 
-/// TestMakeSignalObservations, without the signals of containers and of pods.
+/// helpers_test.go TestMakeSignalObservations, without containerfs and the pods' allocatable
+/// memory. imagefs is nodefs here.
 #[test]
 fn test_make_signal_observations() {
     let fs = FileSystem {
@@ -496,6 +501,7 @@ fn test_make_signal_observations() {
     }
 }
 
+/// helpers_test.go TestCompareThresholdValue.
 #[test]
 fn test_compare_threshold_value() {
     let quantity = |text: &str| Amount::Quantity(text.parse().unwrap());

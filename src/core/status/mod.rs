@@ -1,8 +1,7 @@
 //! The desired Node: the kubelet's setters, in the kubelet's order.
 //!
-//! Each setter changes a copy of the Node that the server last showed us, so that
-//! whatever others wrote is carried along. One that cannot read its fact leaves its
-//! members as they were and returns a line; the others still run.
+//! Each setter changes a copy of the cached Node, so members of other clients are kept. A setter
+//! whose fact is missing leaves its members unchanged and adds a line; the others still run.
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`, `pkg/kubelet/nodestatus/setters.go`.
 
 mod addresses;
@@ -31,21 +30,21 @@ const fn goarch(arch: &'static str) -> &'static str {
         b"x86_64" => "amd64",
         b"x86" => "386",
         b"powerpc64" => "ppc64le",
-        // arm, riscv64 and s390x have one name in both worlds.
+        // arm, riscv64 and s390x have the same name in Rust and Go.
         _ => arch,
     }
 }
 
-/// The Node that we want the server to hold, and the facts that it lacks.
+/// The desired Node, and the missing facts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Desired {
     /// The whole object.
     pub node: Value,
-    /// One line for each fact that the Node lacks: file, reason, what is missing.
+    /// One line for each missing fact: file, reason, effect.
     pub missing: Vec<String>,
 }
 
-/// A Node that the server has never seen, with its full status.
+/// A new Node with its full status.
 pub fn initial(config: &Config, facts: &Facts, pressures: Pressures, now: Wall) -> Desired {
     let node_config = &config.node;
     let mut node = json!({
@@ -76,7 +75,7 @@ pub fn initial(config: &Config, facts: &Facts, pressures: Pressures, now: Wall) 
     desired(config, facts, pressures, &node, now)
 }
 
-/// The annotation by which the attach-detach controller knows its nodes.
+/// The annotation that the attach-detach controller reads.
 pub const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
 /// Labels 2 to 4 of the kubelet's initialNode.
@@ -90,8 +89,8 @@ fn default_labels(config: &Config) -> Value {
     })
 }
 
-/// What `seen` should be. Heartbeats of conditions that do not change stay as they
-/// were, so that an unchanged Node differs in nothing.
+/// The desired Node, from the cached one. Heartbeats of unchanged conditions are kept, so that an
+/// unchanged Node is equal.
 pub fn desired(
     config: &Config,
     facts: &Facts,
@@ -107,15 +106,15 @@ pub fn desired(
         let addresses = object::list(&node, &["status", "addresses"]);
         missing.push(match addresses {
             [] => format!("{error}; no addresses"),
-            _ => format!("{error}; the addresses stay as they were"),
+            _ => format!("{error}; the addresses are unchanged"),
         });
     }
     resources::set(&mut node, config, facts, &mut missing);
     set_version_info(&mut node, facts, &mut missing);
     object::members(&mut node, &["status", "daemonEndpoints", "kubeletEndpoint"])
         .insert("Port".into(), config.node.port.into());
-    set_runtime_less(&mut node);
-    tell_unnoticed(facts, &mut missing);
+    remove_runtime_members(&mut node);
+    note_unchecked_pressures(facts, &mut missing);
 
     let mut unready = facts.unhealthy.clone();
     unready.extend(resources::missing_capacities(&node, config, facts));
@@ -126,7 +125,7 @@ pub fn desired(
     conditions::set_pressure(list, &PID_PRESSURE, pressures.pid, &now);
     conditions::set_ready(list, &unready, &now);
 
-    // Every sync repairs these two, and these two alone.
+    // As upstream, every sync repairs these two labels and no other.
     let labels = object::members(&mut node, &["metadata", "labels"]);
     labels.insert("kubernetes.io/os".into(), "linux".into());
     labels.insert("kubernetes.io/arch".into(), ARCHITECTURE.into());
@@ -146,7 +145,7 @@ fn set_version_info(node: &mut Value, facts: &Facts, missing: &mut Vec<String>) 
         info.insert(key.into(), text.into());
     }
     for (key, text) in [
-        // A scheme with nothing behind it: there is no runtime. UIs split at "://".
+        // There is no runtime. UIs split the value at "://".
         ("containerRuntimeVersion", "none://"),
         ("kubeletVersion", KUBELET_VERSION),
         ("kubeProxyVersion", ""),
@@ -157,8 +156,8 @@ fn set_version_info(node: &mut Value, facts: &Facts, missing: &mut Vec<String>) 
     }
 }
 
-/// A pressure condition without its facts stays as it is, which has to be said.
-fn tell_unnoticed(facts: &Facts, missing: &mut Vec<String>) {
+/// A pressure condition whose fact is missing is unchanged; a line reports it.
+fn note_unchecked_pressures(facts: &Facts, missing: &mut Vec<String>) {
     let facts = [
         (facts.memory.as_ref().err(), "MemoryPressure"),
         (facts.working_set_bytes.as_ref().err(), "MemoryPressure"),
@@ -171,8 +170,8 @@ fn tell_unnoticed(facts: &Facts, missing: &mut Vec<String>) {
     for (unread, condition) in facts {
         let Some(unread) = unread else { continue };
         let start = format!("{unread}; ");
-        let effect = format!("{condition} cannot be noticed");
-        // One line for one cause, with all that it costs.
+        let effect = format!("{condition} is not checked");
+        // One line for each cause, with all its effects.
         match missing.iter_mut().find(|line| line.starts_with(&start)) {
             Some(line) if line.ends_with(&effect) => {}
             Some(line) => *line = format!("{line}, {effect}"),
@@ -181,8 +180,8 @@ fn tell_unnoticed(facts: &Facts, missing: &mut Vec<String>) {
     }
 }
 
-/// What a kubelet with an empty runtime reports: no images, no handlers.
-fn set_runtime_less(node: &mut Value) {
+/// Without a runtime there are no images and no handlers.
+fn remove_runtime_members(node: &mut Value) {
     let status = object::members(node, &["status"]);
     status.remove("images");
     status.remove("runtimeHandlers");

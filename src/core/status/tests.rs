@@ -80,7 +80,8 @@ fn good_conditions(since: &str) -> [Value; 4] {
     ]
 }
 
-/// The whole of what a first POST says (registration.md §4, TestUpdateNewNodeStatus).
+/// The body of the first POST. kubelet_node_status_test.go TestUpdateNewNodeStatus, and
+/// setters_test.go TestVersionInfo (ok).
 #[test]
 fn the_initial_node() {
     assert_eq!(
@@ -133,7 +134,7 @@ fn the_initial_node() {
 }
 
 #[test]
-fn architectures_are_spelled_as_go_does() {
+fn architectures_have_gos_names() {
     for (rust, go) in [
         ("aarch64", "arm64"),
         ("arm", "arm"),
@@ -148,7 +149,7 @@ fn architectures_are_spelled_as_go_does() {
 }
 
 #[test]
-fn labels_of_the_flag_come_last() {
+fn node_labels_override_the_default_labels() {
     let node = initial_node(Flags {
         node_labels: vec![
             "kubernetes.io/hostname=other,example.com/site=a".to_owned(),
@@ -162,7 +163,7 @@ fn labels_of_the_flag_come_last() {
             "kubernetes.io/hostname": "other",
             "kubernetes.io/os": "linux",
             "beta.kubernetes.io/os": "linux",
-            // Every sync repairs this one.
+            // Every sync repairs this label.
             "kubernetes.io/arch": ARCHITECTURE,
             "beta.kubernetes.io/arch": "z80",
             "example.com/site": "b",
@@ -170,8 +171,9 @@ fn labels_of_the_flag_come_last() {
     );
 }
 
+/// kubelet_node_status_test.go TestRegisterWithApiServerWithTaint.
 #[test]
-fn taints_and_provider_id_are_the_whole_spec() {
+fn the_spec_has_taints_and_provider_id_alone() {
     let no_pods = json!({"key": "nodelet/no-pods", "effect": "NoSchedule"});
     let uninitialized = json!({
         "key": "node.cloudprovider.kubernetes.io/uninitialized",
@@ -201,7 +203,7 @@ fn taints_and_provider_id_are_the_whole_spec() {
             json!({"taints": [edge, uninitialized, no_pods], "providerID": "x://1"}),
         ),
         (
-            "never twice, and the one that was given stays",
+            "a configured taint replaces the default one",
             0,
             "external",
             "nodelet/no-pods=mine:NoSchedule,nodelet/no-pods:NoExecute,\
@@ -235,7 +237,7 @@ fn taints_and_provider_id_are_the_whole_spec() {
 }
 
 #[test]
-fn annotations_are_absent_unless_there_is_one() {
+fn without_annotations_the_member_is_absent() {
     let metadata = |attach_detach, node_ip: &str, cloud: &str| {
         let node = initial_node(Flags {
             enable_controller_attach_detach: attach_detach,
@@ -259,6 +261,8 @@ fn annotations_are_absent_unless_there_is_one() {
     );
 }
 
+/// setters_test.go TestVersionInfo (version error: here Unknown; proxy version cleared) and
+/// TestDaemonEndpoints (5678).
 #[test]
 fn test_version_info_and_daemon_endpoints() {
     let unread = |file: &str| Err(Unread::new(file, "permission denied"));
@@ -315,7 +319,7 @@ fn test_version_info_and_daemon_endpoints() {
     );
 }
 
-/// A Node of four years ago, which many wrote to.
+/// An old Node with members of other clients.
 fn long_lived() -> Value {
     json!({
         "apiVersion": "v1",
@@ -353,9 +357,9 @@ fn long_lived() -> Value {
     })
 }
 
-/// TestUpdateExistingNodeStatus, with what other writers left.
+/// kubelet_node_status_test.go TestUpdateExistingNodeStatus, with members of other clients.
 #[test]
-fn what_others_wrote_stays() {
+fn members_of_other_clients_are_unchanged() {
     let seen = long_lived();
     let mut want = seen.clone();
     want["metadata"]["labels"] = json!({
@@ -396,7 +400,7 @@ fn what_others_wrote_stays() {
 }
 
 #[test]
-fn its_own_result_needs_no_patch() {
+fn the_desired_node_needs_no_patch() {
     let some = Pressures {
         memory: true,
         disk: false,
@@ -404,7 +408,7 @@ fn its_own_result_needs_no_patch() {
     };
     let facts = Facts::example();
     let unread = || Unread::new("proc/x", "gone");
-    let blind = Facts {
+    let unreadable = Facts {
         cpus: Err(unread()),
         memory: Err(unread()),
         huge_pages: Err(unread()),
@@ -425,7 +429,7 @@ fn its_own_result_needs_no_patch() {
     };
     for (flags, facts, pressures) in [
         (flags(), &facts, Pressures::default()),
-        (flags(), &blind, some),
+        (flags(), &unreadable, some),
         (dual, &facts, some),
     ] {
         let config = config(flags);
@@ -442,10 +446,11 @@ fn its_own_result_needs_no_patch() {
     }
 }
 
+/// setters_test.go TestReadyCondition (no capacity), with all pressures.
 #[test]
 fn test_ready_condition_and_pressures() {
     let unread = || Unread::new("proc/x", "gone");
-    let blind = Facts {
+    let unreadable = Facts {
         cpus: Err(unread()),
         memory: Err(unread()),
         node_fs: Err(unread()),
@@ -457,7 +462,7 @@ fn test_ready_condition_and_pressures() {
         disk: true,
         pid: true,
     };
-    let desired = initial(&config, &blind, pressed, at(NOW));
+    let desired = initial(&config, &unreadable, pressed, at(NOW));
     assert_eq!(
         desired.node["status"]["conditions"],
         json!([
@@ -491,7 +496,7 @@ fn test_ready_condition_and_pressures() {
             ),
         ])
     );
-    // And back, an hour later: the transition is the later one.
+    // Later all conditions change back, with a new transition time.
     let later = Wall::from_epoch(Duration::from_secs(1_800_000_000));
     let after = super::desired(
         &config,
@@ -501,13 +506,12 @@ fn test_ready_condition_and_pressures() {
         later,
     );
     let mut want = good_conditions(&later.time());
-    // Only pressures start a heartbeat with their transition; Ready keeps its own.
+    // A pressure transition also sets the heartbeat; Ready keeps its own.
     want[3]["lastHeartbeatTime"] = NOW.into();
     assert_eq!(after.node["status"]["conditions"], json!(want));
 }
 
-/// A Node that others have written to: labels, annotations, conditions, resources and
-/// members that nobody here has heard of.
+/// A Node with labels, annotations, conditions, resources and unknown members of other clients.
 fn written_by_others() -> impl Strategy<Value = Value> {
     let foreign = |name: &'static str| prop::collection::btree_map(name, "[a-z]{0,3}", 0..4);
     let member = || prop::collection::btree_map("x-[a-d]", json_value(), 0..3);
@@ -552,7 +556,7 @@ fn written_by_others() -> impl Strategy<Value = Value> {
         )
 }
 
-/// What is left of a Node when everything that we own is taken out of it.
+/// The Node without the members that we own.
 fn others_part(node: &Value) -> Value {
     let mut node = node.clone();
     for key in ["kubernetes.io/os", "kubernetes.io/arch"] {
@@ -576,9 +580,9 @@ fn others_part(node: &Value) -> Value {
 }
 
 proptest! {
-    /// The whole way: desired, diff, and the server's merge.
+    /// The desired Node, the patch, and the server's merge.
     #[test]
-    fn a_patch_changes_what_is_ours_and_nothing_else(seen in written_by_others()) {
+    fn a_patch_changes_only_our_members(seen in written_by_others()) {
         let config = config(flags());
         let want = desired(&config, &Facts::example(), Pressures::default(), &seen, at(NOW)).node;
         let stored = match patch::diff(&seen, &want) {
@@ -593,7 +597,7 @@ proptest! {
 }
 
 #[test]
-fn a_node_on_a_ramfs_is_ready_without_a_word() {
+fn a_node_on_a_ramfs_is_ready_without_ephemeral_storage() {
     let node_fs = Err(Unread {
         absent: true,
         ..Unread::new("statvfs /var", "/ has no size")
@@ -619,7 +623,7 @@ fn a_node_on_a_ramfs_is_ready_without_a_word() {
 }
 
 #[test]
-fn one_line_for_one_cause_with_all_that_it_costs() {
+fn each_cause_has_one_line_with_all_its_effects() {
     let unread = |source: &str| Unread::new(source, "input/output error");
     let facts = Facts {
         node_fs: Err(unread("statvfs /var")),
@@ -640,21 +644,21 @@ fn one_line_for_one_cause_with_all_that_it_costs() {
     let mut want = vec![
         format!("{address}; no addresses"),
         "statvfs /var: input/output error; no capacity ephemeral-storage, \
-         DiskPressure cannot be noticed"
+         DiskPressure is not checked"
             .to_owned(),
         "etc/machine-id: absent or empty; no machineID".to_owned(),
-        "proc/meminfo: input/output error; MemoryPressure cannot be noticed".to_owned(),
-        "proc/loadavg: input/output error; PIDPressure cannot be noticed".to_owned(),
+        "proc/meminfo: input/output error; MemoryPressure is not checked".to_owned(),
+        "proc/loadavg: input/output error; PIDPressure is not checked".to_owned(),
     ];
     assert_eq!(lines(&json!({})), want);
     let seen = json!({"status": {"addresses": [{"type": "Hostname", "address": "pi-3"}]}});
-    want[0] = format!("{address}; the addresses stay as they were");
+    want[0] = format!("{address}; the addresses are unchanged");
     assert_eq!(lines(&seen), want);
 }
 
-/// What is not told is what a computation may be saved for: `Facts::same_status_as`.
+/// `Facts::same_status_as` is true exactly if the Nodes are equal.
 #[test]
-fn facts_that_same_status_as_make_the_same_node() {
+fn same_status_as_agrees_with_the_computed_node() {
     type Change = fn(&mut Facts);
     let same: [Change; 4] = [
         |facts| facts.working_set_bytes = Ok(1),
@@ -686,12 +690,20 @@ fn facts_that_same_status_as_make_the_same_node() {
     let config = config(flags());
     let node = |facts: &Facts| initial(&config, facts, Pressures::default(), at(NOW));
     let example = Facts::example();
-    for (changes, told) in [(same.as_slice(), false), (other.as_slice(), true)] {
+    for (changes, differs) in [(same.as_slice(), false), (other.as_slice(), true)] {
         for (index, change) in changes.iter().enumerate() {
             let mut facts = example.clone();
             change(&mut facts);
-            assert_eq!(facts.same_status_as(&example), !told, "{index}: {facts:?}");
-            assert_eq!(node(&facts) == node(&example), !told, "{index}: {facts:?}");
+            assert_eq!(
+                facts.same_status_as(&example),
+                !differs,
+                "{index}: {facts:?}"
+            );
+            assert_eq!(
+                node(&facts) == node(&example),
+                !differs,
+                "{index}: {facts:?}"
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The Node's addresses: from `--node-ip`, from its name, or by the default route.
+//! The Node's addresses: from `--node-ip`, from its name, or from the default route.
 //!
-//! A failure leaves the addresses as they are and does not make the Node unready.
+//! After a failure the addresses are unchanged and the Node stays ready.
 //! Upstream: setters.go NodeAddress, `validateNodeIP` in kubelet_node_status.go, and
 //! apimachinery `pkg/util/net/interface.go` for the route.
 
@@ -12,7 +12,7 @@ use crate::config::{self, NodeConfig};
 use crate::core::facts::{Interface, Network};
 use crate::kube::object;
 
-/// Where a cloud controller reads what `--node-ip` said.
+/// The annotation with `--node-ip` for the cloud controller.
 const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
 /// The setter NodeAddress.
@@ -69,20 +69,19 @@ fn annotate(node: &mut Value, config: &NodeConfig, specified: &[IpAddr]) {
     }
 }
 
-/// Whether the answers of name servers for the Node's name can change anything:
-/// the choice comes to them. Where etc/hosts knows the name, no server is asked, be it
-/// as useless as Debian's `127.0.1.1`: Go's resolver stops there, too.
+/// Whether the choice needs a DNS lookup of the Node's name. As in Go's resolver, an entry in
+/// etc/hosts prevents it, even if the address is unusable, as Debian's `127.0.1.1`.
 pub fn needs_lookup(config: &NodeConfig, network: &Network) -> bool {
-    let is_given = config.node_ips.iter().any(|ip| !ip.is_unspecified());
+    let is_specified = config.node_ips.iter().any(|ip| !ip.is_unspecified());
     let is_left_to_cloud = config.external_cloud && config.node_ips.is_empty();
-    !is_given
+    !is_specified
         && !is_left_to_cloud
         && config::parse_ip(&config.name).is_none()
         && network.hosts.is_empty()
 }
 
-/// An address for a Node that was given none: its name, if that is an IP; what
-/// etc/hosts, else name servers, say of it; else the default route.
+/// An address for a Node without `--node-ip`: its name, if that is an IP; else the name's address
+/// from etc/hosts or, without an entry, from DNS; else that of the default route.
 fn choose(config: &NodeConfig, network: &Network) -> Result<IpAddr, String> {
     if let Some(ip) = config::parse_ip(&config.name) {
         return Ok(ip);
@@ -103,7 +102,7 @@ fn choose(config: &NodeConfig, network: &Network) -> Result<IpAddr, String> {
     }
 }
 
-/// Whether the Node may call `ip` its own.
+/// Whether `ip` may be an address of the Node.
 fn validate(ip: IpAddr, network: &Network) -> Result<(), String> {
     let refused = if ip.is_loopback() {
         "nodeIP can't be loopback address"
@@ -137,7 +136,7 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// Go's IsGlobalUnicast: private ranges count, too.
+/// Go's IsGlobalUnicast, which includes private ranges.
 fn is_global_unicast(ip: IpAddr) -> bool {
     !ip.is_unspecified()
         && !ip.is_loopback()
@@ -146,8 +145,8 @@ fn is_global_unicast(ip: IpAddr) -> bool {
         && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
-/// ResolveBindAddress: the address of the interface that a default route names.
-/// Routes count in file order; masks and metrics are not looked at.
+/// ResolveBindAddress: the address of a default route's interface. Routes are tried in file order;
+/// masks and metrics are ignored.
 fn by_default_route(prefers_v6: bool, network: &Network) -> Result<IpAddr, String> {
     let interfaces = network.interfaces.as_ref().map_err(ToString::to_string)?;
     let families = [prefers_v6, !prefers_v6];
@@ -156,7 +155,7 @@ fn by_default_route(prefers_v6: bool, network: &Network) -> Result<IpAddr, Strin
         .as_ref()
         .map_err(ToString::to_string)?;
     let Some(routes) = routes else {
-        // A kernel without proc/net/route: any interface will do.
+        // Without proc/net/route the first usable interface is taken.
         return families
             .iter()
             .find_map(|v6| {
@@ -189,7 +188,7 @@ fn by_default_route(prefers_v6: bool, network: &Network) -> Result<IpAddr, Strin
                 .up
                 .then(|| global_address(interface, v6))
                 .flatten();
-            // A router may carry the node's address on its loopback interface.
+            // A router may have the node's address on its loopback interface.
             let found = own.or_else(|| {
                 interfaces
                     .iter()

@@ -7,7 +7,7 @@ use crate::core::facts::{DefaultRoute, Facts, Read, Unread};
 
 const PI: [&str; 2] = ["lo 127.0.0.1 ::1", "eth0 192.0.2.10 fe80::2"];
 
-/// `eth0 192.0.2.10 fe80::2`; a name with `!` is down, one with `>` point-to-point.
+/// `eth0 192.0.2.10 fe80::2`; `!` before the name: down, `>`: point-to-point.
 fn interfaces(lines: &[&str]) -> Read<Vec<Interface>> {
     let interface = |line: &&str| {
         let mut words = line.split(' ');
@@ -58,13 +58,15 @@ fn addresses(ips: &[&str]) -> Value {
     list.into()
 }
 
-/// What the setter makes of a Node with these annotations and addresses.
+/// The Node `seen` after the setter ran, and its error.
 fn set_on(seen: &Value, node_ip: &str, cloud: &str, network: &Network) -> (Value, Option<String>) {
     let mut node = seen.clone();
     let error = set(&mut node, &config(node_ip, cloud, "pi-3"), network).err();
     (node, error)
 }
 
+/// setters_test.go TestNodeAddress 1 to 10, 12 and 15, and TestNodeAddress_NoCloudProvider (dual
+/// stack). The annotation (10) is compared in every row with an external cloud.
 #[test]
 fn test_node_address() {
     let v4 = network(&["eth0 192.0.2.1"], &["eth0 10.0.0.2 10.0.0.1 10.1.1.1"]);
@@ -74,7 +76,7 @@ fn test_node_address() {
         &["eth0 10.1.1.1 10.1.1.2 2600:1f14:1d4:d101::ba3d"],
     );
     for (name, cloud, node_ip, network, want) in [
-        ("1", "external", "10.0.0.1", &v4, &["10.0.0.1"][..]),
+        ("1, 10", "external", "10.0.0.1", &v4, &["10.0.0.1"][..]),
         ("2", "", "0.0.0.0", &v4, &["10.0.0.2"]),
         ("3", "", "::", &v6, &["2001:db2::2"]),
         ("4", "external", "0.0.0.0", &v4, &["10.0.0.2"]),
@@ -114,14 +116,15 @@ fn test_node_address() {
             want["metadata"] = json!({"annotations": {PROVIDED_NODE_IP: node_ip}});
         }
         assert_eq!(node, want, "{name}");
-        // A second time it changes nothing.
+        // The second run changes nothing.
         assert!(set(&mut node, &config(node_ip, cloud, "pi-3"), network).is_ok());
         assert_eq!(node, want, "{name}, again");
     }
 }
 
+/// setters_test.go TestNodeAddress 11, 13, 14, 16 and 17.
 #[test]
-fn test_node_address_on_a_node_that_has_some() {
+fn test_node_address_on_a_node_with_addresses() {
     let pair = "10.1.1.1,2600:1f14:1d4:d101::ba3d";
     let network = network(&[], &["eth0 10.1.1.1 2600:1f14:1d4:d101::ba3d"]);
     let seen = |annotation: &str, addresses: Value| {
@@ -180,10 +183,12 @@ fn test_node_address_on_a_node_that_has_some() {
             "metadata": {"annotations": {"other": "stays"}},
             "status": {"addresses": clouds},
         }),
-        "an unspecified address is not provided"
+        "an unspecified address is no provided IP"
     );
 }
 
+/// kubelet_node_status_test.go TestValidateNodeIPParam, and setters_test.go
+/// TestNodeAddress_NoCloudProvider (10.1.1.1, 127.0.0.1, secondary 224.0.0.0).
 #[test]
 fn test_validate_node_ip_param() {
     let network = network(&[], &["lo 127.0.0.1 ::1", "!eth0 10.1.1.1 fd01::1234"]);
@@ -208,7 +213,7 @@ fn test_validate_node_ip_param() {
         ),
     ] {
         let error = Some(format!("failed to validate nodeIP: {want}"));
-        // Nothing changes, the annotation included.
+        // The Node and its annotation are unchanged.
         assert_eq!(
             set_on(&nothing, node_ip, "", &network),
             (nothing.clone(), error),
@@ -229,14 +234,14 @@ fn test_validate_node_ip_param() {
             )
         )
     );
-    // Whether its interface is up does not matter.
+    // Addresses of the host; the interface may be down.
     for good in ["10.1.1.1", "fd01::1234"] {
         assert_eq!(
             set_on(&json!({}), good, "", &network),
             (json!({"status": {"addresses": addresses(&[good])}}), None)
         );
     }
-    // What is never a node IP, whoever says so.
+    // Unspecified addresses are never valid.
     for zeros in ["0.0.0.0", "::"] {
         assert_eq!(
             validate(zeros.parse().unwrap(), &network),
@@ -246,7 +251,7 @@ fn test_validate_node_ip_param() {
 }
 
 #[test]
-fn an_ipv4_address_in_ipv6_clothes_is_ipv4() {
+fn an_ipv4_mapped_ipv6_address_is_ipv4() {
     let network = network(&["eth0 192.0.2.1"], &PI);
     let config = config("::ffff:192.0.2.10", "", "pi-3");
     let mut node = json!({});
@@ -285,7 +290,7 @@ fn the_host_name_comes_before_the_default_route() {
             "{hosts:?} {node_ip}"
         );
     }
-    // A name that is an IP is taken as it is, interfaces or not.
+    // A name that is an IP is not compared with the interfaces.
     let mut node = json!({});
     assert_eq!(
         set(&mut node, &config("", "", "010.9.9.9"), &network),
@@ -301,7 +306,7 @@ fn the_host_name_comes_before_the_default_route() {
 }
 
 #[test]
-fn name_servers_count_where_no_hosts_file_knows_the_name() {
+fn dns_is_used_if_the_hosts_file_lacks_the_name() {
     let network = network(
         &["eth0 192.0.2.1"],
         &["lo 127.0.0.1", "eth0 10.0.0.1 10.0.0.2 fd00::2"],
@@ -314,7 +319,7 @@ fn name_servers_count_where_no_hosts_file_knows_the_name() {
         (&[], &["fd00::2"], "", "fd00::2"),
         (&[], &["192.0.2.7", "127.0.0.1"], "", "10.0.0.1"),
         (&["10.0.0.2"], &["10.0.0.1"], "", "10.0.0.2"),
-        // Debian's line ends the search for Go, and then the default route rules.
+        // Go's resolver stops at Debian's line; then the default route decides.
         (&["127.0.1.1"], &["10.0.0.2"], "", "10.0.0.1"),
     ] {
         let network = Network {
@@ -349,6 +354,8 @@ fn name_servers_count_where_no_hosts_file_knows_the_name() {
     }
 }
 
+/// interface_test.go TestChooseHostInterfaceFromRoute, TestGetIPFromInterface (down, unknown) and
+/// TestGetAllDefaultRoutes (none, only v4, only v6, both).
 #[test]
 fn test_choose_host_interface_from_route() {
     let none = "unable to select an IP from default routes.";
@@ -418,7 +425,7 @@ fn test_choose_host_interface_from_route() {
             Err(none),
         ),
         (
-            "an interface without a route lends no address",
+            "an interface without a route is not used",
             v4,
             &[lo, "eth3 169.254.1.1", "eth4 10.253.71.145"],
             Err(none),
@@ -432,7 +439,7 @@ fn test_choose_host_interface_from_route() {
             Ok("10.253.71.145"),
         ),
         (
-            "file order rules, metrics do not",
+            "file order decides, not metrics",
             &["eth4 10.253.0.1", "eth3 10.254.0.1"],
             &[lo, "eth3 10.254.71.145", "eth4 10.253.71.145"],
             Ok("10.253.71.145"),
@@ -453,7 +460,7 @@ fn test_choose_host_interface_from_route() {
             Ok("100.64.0.7"),
         ),
         (
-            "multicast, broadcast and unspecified addresses are passed over",
+            "multicast, broadcast and unspecified addresses are skipped",
             dual,
             &["eth3 224.0.0.1 255.255.255.255 0.0.0.0 ff02::1 :: 10.0.0.1 fd00::1"],
             Ok("10.0.0.1"),
@@ -478,6 +485,7 @@ fn test_choose_host_interface_from_route() {
     }
 }
 
+/// interface_test.go TestGetIPFromHostInterfaces; one error text for all cases.
 #[test]
 fn test_get_ip_from_host_interfaces() {
     let none = "no acceptable interface with global unicast address found on host";
@@ -536,8 +544,11 @@ fn test_get_ip_from_host_interfaces() {
     }
 }
 
+/// interface_test.go TestGetIPFromInterface (addrs error), TestChooseHostInterfaceFromRoute (addr
+/// failure), TestGetIPFromHostInterfaces (list error, addr failure) and TestGetAllDefaultRoutes
+/// (file open failures).
 #[test]
-fn what_cannot_be_read_leaves_the_addresses_as_they_are() {
+fn without_the_network_facts_the_addresses_are_unchanged() {
     let seen = json!({"status": {"addresses": addresses(&["192.0.2.99"])}});
     let routes = Network {
         default_routes: Err(Unread::new("proc/net/route", "permission denied")),
@@ -571,7 +582,7 @@ fn what_cannot_be_read_leaves_the_addresses_as_they_are() {
     }
 }
 
-/// interface_test.go TestFinalIP, TestGetIPFromInterface.
+/// interface_test.go TestFinalIP, TestGetIPFromInterface (v4, v6, wrong family).
 #[test]
 fn test_final_ip() {
     for (name, line, v6, want) in [
@@ -592,8 +603,8 @@ fn test_final_ip() {
     }
 }
 
-/// interface_test.go TestGetIPFromLoopbackInterface, and the dual cases of
-/// TestChooseHostInterfaceFromRoute without routes.
+/// interface_test.go TestGetIPFromLoopbackInterface, and TestChooseHostInterfaceFromRoute (both
+/// global, no routes).
 #[test]
 fn test_get_ip_from_loopback_interface() {
     let nic = "eth3 169.254.1.1 fe80::2";

@@ -1,4 +1,4 @@
-//! What is kept from pods of each resource, and whether the board has as much.
+//! The reserved amount of each resource, and the check against the capacity.
 //!
 //! Upstream: `pkg/kubelet/cm/node_container_manager_linux.go`
 //! GetNodeAllocatableReservation, validateNodeAllocatable.
@@ -8,8 +8,8 @@ use crate::config::thresholds::Signal;
 use crate::core::facts::{Facts, Read};
 use crate::kube::quantity::Quantity;
 
-/// What is kept of `resource`: reserved for the system, for Kubernetes, and below hard
-/// eviction thresholds. Needs the fact that a share is taken of.
+/// The reserved amount of `resource`: for the system, for Kubernetes and by hard eviction
+/// thresholds. A percentage needs the fact of the capacity.
 pub(super) fn of(resource: &str, config: &Config, facts: &Facts) -> Read<Quantity> {
     let reservation = &config.reservation;
     let (signal, capacity) = match resource {
@@ -24,7 +24,7 @@ pub(super) fn of(resource: &str, config: &Config, facts: &Facts) -> Read<Quantit
     Ok(reservation.of(resource, signal, capacity))
 }
 
-/// Refuses to reserve more than there is. What cannot be read is not checked.
+/// An error if a reservation exceeds the capacity. A resource whose fact is missing is not checked.
 pub fn check_reservations(config: &Config, facts: &Facts) -> Result<(), String> {
     let storage = facts.node_fs.as_ref().ok().map(|fs| fs.capacity_bytes);
     let memory = facts.memory.as_ref().ok().map(|memory| memory.total_bytes);
@@ -37,12 +37,12 @@ pub fn check_reservations(config: &Config, facts: &Facts) -> Result<(), String> 
         ("ephemeral-storage", storage.map(Quantity::bytes)),
         ("memory", memory.map(Quantity::bytes)),
     ] {
-        let asked_for = config.reservation.declared.contains_key(resource)
+        let is_configured = config.reservation.declared.contains_key(resource)
             || !config.reservation.thresholds_by_default;
         if let Some(capacity) = capacity
             && let Ok(reserved) = of(resource, config, facts)
             && reserved > capacity
-            && asked_for
+            && is_configured
         {
             errors.push(format!(
                 "Resource {resource:?} has a reservation of {reserved} but capacity of \

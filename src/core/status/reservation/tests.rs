@@ -1,8 +1,7 @@
-//! `pkg/kubelet/cm/node_container_manager_linux_test.go`.
+//! Cases of `pkg/kubelet/cm/node_container_manager_linux_test.go`.
 //!
-//! Not applicable: TestNodeAllocatableForEnforcement (there is no cgroup of pods to
-//! limit). A capacity without memory of TestNodeAllocatableReservationForScheduling is a
-//! fact that cannot be read, TestNodeRefFromNode is in `events/tests.rs`.
+//! Not applicable: TestNodeAllocatableForEnforcement, because there is no cgroup of pods.
+//! TestNodeRefFromNode is in `events/queue/tests.rs`.
 
 use serde_json::{Value, json};
 
@@ -37,6 +36,7 @@ fn facts(cpus: u64, memory: u64, storage: u64) -> Facts {
     }
 }
 
+/// TestNodeAllocatableReservationForScheduling.
 #[test]
 fn test_node_allocatable_reservation_for_scheduling() {
     let kube = "--kube-reserved=cpu=100m,memory=100Mi";
@@ -54,7 +54,7 @@ fn test_node_allocatable_reservation_for_scheduling() {
             &[kube, system, "--eviction-hard=memory.available<5%"],
             ["150m", "694157320", "0"],
         ),
-        ("4", &[none], ["0", "0", "0"]),
+        ("4, storage none", &[none], ["0", "0", "0"]),
         (
             "5",
             &["--kube-reserved=memory=100Mi", system, none],
@@ -113,7 +113,7 @@ fn test_node_allocatable_reservation_for_scheduling() {
             ["100m", "100Mi", "0"],
         ),
         (
-            "no storage, no reservation of it",
+            "without local storage none of it is reserved",
             &[
                 "--local-storage-capacity-isolation=false",
                 "--kube-reserved=ephemeral-storage=100Mi",
@@ -132,6 +132,7 @@ fn test_node_allocatable_reservation_for_scheduling() {
     }
 }
 
+/// TestNodeAllocatableInputValidation.
 #[test]
 fn test_node_allocatable_input_validation() {
     let half = [
@@ -204,7 +205,7 @@ fn test_node_allocatable_input_validation() {
             (4, 1, 1),
             vec![line("cpu", "5", "4")],
         ),
-        // The key pid is neither reported nor checked.
+        // pid is neither reported nor checked.
         (&["--system-reserved=pid=100000000"], (4, 1, 1), vec![]),
         (
             &[
@@ -232,10 +233,10 @@ fn test_node_allocatable_input_validation() {
     }
 }
 
-/// The default of 100Mi is nobody's decision: a board of 64 MiB runs, offers nothing,
-/// and says that it is under pressure.
+/// A board of 64 MiB starts with the default threshold of 100Mi. Its allocatable memory is 0, and
+/// it has MemoryPressure.
 #[test]
-fn the_default_thresholds_alone_refuse_nothing() {
+fn default_thresholds_above_the_capacity_are_accepted() {
     let small = facts(1, 64 << 20, GI);
     assert_eq!(check_reservations(&config(&[]), &small), Ok(()));
     assert_eq!(
@@ -251,8 +252,9 @@ fn the_default_thresholds_alone_refuse_nothing() {
     }
 }
 
+/// TestNodeAllocatableReservationForScheduling (memory missing).
 #[test]
-fn what_cannot_be_read_is_not_checked() {
+fn a_resource_without_its_fact_is_not_checked() {
     let unread = Facts {
         cpus: Err(Unread::new("proc/x", "gone")),
         memory: Err(Unread::new("proc/x", "gone")),
@@ -261,7 +263,6 @@ fn what_cannot_be_read_is_not_checked() {
     };
     let config = config(&["--system-reserved=cpu=99,memory=99Ti,ephemeral-storage=99Ti"]);
     assert_eq!(check_reservations(&config, &unread), Ok(()));
-    // TestNodeAllocatableReservationForScheduling: memory that is not in the capacity.
     assert!(of("memory", &config, &unread).is_err());
 }
 
@@ -272,7 +273,7 @@ fn initial(words: &[&str], facts: &Facts) -> Value {
 }
 
 #[test]
-fn allocatable_is_what_remains() {
+fn allocatable_is_capacity_minus_reservations() {
     let status = initial(
         &[
             "--system-reserved=cpu=80m,memory=100Mi,ephemeral-storage=1Gi",
@@ -291,8 +292,9 @@ fn allocatable_is_what_remains() {
     assert_eq!(status["capacity"]["example.com/camera"], "2");
 }
 
+/// setters_test.go TestReadyCondition (isolation off).
 #[test]
-fn without_local_storage_nothing_is_said_of_it_and_ready_does_not_miss_it() {
+fn without_local_storage_the_node_is_ready_without_ephemeral_storage() {
     let words = ["--local-storage-capacity-isolation=false"];
     let unread = Facts {
         node_fs: Err(Unread::new("proc/x", "gone")),
@@ -305,7 +307,7 @@ fn without_local_storage_nothing_is_said_of_it_and_ready_does_not_miss_it() {
             Pressures::default(),
             Wall::default(),
         );
-        // Its pressure is another matter.
+        // The file system is still checked for DiskPressure.
         let lacks_capacity = |line: &String| line.contains("no capacity");
         assert!(
             !desired.missing.iter().any(lacks_capacity),
@@ -320,7 +322,7 @@ fn without_local_storage_nothing_is_said_of_it_and_ready_does_not_miss_it() {
     }
 }
 
-/// What adoption set to zero is there again in the same patch, if it was declared.
+/// Adoption sets them to 0, and the same patch sets the declared amounts again.
 #[test]
 fn declared_extended_resources_survive_adoption() {
     let seen = json!({"status": {

@@ -1,8 +1,7 @@
 //! Capacity, allocatable and the machine's identity.
 //!
-//! A fact that cannot be read becomes a missing capacity, which `Ready` then names;
-//! never a zero. Upstream: setters.go MachineInfo, and
-//! `reservation` for what is kept.
+//! A missing fact gives a missing capacity, never 0, and `Ready` names it. `reservation` computes
+//! the reserved amounts. Upstream: setters.go MachineInfo.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +12,7 @@ use crate::kube::names;
 use crate::kube::object::{self, quantity, set_quantity};
 use crate::kube::quantity::Quantity;
 
-/// The setter MachineInfo, without the bits that need a runtime.
+/// The setter MachineInfo, without the members that need a runtime.
 pub(super) fn set(node: &mut Value, config: &Config, facts: &Facts, missing: &mut Vec<String>) {
     set_capacity(
         object::members(node, &["status", "capacity"]),
@@ -63,7 +62,7 @@ fn set_capacity(
             fs.clone().map(|fs| Quantity::bytes(fs.capacity_bytes)),
         );
     }
-    // Adoption has set to 0 whatever stood there; what was declared stands again.
+    // Adoption sets all extended resources to 0; the declared ones are set again.
     for (name, amount) in &config.node.extended_resources {
         set(name, Ok(*amount));
     }
@@ -79,12 +78,11 @@ fn set_capacity(
     }
 }
 
-/// Prefix of the resources that are huge pages of one size.
+/// Prefix of huge page resources; the size follows.
 pub(crate) const HUGE_PAGES: &str = "hugepages-";
 
-/// allocatable = capacity - reservation for every key, also those that others
-/// wrote; then huge pages off memory. Without the fact that a share is taken of, a
-/// key stays as it is.
+/// allocatable = capacity - reservation for every key, also those of other clients; huge pages are
+/// subtracted from memory. A key whose reservation needs a missing fact is unchanged.
 fn set_allocatable(status: &mut Map<String, Value>, config: &Config, facts: &Facts) {
     let capacity = match status.get("capacity") {
         Some(Value::Object(capacity)) => capacity.clone(),
@@ -130,7 +128,7 @@ fn set_identity(info: &mut Map<String, Value>, facts: &Facts, missing: &mut Vec<
     ] {
         match fact {
             Ok(text) => {
-                // As in a kubelet, but it must not go unsaid.
+                // Sent empty, as by the kubelet, and reported.
                 if text.is_empty() {
                     missing.push(format!("{sources}: absent or empty; no {key}"));
                 }
@@ -142,7 +140,7 @@ fn set_identity(info: &mut Map<String, Value>, facts: &Facts, missing: &mut Vec<
             }
         }
     }
-    // Swap that was switched off keeps its last size, as upstream.
+    // After swapoff the last size is kept, as upstream.
     if let Ok(memory) = &facts.memory
         && memory.swap_total_bytes > 0
     {
@@ -151,7 +149,7 @@ fn set_identity(info: &mut Map<String, Value>, facts: &Facts, missing: &mut Vec<
     }
 }
 
-/// Why the Node is not ready, if a capacity is missing that must be there.
+/// Why the Node is not ready, if a required capacity is missing.
 pub(super) fn missing_capacities(node: &Value, config: &Config, facts: &Facts) -> Option<String> {
     let storage = config.local_storage && facts.storage().is_some();
     let missing: Vec<&str> = ["cpu", "memory", "pods", "ephemeral-storage"]

@@ -5,7 +5,7 @@ use crate::config::flags::Flags;
 use crate::config::thresholds::{self, Amount, Signal, Threshold};
 use crate::core::facts::{FileSystem, HugePages, Memory, Unread};
 
-/// Upstream's cases reserve nothing unless they say so.
+/// A configuration that reserves nothing but these thresholds, as upstream's cases.
 fn config(max_pods: i32, pods_per_core: i32, thresholds: &[Threshold]) -> Config {
     let flags = Flags {
         hostname_override: Some("pi-3".to_owned()),
@@ -18,7 +18,7 @@ fn config(max_pods: i32, pods_per_core: i32, thresholds: &[Threshold]) -> Config
     config
 }
 
-/// Two cores, 1024 bytes of memory, 5120 of storage, no huge pages.
+/// 2 CPUs, 1024 bytes of memory, 5120 bytes of storage, no huge pages.
 fn small() -> Facts {
     Facts {
         cpus: Ok(2),
@@ -35,7 +35,7 @@ fn small() -> Facts {
     }
 }
 
-/// Capacity and allocatable that the setter makes of `seen`.
+/// Capacity and allocatable after the setter ran on `seen`.
 fn resources(seen: &Value, config: &Config, facts: &Facts) -> (Value, Value) {
     let mut node = json!({"status": seen});
     let mut missing = Vec::new();
@@ -43,11 +43,12 @@ fn resources(seen: &Value, config: &Config, facts: &Facts) -> (Value, Value) {
     assert_eq!(missing, [] as [&str; 0]);
     let before = node.clone();
     set(&mut node, config, facts, &mut missing);
-    assert_eq!(node, before, "a second time it changes nothing");
+    assert_eq!(node, before, "the second run changes nothing");
     let status = &node["status"];
     (status["capacity"].clone(), status["allocatable"].clone())
 }
 
+/// setters_test.go TestMachineInfo 1 to 3, 5 to 7 and 12.
 #[test]
 fn test_machine_info() {
     let base = json!({"cpu": "2", "memory": "1Ki", "pods": "110", "ephemeral-storage": "5Ki"});
@@ -108,7 +109,7 @@ fn test_machine_info() {
             json!({}),
         ),
         (
-            "other allocatable keys without capacity stay",
+            "other allocatable keys without capacity are kept",
             110,
             0,
             json!({"allocatable": {"hugepages-1Gi": "0", "attachable-volumes-x": "9"}}),
@@ -116,7 +117,7 @@ fn test_machine_info() {
             json!({"hugepages-1Gi": "0", "attachable-volumes-x": "9"}),
         ),
         (
-            "what others put into capacity is allocatable",
+            "a foreign capacity is allocatable",
             110,
             0,
             json!({"capacity": {"example.com/radio": "2"}, "allocatable": {"example.com/radio": "1"}}),
@@ -124,7 +125,7 @@ fn test_machine_info() {
             json!({"example.com/radio": "2"}),
         ),
         (
-            "quantities that mean the same keep the server's text",
+            "equal quantities keep the server's text",
             110,
             0,
             json!({
@@ -135,7 +136,7 @@ fn test_machine_info() {
             json!({"cpu": "2000m", "memory": "1024"}),
         ),
         (
-            "what the server says and the kernel denies",
+            "the facts replace the server's values",
             110,
             0,
             json!({
@@ -154,9 +155,9 @@ fn test_machine_info() {
     }
 }
 
-/// Worked examples of status.md §3.5 and upstream's reservation tables.
+/// Hard eviction thresholds are reserved, as by upstream's hardEvictionReservation.
 #[test]
-fn allocatable_is_capacity_without_what_hard_thresholds_keep() {
+fn allocatable_is_capacity_minus_hard_thresholds() {
     let memory = |text: &str| {
         Threshold::hard(
             Signal::MemoryAvailable,
@@ -177,7 +178,7 @@ fn allocatable_is_capacity_without_what_hard_thresholds_keep() {
             ["16163084Ki", "2Mi"],
         ),
         (
-            "10 % of a disk: 0.1 in 32 bits",
+            "10 % of a disk, with 0.1 as a 32-bit float",
             &[disk(0.10)],
             ki(1024),
             107_362_627_584,
@@ -231,8 +232,9 @@ fn allocatable_is_capacity_without_what_hard_thresholds_keep() {
     }
 }
 
+/// cadvisor/util_test.go (hugepages-5Ki).
 #[test]
-fn huge_pages_are_named_by_size_and_taken_off_memory_after_the_reservation() {
+fn huge_pages_are_named_by_size_and_subtracted_from_memory() {
     let facts = |total_bytes, pages: &[(u64, u64)]| Facts {
         memory: Ok(Memory {
             total_bytes,
@@ -245,7 +247,7 @@ fn huge_pages_are_named_by_size_and_taken_off_memory_after_the_reservation() {
         ..small()
     };
     let config = config(110, 0, &thresholds::default_thresholds());
-    // The four sizes of arm64, and status.md §3.5's board.
+    // A board with 4 GiB and the four page sizes of arm64.
     assert_eq!(
         resources(
             &json!({}),
@@ -272,7 +274,7 @@ fn huge_pages_are_named_by_size_and_taken_off_memory_after_the_reservation() {
     let (capacity, allocatable) = resources(&json!({}), &config, &facts(1 << 30, &[(5120, 10)]));
     assert_eq!(capacity["hugepages-5Ki"], "50Ki");
     assert_eq!(allocatable["hugepages-5Ki"], "50Ki");
-    // More than there is, in every step.
+    // More huge pages than memory.
     let (_, allocatable) = resources(&json!({}), &config, &facts(1 << 20, &[(2 << 20, u64::MAX)]));
     assert_eq!(allocatable["memory"], "0");
 }
@@ -294,8 +296,9 @@ fn nothing_read() -> Facts {
     }
 }
 
+/// setters_test.go TestMachineInfo 13: here the capacity is missing, not 0.
 #[test]
-fn a_fact_that_cannot_be_read_is_a_missing_capacity_never_a_zero() {
+fn a_missing_fact_is_a_missing_capacity() {
     let config = config(110, 4, &thresholds::default_thresholds());
     let mut node = json!({});
     let mut missing = Vec::new();
@@ -303,7 +306,7 @@ fn a_fact_that_cannot_be_read_is_a_missing_capacity_never_a_zero() {
     assert_eq!(
         node,
         json!({"status": {
-            // Without cores, pods per core say nothing.
+            // Without the number of CPUs, pods per core have no effect.
             "capacity": {"pods": "110"},
             "allocatable": {"pods": "110"},
             "nodeInfo": {"machineID": "", "systemUUID": "", "bootID": ""},
@@ -324,9 +327,9 @@ fn a_fact_that_cannot_be_read_is_a_missing_capacity_never_a_zero() {
     );
 }
 
-/// A board whose card hangs for a turn must not offer what it reserves.
+/// The reserved amounts stay subtracted while the SD card hangs.
 #[test]
-fn a_fact_that_cannot_be_read_any_more_changes_nothing() {
+fn a_fact_that_becomes_missing_changes_nothing() {
     let config = config(110, 4, &thresholds::default_thresholds());
     let mut node = json!({});
     let facts = Facts {
@@ -363,8 +366,9 @@ fn a_fact_that_cannot_be_read_any_more_changes_nothing() {
     }
 }
 
+/// setters_test.go TestReadyCondition (no capacity): the message.
 #[test]
-fn ready_names_what_is_missing_in_upstreams_order() {
+fn ready_names_missing_capacities_in_upstreams_order() {
     let config = config(0, 0, &[]);
     let all = "missing node capacity for resources: cpu, memory, pods, ephemeral-storage";
     for (capacity, want) in [
@@ -386,6 +390,7 @@ fn ready_names_what_is_missing_in_upstreams_order() {
     }
 }
 
+/// setters_test.go TestMachineInfo 1, 14 and 15.
 #[test]
 fn test_machine_info_identity_and_swap() {
     let config = config(0, 0, &[]);
@@ -410,7 +415,7 @@ fn test_machine_info_identity_and_swap() {
         info["swap"] = swap;
         info
     };
-    assert_eq!(info(json!({}), &swap(0)), ids, "1, and no swap");
+    assert_eq!(info(json!({}), &swap(0)), ids, "1 plain: no swap");
     assert_eq!(
         info(
             json!({"bootID": "foo", "machineID": "old", "systemUUID": 7}),
@@ -428,17 +433,18 @@ fn test_machine_info_identity_and_swap() {
     assert_eq!(
         info(json!({"swap": {"capacity": bytes}}), &swap(0)),
         with_swap(json!({"capacity": bytes})),
-        "swap that was switched off is never cleared"
+        "after swapoff the size is kept"
     );
     assert_eq!(
         info(json!({"swap": {"capacity": 1, "kind": "zram"}}), &swap(2)),
         with_swap(json!({"capacity": 2, "kind": "zram"})),
-        "what others wrote beside it stays"
+        "foreign members of swap are kept"
     );
 }
 
-/// 4 and 8 to 11: what is reserved, what is stored, and what devices there are. Devices
-/// are declared; nothing can be reserved of pods.
+/// setters_test.go TestMachineInfo 4 and 8 to 11. Devices are declared with --extended-resources,
+/// because there are no plugins; pods cannot be reserved. Upstream gets the isolation (9) from its
+/// container manager, whose real implementation follows the same flag.
 #[test]
 fn test_machine_info_reservations_storage_and_devices() {
     let plain = config(110, 0, &[]);
@@ -471,8 +477,8 @@ fn test_machine_info_reservations_storage_and_devices() {
         "4 reserved storage that is not in the capacity"
     );
     let (capacity, allocatable) = storage(true, false);
-    assert_eq!(capacity["ephemeral-storage"], "5000", "8");
-    assert_eq!(allocatable["ephemeral-storage"], "5k", "8");
+    assert_eq!(capacity["ephemeral-storage"], "5000", "8 storage isolated");
+    assert_eq!(allocatable["ephemeral-storage"], "5k", "8 storage isolated");
     let (capacity, allocatable) = storage(false, false);
     assert_eq!(
         capacity.get("ephemeral-storage"),
@@ -491,7 +497,7 @@ fn test_machine_info_reservations_storage_and_devices() {
         .node
         .extended_resources
         .insert("example.com/npu".to_owned(), three);
-    // What adoption has set to 0 is an inactive device.
+    // Adoption sets an inactive device to 0.
     let seen = json!({
         "capacity": {"example.com/npu": "0", "example.com/inactive": "0"},
         "allocatable": {"example.com/npu": "0", "example.com/inactive": "0"},

@@ -4,11 +4,10 @@
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs)]
 
-mod tree;
+mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,6 +16,9 @@ use nodelet::files::mounts as table;
 use nodelet::host::{Host, HostRoot, cgroup, cpu, memory, mounts, pids, pressure, routes, system};
 use nodelet::wire::dns::hosts;
 use serde_json::{Value, json};
+use support::{Folder, skip};
+
+use common::tree;
 
 /// Keys of expected.json that nothing here is held against, and why.
 const NOT_COMPARED: [(&str, &str); 16] = [
@@ -64,12 +66,10 @@ fn shared() -> Option<PathBuf> {
     if fixtures.is_dir() {
         return Some(fixtures);
     }
-    // Not eprintln: the harness would keep it for itself.
-    let _ = writeln!(
-        std::io::stderr(),
-        "boards: only tests/boards; DID NOT RUN on {}, which is absent",
+    skip::required(&format!(
+        "{} is absent; only tests/boards",
         fixtures.display()
-    );
+    ));
     None
 }
 
@@ -110,24 +110,32 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The tree itself, or a copy of it with its links restored.
-fn tree_with_links(tree: &Path) -> PathBuf {
-    if files(tree)
-        .iter()
-        .all(|file| tree::link_target(file).is_none())
-    {
-        return tree.to_path_buf();
+/// A kernel tree with its links: the tree itself, or a copy if the checkout has files in their
+/// place.
+struct Tree {
+    path: PathBuf,
+    _copy: Option<Folder>,
+}
+
+impl Tree {
+    fn new(tree: &Path) -> Self {
+        if files(tree)
+            .iter()
+            .all(|file| tree::link_target(file).is_none())
+        {
+            return Self {
+                path: tree.to_path_buf(),
+                _copy: None,
+            };
+        }
+        let copy = Folder::new("links");
+        let path = copy.path().join(tree.file_name().unwrap());
+        tree::copy(tree, &path);
+        Self {
+            path,
+            _copy: Some(copy),
+        }
     }
-    let copy = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!(
-            "links-{}-{:?}",
-            std::process::id(),
-            std::thread::current().id()
-        ))
-        .join(tree.file_name().unwrap());
-    let _ = fs::remove_dir_all(&copy);
-    tree::copy(tree, &copy);
-    copy
 }
 
 /// What we say for `key`, in the words of expected.json.
@@ -322,7 +330,8 @@ fn every_board_reads_as_expected() {
     for expected in expectations() {
         let folder = expected.parent().unwrap();
         let name = folder.display();
-        let root = HostRoot::new(tree_with_links(folder));
+        let tree = Tree::new(folder);
+        let root = HostRoot::new(&tree.path);
         let facts = Host::new(root.clone(), "/var/lib/nodelet").facts("board");
         let keys: BTreeMap<String, Value> =
             serde_json::from_slice(&fs::read(&expected).unwrap()).unwrap();
@@ -356,13 +365,8 @@ fn every_board_reads_as_expected() {
         );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let _ = writeln!(
-        std::io::stderr(),
-        "boards: {trees} trees, values compared: {compared:?}"
-    );
-    let _ = fs::remove_dir_all(
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("links-{}", std::process::id())),
-    );
+    println!("{trees} trees, values compared: {compared:?}");
+    assert!(compared.values().sum::<usize>() > 50, "{compared:?}");
 }
 
 /// Everything that takes text, on any text. No answer is wrong here but a panic.
@@ -389,8 +393,13 @@ fn parse_all(text: &str) {
 #[test]
 fn no_file_cut_at_any_length_makes_a_parser_panic() {
     let mut cuts = 0;
-    for file in roots().iter().flat_map(|root| files(root)) {
-        let bytes = fs::read(&file).unwrap();
+    // Many trees have the same file: once is enough.
+    let texts: BTreeSet<Vec<u8>> = roots()
+        .iter()
+        .flat_map(|root| files(root))
+        .map(|file| fs::read(file).unwrap())
+        .collect();
+    for bytes in texts {
         let step = if bytes.len() <= 4096 {
             1
         } else {
@@ -401,10 +410,8 @@ fn no_file_cut_at_any_length_makes_a_parser_panic() {
             cuts += 1;
         }
     }
-    let _ = writeln!(
-        std::io::stderr(),
-        "boards: {cuts} cuts through every parser"
-    );
+    println!("{cuts} cuts through every parser");
+    assert!(cuts > 10_000, "{cuts}");
 }
 
 /// A folder where each file that nodelet reads is of one hostile kind.
@@ -433,16 +440,12 @@ fn hostile(kind: &str, make: impl Fn(&Path)) -> Facts {
         "etc/hosts",
         "var/lib/dbus/machine-id",
     ];
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("hostile-{}-{kind}", std::process::id()));
-    let _ = fs::remove_dir_all(&folder);
-    for file in FILES {
-        fs::create_dir_all(folder.join(file).parent().unwrap()).unwrap();
-        make(&folder.join(file));
+    let folder = Folder::new(kind);
+    for file in FILES.map(|file| folder.path().join(file)) {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        make(&file);
     }
-    let facts = Host::new(HostRoot::new(&folder), "/var/lib/nodelet").facts("board");
-    fs::remove_dir_all(&folder).unwrap();
-    facts
+    Host::new(HostRoot::new(folder.path()), "/var/lib/nodelet").facts("board")
 }
 
 /// Names of the facts that were read nevertheless.
@@ -538,8 +541,7 @@ fn inspected(key: &str, node: &Value) -> Option<Value> {
     })
 }
 
-/// The binary itself, from the files to the printed Node.
-/// The binary; where it is for another machine, under the emulator that cross/cargo.sh names.
+/// The binary; a binary for another machine under the emulator that cross/cargo.sh names.
 fn nodelet() -> Command {
     let binary = env!("CARGO_BIN_EXE_nodelet");
     match std::env::var_os("NODELET_EMULATOR") {
@@ -556,9 +558,10 @@ fn nodelet() -> Command {
 fn inspect_prints_every_board_as_expected() {
     let (mut compared, mut wrong) = (0, Vec::new());
     for expected in expectations() {
+        let tree = Tree::new(expected.parent().unwrap());
         let output = nodelet()
             .args(["inspect", "--hostname-override=board", "--host-root"])
-            .arg(tree_with_links(expected.parent().unwrap()))
+            .arg(&tree.path)
             .output()
             .unwrap();
         assert!(

@@ -6,7 +6,7 @@
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
-mod board;
+mod common;
 
 use std::fs;
 use std::thread;
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use apidouble::{Double, Fault, Rule, Validity};
 use serde_json::Value;
 
-use board::{Board, Folder, eventually};
+use crate::common::board::Board;
+use support::{Folder, eventually};
 
 const STORM: Duration = Duration::from_secs(150);
 

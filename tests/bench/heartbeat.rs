@@ -14,14 +14,8 @@
     unreachable_pub
 )]
 
-#[path = "../board/mod.rs"]
-mod board;
-#[path = "../cluster/mod.rs"]
-mod cluster;
-#[path = "../link/mod.rs"]
-mod link;
-#[path = "../ptrace/mod.rs"]
-mod ptrace;
+#[path = "../common/mod.rs"]
+mod common;
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -30,9 +24,11 @@ use std::process::{Command, Stdio};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
-use board::{Board, Folder, eventually};
-use cluster::Cluster;
-use link::{Link, Pace};
+use crate::common::board::Board;
+use crate::common::cluster::Cluster;
+use crate::common::link::{Link, Pace};
+use crate::common::{board, ptrace};
+use support::{Folder, eventually};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -8,10 +8,8 @@
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
-#[path = "../board/mod.rs"]
-mod board;
-#[path = "../budget/mod.rs"]
-mod budget;
+#[path = "../common/mod.rs"]
+mod common;
 mod guest;
 
 use std::collections::BTreeMap;
@@ -23,9 +21,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use apidouble::Double;
 use serde_json::Value;
 
-use board::{Folder, eventually};
-use budget::assert_within;
+use crate::common::budget::assert_within;
 use guest::{CPUS, Guest, MEMORY_MIB, Pace, keep};
+use support::{Folder, eventually};
 
 const TARGET: &str = "aarch64-unknown-linux-musl";
 const A_MINUTE: Duration = Duration::from_secs(60);

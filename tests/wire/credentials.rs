@@ -14,7 +14,7 @@ use rustls::version::{TLS12, TLS13};
 
 use super::server::*;
 use super::*;
-use crate::board::Folder;
+use support::Folder;
 
 fn at(seconds: u64) -> Mono {
     Mono::START.after(Duration::from_secs(seconds))

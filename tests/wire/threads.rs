@@ -2,7 +2,7 @@
 
 use super::server::*;
 use super::*;
-use crate::process::{peak_kib, threads};
+use crate::common::process::{peak_kib, threads};
 
 /// The child's half of the next test.
 #[test]

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use nodelet::identity::kubeconfig;
 
-use super::proxy::Proxy;
 use super::server::*;
 use super::*;
+use crate::common::proxy::Proxy;
 
 /// A client of `server` by way of the proxy at `url`.
 fn by_way_of(url: &str, server: &Server, ca: &Authority) -> Api {

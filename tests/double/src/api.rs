@@ -29,9 +29,16 @@ const REVIEWS: &str = "selfsubjectaccessreviews";
 pub(crate) struct Api {
     store: Mutex<Store>,
     pub(crate) schemas: Option<Schemas>,
-    violations: Mutex<Vec<String>>,
+    checked: Mutex<Checked>,
     pub(crate) rbac: Mutex<Rbac>,
     pub(crate) ignores_preconditions: AtomicBool,
+}
+
+/// The bodies that were compared with the published schemas.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    pub(crate) bodies: usize,
+    pub(crate) violations: Vec<String>,
 }
 
 /// What to send back.
@@ -86,10 +93,8 @@ impl Api {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn violations(&self) -> MutexGuard<'_, Vec<String>> {
-        self.violations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn checked(&self) -> MutexGuard<'_, Checked> {
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Answers a request; `user` is `None` where credentials were given that are not valid.
@@ -731,7 +736,9 @@ impl Api {
     fn check_schema(&self, write: &Write<'_>, object: &Value) {
         if let Some(schemas) = &self.schemas {
             let found = schemas.check(write.kind, object);
-            self.violations().extend(
+            let mut checked = self.checked();
+            checked.bodies += 1;
+            checked.violations.extend(
                 found
                     .into_iter()
                     .map(|v| format!("{} {}: {v}", write.kind.kind, write.key.2)),

@@ -524,16 +524,25 @@ impl Double {
         self.inner.shared.handshake_failures.load(Ordering::SeqCst)
     }
 
-    /// Whether bodies are held against Kubernetes' OpenAPI schemas (needs `../shared`).
+    /// What Kubernetes' published OpenAPI schemas forbid in the bodies of writes so far. `None`
+    /// without the schemas, which are in `../shared/openapi`, beside the clone.
     #[must_use]
-    pub fn has_schemas(&self) -> bool {
-        self.inner.shared.api.schemas.is_some()
+    pub fn schema_violations(&self) -> Option<Vec<String>> {
+        let api = &self.inner.shared.api;
+        api.schemas.as_ref()?;
+        Some(api.checked().violations.clone())
     }
 
-    /// What the schemas did not allow in bodies that were accepted.
-    #[must_use]
-    pub fn schema_violations(&self) -> Vec<String> {
-        self.inner.shared.api.violations().clone()
+    /// Fails if a body breaks its schema, or if no body was checked. Skips without the schemas.
+    ///
+    /// # Panics
+    /// As said; and without the schemas if `CI` is set.
+    pub fn assert_schemas_hold(&self) {
+        let Some(violations) = self.schema_violations() else {
+            return support::skip::required("bodies: ../shared/openapi is absent");
+        };
+        assert!(violations.is_empty(), "{violations:#?}");
+        assert!(self.inner.shared.api.checked().bodies > 0, "no body");
     }
 
     /// What `kubectl get nodes -o wide` prints (`wide`: false: `kubectl get nodes`).

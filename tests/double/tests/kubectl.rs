@@ -5,24 +5,9 @@ mod common;
 use apidouble::Double;
 use common::{Client, normalise, recording, seed_for_kubectl};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-
-struct Dir(PathBuf);
-
-impl Dir {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("apidouble-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a temporary directory");
-        Self(path)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use support::{Folder, skip};
 
 fn kubectl(dir: &Path, arguments: &str) -> (String, String, i32) {
     let output = Command::new("kubectl")
@@ -75,22 +60,14 @@ fn plain(text: &str) -> String {
 
 #[test]
 fn kubectl_prints_what_it_prints_against_a_real_server() {
-    let kubectl_is_there = Command::new("kubectl")
-        .arg("version")
-        .arg("--client")
-        .output()
-        .is_ok();
-    if !kubectl_is_there {
-        println!(
-            "did not run: there is no kubectl on the PATH (its requests are replayed by another test)"
-        );
+    // Without kubectl, its recorded requests are replayed by the other test all the same.
+    if !skip::has_optional_tool("kubectl") {
         return;
     }
     let double = Double::start();
     seed_for_kubectl(&double);
-    let dir = Dir::new("kubectl");
-    std::fs::write(dir.0.join("admin.kubeconfig"), double.kubeconfig_admin())
-        .expect("a kubeconfig");
+    let folder = Folder::new("kubectl");
+    folder.write("admin.kubeconfig", double.kubeconfig_admin());
     let mut failures = Vec::new();
     for (command, expected) in recording("kubectl")["outputs"]
         .as_object()
@@ -98,7 +75,7 @@ fn kubectl_prints_what_it_prints_against_a_real_server() {
     {
         let arguments = command.strip_prefix("kubectl ").expect("a kubectl command");
         // cordon and label change what the others print: a fresh double for each
-        let (stdout, stderr, exit) = kubectl(&dir.0, arguments);
+        let (stdout, stderr, exit) = kubectl(folder.path(), arguments);
         let wanted = expected["stdout"].as_str().unwrap_or("");
         if plain(&stdout) != plain(wanted)
             || i64::from(exit) != expected["exit"].as_i64().unwrap_or(-1)
@@ -117,7 +94,7 @@ fn kubectl_prints_what_it_prints_against_a_real_server() {
         }
         if arguments == "get nodes -o wide" {
             // to the byte; an age may turn in between, so more than one look
-            let same = |_| kubectl(&dir.0, arguments).0 == double.print_nodes(true);
+            let same = |_| kubectl(folder.path(), arguments).0 == double.print_nodes(true);
             assert!((0..5).any(same), "{}\n{stdout}", double.print_nodes(true));
         }
     }
@@ -131,12 +108,12 @@ fn kubectl_prints_what_it_prints_against_a_real_server() {
         "firstTimestamp": "2026-11-21T06:18:58Z", "lastTimestamp": "2026-11-21T06:18:58Z",
     }));
     assert_eq!(code, 201);
-    let (events, _, _) = kubectl(&dir.0, "get events");
+    let (events, _, _) = kubectl(folder.path(), "get events");
     assert!(
         events.contains("node/nodelet1") && events.contains("Starting kubelet."),
         "{events}"
     );
-    let (described, _, _) = kubectl(&dir.0, "describe node nodelet1");
+    let (described, _, _) = kubectl(folder.path(), "describe node nodelet1");
     assert!(described.contains("Starting kubelet."), "{described}");
     let csr = &recording("tls-bootstrap")["steps"][1]["request"]["body"];
     let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -149,7 +126,7 @@ fn kubectl_prints_what_it_prints_against_a_real_server() {
             .collect::<Vec<_>>()
             .join(" ")
     };
-    let (requests, _, _) = kubectl(&dir.0, "get csr --no-headers");
+    let (requests, _, _) = kubectl(folder.path(), "get csr --no-headers");
     assert!(
         columns(&requests).ends_with("kubernetes-admin <none> Pending"),
         "{requests}"
@@ -167,17 +144,17 @@ fn kubectl_prints_what_it_prints_against_a_real_server() {
     );
     assert_eq!(code, 200);
     double.tick_certificates();
-    let (requests, _, _) = kubectl(&dir.0, "get csr --no-headers");
+    let (requests, _, _) = kubectl(folder.path(), "get csr --no-headers");
     assert!(
         columns(&requests).ends_with("Approved,Issued"),
         "{requests}"
     );
-    let (watched, stderr, _) = kubectl(&dir.0, "get nodes --watch --request-timeout=1s");
+    let (watched, stderr, _) = kubectl(folder.path(), "get nodes --watch --request-timeout=1s");
     assert!(
         plain(&watched).contains("nodelet1 Ready <none> AGE v1.36.2"),
         "{watched}{stderr}"
     );
-    let (deleted, stderr, exit) = kubectl(&dir.0, "delete node nodelet1 --wait=true");
+    let (deleted, stderr, exit) = kubectl(folder.path(), "delete node nodelet1 --wait=true");
     assert_eq!(
         (deleted.as_str(), exit),
         ("node \"nodelet1\" deleted\n", 0),

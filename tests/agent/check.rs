@@ -1,0 +1,819 @@
+//! `nodelet check`: with everything right, and with each thing wrong, one at a time.
+//!
+//! The board is a captured tree, so that what the kernel says is known; the network and
+//! the server are of this machine. Whatever is wrong, nothing may change for it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use apidouble::{Authority, Double, Fault, RBAC_NODE_GROUP, Rule, Validity};
+use serde_json::{Value, json};
+
+use crate::common::board::Board;
+use crate::common::{proxy::Proxy, tree};
+use nodelet::kube::time::Wall;
+use support::{Folder, eventually};
+
+const MERGE: &str = "application/merge-patch+json";
+
+/// Every name, in the order in which they are printed: fleets rely on them.
+const CHECKS: [&str; 28] = [
+    "cgroups",
+    "memory-controller",
+    "psi",
+    "machine-id",
+    "system-uuid",
+    "clock",
+    "facts",
+    "root-dir",
+    "cert-dir",
+    "kubeconfig",
+    "certificate",
+    "certificate-expiry",
+    "name-resolution",
+    "tcp",
+    "tls",
+    "authentication",
+    "node-create",
+    "node-get",
+    "node-patch",
+    "node-status-patch",
+    "lease-get",
+    "lease-create",
+    "lease-patch",
+    "event-create",
+    "event-patch",
+    "csr-create",
+    "csr-get",
+    "namesake",
+];
+
+/// A board, its folder, and its server.
+struct Site {
+    double: Double,
+    folder: Folder,
+}
+
+/// What one run of the command came to.
+struct Checked {
+    code: i32,
+    report: Value,
+    text: String,
+    stderr: String,
+}
+
+impl Site {
+    fn new() -> Self {
+        let folder = Folder::new("check");
+        let board = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/boards/qemu-arm64-debian");
+        tree::copy(&board, &folder.path().join("root"));
+        Self {
+            double: Double::start(),
+            folder,
+        }
+    }
+
+    /// A kubeconfig of the double's, changed.
+    fn kubeconfig(&self, change: impl FnOnce(String) -> String) -> String {
+        self.write(&change(self.double.kubeconfig_for_node("pi")))
+    }
+
+    fn write(&self, text: &str) -> String {
+        let path = self.folder.write("kubeconfig", text);
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// With a token instead of a certificate.
+    fn with_token(&self, token: &str) -> String {
+        let ca = self.folder.write("ca", &self.double.ca_pem());
+        format!(
+            "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+             clusters: [{{name: k, cluster: {{server: '{}', certificate-authority: {}}}}}]\n\
+             users: [{{name: u, user: {{{token}}}}}]\n",
+            self.double.url(),
+            ca.display()
+        )
+    }
+
+    /// Runs the command in both layouts; fails if it changed anything, here or there.
+    fn check(&self, kubeconfig: &str, more: &[&str]) -> Checked {
+        let state = || {
+            let kinds = ["nodes", "leases", "events", "csrs"];
+            kinds.map(|kind| self.double.list(kind))
+        };
+        let (before, files) = (state(), files(self.folder.path()));
+        self.double.clear_requests();
+        let (_, text, _) = self.run(kubeconfig, more);
+        let (code, json, stderr) = self.run(kubeconfig, &[more, &["--output=json"]].concat());
+        let here = self.folder.path();
+        assert_eq!(state(), before, "changed something on the server");
+        assert_eq!(self::files(here), files, "changed something on the board");
+        for request in self.double.requests() {
+            let review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+            let asks = request.method == "GET" || request.path.ends_with(review);
+            assert!(asks, "{} {}", request.method, request.path);
+        }
+        let report: Value = serde_json::from_str(&json).expect(&stderr);
+        let names: Vec<&str> = list(&report)
+            .iter()
+            .map(|f| f["check"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, CHECKS);
+        let skipped: Vec<&str> = list(&report)
+            .iter()
+            .filter(|f| {
+                f["detail"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with("skipped because of ")
+            })
+            .map(|f| f["check"].as_str().unwrap())
+            .collect();
+        let lines = CHECKS.len() - skipped.len() + usize::from(!skipped.is_empty());
+        assert_eq!(text.lines().count(), lines, "{text}");
+        assert!(text.contains(&skipped.join(", ")), "{text}");
+        Checked {
+            code,
+            report,
+            text,
+            stderr,
+        }
+    }
+
+    fn run(&self, kubeconfig: &str, more: &[&str]) -> (i32, String, String) {
+        let root = self.folder.path().join("root");
+        let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
+            .args(["check", "--hostname-override=pi"])
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .arg("--host-root")
+            .arg(root)
+            .args(more)
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let code = output.status.code().unwrap();
+        (code, text(output.stdout), text(output.stderr))
+    }
+
+    /// Fails unless `check` alone is wrong, but for what hangs on it, and says so.
+    fn is_wrong(&self, kubeconfig: &str, more: &[&str], check: &str, detail: &str, remedy: &str) {
+        let checked = self.check(kubeconfig, more);
+        println!("{}", checked.line(check));
+        assert_eq!(checked.wrong(), [check], "{}", checked.text);
+        checked.says(check, detail, remedy);
+    }
+}
+
+impl Checked {
+    fn finding(&self, check: &str) -> &Value {
+        let found = list(&self.report).iter().find(|f| f["check"] == check);
+        found.unwrap()
+    }
+
+    fn wrong(&self) -> Vec<&str> {
+        let wrong = list(&self.report).iter().filter(|f| f["ok"] == false);
+        wrong.map(|f| f["check"].as_str().unwrap()).collect()
+    }
+
+    fn line(&self, check: &str) -> &str {
+        let start = format!(" {check}: ");
+        self.text
+            .lines()
+            .find(|line| line.contains(&start))
+            .unwrap()
+    }
+
+    /// Fails unless the line, the object, the last line and the exit code say the same.
+    fn says(&self, check: &str, detail: &str, remedy: &str) {
+        let finding = self.finding(check);
+        let has = |member: &str, part: &str| finding[member].as_str().unwrap().contains(part);
+        assert!(has("detail", detail) && has("remedy", remedy), "{finding}");
+        assert!(!remedy.is_empty(), "{check} has no remedy");
+        let line = self.line(check);
+        assert!(line.starts_with(&format!("✗ {check}: ")), "{line}");
+        assert!(line.contains(detail) && line.contains(remedy), "{line}");
+        assert_eq!(self.code, 1);
+        assert_eq!(self.report["ok"], false);
+        let last = format!("nodelet: check failed: {}\n", self.wrong().join(", "));
+        assert!(self.stderr.ends_with(&last), "{}", self.stderr);
+    }
+}
+
+fn list(report: &Value) -> &[Value] {
+    report["checks"].as_array().unwrap()
+}
+
+/// Every file below a folder, with its time and content.
+fn files(folder: &Path) -> BTreeMap<PathBuf, (SystemTime, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        if metadata.is_dir() {
+            found.extend(files(&path));
+        } else {
+            let content = fs::read(&path).unwrap_or_default();
+            found.insert(path, (metadata.modified().unwrap(), content));
+        }
+    }
+    found
+}
+
+#[test]
+fn everything_right_is_a_list_of_ticks_and_success() {
+    let site = Site::new();
+    let kubeconfig = site.kubeconfig(|text| text.replace("127.0.0.1", "localhost"));
+    let checked = site.check(&kubeconfig, &[]);
+    println!("{}", checked.text);
+    assert_eq!(
+        (checked.code, checked.wrong()),
+        (0, vec![]),
+        "{}",
+        checked.text
+    );
+    assert_eq!(checked.stderr, "");
+    assert_eq!(checked.report["ok"], true);
+    assert_eq!(checked.report["nodeName"], "pi");
+    // A virtual machine without DMI; and nobody asked for certificates.
+    let open: Vec<&str> = list(&checked.report)
+        .iter()
+        .filter(|finding| finding["ok"].is_null())
+        .map(|finding| finding["check"].as_str().unwrap())
+        .collect();
+    assert_eq!(open, ["system-uuid", "cert-dir", "csr-create", "csr-get"]);
+    assert_eq!(
+        site.double.connections(),
+        4,
+        "a look at TCP, and one for all requests"
+    );
+    assert!(
+        checked.text.starts_with("✓ cgroups: v2\n"),
+        "{}",
+        checked.text
+    );
+    let ticks = checked
+        .text
+        .lines()
+        .filter(|line| line.starts_with('✓'))
+        .count();
+    assert_eq!(ticks, CHECKS.len() - 4);
+    let whose = "✓ certificate: CN=system:node:pi, O=system:nodes";
+    assert_eq!(checked.line("certificate"), whose);
+}
+
+#[test]
+fn a_token_with_the_rules_is_right_too() {
+    let site = Site::new();
+    site.double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
+    site.folder.write("token", "t0ken");
+    let kubeconfig = site.write(&site.with_token("tokenFile: token"));
+    let checked = site.check(&kubeconfig, &[]);
+    assert_eq!(checked.code, 0, "{}", checked.text);
+    assert!(!(checked.text + &checked.stderr).contains("t0ken"));
+    // It may not create Nodes, and need not.
+    site.double.add_token("t0ken", "reader", &[]);
+    let checked = site.check(&kubeconfig, &["--register-node=false"]);
+    assert!(
+        checked.line("node-create").starts_with("– "),
+        "{}",
+        checked.text
+    );
+    assert_eq!(checked.wrong().len(), 8, "{}", checked.text);
+}
+
+/// The agent of this board may run meanwhile; or have run, before the board was set up anew.
+#[test]
+fn a_board_is_not_its_own_namesake() {
+    let site = Site::new();
+    let kubeconfig = site.kubeconfig(|text| text);
+    let root = format!("--host-root={}", site.folder.path().join("root").display());
+    let args = [
+        &format!("--kubeconfig={kubeconfig}"),
+        "--hostname-override=pi",
+        &root,
+        // Renewed once in all this time.
+        "--node-lease-duration-seconds=4000",
+    ];
+    let mut board = Board::start(&args);
+    eventually("the events", Duration::from_secs(10), || {
+        (site.double.list("events").len() >= 2 && site.double.get("leases/pi").is_some())
+            .then_some(())
+    });
+    board.stop(nix::sys::signal::Signal::SIGTERM);
+    let checked = site.check(&kubeconfig, &[]);
+    assert_eq!(checked.code, 0, "{}", checked.text);
+    assert!(
+        checked
+            .line("namesake")
+            .ends_with("this board registered the Node")
+    );
+}
+
+#[test]
+fn another_board_with_our_name_is_wrong() {
+    let site = Site::new();
+    let kubeconfig = site.kubeconfig(|text| text);
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
+    let admin = |method: &str, path: &str, kind: &str, body: &Value| {
+        let (code, answer) = site.double.as_admin(method, path, kind, body);
+        assert!(code < 300, "{answer}");
+    };
+    admin("POST", "/api/v1/nodes", "application/json", &node);
+    let boot_id = json!({"status": {"nodeInfo": {"bootID": "somebody-elses"}}});
+    admin("PATCH", "/api/v1/nodes/pi/status", MERGE, &boot_id);
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap();
+    let lease = |ago: u64| {
+        let renewed = Wall::from_epoch(now - Duration::from_secs(ago)).micro_time();
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "pi"},
+            "spec": {"holderIdentity": "pi", "leaseDurationSeconds": 40, "renewTime": renewed}})
+    };
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    admin("POST", leases, "application/json", &lease(0));
+    let (detail, remedy) = (
+        "boot id \"somebody-elses\" renewed the Lease",
+        "--hostname-override",
+    );
+    site.is_wrong(&kubeconfig, &[], "namesake", detail, remedy);
+    // One that is silent is no more.
+    admin("PATCH", &format!("{leases}/pi"), MERGE, &lease(60));
+    assert_eq!(site.check(&kubeconfig, &[]).code, 0);
+}
+
+#[test]
+fn what_the_kernel_lacks_is_named() {
+    let site = Site::new();
+    let kubeconfig = site.kubeconfig(|text| text);
+    let root = site.folder.path().join("root");
+    let without = |file: &str, check: &str, detail: &str, remedy: &str| {
+        let path = root.join(file);
+        let content = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        site.is_wrong(&kubeconfig, &[], check, detail, remedy);
+        fs::write(&path, content).unwrap();
+    };
+    let machine_id = root.join("etc/machine-id");
+    let content = fs::read(&machine_id).unwrap();
+    fs::remove_file(&machine_id).unwrap();
+    let checked = site.check(&kubeconfig, &[]);
+    // The Node lacks it, too.
+    assert_eq!(checked.wrong(), ["machine-id", "facts"]);
+    checked.says("machine-id", "etc/machine-id", "systemd-machine-id-setup");
+    fs::write(&machine_id, content).unwrap();
+    without(
+        "proc/meminfo",
+        "facts",
+        "proc/meminfo: no such file or directory, no capacity memory",
+        "is /proc mounted",
+    );
+    without(
+        "proc/sys/kernel/random/boot_id",
+        "facts",
+        "no bootID",
+        "may nodelet read it?",
+    );
+
+    // A board runs without these, and is told how to have them.
+    let root = site.folder.path().join("root");
+    fs::remove_dir_all(root.join("proc/pressure")).unwrap();
+    fs::write(root.join("sys/fs/cgroup/cgroup.controllers"), "cpu pids\n").unwrap();
+    let checked = site.check(&kubeconfig, &[]);
+    assert_eq!(checked.code, 0, "{}", checked.text);
+    for (check, remedy) in [
+        ("psi", "psi=1"),
+        ("memory-controller", "cgroup_enable=memory"),
+    ] {
+        let line = checked.line(check);
+        assert!(line.starts_with("– ") && line.contains(remedy), "{line}");
+    }
+}
+
+#[test]
+fn a_root_dir_that_cannot_hold_anything_is_wrong() {
+    let site = Site::new();
+    let kubeconfig = site.kubeconfig(|text| text);
+    let around = site.folder.path().join("around");
+    std::os::unix::fs::symlink(&around, &around).unwrap();
+    let root = format!("--root-dir={}", around.display());
+    let checked = site.check(&kubeconfig, &["--host-root=/", &root]);
+    checked.says("root-dir", "too many", "local file system");
+}
+
+/// As many an initramfs.
+#[test]
+fn a_root_dir_without_a_size_will_do() {
+    let site = Site::new();
+    let kubeconfig = site.kubeconfig(|text| text);
+    let checked = site.check(&kubeconfig, &["--host-root=/", "--root-dir=/proc/sys"]);
+    assert!(!checked.wrong().contains(&"root-dir"), "{}", checked.text);
+}
+
+/// Text has one line for all of them; JSON keeps an object for each, because fleets parse it.
+#[test]
+fn skipped_checks_share_one_line_of_text() {
+    let site = Site::new();
+    let absent = site.folder.path().join("absent");
+    let checked = site.check(absent.to_str().unwrap(), &[]);
+    let names = &CHECKS[10..];
+    assert_eq!(names.len(), 18);
+    let line = format!(
+        "– skipped because of kubeconfig: {} (18)\n",
+        names.join(", ")
+    );
+    assert!(checked.text.ends_with(&line), "{}", checked.text);
+    for name in names {
+        let want = json!({"check": name, "ok": null,
+            "detail": "skipped because of kubeconfig", "remedy": ""});
+        assert_eq!(*checked.finding(name), want);
+    }
+}
+
+#[test]
+fn each_mistake_in_a_kubeconfig_is_named() {
+    let site = Site::new();
+    let other = Double::start().kubeconfig_for_node("pi");
+    let key = |text: &str| {
+        let line = text.lines().find(|line| line.contains("client-key-data"));
+        line.unwrap().to_owned()
+    };
+    let no_file = site.folder.path().join("absent");
+    let no_file = no_file.to_str().unwrap();
+    let check = "kubeconfig";
+    site.is_wrong(
+        no_file,
+        &[],
+        check,
+        "no such file or directory",
+        "write one",
+    );
+    for (from, to, detail, remedy) in [
+        (
+            "client-key-data:",
+            "exec: {}\n    x:",
+            "exec is not supported",
+            "remove it",
+        ),
+        (
+            "server: https",
+            "server: ftp",
+            "scheme ftp",
+            "https is needed",
+        ),
+        (
+            "current-context: double",
+            "current-context: x",
+            "not in contexts",
+            "there is: double",
+        ),
+        (
+            "certificate-authority-data: L",
+            "certificate-authority-data: x",
+            "no certificate in it",
+            "write one",
+        ),
+    ] {
+        let kubeconfig = site.kubeconfig(|text| text.replace(from, to));
+        site.is_wrong(&kubeconfig, &[], check, detail, remedy);
+    }
+    let kubeconfig = site.kubeconfig(|text| text.replace(&key(&text), &key(&other)));
+    site.is_wrong(
+        &kubeconfig,
+        &[],
+        check,
+        "the key does not belong to the certificate",
+        "write one",
+    );
+    assert_eq!(site.double.connections(), 0);
+}
+
+#[test]
+fn each_step_on_the_way_to_the_server_is_named() {
+    let site = Site::new();
+    let kubeconfig = site.kubeconfig(|text| text.replace("127.0.0.1", "does-not-exist.invalid"));
+    let remedy = "is the name right in server";
+    site.is_wrong(
+        &kubeconfig,
+        &[],
+        "name-resolution",
+        "does-not-exist.invalid",
+        remedy,
+    );
+
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+    let gone = gone.unwrap().port().to_string();
+    let port = site.double.port().to_string();
+    let kubeconfig = site.kubeconfig(|text| text.replace(&port, &gone));
+    let detail = format!("127.0.0.1:{gone}: connection refused");
+    site.is_wrong(&kubeconfig, &[], "tcp", &detail, "is its port right");
+    let nothing = site.double.connections();
+    assert_eq!(nothing, 0);
+
+    // By way of a proxy that is not there, and of one that wants a password.
+    let by_way_of = |proxy: &str| {
+        site.kubeconfig(|text| {
+            let server = format!("server: {}", site.double.url());
+            text.replace(&server, &format!("{server}\n    proxy-url: {proxy}"))
+        })
+    };
+    let proxy = format!("http://127.0.0.1:{gone}");
+    site.is_wrong(&by_way_of(&proxy), &[], "tcp", &detail, "firewall");
+    let proxy = Proxy::start("Proxy-Authorization: Basic bWU6aHVudGVyMg==\r\n");
+    let url = format!("http://me:hunter2@127.0.0.1:{}", proxy.port);
+    let checked = site.check(&by_way_of(&url), &[]);
+    assert_eq!(checked.code, 0, "{}", checked.text);
+    assert!(!(checked.text + &checked.stderr).contains("hunter2"));
+    let url = format!("http://127.0.0.1:{}", proxy.port);
+    site.is_wrong(
+        &by_way_of(&url),
+        &[],
+        "tls",
+        "407",
+        "put them into proxy-url",
+    );
+
+    // Something that is no API server.
+    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = plain.local_addr().unwrap().port().to_string();
+    std::thread::spawn(move || {
+        for tcp in plain.incoming() {
+            let _ = std::io::Write::write_all(&mut tcp.unwrap(), b"SSH-2.0-OpenSSH_9.2\r\n");
+        }
+    });
+    let kubeconfig = site.kubeconfig(|text| text.replace(&port, &at));
+    site.is_wrong(
+        &kubeconfig,
+        &[],
+        "tls",
+        "does not speak TLS",
+        "is the port right?",
+    );
+}
+
+#[test]
+fn a_server_that_cannot_prove_itself_is_named() {
+    let site = Site::new();
+    let kubeconfig = site.kubeconfig(|text| text);
+    site.double.swap_to_unknown_authority();
+    let remedy = "was the CA replaced?";
+    site.is_wrong(&kubeconfig, &[], "tls", "is not signed by the CA", remedy);
+    for (validity, names, detail, remedy) in [
+        (
+            Validity::EXPIRED,
+            None,
+            "expired at",
+            "renew it, or correct the clock",
+        ),
+        (
+            Validity::NOT_YET,
+            None,
+            "is not valid before",
+            "waiting for time sync",
+        ),
+        (
+            Validity::VALID,
+            Some(&["elsewhere"][..]),
+            "for other names",
+            "tls-server-name",
+        ),
+    ] {
+        site.double.swap_validity(validity, names);
+        site.is_wrong(&kubeconfig, &[], "tls", detail, remedy);
+    }
+    // Whoever believes anybody is told.
+    let insecure = site.with_token("token: t0ken");
+    site.double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
+    let ca = insecure.find("certificate-authority").unwrap();
+    let end = ca + insecure[ca..].find('}').unwrap();
+    let insecure =
+        site.write(&insecure.replace(&insecure[ca..end], "insecure-skip-tls-verify: true"));
+    let checked = site.check(&insecure, &[]);
+    assert_eq!(checked.code, 0, "{}", checked.text);
+    assert!(checked.line("tls").contains("was not verified"));
+    assert!(
+        checked
+            .line("kubeconfig")
+            .contains("insecure-skip-tls-verify")
+    );
+}
+
+#[test]
+fn a_server_that_does_not_know_us_is_named() {
+    let site = Site::new();
+    let check = "authentication";
+    let identity = |identity| site.write(&site.double.kubeconfig_for(&identity));
+    let expired = identity(site.double.node_identity("pi", Validity::EXPIRED));
+    let detail = "does not accept the client certificate: 401";
+    let checked = site.check(&expired, &[]);
+    assert_eq!(
+        checked.wrong(),
+        ["certificate-expiry", check],
+        "{}",
+        checked.text
+    );
+    checked.says(
+        "certificate-expiry",
+        "expired at 20",
+        "renew it, or correct the clock",
+    );
+    checked.says(check, detail, "neither expired nor revoked");
+    let early = identity(site.double.node_identity("pi", Validity::NOT_YET));
+    let checked = site.check(&early, &[]);
+    checked.says("certificate-expiry", "not valid before 20", "set the clock");
+    let stranger = Authority::new("x").client("system:node:pi", &["system:nodes"], Validity::VALID);
+    site.is_wrong(&identity(stranger), &[], check, detail, "this cluster");
+    let token = site.write(&site.with_token("token: gone"));
+    site.is_wrong(
+        &token,
+        &[],
+        check,
+        "does not accept the token: 401",
+        "revoked",
+    );
+    let nobody = site.write(&site.with_token(""));
+    let detail = "neither a client certificate nor a token";
+    site.is_wrong(&nobody, &[], check, detail, "add one to its user");
+    // A server that answers, but is none.
+    let prefix = site.kubeconfig(|text| {
+        text.replace(
+            &site.double.url(),
+            &format!("{}/k8s/c-1", site.double.url()),
+        )
+    });
+    site.is_wrong(&prefix, &[], check, "40", "with its path");
+    let kubeconfig = site.kubeconfig(|text| text);
+    site.double.faults().push(
+        Rule::new(Fault::Status {
+            code: 503,
+            retry_after: None,
+        })
+        .always(),
+    );
+    site.is_wrong(&kubeconfig, &[], check, "503", "URL of an API server");
+    site.double.faults().clear();
+    // One that goes away when it was asked two things.
+    let close = Rule::new(Fault::CloseBeforeHeaders).skip(2).always();
+    site.double.faults().push(close);
+    let (_, text, _) = site.run(&kubeconfig, &[]);
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("node-")).collect();
+    let [create, get, patch, ..] = lines[..] else {
+        panic!("{text}");
+    };
+    assert!(create.starts_with("✓ ") && get.starts_with("✓ "), "{text}");
+    assert!(patch.starts_with("✗ node-patch: ") && patch.ends_with("check again"));
+    assert!(
+        text.ends_with(
+            "; check again\n– skipped because of node-patch: node-status-patch, lease-get, \
+             lease-create, lease-patch, event-create, event-patch, csr-create, csr-get, \
+             namesake (9)\n"
+        ),
+        "{text}"
+    );
+    site.double.faults().clear();
+    let reset = Rule::new(Fault::ResetBeforeHeaders).always();
+    site.double.faults().push(reset);
+    site.is_wrong(&kubeconfig, &[], check, "connection reset", "API server?");
+    site.double.faults().clear();
+    site.double
+        .faults()
+        .push(Rule::new(Fault::Garbage).always());
+    let checked = site.check(&kubeconfig, &[]);
+    checked.says(
+        "node-create",
+        "not a SelfSubjectAccessReview",
+        "with its path",
+    );
+}
+
+/// A board that has nothing but a token for its first certificate.
+#[test]
+fn a_board_before_its_first_certificate_is_looked_at_with_the_bootstraps_credentials() {
+    let site = Site {
+        double: Double::builder()
+            .bootstrap_token("abcdef.0123456789abcdef")
+            .start(),
+        ..Site::new()
+    };
+    let token = site.with_token("token: abcdef.0123456789abcdef");
+    let bootstrap = site.folder.write("bootstrap", &token);
+    let bootstrap = format!("--bootstrap-kubeconfig={}", bootstrap.display());
+    let cert_dir = format!("--cert-dir={}", site.folder.path().join("pki").display());
+    let absent = site.folder.path().join("absent");
+    let absent = absent.to_str().unwrap();
+    let args = [&*bootstrap, &*cert_dir];
+    let checked = site.check(absent, &args);
+    assert_eq!(
+        (checked.code, checked.wrong()),
+        (0, vec![]),
+        "{}",
+        checked.text
+    );
+    let way = checked.line("kubeconfig");
+    assert!(
+        way.starts_with("✓ ") && way.contains("/absent: not there yet"),
+        "{way}"
+    );
+    for check in ["csr-create", "csr-get", "cert-dir"] {
+        assert!(checked.line(check).starts_with("✓ "), "{}", checked.text);
+    }
+    for check in ["certificate", "node-create", "lease-patch", "namesake"] {
+        assert!(checked.line(check).starts_with("– "), "{}", checked.text);
+    }
+    assert!(!site.folder.path().join("pki").exists());
+
+    // The own kubeconfig with a certificate that has expired is no better than none.
+    let expired = site.double.node_identity("pi", Validity::EXPIRED);
+    let expired = site.write(&site.double.kubeconfig_for(&expired));
+    let checked = site.check(&expired, &args);
+    assert_eq!(checked.code, 0, "{}", checked.text);
+    assert!(
+        checked
+            .line("kubeconfig")
+            .contains("certificate expired at 20")
+    );
+
+    // With a valid one, that is used; and may be renewed.
+    let own = site.kubeconfig(|text| text);
+    let checked = site.check(&own, &[&*bootstrap, &*cert_dir, "--rotate-certificates"]);
+    assert_eq!(checked.code, 0, "{}", checked.text);
+    assert!(checked.line("certificate").starts_with("✓ "));
+    assert!(checked.line("csr-create").starts_with("✓ "));
+    assert!(checked.line("lease-patch").starts_with("✓ "));
+
+    let nowhere = [&*bootstrap, "--cert-dir=/dev/null/pki"];
+    let detail = "/dev/null/pki: not a directory";
+    site.is_wrong(absent, &nowhere, "cert-dir", detail, "may write");
+    site.double.revoke_token("abcdef.0123456789abcdef");
+    site.is_wrong(absent, &args, "authentication", "the token: 401", "revoked");
+    site.double
+        .add_token("abcdef.0123456789abcdef", "nobody", &[]);
+    let checked = site.check(absent, &args);
+    assert_eq!(checked.wrong(), ["csr-create", "csr-get"]);
+    let detail = "may not create certificatesigningrequests";
+    checked.says("csr-create", detail, "system:node-bootstrapper");
+}
+
+/// A certificate of another node, or of no node, is known to the server and may nothing.
+#[test]
+fn an_identity_that_is_not_this_nodes_is_named() {
+    let site = Site::new();
+    let write = |identity| site.write(&site.double.kubeconfig_for(&identity));
+    let other = write(site.double.node_identity("other", Validity::VALID));
+    let checked = site.check(&other, &[]);
+    assert_eq!(
+        checked.wrong(),
+        ["certificate", "node-get", "lease-get", "lease-patch"],
+        "{}",
+        checked.text
+    );
+    let detail = "for the node other, but this node is pi";
+    checked.says("certificate", detail, "--hostname-override=other");
+    checked.says(
+        "node-get",
+        "may not get nodes: node 'other' cannot read 'pi'",
+        "CN=system:node",
+    );
+    let authority = site.double.authority();
+    let misnamed = authority.client("pi", &["system:nodes"], Validity::VALID);
+    let checked = site.check(&write(misnamed), &[]);
+    checked.says(
+        "certificate",
+        "CN must be system:node:<name>",
+        "CN=system:node:pi",
+    );
+    let nobody = site
+        .double
+        .authority()
+        .client("system:node:pi", &["nobody"], Validity::VALID);
+    let checked = site.check(&write(nobody), &[]);
+    assert_eq!(checked.wrong().len(), 9, "{}", checked.text);
+    assert!(checked.line("certificate").starts_with("– "));
+    checked.says(
+        "lease-patch",
+        "may not patch leases in kube-node-lease",
+        "O=system:nodes",
+    );
+}
+
+#[test]
+fn a_wrong_command_line_is_refused_as_ever() {
+    let site = Site::new();
+    let kubeconfig = site.kubeconfig(|text| text);
+    for (args, code, part) in [
+        (&["--output=yaml"][..], 2, "write json or text"),
+        (&["--no-such-flag"][..], 2, "--no-such-flag"),
+        (&["--system-reserved=memory=900Ti"][..], 1, "capacity of"),
+        (&["check"][..], 2, "unknown command"),
+    ] {
+        let (status, out, err) = site.run(&kubeconfig, args);
+        assert_eq!((status, out.as_str()), (code, ""), "{err}");
+        assert!(err.contains(part) && err.lines().count() == 1, "{err}");
+    }
+    assert_eq!(site.double.connections(), 0);
+}

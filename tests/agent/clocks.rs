@@ -1,0 +1,234 @@
+//! Boards without an RTC, and clocks that jump: the real process, with its real-time clock
+//! replaced by a preloaded `clock_gettime`, which a C compiler makes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use apidouble::{Double, Validity};
+use nodelet::kube::time::Wall;
+
+use crate::common::board::Board;
+use nix::sys::signal::Signal;
+use support::{Folder, eventually};
+
+const DAY: i64 = 86_400;
+const YEAR: i64 = 365 * DAY;
+
+/// Of the double's node-lifecycle controller: three renewals.
+const GRACE: Duration = Duration::from_secs(6);
+
+/// The preloaded library.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clock.so");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agent/clock.c");
+        let cc = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"])
+            .args([&library, &source])
+            .status();
+        assert!(cc.is_ok_and(|status| status.success()), "cc {source:?}");
+        library
+    })
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+fn in_1970() -> i64 {
+    5 - i64::try_from(now().as_secs()).unwrap()
+}
+
+/// As NTP does, in one step.
+fn set_clock(folder: &Folder, ahead: i64) {
+    let new = folder.write("offset.new", &ahead.to_string());
+    std::fs::rename(new, folder.path().join("offset")).unwrap();
+}
+
+/// Whose kubeconfig is in the folder, with a clock that is so many seconds ahead.
+fn board(folder: &Folder, ahead: i64, more: &[&str]) -> Board {
+    set_clock(folder, ahead);
+    let offset = folder.path().join("offset");
+    let kubeconfig = folder.path().join("kubeconfig");
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let usual = [
+        kubeconfig.as_str(),
+        "--hostname-override=pi",
+        "--node-lease-duration-seconds=8",
+        "--node-status-update-frequency=1s",
+    ];
+    let clock = [
+        ("LD_PRELOAD", library().to_str().unwrap()),
+        ("CLOCK_OFFSET_FILE", offset.to_str().unwrap()),
+    ];
+    Board::start_with(&[&usual, more].concat(), &clock)
+}
+
+struct Site {
+    double: Double,
+    folder: Folder,
+    board: Board,
+}
+
+impl Site {
+    /// Starts a board whose clock is so many seconds ahead.
+    fn start(double: Double, ahead: i64) -> Self {
+        let folder = Folder::new("clocks");
+        folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+        let board = board(&folder, ahead, &[]);
+        Self {
+            double,
+            folder,
+            board,
+        }
+    }
+
+    fn ready(&self) -> bool {
+        let node = self.double.get("nodes/pi").unwrap_or_default();
+        let conditions = node["status"]["conditions"].as_array().cloned();
+        let mut conditions = conditions.unwrap_or_default().into_iter();
+        conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
+    }
+
+    fn renewed(&self) -> Option<Wall> {
+        let lease = self.double.get("leases/pi")?;
+        Wall::parse(lease["spec"]["renewTime"].as_str()?)
+    }
+
+    fn renewed_after(&self, before: Option<Wall>) -> Wall {
+        eventually("another renewal", Duration::from_secs(10), || {
+            self.renewed().filter(|now| Some(*now) > before)
+        })
+    }
+}
+
+fn assert_is_now(time: Wall) {
+    let now = Wall::from_epoch(now());
+    let off = now.since(time).max(time.since(now));
+    assert!(off < Duration::from_secs(10), "{time:?} is {off:?} off");
+}
+
+#[test]
+fn a_board_that_wakes_up_in_1970_writes_nothing_until_its_clock_is_set() {
+    let site = Site::start(Double::start(), in_1970());
+    site.board.says("clock: 1970-01-01T00:00:");
+    site.board.says("Z, but nodelet was built at 20");
+    // TLS tells nobody the time: the server's certificate is from the future.
+    site.board.says("not valid before");
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(site.double.requests().is_empty());
+
+    set_clock(&site.folder, 0);
+    eventually("Ready", Duration::from_secs(10), || {
+        site.ready().then_some(())
+    });
+    assert_is_now(site.renewed_after(None));
+    site.board.says("clock: recovered");
+    site.board.says("node: recovered");
+    assert!(site.board.log().len() <= 6, "{:#?}", site.board.log());
+}
+
+/// One whose certificate is older than the clock is wrong.
+#[test]
+fn a_server_that_can_be_heard_in_1970_tells_the_time() {
+    let double = Double::start();
+    let ever = Validity {
+        from: in_1970() - 4,
+        until: YEAR,
+    };
+    double.swap_validity(ever, None);
+    let site = Site::start(double, in_1970());
+    eventually("Ready", Duration::from_secs(10), || {
+        site.ready().then_some(())
+    });
+    let first = site.double.requests().into_iter().next().unwrap();
+    assert_eq!(first.method, "GET", "it asks before it writes");
+    site.board
+        .says("days behind the API server; its time is used until the board's is set");
+    let first = site.renewed_after(None);
+    assert_is_now(site.renewed_after(Some(first)));
+    let node = site.double.get("nodes/pi").unwrap();
+    for condition in node["status"]["conditions"].as_array().unwrap() {
+        for key in ["lastHeartbeatTime", "lastTransitionTime"] {
+            assert_is_now(Wall::parse(condition[key].as_str().unwrap()).unwrap());
+        }
+    }
+    let events = eventually("an event", Duration::from_secs(20), || {
+        let events = site.double.list("events");
+        (!events.is_empty()).then_some(events)
+    });
+    let at = events[0]["firstTimestamp"].as_str().unwrap();
+    assert_is_now(Wall::parse(at).unwrap());
+}
+
+#[test]
+fn a_clock_that_jumps_by_a_day_costs_no_renewal() {
+    is_renewed_through_jumps(&[DAY, -DAY, 0]);
+}
+
+#[test]
+fn a_clock_that_jumps_by_years_costs_no_renewal() {
+    is_renewed_through_jumps(&[YEAR, -YEAR, in_1970(), 0]);
+}
+
+/// Over one connection: a certificate is checked only when a connection opens.
+fn is_renewed_through_jumps(jumps: &[i64]) {
+    let site = Site::start(Double::builder().lifecycle(GRACE).start(), 0);
+    eventually("Ready", Duration::from_secs(10), || {
+        site.ready().then_some(())
+    });
+    let mut last = site.renewed_after(None);
+    for ahead in jumps {
+        set_clock(&site.folder, *ahead);
+        for _ in 0..3 {
+            last = site.renewed_after(Some(last));
+        }
+    }
+    assert!(!site.double.ever_left_ready());
+    assert!(site.ready());
+    assert_eq!(
+        site.double.connections(),
+        1,
+        "it had no reason to reconnect"
+    );
+}
+
+/// What it took for expired is found to be good, though there is no token any more to ask
+/// for another one.
+#[test]
+fn a_clock_from_the_future_costs_no_certificate() {
+    let token = "07401b.0123456789abcdef";
+    let double = Double::builder()
+        .bootstrap_token(token)
+        .approve_csrs()
+        .start();
+    let folder = Folder::new("clocks-future");
+    let bootstrap = folder.write("bootstrap", &double.kubeconfig_token(token));
+    let bootstrap = format!("--bootstrap-kubeconfig={}", bootstrap.display());
+    let root = format!("--root-dir={}", folder.path().display());
+    for rotate in [&[][..], &["--rotate-certificates"]] {
+        let flags = [&[bootstrap.as_str(), root.as_str()], rotate].concat();
+        let mut first = board(&folder, 0, &flags);
+        eventually("Ready", Duration::from_secs(10), || {
+            double.get("leases/pi").map(drop)
+        });
+        first.stop(Signal::SIGTERM);
+        double.revoke_token(token);
+        double.clear_requests();
+
+        let second = board(&folder, 30 * YEAR, &flags);
+        second.says("its certificate expired at");
+        second.says("clock says 2056");
+        assert!(double.requests().is_empty());
+        set_clock(&folder, 0);
+        eventually("a renewal", Duration::from_secs(20), || {
+            let requests = double.requests();
+            let renewed = |r: &apidouble::Recorded| r.path.contains("/leases/") && r.code == 200;
+            requests.iter().any(renewed).then_some(())
+        });
+        assert_eq!(double.list("csrs").len(), 1);
+    }
+}

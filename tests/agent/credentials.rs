@@ -1,0 +1,231 @@
+//! The binary and what it proves itself with: where that lies, what leads to the
+//! server, and what happens when somebody replaces it.
+
+use std::fs;
+use std::time::Duration;
+
+use apidouble::{Authority, Double, RBAC_NODE_GROUP, Validity};
+use serde_json::Value;
+
+use crate::common::board::Board;
+use crate::common::proxy::Proxy;
+use support::{Folder, eventually};
+
+/// Renewed every two seconds, given up after eight.
+const FAST: [&str; 3] = [
+    "--hostname-override=pi",
+    "--node-lease-duration-seconds=8",
+    "--node-status-update-frequency=1s",
+];
+const GRACE: Duration = Duration::from_secs(8);
+const SOON: Duration = Duration::from_secs(20);
+
+/// A kubeconfig whose lines below `cluster:` and `user:` are these.
+fn kubeconfig(cluster: &str, user: &str) -> String {
+    format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+         clusters: [{{name: k, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
+    )
+}
+
+fn start(kubeconfig: &str, env: &[(&str, &str)]) -> Board {
+    let kubeconfig = format!("--kubeconfig={kubeconfig}");
+    let args: Vec<&str> = [kubeconfig.as_str(), "--v=4"]
+        .into_iter()
+        .chain(FAST)
+        .collect();
+    Board::start_with(&args, env)
+}
+
+fn is_ready(double: &Double) -> bool {
+    let node = double.get("nodes/pi").unwrap_or_default();
+    let mut conditions = node["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
+}
+
+fn becomes_ready(double: &Double) {
+    eventually("Ready", SOON, || is_ready(double).then_some(()));
+}
+
+/// Waits until the Lease was renewed so many times.
+fn renewals(double: &Double, count: usize) {
+    let mut seen: Vec<Value> = Vec::new();
+    eventually("renewals", SOON, || {
+        let renewed = double.get("leases/pi")?["spec"]["renewTime"].clone();
+        if !seen.contains(&renewed) {
+            seen.push(renewed);
+        }
+        (seen.len() > count).then_some(())
+    });
+}
+
+/// The server's certificate does not have its name, the token lies among systemd's
+/// credentials, as the CA does, and so does the kubeconfig itself.
+#[test]
+fn everything_may_lie_among_systemds_credentials() {
+    let double = Double::start();
+    double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
+    let folder = Folder::new("credentials-directory");
+    folder.write("ca", &double.ca_pem());
+    folder.write("token", "t0ken\n");
+    let server = format!("server: '{}', certificate-authority: ca", double.url());
+    folder.write("kubeconfig", &kubeconfig(&server, "tokenFile: token"));
+    let directory = folder.path().to_str().unwrap();
+    let board = start("kubeconfig", &[("CREDENTIALS_DIRECTORY", directory)]);
+    becomes_ready(&double);
+    assert!(
+        !board.log().join("\n").contains("t0ken"),
+        "{:?}",
+        board.log()
+    );
+
+    // Without it, the name is one of this folder, which has no such file.
+    let other = start("kubeconfig", &[]);
+    other.says("nodelet: kubeconfig: no such file or directory");
+}
+
+/// For whoever looks at them before systemd has given them to the unit.
+#[test]
+fn a_store_of_credentials_is_as_good_as_what_systemd_makes_of_it() {
+    let double = Double::start();
+    double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
+    let folder = Folder::new("credstore");
+    folder.write("nodelet.ca.crt", &double.ca_pem());
+    folder.write("nodelet.token", "t0ken\n");
+    let server = format!("server: '{}', certificate-authority: ca.crt", double.url());
+    let path = folder.write(
+        "nodelet.kubeconfig",
+        &kubeconfig(&server, "tokenFile: token"),
+    );
+    let _board = start(path.to_str().unwrap(), &[]);
+    becomes_ready(&double);
+}
+
+#[test]
+fn a_board_behind_a_proxy_becomes_ready() {
+    let double = Double::start();
+    let identity = double.node_identity("pi", Validity::VALID);
+    let folder = Folder::new("proxy");
+    folder.write("ca", &double.ca_pem());
+    folder.write(
+        "pair",
+        &format!("{}{}", identity.cert_pem, identity.key_pem),
+    );
+    // me:hunter2
+    let proxy = Proxy::start("Proxy-Authorization: Basic bWU6aHVudGVyMg==\r\n");
+    let cluster = format!(
+        "server: 'https://localhost:{}', certificate-authority: ca, \
+         proxy-url: 'http://me:hunter2@127.0.0.1:{}'",
+        double.port(),
+        proxy.port
+    );
+    let user = "client-certificate: pair, client-key: pair";
+    let path = folder.write("kubeconfig", &kubeconfig(&cluster, user));
+    let path = path.to_str().unwrap();
+    // A proxy of the environment is not meant for us, and named in the log.
+    let nowhere = ("HTTPS_PROXY", "http://127.0.0.1:1");
+    let mut board = start(path, &[nowhere]);
+    becomes_ready(&double);
+    renewals(&double, 3);
+    assert_eq!(proxy.heard().len(), 1, "{:?}", proxy.heard());
+    assert_eq!(double.connections(), 1);
+    let log = board.log().join("\n");
+    assert!(
+        !log.contains("hunter2") && !log.contains("HTTPS_PROXY"),
+        "{log}"
+    );
+    board.stop(nix::sys::signal::Signal::SIGTERM);
+
+    let direct = folder.write("direct", &double.kubeconfig_for_node("pi"));
+    let board = start(direct.to_str().unwrap(), &[nowhere]);
+    board.says("HTTPS_PROXY is not used; a proxy stands in the kubeconfig, as proxy-url");
+    renewals(&double, 2);
+}
+
+#[test]
+fn an_insecure_board_says_so_loudly_and_runs() {
+    let double = Double::start();
+    let stranger = Authority::new("stranger").server(&["elsewhere"], Validity::EXPIRED);
+    double.swap_certificate(&stranger);
+    double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
+    let folder = Folder::new("insecure");
+    let cluster = format!("server: '{}', insecure-skip-tls-verify: true", double.url());
+    let path = folder.write("kubeconfig", &kubeconfig(&cluster, "token: t0ken"));
+    let board = start(path.to_str().unwrap(), &[]);
+    becomes_ready(&double);
+    let (path, url) = (path.display(), double.url());
+    let want = format!(
+        "nodelet: warning: {path}: insecure-skip-tls-verify: any server at {url} is trusted and gets \
+         our credentials; give the cluster's CA in certificate-authority"
+    );
+    assert_eq!(board.log()[0], want);
+}
+
+#[test]
+fn a_board_whose_token_is_replaced_stays_ready() {
+    let double = Double::builder().lifecycle(GRACE).start();
+    double.add_token("first", "pi", &[RBAC_NODE_GROUP]);
+    let folder = Folder::new("token-replaced");
+    folder.write("ca", &double.ca_pem());
+    folder.write("token", "first");
+    let cluster = format!("server: '{}', certificate-authority: ca", double.url());
+    let path = folder.write("kubeconfig", &kubeconfig(&cluster, "tokenFile: token"));
+    let board = start(path.to_str().unwrap(), &[]);
+    becomes_ready(&double);
+    let mut last = "first".to_owned();
+    for round in 0..3 {
+        let next = format!("next-{round}");
+        double.add_token(&next, "pi", &[RBAC_NODE_GROUP]);
+        folder.write("token", &next);
+        double.revoke_token(&last);
+        last = next;
+        renewals(&double, 2);
+    }
+    assert!(!double.ever_left_ready());
+    assert!(is_ready(&double));
+    let refused = double.requests().iter().filter(|r| r.code == 401).count();
+    assert!((3..=9).contains(&refused), "{refused} times 401");
+    assert_eq!(double.connections(), 1);
+    let log = board.log().join("\n");
+    assert!(!log.contains("next-") && !log.contains("first"), "{log}");
+}
+
+/// Each certificate lives for six seconds, and the next one is there after three.
+#[test]
+fn a_board_whose_certificate_is_replaced_stays_ready() {
+    let double = Double::builder().lifecycle(GRACE).start();
+    let folder = Folder::new("certificate-replaced");
+    let write = |seconds| {
+        let identity = double.node_identity("pi", Validity::seconds(seconds));
+        let new = folder.write("new", &format!("{}{}", identity.cert_pem, identity.key_pem));
+        fs::rename(new, folder.path().join("pair")).unwrap();
+    };
+    write(6);
+    folder.write("ca", &double.ca_pem());
+    let cluster = format!("server: '{}', certificate-authority: ca", double.url());
+    let user = "client-certificate: pair, client-key: pair";
+    let path = folder.write("kubeconfig", &kubeconfig(&cluster, user));
+    let board = start(path.to_str().unwrap(), &[]);
+    becomes_ready(&double);
+    for _ in 0..5 {
+        std::thread::sleep(Duration::from_secs(3));
+        write(6);
+    }
+    write(600);
+    // The connection of the last short certificate is used as long as that lives.
+    let moved = double.connections();
+    eventually("another connection", SOON, || {
+        (double.connections() > moved).then_some(())
+    });
+    renewals(&double, 2);
+    // How many of the five are used depends on when each look falls.
+    assert!(moved >= 2, "{moved} connections");
+    assert!(!double.ever_left_ready());
+    assert!(is_ready(&double));
+    board.says("pair: read again; connecting with it");
+    let refused = double.requests().iter().filter(|r| r.code == 401).count();
+    assert!((2..=12).contains(&refused), "{refused} times 401");
+}

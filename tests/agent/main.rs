@@ -1,0 +1,21 @@
+//! The binary as a process, against the API double or a real control plane.
+//!
+//! These tests wait more than they work: `.cargo/config.toml` gives the harness more threads than
+//! the machine has cores.
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod check;
+mod clocks;
+mod command_line;
+mod credentials;
+mod faults;
+mod identity;
+mod main_job;
+mod narrow;
+mod neighbours;
+mod network;
+mod rbac;

@@ -1,0 +1,941 @@
+//! The main job: the binary against a cluster, from start to SIGTERM.
+
+use std::time::Duration;
+
+use apidouble::{Double, Fault, Rule};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::common::board::Board;
+use crate::common::cluster::Cluster;
+use support::{Folder, eventually};
+
+/// A fifth of the usual periods: renewed every two seconds. The disk of the machine that
+/// runs this is no part of it.
+const FAST: [&str; 3] = [
+    "--node-lease-duration-seconds=8",
+    "--node-status-update-frequency=1s",
+    "--eviction-hard=memory.available<1Ki",
+];
+
+const MERGE: &str = "application/merge-patch+json";
+
+fn status_of<'a>(node: &'a Value, kind: &str) -> &'a str {
+    let mut conditions = node["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let found = conditions.find(|c| c["type"] == kind);
+    found.and_then(|c| c["status"].as_str()).unwrap_or("absent")
+}
+
+fn is_ready(node: &Value) -> bool {
+    status_of(node, "Ready") == "True"
+}
+
+fn start(kubeconfig: &str, name: &str, more: &[&str]) -> Board {
+    let named = [
+        format!("--kubeconfig={kubeconfig}"),
+        format!("--hostname-override={name}"),
+    ];
+    let mut args: Vec<&str> = named.iter().map(String::as_str).collect();
+    args.extend(FAST);
+    args.extend(more);
+    Board::start(&args)
+}
+
+#[test]
+fn a_board_becomes_a_ready_node_and_stays_one() {
+    let cluster = Cluster::start(Duration::from_secs(8));
+    let name = cluster.node_name("pi-main");
+    let mut board = start(&cluster.kubeconfig(&name), &name, &["--v=4"]);
+    board.watch_threads();
+
+    let node = eventually("Ready", Duration::from_secs(5), || {
+        cluster.node(&name).filter(is_ready)
+    });
+    println!("Ready {:?} after the start", board.started.elapsed());
+    assert!(board.started.elapsed() < Duration::from_secs(5));
+    let kinds: Vec<&str> = node["status"]["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|c| c["type"].as_str())
+        .collect();
+    assert_eq!(
+        kinds,
+        ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"]
+    );
+    assert_eq!(
+        node["metadata"]["labels"]["kubernetes.io/hostname"],
+        name.as_str()
+    );
+
+    // Renewed three times, and owned by the Node.
+    let mut renewals: Vec<String> = Vec::new();
+    let lease = eventually("three renewals", Duration::from_secs(20), || {
+        let lease = cluster.lease(&name)?;
+        let renewed = lease["spec"]["renewTime"].as_str()?.to_owned();
+        if renewals.last() != Some(&renewed) {
+            renewals.push(renewed);
+        }
+        (renewals.len() > 3).then_some(lease)
+    });
+    assert!(renewals.is_sorted(), "{renewals:?}");
+    assert!(
+        renewals.iter().all(|text| text.len() == 27),
+        "six digits: {renewals:?}"
+    );
+    assert_eq!(
+        lease["metadata"]["ownerReferences"],
+        json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}])
+    );
+    assert_eq!(lease["spec"]["holderIdentity"], name.as_str());
+    assert_eq!(lease["spec"]["leaseDurationSeconds"], 8);
+
+    // The control plane's view, over more than its grace period.
+    std::thread::sleep(Duration::from_secs(9));
+    assert!(!cluster.ever_left_ready());
+    assert!(is_ready(&cluster.node(&name).unwrap()));
+    board.assert_one_thread();
+
+    let (status, took) = board.stop(Signal::SIGTERM);
+    assert_eq!(status.code(), Some(0));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let after = cluster.node(&name).unwrap();
+    assert_eq!(after["metadata"]["uid"], node["metadata"]["uid"]);
+    assert!(is_ready(&after), "a stop says nothing to the API server");
+    assert!(cluster.lease(&name).is_some());
+    if let Some(double) = cluster.double() {
+        double.assert_schemas_hold();
+    }
+}
+
+#[test]
+fn sigint_stops_it_too() {
+    let double = Double::start();
+    let folder = Folder::new("sigint");
+    let kubeconfig = folder.write("k", &double.kubeconfig_for_node("pi"));
+    let mut board = start(kubeconfig.to_str().unwrap(), "pi", &[]);
+    eventually("the lease", Duration::from_secs(5), || {
+        double.get("leases/pi")
+    });
+    let (status, took) = board.stop(Signal::SIGINT);
+    assert_eq!(status.code(), Some(0));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+/// The double, a node's kubeconfig, and the folder that holds it.
+fn solo(name: &str) -> (Double, Folder, String) {
+    let double = Double::start();
+    let folder = Folder::new(name);
+    let path = folder.write("kubeconfig", &double.kubeconfig_for_node(name));
+    (double, folder, path.to_str().unwrap().to_owned())
+}
+
+/// Another client changes an object.
+fn edit(double: &Double, method: &str, path: &str, body: Value) {
+    let content_type = match method {
+        "PATCH" => MERGE,
+        _ => "application/json",
+    };
+    let (code, answer) = double.as_admin(method, path, content_type, &body);
+    assert!((200..300).contains(&code), "{method} {path}: {answer}");
+}
+
+fn ready(double: &Double, name: &str) -> Value {
+    eventually("Ready", Duration::from_secs(10), || {
+        double.get(&format!("nodes/{name}")).filter(is_ready)
+    })
+}
+
+fn renewed(double: &Double, name: &str) -> Option<String> {
+    let lease = double.get(&format!("leases/{name}"))?;
+    lease["spec"]["renewTime"].as_str().map(str::to_owned)
+}
+
+fn renews_again(double: &Double, name: &str) {
+    let before = renewed(double, name);
+    eventually("another renewal", Duration::from_secs(20), || {
+        renewed(double, name).filter(|now| Some(now) > before.as_ref())
+    });
+}
+
+/// What was asked for, without the events, which come when nothing else is due.
+fn sent(double: &Double) -> Vec<String> {
+    let line = |r: &apidouble::Recorded| format!("{} {} {}", r.method, r.path, r.code);
+    let requests = double.requests();
+    // A code of 0 is a request without its answer yet.
+    let heartbeats = requests
+        .iter()
+        .filter(|r| r.code > 0 && !r.path.contains("/events"));
+    heartbeats.map(line).collect()
+}
+
+#[test]
+fn a_new_board_needs_three_requests_and_then_one_per_renewal() {
+    let (double, _folder, kubeconfig) = solo("pi");
+    let _board = start(&kubeconfig, "pi", &[]);
+    eventually("five answers", Duration::from_secs(20), || {
+        (sent(&double).len() >= 5).then_some(())
+    });
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    assert_eq!(
+        sent(&double)[..5],
+        [
+            "POST /api/v1/nodes 201".to_owned(),
+            format!("GET {leases}/pi 404"),
+            format!("POST {leases} 201"),
+            format!("PATCH {leases}/pi 200"),
+            format!("PATCH {leases}/pi 200"),
+        ]
+    );
+    assert_eq!(double.connections(), 1, "one connection for everything");
+}
+
+#[test]
+fn labels_taints_annotation_and_provider_id_reach_the_node() {
+    let (double, _folder, kubeconfig) = solo("pi");
+    let _board = start(
+        &kubeconfig,
+        "pi",
+        &[
+            "--node-labels=example.com/a=1,topology.kubernetes.io/zone=attic",
+            "--node_labels",
+            "b=2",
+            "--register-with-taints",
+            "edge=true:NoSchedule,slow:NoExecute",
+            "--provider-id=edge://7",
+            "--max-pods=5",
+            "--pods-per-core",
+            "1",
+        ],
+    );
+    let node = ready(&double, "pi");
+    let labels = &node["metadata"]["labels"];
+    assert_eq!(labels["example.com/a"], "1");
+    assert_eq!(labels["b"], "2");
+    assert_eq!(labels["topology.kubernetes.io/zone"], "attic");
+    assert_eq!(
+        node["metadata"]["annotations"]["volumes.kubernetes.io/controller-managed-attach-detach"],
+        "true"
+    );
+    assert_eq!(node["spec"]["providerID"], "edge://7");
+    let taints: Vec<&str> = node["spec"]["taints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|t| t["key"].as_str())
+        .filter(|key| !key.starts_with("node.kubernetes.io/"))
+        .collect();
+    assert_eq!(
+        taints,
+        ["edge", "slow"],
+        "and no taint of ours while there is room for pods"
+    );
+}
+
+#[test]
+fn a_restart_adopts_the_node_and_leaves_what_others_wrote() {
+    let (double, _folder, kubeconfig) = solo("pi");
+    let mut board = start(&kubeconfig, "pi", &[]);
+    renews_again(&double, "pi");
+    let uid = ready(&double, "pi")["metadata"]["uid"].clone();
+    let before = renewed(&double, "pi");
+    board.stop(Signal::SIGTERM);
+
+    let foreign = json!({"type": "NetworkUnavailable", "status": "False", "reason": "FlannelIsUp",
+        "message": "up", "lastHeartbeatTime": "2026-01-01T00:00:00Z",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let mut node = double.get("nodes/pi").unwrap();
+    let mut conditions = node["status"]["conditions"].take();
+    conditions
+        .as_array_mut()
+        .unwrap()
+        .insert(0, foreign.clone());
+    edit(
+        &double,
+        "PATCH",
+        "/api/v1/nodes/pi/status",
+        json!({"status": {"conditions": conditions}}),
+    );
+    edit(
+        &double,
+        "PATCH",
+        "/api/v1/nodes/pi",
+        json!({
+            "metadata": {"labels": {"theirs": "1", "kubernetes.io/arch": "wrong"}, "annotations": {"note": "x"}},
+            "spec": {"unschedulable": true},
+        }),
+    );
+    double.clear_requests();
+
+    let _board = start(&kubeconfig, "pi", &["--node-labels=new=1"]);
+    renews_again(&double, "pi");
+    let node = eventually("the label repaired", Duration::from_secs(5), || {
+        double
+            .get("nodes/pi")
+            .filter(|n| n["metadata"]["labels"]["kubernetes.io/arch"] != "wrong")
+    });
+    assert_eq!(node["metadata"]["uid"], uid);
+    assert_eq!(node["metadata"]["labels"]["theirs"], "1");
+    assert_eq!(
+        node["metadata"]["labels"]["new"],
+        Value::Null,
+        "labels are for creation"
+    );
+    assert_eq!(node["metadata"]["annotations"]["note"], "x");
+    assert_eq!(node["spec"]["unschedulable"], true);
+    assert_eq!(node["status"]["conditions"][0], foreign);
+    assert!(renewed(&double, "pi") > before);
+    assert_eq!(
+        sent(&double)[..3],
+        [
+            "POST /api/v1/nodes 409",
+            "GET /api/v1/nodes/pi 200",
+            "GET /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/pi 200",
+        ]
+    );
+}
+
+#[test]
+fn a_board_that_may_not_create_its_node_adopts_the_one_that_is_there() {
+    let (double, _folder, kubeconfig) = solo("pi");
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
+    edit(&double, "POST", "/api/v1/nodes", node);
+    let forbidden = Fault::Status {
+        code: 403,
+        retry_after: None,
+    };
+    double.faults().push(
+        Rule::new(forbidden)
+            .method("POST")
+            .path("/api/v1/nodes")
+            .always(),
+    );
+    let _board = start(&kubeconfig, "pi", &[]);
+    ready(&double, "pi");
+    renews_again(&double, "pi");
+}
+
+#[test]
+fn without_registration_it_waits_for_the_node() {
+    let (double, _folder, kubeconfig) = solo("pi");
+    let board = start(&kubeconfig, "pi", &["--register-node=false"]);
+    eventually("a look", Duration::from_secs(5), || {
+        sent(&double)
+            .contains(&"GET /api/v1/nodes/pi 404".to_owned())
+            .then_some(())
+    });
+    assert!(double.get("nodes/pi").is_none());
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
+    edit(&double, "POST", "/api/v1/nodes", node);
+    ready(&double, "pi");
+    renews_again(&double, "pi");
+    assert!(
+        !sent(&double)
+            .iter()
+            .any(|line| line.starts_with("POST /api/v1/nodes "))
+    );
+    drop(board);
+}
+
+#[test]
+fn registration_backs_off_from_100_ms() {
+    let (double, _folder, kubeconfig) = solo("pi");
+    let busy = Fault::Status {
+        code: 500,
+        retry_after: None,
+    };
+    double.faults().push(
+        Rule::new(busy)
+            .method("POST")
+            .path("/api/v1/nodes")
+            .times(4),
+    );
+    let _board = start(&kubeconfig, "pi", &[]);
+    ready(&double, "pi");
+    // The Node is in the store a moment before its answer is in the list.
+    let posts = eventually("the last answer", Duration::from_secs(5), || {
+        let mut posts = double.requests();
+        posts.retain(|r| r.method == "POST" && r.path == "/api/v1/nodes");
+        posts.iter().all(|r| r.code > 0).then_some(posts)
+    });
+    assert_eq!(
+        posts.iter().map(|r| r.code).collect::<Vec<_>>(),
+        [500, 500, 500, 500, 201]
+    );
+    for (pair, want) in posts.windows(2).zip([200, 400, 800, 1600]) {
+        let gap = pair[1].at.duration_since(pair[0].at).as_millis();
+        assert!(gap + 20 >= want, "{gap} ms instead of {want}");
+    }
+}
+
+#[test]
+fn a_deleted_node_is_registered_again_and_its_lease_follows() {
+    let (double, _folder, kubeconfig) = solo("pi");
+    let _board = start(&kubeconfig, "pi", &["--node-labels=mine=1"]);
+    renews_again(&double, "pi");
+    let old = ready(&double, "pi")["metadata"]["uid"].clone();
+    edit(&double, "DELETE", "/api/v1/nodes/pi", Value::Null);
+    double.tick_garbage();
+    let node = eventually("a new Node", Duration::from_secs(15), || {
+        double.get("nodes/pi").filter(is_ready)
+    });
+    assert_ne!(node["metadata"]["uid"], old);
+    assert_eq!(node["metadata"]["labels"]["mine"], "1");
+    renews_again(&double, "pi");
+    let lease = double.get("leases/pi").unwrap();
+    assert_eq!(
+        lease["metadata"]["ownerReferences"][0]["uid"],
+        node["metadata"]["uid"]
+    );
+}
+
+#[test]
+fn a_deleted_lease_comes_back() {
+    let (double, _folder, kubeconfig) = solo("pi");
+    let _board = start(&kubeconfig, "pi", &[]);
+    renews_again(&double, "pi");
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/pi";
+    edit(&double, "DELETE", lease, Value::Null);
+    eventually("the lease", Duration::from_secs(15), || {
+        double.get("leases/pi")
+    });
+    renews_again(&double, "pi");
+}
+
+/// A tree for `--host-root`, of which tests change single files.
+fn machine(folder: &Folder) -> String {
+    for (name, content) in [
+        ("proc/meminfo", "MemTotal:  1048576 kB\nSwapTotal: 0 kB\n"),
+        ("proc/sys/kernel/hostname", "pi\n"),
+        ("proc/sys/kernel/osrelease", "6.6.31\n"),
+        (
+            "proc/sys/kernel/random/boot_id",
+            "5be2ad02-eb51-4322-bb43-87387512a3b0\n",
+        ),
+        ("proc/sys/kernel/pid_max", "32768\n"),
+        ("proc/loadavg", "0.00 0.00 0.00 1/100 1000\n"),
+        ("sys/devices/system/cpu/cpu0/online", "1\n"),
+        ("etc/machine-id", "0123456789abcdef0123456789abcdef\n"),
+        ("etc/os-release", "PRETTY_NAME=\"Test OS\"\n"),
+    ] {
+        folder.write(name, content);
+    }
+    folder.path().to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_change_is_patched_past_a_conflict_and_nothing_else_is() {
+    let (double, folder, kubeconfig) = solo("pi");
+    let root = machine(&folder);
+    let _board = start(
+        &kubeconfig,
+        "pi",
+        &["--host-root", &root, "--node-ip=127.0.0.1"],
+    );
+    let node = ready(&double, "pi");
+    assert_eq!(node["status"]["capacity"]["memory"], "1Gi");
+    assert_eq!(node["status"]["nodeInfo"]["osImage"], "Test OS");
+
+    // Somebody else writes: the agent's copy is stale, and it does not know.
+    renews_again(&double, "pi");
+    edit(
+        &double,
+        "PATCH",
+        "/api/v1/nodes/pi",
+        json!({"metadata": {"labels": {"theirs": "1"}}}),
+    );
+    double.clear_requests();
+    std::thread::sleep(Duration::from_millis(2500));
+    assert!(
+        sent(&double).iter().all(|line| line.contains("/leases")),
+        "{:?}",
+        sent(&double)
+    );
+
+    folder.write("proc/meminfo", "MemTotal:  2097152 kB\nSwapTotal: 0 kB\n");
+    let node = eventually("the new size", Duration::from_secs(5), || {
+        double
+            .get("nodes/pi")
+            .filter(|n| n["status"]["capacity"]["memory"] == "2Gi")
+    });
+    assert_eq!(node["metadata"]["labels"]["theirs"], "1");
+    let want = [
+        "PATCH /api/v1/nodes/pi/status 409",
+        "GET /api/v1/nodes/pi 200",
+        "PATCH /api/v1/nodes/pi/status 200",
+    ];
+    let about_the_node = eventually("three answers", Duration::from_secs(5), || {
+        let sent = sent(&double).into_iter();
+        let lines: Vec<String> = sent.filter(|line| line.contains("/nodes/")).collect();
+        (lines.len() >= want.len()).then_some(lines)
+    });
+    assert_eq!(about_the_node, want);
+    let bodies = double.requests();
+    let patch = bodies
+        .iter()
+        .rfind(|r| r.path.ends_with("/status"))
+        .unwrap();
+    let body: Value = serde_json::from_slice(&patch.body).unwrap();
+    assert_eq!(
+        body["metadata"],
+        json!({"resourceVersion": body["metadata"]["resourceVersion"]})
+    );
+    let keys: Vec<&String> = body["status"].as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        ["allocatable", "capacity", "conditions"],
+        "only what changed, and heartbeats"
+    );
+    assert_eq!(body["status"]["capacity"], json!({"memory": "2Gi"}));
+}
+
+#[test]
+fn an_unchanged_status_is_reported_after_its_period() {
+    let (double, folder, kubeconfig) = solo("pi");
+    let root = machine(&folder);
+    let _board = start(
+        &kubeconfig,
+        "pi",
+        &[
+            "--host-root",
+            &root,
+            "--node-ip=127.0.0.1",
+            "--node-status-report-frequency=2s",
+        ],
+    );
+    let heartbeat = |node: &Value| node["status"]["conditions"][3]["lastHeartbeatTime"].clone();
+    let first = ready(&double, "pi");
+    let second = eventually("a report", Duration::from_secs(6), || {
+        double
+            .get("nodes/pi")
+            .filter(|n| heartbeat(n) != heartbeat(&first))
+    });
+    let transition = |node: &Value| node["status"]["conditions"][3]["lastTransitionTime"].clone();
+    assert_eq!(transition(&second), transition(&first));
+    assert_eq!(second["status"]["capacity"], first["status"]["capacity"]);
+}
+
+#[test]
+fn a_fact_that_cannot_be_read_makes_the_node_unready_and_says_which() {
+    let (double, folder, kubeconfig) = solo("pi");
+    let root = machine(&folder);
+    folder.write("proc/meminfo", "");
+    let mut board = start(&kubeconfig, "pi", &["--host-root", &root]);
+    let node = eventually("the Node", Duration::from_secs(5), || {
+        double.get("nodes/pi")
+    });
+    assert_eq!(status_of(&node, "Ready"), "False");
+    assert_eq!(
+        node["status"]["conditions"][3]["message"],
+        "missing node capacity for resources: memory"
+    );
+    assert!(node["status"]["capacity"].get("memory").is_none());
+    folder.write("proc/meminfo", "MemTotal:  2097152 kB\n");
+    ready(&double, "pi");
+    assert!(board.is_running());
+    board.says("proc/meminfo: no MemTotal line");
+    board.says("status is now: NodeReady");
+}
+
+#[test]
+fn a_token_is_as_good_as_a_certificate() {
+    let double = Double::builder()
+        .token("s3cret", "system:node:pi", &["system:nodes"])
+        .start();
+    let folder = Folder::new("token");
+    let kubeconfig = folder.write("k", &double.kubeconfig_token("s3cret"));
+    let mut board = start(kubeconfig.to_str().unwrap(), "pi", &["--v=4"]);
+    ready(&double, "pi");
+    renews_again(&double, "pi");
+    board.stop(Signal::SIGTERM);
+    let log = board.log().join("\n");
+    assert!(!log.contains("s3cret"), "{log}");
+}
+
+#[test]
+fn a_wrong_ca_is_never_trusted_and_the_reason_is_said_once() {
+    let (double, folder, _) = solo("pi");
+    let other = Double::start();
+    let (ours, theirs) = (
+        double.kubeconfig_for_node("pi"),
+        other.kubeconfig_for_node("pi"),
+    );
+    let line = |text: &str| {
+        let found = text
+            .lines()
+            .find(|l| l.contains("certificate-authority-data"));
+        found.unwrap().to_owned()
+    };
+    let mixed = ours.replace(&line(&ours), &line(&theirs));
+    let kubeconfig = folder.write("wrong-ca", &mixed);
+    let mut board = start(kubeconfig.to_str().unwrap(), "pi", &[]);
+    eventually("several tries", Duration::from_secs(20), || {
+        (double.tls_failures() > 3).then_some(())
+    });
+    assert!(board.is_running());
+    assert_eq!(sent(&double), [] as [String; 0]);
+    let log = board.log();
+    assert_eq!(log.len(), 1, "{log:?}");
+    assert!(log[0].contains("not signed by the CA"), "{log:?}");
+    let (status, _) = board.stop(Signal::SIGTERM);
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn an_outage_is_survived_and_the_node_looked_at_afterwards() {
+    let (double, _folder, kubeconfig) = solo("pi");
+    let mut board = start(&kubeconfig, "pi", &[]);
+    board.watch_threads();
+    renews_again(&double, "pi");
+    double.stop_listening();
+    std::thread::sleep(Duration::from_secs(6));
+    // As the control plane does with a silent node.
+    let mut node = double.get("nodes/pi").unwrap();
+    for condition in node["status"]["conditions"].as_array_mut().unwrap() {
+        condition["status"] = "Unknown".into();
+    }
+    let body = json!({"status": {"conditions": node["status"]["conditions"]}});
+    edit(&double, "PATCH", "/api/v1/nodes/pi/status", body);
+    double.start_listening();
+    renews_again(&double, "pi");
+    eventually("Ready again", Duration::from_secs(5), || {
+        double.get("nodes/pi").filter(is_ready)
+    });
+    board.says("recovered");
+    let log = board.log();
+    assert!(log.len() <= 7, "edges, not a line per attempt: {log:?}");
+    assert!(board.is_running());
+    board.assert_one_thread();
+}
+
+/// Reasons of the events on the server, in the order of their names, with their counts.
+fn events(double: &Double) -> Vec<(String, u64)> {
+    let mut events = double.list("events");
+    events.sort_by_key(|e| e["metadata"]["name"].as_str().unwrap().to_owned());
+    let told = |e: &Value| {
+        (
+            e["reason"].as_str().unwrap().to_owned(),
+            e["count"].as_u64().unwrap(),
+        )
+    };
+    events.iter().map(told).collect()
+}
+
+#[test]
+fn events_are_told_once_per_change_and_found_by_uid() {
+    let (double, folder, kubeconfig) = solo("pi");
+    let root = machine(&folder);
+    let health = folder.path().join("mounted");
+    let args = [
+        "--host-root",
+        &root,
+        "--ready-when-exists",
+        health.to_str().unwrap(),
+        // The tick is a minute away: only the quick looks can be in time.
+        "--node-status-update-frequency=1m",
+    ];
+    let mut board = start(&kubeconfig, "pi", &args);
+    let node = eventually("the Node", Duration::from_secs(5), || {
+        double.get("nodes/pi")
+    });
+    assert_eq!(status_of(&node, "Ready"), "False");
+    let message = node["status"]["conditions"][3]["message"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(message.ends_with("mounted: does not exist"), "{message}");
+
+    // Ready at once when what it waited for is there: not at the next tick.
+    folder.write("mounted", "");
+    let then = std::time::Instant::now();
+    ready(&double, "pi");
+    println!("Ready {:?} after what it waited for", then.elapsed());
+    edit(
+        &double,
+        "PATCH",
+        "/api/v1/nodes/pi",
+        json!({"spec": {"unschedulable": true}}),
+    );
+    let first = [
+        "Starting",
+        "NodeHasSufficientMemory",
+        "NodeHasNoDiskPressure",
+        "NodeHasSufficientPID",
+        "NodeReady",
+    ];
+    let want = |reasons: &[&str], counts: &[u64]| -> Vec<(String, u64)> {
+        let reasons = reasons.iter().map(|r| (*r).to_owned());
+        reasons.zip(counts.iter().copied()).collect()
+    };
+    eventually("five events", Duration::from_secs(5), || {
+        (events(&double) == want(&first, &[1; 5])).then_some(())
+    });
+    for event in double.list("events") {
+        assert_eq!(event["involvedObject"]["uid"], node["metadata"]["uid"]);
+        assert_eq!(event["involvedObject"]["name"], "pi");
+    }
+
+    // A reboot, as the server sees it, and a cordon noticed at the start.
+    board.stop(Signal::SIGTERM);
+    folder.write("proc/sys/kernel/random/boot_id", "another-boot\n");
+    let _board = start(&kubeconfig, "pi", &args);
+    eventually("a warning", Duration::from_secs(5), || {
+        let told = events(&double);
+        let has = |reason: &str| told.iter().any(|(told, _)| told == reason);
+        (has("Rebooted") && has("NodeNotSchedulable")).then_some(())
+    });
+}
+
+#[test]
+fn events_that_the_server_refuses_or_ignores_cost_no_heartbeat() {
+    let (double, _folder, kubeconfig) = solo("pi");
+    let forbidden = Fault::Status {
+        code: 403,
+        retry_after: None,
+    };
+    double
+        .faults()
+        .push(Rule::new(forbidden).path("/events").times(2));
+    double.faults().push(
+        Rule::new(Fault::StallBeforeHeaders)
+            .path("/events")
+            .always(),
+    );
+    let mut board = start(&kubeconfig, "pi", &[]);
+    for _ in 0..5 {
+        let before = renewed(&double, "pi");
+        eventually("a renewal in time", Duration::from_secs(5), || {
+            renewed(&double, "pi").filter(|now| Some(now) > before.as_ref())
+        });
+    }
+    assert!(board.is_running());
+    assert_eq!(events(&double), []);
+}
+
+#[test]
+fn a_board_that_was_frozen_is_ready_again_with_its_next_renewal() {
+    let double = Double::builder().lifecycle(Duration::from_secs(4)).start();
+    let folder = Folder::new("frozen");
+    let kubeconfig = folder.write("k", &double.kubeconfig_for_node("pi"));
+    let board = start(kubeconfig.to_str().unwrap(), "pi", &[]);
+    renews_again(&double, "pi");
+    nix::sys::signal::kill(board.pid(), Signal::SIGSTOP).unwrap();
+    eventually("given up", Duration::from_secs(25), || {
+        double
+            .get("nodes/pi")
+            .filter(|n| status_of(n, "Ready") == "Unknown")
+    });
+    nix::sys::signal::kill(board.pid(), Signal::SIGCONT).unwrap();
+    let thawed = std::time::Instant::now();
+    ready(&double, "pi");
+    println!("Ready {:?} after it was let run again", thawed.elapsed());
+    assert!(thawed.elapsed() < Duration::from_secs(8));
+}
+
+/// What systemd sees, also where the Node is not for us to create.
+#[test]
+fn the_supervisor_is_told_when_it_is_ready_that_it_lives_and_that_it_ends() {
+    for register in ["--register-node=true", "--register-node=false"] {
+        let (double, folder, kubeconfig) = solo("pi");
+        let path = folder.path().join("notify");
+        let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let args = [
+            &format!("--kubeconfig={kubeconfig}"),
+            "--hostname-override=pi",
+            FAST[0],
+            FAST[1],
+            register,
+        ];
+        let supervisor = [
+            ("NOTIFY_SOCKET", path.to_str().unwrap()),
+            ("WATCHDOG_USEC", "2000000"),
+        ];
+        let mut board = Board::start_with(&args, &supervisor);
+        let heard = || {
+            let mut buffer = [0; 1024];
+            let length = socket.recv(&mut buffer).unwrap();
+            String::from_utf8(buffer[..length].to_vec()).unwrap()
+        };
+        assert_eq!(heard(), "WATCHDOG=1\nSTATUS=registering");
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
+        if register.ends_with("false") {
+            edit(&double, "POST", "/api/v1/nodes", node);
+        }
+        while heard() != "READY=1" {}
+        assert!(double.get("nodes/pi").is_some());
+        let mut healthy = 0;
+        while healthy < 5 {
+            let status = heard();
+            let status = status
+                .strip_prefix("WATCHDOG=1\nSTATUS=Ready since 20")
+                .unwrap();
+            // Before the first renewal there is nothing to tell of it.
+            if let Some((_, renewed)) = status.split_once(", lease renewed ") {
+                // Behind it may stand what fails, on a machine that was late.
+                let seconds = renewed.split_once(" s ago").unwrap().0;
+                assert!(seconds.parse::<u64>().unwrap() < 10, "{status}");
+                healthy += 1;
+            }
+        }
+        double.stop_listening();
+        let outage = || heard().split_once("; lease: https://").is_some();
+        eventually("what fails", Duration::from_secs(20), || {
+            outage().then_some(())
+        });
+        board.stop(Signal::SIGTERM);
+        let mut last = String::new();
+        while last != "STOPPING=1" {
+            last = heard();
+        }
+    }
+}
+
+/// For the CNI or whoever else sets up the board's network.
+#[test]
+fn pod_cidrs_are_kept_where_others_on_the_board_find_them() {
+    let (double, folder, kubeconfig) = solo("pi");
+    let root_dir = folder.path().join("kubelet");
+    let root_flag = format!("--root-dir={}", root_dir.display());
+    let board = start(
+        &kubeconfig,
+        "pi",
+        &[FAST[0], FAST[1], "--node-resync-frequency=1s", &root_flag],
+    );
+    ready(&double, "pi");
+    let patches = || {
+        sent(&double)
+            .iter()
+            .filter(|line| line.starts_with("PATCH /api/v1/nodes"))
+            .count()
+    };
+    let mut before = patches();
+    for cidrs in [vec!["10.244.7.0/24"], vec!["10.244.8.0/24", "fd00:8::/64"]] {
+        let spec = json!({"spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}});
+        edit(&double, "PATCH", "/api/v1/nodes/pi", spec);
+        let want = cidrs.join(",");
+        board.says(&format!("node pi: podCIDR {want}"));
+        eventually("the file", Duration::from_secs(5), || {
+            let text = std::fs::read_to_string(root_dir.join("podcidr")).ok()?;
+            (text == format!("{want}\n")).then_some(())
+        });
+        let forced = before + 1;
+        eventually("a patch", Duration::from_secs(5), || {
+            (patches() >= forced).then_some(())
+        });
+        // A Node has its CIDRs for life.
+        edit(&double, "DELETE", "/api/v1/nodes/pi", Value::Null);
+        eventually("a new Node", Duration::from_secs(15), || {
+            double.get("nodes/pi")
+        });
+        before = patches();
+    }
+    let mode = std::fs::metadata(root_dir.join("podcidr")).unwrap();
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o777,
+        0o644
+    );
+    assert_eq!(
+        std::fs::read_dir(&root_dir).unwrap().count(),
+        1,
+        "a draft is left"
+    );
+}
+
+#[test]
+fn a_pod_cidr_that_cannot_be_kept_is_one_line() {
+    let (double, folder, kubeconfig) = solo("pi");
+    let file = folder.write("a-file", "");
+    let root_dir = file.join("below").display().to_string();
+    let root_flag = format!("--root-dir={root_dir}");
+    let board = start(
+        &kubeconfig,
+        "pi",
+        &[FAST[0], FAST[1], "--node-resync-frequency=1s", &root_flag],
+    );
+    eventually("the Node", Duration::from_secs(5), || {
+        double.get("nodes/pi")
+    });
+    let spec = json!({"spec": {"podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]}});
+    edit(&double, "PATCH", "/api/v1/nodes/pi", spec);
+    let line = format!("podCIDR cannot be written: {root_dir}: not a directory; make --root-dir");
+    board.says(&line);
+    for _ in 0..2 {
+        renews_again(&double, "pi");
+    }
+    let lines = board.log();
+    assert_eq!(
+        lines
+            .iter()
+            .filter(|line| line.contains("cannot be written"))
+            .count(),
+        1,
+        "{lines:#?}"
+    );
+}
+
+/// Two boards from copies of one SD card.
+#[test]
+fn two_boards_of_one_name_are_noticed_said_once_and_do_not_spin() {
+    let (double, folder, kubeconfig) = solo("pi");
+    let machines: Vec<Folder> = ["one", "other"].into_iter().map(Folder::new).collect();
+    let boards: Vec<Board> = machines
+        .iter()
+        .enumerate()
+        .map(|(index, tree)| {
+            let root = machine(tree);
+            tree.write("proc/sys/kernel/random/boot_id", &format!("boot-{index}\n"));
+            start(
+                &kubeconfig,
+                "pi",
+                &[
+                    "--node-lease-duration-seconds=4",
+                    FAST[1],
+                    "--node-status-report-frequency=2s",
+                    "--node-ip=::",
+                    "--host-root",
+                    &root,
+                ],
+            )
+        })
+        .collect();
+    ready(&double, "pi");
+    for (index, board) in boards.iter().enumerate() {
+        let other = 1 - index;
+        board.says_within(
+            Duration::from_secs(20),
+            &format!("Node pi is also written by another board, boot id: boot-{other}; give each"),
+        );
+    }
+    double.clear_requests();
+    std::thread::sleep(Duration::from_secs(10));
+    let heartbeats = sent(&double);
+    for board in &boards {
+        let lines = board.log();
+        let said = lines.iter().filter(|line| line.contains("another board"));
+        assert_eq!(said.count(), 1, "{lines:#?}");
+        // The second to come takes the first for itself before a reboot.
+        let rebooted = lines.iter().filter(|line| line.contains("rebooted"));
+        assert!(rebooted.count() <= 1, "{lines:#?}");
+    }
+    // Ten renewals each, and at most ten ticks that read, patch, read and patch again.
+    assert!(
+        heartbeats.len() < 120,
+        "{}: {heartbeats:#?}",
+        heartbeats.len()
+    );
+    let events = eventually("the event", Duration::from_secs(10), || {
+        let events = double.list("events").into_iter();
+        let conflicts: Vec<Value> = events
+            .filter(|e| e["reason"] == "NodeNameConflict")
+            .collect();
+        (!conflicts.is_empty()).then_some(conflicts)
+    });
+    assert_eq!(events[0]["type"], "Warning");
+    drop(folder);
+}

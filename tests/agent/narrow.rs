@@ -1,0 +1,127 @@
+//! A narrow link, as on NB-IoT: round trips of three seconds, a kilobyte per second
+//! towards the board, and a modem that loses its connections. All of it, like the
+//! periods, at a fifth.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use apidouble::{Double, Recorded};
+use serde_json::Value;
+
+use crate::common::board::Board;
+use crate::common::link::{Link, Pace};
+use support::{Folder, eventually};
+
+/// 3 s and 1 KB/s, times five.
+const NB_IOT: Pace = Pace {
+    delay: Duration::from_millis(300),
+    bytes_per_second: 5_000,
+};
+
+/// 50 s, which node-lifecycle-controller waits by default.
+const GRACE: Duration = Duration::from_secs(10);
+
+struct Site {
+    double: Double,
+    link: Link,
+    board: Board,
+    _folder: Folder,
+}
+
+fn start() -> Site {
+    let double = Double::builder().lifecycle(GRACE).start();
+    let folder = Folder::new("narrow");
+    let link = Link::to(double.port(), NB_IOT);
+    let kubeconfig = link.kubeconfig(&double.kubeconfig_for_node("pi"), double.port());
+    let kubeconfig = folder.write("kubeconfig", &kubeconfig);
+    let board = Board::start(&[
+        &format!("--kubeconfig={}", kubeconfig.display()),
+        "--hostname-override=pi",
+        "--node-lease-duration-seconds=8",
+        "--node-status-update-frequency=2s",
+        "--node-status-report-frequency=12s",
+    ]);
+    eventually("the first renewal", Duration::from_secs(30), || {
+        double.get("leases/pi")
+    });
+    println!("a lease {:?} after the start", board.started.elapsed());
+    Site {
+        double,
+        link,
+        board,
+        _folder: folder,
+    }
+}
+
+fn ready(double: &Double) -> Value {
+    let node = double.get("nodes/pi").unwrap();
+    let conditions = node["status"]["conditions"].as_array().unwrap();
+    let ready = conditions.iter().find(|c| c["type"] == "Ready");
+    ready.unwrap().clone()
+}
+
+/// Its Node is 3 KB: more than the usual bound of a request lets through.
+#[test]
+fn a_board_that_was_given_up_comes_back_over_a_narrow_link() {
+    let Site { double, link, .. } = &start();
+    double.stop_listening();
+    link.drop_connections();
+    eventually("given up", GRACE * 3, || {
+        (ready(double)["status"] == "Unknown").then_some(())
+    });
+    double.start_listening();
+    link.drop_connections();
+    let end = Instant::now();
+    eventually("Ready again", Duration::from_secs(20), || {
+        (ready(double)["status"] == "True").then_some(())
+    });
+    println!("Ready again {:?} after the outage", end.elapsed());
+}
+
+/// Each connection is lost at another stage of the 12 s between two reports of the status, which
+/// begin with a read. The three boards run at the same time.
+#[test]
+fn a_narrow_link_keeps_the_node_ready_through_reconnects_and_changes() {
+    thread::scope(|scope| {
+        for first_drop in [11, 9, 7] {
+            scope.spawn(move || stays_ready_through_reconnects(&[first_drop, 11]));
+        }
+    });
+}
+
+/// `waits`: seconds before each loss of the connection.
+fn stays_ready_through_reconnects(waits: &[u64]) {
+    let Site {
+        double,
+        link,
+        mut board,
+        ..
+    } = start();
+    let heartbeat = || ready(&double)["lastHeartbeatTime"].clone();
+    let first = heartbeat();
+    let mut drops = 0;
+    for wait in waits {
+        thread::sleep(Duration::from_secs(*wait));
+        link.drop_connections();
+        drops += 1;
+        assert!(!double.ever_left_ready(), "{:?}", double.left_ready());
+        assert!(board.is_running());
+    }
+    // Longer than the grace period without a renewal.
+    thread::sleep(GRACE + Duration::from_secs(2));
+    let requests = double.requests();
+    let count = |wanted: &dyn Fn(&Recorded) -> bool| requests.iter().filter(|r| wanted(r)).count();
+    let largest = requests.iter().map(|r| r.response_bytes).max();
+    println!(
+        "{drops} drops, {} connections, {} renewals, {} reads and {} reports of the Node, largest answer {largest:?}; {:?}",
+        link.connections(),
+        count(&|r| r.method == "PATCH" && r.path.contains("/leases/")),
+        count(&|r| r.method == "GET" && r.path.contains("/nodes/")),
+        count(&|r| r.method == "PATCH" && r.path.contains("/nodes/")),
+        board.log()
+    );
+    assert!(link.connections() > drops, "it did not reconnect");
+    assert!(!double.ever_left_ready(), "{:?}", double.left_ready());
+    assert_ne!(heartbeat(), first, "no status was reported");
+    assert!(board.log().len() <= 12, "{:#?}", board.log());
+}

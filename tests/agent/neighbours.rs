@@ -1,0 +1,192 @@
+//! A neighbour on the same Node: what it writes stays, however busy the agent is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use apidouble::Double;
+use serde_json::{Value, json};
+
+use crate::common::board::Board;
+use support::{Folder, eventually};
+
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const STATUS: &str = "/api/v1/nodes/pi/status";
+const TYPE: &str = "example.com/Neighbour";
+
+/// A board whose memory and load change all the time, so that it has something to report
+/// at every tick. The load is what makes a patch carry the list of conditions: heartbeats
+/// alone change it only once a second.
+struct Busy {
+    double: Double,
+    board: Board,
+    folder: Arc<Folder>,
+    over: Arc<AtomicBool>,
+}
+
+impl Busy {
+    fn start() -> Self {
+        let double = Double::start();
+        let folder = Arc::new(Folder::new("neighbours"));
+        let kubeconfig = folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+        let root = folder.path().join("root");
+        for (name, content) in [
+            ("proc/sys/kernel/osrelease", "6.6.31\n"),
+            ("proc/sys/kernel/random/boot_id", "5be2ad02\n"),
+            ("proc/sys/kernel/pid_max", "32768\n"),
+            ("sys/devices/system/cpu/cpu0/online", "1\n"),
+            ("etc/machine-id", "0123456789abcdef0123456789abcdef\n"),
+            ("etc/os-release", "PRETTY_NAME=\"Test OS\"\n"),
+        ] {
+            folder.write(&format!("root/{name}"), content);
+        }
+        let change = |folder: &Folder, step: u64| {
+            let threads = 100 + step % 2 * 32_000;
+            for (file, content) in [
+                ("meminfo", format!("MemTotal: {} kB\n", (1 << 20) + step)),
+                ("loadavg", format!("0.00 0.00 0.00 1/{threads} 1000\n")),
+            ] {
+                // In one step, for the agent reads at any time.
+                let new = folder.write(file, &content);
+                std::fs::rename(new, folder.path().join("root/proc").join(file)).unwrap();
+            }
+        };
+        change(&folder, 0);
+        let board = Board::start(&[
+            &format!("--kubeconfig={}", kubeconfig.display()),
+            "--hostname-override=pi",
+            "--host-root",
+            root.to_str().unwrap(),
+            "--node-ip=::",
+            "--node-lease-duration-seconds=8",
+            "--node-status-update-frequency=10ms",
+            "--eviction-hard=pid.available<1000",
+            "--eviction-pressure-transition-period=1ms",
+        ]);
+        let busy = Self {
+            double,
+            board,
+            over: Arc::default(),
+            folder: folder.clone(),
+        };
+        eventually("the Node", Duration::from_secs(10), || busy.node());
+        let over = busy.over.clone();
+        thread::spawn(move || {
+            let steps = (0..1000).cycle();
+            for step in steps.take_while(|_| !over.load(Ordering::SeqCst)) {
+                change(&folder, step);
+                thread::sleep(Duration::from_millis(3));
+            }
+        });
+        busy
+    }
+
+    fn node(&self) -> Option<Value> {
+        self.double.get("nodes/pi")
+    }
+
+    /// How often the agent was told that it was too late, and how often it was not.
+    fn answers(&self) -> (usize, usize) {
+        let requests = self.double.requests();
+        let count = |code| {
+            let patches = requests.iter().filter(|r| r.path == STATUS);
+            patches.filter(|r| r.code == code).count()
+        };
+        (count(409), count(200))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+    }
+}
+
+/// What the server holds of the neighbour's.
+fn stored(node: &Value) -> Option<u64> {
+    let mut conditions = node["status"]["conditions"].as_array()?.iter();
+    let found = conditions.find(|c| c["type"] == TYPE)?;
+    found["message"].as_str()?.parse().ok()
+}
+
+/// The neighbour's writes, and how many were undone before its next one: it writes, sees
+/// the agent write after it, and looks what is left. `limit` ends it early.
+fn writes_and_losses(busy: &Busy, writes: u64, limit: Duration) -> (u64, u64) {
+    let (mut written, mut lost) = (0, 0);
+    let start = Instant::now();
+    while written < writes && start.elapsed() < limit {
+        written += 1;
+        let status = match written % 2 {
+            0 => "True",
+            _ => "False",
+        };
+        let condition = json!({
+            "type": TYPE,
+            "status": status,
+            "reason": "Rewritten",
+            "message": written.to_string(),
+        });
+        let body = json!({"status": {"conditions": [condition]}});
+        let (code, answer) = busy.double.as_admin("PATCH", STATUS, STRATEGIC, &body);
+        assert_eq!(code, 200, "{answer}");
+        let version = &answer["metadata"]["resourceVersion"];
+        // Until the agent has written, too: now and then at once, to meet it at every
+        // stage of its read and write.
+        let patience = Duration::from_millis(written % 40);
+        let then = Instant::now();
+        loop {
+            let node = busy.node().unwrap();
+            if stored(&node) != Some(written) {
+                lost += 1;
+                break;
+            }
+            if node["metadata"]["resourceVersion"] != *version || then.elapsed() > patience {
+                break;
+            }
+            thread::sleep(Duration::from_micros(300));
+        }
+    }
+    (written, lost)
+}
+
+#[test]
+fn a_thousand_writes_of_a_neighbour_survive_an_agent_that_never_rests() {
+    let mut busy = Busy::start();
+    let start = Instant::now();
+    let (written, lost) = writes_and_losses(&busy, 1000, Duration::from_secs(120));
+    let (conflicts, patches) = busy.answers();
+    let lists = busy.double.requests();
+    let lists = lists.iter().filter(|r| r.path == STATUS);
+    let lists = lists.filter(|r| r.json()["status"].get("conditions").is_some());
+    let lists = lists.count();
+    println!(
+        "{written} writes in {:?}, {lost} lost; the agent: {patches} patches, {conflicts} conflicts, {lists} with conditions",
+        start.elapsed()
+    );
+    assert_eq!((written, lost), (1000, 0));
+    // And the last one is still there after the agent wrote some more.
+    let (_, then) = busy.answers();
+    eventually("more patches", Duration::from_secs(10), || {
+        (busy.answers().1 > then + 5).then_some(())
+    });
+    assert_eq!(stored(&busy.node().unwrap()), Some(1000));
+    // They did meet.
+    assert!(conflicts > 100, "only {conflicts} conflicts");
+    assert!(patches > 100, "only {patches} patches");
+    assert!(lists > 100, "only {lists} patches with conditions");
+    assert!(busy.board.is_running());
+    assert!(busy.folder.path().exists());
+}
+
+/// The same agent where the server takes no notice of the precondition: it is that, and
+/// nothing else, which keeps the neighbour's writes, and the loop above can see it.
+#[test]
+fn without_the_precondition_the_same_writes_are_lost() {
+    let busy = Busy::start();
+    busy.double.ignore_preconditions(true);
+    let (written, lost) = writes_and_losses(&busy, 200, Duration::from_secs(30));
+    println!("{written} writes, {lost} lost");
+    assert!(lost > 0, "none of {written} writes was lost");
+    assert_eq!(busy.answers().0, 0, "no conflict without a precondition");
+}

@@ -1,0 +1,74 @@
+//! A board that gets another address, in a network namespace of its own. Needs root and
+//! iproute2, and says so where it did not run.
+
+use std::process::Command;
+use std::time::Duration;
+
+use apidouble::Double;
+use nix::sched::{CloneFlags, unshare};
+
+use crate::common::board::Board;
+use support::{Folder, eventually, skip};
+
+/// `ip` with these arguments, in the namespace of this thread.
+fn ip(line: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(line.split(' ')).output();
+    let output = output.map_err(|e| format!("ip: {e}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "ip {line}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        )),
+    }
+}
+
+/// A namespace with one interface, its address and a default route, for this thread and
+/// all that it starts.
+fn network() -> Result<(), String> {
+    unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("no network namespace: {e}"))?;
+    for line in [
+        "link set lo up",
+        "link add eth9 type veth peer name peer9",
+        "link set peer9 up",
+        "link set eth9 up",
+        "address add 192.0.2.10/24 dev eth9",
+        "route add default via 192.0.2.1",
+    ] {
+        ip(line)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn another_address_is_on_the_node_long_before_the_next_tick() {
+    if !skip::has_tool("ip") {
+        return;
+    }
+    if let Err(why) = network() {
+        return skip::optional(&why);
+    }
+    let double = Double::start();
+    let folder = Folder::new("network");
+    let path = folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+    let kubeconfig = format!("--kubeconfig={}", path.display());
+    let _board = Board::start(&[
+        &kubeconfig,
+        "--hostname-override=pi",
+        "--node-status-update-frequency=1h",
+    ]);
+    let has = |address: &str| {
+        eventually(address, Duration::from_secs(20), || {
+            let node = double.get("nodes/pi")?;
+            let addresses = node["status"]["addresses"].as_array()?.clone();
+            let mut internal = addresses.iter().filter(|a| a["type"] == "InternalIP");
+            internal.any(|a| a["address"] == address).then_some(())
+        });
+    };
+    has("192.0.2.10");
+    // As DHCP does with a new lease. The first address takes its routes along.
+    ip("address del 192.0.2.10/24 dev eth9").unwrap();
+    ip("address add 198.51.100.7/24 dev eth9").unwrap();
+    ip("route add default via 198.51.100.1").unwrap();
+    has("198.51.100.7");
+}

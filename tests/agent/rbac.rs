@@ -1,0 +1,269 @@
+//! `systemd/rbac.yaml`, the very file: what it grants is enough for a run, and each part
+//! of it is needed.
+//!
+//! Against the double's RBAC, or a real one: see `tests/cluster`.
+
+use std::process::Command;
+use std::time::Duration;
+
+use apidouble::Double;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use nodelet::files::yaml;
+use serde_json::{Value, json};
+
+use crate::common::board::Board;
+use crate::common::cluster::Cluster;
+use support::{Folder, eventually, skip};
+
+const ACCOUNT: &str = "system:serviceaccount:kube-system:nodelet";
+const SOON: Duration = Duration::from_secs(20);
+
+/// What `nodelet check` calls the permissions of a run.
+const PERMISSIONS: [&str; 9] = [
+    "node-create",
+    "node-get",
+    "node-patch",
+    "node-status-patch",
+    "lease-get",
+    "lease-create",
+    "lease-patch",
+    "event-create",
+    "event-patch",
+];
+
+fn manifest() -> Vec<Value> {
+    let text = include_str!("../../systemd/rbac.yaml");
+    let documents = text.split("\n---\n").map(|text| yaml::parse(text).unwrap());
+    documents.collect()
+}
+
+/// Makes an object on a real server, as `kubectl apply` would where there is none;
+/// whether it was new.
+fn apply(cluster: &Cluster, object: &Value) -> bool {
+    let kind = object["kind"].as_str().unwrap();
+    let resource = format!("{}s", kind.to_lowercase());
+    let version = match object["apiVersion"].as_str().unwrap() {
+        "v1" => "/api/v1".to_owned(),
+        version => format!("/apis/{version}"),
+    };
+    let path = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("{version}/namespaces/{namespace}/{resource}"),
+        None => format!("{version}/{resource}"),
+    };
+    // The API server makes its namespaces some time after it begins to answer.
+    eventually(&path, SOON, || match cluster.post(&path, object) {
+        (201, _) => Some(true),
+        (409, _) => Some(false),
+        (code, answer) => {
+            println!("{path}: {code} {answer}");
+            None
+        }
+    })
+}
+
+/// Lets the double know a token of the account.
+fn add_token(double: &Double) -> String {
+    let groups = [
+        "system:serviceaccounts",
+        "system:serviceaccounts:kube-system",
+    ];
+    double.add_token("t0ken", ACCOUNT, &groups);
+    "t0ken".to_owned()
+}
+
+/// A token of the account, before it has a role; whether the account was new.
+fn token(cluster: &Cluster) -> (String, bool) {
+    if let Some(double) = cluster.double() {
+        return (add_token(double), true);
+    }
+    let objects = manifest();
+    assert_eq!(objects[0]["kind"], "ServiceAccount");
+    let is_new = apply(cluster, &objects[0]);
+    let path = "/api/v1/namespaces/kube-system/serviceaccounts/nodelet/token";
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600}});
+    let (code, answer) = cluster.post(path, &request);
+    assert_eq!(code, 201, "{answer}");
+    let token = answer["status"]["token"].as_str().unwrap();
+    (token.to_owned(), is_new)
+}
+
+/// Gives the account its roles.
+fn grant(cluster: &Cluster) {
+    match cluster.double() {
+        Some(double) => double.set_rbac(&manifest()),
+        None => manifest().iter().skip(1).for_each(|object| {
+            apply(cluster, object);
+        }),
+    }
+}
+
+fn kubeconfig(folder: &Folder, server: &str, ca: &[u8], token: &str) -> String {
+    let text = format!(
+        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
+         clusters: [{{name: k, cluster: {{server: '{server}', certificate-authority-data: {}}}}}]\n\
+         users: [{{name: u, user: {{token: {token}}}}}]\n",
+        STANDARD.encode(ca)
+    );
+    let path = folder.write("kubeconfig", &text);
+    path.to_str().unwrap().to_owned()
+}
+
+/// The names of what `nodelet check` finds wrong.
+fn wrong(kubeconfig: &str, name: &str) -> Vec<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
+        .args(["check", "--output=json", "--kubeconfig", kubeconfig])
+        .args(["--hostname-override", name])
+        .output()
+        .unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    // What this machine lacks is not the point.
+    let server = checks.iter().skip_while(|c| c["check"] != "kubeconfig");
+    let wrong = server.filter(|check| check["ok"] == false);
+    wrong
+        .map(|check| check["check"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_rules_are_enough_for_a_run() {
+    let cluster = Cluster::start(Duration::from_secs(40));
+    let folder = Folder::new("rbac");
+    let (server, ca) = cluster.server();
+    let (token, is_new) = token(&cluster);
+    let kubeconfig = kubeconfig(&folder, &server, &ca, &token);
+    let name = cluster.node_name("pi-rbac");
+    if is_new {
+        assert_eq!(wrong(&kubeconfig, &name), PERMISSIONS);
+    }
+    grant(&cluster);
+    // A real server takes a moment to see new rules.
+    eventually("the rules", SOON, || {
+        wrong(&kubeconfig, &name).is_empty().then_some(())
+    });
+    let args = [
+        &format!("--kubeconfig={kubeconfig}"),
+        &format!("--hostname-override={name}"),
+        "--node-lease-duration-seconds=8",
+        "--node-status-update-frequency=1s",
+        "--event-qps=0",
+    ];
+    let board = Board::start(&args);
+    eventually("Ready", SOON, || {
+        let node = cluster.node(&name)?;
+        let conditions = node["status"]["conditions"].as_array()?;
+        let ready = conditions.iter().find(|c| c["type"] == "Ready")?;
+        (ready["status"] == "True").then_some(())
+    });
+    let mut renewed = Vec::new();
+    eventually("three renewals", SOON, || {
+        let time = cluster.lease(&name)?["spec"]["renewTime"].clone();
+        if !renewed.contains(&time) {
+            renewed.push(time);
+        }
+        (renewed.len() > 3).then_some(())
+    });
+    let events =
+        format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{name}");
+    eventually("the events", SOON, || {
+        let list = cluster.get(&events)?;
+        let reasons: Vec<&str> = list["items"]
+            .as_array()?
+            .iter()
+            .filter_map(|event| event["reason"].as_str())
+            .collect();
+        reasons.contains(&"Starting").then_some(())
+    });
+    let log = board.log().join("\n");
+    assert!(
+        !log.contains("403 Forbidden") && !log.contains("warning"),
+        "{log}"
+    );
+    assert_eq!(wrong(&kubeconfig, &name), [] as [&str; 0]);
+    // What the list says of a Node's own certificate is true there, too.
+    let certificate = cluster.kubeconfig("pi-other");
+    assert_eq!(wrong(&certificate, "pi-other"), [] as [&str; 0]);
+}
+
+/// Takes one verb away at a time: a run would miss it, and the list says so.
+#[test]
+fn each_rule_is_needed_and_its_absence_is_named() {
+    let double = Double::start();
+    let folder = Folder::new("rules");
+    let ca = double.ca_pem();
+    let token = add_token(&double);
+    double.set_rbac(&manifest());
+    let kubeconfig = kubeconfig(&folder, &double.url(), ca.as_bytes(), &token);
+    assert_eq!(wrong(&kubeconfig, "pi"), [] as [&str; 0]);
+    let whole = manifest();
+    let mut named = Vec::new();
+    for (index, object) in whole.iter().enumerate() {
+        let rules = object["rules"].as_array().into_iter().flatten();
+        for (rule, verbs) in rules.enumerate().map(|(at, rule)| (at, &rule["verbs"])) {
+            for verb in verbs.as_array().unwrap() {
+                let mut less = whole.clone();
+                let verbs = &mut less[index]["rules"][rule]["verbs"];
+                verbs.as_array_mut().unwrap().retain(|other| other != verb);
+                double.set_rbac(&less);
+                let [only] = &wrong(&kubeconfig, "pi")[..] else {
+                    panic!("{object} without {verb}: {:?}", wrong(&kubeconfig, "pi"));
+                };
+                named.push(only.clone());
+            }
+        }
+    }
+    named.sort();
+    let mut want = PERMISSIONS;
+    want.sort();
+    assert_eq!(named, want);
+    // Each binding, too.
+    for (index, object) in whole.iter().enumerate() {
+        let is_binding = object["kind"].as_str().unwrap().ends_with("Binding");
+        let mut less = whole.clone();
+        less.remove(index);
+        double.set_rbac(&less);
+        assert_eq!(is_binding, !object["roleRef"].is_null());
+        if is_binding {
+            assert!(!wrong(&kubeconfig, "pi").is_empty(), "{object}");
+        }
+    }
+}
+
+/// The commands of the README, as far as they need no server: they make a kubeconfig
+/// that is taken.
+#[test]
+fn the_commands_of_the_readme_make_a_kubeconfig() {
+    let readme = include_str!("../../README.md");
+    let (_, section) = readme.split_once("## With a ServiceAccount token").unwrap();
+    let (_, block) = section.split_once("```sh\n").unwrap();
+    let (commands, _) = block.split_once("```").unwrap();
+    let local: Vec<&str> = commands
+        .lines()
+        .filter(|line| line.starts_with("kubectl config "))
+        .collect();
+    assert_eq!(local.len(), 4, "{commands}");
+    if !skip::has_optional_tool("kubectl") {
+        return;
+    }
+    let double = Double::start();
+    let folder = Folder::new("readme");
+    add_token(&double);
+    double.set_rbac(&manifest());
+    folder.write("ca.crt", &double.ca_pem());
+    folder.write("token", "t0ken");
+    let script = local
+        .join("\n")
+        .replace("https://10.0.0.1:6443", &double.url());
+    assert!(script.contains(&double.url()), "{script}");
+    let script = script.replace("kubeconfig=kubeconfig", "kubeconfig=made");
+    let made = Command::new("sh")
+        .args(["-ec", &script])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let made = folder.path().join("made");
+    assert_eq!(wrong(made.to_str().unwrap(), "pi"), [] as [&str; 0]);
+}

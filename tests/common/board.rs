@@ -1,0 +1,152 @@
+//! A board: the `nodelet` binary as a process of its own, watched while it runs.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::{eventually, skip};
+
+/// What is tried: this build, or another one (`NODELET`).
+pub fn binary() -> OsString {
+    let other = std::env::var_os("NODELET");
+    other.unwrap_or(env!("CARGO_BIN_EXE_nodelet").into())
+}
+
+/// A running agent: the one that was just built, or the binary in `NODELET`.
+pub struct Board {
+    child: Child,
+    pub started: Instant,
+    log: Arc<Mutex<Vec<String>>>,
+    /// Most entries that `/proc/PID/task` ever had, as far as was seen.
+    most_threads: Arc<AtomicUsize>,
+    watched: Arc<AtomicUsize>,
+    over: Arc<AtomicBool>,
+}
+
+impl Board {
+    pub fn start(args: &[&str]) -> Self {
+        Self::start_with(args, &[])
+    }
+
+    /// With variables in its environment.
+    pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Self {
+        let started = Instant::now();
+        let mut child = Command::new(binary())
+            .args(args)
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("WATCHDOG_USEC")
+            .env_remove("JOURNAL_STREAM")
+            .envs(env.iter().copied())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let sink = log.clone();
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                sink.lock().unwrap().push(line);
+            }
+        });
+        Self {
+            log,
+            started,
+            most_threads: Arc::default(),
+            watched: Arc::default(),
+            over: Arc::default(),
+            child,
+        }
+    }
+
+    /// Looks at `/proc/PID/task` every few hundred microseconds until the end: a
+    /// thread that a name lookup starts lives for a millisecond or more.
+    pub fn watch_threads(&self) {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let (most, watched) = (self.most_threads.clone(), self.watched.clone());
+        let over = self.over.clone();
+        thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                let Ok(entries) = fs::read_dir(&tasks) else {
+                    return;
+                };
+                most.fetch_max(entries.count(), Ordering::Relaxed);
+                watched.fetch_add(1, Ordering::Relaxed);
+                thread::sleep(Duration::from_micros(300));
+            }
+        });
+    }
+
+    /// Fails unless the process had one thread whenever somebody looked.
+    pub fn assert_one_thread(&self) {
+        assert_eq!(self.most_threads.load(Ordering::Relaxed), 1);
+        assert!(
+            self.watched.load(Ordering::Relaxed) > 100,
+            "hardly looked at"
+        );
+    }
+
+    pub fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits for a line that contains `part`: a line is a moment behind its cause.
+    pub fn says(&self, part: &str) {
+        self.says_within(Duration::from_secs(5), part);
+    }
+
+    pub fn says_within(&self, limit: Duration, part: &str) {
+        eventually(part, limit, || {
+            self.log()
+                .iter()
+                .any(|line| line.contains(part))
+                .then_some(())
+        });
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Ends the agent; how it ended and how long that took.
+    pub fn stop(&mut self, signal: Signal) -> (ExitStatus, Duration) {
+        self.over.store(true, Ordering::Relaxed);
+        let start = Instant::now();
+        kill(self.pid(), signal).unwrap();
+        let status = self.child.wait().unwrap();
+        (status, start.elapsed())
+    }
+
+    /// Whether this process may read the agent's memory figures and descriptors; skips if not.
+    /// The agent holds keys, so it is not dumpable, and `/proc/PID` is root's.
+    pub fn can_be_looked_into(&self) -> bool {
+        let readable = fs::read_dir(format!("/proc/{}/fd", self.pid())).is_ok();
+        if !readable {
+            skip::optional("memory and descriptors of the agent: only root can read them");
+        }
+        readable
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            for line in self.log() {
+                println!("board: {line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! etcd and kube-apiserver (and kube-controller-manager, where it is) on loopback,
+//! with certificates made for the occasion, Node and RBAC authorizers and
+//! NodeRestriction, as kubeadm has them.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use apidouble::{Authority, Identity, Validity};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use nodelet::identity::kubeconfig;
+use nodelet::kube::message::{Accept, Method, Outcome, Request};
+use nodelet::wire::api::Api;
+use serde_json::{Value, json};
+use support::skip;
+
+pub(super) struct ControlPlane {
+    authority: Authority,
+    port: u16,
+    processes: Vec<Process>,
+    /// Whether there is a kube-controller-manager.
+    pub(super) signs: bool,
+    /// As an administrator.
+    admin: PathBuf,
+}
+
+struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+/// A Node that nobody serves: the node-lifecycle controller is at work once it has
+/// given this one up.
+const CANARY: &str = "canary";
+
+/// Of a board that has nothing else, and whom it makes of it.
+pub(super) const TOKEN: &str = "07401b.0123456789abcdef";
+const BOOTSTRAPPER: &str = "system:bootstrap:07401b,bootstrap,system:bootstrappers";
+
+/// How long certificates live that are signed here.
+const SIGNING: Duration = Duration::from_secs(60);
+
+impl ControlPlane {
+    /// `grace`: after which silence kube-controller-manager gives a Node up.
+    pub(super) fn start(assets: &Path, folder: &Path, grace: Duration) -> Self {
+        let authority = Authority::new("kubernetes-ca");
+        let serving = authority.server(&["127.0.0.1", "localhost", "kubernetes"], Validity::VALID);
+        let accounts = authority.server(&["service-accounts"], Validity::VALID);
+        let file = |name: &str, content: &str| {
+            let path = folder.join(name);
+            fs::write(&path, content).unwrap();
+            path.display().to_string()
+        };
+        let ca = file("ca.pem", authority.pem());
+        let cert = file("serving.pem", &serving.cert_pem);
+        let key = file("serving.key", &serving.key_pem);
+        let ca_key = file("ca.key", &authority.key_pem());
+        let tokens = file("tokens.csv", &format!("{TOKEN},{BOOTSTRAPPER}\n"));
+        let account_key = file("accounts.key", &accounts.key_pem);
+        let account_cert = file("accounts.pem", &accounts.cert_pem);
+
+        let [client, peer, port] = free_ports();
+        let etcd = format!("http://127.0.0.1:{client}");
+        let peer = format!("http://127.0.0.1:{peer}");
+        let mut plane = Self {
+            authority,
+            port,
+            processes: Vec::new(),
+            signs: false,
+            admin: folder.join("admin"),
+        };
+        plane.run(
+            assets,
+            folder,
+            "etcd",
+            &[
+                format!("--data-dir={}", folder.join("etcd").display()),
+                format!("--listen-client-urls={etcd}"),
+                format!("--advertise-client-urls={etcd}"),
+                format!("--listen-peer-urls={peer}"),
+                format!("--initial-advertise-peer-urls={peer}"),
+                format!("--initial-cluster=default={peer}"),
+                "--unsafe-no-fsync".to_owned(),
+            ],
+        );
+        plane.run(
+            assets,
+            folder,
+            "kube-apiserver",
+            &[
+                format!("--etcd-servers={etcd}"),
+                "--bind-address=127.0.0.1".to_owned(),
+                "--advertise-address=127.0.0.1".to_owned(),
+                format!("--secure-port={port}"),
+                format!("--cert-dir={}", folder.display()),
+                format!("--tls-cert-file={cert}"),
+                format!("--tls-private-key-file={key}"),
+                format!("--client-ca-file={ca}"),
+                format!("--token-auth-file={tokens}"),
+                "--authorization-mode=Node,RBAC".to_owned(),
+                "--enable-admission-plugins=NodeRestriction".to_owned(),
+                "--disable-admission-plugins=ServiceAccount".to_owned(),
+                "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+                format!("--service-account-key-file={account_cert}"),
+                format!("--service-account-signing-key-file={account_key}"),
+            ],
+        );
+        let admin = plane.kubeconfig("admin", &["system:masters"]);
+        fs::write(&plane.admin, admin).unwrap();
+        // The API server makes it some time after it begins to answer.
+        plane.await_answer("kube-node-lease", |plane| {
+            plane.get("/api/v1/namespaces/kube-node-lease").map(drop)
+        });
+        if assets.join("kube-controller-manager").exists() {
+            let admin = plane.admin.display().to_string();
+            let period = grace / 4;
+            plane.run(
+                assets,
+                folder,
+                "kube-controller-manager",
+                &[
+                    format!("--kubeconfig={admin}"),
+                    "--bind-address=127.0.0.1".to_owned(),
+                    "--secure-port=0".to_owned(),
+                    "--leader-elect=false".to_owned(),
+                    format!("--node-monitor-period={}ms", period.as_millis()),
+                    format!("--node-monitor-grace-period={}ms", grace.as_millis()),
+                    format!("--node-startup-grace-period={}ms", grace.as_millis()),
+                    format!("--cluster-signing-cert-file={ca}"),
+                    format!("--cluster-signing-key-file={ca_key}"),
+                    format!("--cluster-signing-duration={}s", SIGNING.as_secs()),
+                ],
+            );
+            plane.signs = true;
+            plane.allow_bootstrap();
+            plane.await_lifecycle();
+        } else {
+            skip::optional("no kube-controller-manager: no controller taints a silent Node");
+        }
+        plane
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A kubeconfig for `user` in `groups`, with inline data as kubeadm writes it.
+    pub(super) fn kubeconfig(&self, user: &str, groups: &[&str]) -> String {
+        let Identity {
+            cert_pem, key_pem, ..
+        } = self.authority.client(user, groups, Validity::VALID);
+        let [ca, cert, key] =
+            [self.authority.pem(), &cert_pem, &key_pem].map(|pem| STANDARD.encode(pem));
+        format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: test\n  cluster:\n    \
+             server: https://127.0.0.1:{}\n    certificate-authority-data: {ca}\n\
+             users:\n- name: test\n  user:\n    client-certificate-data: {cert}\n    \
+             client-key-data: {key}\ncontexts:\n- name: test\n  context:\n    cluster: test\n    \
+             user: test\ncurrent-context: test\n",
+            self.port
+        )
+    }
+
+    /// The same with a bootstrap token, and nothing else.
+    pub(super) fn kubeconfig_token(&self) -> String {
+        let ca = STANDARD.encode(self.authority.pem());
+        format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: test\n  cluster:\n    \
+             server: https://127.0.0.1:{}\n    certificate-authority-data: {ca}\n\
+             users:\n- name: test\n  user:\n    token: {TOKEN}\ncontexts:\n- name: test\n  \
+             context:\n    cluster: test\n    user: test\ncurrent-context: test\n",
+            self.port
+        )
+    }
+
+    /// What kubeadm binds, too: bootstrappers may ask, and are approved; nodes are
+    /// approved when they renew.
+    fn allow_bootstrap(&self) {
+        let requests = "system:certificates.k8s.io:certificatesigningrequests";
+        for (group, role) in [
+            (
+                "system:bootstrappers",
+                "system:node-bootstrapper".to_owned(),
+            ),
+            ("system:bootstrappers", format!("{requests}:nodeclient")),
+            ("system:nodes", format!("{requests}:selfnodeclient")),
+        ] {
+            let api_group = "rbac.authorization.k8s.io";
+            let binding = json!({
+                "apiVersion": format!("{api_group}/v1"),
+                "kind": "ClusterRoleBinding",
+                "metadata": {"generateName": "bootstrap-"},
+                "roleRef": {"apiGroup": api_group, "kind": "ClusterRole", "name": role},
+                "subjects": [{"apiGroup": api_group, "kind": "Group", "name": group}],
+            });
+            let path = format!("/apis/{api_group}/v1/clusterrolebindings");
+            let made = self.call(Method::Post, &path, binding.to_string().into_bytes());
+            assert!(made.is_some(), "no binding of {group} to {role}");
+        }
+    }
+
+    fn run(&mut self, assets: &Path, folder: &Path, program: &str, args: &[String]) {
+        let log = folder.join(format!("{program}.log"));
+        let sink = File::create(&log).unwrap();
+        let binary: PathBuf = assets.join(program);
+        let child = Command::new(&binary)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(sink.try_clone().unwrap())
+            .stderr(sink)
+            .spawn()
+            .unwrap_or_else(|e| panic!("{}: {e}", binary.display()));
+        self.processes.push(Process { child, log });
+    }
+
+    /// Whether the node-lifecycle controller ever doubted a Node that had been Ready.
+    pub(super) fn ever_left_ready(&self) -> bool {
+        let doubts = "/api/v1/namespaces/default/events?fieldSelector=reason%3DNodeNotReady";
+        let events = self.get(doubts).unwrap();
+        !events["items"].as_array().unwrap().is_empty()
+    }
+
+    /// One object, as an administrator reads it; `None` where there is no answer.
+    fn get(&self, path: &str) -> Option<Value> {
+        self.call(Method::Get, path, Vec::new())
+    }
+
+    fn call(&self, method: Method, path: &str, body: Vec<u8>) -> Option<Value> {
+        let kubeconfig = kubeconfig::load(&self.admin, None).unwrap();
+        let mut api = Api::new(&kubeconfig, "nodelet-tests").unwrap();
+        let request = Request {
+            method,
+            path: path.to_owned(),
+            accept: Accept::Object,
+            body,
+        };
+        match api.call(&request, Duration::from_secs(5)) {
+            Outcome::Answered(answer) if (200..300).contains(&answer.code) => {
+                Some(serde_json::from_slice(&answer.body).unwrap())
+            }
+            _ => None,
+        }
+    }
+
+    /// A controller that is not there, or does not work yet, sees nobody leave Ready.
+    fn await_lifecycle(&mut self) {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": CANARY}});
+        self.call(Method::Post, "/api/v1/nodes", node.to_string().into_bytes())
+            .unwrap();
+        self.await_answer("the node-lifecycle controller", |plane| {
+            let node = plane.get(&format!("/api/v1/nodes/{CANARY}"))?;
+            let conditions = node["status"]["conditions"].as_array()?;
+            let ready = conditions.iter().find(|c| c["type"] == "Ready")?;
+            (ready["status"] == "Unknown").then_some(())
+        });
+    }
+
+    /// Looks until `look` finds something; panics with a log when a process ends
+    /// before, and with all of them when it takes too long.
+    fn await_answer(&mut self, what: &str, look: impl Fn(&Self) -> Option<()>) {
+        let start = Instant::now();
+        while look(self).is_none() {
+            for Process { child, log } in &mut self.processes {
+                if let Some(status) = child.try_wait().unwrap() {
+                    panic!("{what}: {status}: {}", end_of(log));
+                }
+            }
+            if start.elapsed() > Duration::from_secs(60) {
+                let logs: Vec<String> = self.processes.iter().map(|p| end_of(&p.log)).collect();
+                panic!("{what}: not within a minute: {}", logs.join("\n"));
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+/// The last lines of a log, under its name.
+fn end_of(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let end = lines.iter().skip(lines.len().saturating_sub(20));
+    let end: Vec<&str> = end.copied().collect();
+    format!("{}:\n{}", log.display(), end.join("\n"))
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        for process in self.processes.iter_mut().rev() {
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+        }
+    }
+}
+
+fn free_ports() -> [u16; 3] {
+    // All three are held at once, so that they differ.
+    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}

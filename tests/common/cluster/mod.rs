@@ -1,0 +1,195 @@
+//! The cluster that a test runs against: the API double, or a real control plane
+//! under the same assertions.
+//!
+//! - `KUBEBUILDER_ASSETS`: a folder with `etcd` and `kube-apiserver` (and, if it is
+//!   there, `kube-controller-manager`); each test starts its own.
+//! - `KUBECONFIG`: an administrator's way into a cluster that runs already; Nodes
+//!   are named after this process and stay behind, so use a throw-away cluster.
+//! - Neither: the double.
+
+mod control_plane;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use apidouble::Double;
+use nodelet::identity::kubeconfig;
+use nodelet::kube::message::{Accept, Method, Outcome, Request};
+use nodelet::wire::api::Api;
+use nodelet::wire::api_config::ApiConfig;
+use serde_json::Value;
+
+use control_plane::ControlPlane;
+use support::{Folder, skip};
+
+pub struct Cluster {
+    kind: Kind,
+    folder: Folder,
+}
+
+enum Kind {
+    Double(Double),
+    Real(Box<ControlPlane>),
+    Existing(PathBuf),
+}
+
+impl Cluster {
+    /// `grace`: after which silence the node-lifecycle controller gives a Node up,
+    /// where it is ours to start.
+    pub fn start(grace: Duration) -> Self {
+        let folder = Folder::new("cluster");
+        let kind = if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") {
+            Kind::Real(Box::new(ControlPlane::start(
+                assets.as_ref(),
+                folder.path(),
+                grace,
+            )))
+        } else if let Some(kubeconfig) = std::env::var_os("KUBECONFIG") {
+            Kind::Existing(kubeconfig.into())
+        } else {
+            skip::optional(
+                "a real API server: KUBEBUILDER_ASSETS and KUBECONFIG are unset; the double is used",
+            );
+            let double = Double::builder().lifecycle(grace);
+            let double = double.bootstrap_token(control_plane::TOKEN);
+            Kind::Double(double.approve_csrs().signing_seconds(60).start())
+        };
+        Self { kind, folder }
+    }
+
+    /// A name that no other test uses.
+    pub fn node_name(&self, base: &str) -> String {
+        match self.kind {
+            Kind::Existing(_) => format!("{base}-{}", std::process::id()),
+            _ => base.to_owned(),
+        }
+    }
+
+    /// The kubeconfig of the node `name`, whose server has a name to be looked up
+    /// where that can be arranged.
+    pub fn kubeconfig(&self, name: &str) -> String {
+        let path = match &self.kind {
+            Kind::Double(double) => {
+                let text = double.kubeconfig_for_node(name);
+                self.folder
+                    .write(name, &text.replace("127.0.0.1", "localhost"))
+            }
+            Kind::Real(real) => {
+                let text = real.kubeconfig(&format!("system:node:{name}"), &["system:nodes"]);
+                self.folder
+                    .write(name, &text.replace("127.0.0.1", "localhost"))
+            }
+            Kind::Existing(admin) => admin.clone(),
+        };
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// The API server's port on this machine, where it is ours.
+    pub fn port(&self) -> Option<u16> {
+        match &self.kind {
+            Kind::Double(double) => Some(double.port()),
+            Kind::Real(real) => Some(real.port()),
+            Kind::Existing(_) => None,
+        }
+    }
+
+    /// A kubeconfig with a bootstrap token, and nothing else; certificates that are
+    /// asked for with it live for a minute. `None`, which is told, where nobody signs.
+    pub fn bootstrap_kubeconfig(&self) -> Option<String> {
+        let text = match &self.kind {
+            Kind::Double(double) => double.kubeconfig_token(control_plane::TOKEN),
+            Kind::Real(real) if real.signs => real.kubeconfig_token(),
+            Kind::Real(_) | Kind::Existing(_) => {
+                skip::optional("this control plane signs no certificates of a minute");
+                return None;
+            }
+        };
+        let path = self.folder.write("bootstrap", &text);
+        Some(path.to_str().unwrap().to_owned())
+    }
+
+    /// One object, as an administrator reads it.
+    pub fn get(&self, path: &str) -> Option<Value> {
+        if let Kind::Double(double) = &self.kind {
+            return double.get(path);
+        }
+        match self.call(Method::Get, path, Vec::new()) {
+            (200, object) => Some(object),
+            (404, _) => None,
+            other => panic!("GET {path}: {other:?}"),
+        }
+    }
+
+    /// What a POST by an administrator is answered.
+    pub fn post(&self, path: &str, object: &Value) -> (u16, Value) {
+        if let Kind::Double(double) = &self.kind {
+            return double.as_admin("POST", path, "application/json", object);
+        }
+        self.call(Method::Post, path, object.to_string().into_bytes())
+    }
+
+    /// Where the server is, and its CA.
+    pub fn server(&self) -> (String, Vec<u8>) {
+        if let Kind::Double(double) = &self.kind {
+            return (double.url(), double.ca_pem().into_bytes());
+        }
+        let admin = self.admin();
+        let url = format!("{}{}", admin.endpoint, admin.endpoint.prefix);
+        (url, admin.ca.unwrap().bytes.clone())
+    }
+
+    fn admin(&self) -> ApiConfig {
+        let path = match &self.kind {
+            Kind::Double(_) => unreachable!("the double needs no kubeconfig for that"),
+            Kind::Real(real) => self
+                .folder
+                .write("admin", &real.kubeconfig("admin", &["system:masters"])),
+            Kind::Existing(admin) => admin.clone(),
+        };
+        kubeconfig::load(&path, None).unwrap()
+    }
+
+    fn call(&self, method: Method, path: &str, body: Vec<u8>) -> (u16, Value) {
+        let mut api = Api::new(&self.admin(), "nodelet-tests").unwrap();
+        let request = Request {
+            method,
+            path: path.to_owned(),
+            accept: Accept::Object,
+            body,
+        };
+        match api.call(&request, Duration::from_secs(10)) {
+            Outcome::Answered(answer) => {
+                let body = serde_json::from_slice(&answer.body);
+                (answer.code, body.unwrap_or_default())
+            }
+            Outcome::Silent(why) => panic!("{path}: {why}"),
+        }
+    }
+
+    pub fn node(&self, name: &str) -> Option<Value> {
+        self.get(&format!("/api/v1/nodes/{name}"))
+    }
+
+    pub fn lease(&self, name: &str) -> Option<Value> {
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+        self.get(&format!("{leases}/{name}"))
+    }
+
+    /// Whether the node-lifecycle controller, where there is one, ever doubted a Node.
+    pub fn ever_left_ready(&self) -> bool {
+        match &self.kind {
+            Kind::Double(double) => double.ever_left_ready(),
+            Kind::Real(real) => real.ever_left_ready(),
+            // Not ours alone: the test reads what is on the Node.
+            Kind::Existing(_) => false,
+        }
+    }
+
+    /// The double's own handle, for what only it can do.
+    pub fn double(&self) -> Option<&Double> {
+        match &self.kind {
+            Kind::Double(double) => Some(double),
+            _ => None,
+        }
+    }
+}

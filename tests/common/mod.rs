@@ -1,0 +1,12 @@
+//! What the test binaries and the benchmarks share.
+#![allow(dead_code, unreachable_pub)] // each binary uses a part of it
+
+pub mod board;
+pub mod budget;
+pub mod cluster;
+pub mod link;
+pub mod process;
+pub mod proxy;
+pub mod ptrace;
+pub mod shell;
+pub mod tree;

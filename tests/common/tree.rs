@@ -1,0 +1,36 @@
+//! Kernel trees of boards, whether the checkout has links or files in their place.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+/// A file of a checkout without links holds the target of the link that it stands for.
+pub(crate) fn link_target(file: &Path) -> Option<PathBuf> {
+    let bytes = fs::read(file).unwrap();
+    let text = String::from_utf8(bytes)
+        .ok()
+        .filter(|text| text.starts_with("../") || text.starts_with("self/"))
+        .filter(|text| !text.contains('\n'))?;
+    file.parent()
+        .unwrap()
+        .join(&text)
+        .exists()
+        .then(|| text.into())
+}
+
+/// A copy with links where the tree has links or means them.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => copy(&from, &to),
+            kind if kind.is_symlink() => symlink(fs::read_link(from).unwrap(), to).unwrap(),
+            _ => match link_target(&from) {
+                Some(target) => symlink(target, to).unwrap(),
+                None => fs::write(to, fs::read(from).unwrap()).unwrap(),
+            },
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What a heartbeat costs, in figures that do not depend on the machine's speed, each
+//! held against its budget in `tests/budgets.toml`. Time and memory are
+//! `cargo bench --bench heartbeat`.
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod reads;
+
+use std::cell::Cell;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use apidouble::Double;
+use nodelet::core::lease::{Lease, Step};
+use nodelet::identity::kubeconfig;
+use nodelet::kube::message::{Accept, Method, Outcome, Request, Response};
+use nodelet::kube::time::Wall;
+use nodelet::wire::api::Api;
+use serde_json::{Value, json};
+
+use crate::common::board::Board;
+use crate::common::budget::assert_within;
+use crate::common::cluster::Cluster;
+use crate::common::ptrace;
+use support::{Folder, eventually, skip};
+
+const BUDGET: Duration = Duration::from_secs(10);
+
+fn call(api: &mut Api, request: &Request) -> Response {
+    match api.call(request, BUDGET) {
+        Outcome::Answered(response) => response,
+        Outcome::Silent(why) => panic!("{why}"),
+    }
+}
+
+fn now() -> Wall {
+    Wall::from_epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap())
+}
+
+/// A Node, made by itself, and its uid.
+fn register(api: &mut Api, name: &str) -> String {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+    let request = Request {
+        method: Method::Post,
+        path: "/api/v1/nodes".to_owned(),
+        accept: Accept::Object,
+        body: node.to_string().into_bytes(),
+    };
+    let node: Value = serde_json::from_slice(&call(api, &request).body).unwrap();
+    node["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+/// Also on a real API server, which is to speak protobuf to us.
+#[test]
+fn a_renewal_is_answered_with_a_receipt() {
+    let cluster = Cluster::start(Duration::from_secs(50));
+    let name = cluster.node_name("pi");
+    let kubeconfig = kubeconfig::load(cluster.kubeconfig(&name).as_ref(), None).unwrap();
+    let mut api = Api::new(&kubeconfig, "nodelet").unwrap();
+    let uid = register(&mut api, &name);
+    let mut lease = Lease::new(&name, 40);
+    let mut answers = Vec::new();
+    for _ in 0..5 {
+        let request = lease.request(&uid, now());
+        let response = call(&mut api, &request);
+        answers.push((request.method, response.body.clone()));
+        lease.on_response(&uid, Outcome::Answered(response));
+    }
+    let (method, last) = answers.last().unwrap();
+    assert_eq!(*method, Method::Patch);
+    assert!(last.starts_with(b"k8s\0"), "{last:?}");
+    println!(
+        "answers of {:?} bytes",
+        answers.iter().map(|a| a.1.len()).collect::<Vec<_>>()
+    );
+
+    // A refusal is in protobuf as well, and its words are found in it.
+    let other = Lease::new("other", 40).request(&uid, now()).path;
+    let request = Request {
+        method: Method::Patch,
+        path: other,
+        accept: Accept::Receipt,
+        body: b"{}".to_vec(),
+    };
+    let refused = call(&mut api, &request).accepted().unwrap_err();
+    assert_eq!((refused.code, refused.reason.as_str()), (403, "Forbidden"));
+    assert!(
+        refused
+            .message
+            .contains("can only access node lease with the same name")
+    );
+}
+
+/// HTTP, inside of TLS, whose records and TCP's headers add about 60 bytes each way.
+#[test]
+fn a_renewal_is_few_bytes_and_few_allocations() {
+    let double = Double::start();
+    let folder = Folder::new("cost");
+    let path = folder.write("kubeconfig", &double.kubeconfig_for_node("a-board"));
+    let kubeconfig = kubeconfig::load(&path, None).unwrap();
+    let mut api = Api::new(&kubeconfig, "nodelet/0.1.0 (linux/arm64)").unwrap();
+    let uid = register(&mut api, "a-board");
+    let mut lease = Lease::new("a-board", 40);
+    let mut renew = || {
+        let request = lease.request(&uid, now());
+        lease.on_response(&uid, api.call(&request, BUDGET))
+    };
+    // Reads that there is none, creates it, renews it.
+    let steps = [renew(), renew(), renew()];
+    assert_eq!(steps, [Step::Continue, Step::Renewed, Step::Renewed]);
+    double.clear_requests();
+    let allocations = allocation_counter::measure(|| assert_eq!(renew(), Step::Renewed));
+    let renewal = &double.requests()[0];
+    assert_within("renewal_request_bytes", renewal.request_bytes);
+    let answer = eventually("the answer", BUDGET, || {
+        double
+            .requests()
+            .pop()
+            .filter(|renewal| renewal.code == 200)
+    });
+    assert_within("renewal_answer_bytes", answer.response_bytes);
+    assert_within(
+        "renewal_allocations",
+        usize::try_from(allocations.count_total).unwrap(),
+    );
+    assert_within(
+        "renewal_peak_heap_bytes",
+        usize::try_from(allocations.bytes_max).unwrap(),
+    );
+    assert_eq!(allocations.count_current, 0, "it keeps what it allocated");
+}
+
+fn start(double: &Double, folder: &Folder, more: &[&str]) -> Board {
+    let path = folder.write("kubeconfig", &double.kubeconfig_for_node("a-board"));
+    let kubeconfig = format!("--kubeconfig={}", path.display());
+    let mut args = vec![
+        kubeconfig.as_str(),
+        "--hostname-override=a-board",
+        "--node-ip=127.0.0.1",
+    ];
+    args.extend(more);
+    Board::start(&args)
+}
+
+fn renewals(double: &Double) -> usize {
+    let requests = double.requests();
+    let is_renewal = |r: &&apidouble::Recorded| r.method == "PATCH" && r.path.contains("/leases/");
+    requests.iter().filter(is_renewal).count()
+}
+
+fn not_traced() {
+    skip::optional("system calls: this machine forbids ptrace");
+}
+
+#[test]
+fn a_renewal_is_few_system_calls() {
+    let double = Double::start();
+    let folder = Folder::new("cost");
+    // Renewed every second, and nothing else to do for an hour.
+    let rare = [
+        "--node-lease-duration-seconds=4",
+        "--node-status-update-frequency=1h",
+    ];
+    let board = start(&double, &folder, &rare);
+    eventually("events and renewals", Duration::from_secs(30), || {
+        (renewals(&double) > 3).then_some(())
+    });
+    let (first, last) = (Cell::new(None), Cell::new(0));
+    let calls = ptrace::system_calls(board.pid(), || {
+        let now = renewals(&double);
+        first.set(first.get().or(Some(now)));
+        last.set(now);
+        now >= first.get().unwrap() + 10
+    });
+    match calls {
+        Some(calls) => assert_within(
+            "renewal_system_calls",
+            calls / (last.get() - first.get().unwrap()),
+        ),
+        None => not_traced(),
+    }
+    assert_eq!(
+        std::fs::read_dir(format!("/proc/{}/task", board.pid()))
+            .unwrap()
+            .count(),
+        1
+    );
+}
+
+/// A tenth of everything's period but the requests': six status computations, six
+/// renewals, and what is read once a minute.
+#[test]
+fn an_idle_minute_is_few_system_calls() {
+    let double = Double::start();
+    let folder = Folder::new("cost");
+    let scaled = [
+        "--node-lease-duration-seconds=4",
+        "--node-status-update-frequency=1s",
+    ];
+    let board = start(&double, &folder, &scaled);
+    eventually("renewals", Duration::from_secs(30), || {
+        (renewals(&double) > 6).then_some(())
+    });
+    let begin = Instant::now();
+    let calls = ptrace::system_calls(board.pid(), || begin.elapsed() >= Duration::from_secs(12));
+    match calls {
+        // Two scaled minutes.
+        Some(calls) => assert_within("idle_minute_system_calls", calls / 2),
+        None => not_traced(),
+    }
+}

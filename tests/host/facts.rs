@@ -1,0 +1,300 @@
+//! `host` against this machine, asked by other means than our own parsers: coreutils,
+//! getconf, awk. What moves between two questions is compared within a margin.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use nodelet::core::facts::Facts;
+use nodelet::host::{Host, HostRoot};
+use support::{Folder, skip};
+
+use crate::common::shell::shell;
+
+/// What moves between two looks at a machine that compiles meanwhile.
+const MARGIN: u64 = 256 << 20;
+
+fn facts() -> Facts {
+    Host::new(HostRoot::default(), "/var/lib/nodelet-missing/below").facts("localhost")
+}
+
+fn numbers(line: &str) -> Option<Vec<u64>> {
+    Some(
+        shell(line)?
+            .split_whitespace()
+            .map(|number| number.parse().unwrap())
+            .collect(),
+    )
+}
+
+fn assert_near(what: &str, ours: u64, theirs: u64, margin: u64) {
+    assert!(
+        ours.abs_diff(theirs) <= margin,
+        "{what}: {ours} here, {theirs} there"
+    );
+}
+
+#[test]
+fn cpus_are_those_of_getconf() {
+    if let Some(cpus) = numbers("getconf _NPROCESSORS_ONLN") {
+        assert_eq!(facts().cpus, Ok(cpus[0]));
+    }
+}
+
+/// getconf asks sysinfo(2), not /proc.
+#[test]
+fn memory_is_that_of_getconf_and_swap_that_of_proc_swaps() {
+    let memory = facts().memory.unwrap();
+    if let Some(pages) = numbers("getconf _PHYS_PAGES; getconf PAGESIZE") {
+        assert_eq!(memory.total_bytes, pages[0] * pages[1]);
+    }
+    if let Some(swap) = numbers("awk 'NR > 1 { sum += $3 } END { print sum * 1024 }' /proc/swaps") {
+        assert_eq!(memory.swap_total_bytes, swap[0]);
+    }
+}
+
+/// %.0f, because %d of mawk ends at 2^31 - 1.
+#[test]
+fn the_working_set_is_that_of_awk() {
+    let v1 = "/sys/fs/cgroup/memory";
+    let line = format!(
+        "case $(stat -f -c %T /sys/fs/cgroup) in \
+         cgroup2fs) test -e /sys/fs/cgroup/memory.stat && awk '/^(anon|file) /{{u+=$2}} /^inactive_file /{{i=$2}} END{{printf \"%.0f\", u-i}}' /sys/fs/cgroup/memory.stat ;; \
+         *) awk 'NR==FNR{{u=$1;next}} /^total_inactive_file /{{i=$2}} END{{printf \"%.0f\", u-i}}' {v1}/memory.usage_in_bytes {v1}/memory.stat ;; esac"
+    );
+    // No memory controller, no answer: then our fall-back counts.
+    let fall_back = "awk '/^(AnonPages|Cached|Buffers|SwapCached):/{u+=$2} /^Inactive.file.:/{i=$2} END{printf \"%.0f\", (u-i)*1024}' /proc/meminfo";
+    let theirs = || numbers(&line).or_else(|| numbers(fall_back)).unwrap()[0];
+    // The machine may be at work meanwhile, and move a lot between two looks.
+    let mut looks = Vec::new();
+    let agreed = (0..500).any(|_| {
+        let (ours, theirs) = (facts().working_set_bytes.unwrap(), theirs());
+        looks.push((ours, theirs));
+        ours.abs_diff(theirs) < (16 << 20)
+    });
+    assert!(agreed, "{looks:?}");
+    assert!(looks[0].0 > 0 && looks[0].0 < facts().memory.unwrap().total_bytes);
+}
+
+#[test]
+fn huge_pages_are_those_of_ls() {
+    let line = "cd /sys/kernel/mm/hugepages && for d in *; do echo $d $(cat $d/nr_hugepages); done | tr -c '0-9\\n' ' ' | sort -n";
+    if let Some(pairs) = numbers(line) {
+        let ours: Vec<u64> = facts()
+            .huge_pages
+            .unwrap()
+            .iter()
+            .flat_map(|size| [size.page_bytes / 1024, size.count])
+            .collect();
+        assert_eq!(ours, pairs);
+    }
+}
+
+/// The folder does not exist: its nearest ancestor /var/lib is measured.
+#[test]
+fn the_file_system_is_that_of_stat() {
+    let ours = facts().node_fs.unwrap();
+    if let Some(theirs) = numbers("stat -f -c '%S %b %a %c %d' /var/lib") {
+        assert_eq!(ours.capacity_bytes, theirs[0] * theirs[1]);
+        assert_near(
+            "available",
+            ours.available_bytes,
+            theirs[0] * theirs[2],
+            MARGIN,
+        );
+        assert_eq!(ours.inodes, theirs[3]);
+        assert_near("inodes free", ours.inodes_free, theirs[4], 10_000);
+    }
+    if let Some(theirs) = numbers("df -B1 --output=size,avail /var/lib | tail -n 1") {
+        assert_eq!(ours.capacity_bytes, theirs[0]);
+        assert_near("available", ours.available_bytes, theirs[1], MARGIN);
+    }
+}
+
+#[test]
+fn pids_are_those_of_awk_and_ps() {
+    let pids = facts().pids.unwrap();
+    if let Some(max) =
+        numbers("cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max | sort -n")
+    {
+        assert_eq!(pids.max, max[0]);
+    }
+    if let Some(threads) = numbers("ps -eL -o lwp= | wc -l") {
+        assert_near("threads", pids.running, threads[0], 200);
+    }
+}
+
+#[test]
+fn identities_are_those_of_the_shell() {
+    let facts = facts();
+    let same = |ours: &str, line: &str| {
+        if let Some(theirs) = shell(line) {
+            assert_eq!(ours, theirs, "{line}");
+        }
+    };
+    same(&facts.kernel_version.unwrap(), "uname -r");
+    same(
+        &facts.boot_id.unwrap(),
+        "cat /proc/sys/kernel/random/boot_id",
+    );
+    same(
+        &facts.machine_id.unwrap(),
+        "cat /etc/machine-id 2>/dev/null || cat /var/lib/dbus/machine-id",
+    );
+    same(
+        &facts.os_image.unwrap(),
+        ". /etc/os-release && echo \"$PRETTY_NAME\"",
+    );
+    same(
+        &facts.system_uuid.unwrap(),
+        "cat /sys/class/dmi/id/product_uuid 2>/dev/null || cat /etc/machine-id",
+    );
+    let host = Host::new(HostRoot::default(), "/");
+    same(&host.hostname().unwrap(), "uname -n");
+}
+
+#[test]
+fn interfaces_are_those_of_sysfs_and_addresses_those_of_hostname() {
+    let interfaces = facts().network.interfaces.unwrap();
+    let names: BTreeSet<&str> = interfaces
+        .iter()
+        .map(|interface| interface.name.as_str())
+        .collect();
+    assert_eq!(names.len(), interfaces.len(), "each interface once");
+    if let Some(theirs) = shell("cd /sys/class/net && for i in *; do test -d $i && echo $i; done") {
+        assert_eq!(names, theirs.lines().collect());
+    }
+    if let Some(indices) = shell(
+        "cd /sys/class/net && for i in *; do test -d $i && echo $(cat $i/ifindex) $i; done | sort -n | awk '$1 > 255 { exit 1 } { print $2 }'",
+    ) {
+        assert_eq!(
+            interfaces
+                .iter()
+                .map(|interface| interface.name.as_str())
+                .collect::<Vec<_>>(),
+            indices.lines().collect::<Vec<_>>()
+        );
+    }
+    if let Some(theirs) = shell("hostname -I") {
+        let link_local = |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+        let up = interfaces
+            .iter()
+            .filter(|interface| interface.up && !interface.loopback);
+        let ours: BTreeSet<IpAddr> = up
+            .flat_map(|interface| interface.addresses.clone())
+            .filter(|address| !link_local(address))
+            .collect();
+        assert_eq!(
+            ours,
+            theirs
+                .split_whitespace()
+                .map(|address| address.parse().unwrap())
+                .collect()
+        );
+    }
+}
+
+#[test]
+fn default_routes_are_those_of_awk() {
+    let routes = facts().network.default_routes.unwrap().unwrap_or_default();
+    let ours: Vec<&str> = routes
+        .iter()
+        .filter(|route| route.gateway.is_ipv4())
+        .map(|route| route.interface.as_str())
+        .collect();
+    if let Some(theirs) = shell("awk '$2 == \"00000000\" { print $1 }' /proc/net/route") {
+        assert_eq!(ours, theirs.lines().collect::<Vec<_>>());
+    }
+    if let Some(theirs) =
+        shell("ip -4 route show default | sed -n 's/.* via \\([0-9.]*\\).*/\\1/p' | head -n 1")
+    {
+        assert_eq!(routes[0].gateway.to_string(), theirs);
+    }
+}
+
+#[test]
+fn a_root_that_is_another_way_to_this_machine_says_the_same() {
+    let folder = Folder::new("root");
+    let empty = Host::new(HostRoot::new(folder.path()), "/").facts("localhost");
+    assert!(empty.memory.unwrap_err().absent);
+    assert!(empty.cpus.unwrap_err().absent);
+    assert_eq!(empty.machine_id.as_deref(), Ok(""));
+    assert_eq!(empty.network.default_routes, Ok(None));
+    assert_eq!(empty.network.interfaces, facts().network.interfaces);
+    // `/proc/..` is `/` by another name: the way inside a root, on the real files.
+    let (ours, other) = (
+        facts(),
+        Host::new(HostRoot::new("/proc/.."), "/var/lib").facts("localhost"),
+    );
+    assert!(!HostRoot::new("/proc/..").is_real());
+    assert_eq!(
+        (
+            ours.cpus,
+            ours.memory,
+            ours.machine_id,
+            ours.os_image,
+            ours.boot_id,
+            ours.huge_pages,
+            ours.network
+        ),
+        (
+            other.cpus,
+            other.memory,
+            other.machine_id,
+            other.os_image,
+            other.boot_id,
+            other.huge_pages,
+            other.network
+        )
+    );
+}
+
+/// A guard against a read that waits, not a benchmark; the figure is printed.
+#[test]
+fn all_facts_together_take_milliseconds() {
+    facts();
+    let start = Instant::now();
+    for _ in 0..20 {
+        facts();
+    }
+    let each = start.elapsed() / 20;
+    println!("one call of facts() takes {each:?}");
+    assert!(each < Duration::from_secs(1), "{each:?}");
+}
+
+#[test]
+fn what_is_mounted_meanwhile_is_noticed() {
+    let mut itself = std::process::Command::new("unshare");
+    itself
+        .args(["--user", "--map-root-user", "--mount"])
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--ignored",
+            "--exact",
+            "facts::in_a_mount_namespace_of_its_own",
+        ]);
+    let output = itself.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    if said.contains("running 1 test") {
+        assert!(output.status.success(), "{said}");
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        skip::optional(&format!("no mount namespace: {said}"));
+    }
+}
+
+#[test]
+#[ignore = "mounts; run by what_is_mounted_meanwhile_is_noticed"]
+fn in_a_mount_namespace_of_its_own() {
+    let folder = Folder::new("mount");
+    let (mounts, _) = Host::new(HostRoot::default(), "/var/lib").read("localhost");
+    let path = folder.path().to_str().unwrap();
+    let quiet = mounts.may_have_changed();
+    let mounted = shell(&format!("mount -t tmpfs nodelet {path} && echo done"));
+    let news = [mounts.may_have_changed(), mounts.may_have_changed()];
+    let _ = shell(&format!("umount {path}; echo done"));
+    assert_eq!(mounted.as_deref().map(str::trim), Some("done"));
+    assert!(!quiet);
+    assert_eq!(news, [true, false]);
+    assert!(mounts.may_have_changed());
+}

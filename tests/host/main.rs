@@ -1,0 +1,17 @@
+//! What other tools say of this machine and of our files: the shell, OpenSSL, systemd, cpio.
+#![cfg(test)]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::disallowed_methods,
+    missing_docs,
+    unreachable_pub
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod facts;
+mod inspect;
+mod openssl;
+mod systemd;

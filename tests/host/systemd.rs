@@ -1,0 +1,194 @@
+//! The files of systemd/, checked with systemd's own tools and with cpio.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use support::{Folder, skip};
+
+/// Settings of the unit that an older systemd passes over, and the first that has them.
+const NEWER: [(&str, u32); 2] = [("RestartSteps=", 254), ("RestartMaxDelaySec=", 254)];
+
+/// Tenths of `systemd-analyze security`'s points, of which 100 is the worst.
+const MOST_EXPOSURE: u32 = 15;
+
+fn systemd(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("systemd")
+        .join(name)
+}
+
+fn unit() -> String {
+    fs::read_to_string(systemd("nodelet.service")).unwrap()
+}
+
+/// The version of systemd-analyze, where there is one.
+fn version() -> Option<u32> {
+    if !skip::has_tool("systemd-analyze") {
+        return None;
+    }
+    let output = Command::new("systemd-analyze").arg("--version").output();
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    let number = text.split_whitespace().nth(1).unwrap();
+    let digits = number.split(|c: char| !c.is_ascii_digit()).next().unwrap();
+    Some(digits.parse().unwrap())
+}
+
+/// `systemd-analyze verify` of a text as nodelet.service, with the binary that is here.
+fn verify(text: &str) -> Output {
+    let folder = Folder::new("unit");
+    let text = text.replace("/usr/bin/nodelet", env!("CARGO_BIN_EXE_nodelet"));
+    let unit = folder.write("nodelet.service", &text);
+    Command::new("systemd-analyze")
+        .args(["verify", "--recursive-errors=yes", "--man=no"])
+        .arg(unit)
+        .env("LC_ALL", "C")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn systemd_finds_nothing_wrong_with_the_unit() {
+    let Some(version) = version() else { return };
+    let known = |line: &&str| {
+        let newer = NEWER.iter().find(|(name, _)| line.starts_with(name));
+        newer.is_none_or(|(_, since)| version >= *since)
+    };
+    let text: Vec<&str> = unit().leak().lines().filter(known).collect();
+    let text = text.join("\n");
+    let output = verify(&text);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+
+    // It would find something.
+    for (right, wrong) in [
+        ("MemoryMax=", "MemoryMaximum="),
+        ("WatchdogSec=90", "WatchdogSec=ninety"),
+    ] {
+        let output = verify(&text.replace(right, wrong));
+        assert!(!output.status.success(), "{wrong} is passed over");
+    }
+}
+
+#[test]
+fn the_unit_is_exposed_as_little_as_it_says() {
+    if version().is_none() {
+        return;
+    }
+    let folder = Folder::new("security");
+    // Without the default dependencies systemd leaves some questions out.
+    let text = unit().replace("DefaultDependencies=no\n", "");
+    let path = folder.write("nodelet.service", &text);
+    let output = Command::new("systemd-analyze")
+        .args(["security", "--offline=yes", "--no-pager"])
+        .arg(format!("--threshold={MOST_EXPOSURE}"))
+        .arg(&path)
+        .env("LC_ALL", "C.UTF-8")
+        .output()
+        .unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{table}");
+    let overall = table.lines().last().unwrap();
+    assert!(overall.contains("exposure level"), "{table}");
+    println!("{overall}");
+
+    // systemd/README.md has the reason for each setting that the unit does not use.
+    let readme = fs::read_to_string(systemd("README.md")).unwrap();
+    let (_, hardening) = readme.split_once("\n## Hardening\n").unwrap();
+    let hardening = hardening.split("\n#").next().unwrap();
+    let open = table.lines().filter_map(|line| line.strip_prefix("✗ "));
+    let mut count = 0;
+    for line in open {
+        let name = line.split(['=', ' ']).next().unwrap();
+        assert!(hardening.contains(&format!("`{name}=")), "{name}: why?");
+        count += 1;
+    }
+    assert!(count > 4, "{table}");
+}
+
+/// Runs systemd/initramfs.sh; the archive, or what it says.
+fn archive(umask: &str, words: &[&Path]) -> Result<Vec<u8>, String> {
+    let output = Command::new("sh")
+        .args(["-c", &format!("umask {umask} && exec \"$@\""), "sh"])
+        .arg(systemd("initramfs.sh"))
+        .args(words)
+        .output()
+        .unwrap();
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(String::from_utf8(output.stderr).unwrap()),
+    }
+}
+
+#[test]
+fn the_archive_for_an_initramfs_is_the_same_each_time_and_keeps_its_secrets() {
+    if !skip::has_tool("cpio") {
+        return;
+    }
+    let folder = Folder::new("archive");
+    let binary = folder.write("here/nodelet", "a binary");
+    let kubeconfig = folder.write("here/nodelet.kubeconfig", "a secret");
+    let default = systemd("nodelet.default");
+    let one = archive("022", &[Path::new("-d"), &default, &binary, &kubeconfig]).unwrap();
+    assert!(one.starts_with(b"070701"), "not a newc archive");
+    assert_eq!(one.len() % 512, 0);
+
+    // Elsewhere, at another time, by somebody with other habits.
+    let binary = folder.write("there/other", "a binary");
+    let kubeconfig = folder.write("there/nodelet.kubeconfig", "a secret");
+    let two = archive("077", &[Path::new("-d"), &default, &binary, &kubeconfig]).unwrap();
+    assert!(one == two, "two archives of the same differ");
+
+    let path = folder.path().join("archive");
+    fs::write(&path, &one).unwrap();
+    let list = Command::new("sh")
+        .args(["-c", "cpio --quiet -tvn <\"$1\"", "sh"])
+        .arg(&path)
+        .env("LC_ALL", "C")
+        .output()
+        .unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    let list: Vec<(String, String)> = list
+        .lines()
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            assert_eq!((words[2], words[3]), ("0", "0"), "{line}");
+            (words[0].to_owned(), words[8..].join(" "))
+        })
+        .collect();
+    let unit = "/usr/lib/systemd/system/nodelet.service";
+    for (mode, name) in [
+        ("drwxr-xr-x", "etc"),
+        ("drwx------", "etc/credstore"),
+        ("-rw-------", "etc/credstore/nodelet.kubeconfig"),
+        ("-rw-r--r--", "etc/default/nodelet"),
+        ("-rwxr-xr-x", "usr/bin/nodelet"),
+        ("-rw-r--r--", &unit[1..]),
+        (
+            "lrwxrwxrwx",
+            &format!("etc/systemd/system/multi-user.target.wants/nodelet.service -> {unit}"),
+        ),
+        (
+            "lrwxrwxrwx",
+            &format!("etc/systemd/system/initrd.target.wants/nodelet.service -> {unit}"),
+        ),
+    ] {
+        let wanted = (mode.to_owned(), name.to_owned());
+        assert!(list.contains(&wanted), "{wanted:?} is not in {list:#?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_packed_is_refused() {
+    let folder = Folder::new("refused");
+    let binary = folder.write("nodelet", "a binary");
+    let key = folder.write("client.key", "a secret");
+    for (words, why) in [
+        (vec![], "usage"),
+        (vec![binary.as_path(), &key], "begins with nodelet."),
+        (vec![Path::new("/no/such/binary")], "/no/such/binary"),
+    ] {
+        let said = archive("022", &words).unwrap_err();
+        assert!(said.contains(why), "{words:?}: {said}");
+    }
+}

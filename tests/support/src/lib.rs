@@ -1,0 +1,52 @@
+//! What the test binaries of nodelet and of its API double share.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+pub mod skip;
+
+/// A temporary folder, removed on drop.
+#[derive(Debug)]
+pub struct Folder(TempDir);
+
+impl Folder {
+    /// `name` is a part of the path, for a person who finds the folder after a crash.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix(&format!("nodelet-{name}-"))
+            .tempdir();
+        Self(folder.unwrap())
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Writes a file below the folder and creates its parents; returns its path.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+}
+
+/// Calls `look` every 10 ms until it returns a value; panics after `limit`.
+pub fn eventually<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < limit, "{what}: not within {limit:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}

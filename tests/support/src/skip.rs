@@ -1,0 +1,65 @@
+//! The one way to leave out a test, or a part of it, for want of something on this machine.
+//!
+//! The line `SKIPPED <test>: <why>` goes to the real stderr, which the test harness does not
+//! capture.
+
+use std::ffi::OsStr;
+use std::io::Write as _;
+
+/// Skips for want of something that only some machines have: a control plane, root, `kubectl`.
+pub fn optional(why: &str) {
+    print(why);
+}
+
+/// Skips for want of something that `.ci/run` needs or installs.
+///
+/// # Panics
+///
+/// With the environment variable `CI` set.
+pub fn required(why: &str) {
+    print(why);
+    let is_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty() && ci != "false");
+    assert!(!is_ci, "must not be skipped with CI set: {why}");
+}
+
+/// Whether `command` can be started. If not, skips as [`required`] does.
+///
+/// # Panics
+///
+/// With the environment variable `CI` set, if it cannot be started.
+#[must_use]
+pub fn has_tool(command: &str) -> bool {
+    let found = is_on_path(command);
+    if !found {
+        required(&format!("no {command} on the PATH"));
+    }
+    found
+}
+
+/// Whether `command` can be started. If not, skips as [`optional`] does.
+#[must_use]
+pub fn has_optional_tool(command: &str) -> bool {
+    let found = is_on_path(command);
+    if !found {
+        optional(&format!("no {command} on the PATH"));
+    }
+    found
+}
+
+fn is_on_path(command: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(command).is_file())
+}
+
+fn print(why: &str) {
+    let binary = std::env::current_exe().unwrap_or_default();
+    // Cargo names a test binary `<name>-<hash>`.
+    let binary = binary.file_stem().and_then(OsStr::to_str).unwrap_or("?");
+    let binary = binary.rsplit_once('-').map_or(binary, |(name, _)| name);
+    let thread = std::thread::current();
+    // The harness names each test's thread after the test, except with --test-threads=1.
+    let test = thread.name().filter(|name| *name != "main").unwrap_or("?");
+    // One write, so that lines of other threads do not come between.
+    let line = format!("SKIPPED {binary}::{test}: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}

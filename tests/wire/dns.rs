@@ -1,0 +1,641 @@
+//! Name lookups against servers that are slow, silent, wrong and lying.
+//!
+//! Two promises carry the lease law: a lookup ends at its deadline, and the node's own
+//! name is never waited for.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nodelet::core::instant::Mono;
+use nodelet::wire::dns::{NodeName, Resolver};
+use support::Folder;
+
+use crate::common::process::{peak_kib, threads};
+
+const A: u8 = 1;
+const AAAA: u8 = 28;
+const OK: u16 = 0x8180;
+const SERVFAIL: u16 = 0x8182;
+const NXDOMAIN: u16 = 0x8183;
+const REFUSED: u16 = 0x8185;
+const TC: u16 = 0x8380;
+
+const BUDGET: Duration = Duration::from_millis(1500);
+
+/// A question as a server sees it.
+#[derive(Clone)]
+struct Asked {
+    packet: Vec<u8>,
+    name: String,
+    kind: u8,
+    from: SocketAddr,
+    /// How many came before it.
+    before: usize,
+}
+
+impl Asked {
+    /// The addresses of the question's kind, TTL 100.
+    fn answer(&self, flags: u16, addresses: &[&str]) -> Vec<u8> {
+        let mut packet = self.packet.clone();
+        packet[2..4].copy_from_slice(&flags.to_be_bytes());
+        for address in addresses {
+            let data = match address.parse().unwrap() {
+                IpAddr::V4(address) if self.kind == A => address.octets().to_vec(),
+                IpAddr::V6(address) if self.kind == AAAA => address.octets().to_vec(),
+                _ => continue,
+            };
+            let length = u8::try_from(data.len()).unwrap();
+            packet[7] += 1;
+            packet.extend([0xc0, 12, 0, self.kind, 0, 1, 0, 0, 0, 100, 0, length]);
+            packet.extend(data);
+        }
+        packet
+    }
+}
+
+struct Server {
+    address: SocketAddr,
+    heard: Arc<Mutex<Vec<(String, u8)>>>,
+    served: Arc<AtomicUsize>,
+}
+
+impl Server {
+    fn start(serve: impl Fn(&Asked, &UdpSocket) + Send + 'static) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let server = Self {
+            address: socket.local_addr().unwrap(),
+            heard: heard.clone(),
+            served: Arc::default(),
+        };
+        let served = server.served.clone();
+        thread::spawn(move || {
+            let mut packet = [0; 512];
+            for before in 0.. {
+                let (length, from) = socket.recv_from(&mut packet).unwrap();
+                let mut labels = Vec::new();
+                let mut at = 12;
+                while packet[at] != 0 {
+                    let end = at + 1 + usize::from(packet[at]);
+                    labels.push(std::str::from_utf8(&packet[at + 1..end]).unwrap());
+                    at = end;
+                }
+                let asked = Asked {
+                    name: labels.join("."),
+                    kind: packet[at + 2],
+                    packet: packet[..length].to_vec(),
+                    from,
+                    before,
+                };
+                heard.lock().unwrap().push((asked.name.clone(), asked.kind));
+                serve(&asked, &socket);
+                served.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        server
+    }
+
+    /// Answers each question with `flags` and those of `addresses` that fit.
+    fn simple(flags: u16, addresses: &'static [&str]) -> Self {
+        Self::start(move |asked, socket| {
+            let answer = asked.answer(flags, addresses);
+            socket.send_to(&answer, asked.from).unwrap();
+        })
+    }
+
+    fn silent() -> Self {
+        Self::start(|_, _| {})
+    }
+
+    fn heard(&self) -> usize {
+        self.heard.lock().unwrap().len()
+    }
+}
+
+/// Where nobody listens.
+fn closed() -> SocketAddr {
+    UdpSocket::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+}
+
+fn resolver(servers: &[SocketAddr]) -> Resolver {
+    Resolver {
+        servers: servers.to_vec(),
+        search: Vec::new(),
+        ndots: 1,
+        timeout: Duration::from_secs(5),
+        attempts: 2,
+        hosts: "/nonexistent/hosts".into(),
+    }
+}
+
+/// What a lookup brought, and after how many milliseconds.
+fn lookup(
+    resolver: &Resolver,
+    name: &str,
+    budget: Duration,
+) -> (Result<Vec<IpAddr>, String>, u128) {
+    let start = Instant::now();
+    let result = resolver.lookup(name, || budget.saturating_sub(start.elapsed()));
+    (result, start.elapsed().as_millis())
+}
+
+fn ips(list: &[&str]) -> Vec<IpAddr> {
+    list.iter().map(|ip| ip.parse().unwrap()).collect()
+}
+
+/// Long before any timeout, on a machine that compiles meanwhile.
+const SOON: u128 = 900;
+
+#[test]
+fn both_families_come_in_turn_and_no_more_than_eight() {
+    let list: &[&str] = &[
+        "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.7",
+        "10.0.0.8", "10.0.0.9", "fd00::1", "fd00::2",
+    ];
+    let server = Server::simple(OK, list);
+    let (found, took) = lookup(&resolver(&[server.address]), "api.lan", BUDGET);
+    assert_eq!(
+        found.unwrap(),
+        ips(&[
+            "10.0.0.1", "fd00::1", "10.0.0.2", "fd00::2", "10.0.0.3", "10.0.0.4", "10.0.0.5",
+            "10.0.0.6"
+        ])
+    );
+    assert!(took < SOON, "{took}");
+    assert_eq!(server.heard(), 2);
+}
+
+#[test]
+fn the_deadline_ends_silence_and_so_does_the_timeout() {
+    for (budget, timeout, attempts, want, packets) in [
+        (900, 5000, 2, 900, 2),
+        (3000, 700, 3, 700, 6),
+        (900, 900, 10, 900, 20),
+        (400, 5000, 2, 400, 2),
+    ] {
+        let server = Server::silent();
+        let resolver = Resolver {
+            timeout: Duration::from_millis(timeout),
+            attempts,
+            ..resolver(&[server.address])
+        };
+        let (found, took) = lookup(&resolver, "api.lan", Duration::from_millis(budget));
+        let why = found.unwrap_err();
+        let exact = format!("no name server answered within 0.{} s", want / 100);
+        // Who is late where no budget ends it, says so.
+        let late = want < budget.into() && why.starts_with("no name server answered within 0.");
+        assert!(why == exact || late, "{why}");
+        assert!(
+            took >= want * 8 / 10 && took <= want * 19 / 10,
+            "{want} {took}"
+        );
+        // Who is late himself asks less often.
+        let heard = server.heard();
+        assert!(heard <= packets && heard > packets / 2, "{packets} {heard}");
+    }
+    let server = Server::silent();
+    let start = Instant::now();
+    let spent = resolver(&[server.address]).lookup("api.lan", || Duration::ZERO);
+    assert!(spent.is_err() && start.elapsed().as_millis() < SOON);
+}
+
+#[test]
+fn a_flood_does_not_move_the_deadline() {
+    let server = Server::start(|asked, socket| {
+        let mut wrong = asked.answer(OK, &["10.0.0.1"]);
+        wrong[0] ^= 1;
+        let start = Instant::now();
+        while start.elapsed() < BUDGET * 2 {
+            let _ = socket.send_to(&wrong, asked.from);
+            // The machine has other work.
+            thread::sleep(Duration::from_micros(100));
+        }
+    });
+    let budget = BUDGET.as_millis();
+    let (found, took) = lookup(&resolver(&[server.address]), "api.lan", BUDGET);
+    assert_eq!(
+        found,
+        Err("no name server answered within 1.5 s".to_owned())
+    );
+    assert!(
+        took >= budget * 8 / 10 && took <= budget * 19 / 10,
+        "{took}"
+    );
+}
+
+#[test]
+fn a_late_answer_and_one_to_a_question_that_was_repeated_count() {
+    let late = Server::start(|asked, socket| {
+        let (asked, socket) = (asked.clone(), socket.try_clone().unwrap());
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(500));
+            socket
+                .send_to(&asked.answer(OK, &["10.0.0.1"]), asked.from)
+                .unwrap();
+        });
+    });
+    // Loses the first two packets.
+    let lossy = Server::start(|asked, socket| {
+        if asked.before >= 2 {
+            let answer = asked.answer(OK, &["10.0.0.1"]);
+            socket.send_to(&answer, asked.from).unwrap();
+        }
+    });
+    for (server, timeout) in [(late, 5000), (lossy, 1000)] {
+        let resolver = Resolver {
+            timeout: Duration::from_millis(timeout),
+            ..resolver(&[server.address])
+        };
+        let (found, took) = lookup(&resolver, "api.lan", BUDGET);
+        assert_eq!(found, Ok(ips(&["10.0.0.1"])));
+        assert!((500..500 + SOON).contains(&took), "{took}");
+    }
+}
+
+#[test]
+fn all_servers_are_asked_at_once_and_the_first_good_answer_counts() {
+    let good = Server::simple(OK, &["10.0.0.1"]);
+    for bad in [
+        Server::silent().address,
+        Server::simple(SERVFAIL, &[]).address,
+        Server::simple(REFUSED, &[]).address,
+        Server::simple(TC, &[]).address,
+        closed(),
+        // The kernel has no way there.
+        "255.255.255.255:53".parse().unwrap(),
+    ] {
+        let resolver = resolver(&[bad, good.address, bad]);
+        let (found, took) = lookup(&resolver, "api.lan", BUDGET);
+        assert_eq!(found, Ok(ips(&["10.0.0.1"])), "{bad}");
+        assert!(took < SOON, "{bad} {took}");
+    }
+}
+
+#[test]
+fn what_a_server_says_ends_the_lookup_in_one_line() {
+    for (flags, addresses, want) in [
+        (NXDOMAIN, &[][..], Err("no such name (NXDOMAIN) from ")),
+        (OK, &[], Err("the name has no address, says ")),
+        (SERVFAIL, &[], Err("SERVFAIL from ")),
+        (REFUSED, &[], Err("REFUSED from ")),
+        (TC, &[], Err("a truncated answer from ")),
+        (
+            TC,
+            &["10.0.0.1", "fd00::1"],
+            Ok(&["10.0.0.1", "fd00::1"][..]),
+        ),
+        (OK, &["fd00::1"], Ok(&["fd00::1"][..])),
+    ] {
+        let server = Server::simple(flags, addresses);
+        let (found, took) = lookup(&resolver(&[server.address]), "api.lan", BUDGET);
+        let want = want
+            .map(ips)
+            .map_err(|why| format!("{why}{}", server.address));
+        assert_eq!(found, want);
+        assert!(took < SOON, "{want:?} {took}");
+    }
+    let nobody = closed();
+    let (found, took) = lookup(&resolver(&[nobody]), "api.lan", BUDGET);
+    let want = format!("name server {nobody}: connection refused");
+    assert_eq!(found, Err(want));
+    assert!(took < SOON, "{took}");
+    for (resolver, name, want) in [
+        (
+            resolver(&[]),
+            "api.lan",
+            "no usable name server in resolv.conf",
+        ),
+        (
+            resolver(&[nobody]),
+            "api..lan",
+            "\"api..lan\" cannot be a host name",
+        ),
+    ] {
+        assert_eq!(lookup(&resolver, name, BUDGET).0, Err(want.to_owned()));
+    }
+}
+
+#[test]
+fn a_server_that_knows_nothing_of_aaaa_costs_half_a_second() {
+    // And one that denies the name when asked for it, nothing.
+    for (flags, least) in [(None, 400), (Some(NXDOMAIN), 0), (Some(SERVFAIL), 0)] {
+        let server = Server::start(move |asked, socket| {
+            let answer = match (asked.kind, flags) {
+                (A, _) => asked.answer(OK, &["10.0.0.1"]),
+                (_, Some(flags)) => asked.answer(flags, &[]),
+                _ => return,
+            };
+            socket.send_to(&answer, asked.from).unwrap();
+        });
+        let (found, took) = lookup(&resolver(&[server.address]), "api.lan", BUDGET);
+        assert_eq!(found, Ok(ips(&["10.0.0.1"])));
+        assert!((least..least + 350).contains(&took), "{flags:?} {took}");
+    }
+}
+
+#[test]
+fn lies_are_not_heard() {
+    let server = Server::start(|asked, socket| {
+        let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let elsewhere = UdpSocket::bind("127.0.0.2:0").unwrap();
+        let lie = asked.answer(OK, &["10.6.6.6", "fd00::666"]);
+        other.send_to(&lie, asked.from).unwrap();
+        elsewhere.send_to(&lie, asked.from).unwrap();
+        for (at, bits) in [
+            (0, 1),
+            (1, 1),
+            (2, 0x80),
+            (13, 1),
+            (asked.packet.len() - 3, 0x1d),
+        ] {
+            let mut lie = lie.clone();
+            lie[at] ^= bits;
+            socket.send_to(&lie, asked.from).unwrap();
+        }
+        for length in 0..asked.packet.len() {
+            socket.send_to(&lie[..length], asked.from).unwrap();
+        }
+        thread::sleep(Duration::from_millis(100));
+        let truth = asked.answer(OK, &["10.0.0.1", "fd00::1"]);
+        socket.send_to(&truth, asked.from).unwrap();
+    });
+    let (found, _) = lookup(&resolver(&[server.address]), "api.lan", BUDGET);
+    assert_eq!(found, Ok(ips(&["10.0.0.1", "fd00::1"])));
+}
+
+#[test]
+fn ids_and_ports_differ_from_question_to_question() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let seen_by = seen.clone();
+    let server = Server::start(move |asked, socket| {
+        let id = u16::from_be_bytes([asked.packet[0], asked.packet[1]]);
+        seen_by.lock().unwrap().push((id, asked.from.port()));
+        let answer = asked.answer(OK, &["10.0.0.1"]);
+        socket.send_to(&answer, asked.from).unwrap();
+    });
+    for _ in 0..20 {
+        lookup(&resolver(&[server.address]), "api.lan", BUDGET)
+            .0
+            .unwrap();
+    }
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 40);
+    let distinct = |number: fn(&(u16, u16)) -> u16| {
+        let mut numbers: Vec<u16> = seen.iter().map(number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.len()
+    };
+    // 40 of 65536 ids: two that are the same once in 80 runs, three hardly ever.
+    assert!(distinct(|(id, _)| *id) >= 38, "{seen:?}");
+    assert!(distinct(|(_, port)| *port) >= 18, "{seen:?}");
+}
+
+#[test]
+fn the_search_list_goes_on_where_a_name_does_not_exist_and_only_there() {
+    let serve = |flags| {
+        Server::start(move |asked, socket| {
+            let answer = match asked.name.as_str() {
+                "pi.a" => asked.answer(flags, &[]),
+                "pi.b" | "pi" => asked.answer(OK, &["10.0.0.1"]),
+                _ => asked.answer(NXDOMAIN, &[]),
+            };
+            socket.send_to(&answer, asked.from).unwrap();
+        })
+    };
+    for (name, flags, found, asked) in [
+        ("pi", NXDOMAIN, true, &["pi.a", "pi.b"][..]),
+        ("pi", OK, false, &["pi.a"]),
+        ("pi", SERVFAIL, false, &["pi.a"]),
+        ("pi.", OK, true, &["pi"]),
+        ("no", OK, false, &["no.a", "no.b", "no"]),
+        ("no.lan", OK, false, &["no.lan"]),
+    ] {
+        let server = serve(flags);
+        let resolver = Resolver {
+            search: vec!["a".to_owned(), "b".to_owned()],
+            ..resolver(&[server.address])
+        };
+        assert_eq!(lookup(&resolver, name, BUDGET).0.is_ok(), found, "{name}");
+        let mut heard: Vec<String> = server
+            .heard
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect();
+        heard.dedup();
+        assert_eq!(heard, asked, "{name} {flags:x}");
+    }
+}
+
+#[test]
+fn files_come_first_and_need_not_be_there() {
+    let folder = Folder::new("dns");
+    let conf = folder.write(
+        "resolv.conf",
+        "nameserver 192.0.2.53\nnameserver fe80::1%lo\nnameserver fe80::1%no0\nsearch a b\n\
+         options ndots:2 timeout:3 attempts:4\n",
+    );
+    let hosts = folder.write(
+        "hosts",
+        b"10.0.0.7 api.lan # \xff\n10.0.0.8 x\nfd00::7 API.lan\n",
+    );
+    let read = Resolver::read(&conf, &hosts);
+    assert_eq!(
+        read,
+        Resolver {
+            servers: vec![
+                "192.0.2.53:53".parse().unwrap(),
+                "[fe80::1%1]:53".parse().unwrap(),
+            ],
+            search: vec!["a".to_owned(), "b".to_owned()],
+            ndots: 2,
+            timeout: Duration::from_secs(3),
+            attempts: 4,
+            hosts: hosts.clone(),
+        }
+    );
+    let server = Server::simple(OK, &["10.0.0.1"]);
+    let resolver = Resolver {
+        hosts,
+        ..resolver(&[server.address])
+    };
+    for (name, want) in [
+        ("api.lan", &["10.0.0.7", "fd00::7"][..]),
+        ("localhost", &["127.0.0.1", "::1"]),
+        ("LocalHost.", &["127.0.0.1", "::1"]),
+    ] {
+        assert_eq!(lookup(&resolver, name, BUDGET).0, Ok(ips(want)), "{name}");
+    }
+    assert_eq!(server.heard(), 0);
+    // A folder, a device that never ends, nothing at all: an empty file.
+    for path in ["/", "/dev/zero", "/nonexistent/resolv.conf"] {
+        let resolver = Resolver::read(path.as_ref(), "/nonexistent/hosts");
+        assert_eq!(resolver.servers, ["127.0.0.1:53".parse().unwrap()]);
+    }
+}
+
+fn at(seconds: u64) -> Mono {
+    Mono::START.after(Duration::from_secs(seconds))
+}
+
+/// A call that must not wait.
+fn poll(name: &mut NodeName, seconds: u64) -> Vec<IpAddr> {
+    let start = Instant::now();
+    let found = name.addresses(false, || at(seconds));
+    assert!(start.elapsed().as_millis() < SOON, "{:?}", start.elapsed());
+    found
+}
+
+#[test]
+fn the_node_s_name_is_learned_without_waiting() {
+    let answers = Arc::new(Mutex::new((OK, "10.0.0.1")));
+    let answers_by = answers.clone();
+    let server = Server::start(move |asked, socket| {
+        let (flags, address) = *answers_by.lock().unwrap();
+        // Never within the call that asks.
+        thread::sleep(Duration::from_millis(100));
+        if flags != 0 {
+            let answer = asked.answer(flags, &[address]);
+            socket.send_to(&answer, asked.from).unwrap();
+        }
+    });
+    let name = &mut NodeName::with("pi", resolver(&[server.address]));
+    let mut step = |seconds, packets, want: &[&str]| {
+        assert_eq!(poll(name, seconds), ips(want), "at {seconds}");
+        // What a server has sent, loopback has delivered.
+        let start = Instant::now();
+        while server.served.load(Ordering::SeqCst) < packets && start.elapsed() < BUDGET {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(server.heard(), packets, "at {seconds}");
+    };
+    let change = |flags, address| *answers.lock().unwrap() = (flags, address);
+    step(0, 2, &[]);
+    // Looked for after the timeout, and there.
+    step(10, 2, &["10.0.0.1"]);
+    change(OK, "10.0.0.2");
+    // TTL 100 s, from when the answer was taken.
+    step(100, 2, &["10.0.0.1"]);
+    step(110, 4, &["10.0.0.1"]);
+    step(120, 4, &["10.0.0.2"]);
+    // Silence, then failure: what was known stays, and is asked again in a minute.
+    change(0, "10.0.0.2");
+    step(220, 6, &["10.0.0.2"]);
+    step(230, 6, &["10.0.0.2"]);
+    step(280, 6, &["10.0.0.2"]);
+    change(SERVFAIL, "10.0.0.2");
+    step(290, 8, &["10.0.0.2"]);
+    step(300, 8, &["10.0.0.2"]);
+    // A denial is an answer, and holds for five minutes.
+    change(NXDOMAIN, "10.0.0.2");
+    step(360, 10, &["10.0.0.2"]);
+    step(370, 10, &[]);
+    change(OK, "10.0.0.3");
+    step(660, 10, &[]);
+    step(670, 12, &[]);
+    step(680, 12, &["10.0.0.3"]);
+}
+
+/// A clock as the agent has it.
+fn wait(name: &mut NodeName, clock: Instant) -> (Vec<IpAddr>, u128) {
+    let start = Instant::now();
+    let found = name.addresses(true, || Mono::START.after(clock.elapsed()));
+    (found, start.elapsed().as_millis())
+}
+
+#[test]
+fn before_registration_an_answer_is_waited_for_a_second_in_all() {
+    let clock = Instant::now();
+    let late = Server::start(|asked, socket| {
+        if asked.kind == A {
+            thread::sleep(Duration::from_millis(300));
+        }
+        let answer = asked.answer(OK, &["10.0.0.1"]);
+        socket.send_to(&answer, asked.from).unwrap();
+    });
+    let searching = Resolver {
+        search: vec!["a".to_owned(), "b".to_owned()],
+        ..resolver(&[late.address])
+    };
+    let (found, took) = wait(&mut NodeName::with("pi", searching), clock);
+    assert_eq!(found, ips(&["10.0.0.1"]));
+    assert!((240..300 + SOON).contains(&took), "{took}");
+
+    let silent = Server::silent();
+    let name = &mut NodeName::with("pi", resolver(&[silent.address]));
+    let (found, took) = wait(name, clock);
+    assert!(found.is_empty() && (800..1900).contains(&took), "{took}");
+    for _ in 0..3 {
+        assert!(wait(name, clock).1 < SOON);
+    }
+    // One question at a time.
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(silent.heard(), 2);
+
+    // Where there is nobody to ask, not at all, and again at the next call.
+    let name = &mut NodeName::with("pi", resolver(&[closed()]));
+    for _ in 0..3 {
+        assert!(wait(name, clock).1 < SOON);
+    }
+    let name = &mut NodeName::with("..", resolver(&[silent.address]));
+    assert!(wait(name, clock).1 < SOON);
+}
+
+/// The child's half of the next test.
+#[test]
+fn one_thread_child() {
+    let Ok(server) = std::env::var("NODELET_DNS_SERVER") else {
+        return;
+    };
+    let resolver = resolver(&[server.parse().unwrap()]);
+    let before = (threads(), peak_kib());
+    for _ in 0..20 {
+        lookup(&resolver, "api.lan", BUDGET).0.unwrap();
+        lookup(&resolver, "silent.lan", Duration::from_millis(20))
+            .0
+            .unwrap_err();
+        let mut name = NodeName::with("api.lan", resolver.clone());
+        assert_eq!(wait(&mut name, Instant::now()).0.len(), 1);
+    }
+    let after = (threads(), peak_kib());
+    assert_eq!(after.0, before.0);
+    // A thread that came and went leaves its 2 MiB stack in the peak, for ever.
+    assert!(after.1 < before.1 + 1024, "{before:?} {after:?}");
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    println!("threads: {}, descriptors: {open}", after.0);
+    assert!(open < 10);
+}
+
+#[test]
+fn no_thread_is_ever_started() {
+    let server = Server::start(|asked, socket| {
+        if asked.name != "silent.lan" {
+            let answer = asked.answer(OK, &["10.0.0.1"]);
+            socket.send_to(&answer, asked.from).unwrap();
+        }
+    });
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "dns::one_thread_child",
+            "--nocapture",
+            "--test-threads=1",
+        ])
+        .env("NODELET_DNS_SERVER", server.address.to_string())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    let complained = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{said}{complained}");
+    // Two is what the test harness has: its own and this test's.
+    assert!(said.contains("threads: 2"), "{said}");
+    assert_eq!(server.heard(), 120);
+}

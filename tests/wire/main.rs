@@ -1,0 +1,124 @@
+//! The production client against a server that stalls, trickles, lies and closes.
+//!
+//! Two promises carry the lease law and are held in every case here: a call ends at
+//! its budget, and nothing is sent to a server that did not prove itself.
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod budget;
+mod connection;
+mod credentials;
+mod dns;
+mod exchange;
+mod server;
+mod threads;
+mod trust;
+mod tunnel;
+
+use std::sync::{Mutex, MutexGuard, Once};
+use std::time::{Duration, Instant};
+
+use nodelet::kube::message::{Accept, Method, Outcome, Request, Response};
+use nodelet::wire::api::Api;
+use server::{Authority, kubeconfig};
+
+const BUDGET: Duration = Duration::from_millis(1000);
+
+fn get() -> Request {
+    Request {
+        method: Method::Get,
+        path: "/api/v1/nodes/pi".into(),
+        accept: Accept::Object,
+        body: vec![],
+    }
+}
+
+fn patch(body: impl Into<Vec<u8>>) -> Request {
+    Request {
+        method: Method::Patch,
+        path: "/lease".into(),
+        accept: Accept::Metadata,
+        body: body.into(),
+    }
+}
+
+fn api(port: u16, ca: &Authority) -> Api {
+    let kubeconfig = kubeconfig(&format!("https://127.0.0.1:{port}"), &ca.pem, "");
+    Api::new(&kubeconfig, "nodelet/0.1.0 (linux/arm)").unwrap()
+}
+
+fn plain(port: u16) -> Api {
+    Api::new(
+        &kubeconfig(&format!("http://127.0.0.1:{port}"), "", ""),
+        "nodelet/0.1.0 (linux/arm)",
+    )
+    .unwrap()
+}
+
+fn answered(outcome: Outcome) -> Response {
+    match outcome {
+        Outcome::Answered(response) => response,
+        Outcome::Silent(why) => panic!("{why}"),
+    }
+}
+
+fn silent(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Silent(why) => why,
+        Outcome::Answered(response) => panic!("{response:?}"),
+    }
+}
+
+/// The line of a call that must fail within its budget, and not that of two, on a machine
+/// that is late itself.
+fn fails(api: &mut Api, request: &Request) -> String {
+    let start = Instant::now();
+    let why = silent(api.call(request, BUDGET));
+    assert!(
+        start.elapsed() < BUDGET * 19 / 10,
+        "{:?}: {why}",
+        start.elapsed()
+    );
+    assert!(!api.is_connected());
+    why
+}
+
+/// The stage at which a call that must use up its budget, and no more, was.
+fn times_out(api: &mut Api, request: &Request) -> String {
+    let start = Instant::now();
+    let why = fails(api, request);
+    assert!(
+        start.elapsed() > BUDGET * 8 / 10,
+        "{:?}: {why}",
+        start.elapsed()
+    );
+    why.split_once(": timed out after 1s while ")
+        .expect(&why)
+        .1
+        .to_owned()
+}
+
+/// What was logged since the first call of this, by any test.
+fn logged() -> MutexGuard<'static, Vec<String>> {
+    static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    static START: Once = Once::new();
+    struct Collect;
+    impl log::Log for Collect {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            LOGGED.lock().unwrap().push(record.args().to_string());
+        }
+        fn flush(&self) {}
+    }
+    START.call_once(|| {
+        log::set_logger(&Collect).unwrap();
+        // As in a release build, which has no trace level: ureq-proto writes whole heads there.
+        log::set_max_level(log::LevelFilter::Debug);
+    });
+    LOGGED.lock().unwrap()
+}

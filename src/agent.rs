@@ -101,11 +101,11 @@ impl Agent {
             has_looked = !pause.is_zero();
             match woken {
                 Woken::Stop => return self.notify.stopping(),
-                Woken::MemoryPressure => self.kubelet.memory_stalls(self.clock.now().mono),
+                Woken::MemoryPressure => self.kubelet.on_memory_pressure(self.clock.now().mono),
                 Woken::Network => {
                     self.facts.forget();
                     let settled = self.clock.now().mono.after(NETWORK_SETTLES);
-                    self.kubelet.hurry(settled);
+                    self.kubelet.compute_status_by(settled);
                 }
                 Woken::Timeout => {}
             }
@@ -145,7 +145,7 @@ impl Agent {
     }
 
     fn longest_wait(&self, now: Mono) -> Duration {
-        match self.kubelet.awaits(now) {
+        match self.kubelet.unhealthy_while_starting(now) {
             Some(_) => FAST_TICK,
             None => self.notify.every(),
         }
@@ -155,8 +155,12 @@ impl Agent {
     fn look_at_health(&mut self) {
         let now = self.clock.now().mono;
         let changed = |lines: &[String]| self.facts.host.unhealthy() != lines;
-        if self.kubelet.awaits(now).is_some_and(changed) {
-            self.kubelet.hurry(now);
+        if self
+            .kubelet
+            .unhealthy_while_starting(now)
+            .is_some_and(changed)
+        {
+            self.kubelet.compute_status_by(now);
         }
     }
 

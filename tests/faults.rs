@@ -34,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(6);
 /// Issue 6: the lease moves again so soon after the fault's end.
 const BACK: Duration = Duration::from_secs(15);
 
-/// Lines of one outage: lease and node each fail and are well again; the control
+/// Lines of one outage: lease and node each fail and recover; the control
 /// plane's `Unknown` in four conditions is four changes back; a Node that was deleted
 /// says so. Attempts are more.
 const MOST_LINES: usize = 12;

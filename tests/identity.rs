@@ -150,7 +150,10 @@ fn a_board_with_a_token_becomes_ready_and_needs_it_never_again() {
         let prefix = if more.is_empty() { "node-csr-" } else { "csr-" };
         assert!(name.starts_with(prefix), "{name}");
         assert_eq!(site.pairs().len(), 1);
-        board.says_within(MINUTE, "certificate: a new one is in use, valid until ");
+        board.says_within(
+            MINUTE,
+            "certificate: a new certificate is in use, valid until ",
+        );
         board.assert_one_thread();
         let (status, _) = board.stop(Signal::SIGTERM);
         assert!(status.success());
@@ -339,9 +342,12 @@ fn a_request_that_is_not_granted_has_its_line_and_is_made_again() {
             .unwrap()
             .to_owned();
         site.double.deny_csr(&name, "not on my network");
-        board.says_within(MINUTE, &format!(
-            "certificate: {name} was denied: ByTest: not on my network; ask those who approve requests"
-        ));
+        board.says_within(
+            MINUTE,
+            &format!(
+                "certificate: {name} was denied: ByTest: not on my network; ask the CSR approver"
+            ),
+        );
         assert!(board.is_running());
         let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
         site.double.as_admin("DELETE", &path, "", &Value::Null);
@@ -373,7 +379,7 @@ fn a_request_that_is_not_granted_has_its_line_and_is_made_again() {
     site.double.as_admin("DELETE", &path, "", &Value::Null);
     board.says_within(
         MINUTE,
-        &format!("certificate: {name} was deleted before it was signed; asking again"),
+        &format!("certificate: {name} was deleted before it was signed; requesting again"),
     );
     granted(&site);
     // The same key, hence the same name.
@@ -409,8 +415,7 @@ fn a_board_that_waits_for_its_certificate_answers_signals_and_its_watchdog() {
         heard += usize::from(word.contains("WATCHDOG=1"));
     }
     eventually("the line for a person", MINUTE, || {
-        let line =
-            format!("{name} waits for somebody to approve it: kubectl certificate approve {name}");
+        let line = format!("{name} waits for approval: kubectl certificate approve {name}");
         board
             .log()
             .iter()
@@ -459,12 +464,12 @@ fn a_certificate_that_expires_meanwhile_is_replaced_with_a_token() {
     site.double
         .faults()
         .push(no_more.path("/certificatesigningrequests").always());
-    board.says_within(MINUTE, "certificate: cannot ask for one: 503 ");
+    board.says_within(MINUTE, "certificate: cannot create a CSR: 503 ");
     eventually("the end of the certificate", MINUTE, || {
         let log = board.log();
         let line = |line: &String| {
             line.contains("certificate: expired at ")
-                && line.contains("; asking for another one with the bootstrap kubeconfig")
+                && line.contains("; requesting a new one with the bootstrap kubeconfig")
         };
         log.iter().any(line).then_some(())
     });
@@ -538,7 +543,7 @@ fn a_token_that_is_refused_has_its_line_and_the_next_one_is_taken_up() {
     let site = Site::new(Double::builder().approve_csrs());
     site.double.revoke_token(TOKEN);
     let mut board = site.bootstrap(&[]);
-    board.says_within(MINUTE, "certificate: cannot ask for one: 401 Unauthorized");
+    board.says_within(MINUTE, "certificate: cannot create a CSR: 401 Unauthorized");
     assert!(board.is_running());
     let next = "fedcba.0123456789abcdef";
     site.double

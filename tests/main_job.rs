@@ -608,7 +608,7 @@ fn an_outage_is_survived_and_the_node_looked_at_afterwards() {
     eventually("Ready again", Duration::from_secs(5), || {
         double.get("nodes/pi").filter(is_ready)
     });
-    board.says("well again");
+    board.says("recovered");
     let log = board.log();
     assert!(log.len() <= 7, "edges, not a line per attempt: {log:?}");
     assert!(board.is_running());

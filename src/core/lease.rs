@@ -1,9 +1,8 @@
-//! The Lease: which request is next, and what its answer means.
+//! The Lease: its next request, and what the response means.
 //!
-//! `kube-node-lease/<node>` is read once, created where it is missing, and from
-//! then on renewed by a merge patch of `spec.renewTime` alone. Whatever the server
-//! says, the next attempt is the schedule's business; a Lease that has gone is
-//! reported as [`Step::Gone`], because then the Node may have gone with it.
+//! `kube-node-lease/<node>` is read once, created if it is missing, and then renewed by a merge
+//! patch of `spec.renewTime` alone. `schedule` decides when the next attempt follows. A deleted
+//! Lease is reported as [`Step::Gone`], because the Node may be deleted, too.
 //! Upstream: component-helpers `apimachinery/lease/controller.go`.
 
 use serde_json::{Value, json};
@@ -22,35 +21,34 @@ pub struct Lease {
     node_name: String,
     duration_seconds: u32,
     state: State,
-    /// The latest `renewTime` that this Lease had, here or on the server. It never
-    /// goes back: the control plane counts only an increase (kubernetes#113081), and
-    /// boards without an RTC wake up in 1970.
+    /// The latest `renewTime`, ours or the server's. It only increases: the control plane ignores
+    /// an older time (kubernetes#113081), and boards without an RTC start in 1970.
     renewed: Wall,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum State {
-    /// Not read since the start, or since something contradicted us.
+    /// Not read since the start, or since a response contradicted the cached state.
     Unknown,
-    /// The server has none.
+    /// The server has no Lease.
     Absent,
-    /// The server has one; `repair` is what it lacks besides a renewal (`{}` when
-    /// nothing): our owner reference, our duration.
+    /// The server has it. `repair` is a patch of the owner reference and the duration, `{}` if
+    /// both are correct.
     Held { repair: Value },
 }
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Created or renewed: the board is alive for another `leaseDurationSeconds`.
+    /// Created or renewed for another `leaseDurationSeconds`.
     Renewed,
     /// One more request is needed, at once.
     Continue,
-    /// The Lease is gone: look whether the Node is, too.
+    /// The Lease was deleted. The Node must be read, because it may be deleted, too.
     Gone,
-    /// The server said no.
+    /// The server refused the request.
     Refused(Refused),
-    /// The server said nothing.
+    /// The server did not respond.
     Silent(String),
 }
 
@@ -99,23 +97,23 @@ impl Lease {
         }
     }
 
-    /// Takes the answer to the last request.
+    /// Takes the outcome of the last request.
     pub fn on_response(&mut self, node_uid: &str, outcome: Outcome) -> Step {
         let response = match outcome {
             Outcome::Silent(why) => return Step::Silent(why),
             Outcome::Answered(response) => response,
         };
         let Err(refused) = response.accepted() else {
-            // Whatever says yes without the Lease in its hand has renewed nothing.
-            let nonsense = Step::Refused(Refused::nonsense("a Lease"));
+            // A 2xx response without the Lease is not from an API server and renewed nothing.
+            let invalid = Step::Refused(Refused::nonsense("a Lease"));
             if self.state == State::Unknown {
                 return match self.parse(&response.body) {
                     Some(lease) => self.read(node_uid, lease),
-                    None => nonsense,
+                    None => invalid,
                 };
             }
             if !self.is_receipt(&response.body) {
-                return nonsense;
+                return invalid;
             }
             self.state = State::Held { repair: json!({}) };
             return Step::Renewed;
@@ -129,7 +127,7 @@ impl Lease {
                 self.state = State::Unknown;
                 Step::Gone
             }
-            // Somebody else made or changed it: read it before the next try.
+            // Another client created or changed it: read it before the next attempt.
             (_, 409) => {
                 self.state = State::Unknown;
                 Step::Refused(refused)
@@ -138,12 +136,12 @@ impl Lease {
         }
     }
 
-    /// The Node was made anew: the Lease may have to change its owner, or be gone.
+    /// The Node was recreated: the Lease may need another owner, or be deleted.
     pub fn forget(&mut self) {
         self.state = State::Unknown;
     }
 
-    /// Whether a write was answered with our Lease, in whatever form.
+    /// Whether the response to a write is our Lease, as protobuf or JSON.
     fn is_receipt(&self, body: &[u8]) -> bool {
         match Receipt::parse(body) {
             Some(receipt) => receipt.kind == "Lease" && receipt.name() == self.node_name,
@@ -151,10 +149,10 @@ impl Lease {
         }
     }
 
-    /// The Lease in an answer, whole or its metadata alone.
+    /// The Lease in a response, whole or its metadata alone.
     fn parse(&self, body: &[u8]) -> Option<Value> {
-        let answer = serde_json::from_slice::<Value>(body).ok()?;
-        (object::text(&answer, &["metadata", "name"]) == self.node_name).then_some(answer)
+        let lease = serde_json::from_slice::<Value>(body).ok()?;
+        (object::text(&lease, &["metadata", "name"]) == self.node_name).then_some(lease)
     }
 
     /// Takes the Lease as the server holds it.
@@ -165,7 +163,7 @@ impl Lease {
         let mut want = seen.clone();
         object::members(&mut want, &["spec"])
             .insert("leaseDurationSeconds".into(), self.duration_seconds.into());
-        // Who wrote which field of it, nobody asks; and it is half of every answer.
+        // managedFields are unused and half of every response: `[{}]` makes the server drop them.
         let metadata = object::members(&mut want, &["metadata"]);
         if metadata.contains_key("managedFields") {
             metadata.insert("managedFields".into(), json!([{}]));
@@ -192,8 +190,8 @@ impl Lease {
         Step::Continue
     }
 
-    /// Exactly one owner, without `controller` and `blockOwnerDeletion`, so that the
-    /// Lease goes when the Node goes.
+    /// The owner reference, without `controller` and `blockOwnerDeletion`: the garbage collector
+    /// deletes the Lease with the Node.
     fn owner(&self, node_uid: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "Node", "name": self.node_name, "uid": node_uid})
     }
@@ -209,7 +207,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::kube::message::{Method, Response};
+    use crate::kube::message::{Method, Response, answered};
 
     const UID: &str = "7a82201a";
 
@@ -217,25 +215,16 @@ mod tests {
         Wall::from_epoch(Duration::from_secs(seconds))
     }
 
-    fn answer(code: u16, body: Value) -> Outcome {
-        Outcome::Answered(Response {
-            code,
-            retry_after: None,
-            date: None,
-            body: body.to_string().into_bytes(),
-        })
-    }
-
-    /// What a write is answered with.
+    /// The response to a write.
     fn written(code: u16) -> Outcome {
-        answer(
+        answered(
             code,
             json!({"kind": "PartialObjectMetadata", "metadata": {"name": "pi"}}),
         )
     }
 
     fn stored(renew_time: &str, owners: Value) -> Outcome {
-        answer(
+        answered(
             200,
             json!({
                 "metadata": {"name": "pi", "resourceVersion": "528", "ownerReferences": owners},
@@ -249,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_lease_is_created_with_its_owner_and_then_renewed_alone() {
+    fn a_missing_lease_is_created_with_its_owner_and_then_renewed() {
         let mut lease = Lease::new("pi", 40);
         let get = lease.request(UID, now(1));
         assert_eq!(
@@ -257,7 +246,7 @@ mod tests {
             (Method::Get, &*format!("{LEASES}/pi"))
         );
         assert_eq!(
-            lease.on_response(UID, answer(404, json!({}))),
+            lease.on_response(UID, answered(404, json!({}))),
             Step::Continue
         );
 
@@ -290,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_lease_keeps_its_owner_and_its_time_never_goes_back() {
+    fn an_existing_lease_keeps_its_owner_and_its_renew_time_only_increases() {
         let mut lease = Lease::new("pi", 40);
         lease.request(UID, now(1));
         let owners = json!([{"kind": "Node", "uid": UID}]);
@@ -300,7 +289,7 @@ mod tests {
             body(&lease.request(UID, now(1))),
             json!({"spec": {"renewTime": "2026-11-21T06:18:59.000000Z"}})
         );
-        // An attempt that failed may have been applied all the same.
+        // An unanswered renewal may have been applied.
         assert_eq!(
             lease.on_response(UID, Outcome::Silent("slow".into())),
             Step::Silent("slow".into())
@@ -312,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_another_incarnation_gets_our_owner_with_the_precondition() {
+    fn a_lease_of_an_earlier_node_gets_our_owner_with_the_precondition() {
         for (owners, want) in [
             (
                 json!(null),
@@ -348,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn another_duration_is_repaired() {
+    fn a_foreign_duration_is_repaired() {
         let mut lease = Lease::new("pi", 60);
         lease.request(UID, now(1));
         lease.on_response(UID, stored("", json!([{"kind": "Node", "uid": UID}])));
@@ -362,43 +351,38 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_has_gone_is_looked_for_and_a_conflict_is_read_again() {
+    fn after_a_404_or_a_409_the_lease_is_read() {
         let mut lease = Lease::new("pi", 40);
         lease.request(UID, now(1));
         lease.on_response(UID, stored("", json!([{"kind": "Node", "uid": UID}])));
         lease.request(UID, now(1));
-        assert_eq!(lease.on_response(UID, answer(404, json!({}))), Step::Gone);
+        assert_eq!(lease.on_response(UID, answered(404, json!({}))), Step::Gone);
         assert_eq!(lease.request(UID, now(1)).method, Method::Get);
         assert_eq!(
-            lease.on_response(UID, answer(404, json!({}))),
+            lease.on_response(UID, answered(404, json!({}))),
             Step::Continue
         );
         assert_eq!(lease.request(UID, now(1)).method, Method::Post);
         let conflict =
             json!({"reason": "AlreadyExists", "message": "leases \"pi\" already exists"});
         assert!(
-            matches!(lease.on_response(UID, answer(409, conflict)), Step::Refused(r) if r.code == 409)
+            matches!(lease.on_response(UID, answered(409, conflict)), Step::Refused(r) if r.code == 409)
         );
         assert_eq!(lease.request(UID, now(1)).method, Method::Get);
     }
 
     #[test]
-    fn refusals_and_garbage_change_nothing() {
+    fn refusals_and_invalid_bodies_change_nothing() {
         let mut lease = Lease::new("pi", 40);
         for outcome in [
-            answer(403, json!({"reason": "Forbidden"})),
-            answer(500, json!("oops")),
-            answer(200, json!({"metadata": {"name": "pi"}, "spec": {}})),
-            answer(
+            answered(403, json!({"reason": "Forbidden"})),
+            answered(500, json!("oops")),
+            answered(200, json!({"metadata": {"name": "pi"}, "spec": {}})),
+            answered(
                 200,
                 json!({"metadata": {"name": "other", "resourceVersion": "5"}}),
             ),
-            Outcome::Answered(Response {
-                code: 200,
-                retry_after: None,
-                date: None,
-                body: b"<html>".to_vec(),
-            }),
+            Outcome::Answered(Response::test(200, "<html>")),
         ] {
             lease.request(UID, now(1));
             assert!(matches!(lease.on_response(UID, outcome), Step::Refused(_)));
@@ -406,13 +390,13 @@ mod tests {
         }
     }
 
-    /// Else nobody would look whether the control plane gave the board up meanwhile.
+    /// After a false success the Node would not be read when renewals work again.
     #[test]
-    fn a_yes_without_the_lease_is_no_renewal() {
+    fn a_200_without_the_lease_is_no_renewal() {
         let mut lease = Lease::new("pi", 40);
         lease.request(UID, now(1));
         lease.on_response(UID, stored("", json!([{"kind": "Node", "uid": UID}])));
-        for nonsense in [
+        for invalid in [
             json!({}),
             json!([1]),
             json!({"kind": "PodList", "metadata": {"resourceVersion": "7"}}),
@@ -420,7 +404,7 @@ mod tests {
         ] {
             lease.request(UID, now(1));
             assert!(matches!(
-                lease.on_response(UID, answer(200, nonsense)),
+                lease.on_response(UID, answered(200, invalid)),
                 Step::Refused(_)
             ));
         }
@@ -429,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_counts_where_it_is_for_our_lease() {
+    fn a_receipt_counts_only_for_our_lease() {
         let receipt = |kind: &str, name: &str| {
             let field = |number: u8, content: &[u8]| -> Vec<u8> {
                 let length = u8::try_from(content.len()).unwrap();
@@ -437,12 +421,8 @@ mod tests {
             };
             let metadata = field(1, &field(1, name.as_bytes()));
             let unknown = [field(1, &field(2, kind.as_bytes())), field(2, &metadata)].concat();
-            Outcome::Answered(Response {
-                code: 200,
-                retry_after: None,
-                date: None,
-                body: [b"k8s\0".to_vec(), unknown].concat(),
-            })
+            let body = [b"k8s\0".to_vec(), unknown].concat();
+            Outcome::Answered(Response::test(200, body))
         };
         for (kind, name, counts) in [
             ("Lease", "pi", true),
@@ -452,7 +432,7 @@ mod tests {
         ] {
             let mut lease = Lease::new("pi", 40);
             lease.request(UID, now(1));
-            lease.on_response(UID, answer(404, json!({})));
+            lease.on_response(UID, answered(404, json!({})));
             lease.request(UID, now(1));
             let step = lease.on_response(UID, receipt(kind, name));
             assert_eq!(step == Step::Renewed, counts, "{kind} {name}: {step:?}");
@@ -460,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kubelet_left_in_managed_fields_is_cleared_once() {
+    fn managed_fields_of_a_kubelet_are_cleared_once() {
         let mut lease = Lease::new("pi", 40);
         lease.request(UID, now(1));
         let old = json!({
@@ -470,7 +450,7 @@ mod tests {
             },
             "spec": {"leaseDurationSeconds": 40},
         });
-        assert_eq!(lease.on_response(UID, answer(200, old)), Step::Continue);
+        assert_eq!(lease.on_response(UID, answered(200, old)), Step::Continue);
         assert_eq!(
             body(&lease.request(UID, now(1))),
             json!({

@@ -1,6 +1,7 @@
-//! What the agent decides, from values alone: no clock, file, socket or environment.
+//! All decisions of the agent, as functions of plain values: no clock, file, socket or
+//! environment.
 //!
-//! `kubelet` puts the parts together. `schedule` says what is due, `node`, `lease`, `events` and
+//! `kubelet` combines the parts. `schedule` decides what is due. `node`, `lease`, `events` and
 //! `certificate` each build their next request and take its response.
 
 pub mod certificate;

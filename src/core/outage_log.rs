@@ -1,27 +1,25 @@
-//! Edges, not levels: a healthy day is a handful of lines.
-//!
-//! What keeps failing is said once, said again when its reason changes, and closed
-//! with one line when it is over; none of it more than once a minute.
+//! A log of outages: one line when a failure starts, one when its reason changes, and one when it
+//! ends; at most one failure line a minute.
 
 use std::time::Duration;
 
 use crate::core::instant::Mono;
 
-/// Something that should always succeed, and its lines in the log when it does not.
+/// The outage log of one operation.
 #[derive(Debug)]
 pub struct OutageLog {
     what: &'static str,
     failures: u32,
     since: Mono,
-    /// Why it failed the last time.
+    /// The last error.
     why: String,
-    /// The reason that was said of this outage.
-    said: Option<String>,
-    said_at: Option<Mono>,
+    /// The error that was logged last in this outage.
+    logged: Option<String>,
+    logged_at: Option<Mono>,
 }
 
-/// What fails now and then, or with another reason each time, may say so this often.
-const AT_MOST_EVERY: Duration = Duration::from_secs(60);
+/// Shortest time between two failure lines of one operation.
+const INTERVAL: Duration = Duration::from_secs(60);
 
 impl OutageLog {
     /// `what` begins each line.
@@ -31,48 +29,48 @@ impl OutageLog {
             failures: 0,
             since: Mono::START,
             why: String::new(),
-            said: None,
-            said_at: None,
+            logged: None,
+            logged_at: None,
         }
     }
 
-    /// It failed. How often in a row by now.
+    /// The operation failed. Returns the number of failures in a row.
     pub fn failed(&mut self, why: &str, now: Mono) -> u32 {
         if self.failures == 0 {
             self.since = now;
         }
         self.failures = self.failures.saturating_add(1);
         why.clone_into(&mut self.why);
-        let news = self.said.as_deref().is_none_or(|said| !is_same(said, why));
-        let patience = self
-            .said_at
-            .is_none_or(|then| now.since(then) >= AT_MOST_EVERY);
-        if news && patience {
+        let is_new = self.logged.as_deref().is_none_or(|l| !is_same(l, why));
+        let may_log = self
+            .logged_at
+            .is_none_or(|then| now.since(then) >= INTERVAL);
+        if is_new && may_log {
             log::warn!("{}: {why}", self.what);
-            self.said = Some(why.to_owned());
-            self.said_at = Some(now);
+            self.logged = Some(why.to_owned());
+            self.logged_at = Some(now);
         }
         self.failures
     }
 
-    /// Why it fails, while it does.
-    pub fn trouble(&self) -> Option<&str> {
+    /// The last error, while the operation fails.
+    pub fn last_error(&self) -> Option<&str> {
         (self.failures > 0).then_some(&self.why)
     }
 
-    /// It succeeded. Whether it had failed before.
+    /// The operation succeeded. Returns whether it had failed before.
     pub fn succeeded(&mut self, now: Mono) -> bool {
         let failures = std::mem::take(&mut self.failures);
-        if self.said.take().is_some() {
+        if self.logged.take().is_some() {
             let seconds = now.since(self.since).as_secs();
             let what = self.what;
-            log::info!("{what}: well again after {seconds} s and {failures} failed attempts");
+            log::info!("{what}: recovered after {seconds} s and {failures} failed attempts");
         }
         failures > 0
     }
 }
 
-/// Whether two reasons differ in numbers at most: times and counts are no news.
+/// Whether two errors are equal apart from numbers, such as times and counts.
 fn is_same(one: &str, other: &str) -> bool {
     let words = |text: &'_ str| -> String { text.split(|c: char| c.is_ascii_digit()).collect() };
     words(one) == words(other)
@@ -87,27 +85,27 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_one_line_and_flapping_no_more_than_one_a_minute() {
-        let mut edge = OutageLog::new("lease");
-        let mut said = 0;
+    fn an_outage_is_one_line_and_changing_errors_one_a_minute() {
+        let mut outage = OutageLog::new("lease");
+        let mut lines = 0;
         for second in 0..3600 {
-            let before = edge.said_at;
-            edge.failed(
+            let before = outage.logged_at;
+            outage.failed(
                 ["a", "b", "c"][usize::try_from(second % 3).unwrap_or(0)],
                 at(second),
             );
-            said += u32::from(edge.said_at != before);
+            lines += u32::from(outage.logged_at != before);
             if second % 10 == 9 {
-                assert!(edge.succeeded(at(second)));
-                assert!(!edge.succeeded(at(second)));
+                assert!(outage.succeeded(at(second)));
+                assert!(!outage.succeeded(at(second)));
             }
         }
-        assert_eq!(said, 60);
+        assert_eq!(lines, 60);
 
-        let mut edge = OutageLog::new("lease");
+        let mut outage = OutageLog::new("lease");
         for second in 0..3600 {
-            edge.failed(&format!("the clock says {second}"), at(second));
-            assert_eq!(edge.said_at, Some(at(0)));
+            outage.failed(&format!("the clock says {second}"), at(second));
+            assert_eq!(outage.logged_at, Some(at(0)));
         }
     }
 }

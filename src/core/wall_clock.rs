@@ -1,9 +1,8 @@
-//! Which time is written: the board's, unless that cannot be.
+//! The time that is written to the API server: the board's, unless that is wrong.
 //!
-//! Boards without an RTC wake up in 1970. A clock that stands before this program was
-//! built is wrong; until somebody sets it, the time of the API server's last answer
-//! takes its place, and where no answer told the time, nothing is written at all.
-//! Intervals are not our affair: they are measured on the monotonic clock.
+//! Boards without an RTC start in 1970. A clock that shows a time before this program's build is
+//! wrong. Until it is set, the `Date` of the API server's last response is used instead. Without
+//! such a response nothing is written. Intervals are measured on the monotonic clock.
 
 use std::time::Duration;
 
@@ -11,17 +10,17 @@ use crate::core::instant::{Mono, Now};
 use crate::core::outage_log::OutageLog;
 use crate::kube::time::Wall;
 
-/// What is known of the time.
+/// The sources of the wall time.
 #[derive(Debug)]
 pub struct WallClock {
     built: Wall,
-    /// The last `Date` of the server, and when it came.
+    /// The server's last `Date`, and when it arrived.
     server: Option<(Mono, Wall)>,
     log: OutageLog,
 }
 
 impl WallClock {
-    /// `built` is a time that has certainly passed.
+    /// `built` is a time in the past.
     pub fn new(built: Wall) -> Self {
         Self {
             built,
@@ -30,18 +29,18 @@ impl WallClock {
         }
     }
 
-    /// When this program was built, or the commit that it was built from.
+    /// The time of this program's build, or of the commit that it was built from.
     pub fn built() -> Wall {
         let seconds = env!("NODELET_BUILT").parse().unwrap_or_default();
         Wall::from_epoch(Duration::from_secs(seconds))
     }
 
-    /// The server answered, and said that it is `date`.
-    pub fn heard(&mut self, date: Wall, at: Mono) {
+    /// Takes the `Date` of a response.
+    pub fn on_server_date(&mut self, date: Wall, at: Mono) {
         self.server = Some((at, date));
     }
 
-    /// The time to write, if there is one.
+    /// The time to write, if it is known.
     pub fn wall(&self, now: Now) -> Option<Wall> {
         if now.wall >= self.built {
             return Some(now.wall);
@@ -50,39 +49,39 @@ impl WallClock {
         Some(date.after(now.mono.since(at)))
     }
 
-    /// `now`, with the time to write where there is one.
+    /// `now`, with the time to write if it is known.
     #[must_use]
     pub fn corrected(&self, now: Now) -> Now {
         let wall = self.wall(now).unwrap_or(now.wall);
         Now { wall, ..now }
     }
 
-    /// Says once what is wrong with the board's clock, and once that it no longer is.
-    pub fn look(&mut self, now: Now) {
+    /// Logs once that the board's clock is wrong, and once that it is set.
+    pub fn log_state(&mut self, now: Now) {
         if now.wall >= self.built {
             self.log.succeeded(now.mono);
             return;
         }
-        let (says, built) = (now.wall.time(), self.built.time());
+        let (shown, built) = (now.wall.time(), self.built.time());
         let line = match self.wall(now) {
             Some(time) => {
                 let days = time.since(now.wall).as_secs() / 86_400;
                 format!(
-                    "the board says {says}, {days} days behind the API server; \
-                     its time is used until the board's is set"
+                    "{shown} is {days} days behind the API server; \
+                     the server's time is used until the clock is set"
                 )
             }
             None => format!(
-                "the board says {says}, but nodelet was built at {built}; nothing is written \
-                 until the clock is set (NTP, RTC) or the API server tells the time"
+                "{shown} is before the build of nodelet at {built}; nothing is written \
+                 until the clock is set (NTP, RTC) or the API server sends the time"
             ),
         };
         self.log.failed(&line, now.mono);
     }
 
-    /// What is wrong with the clock.
-    pub fn trouble(&self) -> Option<&str> {
-        self.log.trouble()
+    /// The line about a wrong clock.
+    pub fn last_error(&self) -> Option<&str> {
+        self.log.last_error()
     }
 }
 
@@ -104,54 +103,54 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_before_the_build_is_replaced_by_the_servers_and_by_nothing_else() {
+    fn the_servers_time_replaces_a_clock_before_the_build() {
         let mut wall_clock = WallClock::new(wall_at(BUILT));
         assert_eq!(wall_clock.wall(now(0, 5)), None);
         assert_eq!(wall_clock.corrected(now(0, 5)), now(0, 5));
         assert_eq!(wall_clock.wall(now(0, BUILT)), Some(wall_at(BUILT)));
 
-        wall_clock.heard(wall_at(BUILT + 100), now(1, 6).mono);
+        wall_clock.on_server_date(wall_at(BUILT + 100), now(1, 6).mono);
         assert_eq!(wall_clock.wall(now(31, 36)), Some(wall_at(BUILT + 130)));
-        // Stepped about, it is still before the build.
+        // A step to another time before the build changes nothing.
         assert_eq!(
             wall_clock.corrected(now(41, BUILT - 1)),
             now(41, BUILT + 140)
         );
-        // A board that is ahead of the server is believed, as a kubelet is.
+        // A clock ahead of the server's is used, as by the kubelet.
         let ahead = now(51, BUILT + 9999);
         assert_eq!(wall_clock.corrected(ahead), ahead);
-        // The last answer counts.
-        wall_clock.heard(wall_at(BUILT + 7), now(60, 0).mono);
+        // The last response counts.
+        wall_clock.on_server_date(wall_at(BUILT + 7), now(60, 0).mono);
         assert_eq!(wall_clock.wall(now(60, 0)), Some(wall_at(BUILT + 7)));
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_what_to_do_until_it_is_right() {
+    fn the_line_about_a_wrong_clock_says_what_to_do() {
         let mut wall_clock = WallClock::new(wall_at(BUILT));
-        wall_clock.look(now(0, 5));
+        wall_clock.log_state(now(0, 5));
         assert_eq!(
-            wall_clock.trouble(),
+            wall_clock.last_error(),
             Some(
-                "the board says 1970-01-01T00:00:05Z, but nodelet was built at \
-                 2026-09-21T14:13:20Z; nothing is written until the clock is set (NTP, RTC) \
-                 or the API server tells the time"
+                "1970-01-01T00:00:05Z is before the build of nodelet at 2026-09-21T14:13:20Z; \
+                 nothing is written until the clock is set (NTP, RTC) or the API server sends \
+                 the time"
             )
         );
-        wall_clock.heard(wall_at(BUILT), now(0, 0).mono);
-        wall_clock.look(now(61, 66));
+        wall_clock.on_server_date(wall_at(BUILT), now(0, 0).mono);
+        wall_clock.log_state(now(61, 66));
         assert_eq!(
-            wall_clock.trouble(),
+            wall_clock.last_error(),
             Some(
-                "the board says 1970-01-01T00:01:06Z, 20717 days behind the API server; \
-                 its time is used until the board's is set"
+                "1970-01-01T00:01:06Z is 20717 days behind the API server; \
+                 the server's time is used until the clock is set"
             )
         );
-        wall_clock.look(now(62, BUILT));
-        assert_eq!(wall_clock.trouble(), None);
+        wall_clock.log_state(now(62, BUILT));
+        assert_eq!(wall_clock.last_error(), None);
     }
 
     #[test]
-    fn the_build_is_dated() {
+    fn the_build_time_is_known() {
         assert!(WallClock::built() > Wall::default());
     }
 }

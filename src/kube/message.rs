@@ -184,3 +184,22 @@ impl fmt::Display for Refused {
         })
     }
 }
+
+#[cfg(test)]
+impl Response {
+    /// A response without headers.
+    pub(crate) fn test(code: u16, body: impl Into<Vec<u8>>) -> Self {
+        Self {
+            code,
+            retry_after: None,
+            date: None,
+            body: body.into(),
+        }
+    }
+}
+
+/// A response with a JSON body and no headers.
+#[cfg(test)]
+pub(crate) fn answered(code: u16, body: Value) -> Outcome {
+    Outcome::Answered(Response::test(code, body.to_string()))
+}

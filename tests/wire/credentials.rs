@@ -225,7 +225,7 @@ fn an_unusable_pair_is_said_once() {
              the old one stays in use"
         ),
         format!("{here}/crt: read again; connecting with it"),
-        "credentials: well again after 3540 s and 59 failed attempts".to_owned(),
+        "credentials: recovered after 3540 s and 59 failed attempts".to_owned(),
     ];
     assert_eq!(said, want);
 }

@@ -1,12 +1,15 @@
-//! The board's own certificate: when it needs a new one, which request is next, and what
-//! an answer means.
+//! The board's client certificate: when it must be replaced, the next request, and what the
+//! response means.
 //!
-//! A request for a signature (CSR) is created with a key that was just made, then looked
-//! at by name until a signer has answered; each a turn of its own. What fails, for
-//! whatever reason, is said and tried again, for ever. Files are `kube::pki`'s.
+//! A CertificateSigningRequest (CSR) is created for a new key, then read by name until it is signed
+//! or fails. Each request is one turn. A failure is logged, and the next attempt follows after a
+//! backoff, without a limit. `identity` reads and writes the files.
 //! Upstream: client-go `util/certificate/{certificate_manager.go,csr}`.
 
 mod response;
+mod task;
+
+pub use task::{Next, Step, Task, TaskResult};
 
 use std::time::Duration;
 
@@ -19,26 +22,26 @@ use crate::kube::message::{Accept, Request};
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
 
-const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
 /// client-go: 2 s, doubled, then every 32 s.
 const FIRST_BACKOFF: Duration = Duration::from_secs(2);
 const LAST_BACKOFF: Duration = Duration::from_secs(32);
-/// Silence may end with the next radio beacon; registration waits no longer either.
+/// Longest pause after an unanswered request, as in registration.
 const LAST_SILENCE: Duration = Duration::from_secs(7);
-/// How often a request is looked at: 1 s, doubled.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
-const LAST_LOOK: Duration = Duration::from_secs(8);
-/// A controller approves at once; so it is a person who is awaited.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two reads of the CSR: 1 s, doubled up to 8 s.
+const FIRST_POLL: Duration = Duration::from_secs(1);
+const LAST_POLL: Duration = Duration::from_secs(8);
+/// A controller approves within this time; after it the log asks for a manual approval.
+const APPROVAL_TIME: Duration = Duration::from_secs(10);
 
-/// What a board may do for a certificate.
+/// When the board may request a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// `--rotate-certificates`: it is renewed before it expires.
+    /// `--rotate-certificates`: the certificate is renewed before it expires.
     pub rotate: bool,
-    /// `--bootstrap-kubeconfig`: there are credentials to ask with where it has none.
+    /// `--bootstrap-kubeconfig`: its credentials request the first certificate.
     pub bootstrap: bool,
 }
 
@@ -48,101 +51,48 @@ pub struct Certificate {
     rules: Rules,
     subject: Subject,
     held: Option<Leaf>,
-    /// When the one that is held is to be replaced.
+    /// When the held certificate must be replaced.
     deadline: Wall,
     state: State,
     due: Mono,
     backoff: Duration,
-    /// The next request must have another key than the last one.
+    /// The next CSR needs a new key.
     new_key: bool,
-    /// It was said that the one that is held has expired.
-    expiry_said: bool,
+    /// The expiry of the held certificate was logged.
+    expiry_logged: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum State {
-    /// Nothing is under way.
+    /// No CSR is in progress.
     Idle,
-    /// There was none to be found: a request is to be signed.
+    /// No stored certificate was found: a CSR must be signed.
     NotFound,
-    /// To be created.
+    /// The CSR must be created.
     Signed(SigningRequest),
-    /// To be looked at.
+    /// The CSR exists and is read until it is signed.
     Waiting(Waiting),
-    /// To be stored: a chain, PEM.
+    /// This chain, PEM, must be installed.
     Issued(String),
 }
 
-/// A request that the server has.
+/// A CSR on the server.
 #[derive(Clone, Debug, PartialEq)]
 struct Waiting {
     request: SigningRequest,
     name: String,
-    /// `None`: one of that name was there already, by whomever.
+    /// `None`: a CSR of that name existed before, perhaps another client's.
     uid: Option<String>,
     since: Mono,
-    /// Time until the next look.
-    look: Duration,
-    /// It was said that somebody has to approve it.
-    said: bool,
-}
-
-/// The next step, once the certificate is due.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Send [`Certificate::request`], and hand the outcome to [`Certificate::on_response`].
-    Send,
-    /// Have `identity` do this, and hand the result to [`Certificate::on_task`].
-    Task(Task),
-}
-
-/// File work for `identity`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Task {
-    /// Look for a certificate that was stored or brought by others.
-    Find,
-    /// Sign a request.
-    Sign {
-        /// The request of the last key is spent.
-        new_key: bool,
-        /// Send it with the bootstrap kubeconfig's credentials.
-        with_bootstrap: bool,
-        /// The board has no certificate to use meanwhile.
-        is_first: bool,
-    },
-    /// Store this chain, PEM, and use it.
-    Install(String),
-}
-
-/// The result of a [`Task`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum TaskResult {
-    /// There is no certificate to find.
-    NotFound,
-    /// The request is signed.
-    Signed(SigningRequest),
-    /// This certificate is in use from now on.
-    InUse(Leaf),
-    /// One line that says why.
-    Failed(String),
-}
-
-/// What became of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// One more step of a longer way.
-    Continue,
-    /// It takes longer than a controller does; one line about whom it waits for.
-    Pending(String),
-    /// No certificate came of it; one line that says why.
-    Failed(String),
-    /// The server said nothing.
-    Silent(String),
+    /// Time until the next read.
+    period: Duration,
+    /// The missing approval was logged.
+    logged: bool,
 }
 
 impl Certificate {
-    /// The certificate for `subject`, with the one that is there, if any. One that was
-    /// `given` by others is replaced at once. `random` (0 to 1000) spreads many boards.
+    /// `held` is the stored certificate, if any. A certificate from elsewhere (`given`) is replaced
+    /// at once. `random`, 0 to 1000, spreads the renewals of many boards.
     pub fn new(
         rules: Rules,
         subject: Subject,
@@ -163,16 +113,16 @@ impl Certificate {
             due: Mono::START,
             backoff: FIRST_BACKOFF,
             new_key: false,
-            expiry_said: false,
+            expiry_logged: false,
         }
     }
 
-    /// There is none yet: nothing else can be done before.
+    /// Whether the board has no certificate, and so can send no other request.
     pub fn is_missing(&self) -> bool {
         self.held.is_none()
     }
 
-    /// When [`Self::next`] is to be done; the clock may have been set since the last call.
+    /// When [`Self::next`] is due. The clock may have been set since the last call.
     pub fn due(&self, now: Now) -> Mono {
         match self.state {
             State::Idle => {
@@ -183,24 +133,24 @@ impl Certificate {
         }
     }
 
-    /// Whether it must be asked for with the bootstrap's credentials, because the
-    /// certificate that is there is none that the server takes from this board.
+    /// Whether the CSR is sent with the bootstrap credentials, because the held certificate is
+    /// missing, expired or for another subject.
     fn needs_bootstrap(&self, now: Wall) -> bool {
         let is_good = |leaf: &Leaf| now <= leaf.not_after && satisfies(leaf, &self.subject);
         self.rules.bootstrap && !self.held.as_ref().is_some_and(is_good)
     }
 
-    /// One line, once, when the one that is there has expired.
-    pub fn expiry(&mut self, now: Wall) -> Option<String> {
+    /// One line, once, after the held certificate has expired.
+    pub fn expiry_to_log(&mut self, now: Wall) -> Option<String> {
         let until = self.held.as_ref()?.not_after;
         let is_expired = until < now;
-        let was_said = std::mem::replace(&mut self.expiry_said, is_expired);
-        if !is_expired || was_said {
+        let was_logged = std::mem::replace(&mut self.expiry_logged, is_expired);
+        if !is_expired || was_logged {
             return None;
         }
         let what_now = match self.rules.bootstrap {
-            true => "asking for another one with the bootstrap kubeconfig",
-            false => "trying on with it; give this board another one, or a --bootstrap-kubeconfig",
+            true => "requesting a new one with the bootstrap kubeconfig",
+            false => "still using it; install a new one, or set --bootstrap-kubeconfig",
         };
         let (until, now) = (until.time(), now.time());
         Some(format!("expired at {until}, clock says {now}; {what_now}"))
@@ -220,7 +170,7 @@ impl Certificate {
         }
     }
 
-    /// The next request; `None` where [`Self::next`] is a [`Task`].
+    /// The next request; `None` if [`Self::next`] is a [`Task`].
     pub fn request(&self) -> Option<Request> {
         match &self.state {
             State::Signed(request) => {
@@ -238,16 +188,16 @@ impl Certificate {
                         "usages": request.usages,
                     },
                 });
-                Some(Request::post(REQUESTS, Accept::Object, &body))
+                Some(Request::post(CSRS, Accept::Object, &body))
             }
             State::Waiting(Waiting { name, .. }) => {
-                Some(Request::get(format!("{REQUESTS}/{name}"), Accept::Object))
+                Some(Request::get(format!("{CSRS}/{name}"), Accept::Object))
             }
             State::Idle | State::NotFound | State::Issued(_) => None,
         }
     }
 
-    /// Takes the result of a [`Task`]. `random` (0 to 1000) spreads many boards.
+    /// Takes the result of a [`Task`]. `random`, 0 to 1000, spreads many boards.
     pub fn on_task(&mut self, result: TaskResult, now: Now, random: u32) -> Step {
         match result {
             TaskResult::NotFound => self.continue_with(State::NotFound, now.mono),
@@ -259,7 +209,7 @@ impl Certificate {
                 self.hold(leaf, now, random);
                 Step::Continue
             }
-            // The chain is kept: a disk that is full now may have room later.
+            // The chain is kept and installed later: the disk may be full now.
             TaskResult::Failed(why) if matches!(self.state, State::Issued(_)) => {
                 self.back_off(now.mono, random);
                 Step::Failed(why)
@@ -277,15 +227,15 @@ impl Certificate {
     fn hold(&mut self, leaf: Leaf, now: Now, random: u32) {
         self.deadline = deadline(self.rules, &self.subject, &leaf, random);
         if self.deadline <= now.wall {
-            // A short certificate that a signer dated back is due when it arrives. It is replaced
-            // after half of the rest of its life.
+            // A short-lived, backdated certificate is already due. It is replaced after half of
+            // its remaining lifetime.
             let left = leaf.not_after.since(now.wall);
             self.deadline = now.wall.after(left / 2);
         }
         self.held = Some(leaf);
         self.state = State::Idle;
         self.backoff = FIRST_BACKOFF;
-        self.due = now.mono.after(FIRST_LOOK);
+        self.due = now.mono.after(FIRST_POLL);
     }
 
     fn failed(&mut self, why: String, now: Mono, random: u32) -> Step {
@@ -301,9 +251,8 @@ impl Certificate {
     }
 }
 
-/// When a certificate is to be replaced: at 70 to 90 % of its life, so that a fleet does
-/// not come all at once; once it has expired where that is all that may be done; and at
-/// once where it is not for this board.
+/// When a certificate must be replaced: with rotation after 70 to 90 % of its lifetime, which
+/// spreads many boards, or at once if its subject is wrong; otherwise after its expiry.
 fn deadline(rules: Rules, subject: &Subject, leaf: &Leaf, random: u32) -> Wall {
     if !rules.rotate {
         return leaf.not_after.next_microsecond();
@@ -311,12 +260,12 @@ fn deadline(rules: Rules, subject: &Subject, leaf: &Leaf, random: u32) -> Wall {
     if !satisfies(leaf, subject) {
         return Wall::default();
     }
-    let life = leaf.not_after.since(leaf.not_before);
+    let lifetime = leaf.not_after.since(leaf.not_before);
     leaf.not_before
-        .after(life / 1000 * (700 + random.min(999) / 5))
+        .after(lifetime / 1000 * (700 + random.min(999) / 5))
 }
 
-/// client-go's certSatisfiesTemplate: more than was asked for is fine.
+/// client-go's certSatisfiesTemplate: additional organizations are accepted.
 fn satisfies(leaf: &Leaf, subject: &Subject) -> bool {
     let is = &leaf.subject;
     let has = |organization| is.organizations.contains(organization);

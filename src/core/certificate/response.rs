@@ -1,4 +1,4 @@
-//! What the server's answer to a request means.
+//! What the response to a CSR request means.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::{
-    Certificate, FIRST_LOOK, LAST_BACKOFF, LAST_LOOK, LAST_SILENCE, PATIENCE, SIGNER, State, Step,
-    Waiting, satisfies,
+    APPROVAL_TIME, Certificate, FIRST_POLL, LAST_BACKOFF, LAST_POLL, LAST_SILENCE, SIGNER, State,
+    Step, Waiting, satisfies,
 };
 use crate::core::instant::{Mono, Now};
 use crate::kube::message::{Outcome, Refused};
@@ -16,18 +16,18 @@ use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Wanted};
 
-/// How long a certificate is awaited: 15 minutes, or an hour with a name that finds the
-/// same request again.
+/// How long a CSR is read before it is given up: 15 minutes, or an hour if its name is derived from
+/// the key, so that the same CSR is found again.
 const WAIT: Duration = Duration::from_secs(900);
 const WAIT_BY_NAME: Duration = Duration::from_secs(3600);
 
 impl Certificate {
-    /// Takes the answer to the last request. `random` (0 to 1000) spreads many boards.
+    /// Takes the outcome of the last request. `random`, 0 to 1000, spreads many boards.
     pub fn on_response(&mut self, outcome: Outcome, now: Now, random: u32) -> Step {
         let state = std::mem::replace(&mut self.state, State::Idle);
         let step = match state {
-            State::Signed(request) => self.created(request, outcome, now.mono, random),
-            State::Waiting(waiting) => self.waited(waiting, outcome, now, random),
+            State::Signed(request) => self.on_created(request, outcome, now.mono, random),
+            State::Waiting(waiting) => self.on_read(waiting, outcome, now, random),
             state => {
                 self.state = state;
                 Step::Continue
@@ -40,7 +40,7 @@ impl Certificate {
         step
     }
 
-    fn created(
+    fn on_created(
         &mut self,
         request: SigningRequest,
         outcome: Outcome,
@@ -50,8 +50,8 @@ impl Certificate {
         let response = match outcome {
             Outcome::Answered(response) => response,
             Outcome::Silent(why) => {
-                // It may have been created all the same. One that has our name is found
-                // again; the other one is nobody's, and goes within the day.
+                // The server may have created it. A digest-named CSR is found again on retry; a
+                // generateName CSR is orphaned and garbage-collected within 24 h.
                 self.state = State::Signed(request);
                 return Step::Silent(why);
             }
@@ -69,14 +69,14 @@ impl Certificate {
                 (request.name.clone(), None)
             }
             Err(refused) => {
-                let step = self.failed(cannot_ask(&refused), now, random);
-                let patience = refused.retry_after.unwrap_or_default().min(LAST_BACKOFF);
-                self.due = self.due.max(now.after(patience));
+                let step = self.failed(create_error(&refused), now, random);
+                let pause = refused.retry_after.unwrap_or_default().min(LAST_BACKOFF);
+                self.due = self.due.max(now.after(pause));
                 return step;
             }
         };
         self.due = match uid {
-            Some(_) => now.after(FIRST_LOOK),
+            Some(_) => now.after(FIRST_POLL),
             None => now,
         };
         self.state = State::Waiting(Waiting {
@@ -84,38 +84,36 @@ impl Certificate {
             name,
             uid,
             since: now,
-            look: FIRST_LOOK,
-            said: false,
+            period: FIRST_POLL,
+            logged: false,
         });
         Step::Continue
     }
 
-    fn waited(&mut self, mut waiting: Waiting, outcome: Outcome, now: Now, random: u32) -> Step {
-        self.due = now.mono.after(waiting.look);
-        waiting.look = (waiting.look * 2).min(LAST_LOOK);
+    fn on_read(&mut self, mut waiting: Waiting, outcome: Outcome, now: Now, random: u32) -> Step {
+        self.due = now.mono.after(waiting.period);
+        waiting.period = (waiting.period * 2).min(LAST_POLL);
         let limit = match self.rules.rotate {
             true => WAIT,
             false => WAIT_BY_NAME,
         };
         let waited = now.mono.since(waiting.since);
-        let step = match looked_at(&waiting, outcome, now.wall) {
-            Look::Pending(uid) if waited < limit => {
-                // By now we know which one it is.
+        let step = match csr_state(&waiting, outcome, now.wall) {
+            CsrState::Pending(uid) if waited < limit => {
                 waiting.uid = Some(uid);
-                match waited < PATIENCE || std::mem::replace(&mut waiting.said, true) {
+                match waited < APPROVAL_TIME || std::mem::replace(&mut waiting.logged, true) {
                     true => Step::Continue,
                     false => {
                         let name = &waiting.name;
                         Step::Pending(format!(
-                            "{name} waits for somebody to approve it: \
-                             kubectl certificate approve {name}"
+                            "{name} waits for approval: kubectl certificate approve {name}"
                         ))
                     }
                 }
             }
-            Look::Refused(refused) if waited < limit => Step::Failed(refused.to_string()),
-            Look::Silent(why) => Step::Silent(why),
-            Look::Pending(_) | Look::Refused(_) => {
+            CsrState::Refused(refused) if waited < limit => Step::Failed(refused.to_string()),
+            CsrState::Silent(why) => Step::Silent(why),
+            CsrState::Pending(_) | CsrState::Refused(_) => {
                 let (name, seconds) = (waiting.name, limit.as_secs());
                 let why = format!(
                     "{name} was not signed within {seconds} s; approve the next one: \
@@ -123,13 +121,13 @@ impl Certificate {
                 );
                 return self.failed(why, now.mono, random);
             }
-            Look::Issued(chain) => {
+            CsrState::Issued(chain) => {
                 self.state = State::Issued(chain);
                 self.due = now.mono;
                 return Step::Continue;
             }
-            Look::Gone(why) => return self.failed(why, now.mono, random),
-            Look::Useless(why) => {
+            CsrState::Gone(why) => return self.failed(why, now.mono, random),
+            CsrState::Unusable(why) => {
                 self.new_key = true;
                 return self.failed(why, now.mono, random);
             }
@@ -139,49 +137,49 @@ impl Certificate {
     }
 }
 
-/// What a look at a request showed.
-enum Look {
-    /// It is there (its uid).
+/// The state of the CSR after a read.
+enum CsrState {
+    /// Not signed yet, with its uid.
     Pending(String),
-    /// The chain, PEM.
+    /// Signed, with the chain, PEM.
     Issued(String),
-    /// It will not be signed.
+    /// It will not be signed. The next CSR may have the same key.
     Gone(String),
-    /// It was signed to no avail, or is another's: nothing comes of this key any more.
-    Useless(String),
+    /// Its certificate is unusable, or it is another client's. The next CSR needs a new key.
+    Unusable(String),
     Refused(Refused),
     Silent(String),
 }
 
-fn looked_at(waiting: &Waiting, outcome: Outcome, now: Wall) -> Look {
+fn csr_state(waiting: &Waiting, outcome: Outcome, now: Wall) -> CsrState {
     let Waiting {
         request, name, uid, ..
     } = waiting;
     let response = match outcome {
         Outcome::Answered(response) => response,
-        Outcome::Silent(why) => return Look::Silent(why),
+        Outcome::Silent(why) => return CsrState::Silent(why),
     };
     match response.accepted() {
         Ok(()) => {}
         Err(refused) if refused.code == 404 => {
-            return Look::Gone(format!(
-                "{name} was deleted before it was signed; asking again"
+            return CsrState::Gone(format!(
+                "{name} was deleted before it was signed; requesting again"
             ));
         }
-        Err(refused) => return Look::Refused(refused),
+        Err(refused) => return CsrState::Refused(refused),
     }
     let csr = serde_json::from_slice::<Value>(&response.body).unwrap_or_default();
     let Some((_, found)) = identified(&csr).filter(|(found, _)| found == name) else {
-        return Look::Refused(Refused::nonsense("a CertificateSigningRequest"));
+        return CsrState::Refused(Refused::nonsense("a CertificateSigningRequest"));
     };
     if uid.as_deref().is_some_and(|uid| uid != found) {
-        return Look::Gone(format!(
-            "{name} was replaced by another request of that name; asking again"
+        return CsrState::Gone(format!(
+            "{name} was replaced by another CSR of that name; requesting again"
         ));
     }
     if let Err(why) = is_compatible(request, &csr) {
-        return Look::Useless(format!(
-            "{name} is there already, but not ours: {why}; asking with another key"
+        return CsrState::Unusable(format!(
+            "{name} exists already and is not ours: {why}; requesting with another key"
         ));
     }
     let mut approved = false;
@@ -197,27 +195,27 @@ fn looked_at(waiting: &Waiting, outcome: Outcome, now: Wall) -> Look {
             }
         };
         let advice = match kind {
-            "Denied" => "ask those who approve requests, then: kubectl delete csr",
+            "Denied" => "ask the CSR approver, then: kubectl delete csr",
             _ => "see the signer's log (kube-controller-manager), then: kubectl delete csr",
         };
         let message: String = message.chars().take(200).collect();
-        return Look::Gone(format!(
+        return CsrState::Gone(format!(
             "{name} {what}: {reason}: {message}; {advice} {name}"
         ));
     }
     let chain = object::text(&csr, &["status", "certificate"]);
     if !approved || chain.is_empty() {
-        return Look::Pending(found.to_owned());
+        return CsrState::Pending(found.to_owned());
     }
     match issued(request, chain, now) {
-        Ok(chain) => Look::Issued(chain),
-        Err(why) => Look::Useless(format!(
-            "{name} was answered with {why}; asking with another key"
+        Ok(chain) => CsrState::Issued(chain),
+        Err(why) => CsrState::Unusable(format!(
+            "{name} has an unusable certificate: {why}; requesting with another key"
         )),
     }
 }
 
-/// Name and uid of a request; none that does not fit into a path.
+/// Name and uid of a CSR; `None` if the name does not fit into a URL path.
 fn identified(csr: &Value) -> Option<(&str, &str)> {
     let name = object::text(csr, &["metadata", "name"]);
     let uid = object::text(csr, &["metadata", "uid"]);
@@ -226,8 +224,7 @@ fn identified(csr: &Value) -> Option<(&str, &str)> {
     (is_one && !uid.is_empty() && !name.is_empty() && name.chars().all(fits)).then_some((name, uid))
 }
 
-/// client-go's ensureCompatible: another request would bring a certificate that does not
-/// fit our key.
+/// client-go's ensureCompatible: the certificate of another client's CSR does not fit our key.
 fn is_compatible(ours: &SigningRequest, csr: &Value) -> Result<(), String> {
     let signer = object::text(csr, &["spec", "signerName"]);
     if !signer.is_empty() && signer != SIGNER {
@@ -243,37 +240,34 @@ fn is_compatible(ours: &SigningRequest, csr: &Value) -> Result<(), String> {
     }
     match wanted.public_key == ours.wanted.public_key {
         true => Ok(()),
-        false => Err("its key is another one".to_owned()),
+        false => Err("its key differs".to_owned()),
     }
 }
 
-/// The chain, if its first certificate is one for us.
+/// The chain, if its first certificate has our key and subject and is valid.
 fn issued(request: &SigningRequest, chain: &str, now: Wall) -> Result<String, String> {
-    let pem = STANDARD.decode(chain).map_err(|_| "what is not base64")?;
-    let pem = String::from_utf8(pem).map_err(|_| "what is not PEM")?;
-    let leaf = Leaf::of_pem(pem.as_bytes()).ok_or("what is no certificate")?;
+    let pem = STANDARD.decode(chain).map_err(|_| "invalid base64")?;
+    let pem = String::from_utf8(pem).map_err(|_| "invalid PEM")?;
+    let leaf = Leaf::of_pem(pem.as_bytes()).ok_or("it is not X.509")?;
     if leaf.public_key != request.wanted.public_key {
-        return Err("a certificate for another key".to_owned());
+        return Err("it is for another key".to_owned());
     }
     if !satisfies(&leaf, &request.wanted.subject) {
         let name = leaf.subject.common_name;
-        return Err(format!("a certificate for {name:?}"));
+        return Err(format!("it is for {name:?}"));
     }
     if leaf.not_after < now {
         let until = leaf.not_after.time();
-        return Err(format!(
-            "a certificate that expired at {until}, clock says {}",
-            now.time()
-        ));
+        return Err(format!("it expired at {until}, clock says {}", now.time()));
     }
     Ok(pem)
 }
 
-fn cannot_ask(refused: &Refused) -> String {
+fn create_error(refused: &Refused) -> String {
     let advice = match refused.code {
-        401 => "; is the bootstrap token still valid, and this board's clock right?",
+        401 => "; check the bootstrap token and this board's clock",
         403 => {
-            "; kubeadm and k3s let bootstrap tokens and nodes do this: see ClusterRole \
+            "; kubeadm and k3s allow it to bootstrap tokens and nodes: see ClusterRole \
              system:node-bootstrapper"
         }
         _ => "",
@@ -284,5 +278,5 @@ fn cannot_ask(refused: &Refused) -> String {
         message,
         ..
     } = refused;
-    format!("cannot ask for one: {code} {reason}: {message}{advice}")
+    format!("cannot create a CSR: {code} {reason}: {message}{advice}")
 }

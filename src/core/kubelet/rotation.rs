@@ -1,5 +1,5 @@
-//! The certificate's turns: before anything else where there is none, else between those
-//! of the Lease, and what the log says of it.
+//! The certificate's turns and log lines. Without a certificate they come first, otherwise
+//! between Lease requests.
 
 use std::time::Duration;
 
@@ -12,12 +12,16 @@ impl Kubelet {
     /// Logs once that the certificate has expired.
     pub(super) fn log_expiry(&mut self, now: Now) {
         let now = self.wall_clock.corrected(now);
-        if let Some(line) = self.certificate.as_mut().and_then(|c| c.expiry(now.wall)) {
+        if let Some(line) = self
+            .certificate
+            .as_mut()
+            .and_then(|c| c.expiry_to_log(now.wall))
+        {
             log::warn!("certificate: {line}");
         }
     }
 
-    /// Without a certificate there is no Node and no Lease to lose.
+    /// Without a certificate no other request is possible, so it comes first.
     pub(super) fn first_certificate(&self, now: Now) -> Option<Turn> {
         let certificate = self.certificate.as_ref().filter(|c| c.is_missing())?;
         let due = certificate.due(self.wall_clock.corrected(now));
@@ -55,7 +59,7 @@ impl Kubelet {
         }
         if let Some(time) = valid_until {
             self.certificate_log.succeeded(now.mono);
-            log::info!("certificate: a new one is in use, valid until {time}");
+            log::info!("certificate: a new certificate is in use, valid until {time}");
         }
     }
 

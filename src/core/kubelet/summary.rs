@@ -1,4 +1,4 @@
-//! How the board is, in one line: what `systemctl status` shows.
+//! The board's state in one line, which `systemctl status` shows.
 
 use super::Kubelet;
 use crate::core::instant::Mono;
@@ -14,14 +14,14 @@ impl Kubelet {
             let seconds = now.since(renewed).as_secs();
             line.push_str(&format!(", lease renewed {seconds} s ago"));
         }
-        let troubles = [
-            ("clock", self.wall_clock.trouble()),
-            ("lease", self.lease_log.trouble()),
-            ("node", self.node_log.trouble()),
-            ("certificate", self.certificate_log.trouble()),
-            ("facts", self.facts_log.trouble()),
+        let errors = [
+            ("clock", self.wall_clock.last_error()),
+            ("lease", self.lease_log.last_error()),
+            ("node", self.node_log.last_error()),
+            ("certificate", self.certificate_log.last_error()),
+            ("facts", self.facts_log.last_error()),
         ];
-        for (what, why) in troubles {
+        for (what, why) in errors {
             if let Some(why) = why {
                 line.push_str(&format!("; {what}: {why}"));
             }

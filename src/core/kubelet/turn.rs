@@ -1,4 +1,4 @@
-//! What a turn of the loop is for, and what comes of it.
+//! What one turn of the loop does, and what follows from its response.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::core::certificate::Task;
 use crate::core::instant::Mono;
 use crate::kube::time::Wall;
 
-/// Whom a request is for.
+/// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// The Lease.
@@ -15,32 +15,32 @@ pub enum Work {
     Node,
     /// The oldest event.
     Event,
-    /// A request for a certificate.
+    /// The CertificateSigningRequest.
     Certificate,
-    /// The time, where the board's clock cannot be right.
+    /// The server's time, while the board's clock is wrong.
     Time,
 }
 
 /// What to do now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Send the next request for this, bounded as a whole by that.
+    /// Send the next request for this work; the whole request must end within the duration.
     Send(Work, Duration),
-    /// Have `identity` do this, by that time.
+    /// `identity` carries out this task; the time is the corrected wall clock.
     Identity(Task, Wall),
-    /// Nothing before this.
+    /// Nothing is due before this time.
     Wait(Mono),
 }
 
-/// What an answer asks of the loop.
+/// What the loop must do after a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
     None,
-    /// Tell the supervisor: the Node is on the server for the first time.
+    /// Notify the supervisor: the Node is registered for the first time since the start.
     Registered,
-    /// Open a new connection: a gateway may hold us to a server that is gone.
+    /// Open a new connection: a gateway may forward this one to a failed server.
     Disconnect,
-    /// Keep these `spec.podCIDRs`, joined by commas, where others on this board find them.
+    /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
     PodCidrs(String),
 }

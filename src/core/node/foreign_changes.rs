@@ -1,4 +1,4 @@
-//! What others wrote to our Node, and what that deserves: an event, a forced report.
+//! Changes that other clients made to the Node, and what follows: an event or a forced report.
 
 use serde_json::Value;
 
@@ -9,25 +9,25 @@ use crate::core::instant::Mono;
 use crate::kube::object;
 
 impl Node {
-    /// Compares the Node that was just read with what was known of it.
-    pub(super) fn notice_foreign_changes(&mut self, config: &Config, node: &Value, now: Mono) {
-        self.notice_cordon(config, node);
-        self.notice_pod_cidrs(node, now);
-        self.notice_name_conflict(config, node);
+    /// Compares the Node that was just read with the cached one.
+    pub(super) fn detect_foreign_changes(&mut self, config: &Config, node: &Value, now: Mono) {
+        self.detect_cordon(config, node);
+        self.detect_pod_cidrs(node, now);
+        self.detect_name_conflict(config, node);
     }
 
-    /// What the change from the Node as last seen to `after` deserves to be told.
+    /// The events of the change from the cached Node to `after`.
     pub(super) fn events_of(&self, config: &Config, after: &Value) -> Vec<Event> {
         let before = self.seen.as_ref();
         let mut events = events::of_change(&config.node.name, before, after);
         if before.is_some_and(|before| boot_id(before) == self.foreign_boot_id) {
-            // It was another board's boot id that we replaced: nobody rebooted.
+            // The replaced boot id was another board's: no reboot.
             events.retain(|event| event.reason != "Rebooted");
         }
         events
     }
 
-    fn notice_cordon(&mut self, config: &Config, node: &Value) {
+    fn detect_cordon(&mut self, config: &Config, node: &Value) {
         let unschedulable =
             object::at(node, &["spec", "unschedulable"]) == Some(&Value::Bool(true));
         if unschedulable != self.unschedulable {
@@ -38,7 +38,7 @@ impl Node {
     }
 
     /// As upstream's updatePodCIDR: a change forces a patch.
-    fn notice_pod_cidrs(&mut self, node: &Value, now: Mono) {
+    fn detect_pod_cidrs(&mut self, node: &Value, now: Mono) {
         let pod_cidrs: Vec<&str> = object::list(node, &["spec", "podCIDRs"])
             .iter()
             .filter_map(Value::as_str)
@@ -51,9 +51,9 @@ impl Node {
         }
     }
 
-    /// A boot id that is neither what we saw last nor what we may have written since is
-    /// another board's: one SD card, copied, has one host name.
-    fn notice_name_conflict(&mut self, config: &Config, node: &Value) {
+    /// A boot id that is neither the cached one nor that of an unanswered patch is another board's:
+    /// copies of one SD card have the same host name.
+    fn detect_name_conflict(&mut self, config: &Config, node: &Value) {
         let theirs = boot_id(node);
         let ours = self.seen.as_ref().map(boot_id).unwrap_or_default();
         let unconfirmed = self.unconfirmed.as_ref().map(|(want, _)| boot_id(want));

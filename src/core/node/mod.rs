@@ -1,11 +1,10 @@
-//! The Node: which request is next, and what its answer means.
+//! The Node: its next request, and what the response means.
 //!
-//! Registration (create, or adopt what exists), then a status that is computed at
-//! every tick and sent when it differs from what the server last showed us, or when
-//! it has not been sent for the report period. Whatever contradicts us (409, 404, an
-//! outage) makes us read before we write again; a patch is always rebuilt from what
-//! was read, never sent twice.
-//! Upstream: `pkg/kubelet/kubelet_node_status.go`; differences: README.
+//! The Node is registered (created or adopted). Then its status is computed at every tick. It is
+//! sent when it differs from the cached Node, or when the report period has passed. After a 409, a
+//! 404 or an unanswered request the Node is read before the next write. A patch is always rebuilt
+//! from the Node that was read and never sent twice.
+//! Upstream: `pkg/kubelet/kubelet_node_status.go`.
 
 mod foreign_changes;
 mod reconcile;
@@ -32,67 +31,67 @@ use self::state::{Round, State};
 /// Backoff of registration: 100 ms, doubled, at most 7 s.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 
-/// Our Node, as far as we and the server agree about it.
+/// The board's Node.
 #[derive(Debug)]
 pub struct Node {
     state: State,
-    /// The Node as the server last showed it, with our patches applied; no managedFields.
+    /// The Node of the last response, with our patches applied, without managedFields.
     seen: Option<Value>,
     /// Inputs of the last computation that needed no patch; cleared by every response.
     last_noop: Option<LastNoop>,
     backoff: Duration,
-    /// Not handed out by [`Node::take_events`] yet.
+    /// Events that [`Node::take_events`] has not returned yet.
     events: Vec<Event>,
-    /// A patch without a response, and the events that it deserves if it was applied.
+    /// An unanswered patch, and its events in case the server applied it.
     unconfirmed: Option<(Value, Vec<Event>)>,
-    /// `spec.unschedulable` when last read.
+    /// `spec.unschedulable` of the last read.
     unschedulable: bool,
-    /// `spec.podCIDRs` when last read, joined by commas.
+    /// `spec.podCIDRs` of the last read, joined by commas.
     pod_cidrs: String,
-    /// The same, until [`Node::new_pod_cidrs`] hands it out.
+    /// The same, until [`Node::new_pod_cidrs`] returns it.
     new_pod_cidrs: Option<String>,
-    /// Boot id of another board that writes to this Node.
+    /// Boot id of another board that writes to this Node; empty if there is none.
     foreign_boot_id: String,
     read_at: Mono,
-    /// Why the server refused the create, until the Node turns out to exist.
+    /// The refusal of the create, until the Node is known to exist.
     forbidden: Option<Refused>,
     /// When an unchanged status must be sent again.
     report_due: Mono,
     due: Mono,
 }
 
-/// What a status was computed from that needed no patch. Equal inputs give an equal status.
+/// The inputs of a status that needed no patch. Equal inputs give an equal status.
 #[derive(Debug)]
 struct LastNoop {
     facts: Facts,
     pressures: Pressures,
-    /// A line for each fact that is missing.
+    /// One line for each missing fact.
     missing: Vec<String>,
 }
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// One more step of a longer way: adopting, a conflict to resolve.
+    /// More requests are needed: an adoption, or a conflict.
     Continue,
-    /// The server showed us what it holds.
+    /// The Node was read.
     Read,
     /// The status was sent.
     Updated,
-    /// Created by us: the first line of this board's history.
+    /// The Node was created.
     Registered,
     /// Adopted: the Node existed before this process.
     Adopted,
-    /// Deleted by somebody.
+    /// The Node was deleted on the server.
     Gone,
-    /// The server said no.
+    /// The server refused the request.
     Refused(Refused),
-    /// The server said nothing.
+    /// The server did not respond.
     Silent(String),
 }
 
 impl Node {
-    /// A Node not yet seen. With `register`, it is created where there is none.
+    /// A Node that was not read yet. With `register` it is created if it does not exist.
     pub fn new(register: bool, now: Mono) -> Self {
         Self {
             state: match register {
@@ -120,38 +119,38 @@ impl Node {
         self.due
     }
 
-    /// The uid of the Node on the server, once known.
+    /// The uid of the Node on the server, if known.
     pub fn uid(&self) -> Option<&str> {
         let uid = object::text(self.seen.as_ref()?, &["metadata", "uid"]);
         (!uid.is_empty()).then_some(uid)
     }
 
-    /// Whether the Node is registered, and status is all there is to do.
+    /// Whether the Node is registered and only its status is left to update.
     pub fn is_registered(&self) -> bool {
         self.seen.is_some() && !self.state.registers()
     }
 
-    /// What happened since the last call and deserves an event.
+    /// The events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
-    /// The Node may have changed on the server: the next request reads it, now.
-    pub fn doubt(&mut self, now: Mono) {
+    /// The Node may have changed on the server: it is read now.
+    pub fn read_again(&mut self, now: Mono) {
         if let State::Known { round, .. } = self.state {
             self.state = State::Read(round);
         }
         self.due = now;
     }
 
-    /// Brings the next computation forward to `by`. A retry keeps its pace.
-    pub fn hurry(&mut self, by: Mono) {
+    /// Moves the next computation forward to `by`. Retries are not moved.
+    pub fn compute_status_by(&mut self, by: Mono) {
         if matches!(self.state, State::Known { round, .. } if !round.adopts) {
             self.due = self.due.min(by);
         }
     }
 
-    /// Whether the next request is [`Self::read`]: it needs no facts.
+    /// Whether the next request is [`Self::read`], which needs no facts.
     pub fn must_read(&self, config: &Config, now: Mono) -> bool {
         let State::Known { just_read, .. } = self.state else {
             return !matches!(self.state, State::Create | State::Creating);
@@ -163,12 +162,12 @@ impl Node {
         report || resync
     }
 
-    /// `spec.podCIDRs`, joined by commas, where they are not what they were.
+    /// `spec.podCIDRs`, joined by commas, if they changed since the last call.
     pub fn new_pod_cidrs(&mut self) -> Option<String> {
         self.new_pod_cidrs.take()
     }
 
-    /// `Ready since 2026-11-21T06:18:51Z`, as the server holds it.
+    /// `Ready since 2026-11-21T06:18:51Z`, from the cached Node.
     pub fn ready(&self) -> Option<String> {
         let conditions = object::list(self.seen.as_ref()?, &["status", "conditions"]);
         let ready = conditions
@@ -185,7 +184,7 @@ impl Node {
     }
 }
 
-/// The version that a patch must be built from.
+/// The resourceVersion, which is the precondition of a patch.
 fn resource_version(node: &Value) -> &str {
     object::text(node, &["metadata", "resourceVersion"])
 }

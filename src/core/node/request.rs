@@ -1,5 +1,4 @@
-//! What is asked next: a read, or the create or patch that makes the server hold
-//! what the facts say.
+//! The next request: a read, a create or a patch.
 
 use serde_json::{Value, json};
 
@@ -19,14 +18,14 @@ use crate::kube::object;
 const NODES: &str = "/api/v1/nodes";
 
 impl Node {
-    /// The request that shows what the server holds.
+    /// The request that reads the Node.
     pub fn read(&mut self, config: &Config) -> Request {
         self.state = State::Reading(self.state.round().unwrap_or_default());
         Request::get(path(config), Accept::Object)
     }
 
-    /// The request that makes the server hold what `facts` say, if there is a need
-    /// for one; and a line for each fact that is missing.
+    /// The create or patch that brings the Node to the status of `facts`, if one is needed, and
+    /// one line for each missing fact.
     pub fn write(
         &mut self,
         config: &Config,
@@ -50,7 +49,7 @@ impl Node {
         let request = match (&self.seen, self.state.round()) {
             (Some(seen), Some(round)) => {
                 let change = patch::diff(seen, &node);
-                let changed = round.adopts || change.as_ref().is_some_and(counts);
+                let changed = round.adopts || change.as_ref().is_some_and(needs_patch);
                 match changed || report {
                     true => self.patch(config, node, changed, now),
                     false => None,
@@ -69,7 +68,7 @@ impl Node {
         (request, missing)
     }
 
-    /// The Node that the server should hold now.
+    /// The desired Node.
     fn desired(&self, config: &Config, facts: &Facts, pressures: Pressures, now: Now) -> Desired {
         let initial = || status::initial(config, facts, pressures, now.wall);
         match (&self.seen, self.state.round()) {
@@ -88,13 +87,13 @@ impl Node {
         Request::post(NODES, Accept::Object, &node)
     }
 
-    /// Never `None`: only a Node with a resourceVersion is ever kept.
+    /// Never `None`: only a Node with a resourceVersion is cached.
     fn patch(&mut self, config: &Config, want: Value, changed: bool, now: Now) -> Option<Request> {
         let mut want = want;
         let list = object::elements(object::members(&mut want, &["status"]), "conditions");
         conditions::heartbeat(list, &now.wall.time());
         let seen = self.seen.as_ref()?;
-        // Within the second of the last heartbeat even the conditions may be equal.
+        // Within one second of the last heartbeat the conditions are equal, too.
         let change = patch::diff(seen, &want).unwrap_or_else(|| {
             let conditions = object::list(&want, &["status", "conditions"]);
             json!({"status": {"conditions": conditions}})
@@ -110,7 +109,7 @@ impl Node {
     }
 }
 
-/// The smallest question about the Node: whoever answers it, tells the time.
+/// A small request for the server's time: every response carries a `Date`.
 pub fn time_probe(config: &Config) -> Request {
     Request::get(path(config), Accept::Metadata)
 }
@@ -119,7 +118,7 @@ fn path(config: &Config) -> String {
     format!("{NODES}/{}", config.node.name)
 }
 
-/// Whether a change is a reason to patch: annotations alone ride along with the next.
-pub(super) fn counts(change: &Value) -> bool {
+/// Whether a change needs a patch. A change of annotations alone is sent with the next patch.
+pub(super) fn needs_patch(change: &Value) -> bool {
     change.get("status").is_some() || object::at(change, &["metadata", "labels"]).is_some()
 }

@@ -1,5 +1,4 @@
-//! What an answer means: for the phase, for what we know of the Node, and for when the
-//! next turn is due.
+//! What a response means for the state, the cached Node and the time of the next request.
 
 use std::time::Duration;
 
@@ -16,11 +15,12 @@ use crate::kube::object;
 
 const LAST_BACKOFF: Duration = Duration::from_secs(7);
 
-/// Conflicts in a row that are worth an immediate new try (nodeStatusUpdateRetry).
+/// The number of conflicts in a row after which the next attempt is delayed
+/// (nodeStatusUpdateRetry).
 const CONFLICT_TRIES: u32 = 5;
 
 impl Node {
-    /// Takes the outcome of the last request. `random` (0 to 1000) spreads the reports of many
+    /// Takes the outcome of the last request. `random`, 0 to 1000, spreads the reports of many
     /// boards.
     pub fn on_response(
         &mut self,
@@ -49,7 +49,7 @@ impl Node {
                     self.back_off(now);
                     return Step::Refused(Refused::nonsense("a Node"));
                 };
-                self.tell(config, &node);
+                self.record_events(config, &node);
                 self.seen = Some(node);
                 self.state = State::Known {
                     round: Round::default(),
@@ -72,14 +72,14 @@ impl Node {
                 want,
                 changed,
             } => {
-                self.tell(config, &want);
+                self.record_events(config, &want);
                 let node = body.and_then(|body| patched(body, want));
                 self.state = match node {
                     Some(_) => State::Known {
                         round: Round::default(),
                         just_read: false,
                     },
-                    // The patch was accepted, but the response does not say what is stored.
+                    // The patch was accepted, but the response does not identify the Node.
                     None => State::Read(Round::default()),
                 };
                 self.seen = node.or(self.seen.take());
@@ -89,15 +89,15 @@ impl Node {
                     false => Step::Updated,
                 }
             }
-            nothing_sent => {
-                self.state = nothing_sent;
+            not_sent => {
+                self.state = not_sent;
                 Step::Continue
             }
         }
     }
 
     fn on_read(&mut self, config: &Config, node: Value, round: Round, now: Mono) {
-        self.notice_foreign_changes(config, &node, now);
+        self.detect_foreign_changes(config, &node, now);
         if let Some((want, events)) = self.unconfirmed.take()
             && events::of_change(&config.node.name, Some(&node), &want).is_empty()
         {
@@ -112,7 +112,7 @@ impl Node {
         self.due = now;
     }
 
-    /// The request may have been applied: the Node is read before the next patch.
+    /// The server may have applied the request: the Node is read before the next patch.
     fn on_silence(&mut self, config: &Config, sent: State, now: Mono) {
         self.state = match sent.round() {
             Some(round) => State::Read(round),
@@ -127,7 +127,7 @@ impl Node {
 
     fn on_refusal(&mut self, config: &Config, sent: State, refused: Refused, now: Mono) -> Step {
         match (sent, refused.code, refused.reason.as_str()) {
-            // Somebody created it, or only somebody else may: adopt what is there.
+            // It exists, or another client must create it: read and adopt it.
             (State::Creating, 403, _) | (State::Creating, 409, "AlreadyExists") => {
                 self.state = State::Read(Round::ADOPTION);
                 self.due = now;
@@ -142,7 +142,7 @@ impl Node {
                 }
                 match known {
                     true => Step::Gone,
-                    // Without a Node, the reason that matters is why the create was refused.
+                    // The refusal of the create is the cause of the 404.
                     false => Step::Refused(self.forbidden.take().unwrap_or(refused)),
                 }
             }
@@ -173,21 +173,20 @@ impl Node {
         }
     }
 
-    /// Notes the events of a change that the server has now.
-    fn tell(&mut self, config: &Config, now: &Value) {
+    /// Records the events of a change that the server has stored.
+    fn record_events(&mut self, config: &Config, now: &Value) {
         let events = self.events_of(config, now);
         self.events.extend(events);
     }
 
-    /// What was refused or not heard is tried again after 100 ms to 7 s.
+    /// A refused or unanswered request is retried after 100 ms to 7 s.
     fn back_off(&mut self, now: Mono) {
         self.due = now.after(self.backoff);
         self.backoff = (self.backoff * 2).min(LAST_BACKOFF);
     }
 
-    /// The server has our status. After a change the next report comes after a half to one
-    /// and a half periods, so that boards that changed together do not report together for
-    /// ever.
+    /// The server has our status. After a change the next report follows after 0.5 to 1.5 periods,
+    /// which spreads the reports of boards that changed together.
     pub(super) fn report_later(&mut self, config: &Config, changed: bool, now: Mono, random: u32) {
         let period = config.report_frequency;
         let delay = match changed {
@@ -199,35 +198,34 @@ impl Node {
     }
 }
 
-/// An answer that is a whole Node of the server: with what tells it from others of its
-/// name, and what a patch is built from.
-fn whole(answer: Value) -> Option<Value> {
-    let is_node = object::text(&answer, &["kind"]) == "Node";
-    (is_node && is_identified(&answer)).then(|| without_managed_fields(answer))
+/// A body that is a whole Node, with a uid and a resourceVersion.
+fn whole(body: Value) -> Option<Value> {
+    let is_node = object::text(&body, &["kind"]) == "Node";
+    (is_node && is_identified(&body)).then(|| without_managed_fields(body))
 }
 
-/// The Node after a patch: the metadata of the answer, with what we sent.
-fn patched(answer: Value, sent: Value) -> Option<Value> {
-    if !is_identified(&answer) {
+/// The Node after a patch: the metadata of the response and the rest as sent.
+fn patched(body: Value, sent: Value) -> Option<Value> {
+    if !is_identified(&body) {
         return None;
     }
-    let mut answer = without_managed_fields(answer);
-    if object::text(&answer, &["kind"]) == "Node" {
-        return Some(answer);
+    let mut body = without_managed_fields(body);
+    if object::text(&body, &["kind"]) == "Node" {
+        return Some(body);
     }
     let mut node = sent;
-    let metadata = object::members(&mut answer, &[]).remove("metadata")?;
+    let metadata = object::members(&mut body, &[]).remove("metadata")?;
     object::members(&mut node, &[]).insert("metadata".into(), metadata);
     Some(node)
 }
 
-fn is_identified(answer: &Value) -> bool {
-    !object::text(answer, &["metadata", "uid"]).is_empty()
-        && patch::is_precondition(resource_version(answer))
+fn is_identified(body: &Value) -> bool {
+    !object::text(body, &["metadata", "uid"]).is_empty()
+        && patch::is_precondition(resource_version(body))
 }
 
-/// They are half of a Node, and nothing to us.
-fn without_managed_fields(mut answer: Value) -> Value {
-    object::members(&mut answer, &["metadata"]).remove("managedFields");
-    answer
+/// managedFields are half of a Node's bytes and unused.
+fn without_managed_fields(mut body: Value) -> Value {
+    object::members(&mut body, &["metadata"]).remove("managedFields");
+    body
 }

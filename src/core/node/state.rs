@@ -1,31 +1,30 @@
-//! Where the Node's request stands: what is to be sent next, or what was sent.
+//! The state of the Node's requests: the next request, or the one that was sent.
 
 use serde_json::Value;
 
-/// One state for the Node's request. While a request is under way, the state holds what its
-/// response needs.
+/// While a request is in flight, the state holds what its response needs.
 #[derive(Debug)]
 pub(super) enum State {
-    /// To be created.
+    /// The Node must be created.
     Create,
     /// The create was sent.
     Creating,
-    /// To be read: the server's Node is not known, or may have changed.
+    /// The Node must be read: it is not known, or may have changed on the server.
     Read(Round),
     /// The read was sent.
     Reading(Round),
-    /// The server's Node is known. It is patched where it differs from the facts.
+    /// The Node is known. It is patched if its desired state differs.
     Known {
         round: Round,
-        /// It was read in this very turn, so a report needs no further read.
+        /// It was read just now, so a report needs no further read.
         just_read: bool,
     },
     /// The patch was sent.
     Patching {
         round: Round,
-        /// The Node as the patch makes it.
+        /// The Node with the patch applied.
         want: Value,
-        /// The patch carries more than a heartbeat.
+        /// The patch changes more than heartbeats.
         changed: bool,
     },
 }
@@ -33,14 +32,14 @@ pub(super) enum State {
 /// One round of reads and patches, until a patch is accepted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Round {
-    /// The Node existed before this process: the patch makes it ours.
+    /// The Node existed before this process, and the patch adopts it.
     pub(super) adopts: bool,
-    /// Patches in a row that were answered with 409.
+    /// Number of patches in a row that got a 409.
     pub(super) conflicts: u32,
 }
 
 impl Round {
-    /// The first round of a Node that exists already.
+    /// The first round of an existing Node.
     pub(super) const ADOPTION: Self = Self {
         adopts: true,
         conflicts: 0,
@@ -48,7 +47,7 @@ impl Round {
 }
 
 impl State {
-    /// The round that goes on; a Node that is to be created has none yet.
+    /// The current round; `None` before the Node is created.
     pub(super) fn round(&self) -> Option<Round> {
         match self {
             Self::Create | Self::Creating => None,
@@ -59,7 +58,7 @@ impl State {
         }
     }
 
-    /// Whether the next request is the first one that makes the Node ours.
+    /// Whether the next write creates or adopts the Node.
     pub(super) fn registers(&self) -> bool {
         self.round().is_none_or(|round| round.adopts)
     }

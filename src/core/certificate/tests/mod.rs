@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::*;
 use crate::kube::der::{self, element};
-use crate::kube::message::{Method, Outcome, Response};
+use crate::kube::message::{Method, Outcome, Response, answered};
 use crate::kube::x509::{Wanted, pem};
 
-/// 2026-05-02, the middle of all times here.
+/// The time now in these tests.
 pub(crate) fn noon() -> Wall {
     Wall::parse("2026-05-02T12:00:00Z").unwrap()
 }
@@ -30,7 +30,7 @@ pub(crate) fn subject() -> Subject {
     }
 }
 
-/// Not a key, but of its shape; as many as are needed.
+/// DER in the place of a public key; each number gives another one.
 pub(crate) fn key(number: u8) -> Vec<u8> {
     element(der::SEQUENCE, &[&[number]])
 }
@@ -44,7 +44,7 @@ pub(crate) fn leaf(not_before: Wall, not_after: Wall) -> Leaf {
     }
 }
 
-/// What a signer would make of it, but for the signature.
+/// The certificate of a signer, PEM, without a signature.
 pub(crate) fn certificate(leaf: &Leaf) -> String {
     let time = |wall: Wall| {
         let text = wall.time().replace(['-', ':', 'T'], "");
@@ -101,16 +101,7 @@ pub(crate) const ROTATE: Rules = Rules {
     bootstrap: false,
 };
 
-fn answer(code: u16, body: Value) -> Outcome {
-    Outcome::Answered(Response {
-        code,
-        retry_after: None,
-        date: None,
-        body: body.to_string().into_bytes(),
-    })
-}
-
-/// The request as a server holds it.
+/// The CSR on the server.
 pub(crate) fn csr(name: &str, request: &SigningRequest) -> Value {
     json!({
         "kind": "CertificateSigningRequest",
@@ -142,11 +133,11 @@ fn condition(csr: Value, kind: &str) -> Value {
     with(csr, "/status", json!({"conditions": [condition]}))
 }
 
-/// A certificate whose request was just created, called `name`.
+/// A certificate whose CSR was just created with this name.
 fn waiting(rules: Rules, name: &str) -> Certificate {
     let mut certificate = Certificate::new(rules, subject(), None, false, 0);
     certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
-    let created = answer(201, csr(name, &signed(1)));
+    let created = answered(201, csr(name, &signed(1)));
     assert_eq!(
         certificate.on_response(created, at(0, noon()), 0),
         Step::Continue
@@ -154,8 +145,7 @@ fn waiting(rules: Rules, name: &str) -> Certificate {
     certificate
 }
 
-/// Whether the next request needs another key. The search that comes first without a certificate
-/// finds none.
+/// Whether the next CSR needs a new key. Without a certificate the search before it finds none.
 fn new_key(certificate: &Certificate) -> Option<bool> {
     let mut certificate = certificate.clone();
     if certificate.next(noon()) == Next::Task(Task::Find) {
@@ -167,7 +157,7 @@ fn new_key(certificate: &Certificate) -> Option<bool> {
     }
 }
 
-/// The chain that is to be installed.
+/// The chain that must be installed.
 fn install(certificate: &Certificate) -> Option<String> {
     match certificate.next(noon()) {
         Next::Task(Task::Install(chain)) => Some(chain),
@@ -180,7 +170,7 @@ fn body(request: &Request) -> Value {
 }
 
 #[test]
-fn a_request_is_named_by_its_content_or_by_the_server() {
+fn a_csr_is_named_by_its_digest_or_by_the_server() {
     for (rules, metadata) in [
         (BOOTSTRAP, json!({"name": "node-csr-1"})),
         (ROTATE, json!({"generateName": "csr-"})),
@@ -193,7 +183,7 @@ fn a_request_is_named_by_its_content_or_by_the_server() {
         let request = certificate.request().unwrap();
         assert_eq!(
             (request.method, request.path.as_str()),
-            (Method::Post, REQUESTS)
+            (Method::Post, CSRS)
         );
         assert_eq!(
             body(&request),
@@ -212,29 +202,27 @@ fn a_request_is_named_by_its_content_or_by_the_server() {
 }
 
 #[test]
-fn from_a_token_to_a_certificate_in_one_request_a_turn() {
+fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
     let name = "csr-x7";
     let mut certificate = waiting(ROTATE, name);
-    let looks = [1, 2, 4, 8, 16, 24];
-    for (number, second) in looks.into_iter().enumerate() {
+    let reads = [1, 2, 4, 8, 16, 24];
+    for (number, second) in reads.into_iter().enumerate() {
         let now = at(second, noon());
         assert_eq!(certificate.due(now), now.mono);
         assert_eq!(certificate.due(at(0, noon())), now.mono);
         let request = certificate.request().unwrap();
         assert_eq!(request.method, Method::Get);
-        assert_eq!(request.path, format!("{REQUESTS}/{name}"));
+        assert_eq!(request.path, format!("{CSRS}/{name}"));
         let pending = csr(name, &signed(1));
         let pending = match number {
-            // Approved, and not signed yet.
+            // Approved, but not signed yet.
             1 => condition(pending, "Approved"),
             _ => pending,
         };
-        let step = certificate.on_response(answer(200, pending), now, 0);
-        let said = Step::Pending(
-            "csr-x7 waits for somebody to approve it: kubectl certificate approve csr-x7".into(),
-        );
+        let step = certificate.on_response(answered(200, pending), now, 0);
+        let pending = "csr-x7 waits for approval: kubectl certificate approve csr-x7";
         let want = match second {
-            16 => said,
+            16 => Step::Pending(pending.into()),
             _ => Step::Continue,
         };
         assert_eq!(step, want, "{second}");
@@ -245,11 +233,11 @@ fn from_a_token_to_a_certificate_in_one_request_a_turn() {
     };
     let chain = format!("{}rest of the chain", self::certificate(&issued));
     let now = at(32, noon());
-    let answered = answer(200, approved(csr(name, &signed(1)), &chain));
-    assert_eq!(certificate.on_response(answered, now, 0), Step::Continue);
+    let response = answered(200, approved(csr(name, &signed(1)), &chain));
+    assert_eq!(certificate.on_response(response, now, 0), Step::Continue);
     assert_eq!(certificate.due(now), now.mono);
     assert_eq!(install(&certificate), Some(chain.clone()));
-    // A disk that is full: tried again, with what was issued.
+    // The disk is full: the installation of the same chain is retried.
     let full = TaskResult::Failed("no space left on device".to_owned());
     let step = certificate.on_task(full, now, 0);
     assert_eq!(step, Step::Failed("no space left on device".into()));
@@ -260,8 +248,9 @@ fn from_a_token_to_a_certificate_in_one_request_a_turn() {
     assert_eq!(certificate.due(now), now.mono.after(hours(70)));
 }
 
+/// server_bootstrap_test.go: a certificate that is expired when it is issued is not stored.
 #[test]
-fn what_does_not_become_a_certificate_has_its_line_and_is_tried_again() {
+fn a_failed_csr_has_a_log_line_and_a_retry() {
     let name = "node-csr-1";
     let pending = || csr(name, &signed(1));
     let mine = Leaf {
@@ -271,7 +260,7 @@ fn what_does_not_become_a_certificate_has_its_line_and_is_tried_again() {
     let chain = |leaf: Leaf| certificate(&leaf);
     for (what, body, another_key) in [
         (
-            "was denied: Why: because; ask those who approve requests, then: kubectl delete csr node-csr-1",
+            "was denied: Why: because; ask the CSR approver, then: kubectl delete csr node-csr-1",
             condition(pending(), "Denied"),
             false,
         ),
@@ -281,22 +270,22 @@ fn what_does_not_become_a_certificate_has_its_line_and_is_tried_again() {
             false,
         ),
         (
-            "was replaced by another request of that name; asking again",
+            "was replaced by another CSR of that name; requesting again",
             with(pending(), "/metadata/uid", json!("other")),
             false,
         ),
         (
-            "is there already, but not ours: its key is another one; asking with another key",
+            "exists already and is not ours: its key differs; requesting with another key",
             csr(name, &signed(2)),
             true,
         ),
         (
-            "was answered with a certificate for another key; asking with another key",
+            "has an unusable certificate: it is for another key; requesting with another key",
             approved(pending(), &chain(leaf(noon(), noon().after(hours(1))))),
             true,
         ),
         (
-            "was answered with a certificate for \"system:node:other\"; asking with another key",
+            "has an unusable certificate: it is for \"system:node:other\"; requesting with another key",
             approved(
                 pending(),
                 &chain(Leaf {
@@ -310,7 +299,7 @@ fn what_does_not_become_a_certificate_has_its_line_and_is_tried_again() {
             true,
         ),
         (
-            "was answered with a certificate that expired at 2026-05-02T11:00:00Z, clock says 2026-05-02T12:00:00Z; asking with another key",
+            "has an unusable certificate: it expired at 2026-05-02T11:00:00Z, clock says 2026-05-02T12:00:00Z; requesting with another key",
             approved(
                 pending(),
                 &chain(Leaf {
@@ -322,43 +311,43 @@ fn what_does_not_become_a_certificate_has_its_line_and_is_tried_again() {
             true,
         ),
         (
-            "was answered with what is no certificate; asking with another key",
+            "has an unusable certificate: it is not X.509; requesting with another key",
             approved(pending(), "certificate"),
             true,
         ),
         (
-            "was answered with what is not base64; asking with another key",
+            "has an unusable certificate: invalid base64; requesting with another key",
             with(approved(pending(), ""), "/status/certificate", json!("(")),
             true,
         ),
     ] {
         let mut certificate = waiting(BOOTSTRAP, name);
-        let step = certificate.on_response(answer(200, body), at(5, noon()), 0);
+        let step = certificate.on_response(answered(200, body), at(5, noon()), 0);
         assert_eq!(step, Step::Failed(format!("{name} {what}")));
         assert_eq!(new_key(&certificate), Some(another_key), "{what}");
         assert_eq!(certificate.due(at(5, noon())), at(7, noon()).mono, "{what}");
     }
     let mut certificate = waiting(BOOTSTRAP, name);
-    let step = certificate.on_response(answer(404, json!({})), at(5, noon()), 0);
-    let want = "node-csr-1 was deleted before it was signed; asking again";
+    let step = certificate.on_response(answered(404, json!({})), at(5, noon()), 0);
+    let want = "node-csr-1 was deleted before it was signed; requesting again";
     assert_eq!(step, Step::Failed(want.into()));
     assert_eq!(new_key(&certificate), Some(false));
 }
 
 #[test]
-fn a_wait_ends() {
+fn an_unsigned_csr_is_given_up_after_the_limit() {
     for (rules, seconds) in [(BOOTSTRAP, 3600), (ROTATE, 900)] {
         let mut certificate = waiting(rules, "c");
         for outcome in [
-            answer(200, csr("c", &signed(1))),
-            answer(403, json!({"reason": "Forbidden", "message": "no"})),
-            answer(200, json!({"kind": "Status"})),
+            answered(200, csr("c", &signed(1))),
+            answered(403, json!({"reason": "Forbidden", "message": "no"})),
+            answered(200, json!({"kind": "Status"})),
         ] {
-            let patient =
+            let before =
                 certificate
                     .clone()
                     .on_response(outcome.clone(), at(seconds - 1, noon()), 0);
-            assert!(!matches!(&patient, Step::Failed(why) if why.contains("was not signed")));
+            assert!(!matches!(&before, Step::Failed(why) if why.contains("was not signed")));
             let step = certificate
                 .clone()
                 .on_response(outcome, at(seconds, noon()), 0);
@@ -370,7 +359,7 @@ fn a_wait_ends() {
                 ))
             );
         }
-        // Silence is no answer, and no time to give up what may be there.
+        // An unanswered read does not give the CSR up: it may be signed.
         let silent = Outcome::Silent("slow".into());
         let step = certificate.on_response(silent, at(seconds, noon()), 0);
         assert_eq!(step, Step::Silent("slow".into()));
@@ -379,39 +368,40 @@ fn a_wait_ends() {
 }
 
 #[test]
-fn a_request_of_that_name_is_taken_up_if_it_is_ours() {
-    let exists = || answer(409, json!({"reason": "AlreadyExists", "message": "m"}));
+fn an_existing_csr_of_that_name_is_used_if_its_key_is_ours() {
+    let exists = || answered(409, json!({"reason": "AlreadyExists", "message": "m"}));
     let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
     certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
     let now = at(3, noon());
     assert_eq!(certificate.on_response(exists(), now, 0), Step::Continue);
     assert_eq!(certificate.due(now), now.mono);
     assert_eq!(certificate.request().unwrap().method, Method::Get);
-    let found = answer(200, csr("node-csr-1", &signed(1)));
+    let found = answered(200, csr("node-csr-1", &signed(1)));
     assert_eq!(
         certificate.clone().on_response(found, now, 0),
         Step::Continue
     );
-    // From then on it is that one.
+    // After that, another uid is another CSR.
     let mut later = certificate.clone();
-    later.on_response(answer(200, csr("node-csr-1", &signed(1))), now, 0);
+    later.on_response(answered(200, csr("node-csr-1", &signed(1))), now, 0);
     let other = with(csr("node-csr-1", &signed(1)), "/metadata/uid", json!("v"));
     assert!(matches!(
-        later.on_response(answer(200, other), now, 0),
+        later.on_response(answered(200, other), now, 0),
         Step::Failed(_)
     ));
-    // Another's: with another key. Gone meanwhile: again.
-    let step = certificate
-        .clone()
-        .on_response(answer(200, csr("node-csr-1", &signed(2))), now, 0);
-    assert!(matches!(step, Step::Failed(why) if why.contains("its key is another one")));
+    // Another client's CSR needs a new key; a deleted one does not.
+    let step =
+        certificate
+            .clone()
+            .on_response(answered(200, csr("node-csr-1", &signed(2))), now, 0);
+    assert!(matches!(step, Step::Failed(why) if why.contains("its key differs")));
     assert!(matches!(
-        certificate.on_response(answer(404, json!({})), now, 0),
+        certificate.on_response(answered(404, json!({})), now, 0),
         Step::Failed(_)
     ));
     assert_eq!(new_key(&certificate), Some(false));
 
-    // A name that the server makes is never taken.
+    // A generated name never exists before.
     let mut certificate = Certificate::new(ROTATE, subject(), None, false, 0);
     certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
     assert!(matches!(
@@ -421,14 +411,14 @@ fn a_request_of_that_name_is_taken_up_if_it_is_ours() {
 }
 
 #[test]
-fn refusals_back_off_and_never_end() {
+fn refusals_are_retried_with_backoff_without_a_limit() {
     let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
     let mut second = 0;
     for wait in [2, 4, 8, 16, 32, 32, 32] {
         let now = at(second, noon());
         assert_eq!(certificate.due(now), now.mono);
         certificate.on_task(TaskResult::Signed(signed(1)), now, 0);
-        let refused = answer(
+        let refused = answered(
             401,
             json!({"reason": "Unauthorized", "message": "Unauthorized"}),
         );
@@ -436,39 +426,37 @@ fn refusals_back_off_and_never_end() {
         assert_eq!(
             step,
             Step::Failed(
-                "cannot ask for one: 401 Unauthorized: Unauthorized; is the bootstrap token \
-                 still valid, and this board's clock right?"
+                "cannot create a CSR: 401 Unauthorized: Unauthorized; check the bootstrap token \
+                 and this board's clock"
                     .into()
             )
         );
         second += wait;
         assert_eq!(certificate.due(now), at(second, noon()).mono, "{wait}");
     }
-    // With jitter, and later where the server asks for it.
+    // With jitter, and with Retry-After up to 32 s.
     let now = at(second, noon());
     let busy = |seconds| {
         Outcome::Answered(Response {
-            code: 429,
             retry_after: Some(Duration::from_secs(seconds)),
-            date: None,
-            body: Vec::new(),
+            ..Response::test(429, "")
         })
     };
-    for (asked, random, due) in [(20, 0, 2.0), (20, 1000, 2.2), (90, 0, 2.0)] {
+    for (retry_after, random, due) in [(20, 0, 2.0), (20, 1000, 2.2), (90, 0, 2.0)] {
         let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
         certificate.on_task(TaskResult::Signed(signed(1)), now, 0);
-        certificate.on_response(busy(asked), now, random);
-        let due = Duration::from_secs_f64(due).max(Duration::from_secs(asked.min(32)));
+        certificate.on_response(busy(retry_after), now, random);
+        let due = Duration::from_secs_f64(due).max(Duration::from_secs(retry_after.min(32)));
         assert_eq!(certificate.due(now), now.mono.after(due));
     }
-    // A key that cannot be made or kept is no reason to end either.
+    // A key that cannot be created or stored is retried, too.
     let failed = certificate.on_task(TaskResult::Failed("the disk is full".into()), now, 0);
     assert_eq!(failed, Step::Failed("the disk is full".into()));
     assert_eq!(new_key(&certificate), Some(false));
 }
 
 #[test]
-fn silence_keeps_the_request_and_does_not_wait_long() {
+fn an_unanswered_create_is_retried_within_7_s() {
     let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
     certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
     let mut second = 0;
@@ -483,8 +471,8 @@ fn silence_keeps_the_request_and_does_not_wait_long() {
 }
 
 #[test]
-fn answers_that_make_no_sense_create_nothing() {
-    for nonsense in [
+fn invalid_bodies_are_failures() {
+    for invalid in [
         json!(null),
         json!([]),
         json!({"kind": "Status", "metadata": {"name": "c", "uid": "u"}}),
@@ -495,25 +483,25 @@ fn answers_that_make_no_sense_create_nothing() {
     ] {
         let mut certificate = Certificate::new(ROTATE, subject(), None, false, 0);
         certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
-        let step = certificate.on_response(answer(201, nonsense.clone()), at(0, noon()), 0);
-        assert!(matches!(step, Step::Failed(_)), "{nonsense}");
-        // Looked at: the same request goes on.
+        let step = certificate.on_response(answered(201, invalid.clone()), at(0, noon()), 0);
+        assert!(matches!(step, Step::Failed(_)), "{invalid}");
+        // After a read the same CSR is read again.
         let mut certificate = waiting(ROTATE, "c");
-        let step = certificate.on_response(answer(200, nonsense.clone()), at(0, noon()), 0);
-        assert!(matches!(step, Step::Failed(_)), "{nonsense}");
+        let step = certificate.on_response(answered(200, invalid.clone()), at(0, noon()), 0);
+        assert!(matches!(step, Step::Failed(_)), "{invalid}");
         assert_eq!(certificate.request().unwrap().method, Method::Get);
     }
 }
 
 #[test]
-fn a_clock_that_is_set_moves_the_deadline_and_nothing_else() {
+fn setting_the_clock_moves_the_deadline() {
     let held = leaf(noon(), noon().after(hours(100)));
     let certificate = Certificate::new(ROTATE, subject(), Some(held), false, 0);
-    // In 1970 it is not valid yet: kept, and not renewed.
+    // In 1970 it is not valid yet: it is kept and not renewed.
     let in_1970 = at(0, Wall::default());
     assert!(certificate.due(in_1970) > in_1970.mono.after(hours(24 * 365 * 50)));
     assert!(!certificate.needs_bootstrap(in_1970.wall));
-    // The clock is set: seventy hours from then.
+    // The clock is set: 70 % of 100 hours from then.
     let set = at(60, noon());
     assert_eq!(certificate.due(set), set.mono.after(hours(70)));
     let late = at(61, noon().after(hours(71)));
@@ -521,50 +509,50 @@ fn a_clock_that_is_set_moves_the_deadline_and_nothing_else() {
 }
 
 #[test]
-fn a_certificate_that_is_due_when_it_arrives_gets_half_of_its_life() {
+fn a_certificate_due_at_installation_is_replaced_after_half_its_rest() {
     let mut certificate = Certificate::new(ROTATE, subject(), None, false, 0);
-    // kube-controller-manager dates back by five minutes.
+    // kube-controller-manager backdates certificates by five minutes.
     let minute = Duration::from_secs(60);
     let issued = leaf(noon().before(minute * 5), noon().after(minute));
     certificate.on_task(TaskResult::InUse(issued), at(0, noon()), 0);
     assert_eq!(certificate.due(at(0, noon())), at(30, noon()).mono);
-    // And one that is over already is not asked for without a pause.
+    // After an expired one there is a pause, too.
     let issued = leaf(noon().before(minute * 5), noon().before(minute));
     certificate.on_task(TaskResult::InUse(issued), at(0, noon()), 0);
     assert_eq!(certificate.due(at(0, noon())), at(1, noon()).mono);
 }
 
 #[test]
-fn an_expired_certificate_is_said_once_and_asked_for_with_what_there_is() {
-    for (rules, asks, what_now) in [
+fn an_expired_certificate_is_logged_once_and_requested_with_the_given_credentials() {
+    for (rules, needs_bootstrap, what_now) in [
         (
             BOOTSTRAP,
             true,
-            "asking for another one with the bootstrap kubeconfig",
+            "requesting a new one with the bootstrap kubeconfig",
         ),
         (
             ROTATE,
             false,
-            "trying on with it; give this board another one, or a --bootstrap-kubeconfig",
+            "still using it; install a new one, or set --bootstrap-kubeconfig",
         ),
     ] {
         let held = leaf(noon().before(hours(9)), noon());
         let mut certificate = Certificate::new(rules, subject(), Some(held), false, 0);
-        assert_eq!(certificate.expiry(noon()), None);
+        assert_eq!(certificate.expiry_to_log(noon()), None);
         assert!(!certificate.needs_bootstrap(noon()));
         let late = at(0, noon().after(hours(1)));
         assert_eq!(
-            certificate.expiry(late.wall),
+            certificate.expiry_to_log(late.wall),
             Some(format!(
                 "expired at 2026-05-02T12:00:00Z, clock says 2026-05-02T13:00:00Z; {what_now}"
             ))
         );
-        assert_eq!(certificate.expiry(late.wall), None);
-        assert_eq!(certificate.needs_bootstrap(late.wall), asks);
+        assert_eq!(certificate.expiry_to_log(late.wall), None);
+        assert_eq!(certificate.needs_bootstrap(late.wall), needs_bootstrap);
         assert_eq!(certificate.due(late), late.mono);
         assert_eq!(new_key(&certificate), Some(false));
     }
-    // Without rotation it lives to its end.
+    // Without rotation it is replaced after its expiry.
     let held = leaf(noon().before(hours(9)), noon());
     let certificate = Certificate::new(BOOTSTRAP, subject(), Some(held), false, 0);
     let before = at(0, noon().before(hours(1)));

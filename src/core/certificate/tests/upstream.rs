@@ -1,7 +1,9 @@
-//! client-go `certificate_manager_test.go` and `csr_test.go`, as tables.
+//! Cases of client-go's `certificate_manager_test.go` and `csr_test.go`, and of the kubelet's
+//! `bootstrap_test.go`, by their names.
 
 use super::*;
 
+/// certificate_manager_test.go TestSetRotationDeadline.
 #[test]
 fn set_rotation_deadline() {
     let day = |n: u64| hours(24 * n);
@@ -19,18 +21,18 @@ fn set_rotation_deadline() {
         ),
     ] {
         let held = leaf(noon().before(before), noon().after(after));
-        let life = before + after;
-        let want = held.not_before.after(life * 7 / 10);
+        let lifetime = before + after;
+        let want = held.not_before.after(lifetime * 7 / 10);
         let certificate = Certificate::new(ROTATE, subject(), Some(held.clone()), false, 0);
         assert_eq!(certificate.deadline, want, "{what}");
         let is_due = certificate.due(at(0, noon())) == Mono::START;
         assert_eq!(is_due, want <= noon(), "{what}");
-        // Spread up to, but not including, nine tenths.
+        // Spread from 70 % to 90 %, without the upper bound.
         for random in [1, 500, 1000] {
             let other = Certificate::new(ROTATE, subject(), Some(held.clone()), false, random);
             assert!(other.deadline >= want, "{what}");
             assert!(
-                other.deadline < held.not_before.after(life * 9 / 10),
+                other.deadline < held.not_before.after(lifetime * 9 / 10),
                 "{what}"
             );
         }
@@ -41,6 +43,8 @@ fn set_rotation_deadline() {
     assert_eq!(certificate.due(at(0, noon())), Mono::START);
 }
 
+/// certificate_manager_test.go TestCertSatisfiesTemplate: the template is the Node's subject. A
+/// client certificate has no DNS names and no addresses.
 #[test]
 fn cert_satisfies_template() {
     let held = |common_name: &str, organizations: &[&str]| Leaf {
@@ -79,13 +83,14 @@ fn cert_satisfies_template() {
     }
 }
 
+/// certificate_manager_test.go TestRotateCertCreateCSRError, TestRotateCertWaitingForResultError.
 #[test]
 fn rotate_cert_errors() {
     let held = leaf(noon(), noon().after(hours(10)));
     let mut certificate = Certificate::new(ROTATE, subject(), Some(held), true, 0);
     // TestRotateCertCreateCSRError
     certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
-    let refused = answer(500, json!({"message": "Create error"}));
+    let refused = answered(500, json!({"message": "Create error"}));
     assert!(matches!(
         certificate.on_response(refused, at(0, noon()), 0),
         Step::Failed(_)
@@ -93,8 +98,8 @@ fn rotate_cert_errors() {
     assert_eq!(new_key(&certificate), Some(false));
     // TestRotateCertWaitingForResultError
     certificate.on_task(TaskResult::Signed(signed(2)), at(0, noon()), 0);
-    certificate.on_response(answer(201, csr("c", &signed(2))), at(0, noon()), 0);
-    let gone = answer(404, json!({}));
+    certificate.on_response(answered(201, csr("c", &signed(2))), at(0, noon()), 0);
+    let gone = answered(404, json!({}));
     assert!(matches!(
         certificate.on_response(gone, at(0, noon()), 0),
         Step::Failed(_)
@@ -103,7 +108,9 @@ fn rotate_cert_errors() {
     assert!(!certificate.is_missing());
 }
 
-/// TestInitializeCertificateSigningRequestClient: whose credentials ask, before and after.
+/// certificate_manager_test.go TestInitializeCertificateSigningRequestClient: which credentials
+/// send the CSR, before and after it. An expired certificate is replaced with the bootstrap
+/// kubeconfig, if any.
 #[test]
 fn initialize_certificate_signing_request_client() {
     let good = || leaf(noon().before(hours(1)), noon().after(hours(10)));
@@ -172,7 +179,7 @@ fn initialize_certificate_signing_request_client() {
     }
 }
 
-/// csr_test.go TestEnsureCompatible; that of the new one is always there.
+/// csr_test.go TestEnsureCompatible. Our CSR always has a signerName.
 #[test]
 fn ensure_compatible() {
     for (what, signer, want) in [
@@ -188,7 +195,7 @@ fn ensure_compatible() {
     ] {
         let mut certificate = waiting(BOOTSTRAP, "node-csr-1");
         let found = with(csr("node-csr-1", &signed(1)), "/spec/signerName", signer);
-        let step = certificate.on_response(answer(200, found), at(1, noon()), 0);
+        let step = certificate.on_response(answered(200, found), at(1, noon()), 0);
         match want {
             Ok(()) => assert_eq!(step, Step::Continue, "{what}"),
             Err(why) => {
@@ -201,7 +208,7 @@ fn ensure_compatible() {
     }
 }
 
-/// bootstrap_test.go TestRequestNodeCertificate: no key, no creation, success.
+/// bootstrap_test.go TestRequestNodeCertificate: no key, create fails, success.
 #[test]
 fn request_node_certificate() {
     let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
@@ -212,20 +219,24 @@ fn request_node_certificate() {
     );
     assert_eq!(no_key, Step::Failed("no private key in it".into()));
     certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
-    let refused = answer(500, json!({"reason": "InternalError", "message": "error"}));
+    let refused = answered(500, json!({"reason": "InternalError", "message": "error"}));
     let step = certificate.on_response(refused, at(0, noon()), 0);
-    let want = "cannot ask for one: 500 InternalError: error";
+    let want = "cannot create a CSR: 500 InternalError: error";
     assert_eq!(step, Step::Failed(want.into()));
     certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
-    certificate.on_response(answer(201, csr("node-csr-1", &signed(1))), at(0, noon()), 0);
+    certificate.on_response(
+        answered(201, csr("node-csr-1", &signed(1))),
+        at(0, noon()),
+        0,
+    );
     let issued = Leaf {
         public_key: key(1),
         ..leaf(noon(), noon().after(hours(1)))
     };
     let chain = self::certificate(&issued);
-    let answered = answer(200, approved(csr("node-csr-1", &signed(1)), &chain));
+    let response = answered(200, approved(csr("node-csr-1", &signed(1)), &chain));
     assert_eq!(
-        certificate.on_response(answered, at(1, noon()), 0),
+        certificate.on_response(response, at(1, noon()), 0),
         Step::Continue
     );
     assert_eq!(install(&certificate), Some(chain.clone()));

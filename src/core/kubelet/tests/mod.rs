@@ -1,5 +1,5 @@
-//! The lease law over the real reconcilers: random servers, random clocks, random
-//! answers, with shrinking.
+//! The lease law with the real reconcilers, against servers with random behavior and with random
+//! clocks. proptest shrinks a failing case.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -8,25 +8,26 @@ use super::*;
 use crate::config::flags::Flags;
 use crate::core::certificate::tests as certificates;
 use crate::core::certificate::{Rules, Task, TaskResult};
-use crate::kube::message::{Method, Response};
+use crate::kube::message::{Method, Outcome, Response, answered};
 use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 
 mod storm;
 
-/// Before the true time, after 45 of 100 times that a board's clock may show here.
+/// A build time before the true time; 45 % of the clocks in [`step`] show an earlier time.
 fn built() -> Wall {
     Wall::from_epoch(Duration::from_secs(1_790_000_000))
 }
 
-/// What time it really is.
+/// The correct time.
 fn true_time(now: Mono) -> Wall {
-    calm_wall().after(now.since(Mono::START))
+    start_wall().after(now.since(Mono::START))
 }
 
-fn calm_wall() -> Wall {
-    Wall::from_epoch(Duration::from_secs(calm().wall))
+/// The wall clock at the start.
+fn start_wall() -> Wall {
+    Wall::from_epoch(Duration::from_secs(correct().wall))
 }
 
 fn config() -> Config {
@@ -35,45 +36,44 @@ fn config() -> Config {
 
 /// What a server does with one request.
 #[derive(Clone, Copy, Debug)]
-enum Mood {
-    /// What it should.
-    Well,
-    /// Refuses, with this code and perhaps `Retry-After`.
+enum Behavior {
+    /// It carries the request out.
+    Correct,
+    /// It refuses with this code, perhaps with `Retry-After`.
     Refuses(u16, Option<u64>),
-    /// Says something that makes no sense.
-    Babbles(u16),
-    /// Says nothing; with `true` it did what was asked all the same.
+    /// It responds with this code and an invalid body.
+    InvalidBody(u16),
+    /// It does not respond; with `true` it has carried the request out.
     Silent(bool),
-    /// Somebody deletes the Node, and its Lease with it, before the request.
+    /// Another client deletes the Node and its Lease before the request.
     Deletes,
-    /// Somebody deletes the Lease before the request.
+    /// Another client deletes the Lease before the request.
     DeletesLease,
-    /// Somebody makes the Node anew before the request.
-    Replaces,
-    /// Somebody else writes to the Node before the request.
+    /// Another client recreates the Node before the request.
+    Recreates,
+    /// Another client writes to the Node before the request.
     Writes,
 }
 
-fn mood() -> impl Strategy<Value = Mood> {
+fn behavior() -> impl Strategy<Value = Behavior> {
     prop_oneof![
-        6 => Just(Mood::Well),
+        6 => Just(Behavior::Correct),
         2 => (prop::sample::select(vec![400, 401, 403, 404, 409, 422, 429, 500, 503]),
-              prop::option::of(0..100_u64)).prop_map(|(code, after)| Mood::Refuses(code, after)),
-        1 => prop::sample::select(vec![200, 201, 204, 302, 404]).prop_map(Mood::Babbles),
-        2 => any::<bool>().prop_map(Mood::Silent),
-        1 => Just(Mood::Deletes),
-        1 => Just(Mood::DeletesLease),
-        1 => Just(Mood::Replaces),
-        1 => Just(Mood::Writes),
+              prop::option::of(0..100_u64)).prop_map(|(code, after)| Behavior::Refuses(code, after)),
+        1 => prop::sample::select(vec![200, 201, 204, 302, 404]).prop_map(Behavior::InvalidBody),
+        2 => any::<bool>().prop_map(Behavior::Silent),
+        1 => Just(Behavior::Deletes),
+        1 => Just(Behavior::DeletesLease),
+        1 => Just(Behavior::Recreates),
+        1 => Just(Behavior::Writes),
     ]
 }
 
-/// One request's fate, how much of its budget it takes (per mille), whether the kept
-/// connection is open, whether memory pressure wakes the loop, and where the wall
-/// clock stands.
+/// One turn: the server's behavior, how much of its budget the request takes (per mille), whether
+/// the connection is open, whether memory pressure wakes the loop, and the wall clock in seconds.
 #[derive(Clone, Debug)]
 struct Step {
-    mood: Mood,
+    behavior: Behavior,
     takes: u32,
     connected: bool,
     woken: bool,
@@ -82,14 +82,14 @@ struct Step {
 
 fn step() -> impl Strategy<Value = Step> {
     (
-        mood(),
+        behavior(),
         prop_oneof![Just(1000), 0..1000_u32],
         any::<bool>(),
         any::<bool>(),
         0..4_000_000_000_u64,
     )
-        .prop_map(|(mood, takes, connected, woken, wall)| Step {
-            mood,
+        .prop_map(|(behavior, takes, connected, woken, wall)| Step {
+            behavior,
             takes,
             connected,
             woken,
@@ -97,11 +97,11 @@ fn step() -> impl Strategy<Value = Step> {
         })
 }
 
-/// Just enough of an API server: one Node, one Lease, one request for a certificate.
+/// A simulated API server with one Node, one Lease and one CertificateSigningRequest.
 #[derive(Default)]
 struct Server {
     csr: Option<Value>,
-    /// The life of a certificate that is signed, and whose key it is for.
+    /// The certificate that it signs, PEM.
     chain: String,
     node: Option<Value>,
     lease: Option<Value>,
@@ -110,26 +110,32 @@ struct Server {
 }
 
 impl Server {
-    fn answer(&mut self, request: &Request, mood: Mood) -> Outcome {
-        match mood {
-            Mood::Deletes => (self.node, self.lease) = (None, None),
-            Mood::DeletesLease => self.lease = None,
-            Mood::Replaces => {
+    fn answer(&mut self, request: &Request, behavior: Behavior) -> Outcome {
+        match behavior {
+            Behavior::Deletes => (self.node, self.lease) = (None, None),
+            Behavior::DeletesLease => self.lease = None,
+            Behavior::Recreates => {
                 if let Some(node) = self.node.take() {
                     self.node = Some(self.store(node, true));
                 }
             }
-            Mood::Writes => {
+            Behavior::Writes => {
                 if let Some(node) = self.node.take() {
                     self.node = Some(self.store(node, false));
                 }
             }
-            Mood::Well | Mood::Refuses(..) | Mood::Babbles(_) | Mood::Silent(_) => {}
+            Behavior::Correct
+            | Behavior::Refuses(..)
+            | Behavior::InvalidBody(_)
+            | Behavior::Silent(_) => {}
         }
-        match mood {
-            Mood::Refuses(code, after) => reply(code, after, json!({"reason": "Tested"})),
-            Mood::Babbles(code) => reply(code, None, json!([1, {"kind": "Node"}])),
-            Mood::Silent(applied) => {
+        match behavior {
+            Behavior::Refuses(code, after) => Outcome::Answered(Response {
+                retry_after: after.map(Duration::from_secs),
+                ..Response::test(code, r#"{"reason": "Tested"}"#)
+            }),
+            Behavior::InvalidBody(code) => answered(code, json!([1, {"kind": "Node"}])),
+            Behavior::Silent(applied) => {
                 if applied {
                     self.carry_out(request);
                 }
@@ -139,7 +145,7 @@ impl Server {
         }
     }
 
-    /// As the control plane does: a Lease goes with the Node that owned it.
+    /// Deletes the Lease if its owner, the Node, no longer exists.
     fn collect_garbage(&mut self) {
         let uid = |object: &Value, path: &[&str]| object::text(object, path).to_owned();
         let node = self
@@ -162,10 +168,10 @@ impl Server {
                 let mut csr: Value = serde_json::from_slice(&request.body).unwrap();
                 csr["metadata"] = json!({"name": "csr-1", "uid": "u"});
                 self.csr = Some(csr.clone());
-                reply(201, None, csr)
+                answered(201, csr)
             }
-            (_, Some(csr)) => reply(200, None, certificates::approved(csr.clone(), &self.chain)),
-            (_, None) => reply(404, None, json!({})),
+            (_, Some(csr)) => answered(200, certificates::approved(csr.clone(), &self.chain)),
+            (_, None) => answered(404, json!({})),
         }
     }
 
@@ -183,7 +189,7 @@ impl Server {
 
     fn carry_out(&mut self, request: &Request) -> Outcome {
         if request.path.contains("/events") {
-            return reply(201, None, json!({}));
+            return answered(201, json!({}));
         }
         if request.path.contains("/certificatesigningrequests") {
             return self.sign(request);
@@ -222,17 +228,8 @@ impl Server {
             true => self.lease = kept,
             false => self.node = kept,
         }
-        reply(code, None, answer)
+        answered(code, answer)
     }
-}
-
-fn reply(code: u16, retry_after: Option<u64>, body: Value) -> Outcome {
-    Outcome::Answered(Response {
-        code,
-        retry_after: retry_after.map(Duration::from_secs),
-        date: None,
-        body: body.to_string().into_bytes(),
-    })
 }
 
 fn renew_time(request: &Request) -> Option<Wall> {
@@ -244,43 +241,36 @@ const LAW: Law = Law {
     lease_duration: Duration::from_secs(40),
 };
 
-/// What the law allows after a Lease attempt that was answered so.
-fn allowed(outcome: &Outcome, took: Duration) -> Duration {
-    let limit = match outcome {
-        Outcome::Silent(_) => LAW.call_budget(),
-        Outcome::Answered(response) => match (response.accepted(), response.retry_after) {
-            (Err(_), None) => LAW.after_refusal(),
-            _ => LAW.after_success(),
-        },
-    };
-    took.max(limit)
-}
-
 /// A board and its server, in virtual time.
 struct World {
     kubelet: Kubelet,
     server: Server,
     now: Mono,
-    /// Start of the last Lease attempt, and how soon the next must follow.
+    /// Start of the last Lease attempt, and the longest time until the next one.
     last: Option<(Mono, Duration)>,
-    /// Certificates that were put to use.
+    /// Number of installed certificates.
     renewed: u8,
 }
 
-/// How a board gets its certificate: it has one for ever, one for a minute at a time, or
-/// none yet.
+/// The board's certificate at the start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Held {
-    ForEver,
-    AMinute,
-    NotYet,
+    /// It is not renewed.
+    Permanent,
+    /// It expires after a minute, as do those that replace it.
+    OneMinute,
+    None,
 }
 
 fn held() -> impl Strategy<Value = Held> {
-    prop_oneof![Just(Held::ForEver), Just(Held::AMinute), Just(Held::NotYet)]
+    prop_oneof![
+        Just(Held::Permanent),
+        Just(Held::OneMinute),
+        Just(Held::None)
+    ]
 }
 
-fn a_minute(now: Mono) -> Leaf {
+fn one_minute(now: Mono) -> Leaf {
     let minute = Duration::from_secs(60);
     certificates::leaf(true_time(now).before(minute), true_time(now).after(minute))
 }
@@ -301,14 +291,14 @@ impl World {
         }
     }
 
-    fn that_has(held: Held) -> Self {
-        let leaf = (held == Held::AMinute).then(|| a_minute(Mono::START));
+    fn holding(held: Held) -> Self {
+        let leaf = (held == Held::OneMinute).then(|| one_minute(Mono::START));
         let rules = Rules {
             rotate: true,
-            bootstrap: held == Held::NotYet,
+            bootstrap: held == Held::None,
         };
         let certificate = Certificate::new(rules, certificates::subject(), leaf, false, 500);
-        Self::with_certificate((held != Held::ForEver).then_some(certificate))
+        Self::with_certificate((held != Held::Permanent).then_some(certificate))
     }
 
     fn has_no_certificate(&self) -> bool {
@@ -316,14 +306,14 @@ impl World {
         certificate.is_some_and(Certificate::is_missing)
     }
 
-    /// What `identity` does.
+    /// As `identity` does.
     fn carry_out(&mut self, task: &Task, now: Now) {
         let result = match task {
             Task::Find => TaskResult::NotFound,
             Task::Sign { .. } => {
                 let leaf = Leaf {
                     public_key: certificates::key(self.renewed),
-                    ..a_minute(now.mono)
+                    ..one_minute(now.mono)
                 };
                 self.server.chain = certificates::certificate(&leaf);
                 TaskResult::Signed(certificates::signed(self.renewed))
@@ -336,7 +326,7 @@ impl World {
         self.kubelet.on_task(result, now);
     }
 
-    /// Waits as told, then sends one request, if any.
+    /// One turn of the loop: waits, carries out a task or sends one request.
     fn turn(&mut self, step: &Step) -> Result<(), TestCaseError> {
         let wall = Wall::from_epoch(Duration::from_secs(step.wall));
         let start = Now {
@@ -345,14 +335,14 @@ impl World {
         };
         let (work, budget) = match self.kubelet.next(start, || step.connected) {
             Turn::Wait(until) => {
-                prop_assert!(until > self.now, "waits for the past");
+                prop_assert!(until > self.now, "waits until a time in the past");
                 let start_of_wait = self.now;
                 self.now = until;
                 if step.woken {
-                    // As often as a PSI trigger can fire.
+                    // The shortest time between two events of a PSI trigger.
                     let window = Duration::from_secs(2);
                     self.now = until.min(start_of_wait.after(window));
-                    self.kubelet.memory_stalls(self.now);
+                    self.kubelet.on_memory_pressure(self.now);
                 }
                 return Ok(());
             }
@@ -367,10 +357,10 @@ impl World {
         };
         prop_assert!(
             request.method == Method::Get || renew_time(&request).is_none_or(|t| t >= built()),
-            "a time that cannot be is written"
+            "a time before the build is written"
         );
         let took = budget / 1000 * step.takes;
-        let mut outcome = self.server.answer(&request, step.mood);
+        let mut outcome = self.server.answer(&request, step.behavior);
         self.now = self.now.after(took);
         if let Outcome::Answered(response) = &mut outcome {
             response.date = Some(true_time(self.now));
@@ -380,10 +370,10 @@ impl World {
                 let gap = start.mono.since(before);
                 prop_assert!(
                     gap <= limit,
-                    "an attempt {gap:?} after the last, {limit:?} allowed"
+                    "an attempt {gap:?} after the previous one, {limit:?} allowed"
                 );
             }
-            self.last = Some((start.mono, allowed(&outcome, took)));
+            self.last = Some((start.mono, LAW.longest_gap(&outcome, took)));
         }
         let end = Now {
             mono: self.now,
@@ -391,7 +381,7 @@ impl World {
         };
         self.kubelet.on_response(work, outcome, start.mono, end);
         if self.kubelet.owner.is_none() {
-            // Without a Node there is nothing to own a Lease.
+            // Without a Node there is no Lease.
             self.last = None;
         } else if self.last.is_none() {
             self.last = Some((self.now, LAW.after_success()));
@@ -403,22 +393,22 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Whatever the server does, Lease attempts follow each other as the law says, and
-    /// once it does well again the Node is there, Ready, with a Lease of its own.
+    /// With every server the Lease attempts follow the law. After 60 s with a correct server the
+    /// Node is Ready and owns a renewed Lease.
     #[test]
-    fn the_lease_law_holds_and_every_storm_ends_well(
+    fn the_lease_law_holds_and_the_node_recovers_from_faults(
         held in held(),
         steps in prop::collection::vec(step(), 0..120),
     ) {
-        let mut world = World::that_has(held);
+        let mut world = World::holding(held);
         for step in &steps {
             world.turn(step)?;
         }
-        let calm = Step { mood: Mood::Well, takes: 1, connected: true, woken: false, wall: 1_800_000_000 };
-        let storm_end = world.now;
-        while world.now < storm_end.after(Duration::from_secs(60)) {
+        let step = Step { takes: 1, ..correct() };
+        let end_of_faults = world.now;
+        while world.now < end_of_faults.after(Duration::from_secs(60)) {
             world.server.collect_garbage();
-            world.turn(&calm)?;
+            world.turn(&step)?;
         }
         let node = world.server.node.clone().unwrap_or_default();
         let ready = object::list(&node, &["status", "conditions"]).last().cloned().unwrap_or_default();
@@ -431,23 +421,23 @@ proptest! {
         prop_assert!(!world.has_no_certificate());
     }
 
-    /// No answer makes the loop spin: however fast the server is, the requests of ten
-    /// minutes are few, also while memory stalls wake the loop all the time.
+    /// The requests of ten minutes are bounded, even with a server that answers in no time and
+    /// while memory pressure wakes the loop.
     #[test]
-    fn no_server_makes_it_spin(
+    fn no_server_makes_the_loop_spin(
         held in held(),
-        mood in mood(),
-        rest in mood(),
+        behavior in behavior(),
+        rest in behavior(),
         woken in any::<bool>(),
     ) {
-        let mut world = World::that_has(held);
+        let mut world = World::holding(held);
         let mut requests = 0;
         let end = Mono::START.after(Duration::from_secs(600));
         let mut odd = false;
         while world.now < end {
             odd = !odd;
-            let mood = if odd { mood } else { rest };
-            let step = Step { mood, takes: 0, connected: true, woken, wall: 1_800_000_000 };
+            let behavior = if odd { behavior } else { rest };
+            let step = Step { behavior, takes: 0, connected: true, woken, wall: 1_800_000_000 };
             world.turn(&step)?;
             requests += 1;
             prop_assert!(requests < 3000, "{requests} turns by {:?}", world.now);
@@ -455,12 +445,12 @@ proptest! {
     }
 }
 
-/// Ten minutes of certificates of a minute or two: no renewal of the Lease is late, and
-/// nothing but the certificate is asked for before there is one.
+/// Ten minutes with certificates of one or two minutes: no Lease renewal is late, and before the
+/// first certificate only the certificate is requested.
 #[test]
-fn certificates_are_renewed_between_the_leases() {
-    for held in [Held::AMinute, Held::NotYet] {
-        let mut world = World::that_has(held);
+fn certificates_are_renewed_between_lease_renewals() {
+    for held in [Held::OneMinute, Held::None] {
+        let mut world = World::holding(held);
         let mut attempts = Vec::new();
         while world.now < Mono::START.after(Duration::from_secs(600)) {
             let wall = true_time(world.now);
@@ -479,13 +469,13 @@ fn certificates_are_renewed_between_the_leases() {
                     }
                     let request = world.kubelet.request(work, now, |_, _| Facts::example());
                     let Some(request) = request else { continue };
-                    let outcome = world.server.answer(&request, Mood::Well);
+                    let outcome = world.server.answer(&request, Behavior::Correct);
                     world.now = world.now.after(Duration::from_millis(300));
                     world.kubelet.on_response(work, outcome, now.mono, now);
                 }
             }
         }
-        // At 80 % of two minutes, one of which is over; then after half of what is left.
+        // At 80 % of two minutes, of which one has passed, then at half of the remaining time.
         assert!(world.renewed > 8, "{held:?}: {}", world.renewed);
         let gaps = attempts.windows(2).map(|pair| pair[1].since(pair[0]));
         let latest = gaps.max().unwrap();
@@ -496,12 +486,12 @@ fn certificates_are_renewed_between_the_leases() {
     }
 }
 
-/// Rule 3 holds for the certificate, too.
+/// Rule 3 of `schedule` holds for the certificate, too.
 #[test]
-fn a_silent_request_for_a_certificate_makes_the_lease_the_probe() {
-    let mut world = World::that_has(Held::AMinute);
+fn after_an_unanswered_certificate_request_the_lease_is_next() {
+    let mut world = World::holding(Held::OneMinute);
     while world.kubelet.renewed.is_none() {
-        world.turn(&calm()).unwrap();
+        world.turn(&correct()).unwrap();
     }
     let now = Now {
         mono: world.now,
@@ -524,29 +514,30 @@ fn a_silent_request_for_a_certificate_makes_the_lease_the_probe() {
     );
 }
 
-/// A frozen process has seen no request fail, yet the control plane has given it up.
+/// In a suspended process no request fails, but the control plane sets the Node to Unknown.
 #[test]
-fn a_long_gap_between_renewals_makes_it_look_at_its_node() {
+fn after_a_long_gap_between_renewals_the_node_is_read() {
     let mut world = settled();
     assert!(!world.kubelet.node.must_read(&config(), world.now));
     world.now = world.now.after(Duration::from_secs(60));
     world.last = None;
-    world.turn(&calm()).unwrap();
+    world.turn(&correct()).unwrap();
     assert!(world.kubelet.node.must_read(&config(), world.now));
 }
 
-/// A calm world that has run for half a minute.
+/// A world with a correct server, after 30 s.
 fn settled() -> World {
     let mut world = World::new();
     while world.now < Mono::START.after(Duration::from_secs(30)) {
-        world.turn(&calm()).unwrap();
+        world.turn(&correct()).unwrap();
     }
     world
 }
 
-fn calm() -> Step {
+/// A turn with a correct server that responds in no time.
+fn correct() -> Step {
     Step {
-        mood: Mood::Well,
+        behavior: Behavior::Correct,
         takes: 0,
         connected: true,
         woken: false,
@@ -555,26 +546,26 @@ fn calm() -> Step {
 }
 
 #[test]
-fn a_node_made_anew_takes_its_lease_over_before_that_is_collected() {
+fn a_recreated_node_takes_over_the_lease_before_it_is_garbage_collected() {
     let mut world = settled();
     let node = world.server.node.take().unwrap();
     world.server.node = Some(world.server.store(node, true));
     let uid = world.server.node.as_ref().unwrap()["metadata"]["uid"].clone();
     let now = world.now;
-    world.kubelet.node.doubt(now);
+    world.kubelet.node.read_again(now);
     for _ in 0..6 {
-        world.turn(&calm()).unwrap();
+        world.turn(&correct()).unwrap();
     }
     let lease = world.server.lease.unwrap();
     assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], uid);
 }
 
 #[test]
-fn the_second_failure_in_a_row_asks_for_a_new_connection_unless_it_is_ours() {
+fn the_second_server_error_in_a_row_opens_a_new_connection() {
     let effects = |work: Work, codes: [u16; 3]| {
         let mut world = settled();
         if work == Work::Node {
-            world.kubelet.node.doubt(world.now);
+            world.kubelet.node.read_again(world.now);
         }
         codes.map(|code| {
             let now = now(&world);
@@ -582,7 +573,7 @@ fn the_second_failure_in_a_row_asks_for_a_new_connection_unless_it_is_ours() {
                 let request = world.kubelet.request(work, now, |_, _| Facts::example());
                 assert!(request.is_some());
             }
-            let outcome = reply(code, None, json!({}));
+            let outcome = answered(code, json!({}));
             world.kubelet.on_response(work, outcome, world.now, now)
         })
     };
@@ -605,23 +596,23 @@ fn now(world: &World) -> Now {
     }
 }
 
-/// A board without an RTC, from power-on to time sync.
+/// A board without an RTC, from power-on to time synchronization.
 #[test]
-fn nothing_is_written_while_nobody_knows_the_time() {
+fn nothing_is_written_while_the_time_is_unknown() {
     let mut world = World::new();
     let in_1970 = |world: &World| Now {
         mono: world.now,
         wall: Wall::default().after(world.now.since(Mono::START)),
     };
-    let mut asked = 0;
+    let mut probes = 0;
     while world.now < Mono::START.after(Duration::from_secs(60)) {
         let now = in_1970(&world);
         match world.kubelet.next(now, || true) {
             Turn::Wait(until) => {
-                assert!(until <= world.now.after(CLOCK_TICK), "a set clock waits");
+                assert!(until <= world.now.after(CLOCK_TICK), "{until:?}");
                 world.now = until;
             }
-            Turn::Identity(..) => panic!("asked for a certificate without the time"),
+            Turn::Identity(..) => panic!("a certificate is requested without the time"),
             Turn::Send(work, _) => {
                 assert_eq!(work, Work::Time);
                 let request = world
@@ -630,32 +621,38 @@ fn nothing_is_written_while_nobody_knows_the_time() {
                 assert_eq!(request.unwrap().method, Method::Get);
                 let silent = Outcome::Silent("certificate not valid yet".to_owned());
                 world.kubelet.on_response(work, silent, world.now, now);
-                asked += 1;
+                probes += 1;
             }
         }
     }
-    assert_eq!(asked, 6);
-    assert!(world.kubelet.summary(world.now).contains(
-        "registering; clock: the board says 1970-01-01T00:00:50Z, but nodelet was built at"
-    ));
+    assert_eq!(probes, 6);
+    assert!(
+        world
+            .kubelet
+            .summary(world.now)
+            .contains("registering; clock: 1970-01-01T00:00:50Z is before the build of nodelet at")
+    );
 
-    // It is set at last.
+    // The clock is set.
     let set = world.now;
     while !world.kubelet.registered {
-        world.turn(&calm()).unwrap();
+        world.turn(&correct()).unwrap();
     }
     assert!(world.now <= set.after(CLOCK_TICK));
     let event = world.kubelet.events.request("u1", now(&world)).unwrap();
     let event: Value = serde_json::from_slice(&event.body).unwrap();
     assert_eq!(event["reason"], "Starting");
-    assert_eq!(event["firstTimestamp"], calm_wall().time(), "not 1970");
+    assert_eq!(event["firstTimestamp"], start_wall().time(), "not 1970");
 }
 
-/// The clock of the server is good enough to live by, until the board's is set.
+/// The server's time replaces the board's until the board's clock is set.
 #[test]
-fn a_server_that_tells_the_time_makes_the_board_ready() {
+fn with_the_servers_time_the_board_becomes_ready() {
     let mut world = World::new();
-    let step = Step { wall: 5, ..calm() };
+    let step = Step {
+        wall: 5,
+        ..correct()
+    };
     while world.now < Mono::START.after(Duration::from_secs(60)) {
         world.turn(&step).unwrap();
     }
@@ -673,21 +670,21 @@ fn a_server_that_tells_the_time_makes_the_board_ready() {
         let times = ["lastHeartbeatTime", "lastTransitionTime"];
         times
             .iter()
-            .all(|key| Wall::parse(object::text(condition, &[key])) >= Some(calm_wall()))
+            .all(|key| Wall::parse(object::text(condition, &[key])) >= Some(start_wall()))
     }));
     let summary = world.kubelet.summary(world.now);
     assert!(
         summary.starts_with("Ready since 2027-01-15T08:00:0"),
         "{summary}"
     );
-    assert!(summary.contains("; clock: the board says 1970-01-01T00:00:05Z, 20833 days behind"));
+    assert!(summary.contains("; clock: 1970-01-01T00:00:05Z is 20833 days behind"));
 
-    // Steps of a day and of a year, both ways: no renewal is lost, none goes back.
+    // The clock is stepped by a day and by years, in both directions: renewTime still increases.
     let mut last = renewed(&world);
     for wall in [86_400, 0, 3_000_000_000, 1_800_000_000, 1_831_536_000, 7] {
         let until = world.now.after(Duration::from_secs(30));
         while world.now < until {
-            world.turn(&Step { wall, ..calm() }).unwrap();
+            world.turn(&Step { wall, ..correct() }).unwrap();
         }
         let now = renewed(&world);
         assert!(now > last, "{now:?} after {last:?}");
@@ -696,39 +693,39 @@ fn a_server_that_tells_the_time_makes_the_board_ready() {
 }
 
 #[test]
-fn the_first_registration_is_told_and_no_other() {
+fn only_the_first_registration_has_an_effect() {
     let mut kubelet = World::new().kubelet;
     let mut server = Server::default();
-    let mut told = 0;
+    let mut registered = 0;
     for _ in 0..3 {
         let now = Now {
             mono: Mono::START,
-            wall: calm_wall(),
+            wall: start_wall(),
         };
         let request = kubelet
             .request(Work::Node, now, |_, _| Facts::example())
             .unwrap();
         let outcome = server.carry_out(&request);
         let effect = kubelet.on_response(Work::Node, outcome, Mono::START, now);
-        told += u32::from(effect == Effect::Registered);
-        kubelet.node.doubt(Mono::START);
+        registered += u32::from(effect == Effect::Registered);
+        kubelet.node.read_again(Mono::START);
         server.node = None;
     }
-    assert_eq!(told, 1);
+    assert_eq!(registered, 1);
 }
 
-/// A registered Kubelet that waits to become healthy, from the given second on.
+/// A registered Kubelet and its server, at `second` seconds after the registration.
 fn unhealthy_from(second: u64) -> (Kubelet, Server, Mono) {
     let mut world = World::new();
     while world.kubelet.owner.is_none() {
-        world.turn(&calm()).unwrap();
+        world.turn(&correct()).unwrap();
     }
     let now = world.now.after(Duration::from_secs(second));
     (world.kubelet, world.server, now)
 }
 
-/// Computes the status once, at `now`, and lets the server answer what is sent. Returns
-/// the request's method, and when the Node is due again.
+/// Computes the status once, at `now`, and sends the request, if any. Returns the request's
+/// method and the time until the Node is due again.
 fn build(
     kubelet: &mut Kubelet,
     healthy: bool,
@@ -737,7 +734,7 @@ fn build(
 ) -> (Option<Method>, Duration) {
     let now = Now {
         mono: now,
-        wall: calm_wall(),
+        wall: start_wall(),
     };
     let mut facts = Facts::example();
     if !healthy {
@@ -747,21 +744,20 @@ fn build(
     if let Some(request) = &request {
         kubelet.on_response(Work::Node, answer(request), now.mono, now);
     }
-    // The loop looks at what is awaited in between, and computes when that changed.
-    if kubelet.awaits(now.mono).is_some() {
-        kubelet.hurry(now.mono.after(FAST_TICK));
+    // The loop checks the health in between, and computes the status when it changed.
+    if kubelet.unhealthy_while_starting(now.mono).is_some() {
+        kubelet.compute_status_by(now.mono.after(FAST_TICK));
     }
     let pause = kubelet.node.due().since(now.mono);
     (request.map(|request| request.method), pause)
 }
 
-/// TestFastStatusUpdateOnce, with `--ready-when-exists` in the runtime's place: nothing
-/// is sent until Ready is True, and that at once. There is no cached readiness here, and
-/// a patch that fails is read and built again with a backoff instead of five times in a
-/// row.
+/// kubelet_node_status_test.go TestFastStatusUpdateOnce, with `--ready-when-exists` in place of
+/// the runtime: Ready=True is sent at once. There is no cached readiness here. After a failed
+/// patch the Node is read and the patch is rebuilt with a backoff, not tried five times at once.
 #[test]
 fn test_fast_status_update_once() {
-    // It is told once that the Node is not ready; after that, it only looks.
+    // Ready=False is sent once; then nothing is sent until the health changes.
     let (mut kubelet, mut server, mut now) = unhealthy_from(1);
     let (sent, pause) = build(&mut kubelet, false, now, |r| server.carry_out(r));
     assert_eq!((sent, pause), (Some(Method::Patch), FAST_TICK));
@@ -770,10 +766,10 @@ fn test_fast_status_update_once() {
         assert_eq!(
             build(&mut kubelet, false, now, |_| unreachable!()),
             (None, FAST_TICK),
-            "not ready yet"
+            "timeout after 3 loops"
         );
     }
-    let refuse = |_: &Request| reply(500, None, json!({}));
+    let refuse = |_: &Request| answered(500, json!({}));
     let methods = |healthy_after: usize, failures: usize| {
         let (mut kubelet, mut server, mut now) = unhealthy_from(1);
         let mut sent = Vec::new();
@@ -820,7 +816,7 @@ fn test_fast_status_update_once() {
     );
     assert!(pauses.is_sorted(), "{pauses:?}");
 
-    // The time is over: from tick to tick.
+    // More than 120 s after the start the period is the usual one.
     let (mut kubelet, mut server, now) = unhealthy_from(130);
     let (_, pause) = build(&mut kubelet, false, now, |r| server.carry_out(r));
     assert_eq!(pause, Duration::from_secs(10));

@@ -1,24 +1,15 @@
-//! Long runs against the server of [`super`]: other clients at work, and an hour of
-//! faults. In virtual time, so that CI has room for them.
+//! Long runs in virtual time against the server of [`super`]: writes of other clients, and an
+//! hour of faults.
 
 use std::cell::Cell;
 use std::sync::Once;
 
 use super::*;
 use crate::core::patch;
+use crate::core::schedule::tests::Random;
 use crate::core::status;
 
-/// xorshift: the same run each time for one seed.
-struct Random(u64);
-
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-
     fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         let index = self.below(u64::try_from(all.len()).unwrap());
         all[usize::try_from(index).unwrap()]
@@ -29,7 +20,7 @@ thread_local! {
     static LINES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts what this thread would have written to the log.
+/// Counts this thread's log lines.
 struct Counter;
 
 impl log::Log for Counter {
@@ -54,7 +45,7 @@ fn count_lines() {
     LINES.set(0);
 }
 
-/// What other clients have put on the Node, and must find there.
+/// What other clients have written to the Node, and must still be there.
 #[derive(Default)]
 struct Foreign {
     labels: Value,
@@ -62,7 +53,7 @@ struct Foreign {
     taints: Vec<Value>,
     unschedulable: bool,
     conditions: Vec<Value>,
-    /// Members that nobody here has heard of.
+    /// Members that this crate does not know.
     unknown: Value,
 }
 
@@ -76,7 +67,7 @@ impl Foreign {
         }
     }
 
-    /// Of a Node, what is not ours.
+    /// The parts of a Node that other clients wrote.
     fn of(node: &Value) -> Self {
         let theirs = |path: &[&str]| {
             let members = object::at(node, path).and_then(Value::as_object);
@@ -106,20 +97,20 @@ impl Foreign {
     }
 }
 
-/// A board without room for pods has a taint of its own.
+/// The taints of other clients. A board without room for pods has a taint of its own.
 fn their_taints(node: &Value) -> Vec<Value> {
     let taints = object::list(node, &["spec", "taints"]).iter();
     let theirs = taints.filter(|t| object::text(t, &["key"]).starts_with("their"));
     theirs.cloned().collect()
 }
 
-/// One operation of another client, on the Node and in the notes of who made it.
+/// One operation of another client, on the Node and in `foreign`.
 fn operate(server: &mut Server, foreign: &mut Foreign, random: &mut Random, serial: u64) {
     let choice = random.below(24);
     if choice == 0 {
         server.node = None;
         *foreign = Foreign::none();
-        // The garbage collector may take its time.
+        // The garbage collector may not have run yet.
         if random.below(2) == 0 {
             server.lease = None;
         }
@@ -141,7 +132,7 @@ fn operate(server: &mut Server, foreign: &mut Foreign, random: &mut Random, seri
             (foreign.conditions, foreign.unknown) = (Vec::new(), json!({}));
         }
         3 => {
-            // What every kubelet repairs.
+            // A label that every sync repairs.
             let labels = object::members(&mut node, &["metadata", "labels"]);
             match random.below(2) {
                 0 => labels.remove("kubernetes.io/os"),
@@ -149,7 +140,7 @@ fn operate(server: &mut Server, foreign: &mut Foreign, random: &mut Random, seri
             };
         }
         4 => {
-            // As node-lifecycle-controller does with a silent node.
+            // As node-lifecycle-controller does after the grace period.
             let status = object::members(&mut node, &["status"]);
             for condition in object::elements(status, "conditions") {
                 if !object::text(condition, &["type"]).starts_with("Their") {
@@ -214,7 +205,7 @@ fn operate(server: &mut Server, foreign: &mut Foreign, random: &mut Random, seri
                 }
                 (Some(index), _) => conditions[index] = condition,
                 (None, 18) => {}
-                // Anywhere: the order of the list is nobody's.
+                // At a random position: the order has no meaning.
                 (None, _) => {
                     let end = u64::try_from(conditions.len()).unwrap() + 1;
                     conditions.insert(usize::try_from(random.below(end)).unwrap(), condition);
@@ -228,10 +219,9 @@ fn operate(server: &mut Server, foreign: &mut Foreign, random: &mut Random, seri
     server.node = Some(server.store(node, false));
 }
 
-/// What we keep of the Node is stale nearly all the time: an operation falls between any
-/// two of our requests, most of them with one to follow that writes.
+/// The cached Node is stale in most turns, because operations fall between our requests.
 #[test]
-fn ten_thousand_operations_of_others_leave_a_ready_node_and_all_that_is_theirs() {
+fn after_10000_operations_of_other_clients_the_node_is_ready_and_their_data_remains() {
     const OPERATIONS: u64 = 10_000;
     const BATCH: u64 = 50;
     let mut random = Random(0x5EED);
@@ -244,10 +234,10 @@ fn ten_thousand_operations_of_others_leave_a_ready_node_and_all_that_is_theirs()
             operate(&mut world.server, &mut foreign, &mut random, serial);
             for _ in 0..random.below(4) {
                 let takes = u32::try_from(random.below(200)).unwrap();
-                world.turn(&Step { takes, ..calm() }).unwrap();
+                world.turn(&Step { takes, ..correct() }).unwrap();
             }
         }
-        calm_down(&mut world);
+        run_until_next_report(&mut world);
         let node = world.server.node.clone().unwrap();
         let when = format!("after {serial} operations");
         Foreign::of(&node).assert_eq(&foreign, &when);
@@ -255,26 +245,30 @@ fn ten_thousand_operations_of_others_leave_a_ready_node_and_all_that_is_theirs()
     }
 }
 
-/// Until everything that nobody told us of was found: at the latest by the next report.
-fn calm_down(world: &mut World) {
+/// Runs with a correct server until the next report, which finds every foreign change.
+fn run_until_next_report(world: &mut World) {
     let config = config();
     let until = world
         .now
         .after(config.report_frequency * 3 / 2 + LAW.renew_interval() * 3);
     while world.now < until {
         world.server.collect_garbage();
-        world.turn(&calm()).unwrap();
+        world.turn(&correct()).unwrap();
     }
 }
 
-/// Whatever is ours says what the machine says.
+/// Asserts that the parts of the Node that we own follow from the facts.
 fn assert_owned(world: &World, node: &Value, when: &str) {
     let (config, facts) = (config(), Facts::example());
-    let now = Wall::from_epoch(Duration::from_secs(calm().wall));
+    let now = Wall::from_epoch(Duration::from_secs(correct().wall));
     let none = crate::core::eviction::Pressures::default();
     let want = status::desired(&config, &facts, none, node, now).node;
-    assert_eq!(patch::diff(node, &want), None, "{when}: not what we want");
-    // And that is what a new Node would say: nothing odd is carried along.
+    assert_eq!(
+        patch::diff(node, &want),
+        None,
+        "{when}: it differs from the desired Node"
+    );
+    // A new Node would have the same values.
     let new = status::initial(&config, &facts, none, now).node;
     for part in [
         "capacity",
@@ -305,39 +299,39 @@ fn assert_owned(world: &World, node: &Value, when: &str) {
     assert_eq!(owners[0]["uid"], node["metadata"]["uid"], "{when}");
 }
 
-/// An hour with a fault in every second of it. Nothing grows, and the log stays short.
+/// An hour in which the server's behavior changes every second. State and log stay bounded.
 #[test]
-fn an_hour_of_faults_leaves_no_trace() {
+fn an_hour_of_faults_leaves_state_and_log_bounded() {
     const HOUR: u64 = 3600;
     for seed in 1..=20 {
         count_lines();
         let mut random = Random(seed * 0x9E37_79B9);
         let mut world = World::new();
-        let mut mood = Mood::Well;
+        let mut behavior = Behavior::Correct;
         let mut second = 0;
         let (mut requests, mut largest) = (0, 0);
         while world.now < Mono::START.after(Duration::from_secs(HOUR)) {
             let now = world.now.since(Mono::START).as_secs();
             if now != second {
                 second = now;
-                mood = match random.below(16) {
-                    0..3 => Mood::Well,
-                    3..6 => Mood::Silent(random.below(2) == 0),
+                behavior = match random.below(16) {
+                    0..3 => Behavior::Correct,
+                    3..6 => Behavior::Silent(random.below(2) == 0),
                     6..10 => {
                         let codes = [400, 401, 403, 404, 409, 422, 429, 500, 503];
                         let after = (random.below(2) == 0).then(|| random.below(100));
-                        Mood::Refuses(random.one_of(&codes), after)
+                        Behavior::Refuses(random.one_of(&codes), after)
                     }
-                    10 => Mood::Babbles(random.one_of(&[200, 201, 204, 302, 404])),
-                    11 => Mood::Deletes,
-                    12 => Mood::DeletesLease,
-                    13 => Mood::Replaces,
-                    _ => Mood::Writes,
+                    10 => Behavior::InvalidBody(random.one_of(&[200, 201, 204, 302, 404])),
+                    11 => Behavior::Deletes,
+                    12 => Behavior::DeletesLease,
+                    13 => Behavior::Recreates,
+                    _ => Behavior::Writes,
                 };
             }
             let step = Step {
-                mood,
-                // A server that answers at once is asked more.
+                behavior,
+                // A server that answers at once gets more requests.
                 takes: match seed % 2 {
                     0 => 1,
                     _ => u32::try_from(random.below(1001)).unwrap(),
@@ -349,15 +343,18 @@ fn an_hour_of_faults_leaves_no_trace() {
             world.turn(&step).unwrap();
             requests += 1;
             let kubelet = &world.kubelet;
-            assert!(kubelet.events.waiting() <= 32 && kubelet.events.remembered() <= 16);
+            assert!(kubelet.events.waiting() <= 32 && kubelet.events.counted() <= 16);
             largest = largest.max(kubelet.node.seen_bytes());
         }
         let lines = LINES.get();
         println!("seed {seed}: {requests} turns, {lines} lines, {largest} bytes of a Node");
-        // A Node of this board, as JSON, is 3 KiB.
-        assert!(largest < 8 << 10, "seed {seed}: {largest} bytes are kept");
+        // The board's Node is 3 KiB of JSON.
+        assert!(
+            largest < 8 << 10,
+            "seed {seed}: {largest} bytes of a Node are cached"
+        );
         assert!(lines < 200, "seed {seed}: {lines} lines in an hour");
-        calm_down(&mut world);
+        run_until_next_report(&mut world);
         let node = world.server.node.clone().unwrap();
         assert_owned(&world, &node, &format!("seed {seed}"));
     }

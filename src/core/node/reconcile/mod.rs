@@ -1,8 +1,8 @@
-//! Making a Node that exists already ours: the four parts that a kubelet reconciles
-//! once, when it finds its Node on the server.
+//! The adoption of an existing Node: the four parts that a kubelet reconciles once, when it finds
+//! its Node on the server.
 //!
-//! Everything else of the Node (taints, provider id, other labels and annotations)
-//! stays as it is. Upstream: kubelet_node_status.go tryRegisterWithAPIServer.
+//! The rest of the Node (taints, provider id, other labels and annotations) is unchanged.
+//! Upstream: kubelet_node_status.go tryRegisterWithAPIServer.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ use crate::kube::names;
 use crate::kube::object::{self, quantity};
 use crate::kube::quantity::Quantity;
 
-/// Labels that follow the configuration at every start, in upstream's order.
+/// Labels that are reset from the configuration at every start, in upstream's order.
 const DEFAULT_LABELS: [&str; 12] = [
     "kubernetes.io/hostname",
     "topology.kubernetes.io/zone",
@@ -27,7 +27,7 @@ const DEFAULT_LABELS: [&str; 12] = [
     "beta.kubernetes.io/arch",
 ];
 
-/// Makes `existing` agree with `initial`, the Node that we would have created.
+/// Reconciles `existing` with `initial`, the Node that would have been created.
 pub(super) fn reconcile(initial: &Value, existing: &mut Value) {
     attach_detach_annotation(initial, existing);
     default_labels(initial, existing);
@@ -40,8 +40,8 @@ pub(super) fn reconcile(initial: &Value, existing: &mut Value) {
     }
     extended_resources(existing);
     huge_pages(initial, existing);
-    // A kubelet that ran here before left volumes behind; nobody detaches them
-    // from a node that says it uses them.
+    // Volumes of a kubelet that ran here before: the controller does not detach a volume that
+    // is listed here.
     object::members(existing, &["status"]).remove("volumesInUse");
 }
 
@@ -71,7 +71,7 @@ fn default_labels(initial: &Value, existing: &mut Value) {
     }
 }
 
-/// Without device plugins nothing stands behind an extended resource.
+/// Without device plugins the amount of every extended resource is 0.
 fn extended_resources(existing: &mut Value) {
     let names: Vec<String> = resources(existing, "capacity")
         .keys()

@@ -2,17 +2,17 @@ use serde_json::json;
 
 use super::*;
 
-/// What reconciling makes of `existing`.
+/// `existing` after reconciliation.
 fn reconciled(initial: &Value, existing: &Value) -> Value {
     let mut node = existing.clone();
     reconcile(initial, &mut node);
     let first = node.clone();
     reconcile(initial, &mut node);
-    assert_eq!(node, first, "a second time it changes nothing");
+    assert_eq!(node, first, "a second reconciliation changes nothing");
     node
 }
 
-/// TestTryRegisterWithApiServer's CMAD cases.
+/// kubelet_node_status_test.go TestTryRegisterWithApiServer, the cases of the annotation.
 #[test]
 fn the_attach_detach_annotation_follows_the_flag() {
     let node = |annotations: Value| json!({"metadata": {"annotations": annotations}});
@@ -22,7 +22,7 @@ fn the_attach_detach_annotation_follows_the_flag() {
         ("same", &yes, &yes, yes.clone()),
         ("neither has one", &none, &none, none.clone()),
         (
-            "missing is the same as empty",
+            "absent and empty are equal",
             &none,
             &node(json!({ATTACH_DETACH: ""})),
             node(json!({ATTACH_DETACH: ""})),
@@ -47,6 +47,7 @@ fn the_attach_detach_annotation_follows_the_flag() {
     }
 }
 
+/// kubelet_node_status_test.go TestUpdateDefaultLabels.
 #[test]
 fn test_update_default_labels() {
     let keys = [
@@ -96,7 +97,7 @@ fn test_update_default_labels() {
             all("new"),
         ),
         (
-            "other labels of the flag only count when the Node is created",
+            "other labels of --node-labels apply only at creation",
             json!({"example.com/site": "new", "kubernetes.io/os": "new"}),
             json!({"example.com/site": "old"}),
             json!({"example.com/site": "old", "kubernetes.io/os": "new"}),
@@ -114,6 +115,7 @@ fn test_update_default_labels() {
     }
 }
 
+/// kubelet_node_status_test.go TestUpdateDefaultResources.
 #[test]
 fn test_update_default_resources() {
     let ours = json!({"cpu": "4", "memory": "1Gi"});
@@ -122,19 +124,19 @@ fn test_update_default_resources() {
     let null = json!(null);
     for (name, existing, want) in [
         (
-            "both there",
+            "both non-nil",
             status(&theirs, &theirs),
             status(&theirs, &theirs),
         ),
-        ("neither", status(&null, &null), status(&ours, &ours)),
+        ("existing nil", status(&null, &null), status(&ours, &ours)),
         ("no status", json!({}), status(&ours, &ours)),
         (
-            "no capacity",
+            "capacity nil",
             status(&null, &theirs),
             status(&ours, &theirs),
         ),
         (
-            "no allocatable",
+            "allocatable nil",
             status(&theirs, &null),
             status(&theirs, &ours),
         ),
@@ -154,9 +156,9 @@ fn test_update_default_resources() {
     assert_eq!(
         reconciled(&json!({}), &status(&theirs, &theirs)),
         kept,
-        "kept where we have none"
+        "initial nil"
     );
-    // Neither has any: nothing to copy, nothing to fall over.
+    // Both objects nil.
     assert_eq!(
         reconciled(&json!({}), &json!({})),
         json!({"metadata": {"labels": {}}, "status": {"capacity": {}, "allocatable": {}}})
@@ -170,6 +172,7 @@ fn resources_of(capacity: Value, allocatable: Value) -> Value {
     })
 }
 
+/// kubelet_node_status_test.go TestReconcileHugePageResource.
 #[test]
 fn test_reconcile_huge_page_resource() {
     let same = |resources: Value| resources_of(resources.clone(), resources);
@@ -182,13 +185,13 @@ fn test_reconcile_huge_page_resource() {
             same(json!({"hugepages-2Mi": "102400Ki", "hugepages-64Ki": "0k"})),
         ),
         (
-            "another size, and none of the old",
+            "another size, and the old one is 0",
             json!({"hugepages-2Mi": "0", "hugepages-1Gi": "2Gi"}),
             same(json!({"hugepages-2Mi": "100Mi", "cpu": "1"})),
             same(json!({"hugepages-2Mi": "0", "hugepages-1Gi": "2Gi", "cpu": "1"})),
         ),
         (
-            "more of them",
+            "2Gi to 4Gi",
             json!({"hugepages-1Gi": "4Gi"}),
             same(json!({"hugepages-1Gi": "2Gi"})),
             same(json!({"hugepages-1Gi": "4Gi"})),
@@ -200,13 +203,13 @@ fn test_reconcile_huge_page_resource() {
             same(json!({"hugepages-1Gi": "4Gi"})),
         ),
         (
-            "a size that the kernel has no more",
+            "not in initial",
             json!({"hugepages-1Gi": "2Gi"}),
             same(json!({"hugepages-1Gi": "2Gi", "hugepages-2Mi": "100Mi"})),
             same(json!({"hugepages-1Gi": "2Gi"})),
         ),
         (
-            "no status",
+            "status empty",
             json!({"hugepages-2Mi": "100Mi"}),
             empty,
             same(json!({"hugepages-2Mi": "100Mi"})),
@@ -216,6 +219,7 @@ fn test_reconcile_huge_page_resource() {
     }
 }
 
+/// kubelet_node_status_test.go TestReconcileExtendedResource.
 #[test]
 fn test_reconcile_extended_resource() {
     let ours = json!({"cpu": "4"});
@@ -229,17 +233,17 @@ fn test_reconcile_extended_resource() {
             resources_of(ours.clone(), ours.clone()),
         ),
         (
-            "zeroed in both",
+            "zeroed",
             resources_of(with.clone(), with.clone()),
             resources_of(zeroed.clone(), zeroed.clone()),
         ),
         (
-            "allocatable copied, then zeroed",
+            "allocatable nil: copied, then zeroed",
             resources_of(with.clone(), json!(null)),
             resources_of(zeroed.clone(), zeroed.clone()),
         ),
         (
-            "names with Kubernetes' own domain, or none, are no extended resources",
+            "names with the domain kubernetes.io or without one are no extended resources",
             resources_of(
                 json!({"cpu": "4", "attachable-volumes-x": "9", "x.kubernetes.io/y": "1"}),
                 json!({"cpu": "4", "test.com/allocatable-only": "1"}),
@@ -254,9 +258,11 @@ fn test_reconcile_extended_resource() {
     }
 }
 
-/// registration.md §5.6.
+/// setters_test.go TestVolumesInUse (not synced), and kubelet_node_status_test.go
+/// TestUpdateNodeStatusAndVolumesInUseWithNodeLease (volume on node only). `volumesInUse` is
+/// removed when the Node is adopted, and unchanged otherwise.
 #[test]
-fn the_rest_of_an_existing_node_stays() {
+fn other_parts_of_an_adopted_node_are_unchanged() {
     let ours = json!({"cpu": "4"});
     let mut initial = resources_of(ours.clone(), ours);
     initial["spec"] = json!({"providerID": "ours", "taints": [{"key": "ours"}]});
@@ -276,7 +282,6 @@ fn the_rest_of_an_existing_node_stays() {
         },
     });
     let mut want = existing.clone();
-    // Nobody detaches a volume from a node that says it uses it.
     object::members(&mut want, &["status"]).remove("volumesInUse");
     assert_eq!(reconciled(&initial, &existing), want);
 }

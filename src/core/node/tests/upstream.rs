@@ -1,5 +1,5 @@
-//! Cases of upstream's `kubelet_node_status_test.go` by their names, whole sequences
-//! against a server that keeps the Node. `tests/upstream.md` is the list of all.
+//! Cases of upstream's `kubelet_node_status_test.go` by their names, as sequences of requests
+//! against a server that stores the Node.
 
 use super::*;
 use crate::config::command_line::{self, Command};
@@ -16,12 +16,11 @@ fn flags(words: &[&str]) -> Flags {
     }
 }
 
-/// The server's side of one Node that is there: shows it, and merges patches that were
-/// built from what it holds.
+/// The server with one Node: it sends the Node, and applies patches with its resourceVersion.
 fn serve(stored: &mut Value) -> impl FnOnce(&Request) -> Outcome {
     move |request| {
         if request.method == Method::Get {
-            return answer(200, stored.clone());
+            return answered(200, stored.clone());
         }
         assert_eq!(request.method, Method::Patch);
         let patch: Value = serde_json::from_slice(&request.body).unwrap();
@@ -32,7 +31,7 @@ fn serve(stored: &mut Value) -> impl FnOnce(&Request) -> Outcome {
         *stored = apply(stored.clone(), &patch);
         stored["metadata"]["resourceVersion"] = (version + 1).to_string().into();
         let metadata = &stored["metadata"];
-        answer(
+        answered(
             200,
             json!({"kind": "PartialObjectMetadata", "metadata": metadata}),
         )
@@ -52,7 +51,7 @@ fn quantities(node: &Value, which: &str) -> Vec<String> {
         .to_vec()
 }
 
-/// Two cores, 10e9 bytes of memory, so much storage, no huge pages.
+/// 2 CPUs, 10e9 bytes of memory, `storage` bytes of storage, no huge pages.
 fn machine(storage: u64) -> Facts {
     let mut facts = Facts::example();
     facts.cpus = Ok(2);
@@ -62,27 +61,29 @@ fn machine(storage: u64) -> Facts {
     facts
 }
 
-/// A Node that others registered is read, then patched: the only way to upstream's two
-/// calls, for our own create carries the whole status.
-fn updated(words: &[&str], facts: Facts, existing: Value) -> (Talk, Value) {
+/// A Node of another client is read, then patched. These are upstream's two requests; our own
+/// create has the whole status.
+fn updated(words: &[&str], facts: Facts, existing: Value) -> (NodeTest, Value) {
     let mut words = words.to_vec();
     words.push("--register-node=false");
-    let mut talk = Talk::new(flags(&words));
-    talk.facts = facts;
+    let mut test = NodeTest::new(flags(&words));
+    test.facts = facts;
     let mut stored = existing;
-    assert_eq!(talk.turn(serve(&mut stored)), Some(Step::Read));
-    assert_eq!(talk.turn(serve(&mut stored)), Some(Step::Updated));
-    assert_eq!(talk.calls(), ["Get ~/pi", "Patch ~/pi/status"]);
-    (talk, stored)
+    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Read));
+    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Updated));
+    assert_eq!(test.calls(), ["Get ~/pi", "Patch ~/pi/status"]);
+    (test, stored)
 }
 
+/// TestUpdateNewNodeStatus: two requests; labels, capacity and allocatable; conditions; addresses
+/// and nodeInfo. There are no images without a runtime.
 #[test]
 fn test_update_new_node_status() {
     let words = [
         "--system-reserved=cpu=200m,memory=100000000,ephemeral-storage=2000",
         "--eviction-hard=",
     ];
-    let (talk, node) = updated(&words, machine(5000), foreign(json!({}), json!({})));
+    let (test, node) = updated(&words, machine(5000), foreign(json!({}), json!({})));
     assert_eq!(
         node["metadata"]["labels"],
         json!({"kubernetes.io/os": "linux", "kubernetes.io/arch": status::ARCHITECTURE})
@@ -94,7 +95,7 @@ fn test_update_new_node_status() {
     assert_eq!(
         quantities(&node, "allocatable"),
         ["1800m", "9900000000", "0", "3k"],
-        "a capacity without a unit is read back as a decimal one: 3000 all the same"
+        "3k is 3000: the unit follows from the capacity's decimal format"
     );
     let conditions: Vec<[&str; 3]> = object::list(&node, &["status", "conditions"])
         .iter()
@@ -109,7 +110,7 @@ fn test_update_new_node_status() {
             ["Ready", "True", "KubeletReady"],
         ]
     );
-    let now = vec![talk.now.wall.time(); 4];
+    let now = vec![test.now.wall.time(); 4];
     assert_eq!(times(&node, "lastHeartbeatTime"), now);
     assert_eq!(times(&node, "lastTransitionTime"), now);
     assert_eq!(
@@ -136,6 +137,7 @@ fn test_update_new_node_status() {
     assert_eq!(info["containerRuntimeVersion"], "none://");
 }
 
+/// TestUpdateExistingNodeStatus: four conditions of 2012.
 #[test]
 fn test_update_existing_node_status() {
     let condition = |kind: &str, status: &str, reason: &str| {
@@ -152,10 +154,10 @@ fn test_update_existing_node_status() {
         "capacity": {"cpu": "3", "memory": "20000000000", "pods": "0"},
         "allocatable": {"cpu": "2800m", "memory": "19900000000", "pods": "0"},
     });
-    let (talk, node) = updated(&[], machine(5000), foreign(json!({}), existing));
+    let (test, node) = updated(&[], machine(5000), foreign(json!({}), existing));
     assert_eq!(
         times(&node, "lastHeartbeatTime"),
-        vec![talk.now.wall.time(); 4]
+        vec![test.now.wall.time(); 4]
     );
     assert_eq!(times(&node, "lastTransitionTime"), [THEN; 4]);
     let conditions = &node["status"]["conditions"];
@@ -165,8 +167,8 @@ fn test_update_existing_node_status() {
     assert_eq!(node["status"]["capacity"]["cpu"], "2");
 }
 
-/// What is reserved beyond the capacity is refused at start (`check_reservations`); a
-/// machine that shrinks later offers nothing, and less than nothing never.
+/// TestUpdateNewNodeStatusTooLargeReservation: cpu 40 of 2. `check_reservations` refuses it at the
+/// start; if the capacity decreases later, allocatable is 0 and never negative.
 #[test]
 fn test_update_new_node_status_too_large_reservation() {
     let words = [
@@ -184,45 +186,45 @@ fn test_update_new_node_status_too_large_reservation() {
     );
 }
 
-/// Upstream's GET at every tick is not made (decision 2), so an unchanged tick is no
-/// call instead of one, a changed one is one instead of two (decision 1: 409 would tell
-/// that somebody wrote), and what others wrote is seen at the next report.
+/// TestUpdateNodeStatusWithLease. We send no GET at every tick: an unchanged tick has no request
+/// instead of one, a changed tick one instead of two (a foreign write gives a 409). Foreign changes
+/// are seen at the next report.
 #[test]
 fn test_update_node_status_with_lease() {
     let mut stored = foreign(json!({}), json!({}));
-    let mut talk = Talk::new(flags(&[
+    let mut test = NodeTest::new(flags(&[
         "--register-node=false",
         "--node-status-report-frequency=30s",
     ]));
-    talk.facts.memory.as_mut().unwrap().total_bytes = 20_000_000_000;
-    let later = |talk: &mut Talk, seconds| {
-        talk.node.due = talk.now.mono.after(SECOND * seconds);
+    test.facts.memory.as_mut().unwrap().total_bytes = 20_000_000_000;
+    let later = |test: &mut NodeTest, seconds| {
+        test.node.due = test.now.mono.after(SECOND * seconds);
     };
 
-    talk.turn(serve(&mut stored));
-    assert_eq!(talk.turn(serve(&mut stored)), Some(Step::Updated));
-    assert_eq!(talk.requests.len(), 2, "first update");
+    test.turn(serve(&mut stored));
+    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Updated));
+    assert_eq!(test.requests.len(), 2, "first update");
     let first = stored.clone();
 
-    later(&mut talk, 60);
-    talk.turn(serve(&mut stored));
-    assert_eq!(talk.turn(serve(&mut stored)), Some(Step::Updated));
-    assert_eq!(talk.requests.len(), 4, "60 s later, unchanged");
+    later(&mut test, 60);
+    test.turn(serve(&mut stored));
+    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Updated));
+    assert_eq!(test.requests.len(), 4, "60 s later, unchanged");
     let mut want = first.clone();
     want["metadata"]["resourceVersion"] = "9".into();
     for condition in want["status"]["conditions"].as_array_mut().unwrap() {
-        condition["lastHeartbeatTime"] = talk.now.wall.time().into();
+        condition["lastHeartbeatTime"] = test.now.wall.time().into();
     }
     assert_eq!(stored, want, "only heartbeats differ");
 
-    later(&mut talk, 10);
-    assert_eq!(talk.turn(|_| unreachable!()), None, "unchanged");
+    later(&mut test, 10);
+    assert_eq!(test.turn(|_| unreachable!()), None, "unchanged");
 
-    talk.facts.memory.as_mut().unwrap().total_bytes = 40_000_000_000;
-    later(&mut talk, 10);
-    assert_eq!(talk.turn(serve(&mut stored)), Some(Step::Updated));
-    assert_eq!(talk.requests.len(), 5, "memory changed");
-    let heartbeat = talk.now.wall.time();
+    test.facts.memory.as_mut().unwrap().total_bytes = 40_000_000_000;
+    later(&mut test, 10);
+    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Updated));
+    assert_eq!(test.requests.len(), 5, "memory changed");
+    let heartbeat = test.now.wall.time();
     assert_eq!(
         times(&stored, "lastHeartbeatTime"),
         vec![heartbeat.clone(); 4]
@@ -232,51 +234,51 @@ fn test_update_node_status_with_lease() {
         times(&first, "lastTransitionTime")
     );
 
-    // The controller manager gives the Node its networks.
+    // podCIDRs: the controller manager sets them.
     stored["spec"]["podCIDRs"] = json!(["10.0.0.0/24", "2000::/10"]);
     stored["metadata"]["resourceVersion"] = "77".into();
     for _ in 0..2 {
-        later(&mut talk, 10);
-        assert_eq!(talk.turn(|_| unreachable!()), None, "nothing of ours");
+        later(&mut test, 10);
+        assert_eq!(test.turn(|_| unreachable!()), None, "no change of ours");
     }
-    later(&mut talk, 10);
-    assert_eq!(talk.turn(serve(&mut stored)), Some(Step::Read));
-    assert_eq!(talk.turn(serve(&mut stored)), Some(Step::Updated));
-    assert_eq!(talk.requests.len(), 7, "the report");
-    let networks = &json!(["10.0.0.0/24", "2000::/10"]);
-    let seen = talk.node.seen.as_ref().unwrap();
-    assert_eq!(&seen["spec"]["podCIDRs"], networks);
-    assert_eq!(&stored["spec"]["podCIDRs"], networks);
+    later(&mut test, 10);
+    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Read));
+    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Updated));
+    assert_eq!(test.requests.len(), 7, "the report");
+    let cidrs = &json!(["10.0.0.0/24", "2000::/10"]);
+    let seen = test.node.seen.as_ref().unwrap();
+    assert_eq!(&seen["spec"]["podCIDRs"], cidrs);
+    assert_eq!(&stored["spec"]["podCIDRs"], cidrs);
     assert_ne!(times(&stored, "lastHeartbeatTime")[0], heartbeat);
 
-    later(&mut talk, 10);
-    assert_eq!(talk.turn(|_| unreachable!()), None, "same networks");
+    later(&mut test, 10);
+    assert_eq!(test.turn(|_| unreachable!()), None, "same CIDRs");
 }
 
-/// Without volumes nothing is patched; a missing label alone is.
+/// TestUpdateNodeStatusAndVolumesInUseWithNodeLease: a missing label alone is patched.
 #[test]
 fn test_update_node_status_and_volumes_in_use_with_node_lease() {
     let (_, settled) = updated(&[], machine(5000), foreign(json!({}), json!({})));
     for (name, missing, patches) in [
         ("no volumes", "", false),
-        ("no os label", "kubernetes.io/os", true),
-        ("no arch label", "kubernetes.io/arch", true),
+        ("labels missing: os", "kubernetes.io/os", true),
+        ("labels missing: arch", "kubernetes.io/arch", true),
     ] {
         let mut stored = settled.clone();
         object::members(&mut stored, &["metadata", "labels"]).remove(missing);
-        let mut talk = Talk::new(flags(&["--register-node=false"]));
-        talk.facts = machine(5000);
-        // As if a report had just been sent.
-        talk.node.report_due = Mono::START.after(SECOND * 3600);
-        talk.turn(serve(&mut stored));
-        let step = talk.turn(serve(&mut stored));
+        let mut test = NodeTest::new(flags(&["--register-node=false"]));
+        test.facts = machine(5000);
+        // No report is due.
+        test.node.report_due = Mono::START.after(SECOND * 3600);
+        test.turn(serve(&mut stored));
+        let step = test.turn(serve(&mut stored));
         assert_eq!(step, patches.then_some(Step::Updated), "{name}");
         assert_eq!(stored["metadata"]["labels"], settled["metadata"]["labels"]);
     }
 }
 
-/// GET and the rest of the conversation, case by case: the flag says whether ours has
-/// the annotation, the option what theirs says.
+/// TestTryRegisterWithApiServer. `ours` tells whether our Node has the annotation, `theirs` is its
+/// value on the server. Every adoption is one patch, which also has the status.
 #[test]
 fn test_try_register_with_api_server() {
     let none: &[(u16, &str)] = &[];
@@ -333,7 +335,7 @@ fn test_try_register_with_api_server() {
             None => json!({}),
         };
         let mut stored = foreign(json!({"annotations": annotations}), json!({}));
-        let mut talk = Talk::new(Flags {
+        let mut test = NodeTest::new(Flags {
             enable_controller_attach_detach: ours,
             ..Flags::default()
         });
@@ -341,17 +343,17 @@ fn test_try_register_with_api_server() {
         let mut last = Step::Continue;
         while matches!(last, Step::Continue | Step::Read) {
             let step = match answers.next() {
-                Some((200, _)) => talk.turn(serve(&mut stored)),
-                Some((code, reason)) => talk.turn(|_| refuse(*code, reason)),
-                None if talk.requests.is_empty() => talk.turn(created),
-                None => talk.turn(serve(&mut stored)),
+                Some((200, _)) => test.turn(serve(&mut stored)),
+                Some((code, reason)) => test.turn(|_| refuse(*code, reason)),
+                None if test.requests.is_empty() => test.turn(created),
+                None => test.turn(serve(&mut stored)),
             };
             last = step.unwrap();
         }
         let registered = matches!(last, Step::Registered | Step::Adopted);
         assert_eq!(registered, done, "{name}: {last:?}");
-        assert_eq!(talk.node.is_registered(), done, "{name}");
-        assert_eq!(talk.requests.len(), calls, "{name}");
+        assert_eq!(test.node.is_registered(), done, "{name}");
+        assert_eq!(test.requests.len(), calls, "{name}");
         if done && calls == 3 {
             let want = if ours { "true" } else { "" };
             let path = ["metadata", "annotations", status::ATTACH_DETACH];
@@ -360,7 +362,7 @@ fn test_try_register_with_api_server() {
     }
 }
 
-/// The difference decides, heartbeats are not in it: nothing compares statuses apart.
+/// TestNodeStatusHasChanged. The merge patch is the comparison; it does not include heartbeats.
 #[test]
 fn test_node_status_has_changed() {
     let ready = |status: &str, since: &str| {
@@ -409,10 +411,10 @@ fn test_node_status_has_changed() {
         ),
     ] {
         let change = patch::diff(&json!({"status": before}), &json!({"status": after}));
-        assert_eq!(change.as_ref().is_some_and(counts), want, "{name}");
+        assert_eq!(change.as_ref().is_some_and(needs_patch), want, "{name}");
     }
 
-    // Only heartbeats, and another order: what we want follows what is there.
+    // The desired conditions keep the stored heartbeats and order.
     let (_, settled) = updated(&[], machine(5000), foreign(json!({}), json!({})));
     for (name, reversed) in [("only heartbeats differ", false), ("another order", true)] {
         let mut stored = settled.clone();
@@ -423,14 +425,15 @@ fn test_node_status_has_changed() {
         for condition in conditions {
             condition["lastHeartbeatTime"] = THEN.into();
         }
-        let mut talk = Talk::new(flags(&["--register-node=false"]));
-        talk.facts = machine(5000);
-        talk.node.report_due = Mono::START.after(SECOND * 3600);
-        talk.turn(serve(&mut stored));
-        assert_eq!(talk.turn(|_| unreachable!()), None, "{name}");
+        let mut test = NodeTest::new(flags(&["--register-node=false"]));
+        test.facts = machine(5000);
+        test.node.report_due = Mono::START.after(SECOND * 3600);
+        test.turn(serve(&mut stored));
+        assert_eq!(test.turn(|_| unreachable!()), None, "{name}");
     }
 }
 
+/// TestUpdateNodeAddresses.
 #[test]
 fn test_update_node_addresses() {
     let list = |addresses: &[(&str, &str)]| -> Value {
@@ -474,33 +477,33 @@ fn test_update_node_addresses() {
     }
 }
 
-/// A Node that has been reported at the start, after a change or not; the number
-/// spreads the next report.
-fn reported(changed: bool, random: u32) -> Talk {
-    let mut talk = Talk::registered();
-    talk.node
-        .report_later(&talk.config, changed, Mono::START, random);
-    talk.node.state = State::Known {
+/// A Node that was reported at the start. `random` spreads the next report after a change.
+fn reported(changed: bool, random: u32) -> NodeTest {
+    let mut test = NodeTest::registered();
+    test.node
+        .report_later(&test.config, changed, Mono::START, random);
+    test.node.state = State::Known {
         round: Round::default(),
         just_read: false,
     };
-    talk
+    test
 }
 
+/// TestIsUpdateStatusPeriodExpired.
 #[test]
 fn test_is_update_status_period_expired() {
     let minute = SECOND * 60;
-    // The period of 5 minutes is cut to 3 by 100 of 1000, stretched to 6 by 700.
-    for (name, talk, after, want) in [
+    // A random number of 100 shortens the period of 5 minutes to 3, one of 700 extends it to 6.
+    for (name, test, after, want) in [
         (
             "never, no delay",
-            Talk::new(flags(&["--register-node=false"])),
+            NodeTest::new(flags(&["--register-node=false"])),
             0,
             true,
         ),
         (
             "never, delay",
-            Talk::new(flags(&["--register-node=false"])),
+            NodeTest::new(flags(&["--register-node=false"])),
             1,
             true,
         ),
@@ -510,11 +513,11 @@ fn test_is_update_status_period_expired() {
         ("exactly 5 m ago", reported(false, 0), 5, true),
     ] {
         let at = Mono::START.after(minute * after);
-        assert_eq!(talk.node.must_read(&talk.config, at), want, "{name}");
+        assert_eq!(test.node.must_read(&test.config, at), want, "{name}");
     }
 }
 
-/// A half to one and a half periods, the bounds included.
+/// TestCalculateDelay: 0.5 to 1.5 periods, including the bounds.
 #[test]
 fn test_calculate_delay() {
     let mut delays = Vec::new();

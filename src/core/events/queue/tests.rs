@@ -1,0 +1,167 @@
+use serde_json::Value;
+
+use super::*;
+use crate::kube::message::{Method, answered};
+use crate::kube::time::Wall;
+
+impl Queue {
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn counted(&self) -> usize {
+        self.sent.len()
+    }
+}
+
+fn at(seconds: u64) -> Mono {
+    Mono::START.after(Duration::from_secs(seconds))
+}
+
+/// A board whose clock was 1970-01-01 at the start.
+fn now(mono: Mono) -> Now {
+    Now {
+        mono,
+        wall: Wall::default().after(mono.since(Mono::START)),
+    }
+}
+
+/// Sends the first event. Returns the method, the path below [`EVENTS`] and the body.
+fn send(queue: &mut Queue, outcome: Outcome) -> (Method, String, Value) {
+    let request = queue.request("u1", now(at(100_000))).unwrap();
+    queue.on_response(&outcome);
+    let path = request.path.trim_start_matches(EVENTS).to_owned();
+    (
+        request.method,
+        path,
+        serde_json::from_slice(&request.body).unwrap(),
+    )
+}
+
+/// node_container_manager_linux_test.go TestNodeRefFromNode; here with the Node's uid.
+#[test]
+fn an_event_has_the_nodes_uid_and_its_repetition_is_counted() {
+    let mut queue = Queue::new("pi", 0, 0);
+    queue.push(Event::starting(), at(1));
+    let (method, path, body) = send(&mut queue, answered(201, Value::Null));
+    assert_eq!((method, path.as_str()), (Method::Post, ""));
+    assert_eq!(
+        body,
+        json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"name": "pi.3b9aca00", "namespace": "default"},
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": "u1"},
+            "type": "Normal", "reason": "Starting", "message": "Starting kubelet.",
+            "source": {"component": "kubelet", "host": "pi"},
+            "reportingComponent": "kubelet", "reportingInstance": "pi",
+            "firstTimestamp": "1970-01-01T00:00:01Z", "lastTimestamp": "1970-01-01T00:00:01Z",
+            "count": 1,
+        })
+    );
+    assert!(queue.waiting.is_empty());
+
+    for count in [2, 3] {
+        queue.push(Event::starting(), at(60));
+        let (method, path, body) = send(&mut queue, answered(200, Value::Null));
+        assert_eq!((method, path.as_str()), (Method::Patch, "/pi.3b9aca00"));
+        assert_eq!(
+            body,
+            json!({"count": count, "lastTimestamp": "1970-01-01T00:01:00Z"})
+        );
+    }
+}
+
+#[test]
+fn an_expired_event_is_created_again_and_a_taken_name_replaced() {
+    let mut queue = Queue::new("pi", 0, 0);
+    queue.push(Event::starting(), at(1));
+    send(&mut queue, answered(201, Value::Null));
+    queue.push(Event::starting(), at(4000));
+    assert_eq!(
+        send(&mut queue, answered(404, Value::Null)).0,
+        Method::Patch
+    );
+    let (method, _, body) = send(&mut queue, answered(201, Value::Null));
+    assert_eq!((method, &body["count"]), (Method::Post, &json!(1)));
+    assert!(queue.waiting.is_empty());
+
+    queue.push(Event::cordoned("pi", true), at(1));
+    let taken = send(&mut queue, answered(409, Value::Null)).2;
+    let free = send(&mut queue, answered(201, Value::Null)).2;
+    assert_ne!(taken["metadata"]["name"], free["metadata"]["name"]);
+    assert!(queue.waiting.is_empty());
+}
+
+#[test]
+fn an_event_is_dropped_after_a_refusal_or_two_unanswered_requests() {
+    let mut queue = Queue::new("pi", 0, 0);
+    queue.push(Event::starting(), at(1));
+    send(&mut queue, answered(403, Value::Null));
+    assert!(queue.waiting.is_empty());
+    queue.push(Event::starting(), at(1));
+    assert!(!queue.on_response(&Outcome::Silent("slow".into())));
+    assert!(!queue.waiting.is_empty());
+    assert!(!queue.on_response(&Outcome::Silent("slow".into())));
+    assert!(queue.waiting.is_empty());
+    assert_eq!(queue.request("u1", now(at(1))), None);
+}
+
+#[test]
+fn waiting_and_counted_events_are_bounded() {
+    let mut queue = Queue::new("pi", 0, 0);
+    let event = |n: usize| Event {
+        kind: "Normal",
+        reason: "R",
+        message: n.to_string(),
+    };
+    for n in 0..1000 {
+        queue.push(event(n), at(1));
+    }
+    assert_eq!(queue.waiting.len(), MAX_WAITING);
+    while !queue.waiting.is_empty() {
+        send(&mut queue, answered(201, Value::Null));
+    }
+    assert_eq!(queue.sent.len(), MAX_SENT);
+    let names: std::collections::BTreeSet<&str> =
+        queue.sent.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names.len(), MAX_SENT, "{names:?}");
+}
+
+/// Names sort in the order of the events.
+#[test]
+fn names_increase_even_if_the_clock_does_not() {
+    let mut queue = Queue::new("pi", 0, 0);
+    let mut before = String::new();
+    for ahead in [9, 9, 8, 0, 10] {
+        let now = Now {
+            mono: at(1),
+            wall: Wall::from_epoch(Duration::from_secs(1_800_000_000 + ahead)),
+        };
+        queue.push(Event::cordoned("pi", ahead > 8), at(1));
+        queue.forget();
+        let request = queue.request("u1", now).unwrap();
+        queue.on_response(&answered(201, Value::Null));
+        let body: Value = serde_json::from_slice(&request.body).unwrap();
+        let name = body["metadata"]["name"].as_str().unwrap().to_owned();
+        assert!(name > before, "{name} after {before}");
+        before = name;
+    }
+}
+
+#[test]
+fn after_a_burst_the_rate_is_limited() {
+    let mut queue = Queue::new("pi", 2, 3);
+    for _ in 0..10 {
+        queue.push(Event::starting(), at(1));
+    }
+    let mut sent = Vec::new();
+    for tenth in 0..20 {
+        let then = Mono::START.after(Duration::from_millis(tenth * 100));
+        while queue.is_due(then) {
+            queue.request("u1", now(then)).unwrap();
+            queue.on_response(&answered(201, Value::Null));
+            sent.push(tenth);
+        }
+    }
+    assert_eq!(sent, [0, 0, 0, 5, 10, 15]);
+}

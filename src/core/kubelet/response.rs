@@ -1,0 +1,171 @@
+//! What an outcome means for the Lease, the Node, the events and the schedule.
+
+use std::time::Duration;
+
+use super::{Effect, Kubelet, Work};
+use crate::core::instant::{Mono, Now};
+use crate::core::{lease, node};
+use crate::kube::message::{Outcome, Refused};
+
+impl Kubelet {
+    /// Takes the outcome of the request that was sent at `start`.
+    pub fn on_response(&mut self, work: Work, outcome: Outcome, start: Mono, now: Now) -> Effect {
+        if let Outcome::Answered(response) = &outcome
+            && let Some(date) = response.date
+        {
+            self.wall_clock.on_server_date(date, now.mono);
+        }
+        if work == Work::Time {
+            self.wall_clock.log_state(now);
+        }
+        let now = self.wall_clock.corrected(now);
+        match work {
+            Work::Time => {
+                if let Outcome::Silent(why) = &outcome {
+                    self.node_log.failed(why, now.mono);
+                }
+                Effect::None
+            }
+            Work::Certificate => {
+                self.on_certificate_response(outcome, now);
+                Effect::None
+            }
+            Work::Lease => self.on_lease_response(outcome, start, now.mono),
+            Work::Node => self.on_node_response(outcome, now),
+            Work::Event => {
+                if let Outcome::Answered(response) = &outcome
+                    && let Err(refused) = response.accepted()
+                {
+                    log::debug!("event: {refused}");
+                }
+                match self.events.on_response(&outcome) {
+                    true => self.schedule.request_answered(),
+                    false => self.schedule.request_silent(now.mono),
+                }
+                Effect::None
+            }
+        }
+    }
+
+    fn on_lease_response(&mut self, outcome: Outcome, start: Mono, now: Mono) -> Effect {
+        let uid = self.owner.as_deref().unwrap_or_default();
+        match self.lease.on_response(uid, outcome) {
+            lease::Step::Renewed => {
+                self.schedule.lease_renewed(start);
+                let last = self.renewed.replace(start);
+                let gap = last.map_or(Duration::ZERO, |last| start.since(last));
+                // After failures, or after a suspend of this process, the control plane may have
+                // set the conditions to Unknown.
+                let limit = self.law.renew_interval() * 2;
+                if self.lease_log.succeeded(now) || gap > limit {
+                    self.node.read_again(now);
+                }
+                // A status that is due soon is computed in this wakeup.
+                if self.node.due().since(now) < self.config.update_frequency / 10 {
+                    self.compute_status_by(now);
+                }
+            }
+            lease::Step::Continue => self.schedule.lease_continues(start),
+            lease::Step::Gone => {
+                self.schedule.lease_refused(start, None);
+                self.lease_log.failed("deleted on the server", now);
+                self.lease_gone = true;
+                self.node.read_again(now);
+            }
+            lease::Step::Refused(refused) => {
+                self.schedule.lease_refused(start, refused.retry_after);
+                let failures = self.lease_log.failed(&refused.to_string(), now);
+                return after_refusal(&refused, failures);
+            }
+            lease::Step::Silent(why) => {
+                self.schedule.lease_silent(start);
+                self.lease_log.failed(&why, now);
+            }
+        }
+        Effect::None
+    }
+
+    fn on_node_response(&mut self, outcome: Outcome, now: Now) -> Effect {
+        let random = self.schedule.permille();
+        let step = self
+            .node
+            .on_response(&self.config, outcome, now.mono, random);
+        let mut effect = Effect::None;
+        match &step {
+            node::Step::Silent(why) => {
+                self.schedule.request_silent(now.mono);
+                self.node_log.failed(why, now.mono);
+            }
+            node::Step::Refused(refused) => {
+                self.schedule.request_answered();
+                let failures = self.node_log.failed(&refused.to_string(), now.mono);
+                effect = after_refusal(refused, failures);
+            }
+            node::Step::Gone => {
+                self.schedule.request_answered();
+                self.node_log
+                    .failed("deleted on the server; registering again", now.mono);
+            }
+            node::Step::Read => {
+                self.schedule.request_answered();
+                if std::mem::take(&mut self.lease_gone) {
+                    // The Node exists, so its Lease can be created again.
+                    self.schedule.lease_continues(now.mono);
+                }
+            }
+            node::Step::Continue => self.schedule.request_answered(),
+            node::Step::Registered | node::Step::Adopted | node::Step::Updated => {
+                self.schedule.request_answered();
+                self.node_log.succeeded(now.mono);
+            }
+        }
+        self.follow_node_uid(now.mono);
+        for event in self.node.take_events() {
+            match event.kind {
+                "Warning" => log::warn!("{}", event.message),
+                // The first Normal events of a Node report no change.
+                _ if step == node::Step::Registered => {}
+                _ => log::info!("{}", event.message),
+            }
+            self.events.push(event, now.mono);
+        }
+        match step {
+            node::Step::Registered | node::Step::Adopted | node::Step::Updated
+                if !std::mem::replace(&mut self.registered, true) =>
+            {
+                Effect::Registered
+            }
+            node::Step::Read => self
+                .node
+                .new_pod_cidrs()
+                .map_or(Effect::None, Effect::PodCidrs),
+            _ => effect,
+        }
+    }
+
+    /// Starts or stops the Lease when the Node's uid changed: the Node owns the Lease.
+    pub(super) fn follow_node_uid(&mut self, now: Mono) {
+        let uid = self.node.uid();
+        if uid == self.owner.as_deref() {
+            return;
+        }
+        self.owner = uid.map(str::to_owned);
+        self.lease.forget();
+        self.events.forget();
+        self.lease_gone = false;
+        match self.owner {
+            Some(_) => self.schedule.start_lease(now),
+            None => self.schedule.stop_lease(),
+        }
+    }
+}
+
+/// After the second failure in a row a new connection may reach a healthy server. Codes that a
+/// healthy API server sends for a faulty request keep the connection.
+fn after_refusal(refused: &Refused, failures: u32) -> Effect {
+    let is_our_fault = matches!(refused.code, 403 | 404 | 409 | 422 | 429);
+    match !is_our_fault && failures > 1 {
+        true => Effect::Disconnect,
+        false => Effect::None,
+    }
+}

@@ -115,7 +115,7 @@ fn assert_is_now(time: Wall) {
 fn a_board_that_wakes_up_in_1970_writes_nothing_until_its_clock_is_set() {
     let site = Site::start(Double::start(), in_1970());
     site.board.says("clock: 1970-01-01T00:00:");
-    site.board.says("Z, but nodelet was built at 20");
+    site.board.says("Z is before the build of nodelet at 20");
     // TLS tells nobody the time: the server's certificate is from the future.
     site.board.says("not valid before");
     std::thread::sleep(Duration::from_secs(3));
@@ -147,7 +147,7 @@ fn a_server_that_can_be_heard_in_1970_tells_the_time() {
     let first = site.double.requests().into_iter().next().unwrap();
     assert_eq!(first.method, "GET", "it asks before it writes");
     site.board
-        .says("days behind the API server; its time is used until the board's is set");
+        .says("days behind the API server; the server's time is used until the clock is set");
     let first = site.renewed_after(None);
     assert_is_now(site.renewed_after(Some(first)));
     let node = site.double.get("nodes/pi").unwrap();

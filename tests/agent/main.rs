@@ -12,6 +12,7 @@ mod check;
 mod clocks;
 mod command_line;
 mod credentials;
+mod failover;
 mod faults;
 mod identity;
 mod main_job;

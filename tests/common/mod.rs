@@ -4,6 +4,7 @@
 pub mod board;
 pub mod budget;
 pub mod cluster;
+pub mod front;
 pub mod link;
 pub mod process;
 pub mod proxy;

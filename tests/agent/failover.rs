@@ -1,11 +1,6 @@
 //! An API server whose name has several addresses, one of which is sick: no Lease is lost.
 //!
 //! Each board runs in a mount namespace with its own /etc/hosts, which needs root.
-#![cfg(test)]
-#![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
-
-mod board;
-mod front;
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -15,8 +10,10 @@ use std::time::{Duration, Instant};
 use apidouble::{Double, Fault, Rule};
 use nix::sched::{CloneFlags, unshare};
 
-use board::{Board, Folder, eventually};
-use front::{Front, Mode};
+use support::{Folder, eventually, skip};
+
+use crate::common::board::Board;
+use crate::common::front::{Front, Mode};
 
 /// Seconds. A board has 40; here everything is five times as fast.
 const LEASE: u64 = 8;

@@ -209,11 +209,7 @@ fn may_run() -> bool {
 
 fn no_lease_is_lost(addresses: &[&str]) {
     if !may_run() {
-        use std::io::Write as _;
-        let _ = writeln!(
-            std::io::stderr(),
-            "failover: DID NOT RUN: no mount namespace"
-        );
+        skip::required("no mount namespace");
         return;
     }
     let addresses: Vec<IpAddr> = addresses.iter().map(|ip| ip.parse().unwrap()).collect();

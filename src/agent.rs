@@ -138,18 +138,25 @@ impl Agent {
             return;
         };
         log::debug!("{:?} {}", request.method, request.path);
-        let api = match work {
-            Work::Certificate => self.identity.certificate_api(&mut self.api),
-            _ => &mut self.api,
-        };
+        let answer_budget = self.kubelet.answer_budget(work);
+        let api = self.api_for(work);
+        api.set_answer_budget(answer_budget);
         let outcome = api.call(&request, budget);
         self.identity.on_response(&outcome);
         let now = self.clock.now();
         match self.kubelet.on_response(work, outcome, start.mono, now) {
             Effect::None => {}
             Effect::Registered => self.registered(),
-            Effect::Disconnect => self.api.disconnect(),
+            Effect::Disconnect => self.api_for(work).disconnect(),
+            Effect::TryOtherAddress => self.api_for(work).try_other_address(),
             Effect::PodCidrs(cidrs) => self.write_pod_cidrs(&cidrs),
+        }
+    }
+
+    fn api_for(&mut self, work: Work) -> &mut Api {
+        match work {
+            Work::Certificate => self.identity.certificate_api(&mut self.api),
+            _ => &mut self.api,
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::kube::json;
 use crate::kube::message::{Accept, Request, Response};
 use crate::kube::object;
 use crate::kube::time::Wall;
@@ -124,7 +125,7 @@ impl Permission {
             let line = format!("the server refused the review: {refused}");
             return Finding::failed(self.check, &line, remedy);
         }
-        let review: Value = serde_json::from_slice(&response.body).unwrap_or_default();
+        let review = json::parse(&response.body).unwrap_or_default();
         match object::at(&review, &["status", "allowed"]) {
             Some(Value::Bool(true)) => Finding::ok(self.check, format!("may {self}")),
             Some(Value::Bool(false)) => {
@@ -301,7 +302,7 @@ mod tests {
         }
         let forbidden = get.judge(&response(
             403,
-            json!({"reason": "Forbidden", "message": "x"}),
+            json!({"kind": "Status", "reason": "Forbidden", "message": "x"}),
         ));
         assert!(
             forbidden

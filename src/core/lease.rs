@@ -8,6 +8,7 @@
 use serde_json::{Value, json};
 
 use crate::core::patch;
+use crate::kube::json as bounded_json;
 use crate::kube::message::{Accept, Outcome, Refused, Request};
 use crate::kube::object;
 use crate::kube::protobuf::Receipt;
@@ -23,7 +24,23 @@ pub struct Lease {
     state: State,
     /// The latest `renewTime`, ours or the server's. It only increases: the control plane ignores
     /// an older time (kubernetes#113081), and boards without an RTC start in 1970.
-    renewed: Wall,
+    renew_time: Wall,
+    /// No admission plugin refused the owner reference since the Node was created.
+    may_own: bool,
+    /// After a refused repair: renewals until the Lease is read, and repaired, again.
+    renewals_until_read: Option<u32>,
+    /// Renewals between the last two repairs that were refused.
+    repair_pause: u32,
+}
+
+/// Fewest and most renewals between two repairs that are refused.
+const REPAIR_PAUSES: (u32, u32) = (3, 12);
+
+/// The admission plugin OwnerReferencesPermissionEnforcement
+/// (`plugin/pkg/admission/gc/gc_admission.go`): "cannot set an ownerRef on a resource you can't
+/// delete".
+fn refuses_owner(refused: &Refused) -> bool {
+    refused.code == 403 && refused.message.contains("ownerRef")
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +76,10 @@ impl Lease {
             node_name: node_name.to_owned(),
             duration_seconds,
             state: State::Unknown,
-            renewed: Wall::default(),
+            renew_time: Wall::default(),
+            may_own: true,
+            renewals_until_read: None,
+            repair_pause: 0,
         }
     }
 
@@ -69,14 +89,18 @@ impl Lease {
         match &self.state {
             State::Unknown => Request::get(path, Accept::Object),
             State::Absent => {
-                let renew_time = self.renew_time(now);
+                let renew_time = self.next_renew_time(now);
+                let owners = match self.may_own {
+                    true => json!([self.owner(node_uid)]),
+                    false => json!([]),
+                };
                 let lease = json!({
                     "apiVersion": "coordination.k8s.io/v1",
                     "kind": "Lease",
                     "metadata": {
                         "name": self.node_name,
                         "namespace": "kube-node-lease",
-                        "ownerReferences": [self.owner(node_uid)],
+                        "ownerReferences": owners,
                         "managedFields": [{}],
                     },
                     "spec": {
@@ -89,7 +113,7 @@ impl Lease {
             }
             State::Held { repair } => {
                 let mut renewal = repair.clone();
-                let renew_time = self.renew_time(now);
+                let renew_time = self.next_renew_time(now);
                 object::members(&mut renewal, &["spec"])
                     .insert("renewTime".into(), renew_time.into());
                 Request::patch(path, Accept::Receipt, &renewal)
@@ -115,15 +139,16 @@ impl Lease {
             if !self.is_receipt(&response.body) {
                 return invalid;
             }
-            self.state = State::Held { repair: json!({}) };
+            self.renewed();
             return Step::Renewed;
         };
-        match (&self.state, refused.code) {
-            (State::Unknown, 404) => {
+        let is_missing = refused.is_missing("leases", &self.node_name);
+        match (&mut self.state, refused.code) {
+            (State::Unknown, 404) if is_missing => {
                 self.state = State::Absent;
                 Step::Continue
             }
-            (State::Held { .. }, 404) => {
+            (State::Held { .. }, 404) if is_missing => {
                 self.state = State::Unknown;
                 Step::Gone
             }
@@ -132,13 +157,46 @@ impl Lease {
                 self.state = State::Unknown;
                 Step::Refused(refused)
             }
+            // Admission may refuse the repair: the renewal must go on without it.
+            (State::Held { repair }, 403 | 422) if *repair != json!({}) => {
+                *repair = json!({});
+                self.may_own &= !refuses_owner(&refused);
+                self.repair_pause = (self.repair_pause * 2).clamp(REPAIR_PAUSES.0, REPAIR_PAUSES.1);
+                self.renewals_until_read = Some(self.repair_pause);
+                Step::Refused(refused)
+            }
+            (State::Absent, 403) if refuses_owner(&refused) => {
+                self.may_own = false;
+                Step::Refused(refused)
+            }
             _ => Step::Refused(refused),
         }
+    }
+
+    /// A repair that was refused is tried again after some renewals.
+    fn renewed(&mut self) {
+        let was_repair = self.state != State::Held { repair: json!({}) };
+        self.state = State::Held { repair: json!({}) };
+        self.renewals_until_read = match self.renewals_until_read {
+            None => None,
+            Some(_) if was_repair => {
+                self.repair_pause = 0;
+                None
+            }
+            Some(0) => {
+                self.state = State::Unknown;
+                None
+            }
+            Some(left) => Some(left - 1),
+        };
     }
 
     /// The Node was recreated: the Lease may need another owner, or be deleted.
     pub fn forget(&mut self) {
         self.state = State::Unknown;
+        self.may_own = true;
+        self.renewals_until_read = None;
+        self.repair_pause = 0;
     }
 
     /// Whether the response to a write is our Lease, as protobuf or JSON.
@@ -151,14 +209,14 @@ impl Lease {
 
     /// The Lease in a response, whole or its metadata alone.
     fn parse(&self, body: &[u8]) -> Option<Value> {
-        let lease = serde_json::from_slice::<Value>(body).ok()?;
+        let lease = bounded_json::parse(body)?;
         (object::text(&lease, &["metadata", "name"]) == self.node_name).then_some(lease)
     }
 
     /// Takes the Lease as the server holds it.
     fn read(&mut self, node_uid: &str, seen: Value) -> Step {
         if let Some(stored) = Wall::parse(object::text(&seen, &["spec", "renewTime"])) {
-            self.renewed = self.renewed.max(stored);
+            self.renew_time = self.renew_time.max(stored);
         }
         let mut want = seen.clone();
         object::members(&mut want, &["spec"])
@@ -168,11 +226,13 @@ impl Lease {
         if metadata.contains_key("managedFields") {
             metadata.insert("managedFields".into(), json!([{}]));
         }
-        let owner = self.owner(node_uid);
-        let owners = object::elements(object::members(&mut want, &["metadata"]), "ownerReferences");
-        if !owners.iter().any(|o| object::text(o, &["uid"]) == node_uid) {
+        let owners = object::list(&seen, &["metadata", "ownerReferences"]);
+        let is_owned = owners.iter().any(|o| object::text(o, &["uid"]) == node_uid);
+        if self.may_own && !is_owned {
+            let metadata = object::members(&mut want, &["metadata"]);
+            let owners = object::elements(metadata, "ownerReferences");
             owners.retain(|o| object::text(o, &["kind"]) != "Node");
-            owners.push(owner);
+            owners.push(self.owner(node_uid));
         }
         let repair = match patch::diff(&seen, &want) {
             None => json!({}),
@@ -196,9 +256,9 @@ impl Lease {
         json!({"apiVersion": "v1", "kind": "Node", "name": self.node_name, "uid": node_uid})
     }
 
-    fn renew_time(&mut self, now: Wall) -> String {
-        self.renewed = now.max(self.renewed.next_microsecond());
-        self.renewed.micro_time()
+    fn next_renew_time(&mut self, now: Wall) -> String {
+        self.renew_time = now.max(self.renew_time.next_microsecond());
+        self.renew_time.micro_time()
     }
 }
 
@@ -207,7 +267,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::kube::message::{Method, Response, answered};
+    use crate::kube::message::{Method, Response, answered, not_found};
 
     const UID: &str = "7a82201a";
 
@@ -246,7 +306,7 @@ mod tests {
             (Method::Get, &*format!("{LEASES}/pi"))
         );
         assert_eq!(
-            lease.on_response(UID, answered(404, json!({}))),
+            lease.on_response(UID, not_found("leases", "pi")),
             Step::Continue
         );
 
@@ -356,10 +416,13 @@ mod tests {
         lease.request(UID, now(1));
         lease.on_response(UID, stored("", json!([{"kind": "Node", "uid": UID}])));
         lease.request(UID, now(1));
-        assert_eq!(lease.on_response(UID, answered(404, json!({}))), Step::Gone);
+        assert_eq!(
+            lease.on_response(UID, not_found("leases", "pi")),
+            Step::Gone
+        );
         assert_eq!(lease.request(UID, now(1)).method, Method::Get);
         assert_eq!(
-            lease.on_response(UID, answered(404, json!({}))),
+            lease.on_response(UID, not_found("leases", "pi")),
             Step::Continue
         );
         assert_eq!(lease.request(UID, now(1)).method, Method::Post);
@@ -432,7 +495,7 @@ mod tests {
         ] {
             let mut lease = Lease::new("pi", 40);
             lease.request(UID, now(1));
-            lease.on_response(UID, answered(404, json!({})));
+            lease.on_response(UID, not_found("leases", "pi"));
             lease.request(UID, now(1));
             let step = lease.on_response(UID, receipt(kind, name));
             assert_eq!(step == Step::Renewed, counts, "{kind} {name}: {step:?}");
@@ -461,5 +524,56 @@ mod tests {
         assert_eq!(lease.on_response(UID, written(200)), Step::Renewed);
         let next = body(&lease.request(UID, now(11)));
         assert_eq!(next.get("metadata"), None);
+    }
+
+    fn owner_refused() -> Outcome {
+        let message = "leases.coordination.k8s.io \"pi\" is forbidden: cannot set an ownerRef on a \
+                       resource you can't delete: , <nil>";
+        answered(403, json!({"reason": "Forbidden", "message": message}))
+    }
+
+    /// A Lease whose owner may not be set is renewed all the same.
+    #[test]
+    fn a_refused_repair_is_dropped_and_the_renewal_goes_on() {
+        for (refusal, renewals) in [
+            (owner_refused(), 0),
+            (answered(422, json!({"reason": "Invalid"})), 1),
+        ] {
+            let mut lease = Lease::new("pi", 40);
+            lease.request(UID, now(0));
+            let orphan = json!({
+                "metadata": {"name": "pi", "resourceVersion": "7"},
+                "spec": {"leaseDurationSeconds": 40},
+            });
+            assert_eq!(
+                lease.on_response(UID, answered(200, orphan.clone())),
+                Step::Continue
+            );
+            let repair = body(&lease.request(UID, now(1)));
+            assert_eq!(repair["metadata"]["ownerReferences"][0]["uid"], UID);
+            assert!(matches!(lease.on_response(UID, refusal), Step::Refused(_)));
+            for second in 2..6 {
+                let renewal = lease.request(UID, now(second));
+                assert_eq!(renewal.method, Method::Patch);
+                assert_eq!(body(&renewal).get("metadata"), None);
+                assert_eq!(
+                    lease.on_response(UID, answered(200, orphan.clone())),
+                    Step::Renewed
+                );
+            }
+            // Then it is read again. An owner that admission refused is not tried again.
+            assert_eq!(lease.request(UID, now(6)).method, Method::Get);
+            lease.on_response(UID, answered(200, orphan));
+            let again = body(&lease.request(UID, now(7)));
+            assert_eq!(usize::from(again.get("metadata").is_some()), renewals);
+        }
+        // And a Lease that may not be created with an owner is created without.
+        let mut lease = Lease::new("pi", 40);
+        lease.request(UID, now(0));
+        lease.on_response(UID, not_found("leases", "pi"));
+        lease.request(UID, now(1));
+        lease.on_response(UID, owner_refused());
+        let create = body(&lease.request(UID, now(2)));
+        assert_eq!(create["metadata"]["ownerReferences"], json!([]));
     }
 }

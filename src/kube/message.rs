@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::kube::json;
 use crate::kube::protobuf::Receipt;
 use crate::kube::time::Wall;
 
@@ -114,16 +115,17 @@ impl Response {
         }
         // The error page of a proxy is neither form; then only the code is known.
         let status = match Receipt::parse(&self.body) {
-            Some(receipt) if receipt.kind == "Status" => Status {
-                reason: receipt.reason().to_owned(),
-                message: receipt.message().to_owned(),
-            },
-            _ => serde_json::from_slice(&self.body).unwrap_or_default(),
+            Some(receipt) => Status::of_receipt(&receipt),
+            None => json::parse(&self.body).and_then(|body| serde_json::from_value(body).ok()),
         };
+        let status = status
+            .filter(|status| status.kind == "Status")
+            .unwrap_or_default();
         Err(Refused {
             code: self.code,
-            reason: status.reason,
-            message: status.message.chars().take(MESSAGE_LIMIT).collect(),
+            reason: cut(&status.reason),
+            message: cut(&status.message),
+            object: (status.details.kind, status.details.name),
             retry_after: self.retry_after,
         })
     }
@@ -132,12 +134,41 @@ impl Response {
 /// Maximum length of a message in characters. A 422 repeats the whole object in its message.
 const MESSAGE_LIMIT: usize = 300;
 
+fn cut(text: &str) -> String {
+    text.chars().take(MESSAGE_LIMIT).collect()
+}
+
 /// The used members of a `v1.Status`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Status {
+    kind: String,
     reason: String,
     message: String,
+    details: Details,
+}
+
+/// The used members of `v1.StatusDetails`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Details {
+    name: String,
+    kind: String,
+}
+
+impl Status {
+    fn of_receipt(receipt: &Receipt<'_>) -> Option<Self> {
+        let (kind, name) = receipt.details();
+        Some(Self {
+            kind: receipt.kind.to_owned(),
+            reason: receipt.reason().to_owned(),
+            message: receipt.message().to_owned(),
+            details: Details {
+                name: name.to_owned(),
+                kind: kind.to_owned(),
+            },
+        })
+    }
 }
 
 /// An error response of the server.
@@ -149,6 +180,8 @@ pub struct Refused {
     pub reason: String,
     /// `Status.message`, cut to 300 characters.
     pub message: String,
+    /// `Status.details`: resource and name of the object that it is about.
+    pub object: (String, String),
     /// Delay that the server asks for before the next request.
     pub retry_after: Option<Duration>,
 }
@@ -160,8 +193,22 @@ impl Refused {
             code: 200,
             reason: String::new(),
             message: format!("the answer is not {what}"),
+            object: Default::default(),
             retry_after: None,
         }
+    }
+
+    /// Whether an API server says that the object does not exist: `resource` is `nodes`. The 404 page
+    /// of a gateway says nothing about the object.
+    pub fn is_missing(&self, resource: &str, name: &str) -> bool {
+        let is_not_found = self.code == 404 && self.reason == "NotFound";
+        is_not_found && self.object.0 == resource && self.object.1 == name
+    }
+
+    /// Whether an API server in good health refuses this request, so that another server would
+    /// refuse it too.
+    pub fn is_final(&self) -> bool {
+        !self.reason.is_empty() && matches!(self.code, 403 | 404 | 409 | 422)
     }
 }
 
@@ -183,6 +230,24 @@ impl fmt::Display for Refused {
     }
 }
 
+/// The `Status` of an API server for an object that does not exist.
+#[cfg(test)]
+pub(crate) fn status_not_found(resource: &str, name: &str) -> Value {
+    serde_json::json!({
+        "kind": "Status",
+        "reason": "NotFound",
+        "message": format!("{resource} {name:?} not found"),
+        "details": {"name": name, "kind": resource},
+        "code": 404,
+    })
+}
+
+/// The 404 of an API server.
+#[cfg(test)]
+pub(crate) fn not_found(resource: &str, name: &str) -> Outcome {
+    answered(404, status_not_found(resource, name))
+}
+
 #[cfg(test)]
 impl Response {
     /// A response without headers.
@@ -196,8 +261,11 @@ impl Response {
     }
 }
 
-/// A response with a JSON body and no headers.
+/// A response with a JSON body and no headers. The object of an error is a `Status`.
 #[cfg(test)]
-pub(crate) fn answered(code: u16, body: Value) -> Outcome {
+pub(crate) fn answered(code: u16, mut body: Value) -> Outcome {
+    if let (400.., Value::Object(status)) = (code, &mut body) {
+        status.entry("kind").or_insert_with(|| "Status".into());
+    }
     Outcome::Answered(Response::test(code, body.to_string()))
 }

@@ -45,6 +45,13 @@ impl<'a> Receipt<'a> {
     pub fn reason(&self) -> &'a str {
         text(self.object, 4).unwrap_or_default()
     }
+
+    /// `Status.details.kind`, a resource such as `leases`, and `Status.details.name`.
+    pub fn details(&self) -> (&'a str, &'a str) {
+        let details = field(self.object, 5).unwrap_or_default();
+        let text = |number| text(details, number).unwrap_or_default();
+        (text(3), text(1))
+    }
 }
 
 fn text(message: &[u8], number: u64) -> Option<&str> {

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::core::facts::Facts;
 use crate::files::read::cause;
 use crate::identity::ApiAccess;
+use crate::kube::json;
 use crate::kube::message::{Accept, Outcome, Request, Response};
 use crate::kube::x509::Leaf;
 use crate::process::clock::Clock;
@@ -158,7 +159,7 @@ impl Access {
             let response = self.call(Request::get(path, Accept::Object))?;
             server_time = response.date.or(server_time);
             match response.accepted() {
-                Ok(()) => Ok(serde_json::from_slice(&response.body).ok()),
+                Ok(()) => Ok(json::parse(&response.body)),
                 Err(_) if response.code == 404 => Ok(None),
                 Err(refused) => Err(refused.to_string()),
             }

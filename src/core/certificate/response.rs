@@ -11,6 +11,7 @@ use super::{
     Step, Waiting, satisfies,
 };
 use crate::core::instant::{Mono, Now};
+use crate::kube::json;
 use crate::kube::message::{Outcome, Refused};
 use crate::kube::object;
 use crate::kube::time::Wall;
@@ -58,7 +59,7 @@ impl Certificate {
         };
         let (name, uid) = match response.accepted() {
             Ok(()) => {
-                let created = serde_json::from_slice::<Value>(&response.body).ok();
+                let created = json::parse(&response.body);
                 let Some((name, uid)) = created.as_ref().and_then(identified) else {
                     let refused = Refused::nonsense("a CertificateSigningRequest");
                     return self.failed(refused.to_string(), now, random);
@@ -161,14 +162,14 @@ fn csr_state(waiting: &Waiting, outcome: Outcome, now: Wall) -> CsrState {
     };
     match response.accepted() {
         Ok(()) => {}
-        Err(refused) if refused.code == 404 => {
+        Err(refused) if refused.is_missing("certificatesigningrequests", name) => {
             return CsrState::Gone(format!(
                 "{name} was deleted before it was signed; requesting again"
             ));
         }
         Err(refused) => return CsrState::Refused(refused),
     }
-    let csr = serde_json::from_slice::<Value>(&response.body).unwrap_or_default();
+    let csr = json::parse(&response.body).unwrap_or_default();
     let Some((_, found)) = identified(&csr).filter(|(found, _)| found == name) else {
         return CsrState::Refused(Refused::nonsense("a CertificateSigningRequest"));
     };

@@ -111,6 +111,12 @@ impl Kubelet {
         &self.config.node.name
     }
 
+    /// Bound of the response to a request that had to open a connection: a server that accepts a
+    /// connection and then keeps silent must leave time for the next address.
+    pub fn answer_budget(&self, work: Work) -> Option<Duration> {
+        (work == Work::Lease).then(|| self.law.call_budget())
+    }
+
     /// The next step. `connected` is called only if a request is due.
     pub fn next(&mut self, now: Now, connected: impl FnOnce() -> bool) -> Turn {
         if self.wall_clock.wall(now).is_none() {

@@ -26,10 +26,7 @@ impl Kubelet {
                 }
                 Effect::None
             }
-            Work::Certificate => {
-                self.on_certificate_response(outcome, now);
-                Effect::None
-            }
+            Work::Certificate => self.on_certificate_response(outcome, now),
             Work::Lease => self.on_lease_response(outcome, start, now.mono),
             Work::Node => self.on_node_response(outcome, now),
             Work::Event => {
@@ -75,7 +72,7 @@ impl Kubelet {
             lease::Step::Refused(refused) => {
                 self.schedule.lease_refused(start, refused.retry_after);
                 let failures = self.lease_log.failed(&refused.to_string(), now);
-                return after_refusal(&refused, failures);
+                return after_refusal(&refused, failures, self.law.call_budget());
             }
             lease::Step::Silent(why) => {
                 self.schedule.lease_silent(start);
@@ -99,7 +96,7 @@ impl Kubelet {
             node::Step::Refused(refused) => {
                 self.schedule.request_answered();
                 let failures = self.node_log.failed(&refused.to_string(), now.mono);
-                effect = after_refusal(refused, failures);
+                effect = after_refusal(refused, failures, self.law.call_budget());
             }
             node::Step::Gone => {
                 self.schedule.request_answered();
@@ -160,12 +157,15 @@ impl Kubelet {
     }
 }
 
-/// After the second failure in a row a new connection may reach a healthy server. Codes that a
-/// healthy API server sends for a faulty request keep the connection.
-fn after_refusal(refused: &Refused, failures: u32) -> Effect {
-    let is_our_fault = matches!(refused.code, 403 | 404 | 409 | 422 | 429);
-    match !is_our_fault && failures > 1 {
-        true => Effect::Disconnect,
-        false => Effect::None,
+/// A server that refuses twice in a row is left for the next address of its name, or at least for a
+/// new connection, which a gateway may forward to another server; one that asks for more patience
+/// than the Lease has is left at once. A final refusal keeps the connection, and a busy server is
+/// left only for another address: a new connection would add to its load.
+pub(super) fn after_refusal(refused: &Refused, failures: u32, patience: Duration) -> Effect {
+    let is_late = refused.retry_after.is_some_and(|delay| delay > patience);
+    match refused.code {
+        _ if refused.is_final() || (failures < 2 && !is_late) => Effect::None,
+        429 => Effect::TryOtherAddress,
+        _ => Effect::Disconnect,
     }
 }

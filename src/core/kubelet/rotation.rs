@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::{Kubelet, Turn, Work};
+use super::response::after_refusal;
+use super::{Effect, Kubelet, Turn, Work};
 use crate::core::certificate::{Next, Step, TaskResult};
 use crate::core::instant::Now;
 use crate::kube::message::Outcome;
@@ -63,22 +64,31 @@ impl Kubelet {
         }
     }
 
-    pub(super) fn on_certificate_response(&mut self, outcome: Outcome, now: Now) {
+    pub(super) fn on_certificate_response(&mut self, outcome: Outcome, now: Now) -> Effect {
         let random = self.schedule.permille();
         let Some(certificate) = &mut self.certificate else {
-            return;
+            return Effect::None;
+        };
+        let refused = match &outcome {
+            Outcome::Answered(response) => response.accepted().err(),
+            Outcome::Silent(_) => None,
         };
         let step = certificate.on_response(outcome, now, random);
         match &step {
             Step::Silent(_) => self.schedule.request_silent(now.mono),
             _ => self.schedule.request_answered(),
         }
-        match step {
-            Step::Continue => {}
-            Step::Pending(line) => log::info!("certificate: {line}"),
-            Step::Failed(why) | Step::Silent(why) => {
-                self.certificate_log.failed(&why, now.mono);
+        let failures = match step {
+            Step::Continue => 0,
+            Step::Pending(line) => {
+                log::info!("certificate: {line}");
+                0
             }
+            Step::Failed(why) | Step::Silent(why) => self.certificate_log.failed(&why, now.mono),
+        };
+        match refused {
+            Some(refused) => after_refusal(&refused, failures, self.law.call_budget()),
+            None => Effect::None,
         }
     }
 }

@@ -39,8 +39,10 @@ pub enum Effect {
     None,
     /// Notify the supervisor: the Node is registered for the first time since the start.
     Registered,
-    /// Open a new connection: a gateway may forward this one to a failed server.
+    /// Open a new connection, to another address of the server's name if it has one.
     Disconnect,
+    /// The same, only if the server's name has another address.
+    TryOtherAddress,
     /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
     PodCidrs(String),
 }

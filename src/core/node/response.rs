@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::core::events;
 use crate::core::instant::Mono;
 use crate::core::patch;
+use crate::kube::json;
 use crate::kube::message::{Outcome, Refused};
 use crate::kube::object;
 
@@ -40,7 +41,7 @@ impl Node {
             }
         };
         let body = match response.accepted() {
-            Ok(()) => serde_json::from_slice::<Value>(&response.body).ok(),
+            Ok(()) => json::parse(&response.body),
             Err(refused) => return self.on_refusal(config, sent, refused, now),
         };
         match sent {
@@ -134,7 +135,9 @@ impl Node {
                 self.forbidden = (refused.code == 403).then_some(refused);
                 Step::Continue
             }
-            (State::Reading(_) | State::Patching { .. }, 404, _) => {
+            (State::Reading(_) | State::Patching { .. }, 404, _)
+                if refused.is_missing("nodes", &config.node.name) =>
+            {
                 let known = self.seen.take().is_some();
                 match config.node.register {
                     true => self.back_off(now),

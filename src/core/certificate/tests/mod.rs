@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::kube::der::{self, element};
-use crate::kube::message::{Method, Outcome, Response, answered};
+use crate::kube::message::{Method, Outcome, Response, answered, not_found};
 use crate::kube::x509::{Wanted, pem};
 
 /// The time now in these tests.
@@ -91,6 +91,8 @@ pub(crate) fn signed(number: u8) -> SigningRequest {
         name: format!("node-csr-{number}"),
     }
 }
+
+const RESOURCE: &str = "certificatesigningrequests";
 
 pub(crate) const BOOTSTRAP: Rules = Rules {
     rotate: false,
@@ -328,7 +330,7 @@ fn a_failed_csr_has_a_log_line_and_a_retry() {
         assert_eq!(certificate.due(at(5, noon())), at(7, noon()).mono, "{what}");
     }
     let mut certificate = waiting(BOOTSTRAP, name);
-    let step = certificate.on_response(answered(404, json!({})), at(5, noon()), 0);
+    let step = certificate.on_response(not_found(RESOURCE, name), at(5, noon()), 0);
     let want = "node-csr-1 was deleted before it was signed; requesting again";
     assert_eq!(step, Step::Failed(want.into()));
     assert_eq!(new_key(&certificate), Some(false));
@@ -396,7 +398,7 @@ fn an_existing_csr_of_that_name_is_used_if_its_key_is_ours() {
             .on_response(answered(200, csr("node-csr-1", &signed(2))), now, 0);
     assert!(matches!(step, Step::Failed(why) if why.contains("its key differs")));
     assert!(matches!(
-        certificate.on_response(answered(404, json!({})), now, 0),
+        certificate.on_response(not_found(RESOURCE, "node-csr-1"), now, 0),
         Step::Failed(_)
     ));
     assert_eq!(new_key(&certificate), Some(false));

@@ -99,7 +99,7 @@ fn rotate_cert_errors() {
     // TestRotateCertWaitingForResultError
     certificate.on_task(TaskResult::Signed(signed(2)), at(0, noon()), 0);
     certificate.on_response(answered(201, csr("c", &signed(2))), at(0, noon()), 0);
-    let gone = answered(404, json!({}));
+    let gone = not_found(RESOURCE, "c");
     assert!(matches!(
         certificate.on_response(gone, at(0, noon()), 0),
         Step::Failed(_)

@@ -8,7 +8,7 @@ use super::*;
 use crate::config::flags::Flags;
 use crate::core::certificate::tests as certificates;
 use crate::core::certificate::{Rules, Task, TaskResult};
-use crate::kube::message::{Method, Outcome, Response, answered};
+use crate::kube::message::{Method, Outcome, Response, answered, not_found, status_not_found};
 use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
@@ -171,7 +171,7 @@ impl Server {
                 answered(201, csr)
             }
             (_, Some(csr)) => answered(200, certificates::approved(csr.clone(), &self.chain)),
-            (_, None) => answered(404, json!({})),
+            (_, None) => not_found("certificatesigningrequests", "csr-1"),
         }
     }
 
@@ -221,7 +221,8 @@ impl Server {
         let answer = match (code, &kept) {
             (409, _) if request.method == Method::Post => json!({"reason": "AlreadyExists"}),
             (409, _) => json!({"reason": "Conflict"}),
-            (404, _) => json!({"reason": "NotFound"}),
+            (404, _) if about_the_lease => status_not_found("leases", "pi"),
+            (404, _) => status_not_found("nodes", "pi"),
             (_, object) => object.clone().unwrap_or_default(),
         };
         match about_the_lease {
@@ -406,7 +407,7 @@ proptest! {
         }
         let step = Step { takes: 1, ..correct() };
         let end_of_faults = world.now;
-        while world.now < end_of_faults.after(Duration::from_secs(60)) {
+        while world.now < end_of_faults.after(Duration::from_secs(180)) {
             world.server.collect_garbage();
             world.turn(&step)?;
         }
@@ -573,19 +574,55 @@ fn the_second_server_error_in_a_row_opens_a_new_connection() {
                 let request = world.kubelet.request(work, now, |_, _| Facts::example());
                 assert!(request.is_some());
             }
-            let outcome = answered(code, json!({}));
+            let reason = if code == 404 { "" } else { "Tested" };
+            let mut outcome = answered(code, json!({"reason": reason}));
+            if let (503, Outcome::Answered(response)) = (code, &mut outcome) {
+                response.retry_after = Some(Duration::from_secs(6));
+            }
             world.kubelet.on_response(work, outcome, world.now, now)
         })
     };
+    use Effect::{Disconnect, None, TryOtherAddress};
     for work in [Work::Lease, Work::Node] {
-        for (codes, third) in [
-            ([500, 503, 403], Effect::None),
-            ([500, 502, 401], Effect::Disconnect),
-            ([500, 200, 429], Effect::None),
+        for (codes, want) in [
+            ([500, 500, 403], [None, Disconnect, None]),
+            ([500, 502, 401], [None, Disconnect, Disconnect]),
+            ([500, 200, 429], [None, Disconnect, TryOtherAddress]),
+            ([429, 429, 429], [None, TryOtherAddress, TryOtherAddress]),
+            // It asks for more patience than a Lease has.
+            ([503, 409, 422], [Disconnect, None, None]),
+            // The page of a gateway.
+            ([404, 404, 403], [None, Disconnect, None]),
         ] {
-            let want = [Effect::None, Effect::Disconnect, third];
             assert_eq!(effects(work, codes), want, "{work:?} {codes:?}");
         }
+    }
+}
+
+/// A gateway's 404 says nothing about the Node and the Lease.
+#[test]
+fn a_gateways_404_page_deletes_nothing() {
+    let mut world = settled();
+    let owner = world.kubelet.owner.clone();
+    for (work, body) in [
+        (Work::Lease, "<html>404</html>".to_owned()),
+        (Work::Lease, status_not_found("leases", "other").to_string()),
+        (Work::Node, "404 page not found".to_owned()),
+        (Work::Node, status_not_found("namespaces", "pi").to_string()),
+    ] {
+        world.kubelet.node.read_again(world.now);
+        let now = now(&world);
+        assert!(
+            world
+                .kubelet
+                .request(work, now, |_, _| Facts::example())
+                .is_some()
+        );
+        let outcome = Outcome::Answered(Response::test(404, body));
+        world.kubelet.on_response(work, outcome, world.now, now);
+        assert_eq!(world.kubelet.owner, owner);
+        assert!(world.kubelet.node.is_registered());
+        assert!(!world.kubelet.lease_gone);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::core::eviction::Pressures;
 use crate::core::facts::Facts;
 use crate::core::instant::Now;
 use crate::core::status;
-use crate::kube::message::{Accept, Method, Outcome, Request, Response, answered};
+use crate::kube::message::{Accept, Method, Outcome, Request, Response, answered, not_found};
 use crate::kube::time::Wall;
 
 /// 2026-11-21T06:18:51Z.
@@ -277,7 +277,7 @@ fn after_a_failed_adoption_the_node_is_created() {
 fn without_a_node_the_403_of_the_create_is_reported() {
     let mut test = NodeTest::new(Flags::default());
     test.turn(|_| refuse(403, "Forbidden"));
-    let step = test.turn(|_| refuse(404, "NotFound"));
+    let step = test.turn(|_| not_found("nodes", "pi"));
     assert!(matches!(step, Some(Step::Refused(refused)) if refused.code == 403));
     assert_eq!(test.turn(created), Some(Step::Registered));
 }
@@ -409,7 +409,7 @@ fn a_409_is_read_then_patched_again_five_times_at_once() {
 fn a_deleted_node_is_registered_again() {
     let mut test = NodeTest::registered();
     test.facts.cpus = Ok(2);
-    assert_eq!(test.turn(|_| refuse(404, "NotFound")), Some(Step::Gone));
+    assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Step::Gone));
     assert_eq!(test.node.uid(), None);
     assert_eq!(test.pause(), Duration::from_millis(100));
     assert_eq!(test.turn(created), Some(Step::Registered));
@@ -424,7 +424,7 @@ fn with_register_node_false_no_node_is_created() {
     });
     for _ in 0..2 {
         assert!(matches!(
-            test.turn(|_| refuse(404, "NotFound")),
+            test.turn(|_| not_found("nodes", "pi")),
             Some(Step::Refused(_))
         ));
         assert_eq!(test.pause(), Duration::from_secs(10));
@@ -432,8 +432,8 @@ fn with_register_node_false_no_node_is_created() {
     test.turn(|_| answered(200, foreign(json!({}), json!({}))));
     assert_eq!(test.turn(patched), Some(Step::Updated));
     test.facts.cpus = Ok(2);
-    assert_eq!(test.turn(|_| refuse(404, "NotFound")), Some(Step::Gone));
-    test.turn(|_| refuse(404, "NotFound"));
+    assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Step::Gone));
+    test.turn(|_| not_found("nodes", "pi"));
     assert_eq!(
         test.calls(),
         [
@@ -534,7 +534,7 @@ fn a_node_deleted_between_read_and_patch_is_retried_with_backoff() {
     for _ in 0..9 {
         test.turn(|_| refuse(409, "AlreadyExists"));
         test.turn(|_| answered(200, foreign(json!({}), json!({}))));
-        assert_eq!(test.turn(|_| refuse(404, "NotFound")), Some(Step::Gone));
+        assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Step::Gone));
         pauses.push(test.pause().as_millis());
     }
     assert_eq!(pauses, [200, 400, 800, 1600, 3200, 6400, 7000, 7000, 7000]);

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use nodelet::core::facts::{DefaultRoute, Facts, Read};
 use nodelet::files::mounts as table;
@@ -392,24 +393,32 @@ fn parse_all(text: &str) {
 /// the file: all lengths of all files would take minutes in a debug build.
 #[test]
 fn no_file_cut_at_any_length_makes_a_parser_panic() {
-    let mut cuts = 0;
     // Many trees have the same file: once is enough.
     let texts: BTreeSet<Vec<u8>> = roots()
         .iter()
         .flat_map(|root| files(root))
         .map(|file| fs::read(file).unwrap())
         .collect();
-    for bytes in texts {
-        let step = if bytes.len() <= 4096 {
-            1
-        } else {
-            bytes.len().div_ceil(200)
-        };
-        for length in (0..=bytes.len()).step_by(step) {
-            parse_all(&String::from_utf8_lossy(&bytes[..length]));
-            cuts += 1;
+    let cut = |texts: &[Vec<u8>]| {
+        let mut cuts = 0;
+        for bytes in texts {
+            let step = match bytes.len() {
+                ..=4096 => 1,
+                length => length.div_ceil(200),
+            };
+            for length in (0..=bytes.len()).step_by(step) {
+                parse_all(&String::from_utf8_lossy(&bytes[..length]));
+                cuts += 1;
+            }
         }
-    }
+        cuts
+    };
+    let texts: Vec<Vec<u8>> = texts.into_iter().collect();
+    let (one, other) = texts.split_at(texts.len() / 2);
+    let cuts: usize = thread::scope(|scope| {
+        let one = scope.spawn(|| cut(one));
+        cut(other) + one.join().unwrap()
+    });
     println!("{cuts} cuts through every parser");
     assert!(cuts > 10_000, "{cuts}");
 }

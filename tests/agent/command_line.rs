@@ -41,7 +41,7 @@ fn bad_input_ends_with_one_line_before_anything_is_sent() {
     let server = good.lines().find(|l| l.contains("server:")).unwrap();
     let kubeconfigs = [
         ("not-yaml", "a: [b".to_owned(), "line"),
-        ("a-list", "- a\n".to_owned(), ""),
+        ("a-list", "- a\n".to_owned(), "no mapping at the top"),
         (
             "missing-key-file",
             good.replace(key, "    client-key: no/such.key"),

@@ -10,12 +10,12 @@
     clippy::disallowed_methods
 )]
 
-use std::fs;
 use std::process::{Command, ExitCode};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use apidouble::Double;
+use support::Folder;
 
 fn main() -> ExitCode {
     // The agent is this same binary under another first argument: nothing else has
@@ -27,14 +27,11 @@ fn main() -> ExitCode {
     let stay = args.next().is_some_and(|arg| arg == "--stay");
 
     let double = Double::builder().lifecycle(Duration::from_secs(50)).start();
-    let folder = std::env::temp_dir().join(format!("nodelet-demo-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder for the kubeconfigs");
-    let admin = folder.join("admin.conf");
-    let kubelet = folder.join("kubelet.conf");
-    fs::write(&admin, double.kubeconfig_admin()).expect("the administrator's kubeconfig");
+    let folder = Folder::new("demo");
+    let admin = folder.write("admin.conf", double.kubeconfig_admin());
 
     let name = "demo-board";
-    fs::write(&kubelet, double.kubeconfig_for_node(name)).expect("the node's kubeconfig");
+    let kubelet = folder.write("kubelet.conf", double.kubeconfig_for_node(name));
     println!(
         "API double at {}; the agent registers this machine as {name}\n",
         double.url()
@@ -87,7 +84,6 @@ fn main() -> ExitCode {
 
     let _ = agent.kill();
     let _ = agent.wait();
-    let _ = fs::remove_dir_all(&folder);
     match seen >= 3 {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

@@ -154,7 +154,7 @@ fn what_is_not_a_usable_answer_is_silence_with_a_reason() {
         ),
         (
             vec![format!("{head}Content-Length: 99999999999999999999\r\n\r\n").into()],
-            "".into(),
+            "the answer is not HTTP: content-length header not a number".into(),
         ),
         (
             vec![
@@ -168,7 +168,10 @@ fn what_is_not_a_usable_answer_is_silence_with_a_reason() {
             "the answer is not HTTP: ".into(),
         ),
         (vec![format!("{head}\r\n").into(), large], too_large.into()),
-        (vec![endless.into()], "the ".into()),
+        (
+            vec![endless.into()],
+            "the answer is not HTTP: http parse resulted in too many headers".into(),
+        ),
         (
             vec![long.into()],
             "the head of the answer is larger than 16384 bytes".into(),

@@ -11,12 +11,6 @@ use super::*;
 fn each_method_sends_its_headers_and_nothing_else() {
     let server = Server::start(None, ok);
     let mut api = plain(server.port);
-    let response = Response {
-        code: 200,
-        retry_after: None,
-        date: None,
-        body: b"{}".into(),
-    };
     let post = Request {
         method: Method::Post,
         path: "/a?b=c".into(),
@@ -26,7 +20,7 @@ fn each_method_sends_its_headers_and_nothing_else() {
     for request in [get(), post, patch("{2}")] {
         assert_eq!(
             api.call(&request, BUDGET),
-            Outcome::Answered(response.clone())
+            Outcome::Answered(response(200, "{}"))
         );
     }
     let port = server.port;
@@ -134,10 +128,8 @@ fn whatever_the_server_said_is_an_answer() {
         for request in [get(), patch("{}")] {
             let (code, seconds) = want;
             let want = Response {
-                code,
                 retry_after: seconds.map(Duration::from_secs),
-                date: None,
-                body: body.into(),
+                ..response(code, body)
             };
             assert_eq!(answered(api.call(&request, BUDGET)), want, "{head}");
         }
@@ -158,19 +150,15 @@ fn chunked_bodies_and_heads_of_some_kilobytes_are_read() {
         "b".repeat(8_000)
     );
     let ca = Authority::new();
-    for server in [Server::start(Some(ca.usual()), {
-        let text = text.clone();
-        move |_, stream| say(stream, &text)
-    })] {
-        let mut api = api(server.port, &ca);
-        for _ in 0..3 {
-            assert_eq!(
-                answered(api.call(&get(), BUDGET)).body,
-                format!("{chunk}zz").into_bytes()
-            );
-        }
-        assert_eq!(server.connections(), 1);
+    let server = Server::start(Some(ca.usual()), move |_, stream| say(stream, &text));
+    let mut api = api(server.port, &ca);
+    for _ in 0..3 {
+        assert_eq!(
+            answered(api.call(&get(), BUDGET)).body,
+            format!("{chunk}zz").into_bytes()
+        );
     }
+    assert_eq!(server.connections(), 1);
 }
 
 #[test]

@@ -45,6 +45,16 @@ fn patch(body: impl Into<Vec<u8>>) -> Request {
     }
 }
 
+/// A response without `Retry-After` and `Date`.
+fn response(code: u16, body: impl Into<Vec<u8>>) -> Response {
+    Response {
+        code,
+        retry_after: None,
+        date: None,
+        body: body.into(),
+    }
+}
+
 fn api(port: u16, ca: &Authority) -> Api {
     let kubeconfig = kubeconfig(&format!("https://127.0.0.1:{port}"), &ca.pem, "");
     Api::new(&kubeconfig, "nodelet/0.1.0 (linux/arm)").unwrap()

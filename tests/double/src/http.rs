@@ -1,5 +1,6 @@
-//! HTTP/1.1 by hand: requests in (Content-Length or chunked), responses out.
+//! HTTP/1.1: requests in (Content-Length or chunked), responses out.
 
+use httparse::Status;
 use serde_json::Value;
 
 /// A request.
@@ -76,35 +77,25 @@ pub(crate) enum Progress {
 
 /// Reads a request from the front of `buffer`.
 pub(crate) fn parse(buffer: &[u8]) -> Progress {
-    let Some(end) = find(buffer, b"\r\n\r\n") else {
-        return if buffer.len() > MAX_HEAD {
-            Progress::Bad("head too long")
-        } else {
-            Progress::More
-        };
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut head = httparse::Request::new(&mut headers);
+    let start = match head.parse(buffer) {
+        Ok(Status::Complete(length)) => length,
+        Ok(Status::Partial) if buffer.len() <= MAX_HEAD => return Progress::More,
+        Ok(Status::Partial) => return Progress::Bad("head too long"),
+        Err(_) => return Progress::Bad("bad request head"),
     };
-    let head = String::from_utf8_lossy(&buffer[..end]).into_owned();
-    let mut lines = head.split("\r\n");
-    let mut first = lines.next().unwrap_or("").split(' ');
-    let (Some(method), Some(target), Some("HTTP/1.1" | "HTTP/1.0")) =
-        (first.next(), first.next(), first.next())
-    else {
-        return Progress::Bad("bad request line");
-    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut request = Request {
-        method: method.to_owned(),
-        target: target.to_owned(),
+        method: head.method.unwrap_or_default().to_owned(),
+        target: head.path.unwrap_or_default().to_owned(),
+        headers: head
+            .headers
+            .iter()
+            .map(|header| (header.name.to_owned(), text(header.value)))
+            .collect(),
         ..Request::default()
     };
-    for line in lines {
-        let Some((name, value)) = line.split_once(':') else {
-            return Progress::Bad("bad header");
-        };
-        request
-            .headers
-            .push((name.to_owned(), value.trim().to_owned()));
-    }
-    let start = end + 4;
     let rest = &buffer[start..];
     let chunked = request
         .header("transfer-encoding")
@@ -155,16 +146,16 @@ fn dechunk(mut rest: &[u8]) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
     let whole = rest.len();
     let mut body = Vec::new();
     loop {
-        let Some(end) = find(rest, b"\r\n") else {
-            return Ok(None);
+        let (start, size) = match httparse::parse_chunk_size(rest) {
+            Ok(Status::Complete(chunk)) => chunk,
+            Ok(Status::Partial) => return Ok(None),
+            Err(_) => return Err("bad chunk size"),
         };
-        let line = String::from_utf8_lossy(&rest[..end]).into_owned();
-        let digits = line.split(';').next().unwrap_or("").trim();
-        let size = usize::from_str_radix(digits, 16).map_err(|_| "bad chunk size")?;
-        if body.len() + size > MAX_BODY {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        if body.len().saturating_add(size) > MAX_BODY {
             return Err("body too long");
         }
-        rest = &rest[end + 2..];
+        rest = &rest[start..];
         if size == 0 {
             // no trailers are expected: one empty line
             return Ok(rest
@@ -177,10 +168,6 @@ fn dechunk(mut rest: &[u8]) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
         body.extend_from_slice(&rest[..size]);
         rest = &rest[size + 2..];
     }
-}
-
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|w| w == needle)
 }
 
 /// A response.

@@ -18,8 +18,12 @@ pub fn optional(why: &str) {
 /// With the environment variable `CI` set.
 pub fn required(why: &str) {
     print(why);
-    let is_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty() && ci != "false");
-    assert!(!is_ci, "must not be skipped with CI set: {why}");
+    let ci = std::env::var_os("CI");
+    assert!(!is_set(ci.as_deref()), "not to be skipped under CI: {why}");
+}
+
+fn is_set(ci: Option<&OsStr>) -> bool {
+    ci.is_some_and(|ci| !ci.is_empty() && ci != "false")
 }
 
 /// Whether `command` can be started. If not, skips as [`required`] does.
@@ -62,4 +66,43 @@ fn print(why: &str) {
     // One write, so that lines of other threads do not come between.
     let line = format!("SKIPPED {binary}::{test}: {why}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Output};
+
+    /// The harness of this binary, which runs the ignored test below.
+    fn skipped(ci: Option<&str>) -> Output {
+        let mut itself = Command::new(std::env::current_exe().unwrap());
+        itself.args(["--ignored", "--exact", "skip::tests::lacks_a_tool"]);
+        match ci {
+            Some(ci) => itself.env("CI", ci),
+            None => itself.env_remove("CI"),
+        };
+        itself.output().unwrap()
+    }
+
+    #[test]
+    #[ignore = "run by a_required_skip_fails_under_ci_and_prints_past_the_harness"]
+    fn lacks_a_tool() {
+        super::required("no such tool");
+    }
+
+    #[test]
+    fn a_required_skip_fails_under_ci_and_prints_past_the_harness() {
+        for (ci, passes) in [
+            (None, true),
+            (Some(""), true),
+            (Some("false"), true),
+            (Some("true"), false),
+            (Some("1"), false),
+        ] {
+            let output = skipped(ci);
+            assert_eq!(output.status.success(), passes, "CI={ci:?}");
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            let line = "SKIPPED support::skip::tests::lacks_a_tool: no such tool\n";
+            assert_eq!(stderr, line);
+        }
+    }
 }

@@ -84,7 +84,9 @@ impl Agent {
     pub fn run(mut self) {
         loop {
             let start = self.clock.now();
-            self.identity.refresh(&mut self.api, start.mono);
+            if let Some(leaf) = self.identity.refresh(&mut self.api, start.mono) {
+                self.kubelet.on_certificate_replaced(leaf, start);
+            }
             let turn = self.kubelet.next(start, || self.api.is_connected());
             match self.wait(&turn, start) {
                 Woken::Stop => return self.notify.stopping(),

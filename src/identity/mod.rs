@@ -159,9 +159,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads a token or a certificate again that was replaced on disk.
-    pub fn refresh(&mut self, api: &mut Api, now: Mono) {
-        self.watch.refresh(&mut self.config, api, now);
+    /// Reads a token or a certificate again that was replaced on disk. Returns the certificate that
+    /// is in use from now on, if it changed.
+    pub fn refresh(&mut self, api: &mut Api, now: Mono) -> Option<Leaf> {
+        self.watch.refresh(&mut self.config, api, now)
     }
 
     /// Makes the files due for a check after a 401, and after a request without a response: a

@@ -13,6 +13,7 @@ use super::kubeconfig::{read_certificate, read_token};
 use crate::core::instant::Mono;
 use crate::core::outage_log::OutageLog;
 use crate::files::guard;
+use crate::kube::x509::Leaf;
 use crate::wire::api::Api;
 use crate::wire::api_config::ApiConfig;
 use crate::wire::authorization::Authorization;
@@ -66,12 +67,19 @@ impl Watch {
         self.due = Mono::START;
     }
 
-    /// Checks the files if a check is due, and passes changes to `config` and `api`.
-    pub(super) fn refresh(&mut self, config: &mut ApiConfig, api: &mut Api, now: Mono) {
+    /// Checks the files if a check is due, and passes changes to `config` and `api`. Returns the
+    /// certificate that is in use from now on, if it changed.
+    pub(super) fn refresh(
+        &mut self,
+        config: &mut ApiConfig,
+        api: &mut Api,
+        now: Mono,
+    ) -> Option<Leaf> {
         if self.due > now || (self.token.is_none() && self.certificate.is_none()) {
-            return;
+            return None;
         }
         self.due = now.after(CHECK_EVERY);
+        let mut replaced = None;
         let token = match &mut self.token {
             Some(token) => token.check(|[path]| {
                 let (token, file) = (read_token(path)?, Some(path.to_owned()));
@@ -89,6 +97,8 @@ impl Watch {
                     ..config.clone()
                 };
                 api.set_identity(&changed)?;
+                let chain_bytes = changed.certificate.as_ref().map(|c| &c.chain.bytes);
+                replaced = chain_bytes.and_then(|bytes| Leaf::of_pem(bytes));
                 *config = changed;
                 log::info!("{}: read again; connecting with it", chain.display());
                 Ok(())
@@ -104,12 +114,13 @@ impl Watch {
                     .failed(&format!("{why}; the old one stays in use"), now);
             }
         }
+        replaced
     }
 }
 
 /// Files, and their stamps when they were last read.
 #[derive(Debug)]
-struct Watched<const N: usize> {
+pub(super) struct Watched<const N: usize> {
     files: [PathBuf; N],
     /// `None` if unknown.
     used: Option<[Stamp; N]>,
@@ -117,14 +128,17 @@ struct Watched<const N: usize> {
 
 impl<const N: usize> Watched<N> {
     /// `unchanged` returns whether the files still have the content that is in use.
-    fn new(files: [PathBuf; N], unchanged: impl FnOnce() -> bool) -> Self {
+    pub(super) fn new(files: [PathBuf; N], unchanged: impl FnOnce() -> bool) -> Self {
         let stamps = stamps(&files);
         let used = unchanged().then_some(stamps).flatten();
         Self { files, used }
     }
 
     /// Calls `read` if the files may have changed. A failure is tried again at the next check.
-    fn check(&mut self, read: impl FnOnce([&Path; N]) -> Result<(), String>) -> Result<(), String> {
+    pub(super) fn check(
+        &mut self,
+        read: impl FnOnce([&Path; N]) -> Result<(), String>,
+    ) -> Result<(), String> {
         // Stamped before the read, so that the next check finds a write in between.
         let stamps = stamps(&self.files);
         if stamps.is_some() && stamps == self.used {

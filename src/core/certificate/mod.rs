@@ -30,9 +30,14 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(2);
 const LAST_BACKOFF: Duration = Duration::from_secs(32);
 /// Longest pause after an unanswered request, as in registration.
 const LAST_SILENCE: Duration = Duration::from_secs(7);
-/// Time between two reads of the CSR: 1 s, doubled up to 8 s.
-const FIRST_POLL: Duration = Duration::from_secs(1);
+/// Delays between two GETs of a CSR: doubled from 100 ms, because a signer answers at once, to 8 s.
+const FIRST_POLL: Duration = Duration::from_millis(100);
 const LAST_POLL: Duration = Duration::from_secs(8);
+/// Shortest time from a new certificate, or from a clock that was set, to the next request.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+/// A step of the wall clock after which a request under way is given up: it may have been made
+/// because the held certificate seemed to be expired.
+const CLOCK_STEP: Duration = Duration::from_secs(60);
 /// A controller approves within this time; after it the log asks for a manual approval.
 const APPROVAL_TIME: Duration = Duration::from_secs(10);
 
@@ -58,6 +63,8 @@ pub struct Certificate {
     backoff: Duration,
     /// The next CSR needs a new key.
     new_key: bool,
+    /// When the request under way was made, by both clocks.
+    signed_at: Option<Now>,
     /// The expiry of the held certificate was logged.
     expiry_logged: bool,
 }
@@ -113,6 +120,7 @@ impl Certificate {
             due: Mono::START,
             backoff: FIRST_BACKOFF,
             new_key: false,
+            signed_at: None,
             expiry_logged: false,
         }
     }
@@ -138,6 +146,23 @@ impl Certificate {
     fn needs_bootstrap(&self, now: Wall) -> bool {
         let is_good = |leaf: &Leaf| now <= leaf.not_after && satisfies(leaf, &self.subject);
         self.rules.bootstrap && !self.held.as_ref().is_some_and(is_good)
+    }
+
+    /// Gives up a request under way after the wall clock was set, and decides again.
+    pub fn follow_clock(&mut self, now: Now) {
+        let Some(then) = self.signed_at else {
+            return;
+        };
+        let expected = then.wall.after(now.mono.since(then.mono));
+        let step = expected.since(now.wall).max(now.wall.since(expected));
+        if step > CLOCK_STEP && matches!(self.state, State::Signed(_) | State::Waiting(_)) {
+            self.continue_with(State::Idle, now.mono.after(MIN_PAUSE));
+        }
+    }
+
+    /// Takes a certificate that another program put in the place of the held one.
+    pub fn replaced(&mut self, leaf: Leaf, now: Now, random: u32) {
+        self.hold(leaf, now, random);
     }
 
     /// One line, once, after the held certificate has expired.
@@ -203,6 +228,7 @@ impl Certificate {
             TaskResult::NotFound => self.continue_with(State::NotFound, now.mono),
             TaskResult::Signed(request) => {
                 self.new_key = false;
+                self.signed_at = Some(now);
                 self.continue_with(State::Signed(request), now.mono)
             }
             TaskResult::InUse(leaf) => {
@@ -235,7 +261,7 @@ impl Certificate {
         self.held = Some(leaf);
         self.state = State::Idle;
         self.backoff = FIRST_BACKOFF;
-        self.due = now.mono.after(FIRST_POLL);
+        self.due = now.mono.after(MIN_PAUSE);
     }
 
     fn failed(&mut self, why: String, now: Mono, random: u32) -> Step {

@@ -127,7 +127,7 @@ impl Kubelet {
             };
         }
         self.wall_clock.log_state(now);
-        self.log_expiry(now);
+        self.follow_certificate(now);
         if let Some(turn) = self.first_certificate(now) {
             return turn;
         }

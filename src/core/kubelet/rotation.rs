@@ -8,17 +8,28 @@ use super::{Effect, Kubelet, Turn, Work};
 use crate::core::certificate::{Next, Step, TaskResult};
 use crate::core::instant::Now;
 use crate::kube::message::Outcome;
+use crate::kube::x509::Leaf;
 
 impl Kubelet {
-    /// Logs once that the certificate has expired.
-    pub(super) fn log_expiry(&mut self, now: Now) {
+    /// Follows the wall clock, which may have been set, and logs once that the certificate has
+    /// expired.
+    pub(super) fn follow_certificate(&mut self, now: Now) {
         let now = self.wall_clock.corrected(now);
-        if let Some(line) = self
-            .certificate
-            .as_mut()
-            .and_then(|c| c.expiry_to_log(now.wall))
-        {
+        let Some(certificate) = &mut self.certificate else {
+            return;
+        };
+        certificate.follow_clock(now);
+        if let Some(line) = certificate.expiry_to_log(now.wall) {
             log::warn!("certificate: {line}");
+        }
+    }
+
+    /// Another program replaced the certificate on disk; it is in use.
+    pub fn on_certificate_replaced(&mut self, leaf: Leaf, now: Now) {
+        let random = self.schedule.permille();
+        let now = self.wall_clock.corrected(now);
+        if let Some(certificate) = &mut self.certificate {
+            certificate.replaced(leaf, now, random);
         }
     }
 

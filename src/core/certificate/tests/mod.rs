@@ -207,9 +207,12 @@ fn a_csr_is_named_by_its_digest_or_by_the_server() {
 fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
     let name = "csr-x7";
     let mut certificate = waiting(ROTATE, name);
-    let reads = [1, 2, 4, 8, 16, 24];
-    for (number, second) in reads.into_iter().enumerate() {
-        let now = at(second, noon());
+    let reads = [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 20_800];
+    for (number, millis) in reads.into_iter().enumerate() {
+        let now = Now {
+            mono: Mono::START.after(Duration::from_millis(millis)),
+            wall: noon(),
+        };
         assert_eq!(certificate.due(now), now.mono);
         assert_eq!(certificate.due(at(0, noon())), now.mono);
         let request = certificate.request().unwrap();
@@ -223,11 +226,11 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
         };
         let step = certificate.on_response(answered(200, pending), now, 0);
         let pending = "csr-x7 waits for approval: kubectl certificate approve csr-x7";
-        let want = match second {
-            16 => Step::Pending(pending.into()),
+        let want = match millis {
+            12_800 => Step::Pending(pending.into()),
             _ => Step::Continue,
         };
-        assert_eq!(step, want, "{second}");
+        assert_eq!(step, want, "{millis}");
     }
     let issued = Leaf {
         public_key: key(1),
@@ -559,4 +562,60 @@ fn an_expired_certificate_is_logged_once_and_requested_with_the_given_credential
     let certificate = Certificate::new(BOOTSTRAP, subject(), Some(held), false, 0);
     let before = at(0, noon().before(hours(1)));
     assert!(certificate.due(before) > before.mono.after(hours(1)));
+}
+
+/// A clock that stood an hour ahead for 25 s made the board ask with a bootstrap token that was long
+/// gone, and every later request went out with it.
+#[test]
+fn a_request_is_given_up_when_the_clock_is_set() {
+    let rules = Rules {
+        rotate: true,
+        bootstrap: true,
+    };
+    let ahead = noon().after(hours(1));
+    let held = || leaf(noon().before(hours(1)), noon().after(hours(1) / 2));
+    for is_waiting in [false, true] {
+        let mut certificate = Certificate::new(rules, subject(), Some(held()), false, 0);
+        let sign = Next::Task(Task::Sign {
+            new_key: false,
+            with_bootstrap: true,
+            is_first: false,
+        });
+        certificate.follow_clock(at(0, ahead));
+        assert_eq!(certificate.next(ahead), sign);
+        certificate.on_task(TaskResult::Signed(signed(1)), at(0, ahead), 0);
+        if is_waiting {
+            certificate.on_response(answered(201, csr("c", &signed(1))), at(1, ahead), 0);
+        }
+        certificate.follow_clock(at(24, ahead.after(Duration::from_secs(24))));
+        assert_eq!(certificate.next(ahead), Next::Send);
+        let set = at(25, noon().after(Duration::from_secs(25)));
+        certificate.follow_clock(set);
+        // The held certificate is good after all, and due at 70 % of its life.
+        let deadline = held().not_before.after(hours(3) / 2 / 10 * 7);
+        assert_eq!(
+            certificate.due(set),
+            set.mono.after(deadline.since(set.wall))
+        );
+        let with_own = Next::Task(Task::Sign {
+            new_key: false,
+            with_bootstrap: false,
+            is_first: false,
+        });
+        assert_eq!(certificate.next(set.wall), with_own);
+    }
+}
+
+/// An operator renews the files: the old expiry means nothing any more.
+#[test]
+fn a_certificate_that_was_replaced_on_disk_is_the_held_one() {
+    let held = leaf(noon().before(hours(9)), noon());
+    let mut certificate = Certificate::new(BOOTSTRAP, subject(), Some(held), false, 0);
+    let late = at(60, noon().after(hours(1)));
+    assert!(certificate.due(late) <= late.mono);
+    let renewed = leaf(noon(), noon().after(hours(9)));
+    certificate.replaced(renewed, late, 0);
+    assert!(certificate.due(late) > late.mono.after(hours(7)));
+    assert_eq!(certificate.expiry_to_log(late.wall), None);
+    assert!(!certificate.needs_bootstrap(late.wall));
 }

@@ -211,7 +211,7 @@ fn relative_files_are_looked_for_in_two_places() {
     credentials.write("deep/token", "credential");
     let load = |token_file: &str, credentials: Option<&Folder>| {
         let path = beside.write("kubeconfig", with("", &format!("tokenFile: {token_file}")));
-        let read = kubeconfig::load(&path, credentials.map(|folder| &*folder.path()))?;
+        let read = kubeconfig::load(&path, credentials.map(|folder| folder.path()))?;
         match read.authorization {
             Some(Authorization::Bearer { token, .. }) => Ok(token.reveal().to_owned()),
             other => panic!("{other:?}"),

@@ -111,7 +111,7 @@ fn memory_pressure_is_on_the_api_server_within_two_seconds() {
 fn onset(mut hog: Hog) -> Duration {
     let double = Double::start();
     let folder = Folder::new("pressure");
-    let kubeconfig = folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
     for (name, content) in [
         ("proc/meminfo", meminfo(100_000).as_str()),
         ("proc/sys/kernel/random/boot_id", "b\n"),
@@ -145,7 +145,7 @@ fn onset(mut hog: Hog) -> Duration {
     });
 
     fs::write(folder.path().join("from"), vec![7; 40 << 20]).unwrap();
-    folder.write("proc/meminfo", &meminfo(1_000_000));
+    folder.write("proc/meminfo", meminfo(1_000_000));
     let onset = Instant::now();
     hog.start(&folder);
     eventually("MemoryPressure", Duration::from_secs(30), memory("True"));

@@ -85,7 +85,7 @@ fn behave(double: &Double, second: u64) {
 fn a_fault_every_second_leaks_nothing_and_says_little() {
     let double = Double::builder().lifecycle(Duration::from_secs(10)).start();
     let folder = Folder::new("soak");
-    let kubeconfig = folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
     let mut board = Board::start(&[
         &format!("--kubeconfig={}", kubeconfig.display()),
         "--hostname-override=pi",

@@ -89,7 +89,7 @@ impl Site {
 
     /// A kubeconfig with a token instead of a certificate.
     fn with_token(&self, token: &str) -> String {
-        let ca = self.folder.write("ca", &self.double.ca_pem());
+        let ca = self.folder.write("ca", self.double.ca_pem());
         format!(
             "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
              clusters: [{{name: k, cluster: {{server: '{}', certificate-authority: {}}}}}]\n\

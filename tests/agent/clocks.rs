@@ -44,7 +44,7 @@ fn in_1970() -> i64 {
 
 /// Sets the clock in one step, as NTP does.
 fn set_clock(folder: &Folder, ahead: i64) {
-    let new = folder.write("offset.new", &ahead.to_string());
+    let new = folder.write("offset.new", ahead.to_string());
     std::fs::rename(new, folder.path().join("offset")).unwrap();
 }
 
@@ -77,7 +77,7 @@ impl Site {
     /// Starts a board whose clock is `ahead` seconds ahead.
     fn start(double: Double, ahead: i64) -> Self {
         let folder = Folder::new("clocks");
-        folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+        folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
         let board = board(&folder, ahead, &[]);
         Self {
             double,
@@ -206,7 +206,7 @@ fn a_clock_in_the_future_does_not_replace_the_certificate() {
         .approve_csrs()
         .start();
     let folder = Folder::new("clocks-future");
-    let bootstrap = folder.write("bootstrap", &double.kubeconfig_token(token));
+    let bootstrap = folder.write("bootstrap", double.kubeconfig_token(token));
     let bootstrap = format!("--bootstrap-kubeconfig={}", bootstrap.display());
     let root = format!("--root-dir={}", folder.path().display());
     for rotate in [&[][..], &["--rotate-certificates"]] {

@@ -68,10 +68,10 @@ fn kubeconfig_ca_and_token_may_be_systemd_credentials() {
     let double = Double::start();
     double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
     let folder = Folder::new("credentials-directory");
-    folder.write("ca", &double.ca_pem());
+    folder.write("ca", double.ca_pem());
     folder.write("token", "t0ken\n");
     let server = format!("server: '{}', certificate-authority: ca", double.url());
-    folder.write("kubeconfig", &kubeconfig(&server, "tokenFile: token"));
+    folder.write("kubeconfig", kubeconfig(&server, "tokenFile: token"));
     let directory = folder.path().to_str().unwrap();
     let board = start("kubeconfig", &[("CREDENTIALS_DIRECTORY", directory)]);
     becomes_ready(&double);
@@ -92,12 +92,12 @@ fn credentials_of_a_credstore_folder_are_found_by_their_full_names() {
     let double = Double::start();
     double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
     let folder = Folder::new("credstore");
-    folder.write("nodelet.ca.crt", &double.ca_pem());
+    folder.write("nodelet.ca.crt", double.ca_pem());
     folder.write("nodelet.token", "t0ken\n");
     let server = format!("server: '{}', certificate-authority: ca.crt", double.url());
     let path = folder.write(
         "nodelet.kubeconfig",
-        &kubeconfig(&server, "tokenFile: token"),
+        kubeconfig(&server, "tokenFile: token"),
     );
     let _board = start(path.to_str().unwrap(), &[]);
     becomes_ready(&double);
@@ -108,11 +108,8 @@ fn a_board_behind_a_proxy_becomes_ready() {
     let double = Double::start();
     let identity = double.node_identity("pi", Validity::VALID);
     let folder = Folder::new("proxy");
-    folder.write("ca", &double.ca_pem());
-    folder.write(
-        "pair",
-        &format!("{}{}", identity.cert_pem, identity.key_pem),
-    );
+    folder.write("ca", double.ca_pem());
+    folder.write("pair", format!("{}{}", identity.cert_pem, identity.key_pem));
     // me:hunter2
     let proxy = Proxy::start("Proxy-Authorization: Basic bWU6aHVudGVyMg==\r\n");
     let cluster = format!(
@@ -122,7 +119,7 @@ fn a_board_behind_a_proxy_becomes_ready() {
         proxy.port
     );
     let user = "client-certificate: pair, client-key: pair";
-    let path = folder.write("kubeconfig", &kubeconfig(&cluster, user));
+    let path = folder.write("kubeconfig", kubeconfig(&cluster, user));
     let path = path.to_str().unwrap();
     // A proxy of the environment is not used; the log says so if the kubeconfig has none.
     let nowhere = ("HTTPS_PROXY", "http://127.0.0.1:1");
@@ -138,7 +135,7 @@ fn a_board_behind_a_proxy_becomes_ready() {
     );
     board.stop(nix::sys::signal::Signal::SIGTERM);
 
-    let direct = folder.write("direct", &double.kubeconfig_for_node("pi"));
+    let direct = folder.write("direct", double.kubeconfig_for_node("pi"));
     let board = start(direct.to_str().unwrap(), &[nowhere]);
     board.says("HTTPS_PROXY is not used; a proxy stands in the kubeconfig, as proxy-url");
     renewals(&double, 2);
@@ -152,7 +149,7 @@ fn insecure_skip_tls_verify_is_a_warning_in_the_log() {
     double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
     let folder = Folder::new("insecure");
     let cluster = format!("server: '{}', insecure-skip-tls-verify: true", double.url());
-    let path = folder.write("kubeconfig", &kubeconfig(&cluster, "token: t0ken"));
+    let path = folder.write("kubeconfig", kubeconfig(&cluster, "token: t0ken"));
     let board = start(path.to_str().unwrap(), &[]);
     becomes_ready(&double);
     let (path, url) = (path.display(), double.url());
@@ -168,10 +165,10 @@ fn a_board_whose_token_is_replaced_stays_ready() {
     let double = Double::builder().lifecycle(GRACE).start();
     double.add_token("first", "pi", &[RBAC_NODE_GROUP]);
     let folder = Folder::new("token-replaced");
-    folder.write("ca", &double.ca_pem());
+    folder.write("ca", double.ca_pem());
     folder.write("token", "first");
     let cluster = format!("server: '{}', certificate-authority: ca", double.url());
-    let path = folder.write("kubeconfig", &kubeconfig(&cluster, "tokenFile: token"));
+    let path = folder.write("kubeconfig", kubeconfig(&cluster, "tokenFile: token"));
     let board = start(path.to_str().unwrap(), &[]);
     becomes_ready(&double);
     let mut last = "first".to_owned();
@@ -199,14 +196,14 @@ fn a_board_whose_certificate_is_replaced_stays_ready() {
     let folder = Folder::new("certificate-replaced");
     let write = |seconds| {
         let identity = double.node_identity("pi", Validity::seconds(seconds));
-        let new = folder.write("new", &format!("{}{}", identity.cert_pem, identity.key_pem));
+        let new = folder.write("new", format!("{}{}", identity.cert_pem, identity.key_pem));
         fs::rename(new, folder.path().join("pair")).unwrap();
     };
     write(6);
-    folder.write("ca", &double.ca_pem());
+    folder.write("ca", double.ca_pem());
     let cluster = format!("server: '{}', certificate-authority: ca", double.url());
     let user = "client-certificate: pair, client-key: pair";
-    let path = folder.write("kubeconfig", &kubeconfig(&cluster, user));
+    let path = folder.write("kubeconfig", kubeconfig(&cluster, user));
     let board = start(path.to_str().unwrap(), &[]);
     becomes_ready(&double);
     for _ in 0..5 {

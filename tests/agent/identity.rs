@@ -620,7 +620,7 @@ fn an_unprivileged_board_reads_its_facts() {
         let folder = Folder::new(if unprivileged { "nobody" } else { "somebody" });
         let path = folder.path().display();
         fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
-        let bootstrap = folder.write("bootstrap", &site.double.kubeconfig_token(TOKEN));
+        let bootstrap = folder.write("bootstrap", site.double.kubeconfig_token(TOKEN));
         fs::set_permissions(&bootstrap, Permissions::from_mode(0o644)).unwrap();
         // A copy: the user may have no access to the folder of the binary.
         let binary = folder.path().join("nodelet");

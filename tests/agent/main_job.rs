@@ -115,7 +115,7 @@ fn a_board_becomes_a_ready_node_and_stays_one() {
 fn sigint_stops_the_agent() {
     let double = Double::start();
     let folder = Folder::new("sigint");
-    let kubeconfig = folder.write("k", &double.kubeconfig_for_node("pi"));
+    let kubeconfig = folder.write("k", double.kubeconfig_for_node("pi"));
     let mut board = start(kubeconfig.to_str().unwrap(), "pi", &[]);
     eventually("the lease", Duration::from_secs(5), || {
         double.get("leases/pi")
@@ -129,7 +129,7 @@ fn sigint_stops_the_agent() {
 fn solo(name: &str) -> (Double, Folder, String) {
     let double = Double::start();
     let folder = Folder::new(name);
-    let path = folder.write("kubeconfig", &double.kubeconfig_for_node(name));
+    let path = folder.write("kubeconfig", double.kubeconfig_for_node(name));
     (double, folder, path.to_str().unwrap().to_owned())
 }
 
@@ -546,7 +546,7 @@ fn a_bearer_token_authenticates_the_agent() {
         .token("s3cret", "system:node:pi", &["system:nodes"])
         .start();
     let folder = Folder::new("token");
-    let kubeconfig = folder.write("k", &double.kubeconfig_token("s3cret"));
+    let kubeconfig = folder.write("k", double.kubeconfig_token("s3cret"));
     let mut board = start(kubeconfig.to_str().unwrap(), "pi", &["--v=4"]);
     ready(&double, "pi");
     renews_again(&double, "pi");
@@ -719,7 +719,7 @@ fn failed_events_delay_no_renewal() {
 fn a_stopped_process_is_ready_soon_after_sigcont() {
     let double = Double::builder().lifecycle(Duration::from_secs(4)).start();
     let folder = Folder::new("frozen");
-    let kubeconfig = folder.write("k", &double.kubeconfig_for_node("pi"));
+    let kubeconfig = folder.write("k", double.kubeconfig_for_node("pi"));
     let board = start(kubeconfig.to_str().unwrap(), "pi", &[]);
     renews_again(&double, "pi");
     nix::sys::signal::kill(board.pid(), Signal::SIGSTOP).unwrap();
@@ -889,7 +889,7 @@ fn a_second_board_with_the_same_name_is_one_log_line_and_no_busy_loop() {
         .enumerate()
         .map(|(index, tree)| {
             let root = machine(tree);
-            tree.write("proc/sys/kernel/random/boot_id", &format!("boot-{index}\n"));
+            tree.write("proc/sys/kernel/random/boot_id", format!("boot-{index}\n"));
             start(
                 &kubeconfig,
                 "pi",

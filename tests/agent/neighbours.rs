@@ -29,7 +29,7 @@ impl Busy {
     fn start() -> Self {
         let double = Double::start();
         let folder = Arc::new(Folder::new("neighbours"));
-        let kubeconfig = folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+        let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
         let root = folder.path().join("root");
         for (name, content) in [
             ("proc/sys/kernel/osrelease", "6.6.31\n"),

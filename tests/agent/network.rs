@@ -49,7 +49,7 @@ fn a_changed_address_is_reported_before_the_next_tick() {
     }
     let double = Double::start();
     let folder = Folder::new("network");
-    let path = folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+    let path = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
     let kubeconfig = format!("--kubeconfig={}", path.display());
     let _board = Board::start(&[
         &kubeconfig,

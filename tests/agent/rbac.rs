@@ -248,7 +248,7 @@ fn the_commands_of_the_readme_write_a_kubeconfig() {
     let folder = Folder::new("readme");
     add_token(&double);
     double.set_rbac(&manifest());
-    folder.write("ca.crt", &double.ca_pem());
+    folder.write("ca.crt", double.ca_pem());
     folder.write("token", "t0ken");
     let script = local
         .join("\n")

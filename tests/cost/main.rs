@@ -96,7 +96,7 @@ fn a_renewal_is_answered_in_protobuf() {
 fn bytes_and_allocations_of_a_renewal() {
     let double = Double::start();
     let folder = Folder::new("cost");
-    let path = folder.write("kubeconfig", &double.kubeconfig_for_node("a-board"));
+    let path = folder.write("kubeconfig", double.kubeconfig_for_node("a-board"));
     let kubeconfig = kubeconfig::load(&path, None).unwrap();
     let mut api = Api::new(&kubeconfig, "nodelet/0.1.0 (linux/arm64)").unwrap();
     let uid = register(&mut api, "a-board");
@@ -131,7 +131,7 @@ fn bytes_and_allocations_of_a_renewal() {
 }
 
 fn start(double: &Double, folder: &Folder, more: &[&str]) -> Board {
-    let path = folder.write("kubeconfig", &double.kubeconfig_for_node("a-board"));
+    let path = folder.write("kubeconfig", double.kubeconfig_for_node("a-board"));
     let kubeconfig = format!("--kubeconfig={}", path.display());
     let mut args = vec![
         kubeconfig.as_str(),

@@ -146,7 +146,7 @@ fn a_replaced_pair_opens_a_new_connection_and_a_broken_one_does_not() {
         shown(at(180), &first, 1);
         fs::remove_file(folder.path().join("key")).unwrap();
         shown(at(240), &first, 1);
-        folder.write("key", &"x".repeat(2 << 20));
+        folder.write("key", "x".repeat(2 << 20));
         shown(at(300), &first, 1);
         folder.write("key", &second.1);
         shown(at(359), &first, 1);
@@ -169,7 +169,7 @@ fn a_refused_certificate_is_read_again_at_once() {
     let server = Server::start(Some(tls), ok);
     let folder = Folder::new("refused");
     let (bad, good) = (other.leaf(&["pi"]), ca.leaf(&["pi"]));
-    let both = |leaf: &Leaf| folder.write("pair", &format!("{}{}", leaf.0, leaf.1));
+    let both = |leaf: &Leaf| folder.write("pair", format!("{}{}", leaf.0, leaf.1));
     both(&bad);
     let user = "client-certificate: pair, client-key: pair";
     let mut api = with_files(server.port, &ca, user, folder.path());

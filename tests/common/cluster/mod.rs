@@ -72,12 +72,12 @@ impl Cluster {
             Kind::Double(double) => {
                 let text = double.kubeconfig_for_node(name);
                 self.folder
-                    .write(name, &text.replace("127.0.0.1", "localhost"))
+                    .write(name, text.replace("127.0.0.1", "localhost"))
             }
             Kind::Real(real) => {
                 let text = real.kubeconfig(&format!("system:node:{name}"), &["system:nodes"]);
                 self.folder
-                    .write(name, &text.replace("127.0.0.1", "localhost"))
+                    .write(name, text.replace("127.0.0.1", "localhost"))
             }
             Kind::Existing(admin) => admin.clone(),
         };
@@ -143,7 +143,7 @@ impl Cluster {
             Kind::Double(_) => unreachable!("the double needs no kubeconfig for that"),
             Kind::Real(real) => self
                 .folder
-                .write("admin", &real.kubeconfig("admin", &["system:masters"])),
+                .write("admin", real.kubeconfig("admin", &["system:masters"])),
             Kind::Existing(admin) => admin.clone(),
         };
         kubeconfig::load(&path, None).unwrap()

@@ -1,6 +1,6 @@
-//! `host` against kernel files of real machines: every tree of `tests/boards`, and of
-//! `../shared/fixtures` where that is there, and every key of its expected.json that
-//! the kernel side can compute.
+//! `host` on kernel files of real machines: every tree of `tests/boards`, and of
+//! `../shared/fixtures` beside the clone. Every key of an `expected.json` is compared, or is in
+//! [`NOT_COMPARED`].
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs)]
 
@@ -21,7 +21,7 @@ use support::{Folder, skip};
 
 use common::tree;
 
-/// Keys of expected.json that nothing here is held against, and why.
+/// Keys of expected.json that are not compared, and why.
 const NOT_COMPARED: [(&str, &str); 16] = [
     ("architecture", "known when nodelet is compiled"),
     ("kernelMachine", "known when nodelet is compiled"),
@@ -56,12 +56,12 @@ const NOT_COMPARED: [(&str, &str); 16] = [
     ("systemUUIDFrom", "words; the value is compared"),
 ];
 
-/// The trees of the project's own, which are always there.
+/// The trees of this repository.
 fn own() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/boards")
 }
 
-/// The trees that belong to others.
+/// The trees beside the clone; `None`, and a skip, without them.
 fn shared() -> Option<PathBuf> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures");
     if fixtures.is_dir() {
@@ -78,7 +78,7 @@ fn roots() -> Vec<PathBuf> {
     [Some(own()), shared()].into_iter().flatten().collect()
 }
 
-/// The expected.json of every tree; at least as many as there must be.
+/// The expected.json of every tree; fails if there are too few.
 fn expectations() -> Vec<PathBuf> {
     let expected = |root: &PathBuf| -> Vec<PathBuf> {
         let files = files(root).into_iter();
@@ -139,7 +139,7 @@ impl Tree {
     }
 }
 
-/// What we say for `key`, in the words of expected.json.
+/// Our value of `key`, in the form of expected.json.
 fn ours(key: &str, want: &Value, root: &HostRoot, facts: &Facts) -> Value {
     let mounts = mounts::read(root);
     match key {
@@ -189,7 +189,7 @@ fn ours(key: &str, want: &Value, root: &HostRoot, facts: &Facts) -> Value {
                 .iter()
                 .filter(|mount| mount.point == Path::new("/"))
                 .count();
-            // Device and options are not read by nodelet: taken as they are.
+            // nodelet does not read device and options.
             let mut ours = want.clone();
             ours["fstype"] = json!(table::over(&mounts, Path::new("/")).unwrap().fs_type);
             ours["mountsOnRoot"] = json!(count);
@@ -289,7 +289,7 @@ fn default_routes(facts: &Facts) -> &[DefaultRoute] {
         .unwrap()
 }
 
-/// Mask and metric are the fixture's: nodelet reads neither, by the kubelet's rule.
+/// Mask and metric are copied: like the kubelet, nodelet reads neither.
 fn routes(facts: &Facts, ipv6: bool, want: &Value) -> Value {
     let routes = default_routes(facts)
         .iter()
@@ -324,7 +324,7 @@ fn psi(root: &HostRoot) -> Value {
 }
 
 #[test]
-fn every_board_reads_as_expected() {
+fn the_facts_of_every_board_are_as_expected() {
     let mut compared: BTreeMap<String, usize> = BTreeMap::new();
     let mut wrong = Vec::new();
     let mut trees = 0;
@@ -370,7 +370,7 @@ fn every_board_reads_as_expected() {
     assert!(compared.values().sum::<usize>() > 50, "{compared:?}");
 }
 
-/// Everything that takes text, on any text. No answer is wrong here but a panic.
+/// Runs every parser; only a panic fails.
 fn parse_all(text: &str) {
     let _ = memory::parse(text);
     let _ = cgroup::parse_meminfo(text);
@@ -389,11 +389,11 @@ fn parse_all(text: &str) {
     let _ = table::over(&table::parse_mounts(text), Path::new("/var/lib"));
 }
 
-/// Every length of every file up to 4 KiB; of larger ones, 200 lengths spread over
-/// the file: all lengths of all files would take minutes in a debug build.
+/// Every length of files up to 4 KiB, and 200 lengths of larger files: all lengths would take
+/// minutes in a debug build.
 #[test]
 fn no_file_cut_at_any_length_makes_a_parser_panic() {
-    // Many trees have the same file: once is enough.
+    // A set: many trees contain the same file.
     let texts: BTreeSet<Vec<u8>> = roots()
         .iter()
         .flat_map(|root| files(root))
@@ -423,7 +423,7 @@ fn no_file_cut_at_any_length_makes_a_parser_panic() {
     assert!(cuts > 10_000, "{cuts}");
 }
 
-/// A folder where each file that nodelet reads is of one hostile kind.
+/// The facts of a root where `make` made each file that nodelet reads.
 fn hostile(kind: &str, make: impl Fn(&Path)) -> Facts {
     const FILES: [&str; 22] = [
         "proc/meminfo",
@@ -457,7 +457,7 @@ fn hostile(kind: &str, make: impl Fn(&Path)) -> Facts {
     Host::new(HostRoot::new(folder.path()), "/var/lib/nodelet").facts("board")
 }
 
-/// Names of the facts that were read nevertheless.
+/// Names of the facts that were read.
 fn read(facts: &Facts) -> Vec<&'static str> {
     let facts = [
         ("cpus", facts.cpus.is_ok()),
@@ -481,7 +481,7 @@ fn read(facts: &Facts) -> Vec<&'static str> {
 }
 
 #[test]
-fn hostile_files_cost_facts_and_nothing_else() {
+fn hostile_files_only_make_facts_unreadable() {
     let none: [&str; 0] = [];
     assert_eq!(
         read(&hostile("binary", |file| fs::write(file, b"\xff\0\xfe").unwrap())),
@@ -511,7 +511,7 @@ fn hostile_files_cost_facts_and_nothing_else() {
     assert_eq!(read(&hostile("fifo", fifo)), none);
     let circle = |file: &Path| std::os::unix::fs::symlink(file.file_name().unwrap(), file).unwrap();
     assert_eq!(read(&hostile("circle", circle)), none);
-    // Empty identities and an empty os-release are answers, as in a kubelet.
+    // Empty ids and an empty os-release are valid, as in the kubelet.
     let empty = hostile("empty", |file| fs::write(file, b"").unwrap());
     assert_eq!(
         read(&empty),
@@ -522,7 +522,7 @@ fn hostile_files_cost_facts_and_nothing_else() {
     assert!(empty.node_fs.is_ok());
 }
 
-/// What `inspect` prints for `key`, in the words of expected.json.
+/// What `inspect` prints for `key`, in the form of expected.json.
 fn inspected(key: &str, node: &Value) -> Option<Value> {
     let (capacity, info) = (&node["status"]["capacity"], &node["status"]["nodeInfo"]);
     Some(match key {
@@ -599,7 +599,7 @@ fn inspect_prints_every_board_as_expected() {
     assert!(compared > 20, "{compared}");
 }
 
-/// The board's own address, from its routes and the addresses that its owner published.
+/// The address of the Node, from the routes and the published addresses of the board.
 #[test]
 fn the_address_of_a_board_is_that_of_its_default_route() {
     let mut compared = 0;

@@ -1,5 +1,4 @@
-//! What kubeadm, k3s and people write into a kubeconfig, and the one line for each
-//! mistake in it.
+//! Kubeconfigs as kubeadm, k3s and administrators write them, and the error for each mistake.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs)]
 
@@ -19,7 +18,7 @@ use nodelet::wire::secret::Secret;
 use rcgen::{CertificateParams, KeyPair};
 use support::{Folder, skip};
 
-/// The content of a file of a folder, as the kubeconfig that names the file has it.
+/// A PEM file of a folder, as the kubeconfig parser reads it.
 fn pem(folder: &Folder, name: &str) -> Pem {
     let path = folder.path().join(name);
     Pem {
@@ -38,7 +37,7 @@ fn endpoint(host: &str, port: u16) -> Endpoint {
     }
 }
 
-/// A kubeconfig with these lines below `cluster:` and `user:`.
+/// A kubeconfig with these members of `cluster` and `user`.
 fn with(cluster: &str, user: &str) -> String {
     let indent = |lines: &str| {
         lines
@@ -205,7 +204,7 @@ fn an_insecure_server_and_a_proxy() {
     assert_eq!(proxy.to_string(), "proxy http://10.0.0.9:3128");
 }
 
-/// Beside the kubeconfig, or else, for a bare name, among systemd's credentials.
+/// Beside the kubeconfig, or, for a name without a slash, in `$CREDENTIALS_DIRECTORY`.
 #[test]
 fn relative_files_are_looked_for_in_two_places() {
     let beside = Folder::new("beside");
@@ -214,7 +213,7 @@ fn relative_files_are_looked_for_in_two_places() {
     credentials.write("deep/token", "credential");
     let load = |token_file: &str, credentials: Option<&Folder>| {
         let path = beside.write("kubeconfig", with("", &format!("tokenFile: {token_file}")));
-        let read = kubeconfig::load(&path, credentials.map(|folder| &*folder.path()))?;
+        let read = kubeconfig::load(&path, credentials.map(|folder| folder.path()))?;
         match read.authorization {
             Some(Authorization::Bearer { token, .. }) => Ok(token.reveal().to_owned()),
             other => panic!("{other:?}"),
@@ -258,7 +257,7 @@ fn a_context_without_a_user_and_a_plain_server_are_legal() {
 }
 
 #[test]
-fn each_mistake_has_its_line() {
+fn each_mistake_has_its_error() {
     let folder = Folder::new("mistakes");
     folder.write("empty", "\n");
     folder.write("two lines", "a\nb");
@@ -441,7 +440,7 @@ fn each_mistake_has_its_line() {
 }
 
 #[test]
-fn each_mistake_in_the_frame_has_its_line() {
+fn each_mistake_outside_cluster_and_user_has_its_error() {
     let good = with("", "");
     for (from, to, want) in [
         (
@@ -520,7 +519,7 @@ fn each_mistake_in_the_frame_has_its_line() {
 }
 
 #[test]
-fn no_prefix_panics_and_no_line_is_two_lines() {
+fn every_prefix_is_parsed_or_is_an_error_of_one_line() {
     let whole = [
         KUBEADM.to_owned(),
         K3S.to_owned(),
@@ -531,7 +530,7 @@ fn no_prefix_panics_and_no_line_is_two_lines() {
         let refused: Vec<String> = prefixes
             .filter_map(|prefix| kubeconfig::parse(prefix, &[]).err())
             .collect();
-        // A kubeconfig is of use only with the users at its end.
+        // Without the users at its end a kubeconfig is an error.
         assert!(refused.len() > text.len() / 2, "{}", refused.len());
         for line in refused {
             assert!(!line.contains('\n') && !line.is_empty(), "{line}");
@@ -562,7 +561,7 @@ fn secrets_are_not_printed() {
 
 /// Certificates and keys are checked when the client is built, before anything is sent.
 #[test]
-fn unusable_certificates_and_keys_have_their_line() {
+fn unusable_certificates_and_keys_have_their_error() {
     let key = KeyPair::generate().unwrap();
     let other = KeyPair::generate().unwrap().serialize_pem();
     let certificate = CertificateParams::new(["pi".into()])
@@ -670,7 +669,7 @@ fn unusable_certificates_and_keys_have_their_line() {
     }
 }
 
-/// What a key is, OpenSSL's line for it, and what is wrong with it, if anything.
+/// Kind of key, the command that makes it, and the error if the key is not supported.
 const KEYS: [(&str, &str, Option<&str>); 10] = [
     ("PKCS#1", "openssl genrsa -traditional -out key 2048", None),
     (
@@ -771,7 +770,7 @@ fn certificates_and_keys_of_every_common_form_are_read() {
                     assert!(line.contains(wrong), "{what}, {form}: {line}");
                 }
             }
-            // And by those who renew them.
+            // And as the certificate rotation reads them.
             let leaf = Leaf::of_pem(chain.as_bytes()).unwrap();
             assert_eq!(leaf.subject.common_name, "pi", "{what}, {form}");
             match Key::of_pem(key.as_bytes()) {

@@ -1,5 +1,5 @@
-//! From the onset of memory pressure to the patch on the API server: real stalls, made
-//! by a hog in a cgroup with too little memory, end the agent's wait by a PSI trigger.
+//! Time from memory pressure to the status patch. Processes in a cgroup with too little memory
+//! stall, and a PSI trigger wakes the agent.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
@@ -16,14 +16,14 @@ use apidouble::Double;
 use serde_json::Value;
 use support::{Folder, eventually, skip};
 
-/// A cgroup with 24 MiB of memory, and what runs in it.
+/// A cgroup with 24 MiB of memory, and its processes.
 struct Hog {
     cgroup: PathBuf,
     processes: Vec<Child>,
 }
 
 impl Hog {
-    /// Why this machine has no room for a hog, where it has none.
+    /// An error if this machine has no memory cgroup or no PSI for us.
     fn new() -> Result<Self, String> {
         let name = format!("nodelet-test-{}", std::process::id());
         let (parent, limit) = match Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
@@ -47,7 +47,7 @@ impl Hog {
         Ok(hog)
     }
 
-    /// Copies more than fits, many times at once, until dropped.
+    /// Eight processes copy a file that is larger than the limit, until drop.
     fn start(&mut self, folder: &Folder) {
         let from = folder.path().join("from");
         for n in 0..8 {
@@ -72,7 +72,7 @@ impl Drop for Hog {
             let _ = process.kill();
             let _ = process.wait();
         }
-        // The last copies end by themselves, and then the cgroup is empty.
+        // The cgroup is empty once the last `cp` has ended.
         for _ in 0..100 {
             if fs::remove_dir(&self.cgroup).is_ok() {
                 break;
@@ -91,8 +91,7 @@ fn meminfo(anonymous_kb: u32) -> String {
 
 #[test]
 fn memory_pressure_is_on_the_api_server_within_two_seconds() {
-    // The kernel alone takes 1.2 to 1.9 s to say so: a machine that is busy otherwise has
-    // three tries.
+    // The kernel alone takes 1.2 to 1.9 s to trigger: three attempts on a busy machine.
     let mut took = Vec::new();
     while took.len() < 3 {
         match Hog::new() {
@@ -108,11 +107,11 @@ fn memory_pressure_is_on_the_api_server_within_two_seconds() {
     panic!("{took:?}");
 }
 
-/// From the onset of stalls to the condition on the API server.
+/// Time from the first stalls to the condition on the API server.
 fn onset(mut hog: Hog) -> Duration {
     let double = Double::start();
     let folder = Folder::new("pressure");
-    let kubeconfig = folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
     for (name, content) in [
         ("proc/meminfo", meminfo(100_000).as_str()),
         ("proc/sys/kernel/random/boot_id", "b\n"),
@@ -132,7 +131,7 @@ fn onset(mut hog: Hog) -> Duration {
             (found["status"] == status).then_some(())
         }
     };
-    // The tick is a minute away: only the trigger can be in time.
+    // The next tick is a minute away: only the trigger is in time.
     let board = Board::start(&[
         &format!("--kubeconfig={}", kubeconfig.display()),
         "--hostname-override=pi",
@@ -146,7 +145,7 @@ fn onset(mut hog: Hog) -> Duration {
     });
 
     fs::write(folder.path().join("from"), vec![7; 40 << 20]).unwrap();
-    folder.write("proc/meminfo", &meminfo(1_000_000));
+    folder.write("proc/meminfo", meminfo(1_000_000));
     let onset = Instant::now();
     hog.start(&folder);
     eventually("MemoryPressure", Duration::from_secs(30), memory("True"));

@@ -1,8 +1,7 @@
-//! A soak of the real process: `cargo test --test soak -- --ignored --nocapture`.
+//! Soak test of the process: `cargo test --test soak -- --ignored --nocapture`.
 //!
-//! Two and a half minutes with another fault every second, all periods at a fifth, which
-//! is an eighth of an hour of a board's life. (The hour itself, in virtual time, is
-//! `kubelet::tests::storm_tests` and runs always.)
+//! Another fault every second for 150 s. All periods are a fifth of the defaults, so that is an
+//! eighth of an hour. (`core::kubelet::tests::storm` runs an hour of virtual time.)
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
@@ -32,7 +31,7 @@ fn footprint(board: &Board) -> (u64, usize) {
     (kibibytes.unwrap(), descriptors)
 }
 
-/// The fault of one second; another one each time, in the same order in each run.
+/// Starts the fault of this second. The order is the same in each run.
 fn misbehave(double: &Double, second: u64) {
     let faults = double.faults();
     let always = |fault: Fault| faults.push(Rule::new(fault).always());
@@ -40,7 +39,7 @@ fn misbehave(double: &Double, second: u64) {
         code,
         retry_after: second.is_multiple_of(2).then_some(second),
     };
-    // 7 and 19 have nothing in common: all orders come by.
+    // 7 and 19 are coprime: each of the 19 faults gets its turn.
     match second * 7 % 19 {
         0 => always(Fault::StallBeforeHeaders),
         1 => always(Fault::StallInBody(10)),
@@ -86,7 +85,7 @@ fn behave(double: &Double, second: u64) {
 fn a_fault_every_second_leaks_nothing_and_says_little() {
     let double = Double::builder().lifecycle(Duration::from_secs(10)).start();
     let folder = Folder::new("soak");
-    let kubeconfig = folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
     let mut board = Board::start(&[
         &format!("--kubeconfig={}", kubeconfig.display()),
         "--hostname-override=pi",
@@ -107,11 +106,11 @@ fn a_fault_every_second_leaks_nothing_and_says_little() {
             behave(&double, second);
             thread::sleep(Duration::from_millis(100));
             second += 1;
-            // The double remembers everything, which is its own growth.
+            // The double records each request.
             double.clear_requests();
         }
     };
-    // Every path was taken once: what is touched first is no leak.
+    // Each fault happened once: pages that are touched first are not counted as a leak.
     storm(STORM / 5);
     let calm = |board: &Board| {
         for _ in 0..3 {
@@ -138,7 +137,7 @@ fn a_fault_every_second_leaks_nothing_and_says_little() {
         assert!(after.0 <= before.0 + 256, "{before:?} -> {after:?} KiB");
         assert!(after.1.abs_diff(before.1) <= 1, "{before:?} -> {after:?}");
     }
-    // A line a minute for each of the two that fail, each closed by one; measured: 13.
+    // One failure a minute and one recovery each of lease and node; measured: 13.
     assert!(log.len() < 40, "{} lines", log.len());
     assert_eq!(
         fs::read_dir(format!("/proc/{}/task", board.pid()))

@@ -1,7 +1,7 @@
-//! `nodelet check`: with everything right, and with each thing wrong, one at a time.
+//! `nodelet check` without a fault, and with one fault at a time.
 //!
-//! The board is a captured tree, so that what the kernel says is known; the network and
-//! the server are of this machine. Whatever is wrong, nothing may change for it.
+//! The kernel files are a recorded tree, so that their content is known; the network and the API
+//! double are of this machine. The command changes nothing, on the board or on the server.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use support::{Folder, eventually};
 
 const MERGE: &str = "application/merge-patch+json";
 
-/// Every name, in the order in which they are printed: fleets rely on them.
+/// The names of the checks, in their order of printing. Scripts of operators rely on both.
 const CHECKS: [&str; 28] = [
     "cgroups",
     "memory-controller",
@@ -52,13 +52,13 @@ const CHECKS: [&str; 28] = [
     "namesake",
 ];
 
-/// A board, its folder, and its server.
+/// An API double, and the folder with the kernel tree and the kubeconfig.
 struct Site {
     double: Double,
     folder: Folder,
 }
 
-/// What one run of the command came to.
+/// The output of one run of the command.
 struct Checked {
     code: i32,
     report: Value,
@@ -77,7 +77,7 @@ impl Site {
         }
     }
 
-    /// A kubeconfig of the double's, changed.
+    /// The double's kubeconfig for the node, edited by `change`.
     fn kubeconfig(&self, change: impl FnOnce(String) -> String) -> String {
         self.write(&change(self.double.kubeconfig_for_node("pi")))
     }
@@ -87,9 +87,9 @@ impl Site {
         path.to_str().unwrap().to_owned()
     }
 
-    /// With a token instead of a certificate.
+    /// A kubeconfig with a token instead of a certificate.
     fn with_token(&self, token: &str) -> String {
-        let ca = self.folder.write("ca", &self.double.ca_pem());
+        let ca = self.folder.write("ca", self.double.ca_pem());
         format!(
             "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
              clusters: [{{name: k, cluster: {{server: '{}', certificate-authority: {}}}}}]\n\
@@ -99,7 +99,7 @@ impl Site {
         )
     }
 
-    /// Runs the command in both layouts; fails if it changed anything, here or there.
+    /// Runs the command as text and as JSON; fails if a file or an API object changed.
     fn check(&self, kubeconfig: &str, more: &[&str]) -> Checked {
         let state = || {
             let kinds = ["nodes", "leases", "events", "csrs"];
@@ -160,7 +160,7 @@ impl Site {
         (code, text(output.stdout), text(output.stderr))
     }
 
-    /// Fails unless `check` alone is wrong, but for what hangs on it, and says so.
+    /// Fails unless `check` is the only failed check and is reported with `detail` and `remedy`.
     fn is_wrong(&self, kubeconfig: &str, more: &[&str], check: &str, detail: &str, remedy: &str) {
         let checked = self.check(kubeconfig, more);
         println!("{}", checked.line(check));
@@ -188,7 +188,7 @@ impl Checked {
             .unwrap()
     }
 
-    /// Fails unless the line, the object, the last line and the exit code say the same.
+    /// Fails unless the text line, the JSON object, the last line and the exit code agree.
     fn says(&self, check: &str, detail: &str, remedy: &str) {
         let finding = self.finding(check);
         let has = |member: &str, part: &str| finding[member].as_str().unwrap().contains(part);
@@ -208,7 +208,7 @@ fn list(report: &Value) -> &[Value] {
     report["checks"].as_array().unwrap()
 }
 
-/// Every file below a folder, with its time and content.
+/// Every file below a folder, with its modification time and content.
 fn files(folder: &Path) -> BTreeMap<PathBuf, (SystemTime, Vec<u8>)> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -225,7 +225,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, (SystemTime, Vec<u8>)> {
 }
 
 #[test]
-fn everything_right_is_a_list_of_ticks_and_success() {
+fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text.replace("127.0.0.1", "localhost"));
     let checked = site.check(&kubeconfig, &[]);
@@ -239,7 +239,7 @@ fn everything_right_is_a_list_of_ticks_and_success() {
     assert_eq!(checked.stderr, "");
     assert_eq!(checked.report["ok"], true);
     assert_eq!(checked.report["nodeName"], "pi");
-    // A virtual machine without DMI; and nobody asked for certificates.
+    // The recorded machine has no DMI; no flag asks for certificates.
     let open: Vec<&str> = list(&checked.report)
         .iter()
         .filter(|finding| finding["ok"].is_null())
@@ -267,7 +267,7 @@ fn everything_right_is_a_list_of_ticks_and_success() {
 }
 
 #[test]
-fn a_token_with_the_rules_is_right_too() {
+fn a_token_with_the_needed_permissions_passes() {
     let site = Site::new();
     site.double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
     site.folder.write("token", "t0ken");
@@ -275,7 +275,7 @@ fn a_token_with_the_rules_is_right_too() {
     let checked = site.check(&kubeconfig, &[]);
     assert_eq!(checked.code, 0, "{}", checked.text);
     assert!(!(checked.text + &checked.stderr).contains("t0ken"));
-    // It may not create Nodes, and need not.
+    // With --register-node=false the right to create Nodes is not needed.
     site.double.add_token("t0ken", "reader", &[]);
     let checked = site.check(&kubeconfig, &["--register-node=false"]);
     assert!(
@@ -286,9 +286,9 @@ fn a_token_with_the_rules_is_right_too() {
     assert_eq!(checked.wrong().len(), 8, "{}", checked.text);
 }
 
-/// The agent of this board may run meanwhile; or have run, before the board was set up anew.
+/// The agent may be running, or may have run before a reinstallation.
 #[test]
-fn a_board_is_not_its_own_namesake() {
+fn the_own_node_and_lease_are_not_a_namesake() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text);
     let root = format!("--host-root={}", site.folder.path().join("root").display());
@@ -296,7 +296,7 @@ fn a_board_is_not_its_own_namesake() {
         &format!("--kubeconfig={kubeconfig}"),
         "--hostname-override=pi",
         &root,
-        // Renewed once in all this time.
+        // One renewal during this test.
         "--node-lease-duration-seconds=4000",
     ];
     let mut board = Board::start(&args);
@@ -315,7 +315,7 @@ fn a_board_is_not_its_own_namesake() {
 }
 
 #[test]
-fn another_board_with_our_name_is_wrong() {
+fn another_board_that_renews_our_lease_is_reported() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text);
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
@@ -342,13 +342,13 @@ fn another_board_with_our_name_is_wrong() {
         "--hostname-override",
     );
     site.is_wrong(&kubeconfig, &[], "namesake", detail, remedy);
-    // One that is silent is no more.
+    // A board that does not renew its Lease does not count.
     admin("PATCH", &format!("{leases}/pi"), MERGE, &lease(60));
     assert_eq!(site.check(&kubeconfig, &[]).code, 0);
 }
 
 #[test]
-fn what_the_kernel_lacks_is_named() {
+fn each_missing_kernel_file_is_reported() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text);
     let root = site.folder.path().join("root");
@@ -363,7 +363,7 @@ fn what_the_kernel_lacks_is_named() {
     let content = fs::read(&machine_id).unwrap();
     fs::remove_file(&machine_id).unwrap();
     let checked = site.check(&kubeconfig, &[]);
-    // The Node lacks it, too.
+    // The Node has no machineID either.
     assert_eq!(checked.wrong(), ["machine-id", "facts"]);
     checked.says("machine-id", "etc/machine-id", "systemd-machine-id-setup");
     fs::write(&machine_id, content).unwrap();
@@ -380,7 +380,7 @@ fn what_the_kernel_lacks_is_named() {
         "may nodelet read it?",
     );
 
-    // A board runs without these, and is told how to have them.
+    // Optional features: reported with a remedy, not as failures.
     let root = site.folder.path().join("root");
     fs::remove_dir_all(root.join("proc/pressure")).unwrap();
     fs::write(root.join("sys/fs/cgroup/cgroup.controllers"), "cpu pids\n").unwrap();
@@ -396,7 +396,7 @@ fn what_the_kernel_lacks_is_named() {
 }
 
 #[test]
-fn a_root_dir_that_cannot_hold_anything_is_wrong() {
+fn an_unusable_root_dir_is_reported() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text);
     let around = site.folder.path().join("around");
@@ -406,9 +406,9 @@ fn a_root_dir_that_cannot_hold_anything_is_wrong() {
     checked.says("root-dir", "too many", "local file system");
 }
 
-/// As many an initramfs.
+/// For instance an initramfs.
 #[test]
-fn a_root_dir_without_a_size_will_do() {
+fn a_root_dir_on_a_file_system_without_a_size_passes() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text);
     let checked = site.check(&kubeconfig, &["--host-root=/", "--root-dir=/proc/sys"]);
@@ -436,7 +436,7 @@ fn skipped_checks_share_one_line_of_text() {
 }
 
 #[test]
-fn each_mistake_in_a_kubeconfig_is_named() {
+fn each_fault_of_a_kubeconfig_is_reported() {
     let site = Site::new();
     let other = Double::start().kubeconfig_for_node("pi");
     let key = |text: &str| {
@@ -494,7 +494,7 @@ fn each_mistake_in_a_kubeconfig_is_named() {
 }
 
 #[test]
-fn each_step_on_the_way_to_the_server_is_named() {
+fn each_failed_step_of_a_connection_is_reported() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text.replace("127.0.0.1", "does-not-exist.invalid"));
     let remedy = "is the name right in server";
@@ -515,7 +515,7 @@ fn each_step_on_the_way_to_the_server_is_named() {
     let nothing = site.double.connections();
     assert_eq!(nothing, 0);
 
-    // By way of a proxy that is not there, and of one that wants a password.
+    // Through a proxy that does not listen, and through one that requires a password.
     let by_way_of = |proxy: &str| {
         site.kubeconfig(|text| {
             let server = format!("server: {}", site.double.url());
@@ -538,7 +538,7 @@ fn each_step_on_the_way_to_the_server_is_named() {
         "put them into proxy-url",
     );
 
-    // Something that is no API server.
+    // Not an API server.
     let plain = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = plain.local_addr().unwrap().port().to_string();
     std::thread::spawn(move || {
@@ -557,7 +557,7 @@ fn each_step_on_the_way_to_the_server_is_named() {
 }
 
 #[test]
-fn a_server_that_cannot_prove_itself_is_named() {
+fn a_server_certificate_that_does_not_verify_is_reported() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text);
     site.double.swap_to_unknown_authority();
@@ -586,7 +586,7 @@ fn a_server_that_cannot_prove_itself_is_named() {
         site.double.swap_validity(validity, names);
         site.is_wrong(&kubeconfig, &[], "tls", detail, remedy);
     }
-    // Whoever believes anybody is told.
+    // insecure-skip-tls-verify is reported.
     let insecure = site.with_token("token: t0ken");
     site.double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
     let ca = insecure.find("certificate-authority").unwrap();
@@ -604,7 +604,7 @@ fn a_server_that_cannot_prove_itself_is_named() {
 }
 
 #[test]
-fn a_server_that_does_not_know_us_is_named() {
+fn rejected_credentials_are_reported() {
     let site = Site::new();
     let check = "authentication";
     let identity = |identity| site.write(&site.double.kubeconfig_for(&identity));
@@ -639,7 +639,7 @@ fn a_server_that_does_not_know_us_is_named() {
     let nobody = site.write(&site.with_token(""));
     let detail = "neither a client certificate nor a token";
     site.is_wrong(&nobody, &[], check, detail, "add one to its user");
-    // A server that answers, but is none.
+    // The server answers, but not at this path.
     let prefix = site.kubeconfig(|text| {
         text.replace(
             &site.double.url(),
@@ -657,7 +657,7 @@ fn a_server_that_does_not_know_us_is_named() {
     );
     site.is_wrong(&kubeconfig, &[], check, "503", "URL of an API server");
     site.double.faults().clear();
-    // One that goes away when it was asked two things.
+    // The server closes the connection after two requests.
     let close = Rule::new(Fault::CloseBeforeHeaders).skip(2).always();
     site.double.faults().push(close);
     let (_, text, _) = site.run(&kubeconfig, &[]);
@@ -691,9 +691,9 @@ fn a_server_that_does_not_know_us_is_named() {
     );
 }
 
-/// A board that has nothing but a token for its first certificate.
+/// A board with a bootstrap token and no certificate yet.
 #[test]
-fn a_board_before_its_first_certificate_is_looked_at_with_the_bootstraps_credentials() {
+fn without_a_certificate_the_bootstrap_credentials_are_checked() {
     let site = Site {
         double: Double::builder()
             .bootstrap_token("abcdef.0123456789abcdef")
@@ -727,7 +727,7 @@ fn a_board_before_its_first_certificate_is_looked_at_with_the_bootstraps_credent
     }
     assert!(!site.folder.path().join("pki").exists());
 
-    // The own kubeconfig with a certificate that has expired is no better than none.
+    // An expired certificate counts as no certificate.
     let expired = site.double.node_identity("pi", Validity::EXPIRED);
     let expired = site.write(&site.double.kubeconfig_for(&expired));
     let checked = site.check(&expired, &args);
@@ -738,7 +738,7 @@ fn a_board_before_its_first_certificate_is_looked_at_with_the_bootstraps_credent
             .contains("certificate expired at 20")
     );
 
-    // With a valid one, that is used; and may be renewed.
+    // A valid certificate is used and may be renewed.
     let own = site.kubeconfig(|text| text);
     let checked = site.check(&own, &[&*bootstrap, &*cert_dir, "--rotate-certificates"]);
     assert_eq!(checked.code, 0, "{}", checked.text);
@@ -759,9 +759,9 @@ fn a_board_before_its_first_certificate_is_looked_at_with_the_bootstraps_credent
     checked.says("csr-create", detail, "system:node-bootstrapper");
 }
 
-/// A certificate of another node, or of no node, is known to the server and may nothing.
+/// The server knows the certificate of another node, or of no node, and allows it nothing.
 #[test]
-fn an_identity_that_is_not_this_nodes_is_named() {
+fn a_certificate_of_another_identity_is_reported() {
     let site = Site::new();
     let write = |identity| site.write(&site.double.kubeconfig_for(&identity));
     let other = write(site.double.node_identity("other", Validity::VALID));
@@ -802,7 +802,7 @@ fn an_identity_that_is_not_this_nodes_is_named() {
 }
 
 #[test]
-fn a_wrong_command_line_is_refused_as_ever() {
+fn a_wrong_command_line_is_one_line_on_stderr() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text);
     for (args, code, part) in [

@@ -1,5 +1,5 @@
-//! Boards without an RTC, and clocks that jump: the real process, with its real-time clock
-//! replaced by a preloaded `clock_gettime`, which a C compiler makes.
+//! Boards without an RTC, and clocks that jump. A preloaded `clock_gettime`, compiled with `cc`,
+//! shifts the real-time clock of the process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +16,7 @@ use support::{Folder, eventually};
 const DAY: i64 = 86_400;
 const YEAR: i64 = 365 * DAY;
 
-/// Of the double's node-lifecycle controller: three renewals.
+/// Grace period of the double's node-lifecycle controller: three renewals.
 const GRACE: Duration = Duration::from_secs(6);
 
 /// The preloaded library.
@@ -42,13 +42,13 @@ fn in_1970() -> i64 {
     5 - i64::try_from(now().as_secs()).unwrap()
 }
 
-/// As NTP does, in one step.
+/// Sets the clock in one step, as NTP does.
 fn set_clock(folder: &Folder, ahead: i64) {
-    let new = folder.write("offset.new", &ahead.to_string());
+    let new = folder.write("offset.new", ahead.to_string());
     std::fs::rename(new, folder.path().join("offset")).unwrap();
 }
 
-/// Whose kubeconfig is in the folder, with a clock that is so many seconds ahead.
+/// Starts a board with the kubeconfig of the folder and a clock `ahead` seconds ahead.
 fn board(folder: &Folder, ahead: i64, more: &[&str]) -> Board {
     set_clock(folder, ahead);
     let offset = folder.path().join("offset");
@@ -74,10 +74,10 @@ struct Site {
 }
 
 impl Site {
-    /// Starts a board whose clock is so many seconds ahead.
+    /// Starts a board whose clock is `ahead` seconds ahead.
     fn start(double: Double, ahead: i64) -> Self {
         let folder = Folder::new("clocks");
-        folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+        folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
         let board = board(&folder, ahead, &[]);
         Self {
             double,
@@ -112,11 +112,11 @@ fn assert_is_now(time: Wall) {
 }
 
 #[test]
-fn a_board_that_wakes_up_in_1970_writes_nothing_until_its_clock_is_set() {
+fn with_a_clock_of_1970_nothing_is_written_until_the_clock_is_set() {
     let site = Site::start(Double::start(), in_1970());
     site.board.says("clock: 1970-01-01T00:00:");
     site.board.says("Z is before the build of nodelet at 20");
-    // TLS tells nobody the time: the server's certificate is from the future.
+    // The TLS handshake fails: for this clock the server's certificate is not valid yet.
     site.board.says("not valid before");
     std::thread::sleep(Duration::from_secs(3));
     assert!(site.double.requests().is_empty());
@@ -131,9 +131,9 @@ fn a_board_that_wakes_up_in_1970_writes_nothing_until_its_clock_is_set() {
     assert!(site.board.log().len() <= 6, "{:#?}", site.board.log());
 }
 
-/// One whose certificate is older than the clock is wrong.
+/// A server certificate that is valid in 1970 lets the agent read the `Date` header.
 #[test]
-fn a_server_that_can_be_heard_in_1970_tells_the_time() {
+fn the_time_of_the_api_server_replaces_a_clock_of_1970() {
     let double = Double::start();
     let ever = Validity {
         from: in_1970() - 4,
@@ -196,17 +196,17 @@ fn is_renewed_through_jumps(jumps: &[i64]) {
     );
 }
 
-/// What it took for expired is found to be good, though there is no token any more to ask
-/// for another one.
+/// A certificate that is expired only for the wrong clock is used once the clock is set; a
+/// bootstrap token is no longer there.
 #[test]
-fn a_clock_from_the_future_costs_no_certificate() {
+fn a_clock_in_the_future_does_not_replace_the_certificate() {
     let token = "07401b.0123456789abcdef";
     let double = Double::builder()
         .bootstrap_token(token)
         .approve_csrs()
         .start();
     let folder = Folder::new("clocks-future");
-    let bootstrap = folder.write("bootstrap", &double.kubeconfig_token(token));
+    let bootstrap = folder.write("bootstrap", double.kubeconfig_token(token));
     let bootstrap = format!("--bootstrap-kubeconfig={}", bootstrap.display());
     let root = format!("--root-dir={}", folder.path().display());
     for rotate in [&[][..], &["--rotate-certificates"]] {

@@ -1,11 +1,11 @@
-//! Ways to call it wrongly: one clear line, an exit code, and nothing sent.
+//! Wrong flags and files: one line on stderr, an exit code, no request. And `nodelet inspect`.
 
 use std::process::Command;
 
 use apidouble::Double;
 use support::Folder;
 
-/// The exit code and the lines of stderr.
+/// The exit code and stderr.
 fn run(args: &[&str]) -> (i32, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
         .args(args)
@@ -173,7 +173,7 @@ fn bad_input_ends_with_one_line_before_anything_is_sent() {
 }
 
 #[test]
-fn help_and_version_are_no_errors() {
+fn help_and_version_exit_with_0() {
     for flag in ["--help", "-h", "--version"] {
         let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
             .arg(flag)
@@ -189,9 +189,9 @@ fn help_and_version_are_no_errors() {
     }
 }
 
-/// The file that kubeadm leaves behind, below the command line of its unit.
+/// kubeadm's KubeletConfiguration, with the flags of its systemd unit.
 #[test]
-fn a_kubelets_file_and_unit_work_and_flags_win() {
+fn a_kubelet_configuration_works_and_flags_take_precedence() {
     let folder = Folder::new("kubeadm");
     let config = folder.write(
         "config.yaml",
@@ -215,7 +215,7 @@ fn a_kubelets_file_and_unit_work_and_flags_win() {
     let status = &node["status"];
     assert_eq!(status["capacity"]["pods"], "9");
     assert_eq!(status["allocatable"]["example.com/camera"], "1");
-    // The file's empty map is no threshold at all.
+    // An empty map in the file is no threshold.
     let storage = |resources: &str| &status[resources]["ephemeral-storage"];
     assert_eq!(storage("capacity"), storage("allocatable"));
     assert_ne!(
@@ -240,7 +240,7 @@ fn a_kubelets_file_and_unit_work_and_flags_win() {
     );
 }
 
-/// Runs `nodelet inspect` in a layout, on a root that has nothing.
+/// Runs `nodelet inspect` with `--output` on an empty root.
 fn inspected(output: &str) -> (Option<i32>, String, String) {
     let root = Folder::new("nothing");
     let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
@@ -258,7 +258,7 @@ fn inspected(output: &str) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn inspect_prints_text_for_people_and_refuses_other_layouts() {
+fn inspect_prints_text_or_json_and_refuses_other_formats() {
     let (code, out, _) = inspected("text");
     assert_eq!(code, Some(0));
     assert!(out.starts_with("Name:               pi\n"), "{out}");
@@ -271,7 +271,7 @@ fn inspect_prints_text_for_people_and_refuses_other_layouts() {
 }
 
 #[test]
-fn inspect_says_one_line_for_each_fact_that_it_lacks() {
+fn inspect_prints_one_line_for_each_missing_fact() {
     let (_, _, err) = inspected("json");
     let absent = "no such file or directory";
     let lines = [
@@ -291,7 +291,7 @@ fn inspect_says_one_line_for_each_fact_that_it_lacks() {
             .count();
         assert_eq!(count, 1, "{line}\n{err}");
     }
-    // Whether there is an address depends on the interfaces, which are always our own.
+    // Interfaces are always those of this machine, so the line about addresses may be absent.
     let others = err.lines().filter(|l| !l.contains("addresses")).count();
     assert_eq!(others, lines.len(), "{err}");
 }

@@ -1,5 +1,5 @@
-//! The binary and what it proves itself with: where that lies, what leads to the
-//! server, and what happens when somebody replaces it.
+//! Credentials of the agent: where they are stored, how the server is reached, and what happens
+//! when they are replaced.
 
 use std::fs;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::common::board::Board;
 use crate::common::proxy::Proxy;
 use support::{Folder, eventually};
 
-/// Renewed every two seconds, given up after eight.
+/// A renewal every 2 s; a grace period of 8 s.
 const FAST: [&str; 3] = [
     "--hostname-override=pi",
     "--node-lease-duration-seconds=8",
@@ -20,7 +20,7 @@ const FAST: [&str; 3] = [
 const GRACE: Duration = Duration::from_secs(8);
 const SOON: Duration = Duration::from_secs(20);
 
-/// A kubeconfig whose lines below `cluster:` and `user:` are these.
+/// A kubeconfig with these members of `cluster` and `user`.
 fn kubeconfig(cluster: &str, user: &str) -> String {
     format!(
         "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
@@ -50,7 +50,7 @@ fn becomes_ready(double: &Double) {
     eventually("Ready", SOON, || is_ready(double).then_some(()));
 }
 
-/// Waits until the Lease was renewed so many times.
+/// Waits for `count` renewals of the Lease.
 fn renewals(double: &Double, count: usize) {
     let mut seen: Vec<Value> = Vec::new();
     eventually("renewals", SOON, || {
@@ -62,17 +62,16 @@ fn renewals(double: &Double, count: usize) {
     });
 }
 
-/// The server's certificate does not have its name, the token lies among systemd's
-/// credentials, as the CA does, and so does the kubeconfig itself.
+/// The kubeconfig, the CA and the token are all in `$CREDENTIALS_DIRECTORY`.
 #[test]
-fn everything_may_lie_among_systemds_credentials() {
+fn kubeconfig_ca_and_token_may_be_systemd_credentials() {
     let double = Double::start();
     double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
     let folder = Folder::new("credentials-directory");
-    folder.write("ca", &double.ca_pem());
+    folder.write("ca", double.ca_pem());
     folder.write("token", "t0ken\n");
     let server = format!("server: '{}', certificate-authority: ca", double.url());
-    folder.write("kubeconfig", &kubeconfig(&server, "tokenFile: token"));
+    folder.write("kubeconfig", kubeconfig(&server, "tokenFile: token"));
     let directory = folder.path().to_str().unwrap();
     let board = start("kubeconfig", &[("CREDENTIALS_DIRECTORY", directory)]);
     becomes_ready(&double);
@@ -82,23 +81,23 @@ fn everything_may_lie_among_systemds_credentials() {
         board.log()
     );
 
-    // Without it, the name is one of this folder, which has no such file.
+    // Without the variable the name is relative to the working directory.
     let other = start("kubeconfig", &[]);
     other.says("nodelet: kubeconfig: no such file or directory");
 }
 
-/// For whoever looks at them before systemd has given them to the unit.
+/// For `nodelet check` run by hand: the names are those in `/etc/credstore`.
 #[test]
-fn a_store_of_credentials_is_as_good_as_what_systemd_makes_of_it() {
+fn credentials_of_a_credstore_folder_are_found_by_their_full_names() {
     let double = Double::start();
     double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
     let folder = Folder::new("credstore");
-    folder.write("nodelet.ca.crt", &double.ca_pem());
+    folder.write("nodelet.ca.crt", double.ca_pem());
     folder.write("nodelet.token", "t0ken\n");
     let server = format!("server: '{}', certificate-authority: ca.crt", double.url());
     let path = folder.write(
         "nodelet.kubeconfig",
-        &kubeconfig(&server, "tokenFile: token"),
+        kubeconfig(&server, "tokenFile: token"),
     );
     let _board = start(path.to_str().unwrap(), &[]);
     becomes_ready(&double);
@@ -109,11 +108,8 @@ fn a_board_behind_a_proxy_becomes_ready() {
     let double = Double::start();
     let identity = double.node_identity("pi", Validity::VALID);
     let folder = Folder::new("proxy");
-    folder.write("ca", &double.ca_pem());
-    folder.write(
-        "pair",
-        &format!("{}{}", identity.cert_pem, identity.key_pem),
-    );
+    folder.write("ca", double.ca_pem());
+    folder.write("pair", format!("{}{}", identity.cert_pem, identity.key_pem));
     // me:hunter2
     let proxy = Proxy::start("Proxy-Authorization: Basic bWU6aHVudGVyMg==\r\n");
     let cluster = format!(
@@ -123,9 +119,9 @@ fn a_board_behind_a_proxy_becomes_ready() {
         proxy.port
     );
     let user = "client-certificate: pair, client-key: pair";
-    let path = folder.write("kubeconfig", &kubeconfig(&cluster, user));
+    let path = folder.write("kubeconfig", kubeconfig(&cluster, user));
     let path = path.to_str().unwrap();
-    // A proxy of the environment is not meant for us, and named in the log.
+    // A proxy of the environment is not used; the log says so if the kubeconfig has none.
     let nowhere = ("HTTPS_PROXY", "http://127.0.0.1:1");
     let mut board = start(path, &[nowhere]);
     becomes_ready(&double);
@@ -139,21 +135,21 @@ fn a_board_behind_a_proxy_becomes_ready() {
     );
     board.stop(nix::sys::signal::Signal::SIGTERM);
 
-    let direct = folder.write("direct", &double.kubeconfig_for_node("pi"));
+    let direct = folder.write("direct", double.kubeconfig_for_node("pi"));
     let board = start(direct.to_str().unwrap(), &[nowhere]);
     board.says("HTTPS_PROXY is not used; a proxy stands in the kubeconfig, as proxy-url");
     renewals(&double, 2);
 }
 
 #[test]
-fn an_insecure_board_says_so_loudly_and_runs() {
+fn insecure_skip_tls_verify_is_a_warning_in_the_log() {
     let double = Double::start();
     let stranger = Authority::new("stranger").server(&["elsewhere"], Validity::EXPIRED);
     double.swap_certificate(&stranger);
     double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
     let folder = Folder::new("insecure");
     let cluster = format!("server: '{}', insecure-skip-tls-verify: true", double.url());
-    let path = folder.write("kubeconfig", &kubeconfig(&cluster, "token: t0ken"));
+    let path = folder.write("kubeconfig", kubeconfig(&cluster, "token: t0ken"));
     let board = start(path.to_str().unwrap(), &[]);
     becomes_ready(&double);
     let (path, url) = (path.display(), double.url());
@@ -169,10 +165,10 @@ fn a_board_whose_token_is_replaced_stays_ready() {
     let double = Double::builder().lifecycle(GRACE).start();
     double.add_token("first", "pi", &[RBAC_NODE_GROUP]);
     let folder = Folder::new("token-replaced");
-    folder.write("ca", &double.ca_pem());
+    folder.write("ca", double.ca_pem());
     folder.write("token", "first");
     let cluster = format!("server: '{}', certificate-authority: ca", double.url());
-    let path = folder.write("kubeconfig", &kubeconfig(&cluster, "tokenFile: token"));
+    let path = folder.write("kubeconfig", kubeconfig(&cluster, "tokenFile: token"));
     let board = start(path.to_str().unwrap(), &[]);
     becomes_ready(&double);
     let mut last = "first".to_owned();
@@ -193,21 +189,21 @@ fn a_board_whose_token_is_replaced_stays_ready() {
     assert!(!log.contains("next-") && !log.contains("first"), "{log}");
 }
 
-/// Each certificate lives for six seconds, and the next one is there after three.
+/// Each certificate is valid for 6 s and is replaced after 3 s.
 #[test]
 fn a_board_whose_certificate_is_replaced_stays_ready() {
     let double = Double::builder().lifecycle(GRACE).start();
     let folder = Folder::new("certificate-replaced");
     let write = |seconds| {
         let identity = double.node_identity("pi", Validity::seconds(seconds));
-        let new = folder.write("new", &format!("{}{}", identity.cert_pem, identity.key_pem));
+        let new = folder.write("new", format!("{}{}", identity.cert_pem, identity.key_pem));
         fs::rename(new, folder.path().join("pair")).unwrap();
     };
     write(6);
-    folder.write("ca", &double.ca_pem());
+    folder.write("ca", double.ca_pem());
     let cluster = format!("server: '{}', certificate-authority: ca", double.url());
     let user = "client-certificate: pair, client-key: pair";
-    let path = folder.write("kubeconfig", &kubeconfig(&cluster, user));
+    let path = folder.write("kubeconfig", kubeconfig(&cluster, user));
     let board = start(path.to_str().unwrap(), &[]);
     becomes_ready(&double);
     for _ in 0..5 {
@@ -215,13 +211,13 @@ fn a_board_whose_certificate_is_replaced_stays_ready() {
         write(6);
     }
     write(600);
-    // The connection of the last short certificate is used as long as that lives.
+    // The connection with the last short certificate is used until that certificate expires.
     let moved = double.connections();
     eventually("another connection", SOON, || {
         (double.connections() > moved).then_some(())
     });
     renewals(&double, 2);
-    // How many of the five are used depends on when each look falls.
+    // The files are read once a minute or after a 401: not each of the five is used.
     assert!(moved >= 2, "{moved} connections");
     assert!(!double.ever_left_ready());
     assert!(is_ready(&double));

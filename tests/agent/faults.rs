@@ -1,12 +1,10 @@
-//! Everything that a network and an API server do to a heartbeat, one test each.
+//! One test for each fault of a network or of an API server.
 //!
-//! All periods are a fifth of the usual ones. Each fault lasts longer than the
-//! control plane's patience, so that the Node is given up where the fault keeps the
-//! heartbeat from it, and has to be won back.
+//! All periods are a fifth of the defaults. Each fault lasts longer than the grace period of the
+//! node-lifecycle controller, so the Node becomes `Unknown` if the fault stops the heartbeat.
 //!
-//! The tests wait far more than they work: run as a whole, all boards live at the same
-//! time, each beside its own server, and every test tells of its own. With a filter,
-//! only what is asked for is started.
+//! Without a filter on the command line the first test starts the scenarios of all tests, each
+//! with its own board and server, and each test waits for its scenario.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,27 +23,25 @@ use support::{Folder, eventually};
 const LEASE: Duration = Duration::from_secs(8);
 /// Longer than [`GRACE`] and four renewals.
 const STORM: Duration = Duration::from_secs(9);
-/// Of the double's node-lifecycle controller.
+/// Grace period of the double's node-lifecycle controller.
 const GRACE: Duration = Duration::from_secs(6);
-/// Issue 6: the lease moves again so soon after the fault's end.
+/// Issue 6: longest time from the end of the fault to the next renewal.
 const BACK: Duration = Duration::from_secs(15);
 
-/// Lines of one outage: lease and node each fail and recover; the control
-/// plane's `Unknown` in four conditions is four changes back; a Node that was deleted
-/// says so. Attempts are more.
+/// Log lines of one outage: one failure and one recovery each of lease and node, four conditions
+/// that were `Unknown`, a Node that was deleted. Not a line for each attempt.
 const MOST_LINES: usize = 12;
 
-/// Issue 6: resident memory within 256 KiB of before. That counts pages of the binary
-/// that an error path is the first to touch, too; what the process itself dirtied, which
-/// alone can leak, grows by 10 to 70 KiB.
+/// Issue 6: resident memory grows by at most 256 KiB. That includes pages of the binary that the
+/// error paths touch first. Private dirty memory, which alone can leak, grows by 10 to 70 KiB.
 const MOST_KIBIBYTES: u64 = 256;
 
-/// A server, a board, and what is between them.
+/// An API double, and the link that the board reaches it through.
 struct Site {
     double: Double,
     link: Option<Link>,
     folder: Folder,
-    /// Where a redirect points to.
+    /// The target of redirects.
     elsewhere: TcpListener,
 }
 
@@ -73,7 +69,7 @@ impl Site {
     }
 }
 
-/// What the kernel says of a process.
+/// Memory and descriptors of a process, from `/proc`.
 #[derive(Clone, Copy, Debug)]
 struct Footprint {
     private_dirty_kibibytes: u64,
@@ -81,8 +77,8 @@ struct Footprint {
     descriptors: usize,
 }
 
-/// At rest: each figure is the least of some moments, as a fact that is being read holds
-/// a descriptor or two. What leaked is there at every moment.
+/// The minimum of 25 samples: a fact that is being read holds a descriptor or two for a moment; a
+/// leak is in every sample.
 fn footprint(board: &Board) -> Footprint {
     let moments = (0..25).map(|_| {
         thread::sleep(Duration::from_millis(10));
@@ -122,7 +118,7 @@ type Act = fn(&Site);
 
 struct Scenario {
     name: &'static str,
-    /// The fault is there before the board is.
+    /// The fault starts before the board.
     from_the_start: bool,
     through_a_link: bool,
     on: Act,
@@ -137,7 +133,7 @@ fn status(code: u16, retry_after: Option<u64>) -> Fault {
     Fault::Status { code, retry_after }
 }
 
-/// A request of this kind is refused with 409.
+/// Answers each such request with 409.
 fn conflict(site: &Site, method: &str, path: &str) {
     let rule = Rule::new(status(409, None)).method(method).path(path);
     site.double.faults().push(rule.always());
@@ -204,7 +200,7 @@ scenarios! {
     no_such_node: |site| {
         let rule = Rule::new(status(404, None)).path("/api/v1/nodes/");
         site.double.faults().push(rule.always());
-        // Without a reason to look it would not be noticed.
+        // A deleted Node makes the agent read it.
         site.double.as_admin("DELETE", "/api/v1/nodes/pi", "", &Value::Null);
     } => clear;
     no_such_lease: |site| {
@@ -222,7 +218,7 @@ scenarios! {
         conflict(site, "PATCH", "/api/v1/nodes");
         site.double.as_admin("PATCH", "/api/v1/nodes/pi/status", "application/merge-patch+json",
             &serde_json::json!({"status": {"conditions": null}}));
-        // Makes it look.
+        // Two failed renewals make the agent read its Node.
         site.double.faults().push(Rule::new(status(500, None)).path("/leases").times(2));
     } => clear;
     conflict_on_reading_the_lease [from_the_start]: |site| conflict(site, "GET", "/leases") => clear;
@@ -265,7 +261,7 @@ scenarios! {
     } => |site| site.double.start_listening();
 }
 
-/// The outcome of a scenario, which runs beside the others.
+/// Waits for the scenario `name`; fails with its panic.
 fn survived(name: &str) {
     static RUNNING: OnceLock<Mutex<BTreeMap<&str, JoinHandle<()>>>> = OnceLock::new();
     let spawn = |scenario: &'static Scenario| {
@@ -346,7 +342,7 @@ fn run(scenario: &Scenario) {
         site.is_ready().then_some(())
     });
     let ready = end.elapsed();
-    // What an outage needed is to be given back by now.
+    // Memory and descriptors of the outage are released by now.
     renewals(&site, 2);
     assert!(board.is_running(), "it ended: {:?}", board.log());
     assert_eq!(threads(&board), 1);
@@ -358,8 +354,8 @@ fn run(scenario: &Scenario) {
         lines.len()
     );
     assert!(lines.len() <= MOST_LINES, "a line per attempt: {lines:#?}");
-    // The most are five tries of a read and a patch at each tick, where every patch meets
-    // a conflict. A board that spins sends thousands.
+    // The maximum is five reads and patches at each tick, if every patch is a conflict. A busy
+    // loop sends thousands.
     assert!(during <= 120, "{during} requests in {STORM:?}");
     if let (Some(before), Some(after)) = (before, after) {
         for (before, after) in [
@@ -374,7 +370,7 @@ fn run(scenario: &Scenario) {
                 "{before} -> {after} KiB of memory"
             );
         }
-        // The connection may be between two lives.
+        // The agent may be reconnecting.
         assert!(
             after.descriptors.abs_diff(before.descriptors) <= 1,
             "{before:?} -> {after:?}"
@@ -383,7 +379,7 @@ fn run(scenario: &Scenario) {
     site.double.assert_schemas_hold();
 }
 
-/// Waits until the lease has moved so often, each time within [`BACK`].
+/// Waits for `times` renewals, each within [`BACK`].
 fn renewals(site: &Site, times: usize) {
     for _ in 0..times {
         let before = site.renewed();

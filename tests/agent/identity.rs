@@ -1,8 +1,7 @@
-//! Boards that get their identity themselves: from a bootstrap token to certificates
-//! that renew themselves, as processes, against the double and its signer.
+//! TLS bootstrap and certificate rotation, against the API double and its signer.
 //!
-//! Certificates live for seconds, and Leases for eight. Signer and board are on one
-//! clock, so nothing else is scaled.
+//! Certificates are valid for seconds, Leases for eight. Signer and agent share one clock, so
+//! nothing else is scaled.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -24,9 +23,9 @@ use support::{Folder, eventually, skip};
 
 const TOKEN: &str = "07401b.0123456789abcdef";
 const MINUTE: Duration = Duration::from_secs(60);
-/// Of the Lease; a renewal is due each quarter.
+/// Duration of the Lease; a renewal is due after each quarter.
 const LEASE: Duration = Duration::from_secs(8);
-/// kubelet's own name for it.
+/// The kubelet's name of the symlink to the current pair.
 const CURRENT: &str = "kubelet-client-current.pem";
 
 struct Site {
@@ -35,7 +34,7 @@ struct Site {
 }
 
 impl Site {
-    /// A cluster, and a board that was flashed with a token and nothing else.
+    /// An API double, and a folder with a bootstrap kubeconfig only.
     fn new(cluster: Builder) -> Self {
         let site = Self {
             double: cluster.bootstrap_token(TOKEN).start(),
@@ -88,7 +87,7 @@ impl Site {
         Leaf::of_pem(&text)
     }
 
-    /// Pair files, not the link.
+    /// The pair files, without the symlink.
     fn pairs(&self) -> Vec<PathBuf> {
         let files = fs::read_dir(self.folder.path().join("pki"));
         let paths = files.into_iter().flatten().map(|file| file.unwrap().path());
@@ -96,7 +95,7 @@ impl Site {
         paths.filter(is_pair).collect()
     }
 
-    /// A kubeconfig with an identity in it, as kubeadm writes one at first.
+    /// Writes a kubeconfig with an inline certificate, as kubeadm does at first.
     fn embed(&self, identity: &Identity) {
         let text = self.double.kubeconfig_for(identity);
         self.folder.write("etc/kubeconfig", &text);
@@ -109,7 +108,7 @@ impl Site {
             .collect()
     }
 
-    /// Longest time between Lease renewals that the server took.
+    /// Longest time between two accepted Lease renewals.
     fn longest_gap(&self) -> Duration {
         let requests = self.double.requests();
         let renewals = requests
@@ -121,7 +120,7 @@ impl Site {
     }
 }
 
-/// Certificates of twelve seconds, dated back by as many: due after 5 to 10.
+/// Certificates are valid for 12 s and backdated by 12 s: renewal is due after 5 to 10 s.
 fn short_lives() -> Builder {
     Double::builder()
         .approve_csrs()
@@ -130,13 +129,13 @@ fn short_lives() -> Builder {
 }
 
 #[test]
-fn a_board_with_a_token_becomes_ready_and_needs_it_never_again() {
+fn a_bootstrap_token_is_needed_once() {
     for more in [&[][..], &["--rotate-certificates"]] {
         let site = Site::new(Double::builder().approve_csrs());
         let mut board = site.bootstrap(more);
         board.watch_threads();
         site.await_ready();
-        // The token asked for the certificate, and for nothing else.
+        // The token was used for CSRs only.
         for request in site.with_token() {
             let is_csr = request.path.contains("/certificatesigningrequests");
             assert!(is_csr, "{} {}", request.method, request.path);
@@ -154,7 +153,7 @@ fn a_board_with_a_token_becomes_ready_and_needs_it_never_again() {
         let (status, _) = board.stop(Signal::SIGTERM);
         assert!(status.success());
 
-        // Flashed once, valid for a day: the token is gone, and so is its file.
+        // The token expires after a day: the agent starts without it and its file.
         site.double.revoke_token(TOKEN);
         fs::remove_file(site.path("bootstrap")).unwrap();
         site.double.clear_requests();
@@ -174,7 +173,7 @@ fn a_board_with_a_token_becomes_ready_and_needs_it_never_again() {
 }
 
 #[test]
-fn a_certificate_of_seconds_is_renewed_while_every_lease_arrives() {
+fn certificate_renewals_delay_no_lease_renewal() {
     let site = Site::new(short_lives());
     let mut keys = BTreeSet::new();
     let mut board = site.bootstrap(&["--rotate-certificates"]);
@@ -197,7 +196,7 @@ fn a_certificate_of_seconds_is_renewed_while_every_lease_arrives() {
             .filter(|r| r.path.contains("/leases/"));
         (renewals.count() > 2).then_some(())
     });
-    // Four certificates on, nothing was refused, and no Lease came late.
+    // During four certificates no request was refused, and no renewal was late.
     let refused: Vec<String> = site
         .double
         .requests()
@@ -205,7 +204,6 @@ fn a_certificate_of_seconds_is_renewed_while_every_lease_arrives() {
         .filter(|r| [401, 403].contains(&r.code))
         .map(|r| format!("{} {} {}", r.code, r.method, r.path))
         .collect();
-    // Before the Node exists, reading it is all that may be refused.
     assert_eq!(refused, [] as [&str; 0]);
     assert!(site.longest_gap() < LEASE / 2, "{:?}", site.longest_gap());
     assert_eq!(site.with_token().last().map(|r| r.code), Some(200));
@@ -249,11 +247,11 @@ fn an_agent_that_is_killed_right_after_a_renewal_starts_with_the_new_certificate
     site.double.assert_schemas_hold();
 }
 
-/// On a real control plane, where there is one. A life of a minute, dated back by five: the
-/// next certificate is due after half a minute.
+/// Against a real control plane if there is one. Its certificates are valid for a minute and
+/// backdated by five: renewal is due after half a minute.
 #[test]
-fn the_signer_of_a_cluster_takes_what_we_ask_for() {
-    // Renewals come every two seconds.
+fn the_signer_of_a_cluster_accepts_the_request() {
+    // A renewal every 2 s.
     let cluster = Cluster::start(Duration::from_secs(6));
     let Some(bootstrap) = cluster.bootstrap_kubeconfig() else {
         return;
@@ -301,9 +299,9 @@ fn the_signer_of_a_cluster_takes_what_we_ask_for() {
     assert!(!cluster.ever_left_ready(), "a renewal was missed");
 }
 
-/// kubeadm's first kubeconfig: administrators made the certificate, and it is in the file.
+/// kubeadm's first kubeconfig has an inline certificate, made by an administrator.
 #[test]
-fn a_certificate_that_was_given_is_replaced_at_once() {
+fn an_inline_certificate_is_replaced_at_once() {
     let site = Site::new(Double::builder().approve_csrs());
     let given = site.double.node_identity("pi", Validity::VALID);
     site.embed(&given);
@@ -317,7 +315,7 @@ fn a_certificate_that_was_given_is_replaced_at_once() {
     assert_eq!(site.pairs().len(), 2, "the given one was stored, too");
     assert_eq!(site.double.list("csrs").len(), 1);
     assert_eq!(site.with_token().len(), 0);
-    // From then on the stored one counts, though the kubeconfig has the other one still.
+    // The stored certificate takes precedence over the one of the kubeconfig.
     board.stop(Signal::SIGTERM);
     let connections = site.double.connections();
     let board = site.start(&["--rotate-certificates"]);
@@ -330,7 +328,7 @@ fn a_certificate_that_was_given_is_replaced_at_once() {
 }
 
 #[test]
-fn a_request_that_is_not_granted_has_its_line_and_is_made_again() {
+fn a_denied_failed_or_deleted_request_is_one_line_and_is_made_again() {
     let granted = |site: &Site| {
         eventually("a certificate", MINUTE, || {
             site.double.tick_certificates();
@@ -338,7 +336,7 @@ fn a_request_that_is_not_granted_has_its_line_and_is_made_again() {
         });
         site.await_ready();
     };
-    // Denied: the line, and when the denial is taken back, the certificate.
+    // Denied, then the CSR is deleted and approved.
     for more in [&[][..], &["--rotate-certificates"]] {
         let site = Site::new(Double::builder());
         let mut board = site.bootstrap(more);
@@ -387,12 +385,12 @@ fn a_request_that_is_not_granted_has_its_line_and_is_made_again() {
         &format!("certificate: {name} was deleted before it was signed; requesting again"),
     );
     granted(&site);
-    // The same key, hence the same name.
+    // The name is a digest of the key, which is the same.
     assert_eq!(site.await_csr()["metadata"]["name"], *name);
 }
 
 #[test]
-fn a_board_that_waits_for_its_certificate_answers_signals_and_its_watchdog() {
+fn while_waiting_for_a_certificate_signals_and_watchdog_work() {
     let site = Site::new(Double::builder());
     let socket = site.folder.path().join("notify");
     let supervisor = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
@@ -430,7 +428,7 @@ fn a_board_that_waits_for_its_certificate_answers_signals_and_its_watchdog() {
     let (status, took) = board.stop(Signal::SIGTERM);
     assert!(status.success());
     assert!(took < Duration::from_secs(5), "{took:?}");
-    // The next one finds the request that this one made.
+    // The next process finds the CSR of this one.
     let _board = Board::start_with(
         &[&kubeconfig, &bootstrap, &cert_dir, "--hostname-override=pi"],
         &[
@@ -456,9 +454,9 @@ fn an_expired_certificate_is_replaced_with_a_token() {
     }
 }
 
-/// It expires while the board runs: its signer was away for too long.
+/// The signer was not reachable until the certificate expired.
 #[test]
-fn a_certificate_that_expires_meanwhile_is_replaced_with_a_token() {
+fn a_certificate_that_expires_at_run_time_is_replaced_with_a_token() {
     let site = Site::new(short_lives());
     let no_more = Rule::new(Fault::Status {
         code: 503,
@@ -497,7 +495,7 @@ fn a_certificate_that_expires_meanwhile_is_replaced_with_a_token() {
 }
 
 #[test]
-fn an_expired_certificate_without_a_token_is_said_once_and_tried_on() {
+fn an_expired_certificate_without_a_token_is_one_line_and_is_still_tried() {
     for more in [&[][..], &["--rotate-certificates"]] {
         let site = Site::new(Double::builder().approve_csrs());
         site.embed(&site.double.node_identity("pi", Validity::EXPIRED));
@@ -511,7 +509,7 @@ fn an_expired_certificate_without_a_token_is_said_once_and_tried_on() {
         let said = board.log();
         let said = said.iter().filter(|line| line.contains("expired at "));
         assert_eq!(said.count(), 1, "{:?}", board.log());
-        // Somebody comes and replaces the kubeconfig: the next start is well.
+        // With a new kubeconfig the next start succeeds.
         site.embed(&site.double.node_identity("pi", Validity::VALID));
         board.stop(Signal::SIGTERM);
         let _board = site.start(more);
@@ -520,7 +518,7 @@ fn an_expired_certificate_without_a_token_is_said_once_and_tried_on() {
 }
 
 #[test]
-fn what_is_wrong_with_the_files_is_said_before_anything_is_sent() {
+fn faults_of_files_are_reported_before_the_first_request() {
     let site = Site::new(Double::builder());
     let refused = |args: &[&str], want: &str| {
         let mut board = site.start(args);
@@ -542,9 +540,9 @@ fn what_is_wrong_with_the_files_is_said_before_anything_is_sent() {
     );
 }
 
-/// The token is that of another day, or of another cluster.
+/// The token has expired, or belongs to another cluster.
 #[test]
-fn a_token_that_is_refused_has_its_line_and_the_next_one_is_taken_up() {
+fn a_refused_token_is_one_line_and_its_replacement_is_used() {
     let site = Site::new(Double::builder().approve_csrs());
     site.double.revoke_token(TOKEN);
     let mut board = site.bootstrap(&[]);
@@ -558,9 +556,9 @@ fn a_token_that_is_refused_has_its_line_and_the_next_one_is_taken_up() {
     site.await_ready();
 }
 
-/// Neither the key nor the token, not even in the log at its loudest.
+/// Neither the key nor the token is in the log with --v=9.
 #[test]
-fn of_no_secret_a_word() {
+fn no_secret_is_in_the_log() {
     let site = Site::new(Double::builder().approve_csrs());
     let board = site.bootstrap(&["--rotate-certificates", "--v=9"]);
     site.await_ready();
@@ -574,7 +572,7 @@ fn of_no_secret_a_word() {
     assert!(!log.contains(&key[..20]) && !log.contains(TOKEN), "{log}");
 }
 
-/// Runs a shell line that ends by a signal which dumps core; whether there was a core.
+/// Runs a shell line that ends with SIGABRT; whether the kernel dumped core.
 fn dumps_core(folder: &Folder, line: &str) -> bool {
     let mut shell = Command::new("sh");
     let line = format!("ulimit -c unlimited 2>/dev/null; {line}");
@@ -592,7 +590,7 @@ fn dumps_core(folder: &Folder, line: &str) -> bool {
 }
 
 #[test]
-fn there_is_no_core_file_with_a_key_in_it() {
+fn the_agent_dumps_no_core() {
     let site = Site::new(Double::builder().approve_csrs());
     let cores = Folder::new("cores");
     if !dumps_core(&cores, "kill -ABRT $$") {
@@ -612,8 +610,8 @@ fn there_is_no_core_file_with_a_key_in_it() {
     assert!(site.leaf().is_some(), "it had no key yet");
 }
 
-/// As the unit runs it, without any privilege: what belongs to a process that is not
-/// dumpable belongs to root, and yet it reads its own files below /proc.
+/// Without privileges, as the unit runs it. A process that is not dumpable does not own its files
+/// below `/proc`, but reads them.
 #[test]
 fn an_unprivileged_board_reads_its_facts() {
     if !nix::unistd::geteuid().is_root() {
@@ -627,9 +625,9 @@ fn an_unprivileged_board_reads_its_facts() {
         let folder = Folder::new(if unprivileged { "nobody" } else { "somebody" });
         let path = folder.path().display();
         fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
-        let bootstrap = folder.write("bootstrap", &site.double.kubeconfig_token(TOKEN));
+        let bootstrap = folder.write("bootstrap", site.double.kubeconfig_token(TOKEN));
         fs::set_permissions(&bootstrap, Permissions::from_mode(0o644)).unwrap();
-        // Where nobody may pass to the binary, it is copied.
+        // A copy: the user may have no access to the folder of the binary.
         let binary = folder.path().join("nodelet");
         fs::copy(env!("CARGO_BIN_EXE_nodelet"), &binary).unwrap();
         let name = if unprivileged { "nobody" } else { "somebody" };
@@ -673,7 +671,7 @@ fn an_unprivileged_board_reads_its_facts() {
     };
     let ((mut root, _), (mut nobody, log)) = (whole(false), whole(true));
     for status in [&mut root, &mut nobody] {
-        // DMI is root's alone; times and what is free differ by the moment.
+        // Only root reads DMI; times and free space change.
         status["nodeInfo"]["systemUUID"].take();
         status["conditions"].take();
         status["addresses"].take();

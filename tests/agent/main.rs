@@ -1,7 +1,7 @@
 //! The binary as a process, against the API double or a real control plane.
 //!
-//! These tests wait more than they work: `.cargo/config.toml` gives the harness more threads than
-//! the machine has cores.
+//! These tests wait more than they compute: `.cargo/config.toml` gives the harness more threads
+//! than the machine has cores.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 

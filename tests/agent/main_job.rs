@@ -1,4 +1,4 @@
-//! The main job: the binary against a cluster, from start to SIGTERM.
+//! Registration, status and renewals against a cluster, from start to SIGTERM.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::common::board::Board;
 use crate::common::cluster::Cluster;
 use support::{Folder, eventually};
 
-/// A fifth of the usual periods: renewed every two seconds. The disk of the machine that
-/// runs this is no part of it.
+/// A fifth of the default periods: a renewal every 2 s. Only memory has an eviction threshold, so
+/// the free disk space of the test machine does not matter.
 const FAST: [&str; 3] = [
     "--node-lease-duration-seconds=8",
     "--node-status-update-frequency=1s",
@@ -71,7 +71,7 @@ fn a_board_becomes_a_ready_node_and_stays_one() {
         name.as_str()
     );
 
-    // Renewed three times, and owned by the Node.
+    // Three renewals, and the Node owns the Lease.
     let mut renewals: Vec<String> = Vec::new();
     let lease = eventually("three renewals", Duration::from_secs(20), || {
         let lease = cluster.lease(&name)?;
@@ -93,7 +93,7 @@ fn a_board_becomes_a_ready_node_and_stays_one() {
     assert_eq!(lease["spec"]["holderIdentity"], name.as_str());
     assert_eq!(lease["spec"]["leaseDurationSeconds"], 8);
 
-    // The control plane's view, over more than its grace period.
+    // Longer than the grace period of the control plane.
     std::thread::sleep(Duration::from_secs(9));
     assert!(!cluster.ever_left_ready());
     assert!(is_ready(&cluster.node(&name).unwrap()));
@@ -104,7 +104,7 @@ fn a_board_becomes_a_ready_node_and_stays_one() {
     assert!(took < Duration::from_secs(5), "{took:?}");
     let after = cluster.node(&name).unwrap();
     assert_eq!(after["metadata"]["uid"], node["metadata"]["uid"]);
-    assert!(is_ready(&after), "a stop says nothing to the API server");
+    assert!(is_ready(&after), "a stop sends no status");
     assert!(cluster.lease(&name).is_some());
     if let Some(double) = cluster.double() {
         double.assert_schemas_hold();
@@ -112,10 +112,10 @@ fn a_board_becomes_a_ready_node_and_stays_one() {
 }
 
 #[test]
-fn sigint_stops_it_too() {
+fn sigint_stops_the_agent() {
     let double = Double::start();
     let folder = Folder::new("sigint");
-    let kubeconfig = folder.write("k", &double.kubeconfig_for_node("pi"));
+    let kubeconfig = folder.write("k", double.kubeconfig_for_node("pi"));
     let mut board = start(kubeconfig.to_str().unwrap(), "pi", &[]);
     eventually("the lease", Duration::from_secs(5), || {
         double.get("leases/pi")
@@ -125,11 +125,11 @@ fn sigint_stops_it_too() {
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
-/// The double, a node's kubeconfig, and the folder that holds it.
+/// A double, a folder, and the path of the node's kubeconfig in it.
 fn solo(name: &str) -> (Double, Folder, String) {
     let double = Double::start();
     let folder = Folder::new(name);
-    let path = folder.write("kubeconfig", &double.kubeconfig_for_node(name));
+    let path = folder.write("kubeconfig", double.kubeconfig_for_node(name));
     (double, folder, path.to_str().unwrap().to_owned())
 }
 
@@ -161,11 +161,11 @@ fn renews_again(double: &Double, name: &str) {
     });
 }
 
-/// What was asked for, without the events, which come when nothing else is due.
+/// Method, path and status code of each request, without events, which have the lowest priority.
 fn sent(double: &Double) -> Vec<String> {
     let line = |r: &apidouble::Recorded| format!("{} {} {}", r.method, r.path, r.code);
     let requests = double.requests();
-    // A code of 0 is a request without its answer yet.
+    // A code of 0 means that the answer was not sent yet.
     let heartbeats = requests
         .iter()
         .filter(|r| r.code > 0 && !r.path.contains("/events"));
@@ -236,7 +236,7 @@ fn labels_taints_annotation_and_provider_id_reach_the_node() {
 }
 
 #[test]
-fn a_restart_adopts_the_node_and_leaves_what_others_wrote() {
+fn a_restart_keeps_the_node_and_the_fields_of_other_clients() {
     let (double, _folder, kubeconfig) = solo("pi");
     let mut board = start(&kubeconfig, "pi", &[]);
     renews_again(&double, "pi");
@@ -299,7 +299,7 @@ fn a_restart_adopts_the_node_and_leaves_what_others_wrote() {
 }
 
 #[test]
-fn a_board_that_may_not_create_its_node_adopts_the_one_that_is_there() {
+fn an_existing_node_is_used_if_creation_is_forbidden() {
     let (double, _folder, kubeconfig) = solo("pi");
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
     edit(&double, "POST", "/api/v1/nodes", node);
@@ -319,7 +319,7 @@ fn a_board_that_may_not_create_its_node_adopts_the_one_that_is_there() {
 }
 
 #[test]
-fn without_registration_it_waits_for_the_node() {
+fn without_registration_the_agent_waits_for_the_node() {
     let (double, _folder, kubeconfig) = solo("pi");
     let board = start(&kubeconfig, "pi", &["--register-node=false"]);
     eventually("a look", Duration::from_secs(5), || {
@@ -355,7 +355,7 @@ fn registration_backs_off_from_100_ms() {
     );
     let _board = start(&kubeconfig, "pi", &[]);
     ready(&double, "pi");
-    // The Node is in the store a moment before its answer is in the list.
+    // The double stores the Node before it records the answer.
     let posts = eventually("the last answer", Duration::from_secs(5), || {
         let mut posts = double.requests();
         posts.retain(|r| r.method == "POST" && r.path == "/api/v1/nodes");
@@ -405,7 +405,7 @@ fn a_deleted_lease_comes_back() {
     renews_again(&double, "pi");
 }
 
-/// A tree for `--host-root`, of which tests change single files.
+/// Writes a tree for `--host-root`, whose files the tests then change.
 fn machine(folder: &Folder) -> String {
     for (name, content) in [
         ("proc/meminfo", "MemTotal:  1048576 kB\nSwapTotal: 0 kB\n"),
@@ -427,7 +427,7 @@ fn machine(folder: &Folder) -> String {
 }
 
 #[test]
-fn a_change_is_patched_past_a_conflict_and_nothing_else_is() {
+fn a_409_is_read_then_patched_again_with_changed_fields_only() {
     let (double, folder, kubeconfig) = solo("pi");
     let root = machine(&folder);
     let _board = start(
@@ -439,7 +439,7 @@ fn a_change_is_patched_past_a_conflict_and_nothing_else_is() {
     assert_eq!(node["status"]["capacity"]["memory"], "1Gi");
     assert_eq!(node["status"]["nodeInfo"]["osImage"], "Test OS");
 
-    // Somebody else writes: the agent's copy is stale, and it does not know.
+    // Another client writes: the agent's copy of the Node is stale.
     renews_again(&double, "pi");
     edit(
         &double,
@@ -519,7 +519,7 @@ fn an_unchanged_status_is_reported_after_its_period() {
 }
 
 #[test]
-fn a_fact_that_cannot_be_read_makes_the_node_unready_and_says_which() {
+fn an_unreadable_fact_makes_the_node_not_ready_and_is_named() {
     let (double, folder, kubeconfig) = solo("pi");
     let root = machine(&folder);
     folder.write("proc/meminfo", "");
@@ -541,12 +541,12 @@ fn a_fact_that_cannot_be_read_makes_the_node_unready_and_says_which() {
 }
 
 #[test]
-fn a_token_is_as_good_as_a_certificate() {
+fn a_bearer_token_authenticates_the_agent() {
     let double = Double::builder()
         .token("s3cret", "system:node:pi", &["system:nodes"])
         .start();
     let folder = Folder::new("token");
-    let kubeconfig = folder.write("k", &double.kubeconfig_token("s3cret"));
+    let kubeconfig = folder.write("k", double.kubeconfig_token("s3cret"));
     let mut board = start(kubeconfig.to_str().unwrap(), "pi", &["--v=4"]);
     ready(&double, "pi");
     renews_again(&double, "pi");
@@ -556,7 +556,7 @@ fn a_token_is_as_good_as_a_certificate() {
 }
 
 #[test]
-fn a_wrong_ca_is_never_trusted_and_the_reason_is_said_once() {
+fn a_wrong_ca_is_one_log_line_and_no_request() {
     let (double, folder, _) = solo("pi");
     let other = Double::start();
     let (ours, theirs) = (
@@ -585,14 +585,14 @@ fn a_wrong_ca_is_never_trusted_and_the_reason_is_said_once() {
 }
 
 #[test]
-fn an_outage_is_survived_and_the_node_looked_at_afterwards() {
+fn after_an_outage_the_node_is_read_and_becomes_ready_again() {
     let (double, _folder, kubeconfig) = solo("pi");
     let mut board = start(&kubeconfig, "pi", &[]);
     board.watch_threads();
     renews_again(&double, "pi");
     double.stop_listening();
     std::thread::sleep(Duration::from_secs(6));
-    // As the control plane does with a silent node.
+    // As the node-lifecycle controller does after its grace period.
     let mut node = double.get("nodes/pi").unwrap();
     for condition in node["status"]["conditions"].as_array_mut().unwrap() {
         condition["status"] = "Unknown".into();
@@ -606,12 +606,12 @@ fn an_outage_is_survived_and_the_node_looked_at_afterwards() {
     });
     board.says("recovered");
     let log = board.log();
-    assert!(log.len() <= 7, "edges, not a line per attempt: {log:?}");
+    assert!(log.len() <= 7, "a line per attempt: {log:?}");
     assert!(board.is_running());
     board.assert_one_thread();
 }
 
-/// Reasons of the events on the server, in the order of their names, with their counts.
+/// Reason and count of each event, in the order of their names.
 fn events(double: &Double) -> Vec<(String, u64)> {
     let mut events = double.list("events");
     events.sort_by_key(|e| e["metadata"]["name"].as_str().unwrap().to_owned());
@@ -625,7 +625,7 @@ fn events(double: &Double) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn events_are_told_once_per_change_and_found_by_uid() {
+fn each_change_is_one_event_with_the_uid_of_the_node() {
     let (double, folder, kubeconfig) = solo("pi");
     let root = machine(&folder);
     let health = folder.path().join("mounted");
@@ -634,7 +634,7 @@ fn events_are_told_once_per_change_and_found_by_uid() {
         &root,
         "--ready-when-exists",
         health.to_str().unwrap(),
-        // The tick is a minute away: only the quick looks can be in time.
+        // The next tick is a minute away: only the more frequent check for the file is in time.
         "--node-status-update-frequency=1m",
     ];
     let mut board = start(&kubeconfig, "pi", &args);
@@ -648,7 +648,7 @@ fn events_are_told_once_per_change_and_found_by_uid() {
         .to_owned();
     assert!(message.ends_with("mounted: does not exist"), "{message}");
 
-    // Ready at once when what it waited for is there: not at the next tick.
+    // Ready once the file exists, not at the next tick.
     folder.write("mounted", "");
     let then = std::time::Instant::now();
     ready(&double, "pi");
@@ -678,7 +678,7 @@ fn events_are_told_once_per_change_and_found_by_uid() {
         assert_eq!(event["involvedObject"]["name"], "pi");
     }
 
-    // A reboot, as the server sees it, and a cordon noticed at the start.
+    // Another boot id is a reboot; a cordon is noticed at the start.
     board.stop(Signal::SIGTERM);
     folder.write("proc/sys/kernel/random/boot_id", "another-boot\n");
     let _board = start(&kubeconfig, "pi", &args);
@@ -690,7 +690,7 @@ fn events_are_told_once_per_change_and_found_by_uid() {
 }
 
 #[test]
-fn events_that_the_server_refuses_or_ignores_cost_no_heartbeat() {
+fn failed_events_delay_no_renewal() {
     let (double, _folder, kubeconfig) = solo("pi");
     let forbidden = Fault::Status {
         code: 403,
@@ -716,10 +716,10 @@ fn events_that_the_server_refuses_or_ignores_cost_no_heartbeat() {
 }
 
 #[test]
-fn a_board_that_was_frozen_is_ready_again_with_its_next_renewal() {
+fn a_stopped_process_is_ready_soon_after_sigcont() {
     let double = Double::builder().lifecycle(Duration::from_secs(4)).start();
     let folder = Folder::new("frozen");
-    let kubeconfig = folder.write("k", &double.kubeconfig_for_node("pi"));
+    let kubeconfig = folder.write("k", double.kubeconfig_for_node("pi"));
     let board = start(kubeconfig.to_str().unwrap(), "pi", &[]);
     renews_again(&double, "pi");
     nix::sys::signal::kill(board.pid(), Signal::SIGSTOP).unwrap();
@@ -735,9 +735,9 @@ fn a_board_that_was_frozen_is_ready_again_with_its_next_renewal() {
     assert!(thawed.elapsed() < Duration::from_secs(8));
 }
 
-/// What systemd sees, also where the Node is not for us to create.
+/// The sd_notify messages, with and without registration.
 #[test]
-fn the_supervisor_is_told_when_it_is_ready_that_it_lives_and_that_it_ends() {
+fn systemd_is_notified_of_ready_watchdog_status_and_stopping() {
     for register in ["--register-node=true", "--register-node=false"] {
         let (double, folder, kubeconfig) = solo("pi");
         let path = folder.path().join("notify");
@@ -775,9 +775,9 @@ fn the_supervisor_is_told_when_it_is_ready_that_it_lives_and_that_it_ends() {
             let status = status
                 .strip_prefix("WATCHDOG=1\nSTATUS=Ready since 20")
                 .unwrap();
-            // Before the first renewal there is nothing to tell of it.
+            // Before the first renewal the status does not mention it.
             if let Some((_, renewed)) = status.split_once(", lease renewed ") {
-                // Behind it may stand what fails, on a machine that was late.
+                // A late request on a busy machine adds its failure behind this.
                 let seconds = renewed.split_once(" s ago").unwrap().0;
                 assert!(seconds.parse::<u64>().unwrap() < 10, "{status}");
                 healthy += 1;
@@ -796,9 +796,9 @@ fn the_supervisor_is_told_when_it_is_ready_that_it_lives_and_that_it_ends() {
     }
 }
 
-/// For the CNI or whoever else sets up the board's network.
+/// For a CNI plugin or a script that sets up the network of the board.
 #[test]
-fn pod_cidrs_are_kept_where_others_on_the_board_find_them() {
+fn pod_cidrs_are_written_to_a_file() {
     let (double, folder, kubeconfig) = solo("pi");
     let root_dir = folder.path().join("kubelet");
     let root_flag = format!("--root-dir={}", root_dir.display());
@@ -828,7 +828,7 @@ fn pod_cidrs_are_kept_where_others_on_the_board_find_them() {
         eventually("a patch", Duration::from_secs(5), || {
             (patches() >= forced).then_some(())
         });
-        // A Node has its CIDRs for life.
+        // podCIDRs are immutable: other CIDRs need another Node.
         edit(&double, "DELETE", "/api/v1/nodes/pi", Value::Null);
         eventually("a new Node", Duration::from_secs(15), || {
             double.get("nodes/pi")
@@ -848,7 +848,7 @@ fn pod_cidrs_are_kept_where_others_on_the_board_find_them() {
 }
 
 #[test]
-fn a_pod_cidr_that_cannot_be_kept_is_one_line() {
+fn a_failed_write_of_the_pod_cidr_is_one_log_line() {
     let (double, folder, kubeconfig) = solo("pi");
     let file = folder.write("a-file", "");
     let root_dir = file.join("below").display().to_string();
@@ -879,9 +879,9 @@ fn a_pod_cidr_that_cannot_be_kept_is_one_line() {
     );
 }
 
-/// Two boards from copies of one SD card.
+/// As two boards from copies of one SD card.
 #[test]
-fn two_boards_of_one_name_are_noticed_said_once_and_do_not_spin() {
+fn a_second_board_with_the_same_name_is_one_log_line_and_no_busy_loop() {
     let (double, folder, kubeconfig) = solo("pi");
     let machines: Vec<Folder> = ["one", "other"].into_iter().map(Folder::new).collect();
     let boards: Vec<Board> = machines
@@ -889,7 +889,7 @@ fn two_boards_of_one_name_are_noticed_said_once_and_do_not_spin() {
         .enumerate()
         .map(|(index, tree)| {
             let root = machine(tree);
-            tree.write("proc/sys/kernel/random/boot_id", &format!("boot-{index}\n"));
+            tree.write("proc/sys/kernel/random/boot_id", format!("boot-{index}\n"));
             start(
                 &kubeconfig,
                 "pi",
@@ -919,11 +919,11 @@ fn two_boards_of_one_name_are_noticed_said_once_and_do_not_spin() {
         let lines = board.log();
         let said = lines.iter().filter(|line| line.contains("another board"));
         assert_eq!(said.count(), 1, "{lines:#?}");
-        // The second to come takes the first for itself before a reboot.
+        // For the second board the boot id of the first one looks like a reboot.
         let rebooted = lines.iter().filter(|line| line.contains("rebooted"));
         assert!(rebooted.count() <= 1, "{lines:#?}");
     }
-    // Ten renewals each, and at most ten ticks that read, patch, read and patch again.
+    // Ten renewals of each board, and at most ten ticks with two reads and two patches.
     assert!(
         heartbeats.len() < 120,
         "{}: {heartbeats:#?}",

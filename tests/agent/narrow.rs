@@ -1,6 +1,5 @@
-//! A narrow link, as on NB-IoT: round trips of three seconds, a kilobyte per second
-//! towards the board, and a modem that loses its connections. All of it, like the
-//! periods, at a fifth.
+//! A narrow link, as on NB-IoT: round trips of 3 s, 1 KB/s towards the board, and a modem that
+//! loses its connections. All times, like the periods of the agent, are divided by five.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,13 +11,13 @@ use crate::common::board::Board;
 use crate::common::link::{Link, Pace};
 use support::{Folder, eventually};
 
-/// 3 s and 1 KB/s, times five.
+/// A fifth of a round trip of 3 s; five times 1 KB/s.
 const NB_IOT: Pace = Pace {
     delay: Duration::from_millis(300),
     bytes_per_second: 5_000,
 };
 
-/// 50 s, which node-lifecycle-controller waits by default.
+/// A fifth of 50 s, the default of the node-lifecycle controller.
 const GRACE: Duration = Duration::from_secs(10);
 
 struct Site {
@@ -60,9 +59,9 @@ fn ready(double: &Double) -> Value {
     ready.unwrap().clone()
 }
 
-/// Its Node is 3 KB: more than the usual bound of a request lets through.
+/// A Node is 3 KB, which takes longer than the default timeout of a request.
 #[test]
-fn a_board_that_was_given_up_comes_back_over_a_narrow_link() {
+fn an_unknown_node_becomes_ready_again_over_a_narrow_link() {
     let Site { double, link, .. } = &start();
     double.stop_listening();
     link.drop_connections();

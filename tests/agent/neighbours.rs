@@ -1,4 +1,4 @@
-//! A neighbour on the same Node: what it writes stays, however busy the agent is.
+//! Another client writes conditions of the same Node; the agent must not undo its writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +13,11 @@ use support::{Folder, eventually};
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const STATUS: &str = "/api/v1/nodes/pi/status";
-const TYPE: &str = "example.com/Neighbour";
+const TYPE: &str = "example.com/Other";
 
-/// A board whose memory and load change all the time, so that it has something to report
-/// at every tick. The load is what makes a patch carry the list of conditions: heartbeats
-/// alone change it only once a second.
+/// A board whose memory and load change every 3 ms, so that each tick has a change to report. The
+/// load changes PIDPressure, so that patches contain the list of conditions; heartbeat times
+/// change it only once a second.
 struct Busy {
     double: Double,
     board: Board,
@@ -29,7 +29,7 @@ impl Busy {
     fn start() -> Self {
         let double = Double::start();
         let folder = Arc::new(Folder::new("neighbours"));
-        let kubeconfig = folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+        let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
         let root = folder.path().join("root");
         for (name, content) in [
             ("proc/sys/kernel/osrelease", "6.6.31\n"),
@@ -47,7 +47,7 @@ impl Busy {
                 ("meminfo", format!("MemTotal: {} kB\n", (1 << 20) + step)),
                 ("loadavg", format!("0.00 0.00 0.00 1/{threads} 1000\n")),
             ] {
-                // In one step, for the agent reads at any time.
+                // Atomic: the agent may read at any time.
                 let new = folder.write(file, &content);
                 std::fs::rename(new, folder.path().join("root/proc").join(file)).unwrap();
             }
@@ -86,7 +86,7 @@ impl Busy {
         self.double.get("nodes/pi")
     }
 
-    /// How often the agent was told that it was too late, and how often it was not.
+    /// The agent's status patches: conflicts and successes.
     fn answers(&self) -> (usize, usize) {
         let requests = self.double.requests();
         let count = |code| {
@@ -103,15 +103,15 @@ impl Drop for Busy {
     }
 }
 
-/// What the server holds of the neighbour's.
+/// The number in the stored condition of the other client.
 fn stored(node: &Value) -> Option<u64> {
     let mut conditions = node["status"]["conditions"].as_array()?.iter();
     let found = conditions.find(|c| c["type"] == TYPE)?;
     found["message"].as_str()?.parse().ok()
 }
 
-/// The neighbour's writes, and how many were undone before its next one: it writes, sees
-/// the agent write after it, and looks what is left. `limit` ends it early.
+/// Writes the condition `writes` times, or for `limit`; returns the number of writes, and of writes
+/// that the agent undid before the next one.
 fn writes_and_losses(busy: &Busy, writes: u64, limit: Duration) -> (u64, u64) {
     let (mut written, mut lost) = (0, 0);
     let start = Instant::now();
@@ -131,8 +131,8 @@ fn writes_and_losses(busy: &Busy, writes: u64, limit: Duration) -> (u64, u64) {
         let (code, answer) = busy.double.as_admin("PATCH", STATUS, STRATEGIC, &body);
         assert_eq!(code, 200, "{answer}");
         let version = &answer["metadata"]["resourceVersion"];
-        // Until the agent has written, too: now and then at once, to meet it at every
-        // stage of its read and write.
+        // Waits for the next write of the agent, at most 0 to 39 ms, to interrupt it at each stage
+        // of its read and write.
         let patience = Duration::from_millis(written % 40);
         let then = Instant::now();
         loop {
@@ -151,7 +151,7 @@ fn writes_and_losses(busy: &Busy, writes: u64, limit: Duration) -> (u64, u64) {
 }
 
 #[test]
-fn a_thousand_writes_of_a_neighbour_survive_an_agent_that_never_rests() {
+fn a_thousand_writes_of_another_client_survive_a_busy_agent() {
     let mut busy = Busy::start();
     let start = Instant::now();
     let (written, lost) = writes_and_losses(&busy, 1000, Duration::from_secs(120));
@@ -165,13 +165,13 @@ fn a_thousand_writes_of_a_neighbour_survive_an_agent_that_never_rests() {
         start.elapsed()
     );
     assert_eq!((written, lost), (1000, 0));
-    // And the last one is still there after the agent wrote some more.
+    // The last write is still there after more patches of the agent.
     let (_, then) = busy.answers();
     eventually("more patches", Duration::from_secs(10), || {
         (busy.answers().1 > then + 5).then_some(())
     });
     assert_eq!(stored(&busy.node().unwrap()), Some(1000));
-    // They did meet.
+    // Both wrote at the same time.
     assert!(conflicts > 100, "only {conflicts} conflicts");
     assert!(patches > 100, "only {patches} patches");
     assert!(lists > 100, "only {lists} patches with conditions");
@@ -179,8 +179,8 @@ fn a_thousand_writes_of_a_neighbour_survive_an_agent_that_never_rests() {
     assert!(busy.folder.path().exists());
 }
 
-/// The same agent where the server takes no notice of the precondition: it is that, and
-/// nothing else, which keeps the neighbour's writes, and the loop above can see it.
+/// The server ignores the precondition `metadata.resourceVersion`: writes are lost, and
+/// `writes_and_losses` counts them.
 #[test]
 fn without_the_precondition_the_same_writes_are_lost() {
     let busy = Busy::start();

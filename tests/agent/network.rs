@@ -1,5 +1,4 @@
-//! A board that gets another address, in a network namespace of its own. Needs root and
-//! iproute2, and says so where it did not run.
+//! A change of the board's address, in a network namespace of the test. Needs root and iproute2.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use nix::sched::{CloneFlags, unshare};
 use crate::common::board::Board;
 use support::{Folder, eventually, skip};
 
-/// `ip` with these arguments, in the namespace of this thread.
+/// Runs `ip` in the namespace of this thread.
 fn ip(line: &str) -> Result<(), String> {
     let output = Command::new("ip").args(line.split(' ')).output();
     let output = output.map_err(|e| format!("ip: {e}"))?;
@@ -23,8 +22,8 @@ fn ip(line: &str) -> Result<(), String> {
     }
 }
 
-/// A namespace with one interface, its address and a default route, for this thread and
-/// all that it starts.
+/// Moves this thread, and what it starts, to a namespace with one interface, its address and a
+/// default route.
 fn network() -> Result<(), String> {
     unshare(CloneFlags::CLONE_NEWNET).map_err(|e| format!("no network namespace: {e}"))?;
     for line in [
@@ -41,7 +40,7 @@ fn network() -> Result<(), String> {
 }
 
 #[test]
-fn another_address_is_on_the_node_long_before_the_next_tick() {
+fn a_changed_address_is_reported_before_the_next_tick() {
     if !skip::has_tool("ip") {
         return;
     }
@@ -50,7 +49,7 @@ fn another_address_is_on_the_node_long_before_the_next_tick() {
     }
     let double = Double::start();
     let folder = Folder::new("network");
-    let path = folder.write("kubeconfig", &double.kubeconfig_for_node("pi"));
+    let path = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
     let kubeconfig = format!("--kubeconfig={}", path.display());
     let _board = Board::start(&[
         &kubeconfig,
@@ -66,7 +65,7 @@ fn another_address_is_on_the_node_long_before_the_next_tick() {
         });
     };
     has("192.0.2.10");
-    // As DHCP does with a new lease. The first address takes its routes along.
+    // As DHCP does for a new lease. The kernel removes the routes of the first address.
     ip("address del 192.0.2.10/24 dev eth9").unwrap();
     ip("address add 198.51.100.7/24 dev eth9").unwrap();
     ip("route add default via 198.51.100.1").unwrap();

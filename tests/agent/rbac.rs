@@ -1,7 +1,6 @@
-//! `systemd/rbac.yaml`, the very file: what it grants is enough for a run, and each part
-//! of it is needed.
+//! `systemd/rbac.yaml`: its rules are enough for a run, and each rule is needed.
 //!
-//! Against the double's RBAC, or a real one: see `tests/cluster`.
+//! Against the RBAC of the double or of a real API server: see `tests/common/cluster`.
 
 use std::process::Command;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use support::{Folder, eventually, skip};
 const ACCOUNT: &str = "system:serviceaccount:kube-system:nodelet";
 const SOON: Duration = Duration::from_secs(20);
 
-/// What `nodelet check` calls the permissions of a run.
+/// The names of the permissions of a run in `nodelet check`.
 const PERMISSIONS: [&str; 9] = [
     "node-create",
     "node-get",
@@ -38,8 +37,7 @@ fn manifest() -> Vec<Value> {
     documents.collect()
 }
 
-/// Makes an object on a real server, as `kubectl apply` would where there is none;
-/// whether it was new.
+/// Creates an object on a real server; whether it did not exist.
 fn apply(cluster: &Cluster, object: &Value) -> bool {
     let kind = object["kind"].as_str().unwrap();
     let resource = format!("{}s", kind.to_lowercase());
@@ -51,7 +49,7 @@ fn apply(cluster: &Cluster, object: &Value) -> bool {
         Some(namespace) => format!("{version}/namespaces/{namespace}/{resource}"),
         None => format!("{version}/{resource}"),
     };
-    // The API server makes its namespaces some time after it begins to answer.
+    // The API server creates its namespaces some time after its first answer.
     eventually(&path, SOON, || match cluster.post(&path, object) {
         (201, _) => Some(true),
         (409, _) => Some(false),
@@ -62,7 +60,7 @@ fn apply(cluster: &Cluster, object: &Value) -> bool {
     })
 }
 
-/// Lets the double know a token of the account.
+/// Adds a token of the account to the double.
 fn add_token(double: &Double) -> String {
     let groups = [
         "system:serviceaccounts",
@@ -72,7 +70,7 @@ fn add_token(double: &Double) -> String {
     "t0ken".to_owned()
 }
 
-/// A token of the account, before it has a role; whether the account was new.
+/// A token of the account, which has no role yet; whether the account did not exist.
 fn token(cluster: &Cluster) -> (String, bool) {
     if let Some(double) = cluster.double() {
         return (add_token(double), true);
@@ -89,7 +87,7 @@ fn token(cluster: &Cluster) -> (String, bool) {
     (token.to_owned(), is_new)
 }
 
-/// Gives the account its roles.
+/// Creates the roles and bindings of the account.
 fn grant(cluster: &Cluster) {
     match cluster.double() {
         Some(double) => double.set_rbac(&manifest()),
@@ -110,7 +108,7 @@ fn kubeconfig(folder: &Folder, server: &str, ca: &[u8], token: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// The names of what `nodelet check` finds wrong.
+/// The names of the failed checks of `nodelet check`.
 fn wrong(kubeconfig: &str, name: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
         .args(["check", "--output=json", "--kubeconfig", kubeconfig])
@@ -119,7 +117,7 @@ fn wrong(kubeconfig: &str, name: &str) -> Vec<String> {
         .unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let checks = report["checks"].as_array().unwrap();
-    // What this machine lacks is not the point.
+    // Without the checks of this machine.
     let server = checks.iter().skip_while(|c| c["check"] != "kubeconfig");
     let wrong = server.filter(|check| check["ok"] == false);
     wrong
@@ -139,7 +137,7 @@ fn the_rules_are_enough_for_a_run() {
         assert_eq!(wrong(&kubeconfig, &name), PERMISSIONS);
     }
     grant(&cluster);
-    // A real server takes a moment to see new rules.
+    // A real API server applies new rules after a moment.
     eventually("the rules", SOON, || {
         wrong(&kubeconfig, &name).is_empty().then_some(())
     });
@@ -182,14 +180,14 @@ fn the_rules_are_enough_for_a_run() {
         "{log}"
     );
     assert_eq!(wrong(&kubeconfig, &name), [] as [&str; 0]);
-    // What the list says of a Node's own certificate is true there, too.
+    // A node certificate has the same permissions.
     let certificate = cluster.kubeconfig("pi-other");
     assert_eq!(wrong(&certificate, "pi-other"), [] as [&str; 0]);
 }
 
-/// Takes one verb away at a time: a run would miss it, and the list says so.
+/// Without one verb at a time: `nodelet check` names the missing permission.
 #[test]
-fn each_rule_is_needed_and_its_absence_is_named() {
+fn each_rule_is_needed_and_a_missing_one_is_reported() {
     let double = Double::start();
     let folder = Folder::new("rules");
     let ca = double.ca_pem();
@@ -218,7 +216,7 @@ fn each_rule_is_needed_and_its_absence_is_named() {
     let mut want = PERMISSIONS;
     want.sort();
     assert_eq!(named, want);
-    // Each binding, too.
+    // Without one binding at a time.
     for (index, object) in whole.iter().enumerate() {
         let is_binding = object["kind"].as_str().unwrap().ends_with("Binding");
         let mut less = whole.clone();
@@ -231,10 +229,9 @@ fn each_rule_is_needed_and_its_absence_is_named() {
     }
 }
 
-/// The commands of the README, as far as they need no server: they make a kubeconfig
-/// that is taken.
+/// The commands of the README that need no server write a kubeconfig that works.
 #[test]
-fn the_commands_of_the_readme_make_a_kubeconfig() {
+fn the_commands_of_the_readme_write_a_kubeconfig() {
     let readme = include_str!("../../README.md");
     let (_, section) = readme.split_once("## With a ServiceAccount token").unwrap();
     let (_, block) = section.split_once("```sh\n").unwrap();
@@ -251,7 +248,7 @@ fn the_commands_of_the_readme_make_a_kubeconfig() {
     let folder = Folder::new("readme");
     add_token(&double);
     double.set_rbac(&manifest());
-    folder.write("ca.crt", &double.ca_pem());
+    folder.write("ca.crt", double.ca_pem());
     folder.write("token", "t0ken");
     let script = local
         .join("\n")

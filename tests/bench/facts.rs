@@ -1,6 +1,6 @@
-//! `cargo bench --bench facts`: one computation of all facts of this machine, beside
-//! the time of reading the same files with no parsing, and beside the two system calls
-//! that read no file. All in turn in one run, so that a busy machine slows all alike.
+//! `cargo bench --bench facts`: time of one computation of all facts of this machine, of reading
+//! the same files without parsing, and of the two system calls that read no file. They alternate,
+//! so that other load affects all of them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,7 +19,7 @@ use nodelet::host::{Host, HostRoot, address};
 
 const ROUNDS: usize = 1000;
 
-/// What `facts` reads where every first choice is there, and its fall-backs.
+/// The files that `facts` reads, with its fallbacks.
 const FILES: [&str; 17] = [
     "/proc/meminfo",
     "/proc/self/mountinfo",

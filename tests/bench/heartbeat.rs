@@ -1,5 +1,5 @@
-//! `cargo bench --bench heartbeat`: what keeping a Node alive costs on this machine, in
-//! four minutes, beside the kubelet v1.36.2 and the budgets of issue 5.
+//! `cargo bench --bench heartbeat`: costs of the heartbeat on this machine, in four minutes, beside
+//! those of the kubelet v1.36.2 and the budgets of issue 5.
 //!
 //! Against the API double, or a real control plane with `KUBEBUILDER_ASSETS`. With
 //! `NODELET=<binary>` another build is measured, for instance the static one.
@@ -32,7 +32,7 @@ use support::{Folder, eventually};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Reports in the minute that measures them, and how much rarer they really are.
+/// Reports in the minute that measures them, and the factor by which they are rarer by default.
 const REPORTS: f64 = 3.0;
 const RARER: f64 = 5.0;
 
@@ -48,11 +48,11 @@ impl Site {
         let cluster = Cluster::start(Duration::from_secs(50));
         let port = cluster
             .port()
-            .expect("KUBECONFIG is somebody else's; use KUBEBUILDER_ASSETS");
+            .expect("not with KUBECONFIG; use KUBEBUILDER_ASSETS");
         let folder = Folder::new("heartbeat");
         let link = Link::to(port, Pace::NONE);
         let text = fs::read_to_string(cluster.kubeconfig("board")).unwrap();
-        let kubeconfig = folder.write("kubeconfig", &link.kubeconfig(&text, port));
+        let kubeconfig = folder.write("kubeconfig", link.kubeconfig(&text, port));
         Self {
             kubeconfig: kubeconfig.to_str().unwrap().to_owned(),
             cluster,
@@ -61,7 +61,7 @@ impl Site {
         }
     }
 
-    /// A board that is registered and has settled.
+    /// A board 15 s after its registration.
     fn board(&self, more: &[&str]) -> Board {
         let kubeconfig = format!("--kubeconfig={}", self.kubeconfig);
         let args = [&[kubeconfig.as_str(), "--hostname-override=board"], more].concat();
@@ -72,7 +72,7 @@ impl Site {
     }
 }
 
-/// Figures that grow.
+/// Counters.
 struct Reading {
     cpu_nanoseconds: f64,
     switches: f64,
@@ -116,9 +116,8 @@ fn cpu_nanoseconds(process: &str) -> f64 {
     schedstat.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// What the machine itself takes for a heartbeat: CPU of a thread that sends a byte every
-/// ten seconds of the minute and waits for another. A machine that sleeps deeply between
-/// them, or shares its cores, lets both pay for it.
+/// A lower bound: CPU time of a thread that sends a byte every 10 s for a minute and waits for the
+/// answer. Deep sleep states and shared cores add to it as to the agent.
 fn bare_minute() -> f64 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -136,7 +135,7 @@ fn bare_minute() -> f64 {
     cpu_nanoseconds("thread-self") - before
 }
 
-/// From the start of the process to its end, with nothing done between; the best of some.
+/// Duration of `nodelet --version`; the minimum of 20.
 fn bare_start() -> Duration {
     let tries = (0..20).map(|_| {
         let start = Instant::now();
@@ -157,8 +156,8 @@ fn kibibytes(board: &Board, name: &str) -> f64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// From the start of the process to its first whole request, the best of some: a busy
-/// machine only ever adds to it.
+/// Time from the start of the process to its first request; the minimum of 20, because a busy
+/// machine only adds to it.
 fn start_to_request(site: &Site) -> Option<Duration> {
     let double = site.cluster.double()?;
     let tries = (0..20).map(|_| {
@@ -168,7 +167,7 @@ fn start_to_request(site: &Site) -> Option<Duration> {
             "--hostname-override=board",
         ]);
         let first = eventually("a request", MINUTE, || double.requests().into_iter().next());
-        // It waits for 100 ms before it registers, as a kubelet does.
+        // Like the kubelet, it waits for 100 ms before it registers.
         first.at.duration_since(board.started) - Duration::from_millis(100)
     });
     tries.min()
@@ -179,7 +178,7 @@ fn row(figure: &str, kubelet: &str, budget: &str, ours: &str) {
 }
 
 fn main() {
-    // `cargo test --benches` has no minutes to spare.
+    // Not in `cargo test --benches`.
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }

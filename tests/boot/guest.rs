@@ -8,24 +8,24 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A software-emulated cpu beside a compiler is slow.
+/// Software emulation on a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the guest has; the test looks for it on the Node.
+/// CPUs and memory of the guest, which the test compares with the Node.
 pub const CPUS: u64 = 2;
 pub const MEMORY_MIB: u64 = 192;
 
-/// How the guest's time passes.
+/// The clock of the guest.
 pub enum Pace {
-    /// As fast as this machine can.
+    /// The clock of this machine.
     Free,
-    /// An instruction takes a nanosecond, so that the kernel's nanoseconds of a process
-    /// are its instructions, the kernel's own for it among them. Of one cpu: the
-    /// instructions of another would count as well.
+    /// One instruction per nanosecond, so that the CPU time of a process in nanoseconds is its
+    /// number of instructions, those of the kernel included. With one CPU, because the clock
+    /// counts the instructions of all CPUs.
     Counted,
 }
 
-/// A running virtual machine; killed when it goes out of scope.
+/// A running virtual machine; killed on drop.
 pub struct Guest {
     qemu: Child,
     input: ChildStdin,
@@ -35,15 +35,14 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts the kernel that image.sh made, with an initramfs; returns when there is a
-    /// shell on the console.
+    /// Starts the kernel of image.sh with an initramfs; waits for the shell on the console.
     pub fn boot(image: &Path, initramfs: &Path, pace: &Pace, options: &str) -> Self {
         let pace = match pace {
             Pace::Free => format!("-smp {CPUS}"),
             Pace::Counted => "-smp 1 -icount shift=0".to_owned(),
         };
         let mut qemu = Command::new(image.join("qemu"));
-        // The clock of the machine is as on a board whose battery is flat.
+        // The clock of a board with an empty RTC battery.
         qemu.args([
             "-M",
             "virt",
@@ -69,7 +68,7 @@ impl Guest {
         guest
     }
 
-    /// Starts any machine, with a network `net` and a console for us.
+    /// Starts a machine with a network `net` and its console on stdio.
     pub fn start(mut qemu: Command) -> Self {
         let mut qemu = qemu
             .args(["-nodefaults", "-display", "none", "-serial", "stdio"])
@@ -112,12 +111,12 @@ impl Guest {
     fn ask(&mut self, command: &str) -> (String, String) {
         self.questions += 1;
         let end = format!("END-{}-", self.questions);
-        // The mark is not in the line as it is sent, should the terminal echo it.
+        // A terminal that echoes the line does not echo the mark.
         let line = format!("{{ {command}\n}} 2>&1; echo 'END'-{}-$?", self.questions);
         self.say(&line);
         let before = self.console.len();
         let last = self.read_until(&end);
-        // Output that does not end its line shares it with the mark.
+        // Output without a final newline is on the line of the mark.
         let (rest, code) = last.split_once(&end).unwrap();
         let mut output = self.console[before..self.console.len() - 1].join("\n");
         output.push('\n');
@@ -125,7 +124,7 @@ impl Guest {
         (output.trim().to_owned(), code.to_owned())
     }
 
-    /// A line for whoever reads the console.
+    /// Types a line on the console.
     pub fn say(&mut self, line: &str) {
         self.input
             .write_all(format!("{line}\n").as_bytes())
@@ -152,7 +151,7 @@ impl Guest {
         }
     }
 
-    /// Asks until the output of a command fulfils a condition.
+    /// Repeats a command until its output fulfils a condition.
     pub fn eventually(
         &mut self,
         limit: Duration,
@@ -173,12 +172,12 @@ impl Guest {
         }
     }
 
-    /// The journal since the kernel's first line, with seconds of the guest's time.
+    /// The journal of this boot, with seconds of the time of the guest.
     pub fn journal(&mut self) -> String {
         self.run("journalctl -b -o short-monotonic --no-hostname")
     }
 
-    /// Switches the machine off, in order, and waits for that.
+    /// Shuts the machine down and waits for its end.
     pub fn power_off(mut self) -> ExitStatus {
         self.say("systemctl poweroff");
         let start = Instant::now();
@@ -205,7 +204,7 @@ impl Drop for Guest {
     }
 }
 
-/// Keeps a boot's journal for whoever wants to read it.
+/// Writes the journal of a boot to a file.
 pub fn keep(name: &str, journal: &str) {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, journal).unwrap();

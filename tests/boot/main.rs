@@ -1,10 +1,9 @@
-//! A virtual arm64 board boots into a Ready Node: Debian's kernel under
-//! qemu, an initramfs in which systemd is PID 1 and nodelet.service as
-//! the board has it, packed by systemd/initramfs.sh, and the API double on this machine.
-//! And an amd64 machine, where dracut made the initramfs.
+//! A virtual arm64 board boots into a Ready Node: Debian's kernel in qemu, an initramfs with
+//! systemd as PID 1 and nodelet.service, packed by systemd/initramfs.sh, and the API double on
+//! this machine. And an amd64 machine with an initramfs made by dracut.
 //!
-//! `cargo test --test boot -- --ignored --nocapture --test-threads 1`. It takes minutes:
-//! the watchdog alone has 90 s.
+//! `cargo test --test boot -- --ignored --nocapture --test-threads 1`. It takes minutes: the
+//! watchdog alone has 90 s.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
@@ -37,13 +36,13 @@ fn a_board_boots_into_a_ready_node() {
     let kubeconfig = folder.write("nodelet.kubeconfig", &kubeconfig);
     let (image, initramfs) = parts(&folder, &[&kubeconfig]);
 
-    // The first boot: / is a ramfs, the network and the clock come up when we say so, and
-    // a /var of its own later still.
+    // The first boot: / is a ramfs; the test starts the network, then sets the clock, then mounts
+    // /var.
     let mut guest = Guest::boot(&image, &initramfs, &Pace::Free, "rootfstype=ramfs");
-    holds_nothing_up(&mut guest);
+    does_not_delay_the_boot(&mut guest);
     guest.run("late network");
-    // The clock says when systemd was built, which is before the certificates. Another
-    // reason is told a minute after the first.
+    // The clock starts at the build time of systemd, before the certificates. A changed reason is
+    // logged a minute after the first one.
     guest.eventually(3 * A_MINUTE, LOG, |log| log.contains("is not valid before"));
     assert_eq!(double.get("nodes/board"), None);
     guest.run(&format!("late clock {}", seconds_since_1970()));
@@ -51,7 +50,7 @@ fn a_board_boots_into_a_ready_node() {
     guest.eventually(A_MINUTE, "systemctl is-active nodelet", |state| {
         state == "active"
     });
-    let first_boot = are_the_guests(&node, &mut guest);
+    let first_boot = agrees_with_guest(&node, &mut guest);
     is_confined(&mut guest);
     follows_var(&double, &mut guest);
     heals_by_its_watchdog(&double, &mut guest);
@@ -59,7 +58,7 @@ fn a_board_boots_into_a_ready_node() {
     keep("boot-1.log", &journal);
     assert!(guest.power_off().success());
 
-    // The second: / is a tmpfs, and nobody does anything.
+    // The second boot: / is a tmpfs, and the test does nothing.
     let late = format!("late={}", seconds_since_1970());
     let mut guest = Guest::boot(&image, &initramfs, &Pace::Free, &late);
     let rebooted = eventually("Rebooted", A_MINUTE, || {
@@ -70,7 +69,7 @@ fn a_board_boots_into_a_ready_node() {
     });
     assert_eq!(rebooted["involvedObject"]["name"], "board");
     let node = eventually("Node Ready", A_MINUTE, || ready(&double));
-    let second_boot = are_the_guests(&node, &mut guest);
+    let second_boot = agrees_with_guest(&node, &mut guest);
     assert_ne!(first_boot, second_boot);
     let message = rebooted["message"].as_str().unwrap();
     assert!(message.contains(&second_boot), "{message}");
@@ -83,7 +82,7 @@ fn a_board_boots_into_a_ready_node() {
 
 #[test]
 #[ignore = "boots a virtual board: a minute, and the network the first time"]
-fn a_board_with_nothing_but_a_token_gets_its_certificate() {
+fn a_board_with_a_bootstrap_token_gets_its_certificate() {
     let token = "abcdef.0123456789abcdef";
     let double = Double::builder()
         .bootstrap_token(token)
@@ -96,7 +95,7 @@ fn a_board_with_nothing_but_a_token_gets_its_certificate() {
     let example = include_str!("../../systemd/nodelet.default");
     let (_, example) = example.split_once("#NODELET_FLAGS=--kubeconfig").unwrap();
     let example = example.split("\n\n").next().unwrap().replace("\n#", "\n");
-    let default = folder.write("default", &format!("NODELET_FLAGS=--kubeconfig{example}\n"));
+    let default = folder.write("default", format!("NODELET_FLAGS=--kubeconfig{example}\n"));
     let (image, initramfs) = parts(&folder, &[Path::new("-d"), &default, &kubeconfig]);
 
     let late = format!("late={}", seconds_since_1970());
@@ -115,11 +114,11 @@ fn a_board_with_nothing_but_a_token_gets_its_certificate() {
     assert!(guest.power_off().success());
 }
 
-/// From the initramfs that dracut makes with our module, and not for a moment less when the
-/// root is there and its own unit goes on.
+/// With the initramfs that dracut makes with our module. The Node stays Ready while the unit of the
+/// root file system replaces that of the initramfs.
 #[test]
 #[ignore = "makes a Debian machine and boots it: six minutes, root, and the network"]
-fn a_machine_is_ready_while_its_root_is_locked() {
+fn a_node_is_ready_before_the_root_is_unlocked() {
     let double = Double::builder().lifecycle(Duration::from_secs(50)).start();
     let folder = Folder::new("boot-dracut");
     let kubeconfig = reached_from_guest(&double, &double.kubeconfig_for_node("board"));
@@ -168,8 +167,8 @@ fn a_machine_is_ready_while_its_root_is_locked() {
     );
 }
 
-/// Instructions, the kernel's among them: of a renewal alone, and of what is done every ten
-/// seconds by default, which is a renewal and a look at the board.
+/// Instructions, those of the kernel included: of a renewal alone, and of the default work of ten
+/// seconds, which is a renewal and a read of the facts.
 #[test]
 #[ignore = "boots two virtual boards: five minutes, and the network the first time"]
 fn a_heartbeat_takes_few_instructions() {
@@ -181,7 +180,7 @@ fn a_heartbeat_takes_few_instructions() {
         let folder = Folder::new("boot-count");
         let kubeconfig = reached_from_guest(&double, &double.kubeconfig_for_node("board"));
         let kubeconfig = folder.write("nodelet.kubeconfig", &kubeconfig);
-        let default = folder.write("default", &format!("NODELET_FLAGS={flags}\n"));
+        let default = folder.write("default", format!("NODELET_FLAGS={flags}\n"));
         let (image, initramfs) = parts(&folder, &[Path::new("-d"), &default, &kubeconfig]);
         let late = format!("late={}", seconds_since_1970());
         let mut guest = Guest::boot(&image, &initramfs, &Pace::Counted, &late);
@@ -201,7 +200,7 @@ fn a_heartbeat_takes_few_instructions() {
     }
 }
 
-/// Of a process so far.
+/// Instructions of a process so far: qemu runs one in each nanosecond of its CPU time.
 fn instructions(guest: &mut Guest, pid: &str) -> usize {
     let schedstat = guest.run(&format!("cat /proc/{pid}/schedstat"));
     schedstat.split(' ').next().unwrap().parse().unwrap()
@@ -232,12 +231,12 @@ fn show(guest: &mut Guest, properties: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Without a network it waits, and the boot goes on.
-fn holds_nothing_up(guest: &mut Guest) {
+/// Without a network the agent waits, and the boot continues.
+fn does_not_delay_the_boot(guest: &mut Guest) {
     guest.eventually(A_MINUTE, LOG, |log| log.contains("10.0.2.2"));
     assert_eq!(guest.try_run("systemctl is-active nodelet"), "activating");
     assert_eq!(guest.run("systemctl is-active multi-user.target"), "active");
-    // No mount but the initramfs' own holds /var, nor / itself.
+    // / is the ramfs of the initramfs, and /var is not a mount.
     assert_eq!(guest.run("grep -c ' - rootfs ' /proc/self/mountinfo"), "1");
     assert_eq!(
         guest.run("grep -c ' /var' /proc/self/mountinfo || true"),
@@ -245,8 +244,8 @@ fn holds_nothing_up(guest: &mut Guest) {
     );
 }
 
-/// What the Node says is what the guest's shell reads; returns the boot id.
-fn are_the_guests(node: &Value, guest: &mut Guest) -> String {
+/// Compares the Node with the guest's shell; returns the boot id.
+fn agrees_with_guest(node: &Value, guest: &mut Guest) -> String {
     let status = &node["status"];
     let info = &status["nodeInfo"];
     assert_eq!(info["architecture"], "arm64");
@@ -272,7 +271,7 @@ fn are_the_guests(node: &Value, guest: &mut Guest) -> String {
     boot_id
 }
 
-/// The unit is what the unit file says: watched, unprivileged, in a place of its own.
+/// The unit has its watchdog, no privileges and its own cgroup.
 fn is_confined(guest: &mut Guest) {
     let unit = show(
         guest,
@@ -305,10 +304,10 @@ fn is_confined(guest: &mut Guest) {
         guest.run(&format!("cat /proc/{pid}/cgroup")),
         "0::/nodelet.service"
     );
-    // And all the same the kernel tells it of memory pressure.
+    // It has a PSI trigger nevertheless.
     let files = guest.run(&format!("ls -l /proc/{pid}/fd"));
     assert!(files.contains("-> /proc/pressure/memory"), "{files}");
-    // 400 or, with an access list as newer systemds write it, 440.
+    // 400, or 440 with the access list of newer versions of systemd.
     let credential = "/run/credentials/nodelet.service/kubeconfig";
     let mode = guest.run(&format!("stat -c %a {credential}"));
     assert!(mode.starts_with('4') && mode.ends_with('0'), "{mode}");
@@ -316,7 +315,7 @@ fn is_confined(guest: &mut Guest) {
     println!("memory.current {memory} B, VmRSS {}", value("VmRSS:"));
 }
 
-/// A file system that is mounted below a running agent is the node's from then on.
+/// A file system that is mounted at run time becomes the ephemeral-storage of the Node.
 fn follows_var(double: &Double, guest: &mut Guest) {
     let storage = |node: &Value| node["status"]["capacity"]["ephemeral-storage"].clone();
     // A ramfs has no size.
@@ -328,7 +327,7 @@ fn follows_var(double: &Double, guest: &mut Guest) {
     });
 }
 
-/// A process that hangs is killed and replaced, and the Node comes back.
+/// systemd restarts a process that hangs, and the Node becomes Ready again.
 fn heals_by_its_watchdog(double: &Double, guest: &mut Guest) {
     let before = show(guest, "MainPID");
     let stopped = std::time::Instant::now();
@@ -353,7 +352,7 @@ fn heals_by_its_watchdog(double: &Double, guest: &mut Guest) {
     assert!(journal.contains("Watchdog timeout"), "{journal}");
 }
 
-/// For longer than the control plane's patience nothing is left, and others are killed.
+/// Memory is exhausted for longer than the grace period, and the OOM killer kills other processes.
 fn keeps_its_heartbeat_without_memory(double: &Double, guest: &mut Guest) {
     let before = show(guest, "MainPID,NRestarts");
     let given_up = double.left_ready().len();
@@ -369,7 +368,7 @@ fn keeps_its_heartbeat_without_memory(double: &Double, guest: &mut Guest) {
     assert!(ready(double).is_some());
 }
 
-/// The way from the kernel to a Ready Node, as the guest's clock has it.
+/// Prints the steps from the kernel to a Ready Node, with the time of the guest.
 fn print_steps(journal: &str) {
     let steps = [
         "Booting Linux",
@@ -390,7 +389,7 @@ fn print_steps(journal: &str) {
     }
 }
 
-/// With the guest's way to the loopback of this machine.
+/// A kubeconfig with the guest's address of this machine's loopback.
 fn reached_from_guest(double: &Double, kubeconfig: &str) -> String {
     let server = format!(
         "https://10.0.2.2:{}\n    tls-server-name: localhost",
@@ -399,8 +398,8 @@ fn reached_from_guest(double: &Double, kubeconfig: &str) -> String {
     kubeconfig.replace(&double.url(), &server)
 }
 
-/// What image.sh makes, and its initramfs with nodelet appended to it, which
-/// systemd/initramfs.sh packs as `words` say.
+/// The image of image.sh, and its initramfs with the archive of systemd/initramfs.sh appended;
+/// `words` are arguments of the latter.
 fn parts(folder: &Folder, words: &[&Path]) -> (PathBuf, PathBuf) {
     static IMAGE: OnceLock<PathBuf> = OnceLock::new();
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -411,7 +410,7 @@ fn parts(folder: &Folder, words: &[&Path]) -> (PathBuf, PathBuf) {
     });
     let initramfs = folder.path().join("initramfs");
     let binary = project.join("dist").join(TARGET).join("nodelet");
-    // Credentials are the last words.
+    // The last argument is the credential.
     let (options, credentials) = words.split_at(words.len() - 1);
     run(Command::new("sh")
         .args(["-ceu", APPEND, "sh"])
@@ -424,7 +423,7 @@ fn parts(folder: &Folder, words: &[&Path]) -> (PathBuf, PathBuf) {
     (image.clone(), initramfs)
 }
 
-/// As systemd/initramfs.sh tells to do it.
+/// As the comment in systemd/initramfs.sh describes it.
 const APPEND: &str = r#"
 cp "$BASE" "$INITRAMFS"
 truncate -s %4 "$INITRAMFS"

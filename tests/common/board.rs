@@ -1,4 +1,4 @@
-//! A board: the `nodelet` binary as a process of its own, watched while it runs.
+//! A board: the `nodelet` binary as a process.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,18 +13,18 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use support::{eventually, skip};
 
-/// What is tried: this build, or another one (`NODELET`).
+/// The binary of this build, or the path in `NODELET`.
 pub fn binary() -> OsString {
     let other = std::env::var_os("NODELET");
     other.unwrap_or(env!("CARGO_BIN_EXE_nodelet").into())
 }
 
-/// A running agent: the one that was just built, or the binary in `NODELET`.
+/// A running agent; killed on drop.
 pub struct Board {
     child: Child,
     pub started: Instant,
     log: Arc<Mutex<Vec<String>>>,
-    /// Most entries that `/proc/PID/task` ever had, as far as was seen.
+    /// Maximum of the samples of `/proc/PID/task`.
     most_threads: Arc<AtomicUsize>,
     watched: Arc<AtomicUsize>,
     over: Arc<AtomicBool>,
@@ -35,7 +35,7 @@ impl Board {
         Self::start_with(args, &[])
     }
 
-    /// With variables in its environment.
+    /// With environment variables.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Self {
         let started = Instant::now();
         let mut child = Command::new(binary())
@@ -65,8 +65,8 @@ impl Board {
         }
     }
 
-    /// Looks at `/proc/PID/task` every few hundred microseconds until the end: a
-    /// thread that a name lookup starts lives for a millisecond or more.
+    /// Samples `/proc/PID/task` every 300 µs: a thread for a name lookup would live for a
+    /// millisecond or more.
     pub fn watch_threads(&self) {
         let tasks = format!("/proc/{}/task", self.child.id());
         let (most, watched) = (self.most_threads.clone(), self.watched.clone());
@@ -83,12 +83,12 @@ impl Board {
         });
     }
 
-    /// Fails unless the process had one thread whenever somebody looked.
+    /// Fails unless each of more than 100 samples had one thread.
     pub fn assert_one_thread(&self) {
         assert_eq!(self.most_threads.load(Ordering::Relaxed), 1);
         assert!(
             self.watched.load(Ordering::Relaxed) > 100,
-            "hardly looked at"
+            "too few samples"
         );
     }
 
@@ -96,7 +96,7 @@ impl Board {
         self.log.lock().unwrap().clone()
     }
 
-    /// Waits for a line that contains `part`: a line is a moment behind its cause.
+    /// Waits for a log line that contains `part`.
     pub fn says(&self, part: &str) {
         self.says_within(Duration::from_secs(5), part);
     }
@@ -114,7 +114,7 @@ impl Board {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Ends the agent; how it ended and how long that took.
+    /// Ends the agent; its exit status, and how long the end took.
     pub fn stop(&mut self, signal: Signal) -> (ExitStatus, Duration) {
         self.over.store(true, Ordering::Relaxed);
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! `tests/budgets.toml`, held.
+//! Comparison with `tests/budgets.toml`.
 
 fn budget(name: &str) -> usize {
     let budgets = include_str!("../budgets.toml").lines();
@@ -6,7 +6,7 @@ fn budget(name: &str) -> usize {
     values.next().unwrap().parse().unwrap()
 }
 
-/// Fails above the budget; and far below it, for then it holds nothing.
+/// Fails above the budget, and below half of it: such a budget would not notice growth.
 pub fn assert_within(name: &str, figure: usize) {
     let budget = budget(name);
     println!("{name}: {figure}, {budget} allowed");

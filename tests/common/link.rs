@@ -1,4 +1,4 @@
-//! A link between a board and its server: a TCP proxy that takes its time.
+//! A slow link between a board and its server: a TCP proxy.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -8,24 +8,24 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How slow it is.
+/// Delay and rate of a link.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// From one end to the other, in each direction: half a round trip.
+    /// In each direction: half a round trip.
     pub delay: Duration,
-    /// Towards the board; the other direction is as fast as it likes.
+    /// Towards the board; the other direction is not limited.
     pub bytes_per_second: u32,
 }
 
 impl Pace {
-    /// In nobody's way.
+    /// No delay, no limit.
     pub const NONE: Self = Self {
         delay: Duration::ZERO,
         bytes_per_second: u32::MAX,
     };
 }
 
-/// A running link; it ends with the test.
+/// A running link; closed on drop.
 pub struct Link {
     port: u16,
     shared: Arc<Shared>,
@@ -33,7 +33,7 @@ pub struct Link {
 
 struct Shared {
     pace: Mutex<Pace>,
-    /// Both ends of what is open.
+    /// Both sockets of each open connection.
     open: Mutex<Vec<TcpStream>>,
     connections: AtomicU64,
     bytes: AtomicU64,
@@ -41,7 +41,7 @@ struct Shared {
 }
 
 impl Link {
-    /// Towards `port` on this machine.
+    /// Starts a link to `port` on this machine.
     pub fn to(port: u16, pace: Pace) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let shared = Arc::new(Shared {
@@ -60,7 +60,7 @@ impl Link {
                 if shared.over.load(Ordering::SeqCst) {
                     return;
                 }
-                // Who cannot reach the server is hung up on.
+                // If the server refuses, the connection of the board is closed.
                 if let (Ok(board), Ok(server)) = (board, TcpStream::connect(("127.0.0.1", port))) {
                     carry(&shared, board, server);
                 }
@@ -69,7 +69,7 @@ impl Link {
         link
     }
 
-    /// The kubeconfig of a server, by way of this link.
+    /// The kubeconfig of a server, with the port of this link.
     pub fn kubeconfig(&self, text: &str, server_port: u16) -> String {
         let (direct, ours) = (format!(":{server_port}"), format!(":{}", self.port));
         assert!(text.contains(&direct), "{text}");
@@ -80,21 +80,21 @@ impl Link {
         *self.shared.pace.lock().unwrap() = pace;
     }
 
-    /// Ends every connection, as a modem does that changes its cell.
+    /// Closes every connection, as a modem does when it changes its cell.
     pub fn drop_connections(&self) {
         for stream in self.shared.open.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    /// How many there were.
+    /// How many connections there were.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
     }
 }
 
 impl Link {
-    /// What it carried so far, both ways, as TCP's content.
+    /// Bytes so far, in both directions, without headers of TCP.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::SeqCst)
     }
@@ -104,7 +104,7 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::SeqCst);
         self.drop_connections();
-        // Wakes the listener, so that it sees.
+        // Wakes the listener, which then reads `over`.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
@@ -117,15 +117,15 @@ fn carry(shared: &Arc<Shared>, board: TcpStream, server: TcpStream) {
         open.push(board.try_clone().unwrap());
         open.push(server.try_clone().unwrap());
     }
-    // The kernel has shaken hands already, at once: the round trip that it would have
-    // taken is added to the first bytes.
+    // The kernel has completed the TCP handshake without delay: its round trip is added to the
+    // first bytes.
     let handshake = shared.pace.lock().unwrap().delay * 2;
     for (from, to, narrow, late) in [
         (board.try_clone(), server.try_clone(), false, handshake),
         (server.try_clone(), board.try_clone(), true, Duration::ZERO),
     ] {
         let (from, to) = (from.unwrap(), to.unwrap());
-        // Bytes on their way; a full link makes the sender wait.
+        // Bytes in flight; a full channel blocks the sender.
         let (sender, receiver) = sync_channel(64);
         let shared = shared.clone();
         thread::spawn(move || receive(&shared, from, &sender, narrow, Instant::now() + late));
@@ -133,7 +133,7 @@ fn carry(shared: &Arc<Shared>, board: TcpStream, server: TcpStream) {
     }
 }
 
-/// Reads what comes, and when each piece arrives at the other end.
+/// Reads bytes, and computes when they arrive at the other end.
 fn receive(
     shared: &Shared,
     mut from: TcpStream,

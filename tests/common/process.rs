@@ -1,11 +1,11 @@
-//! What the kernel says of the process that asks.
+//! Figures of this process.
 
-/// Threads that live now.
+/// Number of threads.
 pub(crate) fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// The largest address space so far, `VmPeak`, in KiB.
+/// Peak size of the address space, `VmPeak`, in KiB.
 pub(crate) fn peak_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status

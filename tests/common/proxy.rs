@@ -1,4 +1,4 @@
-//! A small HTTP proxy that knows CONNECT, and keeps what it was asked.
+//! A small HTTP proxy for CONNECT, which records its requests.
 
 use std::io::{Read, Write, copy};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Connects whoever shows `authorization`, where that is not empty.
+    /// Requires that the request contains `authorization`.
     pub fn start(authorization: &'static str) -> Self {
         Self::with(move |head, board| {
             if !head.contains(authorization) {
@@ -29,7 +29,7 @@ impl Proxy {
         })
     }
 
-    /// With the head of each request, and the connection that it came by.
+    /// `serve` gets the head of each request, and its connection.
     pub fn with(serve: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Self {

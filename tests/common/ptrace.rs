@@ -1,18 +1,18 @@
-//! Counts another process's system calls, as strace does.
+//! Counts system calls of another process, as strace does.
 
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// Counts until `is_over` says so, which is asked at each call's begin. `None` where this
-/// machine does not let us trace.
+/// Counts until `is_over`, which is called at the entry of each system call. `None` if this machine
+/// forbids ptrace.
 pub(crate) fn system_calls(pid: Pid, mut is_over: impl FnMut() -> bool) -> Option<usize> {
     match ptrace::seize(pid, Options::PTRACE_O_TRACESYSGOOD) {
         Err(Errno::EPERM | Errno::ENOSYS) => return None,
         result => result.unwrap(),
     }
-    // It may be asleep in a call, which is begun anew and so is seen.
+    // Interrupts a system call that blocks: its restart is traced.
     ptrace::interrupt(pid).unwrap();
     let mut calls = 0;
     let mut is_inside = false;

@@ -1,10 +1,10 @@
-//! Kernel trees of boards, whether the checkout has links or files in their place.
+//! Kernel trees of boards, with symlinks or with files in place of symlinks.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// A file of a checkout without links holds the target of the link that it stands for.
+/// In a checkout without symlinks, a file contains the target of the link that it replaces.
 pub(crate) fn link_target(file: &Path) -> Option<PathBuf> {
     let bytes = fs::read(file).unwrap();
     let text = String::from_utf8(bytes)
@@ -18,7 +18,7 @@ pub(crate) fn link_target(file: &Path) -> Option<PathBuf> {
         .then(|| text.into())
 }
 
-/// A copy with links where the tree has links or means them.
+/// A copy with all symlinks restored.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

@@ -1,6 +1,5 @@
-//! What a heartbeat costs, in figures that do not depend on the machine's speed, each
-//! held against its budget in `tests/budgets.toml`. Time and memory are
-//! `cargo bench --bench heartbeat`.
+//! Costs of a heartbeat that do not depend on the speed of the machine, compared with the budgets
+//! in `tests/budgets.toml`. For time and memory see `cargo bench --bench heartbeat`.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
@@ -38,7 +37,7 @@ fn now() -> Wall {
     Wall::from_epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap())
 }
 
-/// A Node, made by itself, and its uid.
+/// Creates a Node with its own credentials; its uid.
 fn register(api: &mut Api, name: &str) -> String {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
     let request = Request {
@@ -51,9 +50,9 @@ fn register(api: &mut Api, name: &str) -> String {
     node["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
-/// Also on a real API server, which is to speak protobuf to us.
+/// Also against a real API server, which must answer in protobuf.
 #[test]
-fn a_renewal_is_answered_with_a_receipt() {
+fn a_renewal_is_answered_in_protobuf() {
     let cluster = Cluster::start(Duration::from_secs(50));
     let name = cluster.node_name("pi");
     let kubeconfig = kubeconfig::load(cluster.kubeconfig(&name).as_ref(), None).unwrap();
@@ -75,7 +74,7 @@ fn a_renewal_is_answered_with_a_receipt() {
         answers.iter().map(|a| a.1.len()).collect::<Vec<_>>()
     );
 
-    // A refusal is in protobuf as well, and its words are found in it.
+    // An error is in protobuf, too.
     let other = Lease::new("other", 40).request(&uid, now()).path;
     let request = Request {
         method: Method::Patch,
@@ -92,12 +91,12 @@ fn a_renewal_is_answered_with_a_receipt() {
     );
 }
 
-/// HTTP, inside of TLS, whose records and TCP's headers add about 60 bytes each way.
+/// Bytes of HTTP inside TLS; TLS records and TCP headers add about 60 bytes each way.
 #[test]
-fn a_renewal_is_few_bytes_and_few_allocations() {
+fn bytes_and_allocations_of_a_renewal() {
     let double = Double::start();
     let folder = Folder::new("cost");
-    let path = folder.write("kubeconfig", &double.kubeconfig_for_node("a-board"));
+    let path = folder.write("kubeconfig", double.kubeconfig_for_node("a-board"));
     let kubeconfig = kubeconfig::load(&path, None).unwrap();
     let mut api = Api::new(&kubeconfig, "nodelet/0.1.0 (linux/arm64)").unwrap();
     let uid = register(&mut api, "a-board");
@@ -106,7 +105,7 @@ fn a_renewal_is_few_bytes_and_few_allocations() {
         let request = lease.request(&uid, now());
         lease.on_response(&uid, api.call(&request, BUDGET))
     };
-    // Reads that there is none, creates it, renews it.
+    // Reads the Lease, which does not exist; creates it; renews it.
     let steps = [renew(), renew(), renew()];
     assert_eq!(steps, [Step::Continue, Step::Renewed, Step::Renewed]);
     double.clear_requests();
@@ -132,7 +131,7 @@ fn a_renewal_is_few_bytes_and_few_allocations() {
 }
 
 fn start(double: &Double, folder: &Folder, more: &[&str]) -> Board {
-    let path = folder.write("kubeconfig", &double.kubeconfig_for_node("a-board"));
+    let path = folder.write("kubeconfig", double.kubeconfig_for_node("a-board"));
     let kubeconfig = format!("--kubeconfig={}", path.display());
     let mut args = vec![
         kubeconfig.as_str(),
@@ -154,10 +153,10 @@ fn not_traced() {
 }
 
 #[test]
-fn a_renewal_is_few_system_calls() {
+fn system_calls_of_a_renewal() {
     let double = Double::start();
     let folder = Folder::new("cost");
-    // Renewed every second, and nothing else to do for an hour.
+    // A renewal every second, and no other work for an hour.
     let rare = [
         "--node-lease-duration-seconds=4",
         "--node-status-update-frequency=1h",
@@ -188,10 +187,10 @@ fn a_renewal_is_few_system_calls() {
     );
 }
 
-/// A tenth of everything's period but the requests': six status computations, six
-/// renewals, and what is read once a minute.
+/// All periods are a tenth of the defaults: six status computations, six renewals, and the reads
+/// of once a minute.
 #[test]
-fn an_idle_minute_is_few_system_calls() {
+fn system_calls_of_an_idle_minute() {
     let double = Double::start();
     let folder = Folder::new("cost");
     let scaled = [

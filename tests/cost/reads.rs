@@ -1,6 +1,5 @@
-//! What one computation of all facts costs, in figures that do not depend on the
-//! machine's speed: how often each file is opened, and how much is kept. Time is
-//! `cargo bench --bench facts`.
+//! Costs of one computation of all facts that do not depend on the speed of the machine: how often
+//! each file is opened, and how much memory is kept. For time see `cargo bench --bench facts`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -60,7 +59,7 @@ fn opened(root: &Path, act: impl FnOnce()) -> BTreeMap<PathBuf, usize> {
         for event in events {
             assert!(!event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW));
             let folder = event.mask.contains(AddWatchFlags::IN_ISDIR);
-            // A folder tells of itself, and its parent tells of it, too.
+            // A folder has an event of its own and one of its parent.
             let path = match event.name {
                 Some(_) if folder => continue,
                 Some(name) => watches[&event.wd].join(name),
@@ -82,7 +81,7 @@ fn each_file_is_opened_once() {
         let opened = opened(&root, || drop(facts(&root)));
         let twice: Vec<_> = opened.iter().filter(|(_, times)| **times != 1).collect();
         assert!(twice.is_empty(), "{name}: {twice:?}");
-        // It did look, also through links.
+        // Files were read, also through links.
         for file in ["proc/meminfo", "proc/self/net/route", "etc/machine-id"] {
             assert!(opened.contains_key(Path::new(file)), "{name}: {opened:?}");
         }
@@ -125,7 +124,7 @@ fn kept(facts: &Facts) -> usize {
 }
 
 #[test]
-fn what_is_kept_is_small() {
+fn the_facts_take_less_than_64_kib() {
     for name in BOARDS {
         let facts = facts(&board(name));
         let bytes = size_of_val(&facts) + kept(&facts);

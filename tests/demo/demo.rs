@@ -1,4 +1,4 @@
-//! The main job on this machine: `cargo run --release --example demo`.
+//! The agent on this machine: `cargo run --release --example demo`.
 //!
 //! Starts the API double on loopback and the agent as a process of its own, shows
 //! the Node as `kubectl get nodes -o wide` would while it becomes Ready, then its

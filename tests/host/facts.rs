@@ -1,5 +1,5 @@
-//! `host` against this machine, asked by other means than our own parsers: coreutils,
-//! getconf, awk. What moves between two questions is compared within a margin.
+//! `host` on this machine, compared with coreutils, getconf and awk. Figures that change between
+//! two reads are compared within a margin.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use support::{Folder, skip};
 
 use crate::common::shell::shell;
 
-/// What moves between two looks at a machine that compiles meanwhile.
+/// Change of free bytes between two reads, on a busy machine.
 const MARGIN: u64 = 256 << 20;
 
 fn facts() -> Facts {
@@ -53,7 +53,7 @@ fn memory_is_that_of_getconf_and_swap_that_of_proc_swaps() {
     }
 }
 
-/// %.0f, because %d of mawk ends at 2^31 - 1.
+/// `%.0f`, because `%d` of mawk ends at 2^31 - 1.
 #[test]
 fn the_working_set_is_that_of_awk() {
     let v1 = "/sys/fs/cgroup/memory";
@@ -62,10 +62,10 @@ fn the_working_set_is_that_of_awk() {
          cgroup2fs) test -e /sys/fs/cgroup/memory.stat && awk '/^(anon|file) /{{u+=$2}} /^inactive_file /{{i=$2}} END{{printf \"%.0f\", u-i}}' /sys/fs/cgroup/memory.stat ;; \
          *) awk 'NR==FNR{{u=$1;next}} /^total_inactive_file /{{i=$2}} END{{printf \"%.0f\", u-i}}' {v1}/memory.usage_in_bytes {v1}/memory.stat ;; esac"
     );
-    // No memory controller, no answer: then our fall-back counts.
+    // Without a memory controller: the fallback of `host`.
     let fall_back = "awk '/^(AnonPages|Cached|Buffers|SwapCached):/{u+=$2} /^Inactive.file.:/{i=$2} END{printf \"%.0f\", (u-i)*1024}' /proc/meminfo";
     let theirs = || numbers(&line).or_else(|| numbers(fall_back)).unwrap()[0];
-    // The machine may be at work meanwhile, and move a lot between two looks.
+    // Memory use may change a lot between two reads on a busy machine.
     let mut looks = Vec::new();
     let agreed = (0..500).any(|_| {
         let (ours, theirs) = (facts().working_set_bytes.unwrap(), theirs());
@@ -90,7 +90,7 @@ fn huge_pages_are_those_of_ls() {
     }
 }
 
-/// The folder does not exist: its nearest ancestor /var/lib is measured.
+/// The folder does not exist: its nearest ancestor `/var/lib` counts.
 #[test]
 fn the_file_system_is_that_of_stat() {
     let ours = facts().node_fs.unwrap();
@@ -213,7 +213,7 @@ fn default_routes_are_those_of_awk() {
 }
 
 #[test]
-fn a_root_that_is_another_way_to_this_machine_says_the_same() {
+fn another_path_to_the_root_of_this_machine_gives_the_same_facts() {
     let folder = Folder::new("root");
     let empty = Host::new(HostRoot::new(folder.path()), "/").facts("localhost");
     assert!(empty.memory.unwrap_err().absent);
@@ -221,7 +221,7 @@ fn a_root_that_is_another_way_to_this_machine_says_the_same() {
     assert_eq!(empty.machine_id.as_deref(), Ok(""));
     assert_eq!(empty.network.default_routes, Ok(None));
     assert_eq!(empty.network.interfaces, facts().network.interfaces);
-    // `/proc/..` is `/` by another name: the way inside a root, on the real files.
+    // `/proc/..` is `/`: the code path for another root, on the files of this machine.
     let (ours, other) = (
         facts(),
         Host::new(HostRoot::new("/proc/.."), "/var/lib").facts("localhost"),
@@ -249,7 +249,7 @@ fn a_root_that_is_another_way_to_this_machine_says_the_same() {
     );
 }
 
-/// A guard against a read that waits, not a benchmark; the figure is printed.
+/// Against a read that blocks; not a benchmark.
 #[test]
 fn all_facts_together_take_milliseconds() {
     facts();
@@ -263,7 +263,7 @@ fn all_facts_together_take_milliseconds() {
 }
 
 #[test]
-fn what_is_mounted_meanwhile_is_noticed() {
+fn a_new_mount_is_noticed() {
     let mut itself = std::process::Command::new("unshare");
     itself
         .args(["--user", "--map-root-user", "--mount"])
@@ -284,7 +284,7 @@ fn what_is_mounted_meanwhile_is_noticed() {
 }
 
 #[test]
-#[ignore = "mounts; run by what_is_mounted_meanwhile_is_noticed"]
+#[ignore = "mounts; run by a_new_mount_is_noticed"]
 fn in_a_mount_namespace_of_its_own() {
     let folder = Folder::new("mount");
     let (mounts, _) = Host::new(HostRoot::default(), "/var/lib").read("localhost");

@@ -7,7 +7,7 @@ use crate::common::shell::shell;
 use serde_json::{Value, json};
 use support::skip;
 
-/// The Node that the binary prints, and what it says that it lacks.
+/// The Node that the binary prints, and stderr, which names the missing facts.
 fn inspect(words: &[&str]) -> (Value, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
         .args(["inspect", "--hostname-override=here", "--root-dir=/var/lib"])
@@ -68,7 +68,7 @@ fn storage() -> Option<u64> {
 }
 
 #[test]
-fn capacity_and_allocatable_are_those_of_the_raw_files() {
+fn capacity_and_allocatable_agree_with_the_raw_files() {
     let (node, said) = inspect(&[]);
     let (capacity, allocatable) = (&node["status"]["capacity"], &node["status"]["allocatable"]);
     let mut names = vec!["pods".to_owned()];
@@ -77,7 +77,7 @@ fn capacity_and_allocatable_are_those_of_the_raw_files() {
         (&json!("0"), &json!("0"))
     );
 
-    // Below a node folder only those online count, as for getconf; without, all folders.
+    // With a NUMA node folder only CPUs that are online count, else all CPU folders.
     let cpus = match std::path::Path::new("/sys/devices/system/node/node0").exists() {
         true => number("getconf _NPROCESSORS_ONLN"),
         false => number("ls -d /sys/devices/system/cpu/cpu[0-9]* | wc -l"),
@@ -111,7 +111,7 @@ fn capacity_and_allocatable_are_those_of_the_raw_files() {
     }
     if let (Some(size), true) = (storage(), capacity.get("ephemeral-storage").is_some()) {
         assert_eq!(capacity["ephemeral-storage"], text(size));
-        // 0.1 in 32 bits, as a fraction: 13421773 of 2^27, and the product of two doubles.
+        // The kubelet multiplies by 0.1 as a float32, which is 13421773 / 2^27.
         let kept = (size as f64 * (13_421_773.0 / 134_217_728.0)).trunc() as u64;
         assert_eq!(allocatable["ephemeral-storage"], text(size - kept));
     }
@@ -123,7 +123,7 @@ fn capacity_and_allocatable_are_those_of_the_raw_files() {
 }
 
 #[test]
-fn node_info_is_that_of_the_raw_files() {
+fn node_info_agrees_with_the_raw_files() {
     let (node, _) = inspect(&[]);
     let info = &node["status"]["nodeInfo"];
     for (key, line) in [
@@ -144,7 +144,7 @@ fn node_info_is_that_of_the_raw_files() {
         }
     }
     let architecture = shell("uname -m").unwrap();
-    // A 32 bit binary on a 64 bit kernel says its own.
+    // A 32-bit binary on a 64-bit kernel reports its own architecture.
     let want = match (architecture.as_str(), cfg!(target_pointer_width = "64")) {
         ("x86_64", true) => Some("amd64"),
         ("aarch64", true) => Some("arm64"),
@@ -172,8 +172,7 @@ fn node_info_is_that_of_the_raw_files() {
     }
 }
 
-/// The address of the interface of the first default route: no name `here` is known to
-/// a hosts file, nor, we hope, to a name server.
+/// The node name is in the domain `invalid`, so neither a hosts file nor a name server knows it.
 #[test]
 fn the_address_is_that_of_the_first_default_route() {
     let (node, _) = inspect(&["--hostname-override=nodelet-inspect-here.invalid"]);
@@ -196,7 +195,7 @@ fn the_address_is_that_of_the_first_default_route() {
     if let Some(want) = shell(&line) {
         assert_eq!(ours, want, "{line}");
     }
-    // Which of them it is, hostname does not say.
+    // hostname prints the addresses of all interfaces.
     if let Some(all) = shell("hostname -I") {
         assert!(
             all.split_whitespace().any(|ip| ip == ours),
@@ -206,7 +205,7 @@ fn the_address_is_that_of_the_first_default_route() {
 }
 
 #[test]
-fn reservations_and_pods_are_taken_off() {
+fn reservations_reduce_allocatable() {
     let (plain, _) = inspect(&[]);
     let (node, _) = inspect(&[
         "--system-reserved=memory=64Mi",
@@ -235,7 +234,7 @@ fn reservations_and_pods_are_taken_off() {
         allocatable["ephemeral-storage"],
         plain["status"]["allocatable"]["ephemeral-storage"]
     );
-    // With room for pods there is no taint against them.
+    // With a capacity for pods there is no taint.
     assert_eq!(node["spec"], json!({}));
     assert_eq!(plain["spec"]["taints"][0]["key"], "nodelet/no-pods");
 }

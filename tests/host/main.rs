@@ -1,4 +1,4 @@
-//! What other tools say of this machine and of our files: the shell, OpenSSL, systemd, cpio.
+//! Comparisons with other tools on this machine: the shell, OpenSSL, systemd, cpio.
 #![cfg(test)]
 #![allow(
     clippy::cast_possible_truncation,

@@ -6,10 +6,10 @@ use std::process::{Command, Output};
 
 use support::{Folder, skip};
 
-/// Settings of the unit that an older systemd passes over, and the first that has them.
+/// Settings of the unit that an older systemd does not know, and the first version with them.
 const NEWER: [(&str, u32); 2] = [("RestartSteps=", 254), ("RestartMaxDelaySec=", 254)];
 
-/// Tenths of `systemd-analyze security`'s points, of which 100 is the worst.
+/// Exposure level of `systemd-analyze security`, times ten; the worst is 100.
 const MOST_EXPOSURE: u32 = 15;
 
 fn systemd(name: &str) -> PathBuf {
@@ -22,7 +22,7 @@ fn unit() -> String {
     fs::read_to_string(systemd("nodelet.service")).unwrap()
 }
 
-/// The version of systemd-analyze, where there is one.
+/// The version of systemd-analyze; `None`, and a skip, without it.
 fn version() -> Option<u32> {
     if !skip::has_tool("systemd-analyze") {
         return None;
@@ -34,7 +34,7 @@ fn version() -> Option<u32> {
     Some(digits.parse().unwrap())
 }
 
-/// `systemd-analyze verify` of a text as nodelet.service, with the binary that is here.
+/// `systemd-analyze verify` of a text as nodelet.service, with the path of the built binary.
 fn verify(text: &str) -> Output {
     let folder = Folder::new("unit");
     let text = text.replace("/usr/bin/nodelet", env!("CARGO_BIN_EXE_nodelet"));
@@ -48,7 +48,7 @@ fn verify(text: &str) -> Output {
 }
 
 #[test]
-fn systemd_finds_nothing_wrong_with_the_unit() {
+fn systemd_analyze_verifies_the_unit() {
     let Some(version) = version() else { return };
     let known = |line: &&str| {
         let newer = NEWER.iter().find(|(name, _)| line.starts_with(name));
@@ -60,7 +60,7 @@ fn systemd_finds_nothing_wrong_with_the_unit() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{said}");
 
-    // It would find something.
+    // It does find errors.
     for (right, wrong) in [
         ("MemoryMax=", "MemoryMaximum="),
         ("WatchdogSec=90", "WatchdogSec=ninety"),
@@ -71,12 +71,12 @@ fn systemd_finds_nothing_wrong_with_the_unit() {
 }
 
 #[test]
-fn the_unit_is_exposed_as_little_as_it_says() {
+fn the_exposure_level_of_the_unit_is_within_its_limit() {
     if version().is_none() {
         return;
     }
     let folder = Folder::new("security");
-    // Without the default dependencies systemd leaves some questions out.
+    // With DefaultDependencies=no some settings are not assessed.
     let text = unit().replace("DefaultDependencies=no\n", "");
     let path = folder.write("nodelet.service", &text);
     let output = Command::new("systemd-analyze")
@@ -106,7 +106,7 @@ fn the_unit_is_exposed_as_little_as_it_says() {
     assert!(count > 4, "{table}");
 }
 
-/// Runs systemd/initramfs.sh; the archive, or what it says.
+/// Runs systemd/initramfs.sh; the archive, or stderr.
 fn archive(umask: &str, words: &[&Path]) -> Result<Vec<u8>, String> {
     let output = Command::new("sh")
         .args(["-c", &format!("umask {umask} && exec \"$@\""), "sh"])
@@ -121,7 +121,7 @@ fn archive(umask: &str, words: &[&Path]) -> Result<Vec<u8>, String> {
 }
 
 #[test]
-fn the_archive_for_an_initramfs_is_the_same_each_time_and_keeps_its_secrets() {
+fn the_initramfs_archive_is_reproducible_and_its_secrets_are_roots() {
     if !skip::has_tool("cpio") {
         return;
     }
@@ -133,7 +133,7 @@ fn the_archive_for_an_initramfs_is_the_same_each_time_and_keeps_its_secrets() {
     assert!(one.starts_with(b"070701"), "not a newc archive");
     assert_eq!(one.len() % 512, 0);
 
-    // Elsewhere, at another time, by somebody with other habits.
+    // Another folder, another time, another umask.
     let binary = folder.write("there/other", "a binary");
     let kubeconfig = folder.write("there/nodelet.kubeconfig", "a secret");
     let two = archive("077", &[Path::new("-d"), &default, &binary, &kubeconfig]).unwrap();
@@ -179,7 +179,7 @@ fn the_archive_for_an_initramfs_is_the_same_each_time_and_keeps_its_secrets() {
 }
 
 #[test]
-fn what_cannot_be_packed_is_refused() {
+fn initramfs_sh_refuses_wrong_arguments() {
     let folder = Folder::new("refused");
     let binary = folder.write("nodelet", "a binary");
     let key = folder.write("client.key", "a secret");

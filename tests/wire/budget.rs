@@ -1,4 +1,4 @@
-//! A call ends at its budget, whatever the server does.
+//! A call ends within its budget.
 
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -30,11 +30,11 @@ fn the_budget_ends_a_stall_at_every_stage() {
         "reading the answer"
     );
 
-    // Accepts TCP and says nothing: the listener's queue is enough.
+    // Accepts TCP and sends nothing: the queue of the listener is enough.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = mute.local_addr().unwrap().port();
     assert_eq!(times_out(&mut api(port, &ca), &get()), "setting up TLS");
-    // Takes what fits into the socket buffers, and nothing more.
+    // Receives no more than fits into the socket buffers.
     assert_eq!(
         times_out(&mut plain(port), &patch(vec![b' '; 32 << 20])),
         "sending the request"
@@ -42,7 +42,7 @@ fn the_budget_ends_a_stall_at_every_stage() {
 }
 
 #[test]
-fn the_budget_ends_a_kept_connection_that_falls_silent() {
+fn the_budget_ends_a_stall_on_a_kept_connection() {
     let ca = Authority::new();
     let server = Server::start(Some(ca.usual()), |heard, stream| {
         if heard.head.starts_with("PATCH") {
@@ -136,7 +136,7 @@ fn the_budget_ends_a_connect_into_a_black_hole() {
 }
 
 #[test]
-fn what_is_not_a_usable_answer_is_silence_with_a_reason() {
+fn each_unusable_answer_has_its_error() {
     let ca = Authority::new();
     let head = "HTTP/1.1 200 OK\r\n";
     let too_large = "the answer is larger than 1048576 bytes";

@@ -1,4 +1,4 @@
-//! When a connection is kept, left, opened again.
+//! When a connection is kept, closed and opened again.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -51,7 +51,7 @@ fn a_connection_that_the_server_closed_is_not_used_again() {
         let server = Server::start(tls, move |heard, stream| {
             ok(heard, stream);
             if polite {
-                stream.goodbye();
+                stream.close_notify();
             }
             false
         });
@@ -69,26 +69,26 @@ fn a_connection_that_the_server_closed_is_not_used_again() {
 }
 
 #[test]
-fn what_tls_says_of_its_own_accord_costs_no_connection() {
+fn tls_messages_between_answers_keep_the_connection() {
     let ca = Authority::new();
     let server = Server::start(Some(ca.usual()), |heard, stream| {
         ok(heard, stream);
-        // Not together with the answer, which would take it along.
+        // Later than the answer, so that the client does not read both at once.
         thread::sleep(Duration::from_millis(50));
-        stream.murmur();
+        stream.key_update();
         true
     });
     let mut api = api(server.port, &ca);
     for _ in 0..3 {
         answered(api.call(&get(), BUDGET));
-        // After the time of the last call.
+        // Longer than the budget of the last call.
         thread::sleep(BUDGET * 11 / 10);
     }
     assert_eq!(server.connections(), 1);
 }
 
 #[test]
-fn a_server_that_says_close_is_left() {
+fn connection_close_ends_the_connection() {
     let server = Server::start(None, |_, stream| {
         say(
             stream,
@@ -100,7 +100,7 @@ fn a_server_that_says_close_is_left() {
     assert!(!api.is_connected());
 }
 
-/// One turn, one request: the agent decides about a second attempt, not the wire.
+/// The agent decides about a second attempt, not the client.
 #[test]
 fn nothing_is_sent_twice() {
     let ca = Authority::new();
@@ -120,7 +120,7 @@ fn nothing_is_sent_twice() {
 }
 
 #[test]
-fn bytes_that_nobody_asked_for_end_the_connection() {
+fn bytes_without_a_request_end_the_connection() {
     let ca = Authority::new();
     for tls in [None, Some(ca.usual())] {
         let secure = tls.is_some();
@@ -143,9 +143,9 @@ fn bytes_that_nobody_asked_for_end_the_connection() {
 }
 
 #[test]
-fn resets_and_refusals_are_named() {
+fn resets_and_refusals_have_their_error() {
     let ca = Authority::new();
-    // A linger of zero makes the kernel send a reset instead of an end.
+    // SO_LINGER 0: the kernel sends RST instead of FIN.
     let server = Server::start(Some(ca.usual()), |heard, stream| {
         if heard.head.starts_with("GET") {
             return ok(heard, stream);
@@ -194,7 +194,7 @@ fn resets_and_refusals_are_named() {
 }
 
 #[test]
-fn a_name_is_looked_up_and_each_address_tried() {
+fn a_host_name_is_looked_up() {
     let ca = Authority::new();
     let server = Server::start(Some(ca.usual()), ok);
     let connect = |host: &str| {

@@ -1,4 +1,4 @@
-//! Tokens and client certificates that somebody replaces while we run.
+//! Tokens and client certificates that are replaced at run time.
 
 use std::fs;
 use std::path::Path;
@@ -95,11 +95,11 @@ fn a_token_file_is_read_again_each_minute_and_at_once_after_a_401() {
     folder.write("token", "stale");
     assert_eq!(call(at(59)), "first");
     assert_eq!(call(at(60)), "stale");
-    // That was a 401. Nothing new yet: the old one is kept.
+    // The answer was 401, but the file has no other token: the old one is kept.
     assert_eq!(call(at(61)), "stale");
     folder.write("token", "the-third");
     assert_eq!(call(at(62)), "the-third");
-    // A file that is away, empty or broken is none.
+    // A missing, empty or malformed file is ignored.
     fs::remove_file(folder.path().join("token")).unwrap();
     assert_eq!(call(at(122)), "the-third");
     folder.write("token", "");
@@ -117,7 +117,7 @@ fn a_token_file_is_read_again_each_minute_and_at_once_after_a_401() {
 }
 
 #[test]
-fn a_replaced_pair_moves_the_connection_and_a_broken_one_does_not() {
+fn a_replaced_pair_opens_a_new_connection_and_a_broken_one_does_not() {
     let ca = Authority::new();
     let leaf = || ca.leaf(&["pi"]);
     for version in [&TLS12, &TLS13] {
@@ -139,20 +139,20 @@ fn a_replaced_pair_moves_the_connection_and_a_broken_one_does_not() {
         };
         shown(at(0), &first, 1);
         shown(at(60), &first, 1);
-        // Half of the pair, half of a file, nothing, nonsense.
+        // Half of the pair, half of a file, no file, garbage.
         folder.write("crt", &second.0);
         shown(at(120), &first, 1);
         folder.write("key", &second.1[..100]);
         shown(at(180), &first, 1);
         fs::remove_file(folder.path().join("key")).unwrap();
         shown(at(240), &first, 1);
-        folder.write("key", &"x".repeat(2 << 20));
+        folder.write("key", "x".repeat(2 << 20));
         shown(at(300), &first, 1);
         folder.write("key", &second.1);
         shown(at(359), &first, 1);
         shown(at(360), &second, 2);
         shown(at(420), &second, 2);
-        // Replaced by renaming, as careful writers do.
+        // Replaced by rename.
         for (name, text) in [("crt", &third.0), ("key", &third.1)] {
             let new = folder.write("new", text);
             fs::rename(new, folder.path().join(name)).unwrap();
@@ -163,13 +163,13 @@ fn a_replaced_pair_moves_the_connection_and_a_broken_one_does_not() {
 }
 
 #[test]
-fn a_certificate_that_the_server_no_longer_takes_is_looked_at_at_once() {
+fn a_refused_certificate_is_read_again_at_once() {
     let (ca, other) = (Authority::new(), Authority::new());
     let tls = ca.config(&ca.leaf(&["127.0.0.1"]), &[&TLS13], Some(&ca));
     let server = Server::start(Some(tls), ok);
     let folder = Folder::new("refused");
     let (bad, good) = (other.leaf(&["pi"]), ca.leaf(&["pi"]));
-    let both = |leaf: &Leaf| folder.write("pair", &format!("{}{}", leaf.0, leaf.1));
+    let both = |leaf: &Leaf| folder.write("pair", format!("{}{}", leaf.0, leaf.1));
     both(&bad);
     let user = "client-certificate: pair, client-key: pair";
     let mut api = with_files(server.port, &ca, user, folder.path());
@@ -183,7 +183,7 @@ fn a_certificate_that_the_server_no_longer_takes_is_looked_at_at_once() {
 }
 
 #[test]
-fn data_is_never_looked_at_again() {
+fn inline_data_is_never_read_again() {
     let ca = Authority::new();
     let server = Server::start(Some(ca.usual()), ok);
     let folder = Folder::new("data");
@@ -197,7 +197,7 @@ fn data_is_never_looked_at_again() {
 }
 
 #[test]
-fn an_unusable_pair_is_said_once() {
+fn an_unusable_pair_is_one_log_line() {
     drop(logged());
     let ca = Authority::new();
     let folder = Folder::new("said-once");

@@ -1,7 +1,6 @@
-//! Name lookups against servers that are slow, silent, wrong and lying.
+//! Name lookups against servers that are slow, silent, wrong or spoofed.
 //!
-//! Two promises carry the lease law: a lookup ends at its deadline, and the node's own
-//! name is never waited for.
+//! A lookup ends at its deadline, and the agent does not wait for the lookup of the node's name.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +24,7 @@ const TC: u16 = 0x8380;
 
 const BUDGET: Duration = Duration::from_millis(1500);
 
-/// A question as a server sees it.
+/// A question as the server received it.
 #[derive(Clone)]
 struct Asked {
     packet: Vec<u8>,
@@ -37,7 +36,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// The addresses of the question's kind, TTL 100.
+    /// An answer with the addresses of the question's type, TTL 100 s.
     fn answer(&self, flags: u16, addresses: &[&str]) -> Vec<u8> {
         let mut packet = self.packet.clone();
         packet[2..4].copy_from_slice(&flags.to_be_bytes());
@@ -98,7 +97,7 @@ impl Server {
         server
     }
 
-    /// Answers each question with `flags` and those of `addresses` that fit.
+    /// Answers each question with `flags` and the addresses of the question's type.
     fn simple(flags: u16, addresses: &'static [&str]) -> Self {
         Self::start(move |asked, socket| {
             let answer = asked.answer(flags, addresses);
@@ -115,7 +114,7 @@ impl Server {
     }
 }
 
-/// Where nobody listens.
+/// An address without a server.
 fn closed() -> SocketAddr {
     UdpSocket::bind("127.0.0.1:0")
         .unwrap()
@@ -134,7 +133,7 @@ fn resolver(servers: &[SocketAddr]) -> Resolver {
     }
 }
 
-/// What a lookup brought, and after how many milliseconds.
+/// The result of a lookup, and its duration in milliseconds.
 fn lookup(
     resolver: &Resolver,
     name: &str,
@@ -149,11 +148,11 @@ fn ips(list: &[&str]) -> Vec<IpAddr> {
     list.iter().map(|ip| ip.parse().unwrap()).collect()
 }
 
-/// Long before any timeout, on a machine that compiles meanwhile.
+/// In milliseconds; shorter than each timeout, and enough for a busy machine.
 const SOON: u128 = 900;
 
 #[test]
-fn both_families_come_in_turn_and_no_more_than_eight() {
+fn both_families_alternate_and_at_most_eight_addresses_are_returned() {
     let list: &[&str] = &[
         "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.7",
         "10.0.0.8", "10.0.0.9", "fd00::1", "fd00::2",
@@ -172,7 +171,7 @@ fn both_families_come_in_turn_and_no_more_than_eight() {
 }
 
 #[test]
-fn the_deadline_ends_silence_and_so_does_the_timeout() {
+fn a_lookup_without_an_answer_ends_at_its_deadline_or_timeout() {
     for (budget, timeout, attempts, want, packets) in [
         (900, 5000, 2, 900, 2),
         (3000, 700, 3, 700, 6),
@@ -188,14 +187,14 @@ fn the_deadline_ends_silence_and_so_does_the_timeout() {
         let (found, took) = lookup(&resolver, "api.lan", Duration::from_millis(budget));
         let why = found.unwrap_err();
         let exact = format!("no name server answered within 0.{} s", want / 100);
-        // Who is late where no budget ends it, says so.
+        // Without a budget that ends the lookup, a busy machine reports a longer time.
         let late = want < budget.into() && why.starts_with("no name server answered within 0.");
         assert!(why == exact || late, "{why}");
         assert!(
             took >= want * 8 / 10 && took <= want * 19 / 10,
             "{want} {took}"
         );
-        // Who is late himself asks less often.
+        // A busy machine sends fewer questions.
         let heard = server.heard();
         assert!(heard <= packets && heard > packets / 2, "{packets} {heard}");
     }
@@ -213,7 +212,7 @@ fn a_flood_does_not_move_the_deadline() {
         let start = Instant::now();
         while start.elapsed() < BUDGET * 2 {
             let _ = socket.send_to(&wrong, asked.from);
-            // The machine has other work.
+            // Leaves CPU time for other tests.
             thread::sleep(Duration::from_micros(100));
         }
     });
@@ -230,7 +229,7 @@ fn a_flood_does_not_move_the_deadline() {
 }
 
 #[test]
-fn a_late_answer_and_one_to_a_question_that_was_repeated_count() {
+fn a_late_answer_and_an_answer_to_a_repeated_question_count() {
     let late = Server::start(|asked, socket| {
         let (asked, socket) = (asked.clone(), socket.try_clone().unwrap());
         thread::spawn(move || {
@@ -240,7 +239,7 @@ fn a_late_answer_and_one_to_a_question_that_was_repeated_count() {
                 .unwrap();
         });
     });
-    // Loses the first two packets.
+    // Ignores the first two packets.
     let lossy = Server::start(|asked, socket| {
         if asked.before >= 2 {
             let answer = asked.answer(OK, &["10.0.0.1"]);
@@ -267,7 +266,7 @@ fn all_servers_are_asked_at_once_and_the_first_good_answer_counts() {
         Server::simple(REFUSED, &[]).address,
         Server::simple(TC, &[]).address,
         closed(),
-        // The kernel has no way there.
+        // Not routable.
         "255.255.255.255:53".parse().unwrap(),
     ] {
         let resolver = resolver(&[bad, good.address, bad]);
@@ -278,7 +277,7 @@ fn all_servers_are_asked_at_once_and_the_first_good_answer_counts() {
 }
 
 #[test]
-fn what_a_server_says_ends_the_lookup_in_one_line() {
+fn each_answer_ends_the_lookup_with_its_error_or_addresses() {
     for (flags, addresses, want) in [
         (NXDOMAIN, &[][..], Err("no such name (NXDOMAIN) from ")),
         (OK, &[], Err("the name has no address, says ")),
@@ -322,8 +321,8 @@ fn what_a_server_says_ends_the_lookup_in_one_line() {
 }
 
 #[test]
-fn a_server_that_knows_nothing_of_aaaa_costs_half_a_second() {
-    // And one that denies the name when asked for it, nothing.
+fn a_server_that_ignores_aaaa_delays_the_lookup_by_half_a_second() {
+    // A negative answer for AAAA ends the wait at once.
     for (flags, least) in [(None, 400), (Some(NXDOMAIN), 0), (Some(SERVFAIL), 0)] {
         let server = Server::start(move |asked, socket| {
             let answer = match (asked.kind, flags) {
@@ -340,7 +339,7 @@ fn a_server_that_knows_nothing_of_aaaa_costs_half_a_second() {
 }
 
 #[test]
-fn lies_are_not_heard() {
+fn spoofed_answers_are_ignored() {
     let server = Server::start(|asked, socket| {
         let other = UdpSocket::bind("127.0.0.1:0").unwrap();
         let elsewhere = UdpSocket::bind("127.0.0.2:0").unwrap();
@@ -392,13 +391,13 @@ fn ids_and_ports_differ_from_question_to_question() {
         numbers.dedup();
         numbers.len()
     };
-    // 40 of 65536 ids: two that are the same once in 80 runs, three hardly ever.
+    // 40 random ids of 65536: a pair of equal ids once in 80 runs.
     assert!(distinct(|(id, _)| *id) >= 38, "{seen:?}");
     assert!(distinct(|(_, port)| *port) >= 18, "{seen:?}");
 }
 
 #[test]
-fn the_search_list_goes_on_where_a_name_does_not_exist_and_only_there() {
+fn the_search_list_continues_only_after_nxdomain() {
     let serve = |flags| {
         Server::start(move |asked, socket| {
             let answer = match asked.name.as_str() {
@@ -436,7 +435,7 @@ fn the_search_list_goes_on_where_a_name_does_not_exist_and_only_there() {
 }
 
 #[test]
-fn files_come_first_and_need_not_be_there() {
+fn resolv_conf_and_hosts_are_read_and_may_be_missing() {
     let folder = Folder::new("dns");
     let conf = folder.write(
         "resolv.conf",
@@ -475,7 +474,7 @@ fn files_come_first_and_need_not_be_there() {
         assert_eq!(lookup(&resolver, name, BUDGET).0, Ok(ips(want)), "{name}");
     }
     assert_eq!(server.heard(), 0);
-    // A folder, a device that never ends, nothing at all: an empty file.
+    // A folder, an endless device and a missing file count as an empty file.
     for path in ["/", "/dev/zero", "/nonexistent/resolv.conf"] {
         let resolver = Resolver::read(path.as_ref(), "/nonexistent/hosts");
         assert_eq!(resolver.servers, ["127.0.0.1:53".parse().unwrap()]);
@@ -486,7 +485,7 @@ fn at(seconds: u64) -> Mono {
     Mono::START.after(Duration::from_secs(seconds))
 }
 
-/// A call that must not wait.
+/// A call that must return at once.
 fn poll(name: &mut NodeName, seconds: u64) -> Vec<IpAddr> {
     let start = Instant::now();
     let found = name.addresses(false, || at(seconds));
@@ -495,12 +494,12 @@ fn poll(name: &mut NodeName, seconds: u64) -> Vec<IpAddr> {
 }
 
 #[test]
-fn the_node_s_name_is_learned_without_waiting() {
+fn the_name_of_the_node_is_looked_up_without_waiting() {
     let answers = Arc::new(Mutex::new((OK, "10.0.0.1")));
     let answers_by = answers.clone();
     let server = Server::start(move |asked, socket| {
         let (flags, address) = *answers_by.lock().unwrap();
-        // Never within the call that asks.
+        // Not within the call that sends the question.
         thread::sleep(Duration::from_millis(100));
         if flags != 0 {
             let answer = asked.answer(flags, &[address]);
@@ -510,7 +509,7 @@ fn the_node_s_name_is_learned_without_waiting() {
     let name = &mut NodeName::with("pi", resolver(&[server.address]));
     let mut step = |seconds, packets, want: &[&str]| {
         assert_eq!(poll(name, seconds), ips(want), "at {seconds}");
-        // What a server has sent, loopback has delivered.
+        // After `served`, the answer is in the socket buffer of the client.
         let start = Instant::now();
         while server.served.load(Ordering::SeqCst) < packets && start.elapsed() < BUDGET {
             thread::sleep(Duration::from_millis(5));
@@ -519,14 +518,14 @@ fn the_node_s_name_is_learned_without_waiting() {
     };
     let change = |flags, address| *answers.lock().unwrap() = (flags, address);
     step(0, 2, &[]);
-    // Looked for after the timeout, and there.
+    // The answer is read at the next call after the timeout.
     step(10, 2, &["10.0.0.1"]);
     change(OK, "10.0.0.2");
-    // TTL 100 s, from when the answer was taken.
+    // The TTL of 100 s begins when the answer is read.
     step(100, 2, &["10.0.0.1"]);
     step(110, 4, &["10.0.0.1"]);
     step(120, 4, &["10.0.0.2"]);
-    // Silence, then failure: what was known stays, and is asked again in a minute.
+    // No answer, then SERVFAIL: the addresses are kept, and the question is repeated after 60 s.
     change(0, "10.0.0.2");
     step(220, 6, &["10.0.0.2"]);
     step(230, 6, &["10.0.0.2"]);
@@ -534,7 +533,7 @@ fn the_node_s_name_is_learned_without_waiting() {
     change(SERVFAIL, "10.0.0.2");
     step(290, 8, &["10.0.0.2"]);
     step(300, 8, &["10.0.0.2"]);
-    // A denial is an answer, and holds for five minutes.
+    // NXDOMAIN is an answer and is cached for five minutes.
     change(NXDOMAIN, "10.0.0.2");
     step(360, 10, &["10.0.0.2"]);
     step(370, 10, &[]);
@@ -544,7 +543,7 @@ fn the_node_s_name_is_learned_without_waiting() {
     step(680, 12, &["10.0.0.3"]);
 }
 
-/// A clock as the agent has it.
+/// A call that may wait; the addresses, and milliseconds.
 fn wait(name: &mut NodeName, clock: Instant) -> (Vec<IpAddr>, u128) {
     let start = Instant::now();
     let found = name.addresses(true, || Mono::START.after(clock.elapsed()));
@@ -552,7 +551,7 @@ fn wait(name: &mut NodeName, clock: Instant) -> (Vec<IpAddr>, u128) {
 }
 
 #[test]
-fn before_registration_an_answer_is_waited_for_a_second_in_all() {
+fn before_registration_the_lookup_waits_for_at_most_a_second() {
     let clock = Instant::now();
     let late = Server::start(|asked, socket| {
         if asked.kind == A {
@@ -576,11 +575,11 @@ fn before_registration_an_answer_is_waited_for_a_second_in_all() {
     for _ in 0..3 {
         assert!(wait(name, clock).1 < SOON);
     }
-    // One question at a time.
+    // One lookup at a time.
     thread::sleep(Duration::from_millis(50));
     assert_eq!(silent.heard(), 2);
 
-    // Where there is nobody to ask, not at all, and again at the next call.
+    // Without a server it does not wait, and asks again at the next call.
     let name = &mut NodeName::with("pi", resolver(&[closed()]));
     for _ in 0..3 {
         assert!(wait(name, clock).1 < SOON);
@@ -605,7 +604,7 @@ fn one_thread_child() {
     }
     let after = (threads(), peak_kib());
     assert_eq!(after.0, before.0);
-    // A thread that came and went leaves its 2 MiB stack in the peak, for ever.
+    // A thread that has ended leaves its stack of 2 MiB in the peak.
     assert!(after.1 < before.1 + 1024, "{before:?} {after:?}");
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
     println!("threads: {}, descriptors: {open}", after.0);
@@ -634,7 +633,7 @@ fn no_thread_is_ever_started() {
     let said = String::from_utf8_lossy(&child.stdout);
     let complained = String::from_utf8_lossy(&child.stderr);
     assert!(child.status.success(), "{said}{complained}");
-    // Two is what the test harness has: its own and this test's.
+    // Two: the main thread of the harness, and the thread of this test.
     assert!(said.contains("threads: 2"), "{said}");
     assert_eq!(server.heard(), 120);
 }

@@ -1,4 +1,4 @@
-//! What is sent, and what counts as an answer.
+//! Requests as they are sent, and what counts as an answer.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ fn the_prefix_of_the_server_stands_before_every_path() {
 }
 
 #[test]
-fn whatever_the_server_said_is_an_answer() {
+fn every_status_code_is_an_answer() {
     for (head, body, want) in [
         ("201 Created", "x", (201, None)),
         ("404 Not Found", "{}", (404, None)),
@@ -186,7 +186,7 @@ fn credentials_are_sent_and_never_logged() {
             "{printed}"
         );
     }
-    assert!(!logged().is_empty(), "the log was not watched");
+    assert!(!logged().is_empty(), "no log line");
 }
 
 #[test]
@@ -201,8 +201,8 @@ fn the_largest_body_is_still_read() {
     assert!(api.is_connected());
 }
 
-/// Without a length the end of the connection is the end of the answer, and over TLS
-/// only `close_notify` proves that it was the server who ended it.
+/// Without a length the body ends with the connection; over TLS only `close_notify` proves that the
+/// server ended it (RFC 8446, 6.1).
 #[test]
 fn an_answer_without_a_length_may_not_be_cut_off() {
     let ca = Authority::new();

@@ -1,7 +1,7 @@
-//! The production client against a server that stalls, trickles, lies and closes.
+//! The API client and its resolver against servers that stall, trickle, send garbage and close.
 //!
-//! Two promises carry the lease law and are held in every case here: a call ends at
-//! its budget, and nothing is sent to a server that did not prove itself.
+//! Each test checks two properties: a call ends within its budget, and nothing is sent to a server
+//! whose certificate does not verify.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
@@ -82,8 +82,8 @@ fn silent(outcome: Outcome) -> String {
     }
 }
 
-/// The line of a call that must fail within its budget, and not that of two, on a machine
-/// that is late itself.
+/// The error of a call that must fail within 1.9 budgets: less than two, and enough for a busy
+/// machine.
 fn fails(api: &mut Api, request: &Request) -> String {
     let start = Instant::now();
     let why = silent(api.call(request, BUDGET));
@@ -96,7 +96,7 @@ fn fails(api: &mut Api, request: &Request) -> String {
     why
 }
 
-/// The stage at which a call that must use up its budget, and no more, was.
+/// The stage at which a call ran out of its budget.
 fn times_out(api: &mut Api, request: &Request) -> String {
     let start = Instant::now();
     let why = fails(api, request);
@@ -111,7 +111,7 @@ fn times_out(api: &mut Api, request: &Request) -> String {
         .to_owned()
 }
 
-/// What was logged since the first call of this, by any test.
+/// Log lines of all tests since the first call.
 fn logged() -> MutexGuard<'static, Vec<String>> {
     static LOGGED: Mutex<Vec<String>> = Mutex::new(Vec::new());
     static START: Once = Once::new();

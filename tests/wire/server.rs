@@ -1,4 +1,4 @@
-//! A small server of threads and rustls that does to a client whatever a test says.
+//! A small TLS or TCP server whose answers a test writes.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -106,10 +106,10 @@ pub trait Stream: Read + Write {
         None
     }
     fn tcp(&self) -> &TcpStream;
-    /// Says in the words of its protocol that nothing more will come.
-    fn goodbye(&mut self) {}
-    /// Says something that is the protocol's own affair.
-    fn murmur(&mut self) {}
+    /// Sends `close_notify`.
+    fn close_notify(&mut self) {}
+    /// Sends a TLS message that carries no data.
+    fn key_update(&mut self) {}
 }
 
 impl Stream for TcpStream {
@@ -125,11 +125,11 @@ impl Stream for StreamOwned<ServerConnection, TcpStream> {
     fn tcp(&self) -> &TcpStream {
         &self.sock
     }
-    fn murmur(&mut self) {
+    fn key_update(&mut self) {
         self.conn.refresh_traffic_keys().unwrap();
         self.flush().unwrap();
     }
-    fn goodbye(&mut self) {
+    fn close_notify(&mut self) {
         self.conn.send_close_notify();
         self.flush().unwrap();
     }
@@ -142,7 +142,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// `answer` may write anything, and says whether the connection stays open.
+    /// `answer` may write anything and returns whether the connection stays open.
     pub fn start(
         tls: Option<Arc<ServerConfig>>,
         answer: impl Fn(&Heard, &mut dyn Stream) -> bool + Send + Sync + 'static,

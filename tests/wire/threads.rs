@@ -1,4 +1,4 @@
-//! One thread, name lookups included.
+//! A client starts no thread, not even for name lookups.
 
 use super::server::*;
 use super::*;
@@ -26,9 +26,9 @@ fn one_thread_child() {
     }
     let after = (threads(), peak_kib());
     assert_eq!(after.0, before.0);
-    // A thread that came and went leaves its 2 MiB stack in the peak, for ever.
+    // A thread that has ended leaves its stack of 2 MiB in the peak.
     assert!(after.1 < before.1 + 1024, "{before:?} {after:?}");
-    // Two is what the test harness has: its own and this test's.
+    // Two: the main thread of the harness, and the thread of this test.
     println!("threads: {}", after.0);
 }
 

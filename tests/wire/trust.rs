@@ -1,4 +1,4 @@
-//! Who must prove what to whom before a byte of HTTP is sent.
+//! Verification of both certificates before the first byte of HTTP.
 
 use std::sync::Arc;
 use std::thread;
@@ -32,7 +32,7 @@ fn the_client_certificate_reaches_the_server() {
 }
 
 #[test]
-fn a_refused_client_certificate_has_the_servers_reason() {
+fn a_refused_client_certificate_has_the_reason_of_the_alert() {
     let ca = Authority::new();
     let expired = ca.leaf_with(&["pi"], |params| {
         params.not_after = rcgen::date_time_ymd(2020, 1, 1)
@@ -56,11 +56,11 @@ fn a_refused_client_certificate_has_the_servers_reason() {
             let server = Server::start(Some(tls), ok);
             let url = format!("https://127.0.0.1:{}", server.port);
             let mut api = Api::new(&kubeconfig(&url, &ca.pem, &user), "x").unwrap();
-            // The second does not fit into one write: the server closes while we send.
+            // The second one takes more than one write: the server closes during the request.
             let requests = [patch("{}"), patch(vec![b' '; 4 << 20])];
             for request in requests {
                 let why = fails(&mut api, &request);
-                // TLS 1.2 has no alert for a missing certificate of its own.
+                // TLS 1.2 has no alert for a missing certificate.
                 let missing =
                     user.is_empty() && version == &TLS12 && why.contains("HandshakeFailure");
                 assert!(
@@ -74,7 +74,7 @@ fn a_refused_client_certificate_has_the_servers_reason() {
 }
 
 #[test]
-fn a_server_that_cannot_prove_itself_hears_nothing() {
+fn nothing_is_sent_to_a_server_whose_certificate_does_not_verify() {
     let (ca, other) = (Authority::new(), Authority::new());
     let good = ca.leaf(&["127.0.0.1"]);
     let early = ca.leaf_with(&["127.0.0.1"], |params| {
@@ -128,7 +128,7 @@ fn a_server_that_cannot_prove_itself_hears_nothing() {
 }
 
 #[test]
-fn the_tls_server_name_is_what_the_certificate_must_have() {
+fn the_certificate_must_have_the_tls_server_name() {
     let ca = Authority::new();
     let server = Server::start(
         Some(ca.config(&ca.leaf(&["api.example"]), rustls::ALL_VERSIONS, None)),
@@ -151,7 +151,7 @@ fn the_tls_server_name_is_what_the_certificate_must_have() {
 }
 
 #[test]
-fn an_insecure_client_believes_any_certificate_but_not_without_its_key() {
+fn an_insecure_client_accepts_any_certificate_whose_key_the_server_has() {
     let (ca, other) = (Authority::new(), Authority::new());
     let late = ca.leaf_with(&["elsewhere"], |params| {
         params.not_after = rcgen::date_time_ymd(2020, 5, 2)
@@ -164,7 +164,7 @@ fn an_insecure_client_believes_any_certificate_but_not_without_its_key() {
         let mut api = Api::new(&kubeconfig, "x").unwrap();
         answered(api.call(&get(), BUDGET));
 
-        // Somebody's certificate, which everybody can see, with a key of their own.
+        // The public certificate of another server, with a key that does not belong to it.
         let provider = rustls::crypto::ring::default_provider();
         let key = PrivateKeyDer::from_pem_slice(other.leaf(&["x"]).1.as_bytes()).unwrap();
         let stolen = CertifiedKey::new(

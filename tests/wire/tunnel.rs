@@ -1,4 +1,4 @@
-//! By way of a proxy.
+//! Connections through a proxy.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use super::server::*;
 use super::*;
 use crate::common::proxy::Proxy;
 
-/// A client of `server` by way of the proxy at `url`.
+/// A client of `server` through the proxy at `url`.
 fn by_way_of(url: &str, server: &Server, ca: &Authority) -> Api {
     let mut kubeconfig = kubeconfig(&format!("https://localhost:{}", server.port), &ca.pem, "");
     kubeconfig.proxy = Some(nodelet::wire::proxy::Proxy::parse(url).unwrap());
@@ -19,7 +19,7 @@ fn by_way_of(url: &str, server: &Server, ca: &Authority) -> Api {
 }
 
 #[test]
-fn a_proxy_is_asked_once_for_many_requests_and_sees_none_of_them() {
+fn one_connect_serves_many_requests() {
     let ca = Authority::new();
     let server = Server::start(Some(ca.usual()), ok);
     // me:hunter2
@@ -45,7 +45,7 @@ fn a_proxy_is_asked_once_for_many_requests_and_sees_none_of_them() {
 }
 
 #[test]
-fn what_goes_wrong_at_a_proxy_names_it_and_not_its_password() {
+fn errors_of_a_proxy_name_the_proxy_without_its_password() {
     let ca = Authority::new();
     let server = Server::start(Some(ca.usual()), ok);
     let proxy = Proxy::start("Basic bWU6aHVudGVyMg==");
@@ -81,7 +81,7 @@ fn what_goes_wrong_at_a_proxy_names_it_and_not_its_password() {
 }
 
 #[test]
-fn a_server_behind_a_proxy_must_prove_itself_too() {
+fn the_certificate_of_a_server_behind_a_proxy_is_verified() {
     let (ca, other) = (Authority::new(), Authority::new());
     let server = Server::start(Some(ca.usual()), ok);
     let proxy = Proxy::start("");
@@ -92,7 +92,7 @@ fn a_server_behind_a_proxy_must_prove_itself_too() {
 }
 
 #[test]
-fn a_proxy_that_stalls_or_trickles_costs_the_budget_and_no_more() {
+fn the_budget_ends_a_proxy_that_stalls_or_trickles() {
     let ca = Authority::new();
     let server = Server::start(Some(ca.usual()), ok);
     let stalls = Proxy::with(|_, board| drop(board.read(&mut [0])));
@@ -118,14 +118,13 @@ fn a_proxy_that_stalls_or_trickles_costs_the_budget_and_no_more() {
         let mut api = by_way_of(&url, &server, &ca);
         for _ in 0..2 {
             let stopped = times_out(&mut api, &get());
-            // Where the other end was slow before, its share of the time may end first.
             assert_eq!(stopped, stage);
         }
     }
 }
 
 #[test]
-fn a_plain_server_has_no_proxy() {
+fn a_proxy_for_a_plain_server_is_refused() {
     let text = "{current-context: c, contexts: [{name: c, context: {cluster: k}}],
         clusters: [{name: k, cluster: {server: 'http://a', proxy-url: 'http://p'}}]}";
     assert_eq!(

@@ -1,6 +1,5 @@
-//! etcd and kube-apiserver (and kube-controller-manager, where it is) on loopback,
-//! with certificates made for the occasion, Node and RBAC authorizers and
-//! NodeRestriction, as kubeadm has them.
+//! etcd, kube-apiserver and, if present, kube-controller-manager on loopback, with new
+//! certificates, and with the Node and RBAC authorizers and NodeRestriction, as in kubeadm.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -24,7 +23,7 @@ pub(super) struct ControlPlane {
     processes: Vec<Process>,
     /// Whether there is a kube-controller-manager.
     pub(super) signs: bool,
-    /// As an administrator.
+    /// Path of the administrator's kubeconfig.
     admin: PathBuf,
 }
 
@@ -33,19 +32,18 @@ struct Process {
     log: PathBuf,
 }
 
-/// A Node that nobody serves: the node-lifecycle controller is at work once it has
-/// given this one up.
+/// A Node without an agent: once it is `Unknown`, the node-lifecycle controller works.
 const CANARY: &str = "canary";
 
-/// Of a board that has nothing else, and whom it makes of it.
+/// A bootstrap token, and the user and groups that it authenticates.
 pub(super) const TOKEN: &str = "07401b.0123456789abcdef";
 const BOOTSTRAPPER: &str = "system:bootstrap:07401b,bootstrap,system:bootstrappers";
 
-/// How long certificates live that are signed here.
+/// Validity of signed certificates.
 const SIGNING: Duration = Duration::from_secs(60);
 
 impl ControlPlane {
-    /// `grace`: after which silence kube-controller-manager gives a Node up.
+    /// `grace`: `--node-monitor-grace-period` of kube-controller-manager.
     pub(super) fn start(assets: &Path, folder: &Path, grace: Duration) -> Self {
         let authority = Authority::new("kubernetes-ca");
         let serving = authority.server(&["127.0.0.1", "localhost", "kubernetes"], Validity::VALID);
@@ -112,7 +110,7 @@ impl ControlPlane {
         );
         let admin = plane.kubeconfig("admin", &["system:masters"]);
         fs::write(&plane.admin, admin).unwrap();
-        // The API server makes it some time after it begins to answer.
+        // The API server creates it some time after its first answer.
         plane.await_answer("kube-node-lease", |plane| {
             plane.get("/api/v1/namespaces/kube-node-lease").map(drop)
         });
@@ -166,7 +164,7 @@ impl ControlPlane {
         )
     }
 
-    /// The same with a bootstrap token, and nothing else.
+    /// A kubeconfig with the bootstrap token.
     pub(super) fn kubeconfig_token(&self) -> String {
         let ca = STANDARD.encode(self.authority.pem());
         format!(
@@ -178,8 +176,8 @@ impl ControlPlane {
         )
     }
 
-    /// What kubeadm binds, too: bootstrappers may ask, and are approved; nodes are
-    /// approved when they renew.
+    /// The bindings of kubeadm: bootstrappers may create CSRs, which are approved, and nodes may
+    /// renew.
     fn allow_bootstrap(&self) {
         let requests = "system:certificates.k8s.io:certificatesigningrequests";
         for (group, role) in [
@@ -218,14 +216,14 @@ impl ControlPlane {
         self.processes.push(Process { child, log });
     }
 
-    /// Whether the node-lifecycle controller ever doubted a Node that had been Ready.
+    /// Whether a Node ever left Ready.
     pub(super) fn ever_left_ready(&self) -> bool {
         let doubts = "/api/v1/namespaces/default/events?fieldSelector=reason%3DNodeNotReady";
         let events = self.get(doubts).unwrap();
         !events["items"].as_array().unwrap().is_empty()
     }
 
-    /// One object, as an administrator reads it; `None` where there is no answer.
+    /// One object, read as administrator; `None` without an answer of success.
     fn get(&self, path: &str) -> Option<Value> {
         self.call(Method::Get, path, Vec::new())
     }
@@ -247,7 +245,7 @@ impl ControlPlane {
         }
     }
 
-    /// A controller that is not there, or does not work yet, sees nobody leave Ready.
+    /// Without a working controller no Node would ever leave Ready.
     fn await_lifecycle(&mut self) {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": CANARY}});
         self.call(Method::Post, "/api/v1/nodes", node.to_string().into_bytes())
@@ -260,8 +258,8 @@ impl ControlPlane {
         });
     }
 
-    /// Looks until `look` finds something; panics with a log when a process ends
-    /// before, and with all of them when it takes too long.
+    /// Calls `look` until it returns a value; panics with the log of a process that ended, or with
+    /// all logs after a minute.
     fn await_answer(&mut self, what: &str, look: impl Fn(&Self) -> Option<()>) {
         let start = Instant::now();
         while look(self).is_none() {
@@ -279,7 +277,7 @@ impl ControlPlane {
     }
 }
 
-/// The last lines of a log, under its name.
+/// The path of a log, and its last lines.
 fn end_of(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
@@ -298,7 +296,7 @@ impl Drop for ControlPlane {
 }
 
 fn free_ports() -> [u16; 3] {
-    // All three are held at once, so that they differ.
+    // All three are bound at the same time, so that they differ.
     let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }

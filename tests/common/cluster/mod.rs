@@ -1,10 +1,9 @@
-//! The cluster that a test runs against: the API double, or a real control plane
-//! under the same assertions.
+//! The cluster of a test: the API double, or a real control plane.
 //!
-//! - `KUBEBUILDER_ASSETS`: a folder with `etcd` and `kube-apiserver` (and, if it is
-//!   there, `kube-controller-manager`); each test starts its own.
-//! - `KUBECONFIG`: an administrator's way into a cluster that runs already; Nodes
-//!   are named after this process and stay behind, so use a throw-away cluster.
+//! - `KUBEBUILDER_ASSETS`: a folder with `etcd`, `kube-apiserver` and optionally
+//!   `kube-controller-manager`; each test starts its own.
+//! - `KUBECONFIG`: administrator's kubeconfig of a running cluster. Names of Nodes contain the id
+//!   of this process, and Nodes are not removed: use a throw-away cluster.
 //! - Neither: the double.
 
 mod control_plane;
@@ -34,8 +33,7 @@ enum Kind {
 }
 
 impl Cluster {
-    /// `grace`: after which silence the node-lifecycle controller gives a Node up,
-    /// where it is ours to start.
+    /// `grace`: grace period of the node-lifecycle controller, unless the cluster runs already.
     pub fn start(grace: Duration) -> Self {
         let folder = Folder::new("cluster");
         let kind = if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") {
@@ -52,7 +50,7 @@ impl Cluster {
             );
             let double = Double::builder().lifecycle(grace);
             let double = double.bootstrap_token(control_plane::TOKEN);
-            // Due after 5 to 10 s, as with a real signer after half a minute.
+            // Renewal is due after 5 to 10 s; with a real signer after half a minute.
             let double = double.signing_seconds(12).backdate_seconds(12);
             Kind::Double(double.approve_csrs().start())
         };
@@ -67,26 +65,26 @@ impl Cluster {
         }
     }
 
-    /// The kubeconfig of the node `name`, whose server has a name to be looked up
-    /// where that can be arranged.
+    /// The kubeconfig of the node `name`; the server is `localhost`, which has to be looked up,
+    /// unless the cluster runs already.
     pub fn kubeconfig(&self, name: &str) -> String {
         let path = match &self.kind {
             Kind::Double(double) => {
                 let text = double.kubeconfig_for_node(name);
                 self.folder
-                    .write(name, &text.replace("127.0.0.1", "localhost"))
+                    .write(name, text.replace("127.0.0.1", "localhost"))
             }
             Kind::Real(real) => {
                 let text = real.kubeconfig(&format!("system:node:{name}"), &["system:nodes"]);
                 self.folder
-                    .write(name, &text.replace("127.0.0.1", "localhost"))
+                    .write(name, text.replace("127.0.0.1", "localhost"))
             }
             Kind::Existing(admin) => admin.clone(),
         };
         path.to_str().unwrap().to_owned()
     }
 
-    /// The API server's port on this machine, where it is ours.
+    /// The port of the API server, unless the cluster runs already.
     pub fn port(&self) -> Option<u16> {
         match &self.kind {
             Kind::Double(double) => Some(double.port()),
@@ -95,8 +93,8 @@ impl Cluster {
         }
     }
 
-    /// A kubeconfig with a bootstrap token, and nothing else; certificates that are
-    /// asked for with it live for a minute. `None`, which is told, where nobody signs.
+    /// A kubeconfig with a bootstrap token; its certificates are valid for at most a minute.
+    /// `None`, and a skip, without a signer.
     pub fn bootstrap_kubeconfig(&self) -> Option<String> {
         let text = match &self.kind {
             Kind::Double(double) => double.kubeconfig_token(control_plane::TOKEN),
@@ -110,7 +108,7 @@ impl Cluster {
         Some(path.to_str().unwrap().to_owned())
     }
 
-    /// One object, as an administrator reads it.
+    /// One object, read as administrator.
     pub fn get(&self, path: &str) -> Option<Value> {
         if let Kind::Double(double) = &self.kind {
             return double.get(path);
@@ -122,7 +120,7 @@ impl Cluster {
         }
     }
 
-    /// What a POST by an administrator is answered.
+    /// A POST as administrator; status code and body of the answer.
     pub fn post(&self, path: &str, object: &Value) -> (u16, Value) {
         if let Kind::Double(double) = &self.kind {
             return double.as_admin("POST", path, "application/json", object);
@@ -130,7 +128,7 @@ impl Cluster {
         self.call(Method::Post, path, object.to_string().into_bytes())
     }
 
-    /// Where the server is, and its CA.
+    /// URL and CA of the server.
     pub fn server(&self) -> (String, Vec<u8>) {
         if let Kind::Double(double) = &self.kind {
             return (double.url(), double.ca_pem().into_bytes());
@@ -145,7 +143,7 @@ impl Cluster {
             Kind::Double(_) => unreachable!("the double needs no kubeconfig for that"),
             Kind::Real(real) => self
                 .folder
-                .write("admin", &real.kubeconfig("admin", &["system:masters"])),
+                .write("admin", real.kubeconfig("admin", &["system:masters"])),
             Kind::Existing(admin) => admin.clone(),
         };
         kubeconfig::load(&path, None).unwrap()
@@ -177,17 +175,17 @@ impl Cluster {
         self.get(&format!("{leases}/{name}"))
     }
 
-    /// Whether the node-lifecycle controller, where there is one, ever doubted a Node.
+    /// Whether a Node ever left Ready; `false` without a node-lifecycle controller of our own.
     pub fn ever_left_ready(&self) -> bool {
         match &self.kind {
             Kind::Double(double) => double.ever_left_ready(),
             Kind::Real(real) => real.ever_left_ready(),
-            // Not ours alone: the test reads what is on the Node.
+            // Other Nodes of the cluster may: the test reads its Node instead.
             Kind::Existing(_) => false,
         }
     }
 
-    /// The double's own handle, for what only it can do.
+    /// The double, if this is one.
     pub fn double(&self) -> Option<&Double> {
         match &self.kind {
             Kind::Double(double) => Some(double),

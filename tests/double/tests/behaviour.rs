@@ -1,4 +1,4 @@
-//! What no recording shows: authentication, the rules of writes, faults, outages, controllers.
+//! Behaviour without a recording: authentication, the rules of writes, faults, outages, controllers.
 
 mod common;
 
@@ -71,7 +71,7 @@ fn bad_client_certificates_get_401_and_no_tls_alert() {
 }
 
 #[test]
-fn tokens_come_and_go_and_rbac_alone_is_enough() {
+fn a_token_works_until_it_is_revoked_and_rbac_alone_is_enough() {
     let double = Double::builder()
         .token(
             "t",
@@ -465,7 +465,7 @@ fn a_signed_csr_is_a_working_identity() {
 }
 
 #[test]
-fn faults_happen_as_ordered_and_then_no_more() {
+fn each_fault_happens_as_often_as_ordered() {
     let double = Double::start();
     with_node(&double, "n");
     let path = "/api/v1/nodes/n";
@@ -648,7 +648,7 @@ fn certificates_can_be_swapped() {
 }
 
 #[test]
-fn lifecycle_gives_up_only_on_nodes_that_are_silent() {
+fn only_a_node_without_renewals_becomes_unknown() {
     let grace = Duration::from_millis(1500);
     let double = Double::builder().lifecycle(grace).start();
     let node = with_node(&double, "n");
@@ -709,7 +709,7 @@ fn lifecycle_gives_up_only_on_nodes_that_are_silent() {
 }
 
 #[test]
-fn recorded_requests_and_kubeconfigs_say_what_a_test_needs() {
+fn requests_are_recorded_and_kubeconfigs_are_complete() {
     let double = Double::start();
     let folder = Folder::new("kubeconfig-files");
     let path = double.kubeconfig_files(folder.path(), "n").expect("files");

@@ -439,7 +439,7 @@ fn run(folder: &Folder, script: &str) -> Output {
 }
 
 fn write_program(folder: &Folder, name: &str, script: &str) {
-    let path = folder.write(&format!("bin/{name}"), &format!("#!/bin/sh\n{script}"));
+    let path = folder.write(&format!("bin/{name}"), format!("#!/bin/sh\n{script}"));
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
@@ -467,7 +467,7 @@ fn the_kubeadm_commands_make_a_bootstrap_kubeconfig() {
         "kubeadm",
         "[ \"$*\" = 'token create' ] && echo abcdef.0123456789abcdef",
     );
-    let ca = folder.write("ca.crt", &double.ca_pem());
+    let ca = folder.write("ca.crt", double.ca_pem());
     let script = block("README.md", "kubeadm")
         .replace("/etc/kubernetes/pki/ca.crt", ca.to_str().unwrap())
         .replace("https://10.0.0.1:6443", &double.url());
@@ -539,10 +539,10 @@ fn the_install_commands_install_and_enable() {
         fs::create_dir_all(folder.path().join(name)).unwrap();
     }
     symlink(env!("CARGO_BIN_EXE_nodelet"), folder.path().join("nodelet")).unwrap();
-    folder.write("nodelet.service", &text("systemd/nodelet.service"));
+    folder.write("nodelet.service", text("systemd/nodelet.service"));
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let name = name.trim().to_lowercase();
-    folder.write("kubeconfig", &double.kubeconfig_for_node(&name));
+    folder.write("kubeconfig", double.kubeconfig_for_node(&name));
 
     let script = block("README.md", "3. Install on the board");
     let (checks, rest): (Vec<&str>, Vec<&str>) = script

@@ -19,6 +19,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
 };
 use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
 /// Not below `--host-root`: the trigger is written to this file, and that root may be a copy.
 const MEMORY_PRESSURE: &str = "/proc/pressure/memory";
@@ -42,6 +43,9 @@ pub struct Wakeup {
     signals: SignalFd,
     network: Option<OwnedFd>,
     memory: Option<File>,
+    /// On CLOCK_BOOTTIME: ppoll's own limit stands still while the board is suspended, so that the
+    /// first renewal after a resume would be late.
+    timer: Option<TimerFd>,
 }
 
 /// Why a wait ended.
@@ -79,12 +83,18 @@ impl Wakeup {
             signals: SignalFd::with_flags(&stop, flags)?,
             network: network_socket().ok(),
             memory: memory_trigger().ok(),
+            timer: timer().ok(),
         })
     }
 
     /// Waits for `timeout` at most.
     pub fn wait(&mut self, timeout: Duration) -> Woken {
-        // A missing descriptor is replaced by the signalfd, so the array always has three entries.
+        let timer = self.timer.as_ref().filter(|timer| {
+            // A timer of zero would never fire.
+            let expires = Expiration::OneShot(TimeSpec::from_duration(timeout));
+            !timeout.is_zero() && timer.set(expires, TimerSetTimeFlags::empty()).is_ok()
+        });
+        // A missing descriptor is replaced by the signalfd, so the array always has four entries.
         // The signalfd is evaluated first.
         let signals = self.signals.as_fd();
         let network = self.network.as_ref().map_or(signals, AsFd::as_fd);
@@ -96,6 +106,7 @@ impl Wakeup {
             PollFd::new(signals, PollFlags::POLLIN),
             PollFd::new(network, PollFlags::POLLIN),
             PollFd::new(memory, urgent),
+            PollFd::new(timer.map_or(signals, AsFd::as_fd), PollFlags::POLLIN),
         ];
         let limit = Some(TimeSpec::from_duration(timeout));
         match ppoll(&mut descriptors, limit, None) {
@@ -111,7 +122,7 @@ impl Wakeup {
                 return Woken::Timeout;
             }
         }
-        let [stop, network, memory] =
+        let [stop, network, memory, _] =
             descriptors.map(|descriptor| descriptor.revents().unwrap_or(PollFlags::empty()));
         if !stop.is_empty() {
             return Woken::Stop;
@@ -149,6 +160,11 @@ impl Wakeup {
     }
 }
 
+fn timer() -> io::Result<TimerFd> {
+    let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
+    Ok(TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?)
+}
+
 fn network_socket() -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(
@@ -169,4 +185,39 @@ fn memory_trigger() -> io::Result<File> {
         .open(MEMORY_PRESSURE)?;
     file.write_all(TRIGGER)?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// The timer ends the wait: without it this one would last for its limit of an hour, as ppoll's
+    /// does after a resume.
+    #[test]
+    #[allow(clippy::disallowed_methods)]
+    fn a_wait_ends_with_its_timer_on_the_boot_clock() {
+        let timer = timer().unwrap();
+        let expires = Expiration::OneShot(TimeSpec::from_duration(Duration::from_millis(20)));
+        timer.set(expires, TimerSetTimeFlags::empty()).unwrap();
+        let start = Instant::now();
+        let mut polled = [PollFd::new(timer.as_fd(), PollFlags::POLLIN)];
+        let hour = Some(TimeSpec::from_duration(Duration::from_secs(3600)));
+        assert_eq!(ppoll(&mut polled, hour, None), Ok(1));
+        assert!(start.elapsed() < Duration::from_secs(60));
+        // And again, although the first expiration was not read.
+        let mut wakeup = Wakeup::new().unwrap();
+        (wakeup.network, wakeup.memory) = (None, None);
+        for _ in 0..3 {
+            let start = Instant::now();
+            assert_eq!(wakeup.wait(Duration::from_millis(20)), Woken::Timeout);
+            assert!(
+                start.elapsed() >= Duration::from_millis(19),
+                "{:?}",
+                start.elapsed()
+            );
+        }
+        assert_eq!(wakeup.wait(Duration::ZERO), Woken::Timeout);
+    }
 }

@@ -12,6 +12,7 @@ mod check;
 mod clocks;
 mod command_line;
 mod credentials;
+mod dead_mount;
 mod failover;
 mod faults;
 mod identity;

@@ -1,0 +1,156 @@
+//! A network file system whose server is gone: the heartbeat goes on.
+//!
+//! A FUSE mount that nobody serves blocks every call, as NFS does. It needs root and /dev/fuse; each
+//! test has a mount namespace of its own.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use apidouble::{Double, RBAC_NODE_GROUP};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use serde_json::json;
+use support::{Folder, eventually, skip};
+
+use crate::common::board::Board;
+
+/// Seconds.
+const LEASE: u64 = 8;
+/// Longer than a Lease.
+const WATCH: Duration = Duration::from_secs(LEASE + 2);
+
+/// Mounts a file system over `folder` that never answers, until the returned file is closed.
+fn dead_mount(folder: &Path) -> Result<File, String> {
+    let server = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    let server = server.map_err(|e| format!("/dev/fuse: {e}"))?;
+    let options = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0",
+        server.as_raw_fd()
+    );
+    let kind = Some("fuse");
+    let options = Some(options.as_str());
+    mount(Some("dead"), folder, kind, MsFlags::empty(), options)
+        .map_err(|e| format!("mount: {e}"))?;
+    Ok(server)
+}
+
+/// A mount namespace for this thread and the processes that it starts.
+fn namespace() -> Result<(), String> {
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|e| format!("no mount namespace: {e}"))?;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).map_err(|e| format!("mount: {e}"))
+}
+
+/// Fails if no renewal is accepted for the time that keeps a Lease of 40 s safe.
+fn renewals_go_on(double: &Double) {
+    let renew_time = || {
+        double.get("leases/pi")?["spec"]["renewTime"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    let start = Instant::now();
+    let (mut seen, mut since) = (renew_time(), Instant::now());
+    while start.elapsed() < WATCH {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = renew_time();
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+        let limit = Duration::from_secs(LEASE) * 3 / 4;
+        assert!(since.elapsed() < limit, "no renewal for {limit:?}");
+    }
+}
+
+fn start(double: &Double, folder: &Folder, kubeconfig: &str, more: &[&str]) -> Board {
+    let kubeconfig = folder.write("kubeconfig", kubeconfig);
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let lease = format!("--node-lease-duration-seconds={LEASE}");
+    let args = [kubeconfig.as_str(), "--hostname-override=pi", &lease];
+    let board = Board::start(&[&args, more].concat());
+    eventually("a Lease", Duration::from_secs(20), || {
+        double.get("leases/pi")
+    });
+    board
+}
+
+#[test]
+fn a_dead_root_dir_costs_storage_and_the_podcidr_file_and_no_renewal() {
+    let folder = Folder::new("dead-root");
+    let root = folder.path().join("root");
+    std::fs::create_dir(&root).unwrap();
+    if let Err(why) = namespace() {
+        return skip::required(&why);
+    }
+    let _server = match dead_mount(&root) {
+        Ok(server) => server,
+        Err(why) => return skip::required(&why),
+    };
+    let double = Double::start();
+    let root_dir = format!("--root-dir={}", root.join("nodelet").display());
+    let cert_dir = format!("--cert-dir={}", folder.path().join("pki").display());
+    let kubeconfig = double.kubeconfig_for_node("pi");
+    let board = start(
+        &double,
+        &folder,
+        &kubeconfig,
+        &[&root_dir, &cert_dir, "--node-status-report-frequency=1s"],
+    );
+    let spec = json!({"spec": {"podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]}});
+    double.as_admin(
+        "PATCH",
+        "/api/v1/nodes/pi",
+        "application/merge-patch+json",
+        &spec,
+    );
+    board.says_within(Duration::from_secs(20), "podCIDR cannot be written: ");
+    renewals_go_on(&double);
+    let lines = board.log();
+    let written = lines
+        .iter()
+        .filter(|line| line.contains("podCIDR cannot be written"));
+    let written: Vec<_> = written.collect();
+    assert_eq!(written.len(), 1, "{lines:?}");
+    assert!(
+        written[0].contains("is on fuse, which can block for ever"),
+        "{written:?}"
+    );
+}
+
+#[test]
+fn credential_files_on_a_mount_that_dies_stay_in_use_and_are_said_once() {
+    let folder = Folder::new("dead-pki");
+    let pki = folder.path().join("pki");
+    std::fs::create_dir(&pki).unwrap();
+    if let Err(why) = namespace() {
+        return skip::required(&why);
+    }
+    let double = Double::start();
+    double.add_token("t0ken", "system:node:pi", &[RBAC_NODE_GROUP]);
+    folder.write("pki/token", "t0ken");
+    let kubeconfig = double
+        .kubeconfig_token("t0ken")
+        .replace("token: \"t0ken\"", "tokenFile: pki/token")
+        .replace("token: t0ken", "tokenFile: pki/token");
+    assert!(kubeconfig.contains("tokenFile"), "{kubeconfig}");
+    let board = start(&double, &folder, &kubeconfig, &[]);
+    let _server = match dead_mount(&pki) {
+        Ok(server) => server,
+        Err(why) => return skip::required(&why),
+    };
+    // A 401 or silence makes the agent look at the file at once.
+    double.close_connections();
+    double.faults().push(
+        apidouble::Rule::new(apidouble::Fault::Status {
+            code: 401,
+            retry_after: None,
+        })
+        .path("/leases/"),
+    );
+    board.says_within(
+        Duration::from_secs(20),
+        "is on fuse, which can block for ever",
+    );
+    renewals_go_on(&double);
+}

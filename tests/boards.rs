@@ -4,7 +4,8 @@
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs)]
 
-mod common;
+#[path = "common/tree.rs"]
+mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,8 +19,6 @@ use nodelet::host::{Host, HostRoot, cgroup, cpu, memory, mounts, pids, pressure,
 use nodelet::wire::dns::hosts;
 use serde_json::{Value, json};
 use support::{Folder, skip};
-
-use common::tree;
 
 /// Keys of expected.json that are not compared, and why.
 const NOT_COMPARED: [(&str, &str); 16] = [

@@ -1,7 +1,7 @@
 //! A kube-apiserver double for nodelet's tests: a real TLS server on loopback that stores Nodes,
 //! Leases, Events and CertificateSigningRequests, enforces what the Node authorizer and
-//! NodeRestriction enforce, answers `kubectl`, and misbehaves on demand. It is held to the
-//! recordings of a real server (tests/recordings) by `tests/replay.rs`.
+//! NodeRestriction enforce, answers `kubectl`, and injects faults on demand. `tests/replay.rs`
+//! compares it with the recordings of a real server (tests/recordings).
 //!
 //! ```no_run
 //! let double = apidouble::Double::start();
@@ -57,7 +57,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How a double is to be.
+/// Options of a double.
 #[derive(Debug, Clone)]
 pub struct Builder {
     tls: Tls,
@@ -141,7 +141,7 @@ impl Builder {
         )
     }
 
-    /// Does not look at the OpenAPI schemas.
+    /// Without the OpenAPI schemas.
     #[must_use]
     pub fn without_schemas(mut self) -> Self {
         self.schemas = None;
@@ -188,7 +188,7 @@ impl Builder {
 
 const SERVER_NAMES: &[&str] = &["127.0.0.1", "::1", "localhost", "kubernetes"];
 
-/// The double. Clones are handles to the same one; it stops when the last is dropped.
+/// The double. Clones are handles to the same server, which stops when the last one is dropped.
 #[derive(Debug, Clone)]
 pub struct Double {
     inner: Arc<Inner>,
@@ -270,7 +270,7 @@ impl Double {
         lock(&self.inner.threads).push(controllers);
     }
 
-    // --- where it is, and how to get in ---
+    // --- address and credentials ---
 
     /// `https://127.0.0.1:PORT`.
     #[must_use]
@@ -329,8 +329,8 @@ impl Double {
         kubeconfig::write(&self.url(), &self.ca_pem(), &credentials)
     }
 
-    /// A kubeconfig with this client certificate and somebody else's CA certificate (PEM): one
-    /// that does not trust this server.
+    /// A kubeconfig with this client certificate and another CA certificate (PEM), which does not
+    /// verify this server.
     #[must_use]
     pub fn kubeconfig_with_ca(&self, ca_pem: &str, identity: &Identity) -> String {
         let credentials = Credentials::Inline {
@@ -376,23 +376,23 @@ impl Double {
         Ok(path)
     }
 
-    /// Lets a bearer token in.
+    /// Adds a bearer token.
     pub fn add_token(&self, token: &str, user: &str, groups: &[&str]) {
         let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
         lock(&self.inner.shared.tokens).insert(token.to_owned(), User::new(user, &groups));
     }
 
-    /// Makes these roles and bindings the only ones beside the built-in ones.
+    /// Replaces all roles and bindings except those that are built in.
     pub fn set_rbac(&self, objects: &[Value]) {
         lock(&self.inner.shared.api.rbac).objects = objects.to_vec();
     }
 
-    /// Lets a bearer token in no longer: 401.
+    /// Removes a bearer token: 401.
     pub fn revoke_token(&self, token: &str) {
         lock(&self.inner.shared.tokens).remove(token);
     }
 
-    // --- what is in it ---
+    // --- objects and requests ---
 
     /// A stored object, by `nodes/NAME`, `leases/NAME` (in kube-node-lease), `csrs/NAME`,
     /// `events/NAME` (in default), or by its whole path (`/api/v1/nodes/NAME`).
@@ -416,8 +416,8 @@ impl Double {
         value["items"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Acts as the administrator, without a network: another client that changes the same
-    /// objects. Is not recorded and meets no faults. A `Null` body is no body.
+    /// A request as administrator, not over the network: another client that changes the same
+    /// objects. It is not recorded and has no faults. `Null` is no body.
     pub fn as_admin(
         &self,
         method: &str,
@@ -440,7 +440,7 @@ impl Double {
         )
     }
 
-    /// As `as_admin`, as somebody else.
+    /// A request as another user; else like `as_admin`.
     pub fn as_user(
         &self,
         user: &str,
@@ -500,13 +500,13 @@ impl Double {
         }
     }
 
-    /// What came in over the network, in order.
+    /// The requests over the network, in order.
     #[must_use]
     pub fn requests(&self) -> Vec<Recorded> {
         self.inner.shared.recorded().clone()
     }
 
-    /// Forgets what came in.
+    /// Clears the recorded requests.
     pub fn clear_requests(&self) {
         self.inner.shared.recorded().clear();
     }
@@ -517,7 +517,7 @@ impl Double {
         self.inner.shared.connections()
     }
 
-    /// How many connections died of a TLS error (such as a client that does not like our
+    /// How many connections ended with a TLS error (such as a client that does not trust our
     /// certificate).
     #[must_use]
     pub fn tls_failures(&self) -> u64 {
@@ -560,7 +560,7 @@ impl Double {
         lock(&self.inner.lifecycle).left.clone()
     }
 
-    /// Whether node-lifecycle ever gave a node up (`Unknown`) or saw it not ready.
+    /// Whether Ready ever left `True` in the view of node-lifecycle.
     #[must_use]
     pub fn ever_left_ready(&self) -> bool {
         !lock(&self.inner.lifecycle).left.is_empty()
@@ -609,9 +609,9 @@ impl Double {
         assert_eq!(code, 200, "{condition} for CSR {name}: {answer}");
     }
 
-    // --- misbehaviour ---
+    // --- faults ---
 
-    /// Faults to come.
+    /// The queue of faults.
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.inner.shared.faults.clone()
@@ -623,7 +623,7 @@ impl Double {
         self.close_connections();
     }
 
-    /// Serves with a certificate of an authority that nobody knows.
+    /// Serves with a certificate of an unknown authority.
     pub fn swap_to_unknown_authority(&self) {
         self.swap_certificate(
             &Authority::new("somebody-else").server(SERVER_NAMES, Validity::VALID),
@@ -655,7 +655,7 @@ impl Double {
     /// Serves again, on the same port: after `stop_listening` and after `blackhole`.
     ///
     /// # Panics
-    /// If somebody else took the port meanwhile.
+    /// If the port is in use.
     pub fn start_listening(&self) {
         let mut slot = lock(&self.inner.slot);
         if slot.is_none() {
@@ -664,14 +664,14 @@ impl Double {
         self.inner.shared.mode.store(SERVING, Ordering::SeqCst);
     }
 
-    /// From now on nothing is accepted (connects succeed, TLS gets no answer) and nothing is
-    /// said on open connections; undone by `start_listening`.
+    /// From now on nothing is accepted (connects succeed, TLS gets no answer) and nothing is sent on
+    /// open connections; undone by `start_listening`.
     pub fn blackhole(&self) {
         self.inner.shared.mode.store(BLACKHOLE, Ordering::SeqCst);
     }
 
-    /// From now on `metadata.resourceVersion` is no precondition: the last writer wins. For
-    /// tests that must be seen to fail without it.
+    /// With `true`, `metadata.resourceVersion` is no precondition and the last writer wins: to show
+    /// that a test fails without it.
     pub fn ignore_preconditions(&self, ignore: bool) {
         let switch = &self.inner.shared.api.ignores_preconditions;
         switch.store(ignore, Ordering::SeqCst);

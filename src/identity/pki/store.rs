@@ -9,6 +9,7 @@
 use std::fs;
 use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -96,8 +97,7 @@ impl Store {
             return Err("no certificate to store".into());
         }
         text.push_str(key.pem());
-        let time = now.time().replace(['T', ':'], "-");
-        let pair = self.file(&format!("-{}.pem", time.trim_end_matches('Z')));
+        let pair = self.unused_pair(now);
         // `replace` syncs name and content before the link points to the file.
         let mut ops = write::replace(&pair, PRIVATE, text.as_bytes().to_vec());
         ops.extend([
@@ -107,6 +107,18 @@ impl Store {
             Op::Sync(self.folder.clone()),
         ]);
         Ok(ops)
+    }
+
+    /// A path named after `now`, or after the next second without a file: two certificates of one
+    /// second are two files.
+    fn unused_pair(&self, now: Wall) -> PathBuf {
+        let name = |second: u64| {
+            let time = now.after(Duration::from_secs(second)).time();
+            let time = time.replace(['T', ':'], "-");
+            self.file(&format!("-{}.pem", time.trim_end_matches('Z')))
+        };
+        let unused = (0..60).map(name).find(|path| !guard::exists(path));
+        unused.unwrap_or_else(|| name(0))
     }
 
     /// The operations that write the key of a request, so that a restart repeats the same request.

@@ -13,7 +13,7 @@ use nix::sched::{CloneFlags, unshare};
 use support::{Folder, eventually, skip};
 
 use crate::common::board::Board;
-use crate::common::front::{Front, Mode};
+use crate::common::front::{Front, Mode, fronts};
 
 /// Seconds. A board has 40; here everything is five times as fast.
 const LEASE: u64 = 8;
@@ -136,19 +136,6 @@ impl Site {
         }
         longest
     }
-}
-
-/// Fronts at one port that is free at every address.
-fn fronts(addresses: &[IpAddr], mode: Mode) -> (u16, Vec<Front>) {
-    for _ in 0..100 {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        let fronts = addresses.iter().map(|ip| Front::start(*ip, port, mode));
-        if let Ok(fronts) = fronts.collect() {
-            return (port, fronts);
-        }
-    }
-    panic!("no port is free at all of {addresses:?}");
 }
 
 /// Starts a board for which the name `kubernetes` has `addresses`, in this order.

@@ -196,3 +196,16 @@ fn copy(mut from: TcpStream, mut to: TcpStream, frozen: &AtomicBool, used: &Atom
         }
     }
 }
+
+/// Fronts at one port that is free at every address.
+pub fn fronts(addresses: &[IpAddr], mode: Mode) -> (u16, Vec<Front>) {
+    for _ in 0..100 {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        let fronts = addresses.iter().map(|ip| Front::start(*ip, port, mode));
+        if let Ok(fronts) = fronts.collect() {
+            return (port, fronts);
+        }
+    }
+    panic!("no port is free at all of {addresses:?}");
+}

@@ -1,14 +1,18 @@
 //! Connections through a proxy.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use nodelet::identity::kubeconfig;
+use nodelet::wire::dns::Resolver;
+use support::Folder;
 
 use super::server::*;
 use super::*;
+use crate::common::front::{Mode, fronts};
 use crate::common::proxy::Proxy;
 
 /// A client of `server` through the proxy at `url`.
@@ -120,6 +124,33 @@ fn the_budget_ends_a_proxy_that_stalls_or_trickles() {
             let stopped = times_out(&mut api, &get());
             assert_eq!(stopped, stage);
         }
+    }
+}
+
+/// From the first connection on, and back again when the second proxy fails.
+#[test]
+fn a_sick_proxy_is_left_for_the_next_address_of_its_name() {
+    let ca = Authority::new();
+    let server = Server::start(Some(ca.usual()), ok);
+    let busy = Proxy::with(|_, board| drop(board.write_all(b"HTTP/1.1 503 Busy\r\n\r\n")));
+    let silent = Proxy::with(|_, board| drop(board.read(&mut [0])));
+    let well = Proxy::start("");
+    let addresses = ["127.0.0.2", "::1", "127.0.0.3"].map(|ip| ip.parse::<IpAddr>().unwrap());
+    for sick in [busy.port, silent.port] {
+        let (port, fronts) = fronts(&addresses, Mode::LeadsTo(sick));
+        fronts[1].set_mode(Mode::LeadsTo(well.port));
+        let folder = Folder::new("proxies");
+        let lines = addresses.iter().map(|ip| format!("{ip} proxy.test\n"));
+        let hosts = folder.write("hosts", lines.collect::<String>());
+        let mut config = kubeconfig(&format!("https://localhost:{}", server.port), &ca.pem, "");
+        let proxy = nodelet::wire::proxy::Proxy::parse(&format!("http://proxy.test:{port}"));
+        config.proxy = Some(proxy.unwrap());
+        config.resolver = Some(Resolver::read(Path::new("/nonexistent"), hosts));
+        let mut api = Api::new(&config, "x").unwrap();
+        answered(api.call(&get(), BUDGET * 4));
+        fronts[1].set_mode(Mode::LeadsTo(sick));
+        fronts[0].set_mode(Mode::LeadsTo(well.port));
+        answered(api.call(&get(), BUDGET * 4));
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn report(
     }
 }
 
-/// The names of the checks of [`server`] after `kubeconfig`, in order.
+/// The names of the checks of [`server()`] after `kubeconfig`, in order.
 fn server_checks() -> impl Iterator<Item = &'static str> {
     let network = [
         "certificate",

@@ -1,8 +1,8 @@
 //! The configuration file: a KubeletConfiguration.
 //!
 //! Applies the parsed document to the default flags; the command line is applied after it. As in
-//! the kubelet, null, an empty string and most zeros keep the default. Ignored and unknown fields are
-//! returned for the log. A value of the wrong type is an error.
+//! the kubelet, null, an empty string and most zeros keep the default. Ignored and unknown fields
+//! are returned for the log. A value of the wrong type is an error.
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 //!
 //! The text is untrusted: the parser does not recurse, and size, depth and number of nodes are
 //! bounded. Anchors, aliases, tags, a second document, duplicate keys and keys that are not strings
-//! are errors with line and column. An error quotes no value: it may be a password. Plain scalars follow the core schema of YAML 1.2, so `yes` is a
-//! string.
+//! are errors with line and column. An error quotes no value: it may be a password. Plain scalars
+//! follow the core schema of YAML 1.2, so `yes` is a string.
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};

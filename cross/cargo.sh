@@ -60,8 +60,14 @@ else
   if ! test -d "$libc"; then
     new=$(mktemp -d "$libc.XXXXXX")
     echo 'int main(void) { return 0; }' >"$new/main.c"
-    "$root/cross/zig-cc" -O2 -static -lunwind -v -o "$new/main" "$new/main.c" 2>&1 |
-      tail -1 | tr ' ' '\n' | grep -E '/(crt1\.o|lib[a-z_]*\.a)$' | xargs cp -t "$new"
+    linker=$("$root/cross/zig-cc" -O2 -static -lunwind -v -o "$new/main" "$new/main.c" 2>&1 | tail -1)
+    # The arguments are not quoted. The path of the cache may contain blanks; names in it do not.
+    while IFS= read -r path; do
+      path=${path%% *}
+      case $path in
+        /*/crt1.o | /*/lib*.a) cp "$ZIG_GLOBAL_CACHE_DIR$path" "$new" ;;
+      esac
+    done <<<"${linker//"$ZIG_GLOBAL_CACHE_DIR"/$'\n'}"
     for file in "$new"/*.[ao]; do "$root/cross/objcopy" --strip-debug "$file"; done
     mv -T "$new" "$libc" || test -d "$libc"
   fi

@@ -28,6 +28,7 @@ use crate::host::fact_cache::ask_name_servers;
 use crate::host::{Host, HostRoot};
 use crate::identity::{ApiAccess, Source};
 use crate::kube::describe;
+use crate::kube::text::OneLine;
 use crate::process::clock::Clock;
 use crate::process::logging;
 use crate::process::notify::Notify;
@@ -66,7 +67,7 @@ fn print(text: &str) -> Result<(), Failure> {
 }
 
 fn print_error(line: &str) {
-    let _ = writeln!(std::io::stderr(), "nodelet: {line}");
+    let _ = writeln!(std::io::stderr(), "nodelet: {}", OneLine(line));
 }
 
 type Failure = (u8, String);

@@ -28,8 +28,13 @@ if [ -t 1 ]; then
   exit 2
 fi
 
-tree=$(mktemp -d)
+# dash runs the trap of EXIT after `exit` only, not when a signal ends it.
+tree=
 trap 'rm -rf "$tree"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+tree=$(mktemp -d)
 chmod 755 "$tree"
 install -D -m 755 "$binary" "$tree/usr/bin/nodelet"
 install -D -m 644 "$here/nodelet.service" "$tree/usr/lib/systemd/system/nodelet.service"

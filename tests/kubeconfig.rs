@@ -314,16 +314,12 @@ fn each_mistake_has_its_error() {
         (
             "proxy-url: socks5://p:1080",
             "",
-            format!(
-                "{cluster}.proxy-url: a proxy of the scheme \"socks5\" is not supported; only http:// is"
-            ),
+            format!("{cluster}.proxy-url: only a proxy with http:// is supported"),
         ),
         (
             "proxy-url: https://me:hunter2@p",
             "",
-            format!(
-                "{cluster}.proxy-url: a proxy of the scheme \"https\" is not supported; only http:// is"
-            ),
+            format!("{cluster}.proxy-url: only a proxy with http:// is supported"),
         ),
         (
             "",
@@ -436,6 +432,23 @@ fn each_mistake_has_its_error() {
             Err(want),
             "{cluster_lines} {user_lines}"
         );
+    }
+}
+
+/// client-go `tools/clientcmd/api/v1` conversion.go: a list becomes a map, and a second entry of the
+/// same name is an error.
+#[test]
+fn a_name_twice_in_a_list_is_refused() {
+    let good = with("", "");
+    for (list, name) in [("clusters", "k"), ("users", "u"), ("contexts", "c")] {
+        let (from, entry) = (format!("{list}:\n"), format!("- {{name: {name}}}\n"));
+        let text = good.replace(&from, &format!("{from}{entry}"));
+        assert_ne!(text, good);
+        let want = format!("{list}: duplicate name {name:?} in list");
+        assert_eq!(kubeconfig::parse(&text, &[]), Err(want));
+        // Other entries may be incomplete.
+        let text = good.replace(&from, &format!("{from}- {{name: other}}\n- 5\n- {{}}\n"));
+        assert!(kubeconfig::parse(&text, &[]).is_ok(), "{text}");
     }
 }
 

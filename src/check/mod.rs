@@ -10,6 +10,8 @@ pub mod server;
 
 use serde_json::{Value, json};
 
+use crate::kube::text::one_line;
+
 /// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
@@ -42,7 +44,7 @@ impl Finding {
         Self {
             check,
             mark: Mark::Ok,
-            detail: detail.into(),
+            detail: one_line(&detail.into()),
             remedy: String::new(),
         }
     }
@@ -52,7 +54,7 @@ impl Finding {
         let (detail, remedy) = line.split_once("; ").unwrap_or((line, remedy));
         Self {
             mark: Mark::Failed,
-            remedy: remedy.to_owned(),
+            remedy: one_line(remedy),
             ..Self::ok(check, detail)
         }
     }
@@ -61,7 +63,7 @@ impl Finding {
     pub fn note(check: &'static str, detail: impl Into<String>, remedy: &str) -> Self {
         Self {
             mark: Mark::Note,
-            remedy: remedy.to_owned(),
+            remedy: one_line(remedy),
             ..Self::ok(check, detail)
         }
     }
@@ -191,6 +193,19 @@ mod tests {
                 {"check": "tls", "ok": false, "detail": "expired", "remedy": "renew it; or not"},
             ]})
         );
+    }
+
+    #[test]
+    fn foreign_text_in_a_finding_is_one_line() {
+        let report = report(vec![
+            Finding::ok("a", "b\nc"),
+            Finding::failed("tcp", "\u{1b}[2Jd\u{9b}; e\n<0>f", ""),
+            Finding::note("g", "h", "i\r"),
+        ]);
+        assert_eq!(report.text(), "✓ a: b c\n✗ tcp:  [2Jd ; e <0>f\n– g: h; i ");
+        // A terminal shows the JSON, too.
+        assert_eq!(report.json()["checks"][1]["detail"], " [2Jd ");
+        assert_eq!(report.json()["checks"][1]["remedy"], "e <0>f");
     }
 
     #[test]

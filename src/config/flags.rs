@@ -152,8 +152,10 @@ pub(crate) enum Kind {
     Path(fn(&mut Flags, PathBuf)),
     /// `true` or `false`; optional for a flag.
     Switch(fn(&mut Flags, bool)),
-    /// A 32-bit integer.
+    /// A 32-bit integer. In the file, 0 keeps the default.
     Number(fn(&mut Flags, i32)),
+    /// A 32-bit integer whose field is a pointer (`*int32`), so that 0 is a value.
+    NumberOrZero(fn(&mut Flags, i32)),
     /// `10s`.
     Period(fn(&mut Flags, Duration)),
     /// `k=v,…`, with the separator of key and value. The first occurrence on the command line
@@ -208,7 +210,7 @@ const fn unimplemented(flag: &'static str, field: &'static str, kind: Kind) -> S
     }
 }
 
-use Kind::{List, Number, Pairs as Map, Path, Period, Switch, Taints, Text};
+use Kind::{List, Number, NumberOrZero, Pairs as Map, Path, Period, Switch, Taints, Text};
 
 /// Every setting whose value is parsed. `config::ignored` has the others.
 #[rustfmt::skip]
@@ -249,13 +251,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
     used("bootstrap-kubeconfig", "", Path(|f, v| f.bootstrap_kubeconfig = Some(v))),
     used("cert-dir", "", Path(|f, v| f.cert_dir = Some(v))),
     used("rotate-certificates", "rotateCertificates", Switch(|f, v| f.rotate_certificates = v)),
-    unimplemented("healthz-port", "healthzPort", Number(|f, v| f.validated_only.healthz_port = v)),
+    unimplemented("healthz-port", "healthzPort", NumberOrZero(|f, v| f.validated_only.healthz_port = v)),
     unimplemented("healthz-bind-address", "healthzBindAddress", Text(|_, _| {})),
-    used("event-qps", "eventRecordQPS", Number(|f, v| f.event_qps = v)),
+    used("event-qps", "eventRecordQPS", NumberOrZero(|f, v| f.event_qps = v)),
     used("event-burst", "eventBurst", Number(|f, v| f.event_burst = v)),
-    ignored("node-status-max-images", "nodeStatusMaxImages", Number(|f, v| f.validated_only.node_status_max_images = v)),
+    ignored("node-status-max-images", "nodeStatusMaxImages", NumberOrZero(|f, v| f.validated_only.node_status_max_images = v)),
     ignored("read-only-port", "readOnlyPort", Number(|f, v| f.validated_only.read_only_port = v)),
-    ignored("kube-api-qps", "kubeAPIQPS", Number(|f, v| f.validated_only.kube_api_qps = v)),
+    ignored("kube-api-qps", "kubeAPIQPS", NumberOrZero(|f, v| f.validated_only.kube_api_qps = v)),
     ignored("kube-api-burst", "kubeAPIBurst", Number(|f, v| f.validated_only.kube_api_burst = v)),
     ignored("enforce-node-allocatable", "enforceNodeAllocatable", List(|f| &mut f.validated_only.enforce_node_allocatable)),
     ignored("cgroups-per-qos", "cgroupsPerQOS", Switch(|f, v| f.validated_only.cgroups_per_qos = Some(v))),

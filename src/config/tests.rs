@@ -285,7 +285,7 @@ fn an_invalid_value_is_one_error_line() {
         ),
         (
             &["--node-status-report-frequency=0"],
-            "invalid configuration: nodeStatusReportFrequency (--node-status-report-frequency) 0ns is too short; use 10s",
+            "invalid configuration: nodeStatusReportFrequency (--node-status-report-frequency) 0ns is too short; the minimum is 1s",
         ),
         (&["--root-dir="], "--root-dir: invalid root directory \"\""),
     ] {

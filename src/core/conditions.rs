@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 
 use crate::kube::object;
+use crate::kube::text::one_line;
 
 /// One of the three pressure conditions and its texts.
 #[derive(Debug)]
@@ -101,8 +102,8 @@ pub fn set_ready(conditions: &mut Vec<Value>, errors: &[String], now: &str) {
     }
     let message = match distinct.as_slice() {
         [] => "kubelet is posting ready status".to_owned(),
-        [one] => (*one).to_owned(),
-        several => format!("[{}]", several.join(", ")),
+        [one] => one_line(one),
+        several => one_line(&format!("[{}]", several.join(", "))),
     };
     let found = conditions.iter_mut().find(|c| is(c, READY));
     let transition = found
@@ -251,6 +252,14 @@ mod tests {
         let missing = "missing node capacity for resources: cpu, memory, pods, ephemeral-storage";
         for (name, before, errors, status, message, transition) in [
             ("new, ready", None, &[][..], "True", posting, NOW),
+            (
+                "foreign text",
+                None,
+                &one("a\n<0>b\u{1b}[2J"),
+                "False",
+                "a <0>b [2J",
+                NOW,
+            ),
             (
                 "new, not ready: storage error",
                 None,

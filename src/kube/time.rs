@@ -127,7 +127,9 @@ impl Wall {
             && second < 60;
         let days = || days_before(year, month, day);
         let seconds = || days() * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
-        fits.then(|| Self(seconds() * 1_000_000))
+        let wall = fits.then(|| Self(seconds() * 1_000_000));
+        // A day after the end of the month would be a day of the next month.
+        wall.filter(|wall| wall.civil().day == day)
     }
 }
 
@@ -276,6 +278,7 @@ mod tests {
             "Sat, 21 Nov 2026 06:18:51 GMT now",
             "Sat, 21 nov 2026 06:18:51 GMT",
             "Sat, 32 Nov 2026 06:18:51 GMT",
+            "Tue, 31 Nov 2026 06:18:51 GMT",
             "Sat, 21 Nov 1969 06:18:51 GMT",
             "Sat, 21 Nov 2026 06:18 GMT",
         ] {
@@ -371,6 +374,10 @@ mod tests {
             "2026-11-21T06:18:58",
             "2026-11-21T06:18:58+01:00",
             "2026-13-21T06:18:58Z",
+            "2026-02-29T06:18:58Z",
+            "2024-02-30T06:18:58Z",
+            "2100-02-29T06:18:58Z",
+            "2026-04-31T06:18:58Z",
             "1969-12-31T23:59:59Z",
             "2026-11-21T06:18:58.Z",
             "2026-11-21T06:18:58.1234567890Z",

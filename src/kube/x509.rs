@@ -217,6 +217,8 @@ mod tests {
             (der::GENERALIZED_TIME, "261121061925Z", None),
             (der::GENERALIZED_TIME, "20261121061925+0100", None),
             (der::UTC_TIME, "261321061925Z", None),
+            (der::UTC_TIME, "260230061925Z", None),
+            (der::GENERALIZED_TIME, "21000229000000Z", None),
             (der::UTC_TIME, "2611210619é5Z", None),
             (der::UTC_TIME, "", None),
             (der::INTEGER, "261121061925Z", None),

@@ -4,8 +4,10 @@ use std::io::Write;
 
 use log::{Level, LevelFilter};
 
+use crate::kube::text::OneLine;
+
 /// Starts logging to stderr. `verbosity` is `--v`. `for_journal` writes the priority (`<6>`) before
-/// each line (sd-daemon(3)).
+/// each line (sd-daemon(3)). Text of others in a line cannot forge another one.
 pub fn start(verbosity: u8, for_journal: bool) {
     let level = match verbosity {
         0..=1 => LevelFilter::Info,
@@ -22,9 +24,10 @@ pub fn start(verbosity: u8, for_journal: bool) {
             Level::Info => ("<6>", ""),
             Level::Debug | Level::Trace => ("<7>", "debug: "),
         };
+        let line = OneLine(record.args());
         match for_journal {
-            true => writeln!(out, "{priority}{}", record.args()),
-            false => writeln!(out, "nodelet: {word}{}", record.args()),
+            true => writeln!(out, "{priority}{line}"),
+            false => writeln!(out, "nodelet: {word}{line}"),
         }
     });
     // In tests, a second start fails and the first logger stays.

@@ -11,6 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use crate::core::instant::Mono;
+use crate::kube::text::OneLine;
 
 /// Maximum interval between watchdog pings; each one wakes systemd.
 const MAX_INTERVAL: Duration = Duration::from_secs(30);
@@ -76,7 +77,7 @@ impl Notify {
     pub fn alive(&mut self, now: Mono, busy: Duration, status: impl FnOnce() -> String) {
         if self.socket.is_some() && now.after(busy) >= self.due {
             self.due = now.after(self.every);
-            let status = status().replace('\n', " ");
+            let status = OneLine(status());
             self.send(&format!("WATCHDOG=1\nSTATUS={status}"));
         }
     }
@@ -105,11 +106,11 @@ mod tests {
         notify.alive(at(0), second, || "a".to_owned());
         notify.alive(at(28), second, || panic!("too soon"));
         notify.ready();
-        notify.alive(at(28), second, || "b\nc".to_owned());
+        notify.alive(at(28), second, || "b\nc\u{1b}".to_owned());
         // Due at 58 s, which is within the 20 s after 38 s.
         notify.alive(at(38), second * 20, || "d".to_owned());
         let mut buffer = [0; 64];
-        let words = ["a", "READY=1", "b c", "d"];
+        let words = ["a", "READY=1", "b c ", "d"];
         for want in words {
             let want = match want {
                 "READY=1" => want.to_owned(),

@@ -19,9 +19,20 @@ pub struct Endpoint {
     pub prefix: String,
 }
 
+/// The error of a URL with an `@`, which is not quoted: a password may stand before the `@`.
+const WITH_USER: &str = "not a URL, or it has a user name in it; put credentials into users";
+
 impl Endpoint {
-    /// Parses `scheme://host[:port][/prefix]`; the error lacks the field's name.
+    /// Parses `scheme://host[:port][/prefix]`; the error lacks the field's name and quotes no
+    /// password.
     pub fn parse(url: &str) -> Result<Self, String> {
+        Self::checked(url).map_err(|line| match url.contains('@') {
+            true => WITH_USER.into(),
+            false => line,
+        })
+    }
+
+    fn checked(url: &str) -> Result<Self, String> {
         let uri: Uri = url
             .parse()
             .map_err(|e| format!("{url:?} is not a URL: {e}"))?;
@@ -37,8 +48,7 @@ impl Endpoint {
         };
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         if authority.contains('@') {
-            // The error does not quote the URL: a password may stand before the @.
-            return Err("the URL has a user name in it; put credentials into users".into());
+            return Err(WITH_USER.into());
         }
         if uri.query().is_some() || url.contains('#') {
             return Err(format!(
@@ -181,10 +191,6 @@ mod tests {
                 "\"10.0.0.1:6443\" has no scheme; did you mean https://10.0.0.1:6443?",
             ),
             (
-                "https://u:p@a",
-                "the URL has a user name in it; put credentials into users",
-            ),
-            (
                 "https://a?b",
                 "\"https://a?b\" has a query or fragment; only a path may follow",
             ),
@@ -211,5 +217,28 @@ mod tests {
         ] {
             assert!(Endpoint::parse(url).is_err(), "{url}");
         }
+    }
+
+    #[test]
+    fn an_error_does_not_quote_a_password() {
+        for url in [
+            "https://me:hunter2@a",
+            "https://me:hunter2#@a",
+            "https://me:hunter2/@a:0",
+            "https://me:hunter2?@a",
+            "https://me:hunter2 @a",
+            "https://me:hunter2^@a",
+            "https://me:hunter2ü@a",
+            "https://me:hun@ter2@a",
+            "https://me:hunter2@a:99999",
+            "ftp://me:hunter2@a",
+            "hunter2@a://b",
+            "me:hunter2@a:6443",
+            "//me:hunter2@a",
+        ] {
+            assert_eq!(Endpoint::parse(url), Err(WITH_USER.to_owned()), "{url}");
+        }
+        // An @ after the host belongs to the path.
+        assert!(Endpoint::parse("https://a/@b").is_ok());
     }
 }

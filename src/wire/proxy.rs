@@ -23,9 +23,7 @@ impl Proxy {
             return Err("not a URL; write http://host:port".into());
         };
         if !scheme.eq_ignore_ascii_case("http") {
-            return Err(format!(
-                "a proxy of the scheme {scheme:?} is not supported; only http:// is"
-            ));
+            return Err("only a proxy with http:// is supported".into());
         }
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
@@ -123,12 +121,21 @@ mod tests {
         for (url, want) in [
             (
                 "https://me:hunter2@p:1",
-                "a proxy of the scheme \"https\" is not supported; only http:// is",
+                "only a proxy with http:// is supported",
             ),
+            ("socks5://p:1", "only a proxy with http:// is supported"),
             (
-                "socks5://p:1",
-                "a proxy of the scheme \"socks5\" is not supported; only http:// is",
+                "me:hunter2@x://p:1",
+                "only a proxy with http:// is supported",
             ),
+            ("me:hunter2@p:1", "not a URL; write http://host:port"),
+            (
+                "http://me:hunter2#@p:1",
+                "nothing may follow the port of a proxy",
+            ),
+            ("http://me:hunter2 @p:0", "\"http://p:0\" has no valid port"),
+            ("http://me:hunter2^@p:0", "\"http://p:0\" has no valid port"),
+            ("http://me:hunter2ü@p:0", "\"http://p:0\" has no valid port"),
             ("p:1", "not a URL; write http://host:port"),
             (
                 "http://me:hunter2@p:1/x",

@@ -14,6 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use apidouble::{Double, Fault, Rule, Validity};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::common::board::Board;
@@ -259,6 +260,48 @@ scenarios! {
         site.double.stop_listening();
         site.double.restart(false);
     } => |site| site.double.start_listening();
+}
+
+/// A message of the server can neither forge a line of the journal nor control a terminal.
+#[test]
+fn foreign_text_is_one_harmless_log_line() {
+    let double = Double::builder().start();
+    let folder = Folder::new("foreign-text");
+    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
+    let status = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
+        "reason": "Forbidden\n<1>reason",
+        "message": "no\n<0>nodelet: all is lost\r\n\u{1b}[2J\u{9b}1m\u{202e}\u{2028}end",
+    });
+    let status = status.to_string();
+    let head = format!(
+        "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        status.len()
+    );
+    let fault = Fault::Raw([head, status].concat().into());
+    double
+        .faults()
+        .push(Rule::new(fault).path("/nodes").always());
+    let mut board = Board::start_with(
+        &[
+            &format!("--kubeconfig={}", kubeconfig.display()),
+            "--hostname-override=pi",
+        ],
+        &[("JOURNAL_STREAM", "8:1")],
+    );
+    board.says("all is lost");
+    board.stop(Signal::SIGTERM);
+    let lines = board.log();
+    let lost = lines.iter().filter(|line| line.contains("all is lost"));
+    let lost: Vec<&String> = lost.collect();
+    assert_eq!(lost.len(), 1, "{lines:#?}");
+    let want = "<4>node: 403 Forbidden <1>reason: no <0>nodelet: all is lost   [2J 1m  end; \
+                check the node's certificate or its RBAC rules";
+    assert_eq!(lost[0], want);
+    for line in &lines {
+        let priority = ["<4>", "<6>"].iter().any(|p| line.starts_with(p));
+        assert!(priority && !line.contains(char::is_control), "{line:?}");
+    }
 }
 
 /// Waits for the scenario `name`; fails with its panic.

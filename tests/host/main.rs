@@ -11,6 +11,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod cross;
 mod facts;
 mod inspect;
 mod openssl;

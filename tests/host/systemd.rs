@@ -1,10 +1,14 @@
 //! The files of systemd/, checked with systemd's own tools and with cpio.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
-use support::{Folder, skip};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use support::{Folder, eventually, skip};
 
 /// Settings of the unit that an older systemd does not know, and the first version with them.
 const NEWER: [(&str, u32); 2] = [("RestartSteps=", 254), ("RestartMaxDelaySec=", 254)];
@@ -175,6 +179,44 @@ fn the_initramfs_archive_is_reproducible_and_its_secrets_are_roots() {
     ] {
         let wanted = (mode.to_owned(), name.to_owned());
         assert!(list.contains(&wanted), "{wanted:?} is not in {list:#?}");
+    }
+}
+
+/// dash runs no EXIT trap when a signal ends it.
+#[test]
+fn an_interrupted_initramfs_script_removes_the_credentials() {
+    let folder = Folder::new("interrupted");
+    let binary = folder.write("nodelet", "a binary");
+    let kubeconfig = folder.write("nodelet.kubeconfig", "a secret");
+    // It runs while the signal comes; the shell handles the signal after its end.
+    let cpio = folder.write("bin/cpio", "#!/bin/sh\ntouch \"$RUNNING\"\nexec sleep 1\n");
+    fs::set_permissions(&cpio, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!(
+        "{}:{}",
+        folder.path().join("bin").display(),
+        std::env::var("PATH").unwrap()
+    );
+    for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
+        let temp = folder.path().join(signal.as_str());
+        fs::create_dir(&temp).unwrap();
+        let running = folder.path().join(format!("{signal}.running"));
+        let mut script = Command::new("sh")
+            .arg(systemd("initramfs.sh"))
+            .args([&binary, &kubeconfig])
+            .env("TMPDIR", &temp)
+            .env("RUNNING", &running)
+            .env("PATH", &path)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        eventually("cpio", Duration::from_secs(10), || {
+            running.exists().then_some(())
+        });
+        assert_eq!(fs::read_dir(&temp).unwrap().count(), 1);
+        kill(Pid::from_raw(script.id().cast_signed()), signal).unwrap();
+        let status = script.wait().unwrap();
+        assert_eq!(status.code(), Some(128 + signal as i32), "{status}");
+        assert_eq!(fs::read_dir(&temp).unwrap().count(), 0, "{signal}");
     }
 }
 

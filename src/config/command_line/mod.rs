@@ -7,7 +7,7 @@ use std::ffi::OsString;
 
 use lexopt::{Arg, Parser, ValueExt};
 
-use crate::config::flags::{Flags, Kind, SETTINGS, Use};
+use crate::config::flags::{Flags, Kind, SETTINGS, Setting, Use};
 use crate::config::ignored;
 use crate::kube::names::parse_taints;
 use crate::kube::time::parse_duration;
@@ -148,7 +148,9 @@ impl Flags {
             self.ignored.push(name);
             return value(name, parser).map(drop);
         }
-        let Some(setting) = SETTINGS.iter().find(|setting| setting.flag == name) else {
+        // In the table, an empty name means "no flag".
+        let is_named = |setting: &&Setting| setting.flag == name && !name.is_empty();
+        let Some(setting) = SETTINGS.iter().find(is_named) else {
             return Err(format!("unknown flag: --{name}; see --help"));
         };
         match setting.usage {
@@ -162,7 +164,7 @@ impl Flags {
             Kind::Text(set) => set(self, text(name, parser)?),
             Kind::Path(set) => set(self, value(name, parser)?.into()),
             Kind::Switch(set) => set(self, switch(name, parser)?),
-            Kind::Number(set) => set(self, number(name, parser)?),
+            Kind::Number(set) | Kind::NumberOrZero(set) => set(self, number(name, parser)?),
             Kind::Period(set) => {
                 let period = parse_duration(&text(name, parser)?);
                 set(self, period.map_err(|e| format!("--{name}: {e}"))?);

@@ -216,6 +216,7 @@ fn an_invalid_command_line_is_one_error_line() {
         (&["--kubecfg=x"][..], "unknown flag: --kubecfg; see --help"),
         (&["--kubecfg", "x"], "unknown flag: --kubecfg; see --help"),
         (&["--no_such"], "unknown flag: --no-such; see --help"),
+        (&["--=x"], "unknown flag: --; see --help"),
         (&["-x"], "unknown shorthand flag: -x; see --help"),
         (&["-kubeconfig=x"], "unknown shorthand flag: -k; see --help"),
         (&["start"], "unknown command \"start\"; see --help"),

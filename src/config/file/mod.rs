@@ -1,14 +1,14 @@
 //! The configuration file: a KubeletConfiguration.
 //!
 //! Applies the parsed document to the default flags; the command line is applied after it. As in
-//! the kubelet, zero, null and an empty string keep the default. Ignored and unknown fields are
-//! returned for the log. A value of the wrong type is an error.
+//! the kubelet, null, an empty string and most zeros keep the default. Ignored and unknown fields
+//! are returned for the log. A value of the wrong type is an error.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::validation::aggregate;
+use super::validation::{MIN_REPORT_FREQUENCY, aggregate};
 use crate::config::flags::{Flags, Kind, Pairs, SETTINGS, Use};
 use crate::config::ignored;
 use crate::config::thresholds;
@@ -46,6 +46,11 @@ pub fn apply(document: &Value, flags: &mut Flags) -> Result<Notes, String> {
     let mut notes = Notes::default();
     let mut errors = Vec::new();
     for (name, value) in fields {
+        // An empty name would be found in the table as "no field".
+        if name.is_empty() {
+            errors.push("a field has an empty name".to_owned());
+            continue;
+        }
         let Some(setting) = SETTINGS.iter().find(|s| s.field == name.as_str()) else {
             match name.as_str() {
                 "apiVersion" | "kind" | "mergeDefaultEvictionSettings" => {}
@@ -75,7 +80,7 @@ pub fn apply(document: &Value, flags: &mut Flags) -> Result<Notes, String> {
     };
     let update = period("nodeStatusUpdateFrequency");
     if !update.is_zero() && period("nodeStatusReportFrequency").is_zero() {
-        flags.report_frequency = update;
+        flags.report_frequency = update.max(MIN_REPORT_FREQUENCY);
     }
     Ok(notes)
 }
@@ -88,11 +93,11 @@ fn set(flags: &mut Flags, kind: Kind, value: &Value) -> Result<(), String> {
         (Kind::Text(set), Value::String(text)) => set(flags, text.clone()),
         (Kind::Path(set), Value::String(text)) => set(flags, text.into()),
         (Kind::Switch(set), Value::Bool(on)) => set(flags, *on),
-        (Kind::Number(set), Value::Number(number)) => {
+        (Kind::Number(set) | Kind::NumberOrZero(set), Value::Number(number)) => {
             let number = number.as_i64().and_then(|n| i32::try_from(n).ok());
-            match number.ok_or(" is not a whole number of 32 bits")? {
-                0 => {}
-                number => set(flags, number),
+            let number = number.ok_or(" is not a whole number of 32 bits")?;
+            if number != 0 || matches!(kind, Kind::NumberOrZero(_)) {
+                set(flags, number);
             }
         }
         (Kind::Period(set), Value::String(text)) => {
@@ -117,7 +122,7 @@ fn set(flags: &mut Flags, kind: Kind, value: &Value) -> Result<(), String> {
             return Err(match kind {
                 Kind::Text(_) | Kind::Path(_) => " is not a string; put it in quotes",
                 Kind::Switch(_) => " is neither true nor false",
-                Kind::Number(_) => " is not a number; leave out the quotes",
+                Kind::Number(_) | Kind::NumberOrZero(_) => " is not a number; leave out the quotes",
                 Kind::Period(_) => " is not a string; write it like 10s",
                 Kind::Pairs(..) => " is not a mapping",
                 Kind::List(_) | Kind::Taints(_) => " is not a list",

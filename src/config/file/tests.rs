@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::command_line::{self, Command};
+use crate::config::flags::ValidatedOnly;
 use crate::files::yaml;
 
 /// The flags of a file and a command line.
@@ -124,6 +125,63 @@ shutdownGracePeriodByPodPriority: []
     // An empty map disables all hard thresholds.
     let none = merged("evictionHard: {}", &[]).unwrap();
     assert_eq!(none.eviction_hard, Some(Pairs::new()));
+}
+
+/// `kubelet/config/v1beta1/types.go`: 0 is a value where the field is a pointer.
+#[test]
+fn zero_is_a_value_of_a_pointer_field_only() {
+    let default = Flags {
+        event_qps: 7,
+        event_burst: 7,
+        port: 7,
+        node_lease_duration_seconds: 7,
+        max_pods: 7,
+        pods_per_core: 7,
+        validated_only: ValidatedOnly {
+            node_status_max_images: 7,
+            read_only_port: 7,
+            healthz_port: 7,
+            kube_api_qps: 7,
+            kube_api_burst: 7,
+            ..Default::default()
+        },
+        ..Flags::default()
+    };
+    let mut want = default.clone();
+    want.event_qps = 0;
+    want.validated_only.node_status_max_images = 0;
+    want.validated_only.healthz_port = 0;
+    want.validated_only.kube_api_qps = 0;
+    let all = |value: &str| {
+        let mut fields = String::new();
+        for field in [
+            "eventRecordQPS",
+            "eventBurst",
+            "port",
+            "nodeLeaseDurationSeconds",
+            "maxPods",
+            "podsPerCore",
+            "nodeStatusMaxImages",
+            "readOnlyPort",
+            "healthzPort",
+            "kubeAPIQPS",
+            "kubeAPIBurst",
+        ] {
+            fields.push_str(&format!("{field}: {value}\n"));
+        }
+        let mut flags = default.clone();
+        apply(&document(&fields), &mut flags).unwrap();
+        flags
+    };
+    assert_eq!(all("0"), want);
+    assert_eq!(all("null"), default);
+}
+
+#[test]
+fn the_report_frequency_of_a_short_update_frequency_is_valid() {
+    let flags = merged("nodeStatusUpdateFrequency: 100ms", &[]).unwrap();
+    assert_eq!(flags.update_frequency, Duration::from_millis(100));
+    assert_eq!(flags.report_frequency, Duration::from_secs(1));
 }
 
 /// `pkg/kubelet/apis/config/v1beta1/defaults.go`: "for backward compatibility".
@@ -349,6 +407,7 @@ fn an_invalid_document_is_one_error_line() {
         );
     }
     for (fields, want) in [
+        ("\"\": /tmp/kubeconfig", "a field has an empty name"),
         (
             "maxPods: \"7\"",
             "maxPods is not a number; leave out the quotes",

@@ -9,6 +9,9 @@ use std::time::Duration;
 use super::reservation;
 use crate::config::flags::Flags;
 
+/// Shortest time between two reports; each is a request.
+pub(super) const MIN_REPORT_FREQUENCY: Duration = Duration::from_secs(1);
+
 /// All errors of `flags`, as one line.
 pub(super) fn check(flags: &Flags) -> Result<(), String> {
     let mut faults = numbers(flags);
@@ -83,19 +86,32 @@ fn numbers(flags: &Flags) -> Vec<String> {
 
 fn periods(flags: &Flags) -> Vec<String> {
     let mut faults = Vec::new();
-    // The kubelet checks neither; here zero would be a busy loop.
-    for (name, period) in [
+    // The kubelet checks none of them; here a very short one would be a busy loop.
+    for (name, period, least) in [
         (
             "nodeStatusUpdateFrequency (--node-status-update-frequency)",
             flags.update_frequency,
+            Duration::from_millis(10),
         ),
         (
             "nodeStatusReportFrequency (--node-status-report-frequency)",
             flags.report_frequency,
+            MIN_REPORT_FREQUENCY,
+        ),
+        (
+            "--node-resync-frequency",
+            match flags.resync_frequency {
+                // Never.
+                Duration::ZERO => Duration::MAX,
+                period => period,
+            },
+            Duration::from_secs(1),
         ),
     ] {
-        if period < Duration::from_millis(1) {
-            faults.push(format!("{name} {period:?} is too short; use 10s"));
+        if period < least {
+            faults.push(format!(
+                "{name} {period:?} is too short; the minimum is {least:?}"
+            ));
         }
     }
     let total = flags.validated_only.shutdown_grace_period;

@@ -38,6 +38,11 @@ fn valid_settings_are_accepted() {
         &["--system-cgroups=/x", "--cgroup-root=/"],
         &["--lock-file=/x", "--exit-on-lock-contention"],
         &["--reserved-cpus=0-3,7", "--runonce=false"],
+        &[
+            "--node-status-update-frequency=10ms",
+            "--node-status-report-frequency=1s",
+            "--node-resync-frequency=1s",
+        ],
     ] {
         assert_eq!(check(&flags(words)), Ok(()), "{words:?}");
     }
@@ -187,7 +192,22 @@ fn each_error_has_the_kubelets_text() {
         ),
         (
             &["--node-status-update-frequency=0"],
-            "nodeStatusUpdateFrequency (--node-status-update-frequency) 0ns is too short; use 10s",
+            "nodeStatusUpdateFrequency (--node-status-update-frequency) 0ns is too short; the \
+             minimum is 10ms",
+        ),
+        (
+            &["--node-status-update-frequency=9ms"],
+            "nodeStatusUpdateFrequency (--node-status-update-frequency) 9ms is too short; the \
+             minimum is 10ms",
+        ),
+        (
+            &["--node-status-report-frequency=999ms"],
+            "nodeStatusReportFrequency (--node-status-report-frequency) 999ms is too short; the \
+             minimum is 1s",
+        ),
+        (
+            &["--node-resync-frequency=1us"],
+            "--node-resync-frequency 1µs is too short; the minimum is 1s",
         ),
     ] {
         assert_eq!(

@@ -2,8 +2,8 @@
 //!
 //! The text is untrusted: the parser does not recurse, and size, depth and number of nodes are
 //! bounded. Anchors, aliases, tags, a second document, duplicate keys and keys that are not strings
-//! are errors with line and column. Plain scalars follow the core schema of YAML 1.2, so `yes` is a
-//! string.
+//! are errors with line and column. An error quotes no value: it may be a password. Plain scalars
+//! follow the core schema of YAML 1.2, so `yes` is a string.
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};
@@ -14,6 +14,8 @@ const SIZE_LIMIT: usize = 1 << 20;
 const DEPTH_LIMIT: usize = 64;
 /// Maximum number of scalars, lists and mappings.
 const NODE_LIMIT: usize = 16_384;
+
+const TOO_LARGE: &str = "a number that is too large; put it in quotes";
 
 /// Parses the single document of `text`; an empty document is null.
 pub fn parse(text: &str) -> Result<Value, String> {
@@ -48,16 +50,16 @@ pub fn parse(text: &str) -> Result<Value, String> {
             | Event::MappingStart(1.., _) => {
                 return Err(at(start, "an anchor; write the value out"));
             }
-            Event::Scalar(_, _, _, Some(tag))
-            | Event::SequenceStart(_, Some(tag))
-            | Event::MappingStart(_, Some(tag)) => {
-                return Err(at(start, &format!("the tag {tag}; tags are not read")));
+            Event::Scalar(_, _, _, Some(_))
+            | Event::SequenceStart(_, Some(_))
+            | Event::MappingStart(_, Some(_)) => {
+                return Err(at(start, "a tag; tags are not read"));
             }
             Event::Scalar(text, style, ..) => {
                 count(&mut nodes, start)?;
                 match scalar(&text, style) {
                     Ok(value) => value,
-                    Err(why) => return Err(at(start, &why)),
+                    Err(why) => return Err(at(start, why)),
                 }
             }
             Event::SequenceStart(..) | Event::MappingStart(..) => {
@@ -123,7 +125,7 @@ fn count(nodes: &mut usize, start: &Marker) -> Result<(), String> {
 }
 
 /// YAML 1.2, chapter 10.3.2; a quoted or block scalar is always a string.
-fn scalar(text: &str, style: ScalarStyle) -> Result<Value, String> {
+fn scalar(text: &str, style: ScalarStyle) -> Result<Value, &'static str> {
     if style != ScalarStyle::Plain {
         return Ok(Value::String(text.to_owned()));
     }
@@ -139,16 +141,16 @@ fn scalar(text: &str, style: ScalarStyle) -> Result<Value, String> {
 }
 
 /// `None` if the text does not have the form of a number.
-fn number(text: &str) -> Option<Result<Number, String>> {
+fn number(text: &str) -> Option<Result<Number, &'static str>> {
     if let Some(digits) = text.strip_prefix("0o") {
-        return radix(text, digits, 8);
+        return radix(digits, 8);
     }
     if let Some(digits) = text.strip_prefix("0x") {
-        return radix(text, digits, 16);
+        return radix(digits, 16);
     }
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
-        return Some(Err(format!("{text} has no form in JSON; put it in quotes")));
+        return Some(Err("a number without a form in JSON; put it in quotes"));
     }
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, Some(exponent)),
@@ -182,13 +184,12 @@ fn number(text: &str) -> Option<Result<Number, String>> {
     } else {
         text.parse().ok().and_then(Number::from_f64)
     };
-    Some(number.ok_or_else(|| format!("the number {text} is too large")))
+    Some(number.ok_or(TOO_LARGE))
 }
 
-fn radix(text: &str, digits: &str, radix: u32) -> Option<Result<Number, String>> {
+fn radix(digits: &str, radix: u32) -> Option<Result<Number, &'static str>> {
     let number = u64::from_str_radix(digits, radix).map(Number::from);
-    let too_large = |_| format!("the number {text} is too large");
-    all_digits(digits, radix).then(|| number.map_err(too_large))
+    all_digits(digits, radix).then(|| number.map_err(|_| TOO_LARGE))
 }
 
 fn all_digits(text: &str, radix: u32) -> bool {

@@ -77,6 +77,9 @@ pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, String> {
     {
         return Err(format!("kind is {kind}; a kubeconfig has kind: Config"));
     }
+    for list in ["clusters", "users", "contexts"] {
+        top.unique(list)?;
+    }
     let Some(current) = top.text("current-context")? else {
         let known = top.names("contexts").join(", ");
         return Err(format!(

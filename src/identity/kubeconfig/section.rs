@@ -88,6 +88,17 @@ impl<'a> Section<'a> {
         )
     }
 
+    /// As in client-go, a name may occur once in a list (`tools/clientcmd/api/v1` conversion.go).
+    pub(super) fn unique(&self, list: &str) -> Result<(), String> {
+        let mut names = self.names(list);
+        names.sort_unstable();
+        let mut pairs = names.iter().zip(names.iter().skip(1));
+        match pairs.find(|(one, next)| one == next) {
+            Some((name, _)) => Err(format!("{list}: duplicate name {name:?} in list")),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn names(&self, list: &str) -> Vec<&'a str> {
         let entries = self
             .map

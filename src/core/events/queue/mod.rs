@@ -8,6 +8,7 @@ use serde_json::json;
 use super::Event;
 use crate::core::instant::{Mono, Now};
 use crate::kube::message::{Accept, Outcome, Request};
+use crate::kube::text::one_line;
 
 /// Limit of the events that wait.
 const MAX_WAITING: usize = 32;
@@ -105,7 +106,9 @@ impl Queue {
     }
 
     /// Adds an event. A full queue drops it.
-    pub fn push(&mut self, event: Event, at: Mono) {
+    pub fn push(&mut self, mut event: Event, at: Mono) {
+        // It may contain the boot id of another board.
+        event.message = one_line(&event.message);
         if self.waiting.len() < MAX_WAITING {
             self.waiting.push_back(Waiting {
                 event,

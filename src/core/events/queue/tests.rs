@@ -38,6 +38,23 @@ fn send(queue: &mut Queue, outcome: Outcome) -> (Method, String, Value) {
     )
 }
 
+#[test]
+fn foreign_text_in_an_event_is_one_line() {
+    let mut queue = Queue::new("pi", 0, 0);
+    for _ in 0..2 {
+        queue.push(Event::name_conflict("pi", "b\n<0>c\u{1b}[2J"), at(1));
+    }
+    let (_, _, body) = send(&mut queue, answered(201, Value::Null));
+    let want = "Node pi is also written by another board, boot id: b <0>c [2J; \
+                give each a name of its own with --hostname-override";
+    assert_eq!(body["message"], want);
+    // The second one is a repetition.
+    assert_eq!(
+        send(&mut queue, answered(200, Value::Null)).0,
+        Method::Patch
+    );
+}
+
 /// node_container_manager_linux_test.go TestNodeRefFromNode; here with the Node's uid.
 #[test]
 fn an_event_has_the_nodes_uid_and_its_repetition_is_counted() {

@@ -41,7 +41,7 @@ pub enum Effect {
     Registered,
     /// Open a new connection, to another address of the server's name if it has one.
     Disconnect,
-    /// The same, only if the server's name has another address.
+    /// As [`Self::Disconnect`], but only if the server's name has another address.
     TryOtherAddress,
     /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
     PodCidrs(String),

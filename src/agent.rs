@@ -1,8 +1,9 @@
 //! The loop: ask the kubelet for the next step, wait or do one thing, ping the watchdog.
 //!
-//! Every blocking call is made here: the wait, the reads of kernel files, and at most one request a
-//! turn, with a time limit. `core::kubelet` decides what to do and what a response means. No
-//! server, network, clock or kernel file can end the loop.
+//! Everything that can block is called from here: the wait, the files of `host` and `identity`, the
+//! lookup of the node's name, and at most one request a turn, with a time limit. `core::kubelet`
+//! decides what to do and what a response means. No failure of a server, a network, a clock or a
+//! kernel file ends the loop.
 
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ pub struct Connection {
     pub certificate: Option<Certificate>,
 }
 
-/// One board's agent.
+/// The loop and all of its parts.
 #[derive(Debug)]
 pub struct Agent {
     kubelet: Kubelet,
@@ -45,7 +46,7 @@ pub struct Agent {
     clock: Clock,
     wakeup: Wakeup,
     notify: Notify,
-    /// The last turn polled with a timeout.
+    /// A wait has just polled; do not poll again before the request.
     has_waited: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The command line: reads arguments and configuration, runs a command, returns the exit code.
 //!
-//! Invalid input is one line on stderr before any request is sent: exit code 2 for the command
-//! line, 1 for a file that it names. A running agent ends by a signal, with exit code 0.
+//! Invalid input is one line on stderr and ends the start, before a request to the API server. A
+//! running agent ends by a signal, with exit code 0.
 
 use std::collections::hash_map::RandomState;
 use std::ffi::OsString;
@@ -35,10 +35,11 @@ use crate::process::notify::Notify;
 use crate::process::wakeup::Wakeup;
 use crate::wire::dns::NodeName;
 
-/// Exit code of an invalid command line.
-const USAGE: u8 = 2;
-/// Exit code of an invalid file or a failed check.
-const FAILURE: u8 = 1;
+/// Exit code of an invalid command line, or of an invalid value in the `--config` file.
+const EXIT_USAGE: u8 = 2;
+/// Exit code of every other failure: a file that cannot be read or parsed, a reservation of more
+/// than the board has, a failed check, a closed stdout.
+const EXIT_FAILURE: u8 = 1;
 
 /// Runs `nodelet`. `args` lack the program name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -49,7 +50,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(Command::Inspect(flags)) => inspect(*flags, args),
         Ok(Command::Check(flags)) => check(*flags, args),
         Ok(Command::Run(flags)) => run(*flags, args),
-        Err(line) => Err((USAGE, line)),
+        Err(line) => Err((EXIT_USAGE, line)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -63,7 +64,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Unlike `println!`, does not panic if stdout is closed.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", text.trim_end_matches('\n')).map_err(|e| (FAILURE, format!("stdout: {e}")))
+    writeln!(out, "{}", text.trim_end_matches('\n'))
+        .map_err(|e| (EXIT_FAILURE, format!("stdout: {e}")))
 }
 
 fn print_error(line: &str) {
@@ -98,21 +100,21 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let path = config.kubeconfig.as_ref().ok_or_else(|| {
         let line = "--kubeconfig is missing: without an API server there is nothing to do; \
                     to see the Node that would be registered, run nodelet inspect";
-        (USAGE, line.to_owned())
+        (EXIT_USAGE, line.to_owned())
     })?;
     let seed = RandomState::new().build_hasher().finish();
     let random = u32::try_from(seed % 1001).unwrap_or_default();
     let now = Clock::start().now().wall;
     let opened = source(&config, path).open(now, random);
-    let (identity, access, certificate) = opened.map_err(|line| (FAILURE, line))?;
+    let (identity, access, certificate) = opened.map_err(|line| (EXIT_FAILURE, line))?;
     warn_if_insecure(path, &access);
     let proxy = ["HTTPS_PROXY", "https_proxy"]
         .into_iter()
         .find(|name| env(name).is_some());
     if let (Some(name), None) = (proxy, &access.config.proxy) {
-        log::info!("{name} is not used; a proxy stands in the kubeconfig, as proxy-url");
+        log::info!("{name} is not used; set proxy-url in the kubeconfig");
     }
-    let wakeup = Wakeup::new().map_err(|e| (FAILURE, format!("signalfd: {e}")))?;
+    let wakeup = Wakeup::new().map_err(|e| (EXIT_FAILURE, format!("signalfd: {e}")))?;
     let notify = Notify::new(
         env("NOTIFY_SOCKET").as_deref(),
         env("WATCHDOG_USEC").as_deref(),
@@ -151,7 +153,12 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let layout: fn(&Value) -> String = match flags.output.as_deref() {
         None | Some("json") => |node| format!("{node:#}"),
         Some("text") => describe::node,
-        Some(other) => return Err((USAGE, format!("--output {other:?}: write json or text"))),
+        Some(other) => {
+            return Err((
+                EXIT_USAGE,
+                format!("--output {other:?}: write json or text"),
+            ));
+        }
     };
     let (config, host, mut facts) = configure(flags, args)?;
     let desired = desired(&config, &host, &mut facts, &Clock::start());
@@ -168,7 +175,12 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let layout: fn(&Report) -> String = match flags.output.as_deref() {
         None | Some("text") => Report::text,
         Some("json") => |report| format!("{:#}", report.json()),
-        Some(other) => return Err((USAGE, format!("--output {other:?}: write json or text"))),
+        Some(other) => {
+            return Err((
+                EXIT_USAGE,
+                format!("--output {other:?}: write json or text"),
+            ));
+        }
     };
     let (config, host, mut facts) = configure(flags, args)?;
     let clock = Clock::start();
@@ -184,7 +196,7 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     print(&layout(&report))?;
     match report.failed().as_slice() {
         [] => Ok(()),
-        failed => Err((FAILURE, format!("check failed: {}", failed.join(", ")))),
+        failed => Err((EXIT_FAILURE, format!("check failed: {}", failed.join(", ")))),
     }
 }
 
@@ -201,30 +213,31 @@ fn desired(config: &Config, host: &Host, facts: &mut Facts, clock: &Clock) -> De
     status::initial(config, facts, pressures, now.wall)
 }
 
-/// Checks the whole configuration before the first log line.
+/// The checked configuration and the facts that its checks need. Flags and fields without effect are
+/// logged last, because an invalid configuration must be one line.
 fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts), Failure> {
     let (flags, notes) = over_file(flags, args)?;
     if !flags.host_root.is_dir() {
         let root = flags.host_root.display();
-        return Err((USAGE, format!("--host-root: {root} is not a folder")));
+        return Err((EXIT_USAGE, format!("--host-root: {root} is not a folder")));
     }
     let mut host = Host::new(HostRoot::new(&flags.host_root), &flags.root_dir);
     host.ready_when_exists.clone_from(&flags.ready_when_exists);
     let ignored = flags_and_fields(&flags.ignored, notes.ignored);
     let not_yet = flags_and_fields(&flags.not_yet, notes.not_yet);
     let hostname = || host.hostname().map_err(|unread| unread.to_string());
-    let config = Config::new(flags, hostname).map_err(|line| (USAGE, line))?;
+    let config = Config::new(flags, hostname).map_err(|line| (EXIT_USAGE, line))?;
     let facts = host.facts(&config.node.name);
-    status::check_reservations(&config, &facts).map_err(|line| (FAILURE, line))?;
+    status::check_reservations(&config, &facts).map_err(|line| (EXIT_FAILURE, line))?;
     if !ignored.is_empty() {
-        log::info!("accepted, but mean nothing here: {ignored}");
+        log::info!("accepted without effect: {ignored}");
     }
     if !not_yet.is_empty() {
-        log::info!("accepted, but are not used yet: {not_yet}");
+        log::info!("accepted, not implemented yet: {not_yet}");
     }
     if !notes.unknown.is_empty() {
         let names = notes.unknown.join(", ");
-        log::warn!("--config: no fields of a KubeletConfiguration, ignored: {names}");
+        log::warn!("--config: unknown fields ignored: {names}");
     }
     Ok((config, host, facts))
 }
@@ -237,13 +250,13 @@ fn over_file(flags: Flags, args: Vec<OsString>) -> Result<(Flags, Notes), Failur
     };
     let mut from_file = Flags::default();
     let notes = read_config(path, &mut from_file)
-        .map_err(|e| (FAILURE, format!("--config {}: {e}", path.display())))?;
+        .map_err(|e| (EXIT_FAILURE, format!("--config {}: {e}", path.display())))?;
     match command_line::parse_over(from_file, args) {
         Ok(Command::Run(flags) | Command::Inspect(flags) | Command::Check(flags)) => {
             Ok((*flags, notes))
         }
         Ok(_) => Ok((flags, notes)),
-        Err(line) => Err((USAGE, line)),
+        Err(line) => Err((EXIT_USAGE, line)),
     }
 }
 

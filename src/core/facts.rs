@@ -1,7 +1,7 @@
-//! The facts about the machine that were read in one turn, as plain values.
+//! The facts about the machine that a status is computed from, as plain values.
 //!
-//! Each fact is its own `Result`: an unreadable file removes one fact from the Node and does not
-//! end the turn. `host::Host::facts` reads the files.
+//! Each fact is its own `Result`: an unreadable file makes one fact missing and does not end the
+//! turn. `host::fact_cache` reads the files; some facts are up to 60 s old.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -37,7 +37,7 @@ impl fmt::Display for Unread {
 /// One fact, or the reason why it is missing.
 pub type Read<T> = Result<T, Unread>;
 
-/// The facts of one turn.
+/// All facts about the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
     /// Logical CPUs by cAdvisor's rule (online CPUs under `sys/devices/system/node`,

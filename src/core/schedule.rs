@@ -1,18 +1,18 @@
-//! The lease law: what the loop does next, and when.
+//! The lease law: the rules for the order and the time limits of requests.
 //!
-//! One thread serves the Lease, which must be renewed in time, and the Node, whose requests may
-//! hang. Four rules keep Node requests from delaying the Lease:
+//! One thread renews the Lease, which must happen in time, and sends the Node's requests, which
+//! may hang. Four rules limit the delay of the Lease by other requests:
 //!
 //! 1. A turn sends at most one request: GET then POST is two turns.
 //! 2. In every turn a due Lease goes first. A due Node waits.
 //! 3. After an unanswered request only Lease requests are sent, until one of them is answered.
-//! 4. Every request has a bound for its whole duration, and a retry is counted from the start of
-//!    the failed attempt.
+//! 4. Every request has a limit for its whole duration. The delay of a retry counts from the start
+//!    of the failed attempt.
 //!
-//! From start to start, the next Lease attempt therefore follows within [`Law::after_success`],
-//! [`Law::after_refusal`] or [`Law::after_silence`], independent of the Node's requests. An
-//! attempt that opens a connection may itself take longer; then the next one follows at once. The
-//! tests check [`Schedule`] against this law in simulations.
+//! Therefore the time from the start of a Lease attempt to the start of the next one is limited:
+//! [`Law::after_success`], [`Law::after_refusal`], or for an unanswered attempt its own limit. An
+//! answered attempt that takes longer than the first two limits, because it opened a connection,
+//! is followed at once. The tests check [`Schedule`] against these limits in simulations.
 
 use std::time::Duration;
 
@@ -34,16 +34,22 @@ impl Law {
         self.lease_duration / 4
     }
 
-    /// Bound of a Lease request over an open connection, and of the delay that a Node request may
-    /// add to the Lease. An eighth of the duration, at most 5 s, so that a turn is much shorter
+    /// Time limit of a Lease request over an open connection. A Node request may delay the Lease
+    /// by the same time. An eighth of the duration, at most 5 s, so that a turn is much shorter
     /// than the watchdog's timeout.
     pub fn call_budget(self) -> Duration {
         (self.lease_duration / 8).min(Duration::from_secs(5))
     }
 
-    /// Bound of DNS, TCP and TLS: three round trips over NB-IoT take 9 s.
+    /// Time limit of DNS, TCP and TLS: three round trips over NB-IoT take 9 s.
     pub fn connect_budget(self) -> Duration {
         self.call_budget() * 3
+    }
+
+    /// Time limit of a request that may have to open a connection. The start of the next Lease
+    /// attempt follows the start of an unanswered one within this time.
+    pub fn connect_and_call_budget(self) -> Duration {
+        self.connect_budget() + self.call_budget()
     }
 
     /// Longest time from the start of a successful renewal to the next attempt: a Node request
@@ -53,22 +59,17 @@ impl Law {
     }
 
     /// Longest time from the start of a refused attempt to the next one without `Retry-After`.
-    /// With it, the bound is [`Self::after_success`].
+    /// With it, the limit is [`Self::after_success`].
     pub fn after_refusal(self) -> Duration {
         self.call_budget() * 2
     }
 
-    /// Longest time from the start of an unanswered attempt to the next one.
-    pub fn after_silence(self) -> Duration {
-        self.connect_budget() + self.call_budget()
-    }
-
-    /// What the tests check: the longest time from the start of a Lease attempt to the next one.
-    /// `took` is the duration of the attempt. It exceeds the bound of an unanswered attempt if
-    /// the attempt opened a connection.
+    /// The longest time from the start of a Lease attempt to the start of the next one. `took` is
+    /// the duration of the attempt; if it exceeds the limit, the next attempt follows at once.
     #[cfg(test)]
     pub(crate) fn longest_gap(self, outcome: &Outcome, took: Duration) -> Duration {
-        assert!(took <= self.after_silence(), "an attempt took {took:?}");
+        let budget = self.connect_and_call_budget();
+        assert!(took <= budget, "an attempt took {took:?}");
         let limit = match outcome {
             Outcome::Silent(_) => self.call_budget(),
             Outcome::Answered(response) => match (response.accepted(), response.retry_after) {
@@ -80,7 +81,7 @@ impl Law {
     }
 }
 
-/// What to do now.
+/// The next step of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Send the Lease's next request; the whole request must end within the duration.
@@ -93,12 +94,12 @@ pub enum Next {
     Wait(Mono),
 }
 
-/// When the next steps of the Node and the certificate are due.
+/// Due times of all requests but the Lease's.
 #[derive(Clone, Copy, Debug)]
 pub struct Dues {
-    /// The Node.
+    /// When the status is computed, or a Node request is retried.
     pub node: Mono,
-    /// The certificate; `None` if none is renewed.
+    /// When the next step of a renewal follows; `None` if no certificate is renewed.
     pub certificate: Option<Mono>,
 }
 
@@ -108,13 +109,13 @@ impl Dues {
     }
 }
 
-/// When the Lease is due, and what may be sent before that.
+/// When the Lease is due, and whether other requests may be sent before that.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     law: Law,
     /// `None` until a Node exists that owns the Lease.
     lease_due: Option<Mono>,
-    /// Rule 3: the last request was not answered.
+    /// Rule 3: the last request was not answered. Also true before the first request.
     silent: bool,
     /// State of a xorshift generator, which spreads boards that were powered on together.
     random: u64,
@@ -131,10 +132,10 @@ impl Schedule {
         }
     }
 
-    /// The next step. `connected` tells whether the connection is still open.
+    /// The next step. `connected` returns whether the connection is still open.
     pub fn next(&self, now: Mono, dues: Dues, connected: impl FnOnce() -> bool) -> Next {
         let call = self.law.call_budget();
-        let connect_and_call = self.law.connect_budget() + call;
+        let connect_and_call = self.law.connect_and_call_budget();
         let budget = match self.lease_due {
             Some(due) if due <= now => {
                 return Next::Lease(match self.silent || !connected() {
@@ -159,7 +160,7 @@ impl Schedule {
         Next::Wait(others.fold(dues.node, Mono::min))
     }
 
-    /// The bound of an optional request, such as an event: `None` if another request is due
+    /// The time limit of an optional request, such as an event: `None` if another request is due
     /// before it would end.
     pub fn idle_budget(&self, now: Mono, dues: Dues) -> Option<Duration> {
         let budget = self.law.call_budget();
@@ -287,7 +288,7 @@ pub(crate) mod tests {
             Fault::NodeAfterSilence
                 if node_is_due && schedule.lease_due.is_none_or(|due| due > now) =>
             {
-                Next::Node(LAW.after_silence())
+                Next::Node(LAW.connect_and_call_budget())
             }
             _ => schedule.next(now, dues, || connected),
         }
@@ -432,7 +433,7 @@ pub(crate) mod tests {
         assert_eq!(LAW.call_budget(), Duration::from_secs(5));
         assert_eq!(LAW.after_success(), Duration::from_secs(15));
         assert_eq!(LAW.after_refusal(), Duration::from_secs(10));
-        assert_eq!(LAW.after_silence(), Duration::from_secs(20));
+        assert_eq!(LAW.connect_and_call_budget(), Duration::from_secs(20));
     }
 
     #[test]
@@ -468,13 +469,13 @@ pub(crate) mod tests {
         schedule.request_silent(at(6));
         assert_eq!(
             schedule.next(at(6), due(6), || true),
-            Next::Lease(LAW.after_silence())
+            Next::Lease(LAW.connect_and_call_budget())
         );
         schedule.lease_silent(at(6));
         assert_eq!(schedule.next(at(7), due(6), || true), Next::Wait(at(11)));
         assert_eq!(
             schedule.next(at(26), due(6), || true),
-            Next::Lease(LAW.after_silence())
+            Next::Lease(LAW.connect_and_call_budget())
         );
         schedule.lease_refused(at(26), None);
         assert_eq!(

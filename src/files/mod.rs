@@ -5,6 +5,7 @@
 
 pub mod guard;
 pub mod mounts;
+mod open;
 pub mod read;
 pub mod resolve_path;
 #[cfg(test)]

@@ -1,15 +1,12 @@
-//! The mount table: its two text forms, and which mount holds a path.
+//! The mount table: its two text forms, and which mount holds a path. Reads no file.
 //!
 //! The crate procfs is not used: its mountinfo keeps the octal escapes, its proc/mounts does not
 //! decode \040 (space), and one malformed line fails the whole table. Here a malformed line is
 //! skipped. A mount point that is not UTF-8 matches no path.
 
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-
-use super::read;
 
 /// The table of this process, relative to `/` or to another root.
 pub const MOUNTINFO: &str = "proc/self/mountinfo";
@@ -21,13 +18,6 @@ pub struct Mount {
     pub point: PathBuf,
     /// `ext4`, `cgroup2`, `fuse.sshfs`.
     pub fs_type: String,
-}
-
-/// The mounts of this process. Not guarded: procfs does not block, and the guard needs this table.
-pub fn own() -> io::Result<Vec<Mount>> {
-    let file = read::open(&Path::new("/").join(MOUNTINFO))?;
-    let bytes = read::whole(file, read::LARGE)?;
-    Ok(parse_mountinfo(&String::from_utf8_lossy(&bytes)))
 }
 
 /// `<id> <parent> <dev> <root> <point> <options> [<tag>..] - <type> <source> <options>`

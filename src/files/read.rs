@@ -1,18 +1,12 @@
-//! The bounded read of a file.
+//! The bounded read of a file whose path is checked first.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::Path;
-
-use nix::fcntl::OFlag;
 
 use super::guard;
 
-/// Bytes, for files of /proc and /sys with a fixed set of lines.
-pub const SMALL: u64 = 64 << 10;
-/// Bytes, for files that grow: routes, mounts, a bundle of all public root certificates (220 KiB).
-pub const LARGE: u64 = 1 << 20;
+pub(crate) use super::open::{FLAGS, open, open_with, whole};
+pub use super::open::{LARGE, SMALL};
 
 /// Reads a whole file of at most [`LARGE`] bytes. The error does not name the path.
 pub fn read(path: &Path) -> Result<Vec<u8>, String> {
@@ -20,48 +14,6 @@ pub fn read(path: &Path) -> Result<Vec<u8>, String> {
         .and_then(|path| open(&path))
         .and_then(|file| whole(file, LARGE))
         .map_err(|e| cause(&e))
-}
-
-/// Opens a file for [`whole`]. O_NONBLOCK: a FIFO without a writer must not block.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
-    open_with(path, OFlag::empty())
-}
-
-/// [`open`] with additional flags of open(2).
-pub(crate) fn open_with(path: &Path, flags: OFlag) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags((FLAGS | flags).bits())
-        .open(path)
-}
-
-/// Flags of open(2) for every file that is opened.
-pub(crate) const FLAGS: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
-
-/// The content of a file opened by [`open`], at most `limit` bytes. A folder, or a FIFO or device
-/// without data, is an error.
-pub(crate) fn whole(mut file: File, limit: u64) -> io::Result<Vec<u8>> {
-    let mut first = [0; 4096];
-    // fstat only if no bytes were read: it saves a system call for most kernel files.
-    let length = match file.read(&mut first) {
-        Ok(length) if length > 0 => length,
-        _ if !file.metadata()?.is_file() => {
-            return Err(io::Error::other("not a regular file"));
-        }
-        other => other?,
-    };
-    let mut bytes = first.get(..length).unwrap_or_default().to_vec();
-    // A short read is the end of a disk file or of a kernel file of one record. A kernel file that
-    // is a list (seq_file) can end a read early, when its next record does not fit the buffer.
-    if length == first.len() || limit > SMALL {
-        let rest = limit.saturating_add(1).saturating_sub(bytes.len() as u64);
-        file.take(rest).read_to_end(&mut bytes)?;
-    }
-    if u64::try_from(bytes.len()).is_ok_and(|length| length <= limit) {
-        Ok(bytes)
-    } else {
-        Err(io::Error::other(format!("larger than {limit} bytes")))
-    }
 }
 
 /// The text of an error, without `(os error 2)` and with a lower-case first letter.

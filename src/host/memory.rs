@@ -12,11 +12,6 @@ use super::root::HostRoot;
 /// The file with the memory counters.
 pub(super) const MEMINFO: &str = "proc/meminfo";
 
-/// MemTotal and SwapTotal.
-pub fn read(root: &HostRoot) -> Read<Memory> {
-    parse(&text(root)?)
-}
-
 /// The whole file, which `cgroup::working_set` needs too.
 pub(super) fn text(root: &HostRoot) -> Read<String> {
     root.text(MEMINFO, SMALL)

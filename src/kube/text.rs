@@ -3,10 +3,10 @@
 use std::fmt::{self, Display, Write};
 
 /// Most characters of one line.
-const MAX_CHARS: usize = 1024;
+const MAX_CHARS: usize = 4096;
 
 /// Displays `T` as one line: control characters, line separators and invisible direction marks are
-/// replaced by a space, and what exceeds 1,024 characters is cut. Allocates nothing.
+/// replaced by a space, and what exceeds 4,096 characters is cut. Allocates nothing.
 ///
 /// A server's message with newlines would forge lines of the journal, and with escape sequences it
 /// would reach the terminal of the person who reads them.

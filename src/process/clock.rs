@@ -1,4 +1,5 @@
-//! The monotonic clock and the wall clock, read together. No other code reads a clock.
+//! The monotonic clock and the wall clock, read together. Only `wire` reads another clock: ureq's,
+//! for the time limits of a request.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! The wire: one request to the API server, bounded in time and size, over one kept connection.
+//! One request to the API server at a time, limited in duration and size, over one connection.
 //!
 //! `api` sends a request; `link` chooses the address and keeps the connection; `transport` is TCP
 //! and TLS for ureq; `api_config` says where the server is and how both sides prove themselves.

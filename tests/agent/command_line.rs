@@ -228,14 +228,11 @@ fn a_kubelet_configuration_works_and_flags_take_precedence() {
         .collect();
     assert_eq!(
         said,
-        [
-            "nodelet: accepted, but mean nothing here: --cgroup-driver, \
-          --pod-infra-container-image, cgroupDriver"
-        ]
+        ["nodelet: accepted without effect: --cgroup-driver, \
+          --pod-infra-container-image, cgroupDriver"]
     );
     assert!(
-        stderr
-            .contains("warning: --config: no fields of a KubeletConfiguration, ignored: maxPod\n"),
+        stderr.contains("warning: --config: unknown fields ignored: maxPod\n"),
         "{stderr}"
     );
 }

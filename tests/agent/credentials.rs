@@ -137,7 +137,7 @@ fn a_board_behind_a_proxy_becomes_ready() {
 
     let direct = folder.write("direct", double.kubeconfig_for_node("pi"));
     let board = start(direct.to_str().unwrap(), &[nowhere]);
-    board.says("HTTPS_PROXY is not used; a proxy stands in the kubeconfig, as proxy-url");
+    board.says("HTTPS_PROXY is not used; set proxy-url in the kubeconfig");
     renewals(&double, 2);
 }
 

@@ -57,7 +57,7 @@ impl Eviction {
         }
     }
 
-    /// One pass.
+    /// Compares each threshold with `facts`, and returns the conditions that are True.
     pub fn synchronize(&mut self, facts: &Facts, now: Mono) -> Pressures {
         for watched in &mut self.watched {
             if !watched.is_met(facts) {

@@ -106,13 +106,14 @@ impl Kubelet {
         }
     }
 
-    /// Name of the Node.
+    /// `metadata.name` of the Node and of the Lease.
     pub fn node_name(&self) -> &str {
         &self.config.node.name
     }
 
-    /// Bound of the response to a request that had to open a connection: a server that accepts a
-    /// connection and then keeps silent must leave time for the next address.
+    /// Time limit of a Lease response over a connection that its request had to open, from the
+    /// opening. Without it, a server that accepts connections and does not respond would use up
+    /// the time for the next address of its name.
     pub fn answer_budget(&self, work: Work) -> Option<Duration> {
         (work == Work::Lease).then(|| self.law.call_budget())
     }
@@ -122,7 +123,7 @@ impl Kubelet {
         if self.wall_clock.wall(now).is_none() {
             let tick = now.mono.after(CLOCK_TICK);
             return match self.time_due <= now.mono {
-                true => Turn::Send(Work::Time, self.law.after_silence()),
+                true => Turn::Send(Work::Time, self.law.connect_and_call_budget()),
                 false => Turn::Wait(self.time_due.min(tick)),
             };
         }

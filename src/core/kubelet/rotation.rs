@@ -38,7 +38,7 @@ impl Kubelet {
         let certificate = self.certificate.as_ref().filter(|c| c.is_missing())?;
         let due = certificate.due(self.wall_clock.corrected(now));
         Some(match due <= now.mono {
-            true => self.certificate_turn(self.law.after_silence(), now),
+            true => self.certificate_turn(self.law.connect_and_call_budget(), now),
             false => Turn::Wait(due),
         })
     }

@@ -9,19 +9,19 @@ use crate::kube::time::Wall;
 /// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// The Lease.
+    /// Reads, creates or renews the Lease.
     Lease,
-    /// The Node.
+    /// Reads, creates or patches the Node.
     Node,
-    /// The oldest event.
+    /// Sends the oldest event.
     Event,
-    /// The CertificateSigningRequest.
+    /// Creates or reads the CertificateSigningRequest.
     Certificate,
-    /// The server's time, while the board's clock is wrong.
+    /// Asks for the server's time, while the board's clock is wrong.
     Time,
 }
 
-/// What to do now.
+/// The next step of the loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Send the next request for this work; the whole request must end within the duration.
@@ -35,13 +35,13 @@ pub enum Turn {
 /// What the loop must do after a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing.
+    /// The response needs no further action.
     None,
     /// Notify the supervisor: the Node is registered for the first time since the start.
     Registered,
     /// Open a new connection, to another address of the server's name if it has one.
     Disconnect,
-    /// The same, only if the server's name has another address.
+    /// As [`Self::Disconnect`], but only if the server's name has another address.
     TryOtherAddress,
     /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
     PodCidrs(String),

@@ -1,9 +1,10 @@
 //! The Node: its next request, and what the response means.
 //!
 //! The Node is registered (created or adopted). Then its status is computed at every tick. It is
-//! sent when it differs from the cached Node, or when the report period has passed. After a 409, a
-//! 404 or an unanswered request the Node is read before the next write. A patch is always rebuilt
-//! from the Node that was read and never sent twice.
+//! sent when it differs from the cached Node, or when the report period has passed. After a 409 or
+//! an unanswered patch the Node is read before the next write; a patch is always rebuilt from the
+//! Node that was read and never sent twice. After a 404 the Node is created again, or with
+//! `--register-node=false` read until another client has created it.
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`.
 
 mod foreign_changes;
@@ -28,10 +29,13 @@ use crate::kube::object;
 
 use self::state::{Round, State};
 
-/// Backoff of registration: 100 ms, doubled, at most 7 s.
+/// Delay after a failed Node request: 100 ms, doubled up to 7 s, as of the kubelet's
+/// registerWithAPIServer. As there, the first registration also waits for 100 ms, so the delay
+/// after its first failure is 200 ms.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+const LAST_BACKOFF: Duration = Duration::from_secs(7);
 
-/// The board's Node.
+/// The cached Node, the state of its requests, and when the next one is due.
 #[derive(Debug)]
 pub struct Node {
     state: State,
@@ -48,7 +52,7 @@ pub struct Node {
     unschedulable: bool,
     /// `spec.podCIDRs` of the last read, joined by commas.
     pod_cidrs: String,
-    /// The same, until [`Node::new_pod_cidrs`] returns it.
+    /// Changed `spec.podCIDRs` that [`Node::new_pod_cidrs`] has not returned yet.
     new_pod_cidrs: Option<String>,
     /// Boot id of another board that writes to this Node; empty if there is none.
     foreign_boot_id: String,
@@ -135,7 +139,7 @@ impl Node {
         std::mem::take(&mut self.events)
     }
 
-    /// The Node may have changed on the server: it is read now.
+    /// The Node may have changed on the server: the next request is a read, due at `now`.
     pub fn read_again(&mut self, now: Mono) {
         if let State::Known { round, .. } = self.state {
             self.state = State::Read(round);

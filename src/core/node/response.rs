@@ -1,11 +1,9 @@
 //! What a response means for the state, the cached Node and the time of the next request.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use super::state::{Round, State};
-use super::{FIRST_BACKOFF, Node, Step, resource_version};
+use super::{FIRST_BACKOFF, LAST_BACKOFF, Node, Step, resource_version};
 use crate::config::Config;
 use crate::core::events;
 use crate::core::instant::Mono;
@@ -13,8 +11,6 @@ use crate::core::patch;
 use crate::kube::json;
 use crate::kube::message::{Outcome, Refused};
 use crate::kube::object;
-
-const LAST_BACKOFF: Duration = Duration::from_secs(7);
 
 /// The number of conflicts in a row after which the next attempt is delayed
 /// (nodeStatusUpdateRetry).

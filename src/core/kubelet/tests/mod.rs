@@ -500,7 +500,7 @@ fn after_an_unanswered_certificate_request_the_lease_is_next() {
     };
     assert_ne!(
         world.kubelet.next(now, || true),
-        Turn::Send(Work::Lease, LAW.after_silence())
+        Turn::Send(Work::Lease, LAW.connect_and_call_budget())
     );
     world
         .kubelet
@@ -511,7 +511,7 @@ fn after_an_unanswered_certificate_request_the_lease_is_next() {
         .on_response(Work::Certificate, silent, now.mono, now);
     assert_eq!(
         world.kubelet.next(now, || true),
-        Turn::Send(Work::Lease, LAW.after_silence())
+        Turn::Send(Work::Lease, LAW.connect_and_call_budget())
     );
 }
 

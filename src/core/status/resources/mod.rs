@@ -1,7 +1,8 @@
 //! Capacity, allocatable and the machine's identity.
 //!
-//! A missing fact gives a missing capacity, never 0, and `Ready` names it. `reservation` computes
-//! the reserved amounts. Upstream: setters.go MachineInfo.
+//! A missing fact never gives 0: a capacity that the Node has is kept, and a capacity that it never
+//! had stays missing, which `Ready` names. `reservation` computes the reserved amounts.
+//! Upstream: setters.go MachineInfo.
 
 use serde_json::{Map, Value, json};
 

@@ -154,7 +154,7 @@ pub struct Identity {
     watch: Watch,
     pki: Pki,
     /// For signing requests with the bootstrap kubeconfig, if the own certificate cannot be used.
-    bootstrap: Option<Api>,
+    bootstrap: Option<(ApiConfig, Api)>,
     user_agent: String,
 }
 
@@ -176,7 +176,10 @@ impl Identity {
 
     /// The client for signing requests.
     pub fn certificate_api<'a>(&'a mut self, api: &'a mut Api) -> &'a mut Api {
-        self.bootstrap.as_mut().unwrap_or(api)
+        match &mut self.bootstrap {
+            Some((_, bootstrap)) => bootstrap,
+            None => api,
+        }
     }
 
     /// Does the file work of a rotation. When this returns [`TaskResult::InUse`], `api` uses the
@@ -228,8 +231,12 @@ impl Identity {
             self.watch = Watch::new(&config);
             self.config = config;
         } else {
-            self.bootstrap = Some(Api::new(&config, &self.user_agent)?);
+            let api = Api::new(&config, &self.user_agent)?;
+            self.bootstrap = Some((config, api));
         }
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -219,4 +219,4 @@ impl Kubelet {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

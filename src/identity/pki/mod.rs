@@ -189,4 +189,4 @@ fn usable(identity: &ClientCertificate) -> Result<Leaf, String> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

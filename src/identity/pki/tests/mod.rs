@@ -51,12 +51,12 @@ impl Folder {
 }
 
 /// The certificate signer of a cluster.
-struct Signer {
-    issuer: Issuer<'static, KeyPair>,
-    ca: String,
+pub(in crate::identity) struct Signer {
+    pub(in crate::identity) issuer: Issuer<'static, KeyPair>,
+    pub(in crate::identity) ca: String,
 }
 
-struct RequestKey(Vec<u8>);
+pub(in crate::identity) struct RequestKey(pub(in crate::identity) Vec<u8>);
 
 impl PublicKeyData for RequestKey {
     fn der_bytes(&self) -> &[u8] {
@@ -68,7 +68,7 @@ impl PublicKeyData for RequestKey {
 }
 
 impl Signer {
-    fn new() -> Self {
+    pub(in crate::identity) fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::default();
         let ca = params.self_signed(&key).unwrap().pem();
@@ -78,7 +78,7 @@ impl Signer {
         }
     }
 
-    fn params(common_name: &str, day: u8, days: u64) -> CertificateParams {
+    pub(in crate::identity) fn params(common_name: &str, day: u8, days: u64) -> CertificateParams {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         let name = &mut params.distinguished_name;
@@ -107,7 +107,7 @@ impl Signer {
             .map(|pem| base64::engine::general_purpose::STANDARD.encode(pem))
     }
 
-    fn kubeconfig(&self, user: &str) -> String {
+    pub(in crate::identity) fn kubeconfig(&self, user: &str) -> String {
         let ca = Pem(&self.ca);
         format!(
             "kind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {{cluster: k, user: u}}\n\
@@ -118,7 +118,7 @@ impl Signer {
     }
 }
 
-struct Pem<'a>(&'a str);
+pub(in crate::identity) struct Pem<'a>(pub(in crate::identity) &'a str);
 
 impl std::fmt::Display for Pem<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

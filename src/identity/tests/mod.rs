@@ -1,0 +1,3 @@
+//! The credentials of a running board in a random world.
+
+mod machine;

@@ -27,7 +27,7 @@ use crate::core::schedule::tests::Random;
 use crate::core::wall_clock::WallClock;
 use crate::files::tree::Tree;
 use crate::identity::pki::tests::{Pem, RequestKey, Signer};
-use crate::identity::{Identity, Source};
+use crate::identity::{Bootstrap, Identity, Source};
 use crate::kube::message::{Method, Outcome, Request, Response, answered, not_found};
 use crate::kube::object;
 use crate::kube::time::Wall;
@@ -162,8 +162,8 @@ struct Machine {
 
 impl Cluster {
     fn is_trusted(&self, config: &ApiConfig) -> bool {
-        let ca = config.ca.as_ref().map(|ca| ca.bytes.as_slice());
-        config.endpoint.host == "10.0.0.1" && ca == Some(self.signer.ca.as_bytes())
+        let ca = config.ca.as_ref().map(|ca| ca.bytes.trim_ascii());
+        config.endpoint.host == "10.0.0.1" && ca == Some(self.signer.ca.trim().as_bytes())
     }
 
     /// The user of a request: the node, or with `false` a bootstrap token.
@@ -378,7 +378,6 @@ impl Machine {
 
     fn tell(&mut self, what: &str) {
         let line = format!("[{:?}, skew {}] {what}", self.now, self.skew);
-        println!("{line}");
         self.story.push_back(line);
         if self.story.len() > 60 {
             self.story.pop_front();
@@ -624,7 +623,7 @@ impl Machine {
         };
         let identity = &process.identity;
         let config = match &identity.bootstrap {
-            Some((config, _)) if work == Work::Certificate => config,
+            Bootstrap::Own(own) if work == Work::Certificate => &own.0,
             _ => &identity.config,
         };
         self.cluster.watch_lease(self.renewed, self.now);

@@ -257,17 +257,16 @@ impl Certificate {
 
     fn hold(&mut self, leaf: Leaf, now: Now, random: u32) {
         self.deadline = deadline(self.rules, &self.subject, &leaf, random);
-        let left = leaf.not_after.since(now.wall);
-        if self.deadline <= now.wall && !left.is_zero() {
-            // A short-lived, backdated certificate is already due. It is replaced after half of
-            // its remaining lifetime. If it seems to be expired, the clock may be ahead: then the
-            // deadline must not follow the clock.
-            self.deadline = now.wall.after(left / 2);
-        }
+        // A short-lived, backdated certificate is already due. It is replaced after half of its
+        // remaining lifetime. This is a pause and no deadline, because the clock may be ahead.
+        let pause = match self.deadline <= now.wall {
+            true => leaf.not_after.since(now.wall) / 2,
+            false => Duration::ZERO,
+        };
         self.held = Some(leaf);
         self.state = State::Idle;
         self.backoff = FIRST_BACKOFF;
-        self.due = now.mono.after(MIN_PAUSE);
+        self.due = now.mono.after(pause.max(MIN_PAUSE));
     }
 
     fn failed(&mut self, why: String, now: Mono, random: u32) -> Step {

@@ -123,6 +123,8 @@ struct Cluster {
     tokens: Vec<String>,
     csrs: BTreeMap<String, Csr>,
     serial: u64,
+    /// When the Node was created.
+    registered: Option<Duration>,
 }
 
 /// A running process.
@@ -211,7 +213,13 @@ impl Cluster {
         match self.user(config, wall(now)) {
             None => status(401, "Unauthorized"),
             Some(_) if request.path.contains(RESOURCE) => self.answer_csr(request, now, random),
-            Some(true) => self.server.carry_out(request),
+            Some(true) => {
+                let outcome = self.server.carry_out(request);
+                if self.server.node.is_some() {
+                    self.registered.get_or_insert(now);
+                }
+                outcome
+            }
             Some(false) => status(403, "Forbidden"),
         }
     }
@@ -278,7 +286,8 @@ impl Cluster {
 
     /// As node-lifecycle-controller: Ready is Unknown after 50 s without a renewal.
     fn watch_lease(&mut self, renewed: Option<Duration>, now: Duration) {
-        if renewed.is_some_and(|at| now - at <= seconds(50)) || !self.is_ready() {
+        let last = renewed.or(self.registered);
+        if last.is_none_or(|at| now - at <= seconds(50)) || !self.is_ready() {
             return;
         }
         if let Some(mut node) = self.server.node.take() {
@@ -335,6 +344,7 @@ impl Machine {
                 tokens: Vec::new(),
                 csrs: BTreeMap::new(),
                 serial: 0,
+                registered: None,
             },
             process: None,
             restart: Duration::ZERO,

@@ -39,6 +39,10 @@ use crate::wire::authorization::Authorization;
 const NAME: &str = "system:node:pi";
 const RESOURCE: &str = "certificatesigningrequests";
 
+/// The API server, and the host of an operator's mistake.
+const SERVER: &str = "10.0.0.1";
+const WRONG_SERVER: &str = "10.0.0.9";
+
 /// Seconds since 1970 at the start.
 const START: u64 = 1_800_000_000;
 
@@ -46,7 +50,7 @@ const START: u64 = 1_800_000_000;
 const BUILT: u64 = 1_790_000_000;
 
 /// Shortest and longest life of a certificate in seconds. A tenth of it must suffice for a renewal.
-const LIFE: (u64, u64) = (600, 900);
+const LIFE: (u64, u64) = (400, 600);
 
 /// Time from a healthy world to a Ready Node.
 const RECOVERY: Duration = Duration::from_secs(120);
@@ -165,7 +169,7 @@ struct Machine {
 impl Cluster {
     fn is_trusted(&self, config: &ApiConfig) -> bool {
         let ca = config.ca.as_ref().map(|ca| ca.bytes.trim_ascii());
-        config.endpoint.host == "10.0.0.1" && ca == Some(self.signer.ca.trim().as_bytes())
+        config.endpoint.host == SERVER && ca == Some(self.signer.ca.trim().as_bytes())
     }
 
     /// The user of a request: the node, or with `false` a bootstrap token.
@@ -443,7 +447,7 @@ impl Machine {
         self.secrets.push(token);
         let text = match is_right {
             true => text,
-            false => text.replace("10.0.0.1", "10.0.0.9"),
+            false => text.replace(SERVER, WRONG_SERVER),
         };
         if self.setup.bootstrap {
             self.replace(&self.tree.join("etc/bootstrap.conf"), &text);
@@ -731,9 +735,9 @@ impl Machine {
             _ => {}
         }
         self.tell(&format!("step {choice}, server {:?}", self.cluster.mode));
-        let time = match self.random.below(20) {
-            0 => 900,
-            1..4 => 60,
+        let time = match self.random.below(40) {
+            0 => 600,
+            1..5 => 60,
             _ => self.random.below(12),
         };
         self.run(seconds(time));
@@ -756,7 +760,7 @@ impl Machine {
         };
         let certificate = process.identity.config.certificate.as_ref();
         let leaf = certificate.and_then(|certificate| Leaf::of_pem(&certificate.chain.bytes));
-        leaf.is_some_and(|leaf| leaf.not_after >= wall(self.now + seconds(300)))
+        leaf.is_some_and(|leaf| leaf.not_after >= wall(self.now + seconds(200)))
     }
 
     /// The world as an operator leaves it who followed the log.
@@ -777,6 +781,20 @@ impl Machine {
                 // systemd/README.md: a new kubeconfig needs a restart.
                 self.kill();
             }
+        }
+        // A bootstrap kubeconfig with a wrong server ends in the kubeconfig, which is read at start.
+        let text = fs::read_to_string(self.kubeconfig_path()).unwrap_or_default();
+        if text.contains(WRONG_SERVER) {
+            let path = self.kubeconfig_path();
+            self.replace(&path, &text.replace(WRONG_SERVER, SERVER));
+        }
+        let process = self.process.as_ref();
+        let used = process.map(|process| &process.identity);
+        if used.is_some_and(|identity| {
+            let has_bootstrap = matches!(identity.bootstrap, Bootstrap::Main);
+            !has_bootstrap && identity.config.endpoint.host == WRONG_SERVER
+        }) {
+            self.kill();
         }
         self.tell(&format!("healed; running: {was_running}"));
     }
@@ -846,7 +864,7 @@ fn from_every_state_a_healthy_world_leads_to_a_ready_node() {
                     machine.step();
                 }
                 machine.recover();
-                if round % 3 == 0 {
+                if round % 5 == 0 {
                     machine.rotates();
                 }
             }

@@ -80,7 +80,9 @@ impl Pki {
         let given = kubeconfig.certificate.clone();
         let leaf = given.as_ref().and_then(|i| Leaf::of_pem(&i.chain.bytes));
         if let Some((identity, stored)) = self.stored() {
-            let is_later = leaf.as_ref().is_some_and(|l| l.not_after > stored.not_after);
+            let is_later = leaf
+                .as_ref()
+                .is_some_and(|l| l.not_after > stored.not_after);
             if now <= stored.not_after || !is_later {
                 kubeconfig.certificate = Some(identity);
                 return Start::with(kubeconfig, Some(stored));
@@ -90,7 +92,7 @@ impl Pki {
             return Start::with(kubeconfig, None);
         };
         let given = identity.chain.file.is_none() && leaf.is_some();
-        if given && leaf.as_ref().is_some_and(|leaf| now <= leaf.not_after) {
+        if given {
             let stored = Key::of_pem(&identity.key.bytes)
                 .and_then(|key| self.store.update(&identity.chain.bytes, &key, now))
                 .and_then(|ops| self.disk.carry_out(ops));

@@ -387,3 +387,38 @@ fn debug_output_contains_no_key_and_no_token() {
         "{shown}"
     );
 }
+
+/// A board that started with its clock years ahead stored the kubeconfig's certificate, long
+/// expired, in the place of the good one.
+#[test]
+fn a_clock_that_is_ahead_at_the_start_does_not_lose_the_stored_certificate() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    let [old, key] = signer.embedded(1, 5);
+    let user = format!("client-certificate-data: {old}, client-key-data: {key}");
+    folder.write("etc/kubelet.conf", &signer.kubeconfig(&user));
+    let paths = folder.paths(false, true);
+    let (mut pki, _) = open(&paths, day(2));
+    let request = pki.sign(false).unwrap();
+    let (_, leaf) = pki.install(&signer.sign(&request, 2, 90), day(3)).unwrap();
+    for clock in [day(4000), day(4)] {
+        let (_, start) = open(&paths, clock);
+        assert_eq!((start.leaf, start.given), (Some(leaf.clone()), false));
+    }
+}
+
+/// Both certificates expired during an outage; then an operator wrote a new kubeconfig.
+#[test]
+fn find_returns_the_certificate_of_a_new_kubeconfig() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    let write = |day, days| {
+        let [cert, key] = signer.embedded(day, days);
+        let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
+        folder.write("etc/kubelet.conf", &signer.kubeconfig(&user));
+    };
+    write(1, 5);
+    let (mut pki, _) = open(&folder.paths(false, true), day(2));
+    assert!(matches!(pki.find(day(10)), Ok(None)));
+    write(8, 90);
+    let (_, leaf) = pki.find(day(10)).unwrap().unwrap();
+    assert_eq!(leaf.not_after, day(97));
+}

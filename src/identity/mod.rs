@@ -111,7 +111,7 @@ impl Source {
             watch: Watch::new(&access.config),
             config: access.config.clone(),
             pki,
-            bootstrap: None,
+            bootstrap: Bootstrap::Unused,
             user_agent: self.user_agent,
         };
         let certificate = has_certificate
@@ -153,16 +153,46 @@ pub struct Identity {
     config: ApiConfig,
     watch: Watch,
     pki: Pki,
-    /// For signing requests with the bootstrap kubeconfig, if the own certificate cannot be used.
-    bootstrap: Option<Api>,
+    bootstrap: Bootstrap,
     user_agent: String,
 }
 
+/// The client for signing requests with the bootstrap kubeconfig.
+#[derive(Debug)]
+enum Bootstrap {
+    /// They are sent with the own certificate.
+    Unused,
+    /// The main client: the board has no certificate yet.
+    Main,
+    /// One of its own, because the board's certificate cannot be used.
+    Own(Box<(ApiConfig, Api)>),
+}
+
 impl Identity {
-    /// Reads a token or a certificate again that was replaced on disk. Returns the certificate that
-    /// is in use from now on, if it changed.
+    /// Reads a token or a certificate again that was replaced on disk, and the bootstrap kubeconfig
+    /// while it is in use. Returns the certificate that is in use from now on, if it changed.
     pub fn refresh(&mut self, api: &mut Api, now: Mono) -> Option<Leaf> {
-        self.watch.refresh(&mut self.config, api, now)
+        if !self.watch.begins(now) {
+            return None;
+        }
+        let bootstrap = self.refresh_bootstrap(api);
+        self.watch.refresh(&mut self.config, api, bootstrap, now)
+    }
+
+    /// A request under way follows the bootstrap kubeconfig: it may have named a server that does
+    /// not respond.
+    fn refresh_bootstrap(&mut self, api: &mut Api) -> Result<(), String> {
+        let (old, api) = match &mut self.bootstrap {
+            Bootstrap::Unused => return Ok(()),
+            Bootstrap::Main => (&mut self.config, api),
+            Bootstrap::Own(own) => (&mut own.0, &mut own.1),
+        };
+        let new = self.pki.load_bootstrap()?;
+        if new != *old {
+            api.set_identity(&new)?;
+            *old = new;
+        }
+        Ok(())
     }
 
     /// Makes the files due for a check after a 401, and after a request without a response: a
@@ -176,7 +206,10 @@ impl Identity {
 
     /// The client for signing requests.
     pub fn certificate_api<'a>(&'a mut self, api: &'a mut Api) -> &'a mut Api {
-        self.bootstrap.as_mut().unwrap_or(api)
+        match &mut self.bootstrap {
+            Bootstrap::Own(own) => &mut own.1,
+            Bootstrap::Main | Bootstrap::Unused => api,
+        }
     }
 
     /// Does the file work of a rotation. When this returns [`TaskResult::InUse`], `api` uses the
@@ -212,14 +245,14 @@ impl Identity {
         api.set_identity(&config)?;
         self.watch = Watch::new(&config);
         self.config = config;
-        self.bootstrap = None;
+        self.bootstrap = Bootstrap::Unused;
         Ok(leaf)
     }
 
     /// Reads the bootstrap kubeconfig for each signing request, because its token may be replaced.
     fn use_bootstrap(&mut self, api: &mut Api, wanted: bool, is_first: bool) -> Result<(), String> {
         if !wanted {
-            self.bootstrap = None;
+            self.bootstrap = Bootstrap::Unused;
             return Ok(());
         }
         let config = self.pki.load_bootstrap()?;
@@ -227,9 +260,14 @@ impl Identity {
             api.set_identity(&config)?;
             self.watch = Watch::new(&config);
             self.config = config;
+            self.bootstrap = Bootstrap::Main;
         } else {
-            self.bootstrap = Some(Api::new(&config, &self.user_agent)?);
+            let api = Api::new(&config, &self.user_agent)?;
+            self.bootstrap = Bootstrap::Own(Box::new((config, api)));
         }
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -67,18 +67,25 @@ impl Watch {
         self.due = Mono::START;
     }
 
-    /// Checks the files if a check is due, and passes changes to `config` and `api`. Returns the
-    /// certificate that is in use from now on, if it changed.
+    /// Whether a check is due, which then begins.
+    pub(super) fn begins(&mut self, now: Mono) -> bool {
+        let is_due = self.due <= now;
+        if is_due {
+            self.due = now.after(CHECK_EVERY);
+        }
+        is_due
+    }
+
+    /// Checks the files, and passes changes to `config` and `api`. Returns the certificate that is
+    /// in use from now on, if it changed. `bootstrap` is the result of reading the bootstrap
+    /// kubeconfig, for the log.
     pub(super) fn refresh(
         &mut self,
         config: &mut ApiConfig,
         api: &mut Api,
+        bootstrap: Result<(), String>,
         now: Mono,
     ) -> Option<Leaf> {
-        if self.due > now || (self.token.is_none() && self.certificate.is_none()) {
-            return None;
-        }
-        self.due = now.after(CHECK_EVERY);
         let mut replaced = None;
         let token = match &mut self.token {
             Some(token) => token.check(|[path]| {
@@ -105,7 +112,7 @@ impl Watch {
             }),
             None => Ok(()),
         };
-        match token.and(certificate) {
+        match token.and(certificate).and(bootstrap) {
             Ok(()) => {
                 self.log.succeeded(now);
             }
@@ -196,7 +203,9 @@ mod tests {
         let second = pair(2);
         let mut watch = Watch::new(&config);
         let mut api = Api::new(&config, "test").unwrap();
-        watch.refresh(&mut config, &mut api, Mono::START.after(CHECK_EVERY));
+        let now = Mono::START.after(CHECK_EVERY);
+        assert!(watch.begins(now) && !watch.begins(now));
+        watch.refresh(&mut config, &mut api, Ok(()), now);
         assert_ne!(first, second);
         assert_eq!(config.certificate, Some(second));
     }

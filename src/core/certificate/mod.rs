@@ -73,7 +73,7 @@ pub struct Certificate {
 enum State {
     /// No CSR is in progress.
     Idle,
-    /// No stored certificate was found: a CSR must be signed.
+    /// No usable certificate was found in the files: a CSR must be signed.
     NotFound,
     /// The CSR must be created.
     Signed(SigningRequest),
@@ -141,11 +141,16 @@ impl Certificate {
         }
     }
 
+    /// Whether a certificate is held that has not expired. Otherwise a file may have another one.
+    fn is_usable(&self, now: Wall) -> bool {
+        self.held.as_ref().is_some_and(|leaf| now <= leaf.not_after)
+    }
+
     /// Whether the CSR is sent with the bootstrap credentials, because the held certificate is
     /// missing, expired or for another subject.
     fn needs_bootstrap(&self, now: Wall) -> bool {
-        let is_good = |leaf: &Leaf| now <= leaf.not_after && satisfies(leaf, &self.subject);
-        self.rules.bootstrap && !self.held.as_ref().is_some_and(is_good)
+        let is_ours = |leaf: &Leaf| satisfies(leaf, &self.subject);
+        self.rules.bootstrap && !(self.is_usable(now) && self.held.as_ref().is_some_and(is_ours))
     }
 
     /// Gives up a request under way after the wall clock was set, and decides again.
@@ -184,7 +189,7 @@ impl Certificate {
     /// The next step at `now`.
     pub fn next(&self, now: Wall) -> Next {
         match &self.state {
-            State::Idle if self.held.is_none() => Next::Task(Task::Find),
+            State::Idle if !self.is_usable(now) => Next::Task(Task::Find),
             State::Idle | State::NotFound => Next::Task(Task::Sign {
                 new_key: self.new_key,
                 with_bootstrap: self.needs_bootstrap(now),
@@ -252,16 +257,16 @@ impl Certificate {
 
     fn hold(&mut self, leaf: Leaf, now: Now, random: u32) {
         self.deadline = deadline(self.rules, &self.subject, &leaf, random);
-        if self.deadline <= now.wall {
-            // A short-lived, backdated certificate is already due. It is replaced after half of
-            // its remaining lifetime.
-            let left = leaf.not_after.since(now.wall);
-            self.deadline = now.wall.after(left / 2);
-        }
+        // A short-lived, backdated certificate is already due. It is replaced after half of its
+        // remaining lifetime. This is a pause and no deadline, because the clock may be ahead.
+        let pause = match self.deadline <= now.wall {
+            true => leaf.not_after.since(now.wall) / 2,
+            false => Duration::ZERO,
+        };
         self.held = Some(leaf);
         self.state = State::Idle;
         self.backoff = FIRST_BACKOFF;
-        self.due = now.mono.after(MIN_PAUSE);
+        self.due = now.mono.after(pause.max(MIN_PAUSE));
     }
 
     fn failed(&mut self, why: String, now: Mono, random: u32) -> Step {

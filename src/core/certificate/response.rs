@@ -112,6 +112,11 @@ impl Certificate {
                     }
                 }
             }
+            // The certificate expired while the CSR waited, or the bootstrap token did: the next
+            // CSR has other credentials.
+            CsrState::Refused(refused) if refused.code == 401 && !self.is_usable(now.wall) => {
+                return self.failed(refused.to_string(), now.mono, random);
+            }
             CsrState::Refused(refused) if waited < limit => Step::Failed(refused.to_string()),
             CsrState::Silent(why) => Step::Silent(why),
             CsrState::Pending(_) | CsrState::Refused(_) => {

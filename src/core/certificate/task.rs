@@ -14,7 +14,7 @@ pub enum Next {
 /// File work for `identity`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Look for a stored certificate, also of other programs.
+    /// Look for a certificate in the files, also of other programs, that has not expired.
     Find,
     /// Sign a CSR.
     Sign {
@@ -32,7 +32,7 @@ pub enum Task {
 /// The result of a [`Task`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskResult {
-    /// No certificate is stored.
+    /// The files have no usable certificate.
     NotFound,
     /// The signed CSR.
     Signed(SigningRequest),

@@ -220,4 +220,4 @@ impl Kubelet {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -86,11 +86,12 @@ impl Pki {
         Ok((pki, start))
     }
 
-    /// A certificate that makes a bootstrap unnecessary: it was added since the start, or the clock
-    /// was wrong then. `None` if there is still none.
+    /// A certificate that has not expired: it was added since the start, or the clock was wrong
+    /// then. `None` if there is still none.
     pub fn find(&mut self, now: Wall) -> Result<Option<(ApiConfig, Leaf)>, String> {
         let start = self.start(now)?;
-        let leaf = start.leaf.filter(|_| start.bootstrap.is_none());
+        let is_usable = |leaf: &Leaf| start.bootstrap.is_none() && now <= leaf.not_after;
+        let leaf = start.leaf.filter(is_usable);
         Ok(leaf.map(|leaf| (start.config, leaf)))
     }
 
@@ -189,4 +190,4 @@ fn usable(identity: &ClientCertificate) -> Result<Leaf, String> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

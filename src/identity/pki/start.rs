@@ -58,7 +58,8 @@ impl Pki {
                 let bootstrap = self.load_bootstrap()?;
                 // The power failed after the certificate was stored and before the kubeconfig was
                 // written, or the kubeconfig was deleted.
-                if let Some((identity, leaf)) = self.stored(now)
+                if let Some((identity, leaf)) = self.stored()
+                    && now <= leaf.not_after
                     && leaf.subject == self.subject
                 {
                     let kubeconfig = self.write_kubeconfig(bootstrap, identity);
@@ -73,16 +74,23 @@ impl Pki {
     }
 
     /// The certificate that a rotation begins with: the stored one, or else the kubeconfig's, which
-    /// is then stored.
+    /// is then stored. Of two that seem to be expired it is the one that expires later: the clock
+    /// may be ahead, and the stored one must not be lost.
     fn seed(&mut self, mut kubeconfig: ApiConfig, now: Wall) -> Start {
-        if let Some((identity, leaf)) = self.stored(now) {
-            kubeconfig.certificate = Some(identity);
-            return Start::with(kubeconfig, Some(leaf));
+        let given = kubeconfig.certificate.clone();
+        let leaf = given.as_ref().and_then(|i| Leaf::of_pem(&i.chain.bytes));
+        if let Some((identity, stored)) = self.stored() {
+            let is_later = leaf
+                .as_ref()
+                .is_some_and(|l| l.not_after > stored.not_after);
+            if now <= stored.not_after || !is_later {
+                kubeconfig.certificate = Some(identity);
+                return Start::with(kubeconfig, Some(stored));
+            }
         }
-        let Some(identity) = kubeconfig.certificate.clone() else {
+        let Some(identity) = given else {
             return Start::with(kubeconfig, None);
         };
-        let leaf = Leaf::of_pem(&identity.chain.bytes);
         let given = identity.chain.file.is_none() && leaf.is_some();
         if given {
             let stored = Key::of_pem(&identity.key.bytes)
@@ -98,9 +106,9 @@ impl Pki {
         }
     }
 
-    /// The stored certificate, if it is usable and has not expired. An unreadable one is logged and
-    /// counts as missing: the kubeconfig or a bootstrap may replace it.
-    fn stored(&mut self, now: Wall) -> Option<(ClientCertificate, Leaf)> {
+    /// The stored certificate, if TLS can use it. An unreadable one is logged and counts as missing:
+    /// the kubeconfig or a bootstrap may replace it.
+    fn stored(&mut self) -> Option<(ClientCertificate, Leaf)> {
         let usable = self.store.current().and_then(|stored| {
             let Some(identity) = stored else {
                 return Ok(None);
@@ -109,7 +117,7 @@ impl Pki {
             Ok(Some((identity, leaf)))
         });
         match usable {
-            Ok(found) => found.filter(|(_, leaf)| now <= leaf.not_after),
+            Ok(found) => found,
             Err(why) => {
                 if self.last_warning != why {
                     log::warn!("{why}; continuing without this certificate");

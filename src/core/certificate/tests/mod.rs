@@ -582,6 +582,9 @@ fn a_request_is_given_up_when_the_clock_is_set() {
             is_first: false,
         });
         certificate.follow_clock(at(0, ahead));
+        // The held certificate seems to be expired: the files may have another one.
+        assert_eq!(certificate.next(ahead), Next::Task(Task::Find));
+        certificate.on_task(TaskResult::NotFound, at(0, ahead), 0);
         assert_eq!(certificate.next(ahead), sign);
         certificate.on_task(TaskResult::Signed(signed(1)), at(0, ahead), 0);
         if is_waiting {
@@ -604,6 +607,66 @@ fn a_request_is_given_up_when_the_clock_is_set() {
         });
         assert_eq!(certificate.next(set.wall), with_own);
     }
+}
+
+/// Without a new certificate in the files, the board would send the expired one until a restart.
+#[test]
+fn after_the_expiry_the_files_are_searched_before_each_request() {
+    let held = leaf(noon().before(hours(9)), noon());
+    let mut certificate = Certificate::new(ROTATE, subject(), Some(held), false, 0);
+    let late = noon().after(hours(1));
+    for second in [0, 60] {
+        assert_eq!(certificate.next(late), Next::Task(Task::Find));
+        certificate.on_task(TaskResult::NotFound, at(second, late), 0);
+        assert!(matches!(
+            certificate.next(late),
+            Next::Task(Task::Sign { .. })
+        ));
+        certificate.on_task(TaskResult::Signed(signed(1)), at(second, late), 0);
+        let refused = answered(401, json!({"reason": "Unauthorized"}));
+        certificate.on_response(refused, at(second, late), 0);
+    }
+    let renewed = leaf(late, late.after(hours(9)));
+    assert_eq!(certificate.next(late), Next::Task(Task::Find));
+    certificate.on_task(TaskResult::InUse(renewed), at(99, late), 0);
+    assert!(certificate.due(at(99, late)) > at(99, late).mono.after(hours(5)));
+}
+
+/// The deadline was set to the time of a clock that stood years ahead: the certificate expired
+/// before it.
+#[test]
+fn a_certificate_installed_while_the_clock_is_ahead_is_renewed_in_time() {
+    let issued = leaf(noon(), noon().after(hours(10)));
+    for ahead in [hours(24 * 365), hours(10) - Duration::from_secs(60)] {
+        let mut certificate = Certificate::new(ROTATE, subject(), None, false, 0);
+        certificate.on_task(
+            TaskResult::InUse(issued.clone()),
+            at(0, noon().after(ahead)),
+            0,
+        );
+        let set = at(60, noon());
+        assert_eq!(certificate.due(set), set.mono.after(hours(7)), "{ahead:?}");
+    }
+}
+
+/// A token that died left the CSR waiting for 15 minutes or an hour, with the old credentials.
+#[test]
+fn a_401_ends_the_wait_for_a_csr_unless_the_held_certificate_is_good() {
+    let refused = || answered(401, json!({"reason": "Unauthorized"}));
+    let mut certificate = waiting(BOOTSTRAP, "c");
+    let step = certificate.on_response(refused(), at(5, noon()), 0);
+    assert!(matches!(step, Step::Failed(_)));
+    assert_eq!(certificate.request(), None);
+    // A good certificate is refused for a reason that is not ours: the CSR is not lost.
+    let held = leaf(noon().before(hours(9)), noon().after(hours(1)));
+    let mut certificate = Certificate::new(ROTATE, subject(), Some(held), false, 0);
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+    certificate.on_response(answered(201, csr("c", &signed(1))), at(0, noon()), 0);
+    certificate.on_response(refused(), at(5, noon()), 0);
+    assert_eq!(certificate.request().unwrap().method, Method::Get);
+    // It expires while the CSR waits.
+    certificate.on_response(refused(), at(9, noon().after(hours(2))), 0);
+    assert_eq!(certificate.request(), None);
 }
 
 /// An operator renews the files: the old expiry means nothing any more.

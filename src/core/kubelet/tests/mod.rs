@@ -13,7 +13,7 @@ use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 
-mod storm;
+pub(crate) mod storm;
 
 /// A build time before the true time; 45 % of the clocks in [`step`] show an earlier time.
 fn built() -> Wall {
@@ -99,11 +99,11 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// A simulated API server with one Node, one Lease and one CertificateSigningRequest.
 #[derive(Default)]
-struct Server {
+pub(crate) struct Server {
     csr: Option<Value>,
     /// The certificate that it signs, PEM.
     chain: String,
-    node: Option<Value>,
+    pub(crate) node: Option<Value>,
     lease: Option<Value>,
     version: u64,
     uids: u64,
@@ -175,7 +175,7 @@ impl Server {
         }
     }
 
-    fn store(&mut self, mut object: Value, anew: bool) -> Value {
+    pub(crate) fn store(&mut self, mut object: Value, anew: bool) -> Value {
         self.version += 1;
         self.uids += u64::from(anew);
         let (version, uid) = (self.version.to_string(), format!("u{}", self.uids));
@@ -187,7 +187,7 @@ impl Server {
         object
     }
 
-    fn carry_out(&mut self, request: &Request) -> Outcome {
+    pub(crate) fn carry_out(&mut self, request: &Request) -> Outcome {
         if request.path.contains("/events") {
             return answered(201, json!({}));
         }

@@ -1,7 +1,7 @@
 //! Long runs in virtual time against the server of [`super`]: writes of other clients, and an
 //! hour of faults.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::sync::Once;
 
 use super::*;
@@ -10,39 +10,45 @@ use crate::core::schedule::tests::Random;
 use crate::core::status;
 
 impl Random {
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(crate) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         let index = self.below(u64::try_from(all.len()).unwrap());
         all[usize::try_from(index).unwrap()]
     }
 }
 
 thread_local! {
-    static LINES: Cell<usize> = const { Cell::new(0) };
+    static LINES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Counts this thread's log lines.
-struct Counter;
+/// Collects this thread's log lines.
+struct Collector;
 
-impl log::Log for Counter {
+impl log::Log for Collector {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
         metadata.level() <= log::Level::Info
     }
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            LINES.set(LINES.get() + 1);
             println!("{}", record.args());
+            LINES.with_borrow_mut(|lines| lines.push(record.args().to_string()));
         }
     }
     fn flush(&self) {}
 }
 
-fn count_lines() {
+/// Starts to collect the log lines of this thread.
+pub(crate) fn collect_lines() {
     static LOGGER: Once = Once::new();
     LOGGER.call_once(|| {
-        log::set_logger(&Counter).unwrap();
+        log::set_logger(&Collector).unwrap();
         log::set_max_level(log::LevelFilter::Info);
     });
-    LINES.set(0);
+    LINES.take();
+}
+
+/// The lines since the last call, or since [`collect_lines`].
+pub(crate) fn take_lines() -> Vec<String> {
+    LINES.take()
 }
 
 /// What other clients have written to the Node, and must still be there.
@@ -304,7 +310,7 @@ fn assert_owned(world: &World, node: &Value, when: &str) {
 fn an_hour_of_faults_leaves_state_and_log_bounded() {
     const HOUR: u64 = 3600;
     for seed in 1..=20 {
-        count_lines();
+        collect_lines();
         let mut random = Random(seed * 0x9E37_79B9);
         let mut world = World::new();
         let mut behavior = Behavior::Correct;
@@ -346,7 +352,7 @@ fn an_hour_of_faults_leaves_state_and_log_bounded() {
             assert!(kubelet.events.waiting() <= 32 && kubelet.events.counted() <= 16);
             largest = largest.max(kubelet.node.seen_bytes());
         }
-        let lines = LINES.get();
+        let lines = take_lines().len();
         println!("seed {seed}: {requests} turns, {lines} lines, {largest} bytes of a Node");
         // The board's Node is 3 KiB of JSON.
         assert!(

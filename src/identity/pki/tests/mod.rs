@@ -51,12 +51,12 @@ impl Folder {
 }
 
 /// The certificate signer of a cluster.
-struct Signer {
-    issuer: Issuer<'static, KeyPair>,
-    ca: String,
+pub(in crate::identity) struct Signer {
+    pub(in crate::identity) issuer: Issuer<'static, KeyPair>,
+    pub(in crate::identity) ca: String,
 }
 
-struct RequestKey(Vec<u8>);
+pub(in crate::identity) struct RequestKey(pub(in crate::identity) Vec<u8>);
 
 impl PublicKeyData for RequestKey {
     fn der_bytes(&self) -> &[u8] {
@@ -68,7 +68,7 @@ impl PublicKeyData for RequestKey {
 }
 
 impl Signer {
-    fn new() -> Self {
+    pub(in crate::identity) fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::default();
         let ca = params.self_signed(&key).unwrap().pem();
@@ -78,7 +78,7 @@ impl Signer {
         }
     }
 
-    fn params(common_name: &str, day: u8, days: u64) -> CertificateParams {
+    pub(in crate::identity) fn params(common_name: &str, day: u8, days: u64) -> CertificateParams {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         let name = &mut params.distinguished_name;
@@ -107,7 +107,7 @@ impl Signer {
             .map(|pem| base64::engine::general_purpose::STANDARD.encode(pem))
     }
 
-    fn kubeconfig(&self, user: &str) -> String {
+    pub(in crate::identity) fn kubeconfig(&self, user: &str) -> String {
         let ca = Pem(&self.ca);
         format!(
             "kind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {{cluster: k, user: u}}\n\
@@ -118,7 +118,7 @@ impl Signer {
     }
 }
 
-struct Pem<'a>(&'a str);
+pub(in crate::identity) struct Pem<'a>(pub(in crate::identity) &'a str);
 
 impl std::fmt::Display for Pem<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -386,4 +386,39 @@ fn debug_output_contains_no_key_and_no_token() {
         !shown.contains(&key[..20]) && !shown.contains("0123456789abcdef"),
         "{shown}"
     );
+}
+
+/// A board that started with its clock years ahead stored the kubeconfig's certificate, long
+/// expired, in the place of the good one.
+#[test]
+fn a_clock_that_is_ahead_at_the_start_does_not_lose_the_stored_certificate() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    let [old, key] = signer.embedded(1, 5);
+    let user = format!("client-certificate-data: {old}, client-key-data: {key}");
+    folder.write("etc/kubelet.conf", &signer.kubeconfig(&user));
+    let paths = folder.paths(false, true);
+    let (mut pki, _) = open(&paths, day(2));
+    let request = pki.sign(false).unwrap();
+    let (_, leaf) = pki.install(&signer.sign(&request, 2, 90), day(3)).unwrap();
+    for clock in [day(4000), day(4)] {
+        let (_, start) = open(&paths, clock);
+        assert_eq!((start.leaf, start.given), (Some(leaf.clone()), false));
+    }
+}
+
+/// Both certificates expired during an outage; then an operator wrote a new kubeconfig.
+#[test]
+fn find_returns_the_certificate_of_a_new_kubeconfig() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    let write = |day, days| {
+        let [cert, key] = signer.embedded(day, days);
+        let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
+        folder.write("etc/kubelet.conf", &signer.kubeconfig(&user));
+    };
+    write(1, 5);
+    let (mut pki, _) = open(&folder.paths(false, true), day(2));
+    assert!(matches!(pki.find(day(10)), Ok(None)));
+    write(8, 90);
+    let (_, leaf) = pki.find(day(10)).unwrap().unwrap();
+    assert_eq!(leaf.not_after, day(97));
 }

@@ -6,6 +6,7 @@
 //! backoff, without a limit. `identity` reads and writes the files.
 //! Upstream: client-go `util/certificate/{certificate_manager.go,csr}`.
 
+mod request;
 mod response;
 mod task;
 
@@ -13,16 +14,10 @@ pub use task::{Next, Step, Task, TaskResult};
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
-
 use crate::core::instant::{Mono, Now};
-use crate::kube::message::{Accept, Request};
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
 
-const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
 /// client-go: 2 s, doubled, then every 32 s.
@@ -197,33 +192,6 @@ impl Certificate {
             }),
             State::Signed(_) | State::Waiting(_) => Next::Send,
             State::Issued(chain) => Next::Task(Task::Install(chain.clone())),
-        }
-    }
-
-    /// The next request; `None` if [`Self::next`] is a [`Task`].
-    pub fn request(&self) -> Option<Request> {
-        match &self.state {
-            State::Signed(request) => {
-                let metadata = match self.rules.rotate {
-                    true => json!({"generateName": "csr-"}),
-                    false => json!({"name": request.name}),
-                };
-                let body = json!({
-                    "apiVersion": "certificates.k8s.io/v1",
-                    "kind": "CertificateSigningRequest",
-                    "metadata": metadata,
-                    "spec": {
-                        "request": STANDARD.encode(&request.pem),
-                        "signerName": SIGNER,
-                        "usages": request.usages,
-                    },
-                });
-                Some(Request::post(CSRS, Accept::Object, &body))
-            }
-            State::Waiting(Waiting { name, .. }) => {
-                Some(Request::get(format!("{CSRS}/{name}"), Accept::Object))
-            }
-            State::Idle | State::NotFound | State::Issued(_) => None,
         }
     }
 

@@ -1,10 +1,13 @@
 mod upstream;
 
-use serde_json::Value;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
 
+use super::request::CSRS;
 use super::*;
 use crate::kube::der::{self, element};
-use crate::kube::message::{Method, Outcome, Response, answered, not_found};
+use crate::kube::message::{Method, Outcome, Request, Response, answered, not_found};
 use crate::kube::x509::{Wanted, pem};
 
 /// The time now in these tests.

@@ -86,7 +86,13 @@ impl Disk {
             if self.power == Some(self.done.len()) {
                 return Err("the power failed".into());
             }
-            op.carry_out()?;
+            if let Err(why) = op.carry_out() {
+                // A full disk leaves a part of the file, which would take up room for ever.
+                if let Op::Write(path, ..) = &op {
+                    let _ = Op::Remove(path.clone()).carry_out();
+                }
+                return Err(why);
+            }
             #[cfg(test)]
             self.done.push(op);
         }

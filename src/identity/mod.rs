@@ -215,6 +215,11 @@ impl Identity {
     /// Does the file work of a rotation. When this returns [`TaskResult::InUse`], `api` uses the
     /// new certificate.
     pub fn carry_out(&mut self, task: &Task, api: &mut Api, now: Wall) -> TaskResult {
+        if let Task::Install(chain) = task
+            && let Err(why) = self.pki.check(chain, now)
+        {
+            return TaskResult::Unusable(why);
+        }
         let result = match task {
             Task::Find => self.pki.find(now).and_then(|found| match found {
                 Some(found) => self.replace(api, found).map(TaskResult::InUse),

@@ -5,8 +5,8 @@ use std::fmt::{self, Display, Write};
 /// Most characters of one line.
 const MAX_CHARS: usize = 4096;
 
-/// Displays `T` as one line: control characters, line separators and invisible direction marks are
-/// replaced by a space, and what exceeds 4,096 characters is cut. Allocates nothing.
+/// Displays `T` as one line: control characters, line separators and direction controls are replaced
+/// by a space, and what exceeds 4,096 characters is cut. Allocates nothing.
 ///
 /// A server's message with newlines would forge lines of the journal, and with escape sequences it
 /// would reach the terminal of the person who reads them.

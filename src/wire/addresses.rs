@@ -2,7 +2,7 @@
 //!
 //! The address that answered last is used without a lookup. After a failure the name is looked up
 //! again, and addresses that failed come after the others, the oldest failure first. So a server
-//! that is sick in any way is left for the next one, and is tried again when that one fails.
+//! that fails is left for the next one, and is tried again when that one fails.
 
 use std::net::SocketAddr;
 
@@ -44,9 +44,13 @@ impl Addresses {
     }
 
     /// Takes the result of a lookup.
-    pub(super) fn found(&mut self, mut addresses: Vec<SocketAddr>) {
-        addresses.dedup();
-        self.known = addresses;
+    pub(super) fn found(&mut self, addresses: Vec<SocketAddr>) {
+        self.known.clear();
+        for address in addresses {
+            if !self.known.contains(&address) {
+                self.known.push(address);
+            }
+        }
     }
 
     /// Every known address, in the order in which to try them.

@@ -37,10 +37,22 @@ struct State {
     addresses: Addresses,
     /// Where the last connection was opened to; none if that failed.
     peer: Option<SocketAddr>,
+    /// The address that was tried first for it.
+    first: Option<SocketAddr>,
     /// Dead as soon as ureq drops the connection.
     stream: Weak<TcpStream>,
     /// Bound of an answer over a connection that the request had to open.
     answer_budget: Option<Duration>,
+}
+
+impl State {
+    /// No server answered: the address that was tried first comes last in the next round, and each
+    /// address gets the largest share of the time in its turn.
+    fn end_round(&mut self) {
+        if let Some(first) = self.first.take() {
+            self.addresses.failed(first);
+        }
+    }
 }
 
 impl Link {
@@ -84,7 +96,7 @@ impl Link {
         }
     }
 
-    /// Calls `attempt`, with an address and the number of candidates left, for the address that
+    /// Calls `attempt`, with an address and the divisor of its share of the time, for the address that
     /// answered last and then for the others, until it opens a connection.
     pub(super) fn connect<T>(
         &self,
@@ -92,13 +104,16 @@ impl Link {
         deadline: Option<Instant>,
         mut attempt: impl FnMut(SocketAddr, usize) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        self.with(|state| state.peer = None);
+        self.with(|state| (state.peer, state.first) = (None, None));
         let hop = self.first_hop();
-        let mut attempt = |address, candidates| {
-            let opened = attempt(address, candidates);
-            self.with(|state| match &opened {
-                Ok(_) => state.peer = Some(address),
-                Err(_) => state.addresses.failed(address),
+        let mut attempt = |address, shares| {
+            let opened = attempt(address, shares);
+            self.with(|state| {
+                state.first.get_or_insert(address);
+                match &opened {
+                    Ok(_) => state.peer = Some(address),
+                    Err(_) => state.addresses.failed(address),
+                }
             });
             opened
         };
@@ -120,11 +135,20 @@ impl Link {
         }
         let mut failure = tried.map(|(_, failure)| failure);
         for (index, address) in candidates.iter().enumerate() {
-            match attempt(*address, candidates.len() - index) {
+            // The first one gets half: on a slow link an equal share is enough for none.
+            let shares = match index {
+                0 => candidates.len().min(2),
+                _ => candidates.len() - index,
+            };
+            if index > 0 && clock.left(deadline).is_err() {
+                break;
+            }
+            match attempt(*address, shares) {
                 Ok(opened) => return Ok(opened),
                 Err(e) => failure = Some(e.at(*address)),
             }
         }
+        self.with(State::end_round);
         // Without a network there is often no DNS: the failure of an address tells more.
         let lookup = || Failure::line(looked_up.err().unwrap_or_default());
         Err(failure.unwrap_or_else(|| self.at_first_hop(lookup())))
@@ -168,6 +192,7 @@ impl Link {
             state.stream = Weak::new();
             if let Some(peer) = state.peer {
                 state.addresses.failed(peer);
+                state.end_round();
             }
         });
     }
@@ -264,14 +289,40 @@ mod tests {
         assert_eq!(tried(&link, &[]), (vec![ip(3)], Ok(())));
         link.answered();
         assert_eq!(tried(&link, &[]), (vec![ip(3)], Ok(())));
-        // It dies: first the others, which failed earlier.
-        let (order, opened) = tried(&link, &[ip(3), ip(1)]);
-        assert_eq!((order, opened), (vec![ip(3), ip(1), ip(2)], Ok(())));
+        // It dies: the first one of the round without an answer is the last one now.
+        let (order, opened) = tried(&link, &[ip(3), ip(2)]);
+        assert_eq!((order, opened), (vec![ip(3), ip(2), ip(1)], Ok(())));
         assert!(link.was_connected() && link.has_other_address());
         let (order, opened) = tried(&link, &[ip(1), ip(2), ip(3)]);
         assert_eq!(order.len(), 3);
         assert_eq!(opened, Err("timed out while setting up TLS".to_owned()));
         assert!(!link.was_connected());
+    }
+
+    /// With a slow link only the first address of a round has enough time: each must come first.
+    #[test]
+    fn every_address_is_the_first_of_a_round_in_its_turn() {
+        let tree = Tree::new("link-rounds");
+        for healthy in 1..=5 {
+            let link = link(&tree, &[ip(1), ip(2), ip(3), ip(4), ip(5)]);
+            let clock = Clock::system();
+            let mut rounds = 0;
+            loop {
+                rounds += 1;
+                assert!(rounds <= 5, "{healthy} is never the first");
+                let mut is_first = true;
+                let opened = link.connect(&clock, None, |address, _| {
+                    let is_slow = !std::mem::take(&mut is_first);
+                    match address.ip() == ip(healthy) && !is_slow {
+                        true => Ok(()),
+                        false => Err(Failure::TimedOut(Stage::Handshake)),
+                    }
+                });
+                if opened.is_ok() {
+                    break;
+                }
+            }
+        }
     }
 
     #[test]

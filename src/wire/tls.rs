@@ -26,7 +26,7 @@ use crate::kube::time::Wall;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
 
-/// TLS sessions that can be resumed: the server's, and one of another address.
+/// TLS sessions to keep; rustls rounds this to one server with up to eight tickets.
 const SESSIONS: usize = 2;
 
 /// Root certificates of the distributions: Go's list, in Go's order.

@@ -41,8 +41,8 @@ impl Connector for Dialer {
     ) -> Result<Option<Connection>, ureq::Error> {
         let clock = Clock::of(details);
         let deadline = clock.deadline(details.timeout);
-        let connection = self.0.connect(&clock, deadline, |address, candidates| {
-            Connection::open(&self.0, address, candidates, &clock, deadline)
+        let connection = self.0.connect(&clock, deadline, |address, shares| {
+            Connection::open(&self.0, address, shares, &clock, deadline)
         })?;
         self.0.opened(connection.socket.stream());
         Ok(Some(connection))
@@ -64,19 +64,18 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// TCP, the proxy's tunnel and TLS, within an equal share of the time that is left among
-    /// `candidates`.
+    /// TCP, the proxy's tunnel and TLS, within the time that is left divided by `shares`.
     fn open(
         link: &Link,
         address: SocketAddr,
-        candidates: usize,
+        shares: usize,
         clock: &Clock,
         deadline: Option<Instant>,
     ) -> Result<Self, Failure> {
         let failure = |e: &io::Error| link.at_first_hop(Failure::io(e, Stage::Connecting));
-        let candidates = u32::try_from(candidates).unwrap_or(u32::MAX).max(1);
+        let shares = u32::try_from(shares).unwrap_or(u32::MAX).max(1);
         let start = clock.now();
-        let share = clock.left(deadline).map_err(|e| failure(&e))? / candidates;
+        let share = clock.left(deadline).map_err(|e| failure(&e))? / shares;
         let share = share.max(Duration::from_millis(1));
         let stream = TcpStream::connect_timeout(&address, share).map_err(|e| failure(&e))?;
         let tcp = start.and_then(|start| Some(clock.now()?.duration_since(start)));

@@ -28,7 +28,7 @@ const LAST_SILENCE: Duration = Duration::from_secs(7);
 /// Delays between two GETs of a CSR: doubled from 100 ms, because a signer answers at once, to 8 s.
 const FIRST_POLL: Duration = Duration::from_millis(100);
 const LAST_POLL: Duration = Duration::from_secs(8);
-/// Shortest time from a new certificate, or from a clock that was set, to the next request.
+/// Shortest time from a new certificate to the next request.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// A step of the wall clock after which a request under way is given up: it may have been made
 /// because the held certificate seemed to be expired.
@@ -60,6 +60,8 @@ pub struct Certificate {
     new_key: bool,
     /// When the request under way was made, by both clocks.
     signed_at: Option<Now>,
+    /// It is sent with the held certificate.
+    sent_with_own: bool,
     /// The expiry of the held certificate was logged.
     expiry_logged: bool,
 }
@@ -116,6 +118,7 @@ impl Certificate {
             backoff: FIRST_BACKOFF,
             new_key: false,
             signed_at: None,
+            sent_with_own: false,
             expiry_logged: false,
         }
     }
@@ -156,7 +159,8 @@ impl Certificate {
         let expected = then.wall.after(now.mono.since(then.mono));
         let step = expected.since(now.wall).max(now.wall.since(expected));
         if step > CLOCK_STEP && matches!(self.state, State::Signed(_) | State::Waiting(_)) {
-            self.continue_with(State::Idle, now.mono.after(MIN_PAUSE));
+            self.state = State::Idle;
+            self.back_off(now.mono, 0);
         }
     }
 
@@ -202,11 +206,16 @@ impl Certificate {
             TaskResult::Signed(request) => {
                 self.new_key = false;
                 self.signed_at = Some(now);
+                self.sent_with_own = !self.needs_bootstrap(now.wall);
                 self.continue_with(State::Signed(request), now.mono)
             }
             TaskResult::InUse(leaf) => {
                 self.hold(leaf, now, random);
                 Step::Continue
+            }
+            TaskResult::Unusable(why) => {
+                self.new_key = true;
+                self.failed(why, now.mono, random)
             }
             // The chain is kept and installed later: the disk may be full now.
             TaskResult::Failed(why) if matches!(self.state, State::Issued(_)) => {

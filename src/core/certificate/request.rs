@@ -10,7 +10,7 @@ use crate::kube::message::{Accept, Request};
 pub(super) const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 impl Certificate {
-    /// The next request; `None` if [`Self::next`] is a [`Task`].
+    /// The next request; `None` if [`Self::next`] is a task.
     pub fn request(&self) -> Option<Request> {
         match &self.state {
             State::Signed(request) => {

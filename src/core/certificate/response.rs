@@ -25,6 +25,7 @@ const WAIT_BY_NAME: Duration = Duration::from_secs(3600);
 impl Certificate {
     /// Takes the outcome of the last request. `random`, 0 to 1000, spreads many boards.
     pub fn on_response(&mut self, outcome: Outcome, now: Now, random: u32) -> Step {
+        let is_refused_in_tls = self.is_refused_in_tls(&outcome, now.wall);
         let state = std::mem::replace(&mut self.state, State::Idle);
         let step = match state {
             State::Signed(request) => self.on_created(request, outcome, now.mono, random),
@@ -34,11 +35,21 @@ impl Certificate {
                 Step::Continue
             }
         };
+        if is_refused_in_tls {
+            self.state = State::Idle;
+        }
         if let Step::Silent(_) = step {
             self.due = now.mono.after(self.backoff.min(LAST_SILENCE));
             self.backoff = (self.backoff * 2).min(LAST_BACKOFF);
         }
         step
+    }
+
+    /// Whether the CSR was sent with a certificate that has expired since, and has no response: a
+    /// gateway may refuse it within TLS. The next CSR has the bootstrap credentials.
+    fn is_refused_in_tls(&self, outcome: &Outcome, now: Wall) -> bool {
+        let is_silent = matches!(outcome, Outcome::Silent(_));
+        is_silent && self.rules.bootstrap && self.sent_with_own && !self.is_usable(now)
     }
 
     fn on_created(

@@ -38,6 +38,8 @@ pub enum TaskResult {
     Signed(SigningRequest),
     /// This certificate is stored and in use.
     InUse(Leaf),
+    /// The issued certificate can never be used, with one line that says why.
+    Unusable(String),
     /// The task failed, with one line that says why.
     Failed(String),
 }

@@ -166,6 +166,7 @@ pub(super) fn after_refusal(refused: &Refused, failures: u32, patience: Duration
     match refused.code {
         _ if refused.is_final() || (failures < 2 && !is_late) => Effect::None,
         429 => Effect::TryOtherAddress,
+        _ if failures < 2 => Effect::TryOtherAddress,
         _ => Effect::Disconnect,
     }
 }

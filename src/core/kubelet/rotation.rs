@@ -30,6 +30,7 @@ impl Kubelet {
         let now = self.wall_clock.corrected(now);
         if let Some(certificate) = &mut self.certificate {
             certificate.replaced(leaf, now, random);
+            self.certificate_log.succeeded(now.mono);
         }
     }
 

@@ -21,7 +21,7 @@ use crate::files::write::{self, Disk, PRIVATE};
 use crate::identity::kubeconfig;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
-use crate::wire::api_config::{ApiConfig, ClientCertificate};
+use crate::wire::api_config::{ApiConfig, ClientCertificate, Pem};
 use crate::wire::tls;
 
 /// The flags that name the files of an identity.
@@ -131,6 +131,26 @@ impl Pki {
         let key = Key::generate()?;
         self.disk.carry_out(self.store.write_pending_key(&key))?;
         Ok(key)
+    }
+
+    /// Why the certificate chain (PEM) of the last request can never be used, before it replaces the
+    /// stored one.
+    pub fn check(&self, chain: &str, now: Wall) -> Result<(), String> {
+        let key = self.key.as_ref().ok_or("no signing request was made")?;
+        let source = "the issued certificate".to_owned();
+        let pem = |bytes: &[u8]| Pem {
+            file: None,
+            source: source.clone(),
+            bytes: bytes.to_vec(),
+        };
+        let leaf = usable(&ClientCertificate {
+            chain: pem(chain.as_bytes()),
+            key: pem(key.pem().as_bytes()),
+        })?;
+        match leaf.not_after < now {
+            true => Err(format!("{source} expired at {}", leaf.not_after.time())),
+            false => Ok(()),
+        }
     }
 
     /// Stores the certificate chain (PEM) of the last request and makes it current. After an error

@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 
 use super::key::Key;
 use crate::files::guard;
-use crate::files::read::cause;
+use crate::files::read::{cause, read};
 use crate::files::write::{self, Op, PRIVATE};
 use crate::identity::kubeconfig::read_certificate;
 use crate::kube::time::Wall;
@@ -97,6 +97,10 @@ impl Store {
             return Err("no certificate to store".into());
         }
         text.push_str(key.pem());
+        // A repeated installation: each attempt must not leave another file with the key.
+        if read(&current).is_ok_and(|stored| Zeroizing::new(stored).as_slice() == text.as_bytes()) {
+            return Ok(Vec::new());
+        }
         let pair = self.unused_pair(now);
         // `replace` syncs name and content before the link points to the file.
         let mut ops = write::replace(&pair, PRIVATE, text.as_bytes().to_vec());

@@ -590,7 +590,7 @@ fn the_second_server_error_in_a_row_opens_a_new_connection() {
             ([500, 200, 429], [None, Disconnect, TryOtherAddress]),
             ([429, 429, 429], [None, TryOtherAddress, TryOtherAddress]),
             // It asks for more patience than a Lease has.
-            ([503, 409, 422], [Disconnect, None, None]),
+            ([503, 409, 422], [TryOtherAddress, None, None]),
             // The page of a gateway.
             ([404, 404, 403], [None, Disconnect, None]),
         ] {

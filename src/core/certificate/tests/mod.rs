@@ -685,3 +685,48 @@ fn a_certificate_that_was_replaced_on_disk_is_the_held_one() {
     assert_eq!(certificate.expiry_to_log(late.wall), None);
     assert!(!certificate.needs_bootstrap(late.wall));
 }
+
+/// A chain that TLS can never use is not installed again and again: another key is asked for.
+#[test]
+fn an_unusable_chain_is_given_up_and_a_failed_installation_is_repeated() {
+    let mut certificate = waiting(ROTATE, "c");
+    let issued = Leaf {
+        public_key: key(1),
+        ..leaf(noon(), noon().after(hours(1)))
+    };
+    let chain = self::certificate(&issued);
+    let response = answered(200, approved(csr("c", &signed(1)), &chain));
+    certificate.on_response(response, at(1, noon()), 0);
+    let full = TaskResult::Failed("no space left on device".into());
+    certificate.on_task(full, at(2, noon()), 0);
+    assert_eq!(install(&certificate), Some(chain));
+    let unusable = TaskResult::Unusable("the issued certificate: not usable".into());
+    let step = certificate.on_task(unusable, at(4, noon()), 0);
+    assert!(matches!(step, Step::Failed(_)));
+    assert_eq!(install(&certificate), None);
+    assert_eq!(new_key(&certificate), Some(true));
+}
+
+/// A gateway that verifies client certificates ends TLS: there is no 401.
+#[test]
+fn a_csr_without_a_response_is_given_up_when_its_certificate_has_expired() {
+    let rules = Rules {
+        rotate: true,
+        bootstrap: true,
+    };
+    let held = || leaf(noon().before(hours(9)), noon().after(hours(1)));
+    for (late, method) in [(hours(0), Some(Method::Post)), (hours(2), None)] {
+        let mut certificate = Certificate::new(rules, subject(), Some(held()), false, 0);
+        certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+        let now = Now {
+            mono: Mono::START.after(late),
+            wall: noon().after(late),
+        };
+        let silent = Outcome::Silent("the server ended TLS".into());
+        assert!(matches!(
+            certificate.on_response(silent, now, 0),
+            Step::Silent(_)
+        ));
+        assert_eq!(certificate.request().map(|request| request.method), method);
+    }
+}

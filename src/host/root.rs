@@ -188,7 +188,8 @@ mod tests {
         symlink("b", tree.path().join("etc/a")).unwrap();
         symlink("a", tree.path().join("etc/b")).unwrap();
         let error = root_of(&tree).text("etc/a", SMALL).unwrap_err();
-        assert_eq!(error.cause, "too many levels of symbolic links");
+        // musl and glibc have different words for it.
+        assert_eq!(error.cause, cause(&Errno::ELOOP.into()));
         assert_eq!(
             root_of(&tree).resolve("etc/a").unwrap_err().raw_os_error(),
             Some(Errno::ELOOP as i32)

@@ -136,6 +136,12 @@ pub fn heartbeat(conditions: &mut [Value], now: &str) {
     }
 }
 
+/// The first condition `kind` of a Node.
+pub fn find<'a>(node: &'a Value, kind: &str) -> Option<&'a Value> {
+    let mut conditions = object::list(node, &["status", "conditions"]).iter();
+    conditions.find(|c| is(c, kind))
+}
+
 fn is(condition: &Value, kind: &str) -> bool {
     object::text(condition, &["type"]) == kind
 }

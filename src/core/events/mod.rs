@@ -11,6 +11,7 @@ pub use queue::Queue;
 
 use serde_json::Value;
 
+use crate::core::conditions;
 use crate::kube::object;
 
 /// One event.
@@ -114,11 +115,8 @@ pub fn of_change(node_name: &str, before: Option<&Value>, after: &Value) -> Vec<
 }
 
 fn status_of<'a>(node: &'a Value, kind: &str) -> &'a str {
-    object::list(node, &["status", "conditions"])
-        .iter()
-        .find(|condition| object::text(condition, &["type"]) == kind)
-        .map(|condition| object::text(condition, &["status"]))
-        .unwrap_or_default()
+    let condition = conditions::find(node, kind);
+    condition.map_or("", |condition| object::text(condition, &["status"]))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::config::Config;
+use crate::core::conditions;
 use crate::core::events::Event;
 use crate::core::eviction::Pressures;
 use crate::core::facts::Facts;
@@ -173,10 +174,7 @@ impl Node {
 
     /// `Ready since 2026-11-21T06:18:51Z`, from the cached Node.
     pub fn ready(&self) -> Option<String> {
-        let conditions = object::list(self.seen.as_ref()?, &["status", "conditions"]);
-        let ready = conditions
-            .iter()
-            .find(|condition| object::text(condition, &["type"]) == "Ready")?;
+        let ready = conditions::find(self.seen.as_ref()?, "Ready")?;
         let since = object::text(ready, &["lastTransitionTime"]);
         Some(match object::text(ready, &["status"]) {
             "True" => format!("Ready since {since}"),

@@ -39,6 +39,23 @@ fn network(routes: &[&str], lines: &[&str]) -> Network {
     }
 }
 
+/// The address that the default routes choose, where IPv4 is preferred and where IPv6 is.
+#[track_caller]
+fn assert_choice(
+    name: &str,
+    network: &Network,
+    prefer_v4: Result<&str, &str>,
+    prefer_v6: Result<&str, &str>,
+) {
+    for (prefers_v6, want) in [(false, prefer_v4), (true, prefer_v6)] {
+        assert_eq!(
+            by_default_route(prefers_v6, network).map(|ip| ip.to_string()),
+            want.map(str::to_owned).map_err(str::to_owned),
+            "{name}, prefers IPv6: {prefers_v6}"
+        );
+    }
+}
+
 fn config(node_ip: &str, cloud_provider: &str, name: &str) -> NodeConfig {
     let flags = Flags {
         hostname_override: Some(name.to_owned()),
@@ -474,14 +491,7 @@ fn test_choose_host_interface_from_route() {
             Err("no default routes found in \"/proc/net/route\" or \"/proc/net/ipv6_route\""),
         ),
     ] {
-        let network = network(routes, interfaces);
-        for (prefers_v6, want) in [(false, prefer_v4), (true, prefer_v6)] {
-            assert_eq!(
-                by_default_route(prefers_v6, &network).map(|ip| ip.to_string()),
-                want.map(str::to_owned).map_err(str::to_owned),
-                "{name}, prefers IPv6: {prefers_v6}"
-            );
-        }
+        assert_choice(name, &network(routes, interfaces), prefer_v4, prefer_v6);
     }
 }
 
@@ -534,13 +544,7 @@ fn test_get_ip_from_host_interfaces() {
             default_routes: Ok(None),
             ..network(&[], lines)
         };
-        for (prefers_v6, want) in [(false, prefer_v4), (true, prefer_v6)] {
-            assert_eq!(
-                by_default_route(prefers_v6, &network).map(|ip| ip.to_string()),
-                want.map(str::to_owned).map_err(str::to_owned),
-                "{name}, prefers IPv6: {prefers_v6}"
-            );
-        }
+        assert_choice(name, &network, prefer_v4, prefer_v6);
     }
 }
 

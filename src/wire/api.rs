@@ -48,11 +48,7 @@ impl Api {
         let link = Arc::new(Link::new(config)?);
         let user_agent = HeaderValue::from_str(user_agent)
             .map_err(|_| format!("user agent {user_agent:?} has a control character in it"))?;
-        let authorization = config
-            .authorization
-            .as_ref()
-            .map(authorization)
-            .transpose()?;
+        let authorization = authorization(config.authorization.as_ref())?;
         Ok(Self {
             agent: agent(&link),
             link,
@@ -88,11 +84,7 @@ impl Api {
     pub fn set_identity(&mut self, config: &ApiConfig) -> Result<(), String> {
         let link = Link::new(config)?;
         link.keep_addresses_of(&self.link);
-        self.authorization = config
-            .authorization
-            .as_ref()
-            .map(authorization)
-            .transpose()?;
+        self.authorization = authorization(config.authorization.as_ref())?;
         self.link = Arc::new(link);
         self.agent = agent(&self.link);
         Ok(())
@@ -100,7 +92,7 @@ impl Api {
 
     /// Sends another header `Authorization` from the next request on; the connection stays.
     pub fn set_authorization(&mut self, new: &Authorization) -> Result<(), String> {
-        self.authorization = Some(authorization(new)?);
+        self.authorization = authorization(Some(new))?;
         Ok(())
     }
 
@@ -229,11 +221,14 @@ fn agent(link: &Arc<Link>) -> Agent {
     Agent::with_parts(config, Dialer(link.clone()), NoLookup)
 }
 
-fn authorization(authorization: &Authorization) -> Result<HeaderValue, String> {
-    let mut value = HeaderValue::try_from(authorization.header())
+fn authorization(credentials: Option<&Authorization>) -> Result<Option<HeaderValue>, String> {
+    let Some(credentials) = credentials else {
+        return Ok(None);
+    };
+    let mut value = HeaderValue::try_from(credentials.header())
         .map_err(|_| "the token has a control character in it")?;
     value.set_sensitive(true);
-    Ok(value)
+    Ok(Some(value))
 }
 
 /// `stage` applies where ureq itself noticed the end of the budget.

@@ -14,7 +14,8 @@ use crate::kube::names::Taint;
 /// The value of a map flag: `k=v,k2=v2`.
 pub type Pairs = BTreeMap<String, String>;
 
-/// The flags. Defaults are the kubelet's, except those that `README.md` lists.
+/// The flags. Defaults are the kubelet's, except those that `systemd/README.md` lists under
+/// Differences from the kubelet.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "USAGE describes each flag")]
 pub struct Flags {

@@ -150,7 +150,7 @@ fn server(
     let mut access = match open() {
         Ok(access) => Access::new(access),
         Err(line) => {
-            let remedy = "write one, as the README says under The kubeconfig";
+            let remedy = "write one, as systemd/README.md says under The kubeconfig";
             return add(Finding::failed("kubeconfig", &line, remedy));
         }
     };

@@ -14,7 +14,8 @@ use crate::kube::object;
 use crate::kube::protobuf::Receipt;
 use crate::kube::time::Wall;
 
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+/// The Leases of all Nodes.
+pub(crate) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// The Lease of one Node.
 #[derive(Clone, Debug)]

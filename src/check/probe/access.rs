@@ -9,6 +9,7 @@ use super::{CALL, CONNECT, LOOKUP, NO_RESPONSE};
 use crate::check::{Finding, certificate, server};
 use crate::config::Config;
 use crate::core::facts::Facts;
+use crate::core::lease::LEASES;
 use crate::files::read::cause;
 use crate::identity::ApiAccess;
 use crate::kube::json;
@@ -18,8 +19,6 @@ use crate::process::clock::Clock;
 use crate::wire::authorization::Authorization;
 use crate::wire::dns::Resolver;
 use crate::wire::endpoint::Endpoint;
-
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// The access that is checked.
 pub(super) struct Access(ApiAccess);

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::config::flags::Pairs;
 use crate::kube::quantity::Quantity;
 use crate::kube::time::parse_duration;
 
@@ -81,12 +82,9 @@ impl Threshold {
     }
 }
 
-/// Maps a signal to the text of an amount or a duration.
-type Statements = BTreeMap<String, String>;
-
 /// The default hard thresholds (`defaults_linux.go`).
-pub fn defaults() -> Statements {
-    let mut defaults = Statements::new();
+pub fn defaults() -> Pairs {
+    let mut defaults = Pairs::new();
     for (signal, amount) in [
         ("memory.available", "100Mi"),
         ("nodefs.available", "10%"),
@@ -101,10 +99,10 @@ pub fn defaults() -> Statements {
 
 /// The hard and the soft thresholds of four maps.
 pub fn parse(
-    hard: &Statements,
-    soft: &Statements,
-    grace_periods: &Statements,
-    minimum_reclaims: &Statements,
+    hard: &Pairs,
+    soft: &Pairs,
+    grace_periods: &Pairs,
+    minimum_reclaims: &Pairs,
 ) -> Result<[Vec<Threshold>; 2], String> {
     let hard = thresholds(hard, "hard")?;
     let soft = thresholds(soft, "soft")?;
@@ -155,7 +153,7 @@ fn observed(name: &str) -> Option<Signal> {
 
 /// Parses each value of a map whose keys must be signals.
 fn each<T>(
-    statements: &Statements,
+    statements: &Pairs,
     read: impl Fn(&str, &str) -> Result<T, String>,
 ) -> Result<BTreeMap<String, T>, String> {
     let mut values = BTreeMap::new();
@@ -168,7 +166,7 @@ fn each<T>(
     Ok(values)
 }
 
-fn thresholds(statements: &Statements, which: &str) -> Result<BTreeMap<String, Amount>, String> {
+fn thresholds(statements: &Pairs, which: &str) -> Result<BTreeMap<String, Amount>, String> {
     let amounts = each(statements, threshold)?;
     for name in amounts.keys().filter(|name| observed(name).is_none()) {
         log::warn!("found {name} for {which} eviction. ignoring");

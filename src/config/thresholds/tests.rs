@@ -8,7 +8,7 @@
 
 use super::*;
 
-fn statements(text: &str) -> Statements {
+fn statements(text: &str) -> Pairs {
     let pairs = text.split(',').filter_map(|item| item.split_once('='));
     pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
 }
@@ -263,7 +263,7 @@ fn test_parse_percentage() {
 
 #[test]
 fn the_default_thresholds_are_the_kubelets() {
-    let none = Statements::new();
+    let none = Pairs::new();
     let [got, soft] = parse(&defaults(), &none, &none, &none).unwrap();
     assert_eq!(soft, []);
     let bytes = Amount::Quantity(Quantity::bytes(100 << 20));

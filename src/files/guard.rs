@@ -72,7 +72,7 @@ pub fn found(path: &Path) -> io::Result<PathBuf> {
     found_in(path, &own_mounts())
 }
 
-pub(super) fn found_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
+pub(crate) fn found_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
     match resolve_in(path, mounts)? {
         Resolved::Found(path) => Ok(path),
         Resolved::MissingBelow(_) => Err(Errno::ENOENT.into()),

@@ -7,11 +7,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
 
 use crate::core::facts::{FileSystem, Read, Unread};
-use crate::files::guard::may_touch;
+use crate::files::guard;
 use crate::files::mounts::Mount;
 use crate::files::resolve_path::{Resolved, resolve_path};
 
@@ -49,17 +48,9 @@ pub fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem
 }
 
 fn existing(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
-    let mut may_touch = |path: &Path| may_touch(path, mounts);
-    let mut at = PathBuf::from("/");
-    may_touch(&at)?;
     // The root in this process's tree first, then the folder inside that root.
-    if !root.is_real() {
-        at = match resolve_path(&at, &std::path::absolute(root.path())?, &mut may_touch)? {
-            Resolved::Found(path) => path,
-            Resolved::MissingBelow(_) => return Err(Errno::ENOENT.into()),
-        };
-    }
-    match resolve_path(&at, folder, &mut may_touch)? {
+    let root = guard::found_in(root.path(), mounts)?;
+    match resolve_path(&root, folder, &mut |path| guard::may_touch(path, mounts))? {
         Resolved::Found(path) | Resolved::MissingBelow(path) => Ok(path),
     }
 }

@@ -572,7 +572,7 @@ impl Machine {
             None,
             "machine".to_owned(),
         );
-        let permille = u32::try_from(self.random.below(1001)).unwrap();
+        let permille = thousandths(&mut self.random);
         match source.open(self.board_wall(), permille) {
             Ok((identity, access, certificate)) => {
                 let clock = WallClock::new(Wall::from_epoch(seconds(BUILT)));
@@ -713,13 +713,14 @@ impl Machine {
             0 | 1 => self.cluster.mode = Mode::Well,
             2 => self.cluster.mode = Mode::Silent,
             3 => {
-                let code = [401, 429, 500, 503][usize::try_from(self.random.below(4)).unwrap()];
+                let code = self.random.one_of(&[401, 429, 500, 503]);
                 self.cluster.mode = Mode::Refuses(code);
             }
             4 => self.cluster.mode = Mode::Gateway,
             5 | 6 => {
-                let size = [30, 90, 600, 3600, 86_400, 400 * 86_400]
-                    [usize::try_from(self.random.below(6)).unwrap()];
+                let size = self
+                    .random
+                    .one_of(&[30, 90, 600, 3600, 86_400, 400 * 86_400]);
                 self.skew = match self.one_in(2) {
                     true => size,
                     false => -size,
@@ -811,6 +812,16 @@ impl Machine {
         self.tell(&format!("healed; running: {was_running}"));
     }
 
+    /// Runs until `done`, not beyond `end`; the signer signs everything.
+    fn run_until(&mut self, end: Duration, done: impl Fn(&Self) -> bool) {
+        while !done(self) && self.now < end {
+            self.turn(end);
+            for csr in self.cluster.csrs.values_mut() {
+                csr.fate = Fate::Signed;
+            }
+        }
+    }
+
     fn recover(&mut self) {
         self.heal();
         let healed = self.now;
@@ -819,12 +830,7 @@ impl Machine {
             let renewed = machine.renewed.filter(|at| *at >= healed);
             machine.cluster.is_ready() && renewed.is_some_and(|at| machine.now - at < LONGEST_GAP)
         };
-        while !is_recovered(self) && self.now < end {
-            self.turn(end);
-            for csr in self.cluster.csrs.values_mut() {
-                csr.fate = Fate::Signed;
-            }
-        }
+        self.run_until(end, is_recovered);
         assert!(is_recovered(self), "{}", self.shown("no recovery"));
         self.check_lines();
     }
@@ -848,12 +854,7 @@ impl Machine {
         let leaf = self.leaf();
         let has_time = self.has_certificate();
         let end = self.now + seconds(LIFE.1) + RECOVERY;
-        while self.leaf() == leaf && self.now < end {
-            self.turn(end);
-            for csr in self.cluster.csrs.values_mut() {
-                csr.fate = Fate::Signed;
-            }
-        }
+        self.run_until(end, |machine| machine.leaf() != leaf);
         assert!(self.leaf() != leaf, "{}", self.shown("no rotation"));
         if self.setup.rotate && has_time {
             assert!(

@@ -416,14 +416,6 @@ fn no_file_refers_to_a_document_outside_of_the_repository() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Whether `program` is here; kubectl may be missing in CI, too.
-fn has(program: &str) -> bool {
-    match program {
-        "kubectl" => skip::has_optional_tool(program),
-        _ => skip::has_tool(program),
-    }
-}
-
 /// Runs a script in `folder`, with `folder/bin` first in PATH.
 fn run(folder: &Folder, script: &str) -> Output {
     let path = std::env::var("PATH").unwrap();
@@ -489,7 +481,8 @@ fn the_kubeadm_commands_make_a_bootstrap_kubeconfig() {
 
 #[test]
 fn the_token_commands_make_a_kubeconfig() {
-    if !has("kubectl") {
+    // It may be missing in CI, too.
+    if !skip::has_optional_tool("kubectl") {
         return;
     }
     let double = Double::builder()
@@ -529,7 +522,7 @@ fn the_token_commands_make_a_kubeconfig() {
 
 #[test]
 fn the_install_commands_install_and_enable() {
-    if !has("systemctl") {
+    if !skip::has_tool("systemctl") {
         return;
     }
     let double = Double::start();
@@ -568,7 +561,7 @@ fn the_install_commands_install_and_enable() {
 
 #[test]
 fn the_initramfs_commands_append_an_aligned_archive() {
-    if !has("cpio") {
+    if !skip::has_tool("cpio") {
         return;
     }
     let folder = Folder::new("initramfs");

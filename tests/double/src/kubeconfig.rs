@@ -7,7 +7,6 @@ pub(crate) enum Credentials<'a> {
     Inline { cert: &'a str, key: &'a str },
     Files { cert: &'a str, key: &'a str },
     Token(&'a str),
-    None,
 }
 
 fn base64(text: &str) -> String {
@@ -26,12 +25,6 @@ pub(crate) fn write(url: &str, ca: &str, credentials: &Credentials<'_>) -> Strin
             format!("    client-certificate: {cert}\n    client-key: {key}\n")
         }
         Credentials::Token(token) => format!("    token: {token}\n"),
-        Credentials::None => " {}\n".to_owned(),
-    };
-    let user = if matches!(credentials, Credentials::None) {
-        format!("  user:{user}")
-    } else {
-        format!("  user:\n{user}")
     };
     let ca = if ca.starts_with("-----") {
         format!("    certificate-authority-data: {}\n", base64(ca))
@@ -39,6 +32,6 @@ pub(crate) fn write(url: &str, ca: &str, credentials: &Credentials<'_>) -> Strin
         format!("    certificate-authority: {ca}\n")
     };
     format!(
-        "apiVersion: v1\nkind: Config\nclusters:\n- name: double\n  cluster:\n    server: {url}\n{ca}users:\n- name: double\n{user}contexts:\n- name: double\n  context:\n    cluster: double\n    user: double\ncurrent-context: double\npreferences: {{}}\n"
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: double\n  cluster:\n    server: {url}\n{ca}users:\n- name: double\n  user:\n{user}contexts:\n- name: double\n  context:\n    cluster: double\n    user: double\ncurrent-context: double\npreferences: {{}}\n"
     )
 }

@@ -65,7 +65,6 @@ pub struct Builder {
     approve: bool,
     longest: i64,
     backdate: i64,
-    schemas: Option<PathBuf>,
     tokens: Vec<(String, String, Vec<String>)>,
 }
 
@@ -77,7 +76,6 @@ impl Default for Builder {
             approve: false,
             longest: 365 * 86400,
             backdate: controllers::BACKDATE,
-            schemas: Some(PathBuf::from(openapi::DEFAULT)),
             tokens: Vec::new(),
         }
     }
@@ -141,13 +139,6 @@ impl Builder {
         )
     }
 
-    /// Without the OpenAPI schemas.
-    #[must_use]
-    pub fn without_schemas(mut self) -> Self {
-        self.schemas = None;
-        self
-    }
-
     /// Starts the double on 127.0.0.1, on a free port.
     ///
     /// # Panics
@@ -157,7 +148,7 @@ impl Builder {
         let authority = Authority::new("kubernetes-ca");
         let identity = authority.server(SERVER_NAMES, Validity::VALID);
         let mut api = Api::default();
-        api.schemas = self.schemas.as_deref().and_then(Schemas::load);
+        api.schemas = Schemas::load(Path::new(openapi::DEFAULT));
         let shared = Arc::new(Shared::new(api, authority, self.tls, &identity));
         let listener = server::bind(0).expect("a free port on loopback");
         let port = listener
@@ -329,27 +320,10 @@ impl Double {
         kubeconfig::write(&self.url(), &self.ca_pem(), &credentials)
     }
 
-    /// A kubeconfig with this client certificate and another CA certificate (PEM), which does not
-    /// verify this server.
-    #[must_use]
-    pub fn kubeconfig_with_ca(&self, ca_pem: &str, identity: &Identity) -> String {
-        let credentials = Credentials::Inline {
-            cert: &identity.cert_pem,
-            key: &identity.key_pem,
-        };
-        kubeconfig::write(&self.url(), ca_pem, &credentials)
-    }
-
     /// A kubeconfig with a bearer token (see `add_token`).
     #[must_use]
     pub fn kubeconfig_token(&self, token: &str) -> String {
         kubeconfig::write(&self.url(), &self.ca_pem(), &Credentials::Token(token))
-    }
-
-    /// A kubeconfig without credentials.
-    #[must_use]
-    pub fn kubeconfig_anonymous(&self) -> String {
-        kubeconfig::write(&self.url(), &self.ca_pem(), &Credentials::None)
     }
 
     /// Writes `ca.crt`, `NAME.crt`, `NAME.key` and `NAME.kubeconfig`, which names them by

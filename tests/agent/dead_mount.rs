@@ -6,15 +6,16 @@
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use apidouble::{Double, RBAC_NODE_GROUP};
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 use serde_json::json;
 use support::{Folder, eventually, skip};
 
 use crate::common::board::Board;
+use crate::common::lease::longest_gap;
+use crate::common::namespace;
 
 /// Seconds.
 const LEASE: u64 = 8;
@@ -36,31 +37,10 @@ fn dead_mount(folder: &Path) -> Result<File, String> {
     Ok(server)
 }
 
-/// A mount namespace for this thread and the processes that it starts.
-fn namespace() -> Result<(), String> {
-    unshare(CloneFlags::CLONE_NEWNS).map_err(|e| format!("no mount namespace: {e}"))?;
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).map_err(|e| format!("mount: {e}"))
-}
-
 /// Fails if no renewal is accepted for the time that keeps a Lease of 40 s safe.
 fn renewals_go_on(double: &Double) {
-    let renew_time = || {
-        double.get("leases/pi")?["spec"]["renewTime"]
-            .as_str()
-            .map(str::to_owned)
-    };
-    let start = Instant::now();
-    let (mut seen, mut since) = (renew_time(), Instant::now());
-    while start.elapsed() < WATCH {
-        std::thread::sleep(Duration::from_millis(20));
-        let now = renew_time();
-        if now != seen {
-            (seen, since) = (now, Instant::now());
-        }
-        let limit = Duration::from_secs(LEASE) * 3 / 4;
-        assert!(since.elapsed() < limit, "no renewal for {limit:?}");
-    }
+    let (gap, limit) = (longest_gap(double, "pi", WATCH), LEASE * 3 / 4);
+    assert!(gap < Duration::from_secs(limit), "no renewal for {gap:?}");
 }
 
 fn start(double: &Double, folder: &Folder, kubeconfig: &str, more: &[&str]) -> Board {
@@ -80,7 +60,7 @@ fn a_dead_root_dir_costs_storage_and_the_podcidr_file_and_no_renewal() {
     let folder = Folder::new("dead-root");
     let root = folder.path().join("root");
     std::fs::create_dir(&root).unwrap();
-    if let Err(why) = namespace() {
+    if let Err(why) = namespace::mounts() {
         return skip::required(&why);
     }
     let _server = match dead_mount(&root) {
@@ -123,7 +103,7 @@ fn credential_files_on_a_mount_that_dies_stay_in_use_and_are_said_once() {
     let folder = Folder::new("dead-pki");
     let pki = folder.path().join("pki");
     std::fs::create_dir(&pki).unwrap();
-    if let Err(why) = namespace() {
+    if let Err(why) = namespace::mounts() {
         return skip::required(&why);
     }
     let double = Double::start();
@@ -131,7 +111,6 @@ fn credential_files_on_a_mount_that_dies_stay_in_use_and_are_said_once() {
     folder.write("pki/token", "t0ken");
     let kubeconfig = double
         .kubeconfig_token("t0ken")
-        .replace("token: \"t0ken\"", "tokenFile: pki/token")
         .replace("token: t0ken", "tokenFile: pki/token");
     assert!(kubeconfig.contains("tokenFile"), "{kubeconfig}");
     let board = start(&double, &folder, &kubeconfig, &[]);
@@ -139,18 +118,22 @@ fn credential_files_on_a_mount_that_dies_stay_in_use_and_are_said_once() {
         Ok(server) => server,
         Err(why) => return skip::required(&why),
     };
-    // A 401 or silence makes the agent look at the file at once.
+    // Each 401 makes the agent look at the file at once.
     double.close_connections();
     double.faults().push(
         apidouble::Rule::new(apidouble::Fault::Status {
             code: 401,
             retry_after: None,
         })
-        .path("/leases/"),
+        .path("/leases/")
+        .times(2),
     );
     board.says_within(
         Duration::from_secs(20),
         "is on fuse, which can block for ever",
     );
     renewals_go_on(&double);
+    let lines = board.log();
+    let said = lines.iter().filter(|line| line.contains("is on fuse"));
+    assert_eq!(said.count(), 1, "{lines:?}");
 }

@@ -3,17 +3,18 @@
 //! Each board runs in a mount namespace with its own /etc/hosts, which needs root.
 
 use std::net::IpAddr;
-use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use apidouble::{Double, Fault, Rule};
-use nix::sched::{CloneFlags, unshare};
+use nix::mount::{MsFlags, mount};
 
 use support::{Folder, eventually, skip};
 
 use crate::common::board::Board;
 use crate::common::front::{Front, Mode, fronts};
+use crate::common::lease::{longest_gap, renew_time};
+use crate::common::namespace;
 
 /// Seconds. A board has 40; here everything is five times as fast.
 const LEASE: u64 = 8;
@@ -115,27 +116,6 @@ impl Site {
             base64::Engine::encode(&base64::engine::general_purpose::STANDARD, ca),
         )
     }
-
-    fn renew_time(&self) -> Option<String> {
-        let lease = self.healthy.get("leases/pi")?;
-        Some(lease["spec"]["renewTime"].as_str()?.to_owned())
-    }
-
-    /// The longest time between two renewals during `watch`, and since the last one at its end.
-    fn longest_gap(&self, watch: Duration) -> Duration {
-        let start = Instant::now();
-        let (mut seen, mut since) = (self.renew_time(), Instant::now());
-        let mut longest = Duration::ZERO;
-        while start.elapsed() < watch {
-            thread::sleep(Duration::from_millis(10));
-            let now = self.renew_time();
-            longest = longest.max(since.elapsed());
-            if now != seen {
-                (seen, since) = (now, Instant::now());
-            }
-        }
-        longest
-    }
 }
 
 /// Starts a board for which the name `kubernetes` has `addresses`, in this order.
@@ -146,17 +126,10 @@ fn board(folder: &Folder, kubeconfig: &str, addresses: &[IpAddr]) -> Result<Boar
         .collect();
     let hosts = folder.write("hosts", &lines);
     let kubeconfig = folder.write("kubeconfig", kubeconfig);
-    // For this thread and the processes that it starts.
-    unshare(CloneFlags::CLONE_NEWNS).map_err(|e| format!("unshare: {e}"))?;
-    for args in [
-        vec!["--make-rprivate", "/"],
-        vec!["--bind", hosts.to_str().unwrap(), "/etc/hosts"],
-    ] {
-        let mounted = Command::new("mount").args(&args).status();
-        if !mounted.is_ok_and(|status| status.success()) {
-            return Err(format!("mount {args:?} failed"));
-        }
-    }
+    namespace::mounts()?;
+    let bind = MsFlags::MS_BIND;
+    mount(Some(&hosts), "/etc/hosts", None::<&str>, bind, None::<&str>)
+        .map_err(|e| format!("mount of /etc/hosts: {e}"))?;
     Ok(Board::start(&[
         &format!("--kubeconfig={}", kubeconfig.display()),
         "--hostname-override=pi",
@@ -170,34 +143,32 @@ fn gaps(sick: Sick, addresses: &[IpAddr]) -> Result<[Duration; 2], String> {
     let site = Site::new(sick, addresses);
     let folder = Folder::new("failover");
     let _board = board(&folder, &site.kubeconfig(sick), addresses)?;
-    eventually("a Lease", Duration::from_secs(20), || site.renew_time());
+    eventually("a Lease", Duration::from_secs(20), || {
+        renew_time(&site.healthy, "pi")
+    });
     let watch = Duration::from_secs(LEASE * 3 / 2);
-    // A busy machine may have led the board elsewhere than to the first address.
+    // A busy machine may have led the board elsewhere than to the first address. Forget the uses
+    // so far: the next one is that of the address in use.
     let _ = site.fronts.iter().filter(|front| front.was_used()).count();
     let used = eventually("an address in use", watch, || {
         site.fronts.iter().position(Front::was_used)
     });
     site.fronts[used].set_mode(site.sick_mode(sick));
-    let first = site.longest_gap(watch);
+    let first = longest_gap(&site.healthy, "pi", watch);
     site.fronts[used].set_mode(Mode::LeadsTo(site.healthy.port()));
     for (index, front) in site.fronts.iter().enumerate() {
         if index != used {
             front.set_mode(site.sick_mode(sick));
         }
     }
-    let second = site.longest_gap(watch);
+    let second = longest_gap(&site.healthy, "pi", watch);
     Ok([first, second])
 }
 
-fn may_run() -> bool {
-    let allowed = thread::spawn(|| unshare(CloneFlags::CLONE_NEWNS).is_ok());
-    allowed.join().unwrap()
-}
-
 fn no_lease_is_lost(addresses: &[&str]) {
-    if !may_run() {
-        skip::required("no mount namespace");
-        return;
+    let namespace = thread::spawn(namespace::mounts).join().unwrap();
+    if let Err(why) = namespace {
+        return skip::required(&why);
     }
     let addresses: Vec<IpAddr> = addresses.iter().map(|ip| ip.parse().unwrap()).collect();
     let addresses = addresses.as_slice();

@@ -18,6 +18,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::common::board::Board;
+use crate::common::lease::renew_time;
 use crate::common::link::{Link, Pace};
 use support::{Folder, eventually};
 
@@ -65,8 +66,7 @@ impl Site {
     }
 
     fn renewed(&self) -> Option<String> {
-        let lease = self.double.get("leases/pi")?;
-        lease["spec"]["renewTime"].as_str().map(str::to_owned)
+        renew_time(&self.double, "pi")
     }
 }
 
@@ -144,11 +144,16 @@ const WRONG_KIND: &str =
     r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
 
 fn answer_with_pods(site: &Site) {
-    let length = WRONG_KIND.len();
+    site.always(raw("200 OK", "application/json", WRONG_KIND));
+}
+
+/// An answer without the headers of an API server.
+fn raw(status: &str, content_type: &str, body: &str) -> Fault {
+    let length = body.len();
     let head = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n"
     );
-    site.always(Fault::Raw([head, WRONG_KIND.to_owned()].concat().into()));
+    Fault::Raw([&head, body].concat().into())
 }
 
 macro_rules! scenarios {
@@ -196,6 +201,12 @@ scenarios! {
     too_many_requests_for_an_hour: |site| site.always(status(429, Some(3600))) => clear;
     internal_error: |site| site.always(status(500, None)) => clear;
     unavailable: |site| site.always(status(503, None)) => clear;
+    gateway_503_page: |site| {
+        site.always(raw("503 Service Unavailable", "text/html", "<html>503</html>"));
+    } => clear;
+    gateway_404_page: |site| {
+        site.always(raw("404 Not Found", "text/plain", "404 page not found\n"));
+    } => clear;
     unauthorized_then_good: |site| site.always(status(401, None)) => clear;
     forbidden: |site| site.always(status(403, None)) => clear;
     no_such_node: |site| {
@@ -273,12 +284,7 @@ fn foreign_text_is_one_harmless_log_line() {
         "reason": "Forbidden\n<1>reason",
         "message": "no\n<0>nodelet: all is lost\r\n\u{1b}[2J\u{9b}1m\u{202e}\u{2028}end",
     });
-    let status = status.to_string();
-    let head = format!(
-        "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        status.len()
-    );
-    let fault = Fault::Raw([head, status].concat().into());
+    let fault = raw("403 Forbidden", "application/json", &status.to_string());
     double
         .faults()
         .push(Rule::new(fault).path("/nodes").always());

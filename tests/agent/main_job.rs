@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::common::board::Board;
 use crate::common::cluster::Cluster;
+use crate::common::lease::renew_time;
 use support::{Folder, eventually};
 
 /// A fifth of the default periods: a renewal every 2 s. Only memory has an eviction threshold, so
@@ -149,15 +150,10 @@ fn ready(double: &Double, name: &str) -> Value {
     })
 }
 
-fn renewed(double: &Double, name: &str) -> Option<String> {
-    let lease = double.get(&format!("leases/{name}"))?;
-    lease["spec"]["renewTime"].as_str().map(str::to_owned)
-}
-
 fn renews_again(double: &Double, name: &str) {
-    let before = renewed(double, name);
+    let before = renew_time(double, name);
     eventually("another renewal", Duration::from_secs(20), || {
-        renewed(double, name).filter(|now| Some(now) > before.as_ref())
+        renew_time(double, name).filter(|now| Some(now) > before.as_ref())
     });
 }
 
@@ -241,7 +237,7 @@ fn a_restart_keeps_the_node_and_the_fields_of_other_clients() {
     let mut board = start(&kubeconfig, "pi", &[]);
     renews_again(&double, "pi");
     let uid = ready(&double, "pi")["metadata"]["uid"].clone();
-    let before = renewed(&double, "pi");
+    let before = renew_time(&double, "pi");
     board.stop(Signal::SIGTERM);
 
     let foreign = json!({"type": "NetworkUnavailable", "status": "False", "reason": "FlannelIsUp",
@@ -287,7 +283,7 @@ fn a_restart_keeps_the_node_and_the_fields_of_other_clients() {
     assert_eq!(node["metadata"]["annotations"]["note"], "x");
     assert_eq!(node["spec"]["unschedulable"], true);
     assert_eq!(node["status"]["conditions"][0], foreign);
-    assert!(renewed(&double, "pi") > before);
+    assert!(renew_time(&double, "pi") > before);
     assert_eq!(
         sent(&double)[..3],
         [
@@ -706,9 +702,9 @@ fn failed_events_delay_no_renewal() {
     );
     let mut board = start(&kubeconfig, "pi", &[]);
     for _ in 0..5 {
-        let before = renewed(&double, "pi");
+        let before = renew_time(&double, "pi");
         eventually("a renewal in time", Duration::from_secs(5), || {
-            renewed(&double, "pi").filter(|now| Some(now) > before.as_ref())
+            renew_time(&double, "pi").filter(|now| Some(now) > before.as_ref())
         });
     }
     assert!(board.is_running());

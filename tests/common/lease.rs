@@ -1,0 +1,28 @@
+//! The renewals of a Lease, seen from the server.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use apidouble::Double;
+
+/// `spec.renewTime` of the Lease `name`; `None` without such a Lease.
+pub fn renew_time(double: &Double, name: &str) -> Option<String> {
+    let lease = double.get(&format!("leases/{name}"))?;
+    lease["spec"]["renewTime"].as_str().map(str::to_owned)
+}
+
+/// The longest time between two renewals during `watch`, and since the last one at its end.
+pub fn longest_gap(double: &Double, name: &str, watch: Duration) -> Duration {
+    let start = Instant::now();
+    let (mut seen, mut since) = (renew_time(double, name), Instant::now());
+    let mut longest = Duration::ZERO;
+    while start.elapsed() < watch {
+        thread::sleep(Duration::from_millis(10));
+        let now = renew_time(double, name);
+        longest = longest.max(since.elapsed());
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+    }
+    longest
+}

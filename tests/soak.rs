@@ -19,16 +19,9 @@ use support::{Folder, eventually};
 
 const STORM: Duration = Duration::from_secs(150);
 
-/// Private dirty memory and descriptors.
+/// Anonymous memory in KiB, and descriptors.
 fn footprint(board: &Board) -> (u64, usize) {
-    let process = format!("/proc/{}", board.pid());
-    let rollup = fs::read_to_string(format!("{process}/smaps_rollup")).unwrap();
-    let line = rollup
-        .lines()
-        .find_map(|line| line.strip_prefix("Private_Dirty:"));
-    let kibibytes = line.unwrap().trim().trim_end_matches(" kB").parse();
-    let descriptors = fs::read_dir(format!("{process}/fd")).unwrap().count();
-    (kibibytes.unwrap(), descriptors)
+    (board.kibibytes("Anonymous"), board.descriptors())
 }
 
 /// Starts the fault of this second. The order is the same in each run.

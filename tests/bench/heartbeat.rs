@@ -147,15 +147,6 @@ fn bare_start() -> Duration {
     tries.min().unwrap()
 }
 
-fn kibibytes(board: &Board, name: &str) -> f64 {
-    let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", board.pid())).unwrap();
-    let line = rollup
-        .lines()
-        .find_map(|line| line.strip_prefix(name))
-        .unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 /// Time from the start of the process to its first request; the minimum of 20, because a busy
 /// machine only adds to it.
 fn start_to_request(site: &Site) -> Option<Duration> {
@@ -190,7 +181,7 @@ fn main() {
     let bare = spawn(bare_minute);
     let idle = minute(&board, &site.link);
     let bare = bare.join().unwrap();
-    let [resident, dirty] = ["Rss:", "Private_Dirty:"].map(|name| kibibytes(&board, name));
+    let [resident, dirty] = ["Rss", "Private_Dirty"].map(|name| board.kibibytes(name));
     let threads = fs::read_dir(format!("/proc/{}/task", board.pid()))
         .unwrap()
         .count();

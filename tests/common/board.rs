@@ -136,6 +136,24 @@ impl Board {
     pub fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
     }
+
+    /// A line of `smaps_rollup`, in KiB. `Private_Dirty` includes the pages of a program file that is
+    /// not written back yet; `Anonymous` does not.
+    pub fn kibibytes(&self, name: &str) -> u64 {
+        let rollup = format!("/proc/{}/smaps_rollup", self.pid());
+        let rollup = fs::read_to_string(rollup).unwrap();
+        let line = rollup
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+            .unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// Number of open descriptors.
+    pub fn descriptors(&self) -> usize {
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", self.pid()));
+        descriptors.unwrap().count()
+    }
 }
 
 impl Drop for Board {

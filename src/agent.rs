@@ -81,7 +81,7 @@ impl Agent {
     }
 
     /// Runs until a signal asks to stop. Node and Lease stay on the server, because a package
-    /// upgrade is not an outage.
+    /// upgrade is not an outage. During a planned shutdown Ready becomes False first.
     pub fn run(mut self) {
         loop {
             let start = self.clock.now();
@@ -90,19 +90,21 @@ impl Agent {
             }
             let turn = self.kubelet.next(start, || self.api.is_connected());
             match self.wait(&turn, start) {
-                Woken::Stop => return self.notify.stopping(),
+                Woken::Stop if self.kubelet.on_stop() => return self.notify.stopping(),
+                Woken::Shutdown => self.kubelet.on_shutdown(self.clock.now().mono),
                 Woken::MemoryPressure => self.kubelet.on_memory_pressure(self.clock.now().mono),
                 Woken::Network => {
                     self.facts.forget();
                     let settled = self.clock.now().mono.after(NETWORK_SETTLES);
                     self.kubelet.compute_status_by(settled);
                 }
-                Woken::Timeout => {}
+                Woken::Stop | Woken::Timeout => {}
             }
             match turn {
                 Turn::Send(work, budget) => self.send(work, budget, start),
                 Turn::Identity(task, wall) => self.carry_out(&task, wall),
                 Turn::Wait(_) => self.check_health(),
+                Turn::End => return self.notify.stopping(),
             }
         }
     }
@@ -119,7 +121,7 @@ impl Agent {
                 (pause, pause)
             }
             Turn::Send(_, budget) => (Duration::ZERO, *budget),
-            Turn::Identity(..) => (Duration::ZERO, Duration::ZERO),
+            Turn::Identity(..) | Turn::End => (Duration::ZERO, Duration::ZERO),
         };
         self.notify
             .alive(start.mono, busy, || self.kubelet.summary(start.mono));

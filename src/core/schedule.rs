@@ -221,6 +221,11 @@ impl Schedule {
         }
     }
 
+    /// Whether the last request was not answered.
+    pub fn is_silent(&self) -> bool {
+        self.silent
+    }
+
     /// Follows `Retry-After`, but at most one renewal interval, so that the Lease does not expire.
     fn retry_delay(&self, retry_after: Option<Duration>) -> Duration {
         retry_after

@@ -1,5 +1,5 @@
-//! The wait of the loop: a poll that SIGTERM, SIGINT, memory pressure, and changes of interfaces,
-//! addresses and routes end early.
+//! The wait of the loop: a poll that signals, memory pressure, and changes of interfaces, addresses
+//! and routes end early.
 //!
 //! PSI triggers and netlink are optional, and their absence is not logged: the periodic status
 //! computation sees the same changes later.
@@ -55,6 +55,8 @@ pub enum Woken {
     Timeout,
     /// SIGTERM or SIGINT.
     Stop,
+    /// SIGUSR1: the machine is shutting down.
+    Shutdown,
     /// The PSI trigger fired: tasks stall on memory.
     MemoryPressure,
     /// An interface, an address or a route changed.
@@ -71,16 +73,17 @@ impl fmt::Debug for Wakeup {
 }
 
 impl Wakeup {
-    /// Blocks SIGTERM and SIGINT, so that they only end a wait. Subscribes to memory pressure and
+    /// Blocks SIGTERM, SIGINT and SIGUSR1, so that they only end a wait. Subscribes to memory pressure and
     /// network changes.
     pub fn new() -> io::Result<Self> {
-        let mut stop = SigSet::empty();
-        stop.add(Signal::SIGTERM);
-        stop.add(Signal::SIGINT);
-        stop.thread_block()?;
+        let mut signals = SigSet::empty();
+        signals.add(Signal::SIGTERM);
+        signals.add(Signal::SIGINT);
+        signals.add(Signal::SIGUSR1);
+        signals.thread_block()?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         Ok(Self {
-            signals: SignalFd::with_flags(&stop, flags)?,
+            signals: SignalFd::with_flags(&signals, flags)?,
             network: network_socket().ok(),
             memory: memory_trigger().ok(),
             timer: timer().ok(),
@@ -125,7 +128,7 @@ impl Wakeup {
         let [stop, network, memory, _] =
             descriptors.map(|descriptor| descriptor.revents().unwrap_or(PollFlags::empty()));
         if !stop.is_empty() {
-            return Woken::Stop;
+            return self.signal();
         }
         if !network.is_empty() {
             self.drain_network();
@@ -139,6 +142,16 @@ impl Wakeup {
         match memory.contains(PollFlags::POLLPRI) {
             true => Woken::MemoryPressure,
             false => Woken::Timeout,
+        }
+    }
+
+    /// Takes one signal; of several, the one with the lowest number, so SIGUSR1 before SIGTERM.
+    fn signal(&self) -> Woken {
+        let shutdown = u32::try_from(Signal::SIGUSR1 as i32).unwrap_or_default();
+        match self.signals.read_signal() {
+            Ok(Some(info)) if info.ssi_signo == shutdown => Woken::Shutdown,
+            Ok(Some(_)) => Woken::Stop,
+            Ok(None) | Err(_) => Woken::Timeout,
         }
     }
 

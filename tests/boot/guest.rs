@@ -180,6 +180,11 @@ impl Guest {
     /// Shuts the machine down and waits for its end.
     pub fn power_off(mut self) -> ExitStatus {
         self.say("systemctl poweroff");
+        self.end()
+    }
+
+    /// Waits for the end of a machine that shuts down or, as qemu runs here, reboots.
+    pub fn end(mut self) -> ExitStatus {
         let start = Instant::now();
         loop {
             if let Some(status) = self.qemu.try_wait().unwrap() {

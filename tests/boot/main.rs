@@ -54,9 +54,10 @@ fn a_board_boots_into_a_ready_node() {
     is_confined(&mut guest);
     follows_var(&double, &mut guest);
     heals_by_its_watchdog(&double, &mut guest);
+    says_nothing_at_a_restart(&double, &mut guest);
     let journal = guest.journal();
     keep("boot-1.log", &journal);
-    assert!(guest.power_off().success());
+    says_that_it_shuts_down(&double, guest, "reboot", 1);
 
     // The second boot: / is a tmpfs, and the test does nothing.
     let late = format!("late={}", seconds_since_1970());
@@ -77,7 +78,7 @@ fn a_board_boots_into_a_ready_node() {
     keep("boot-2.log", &journal);
     print_steps(&journal);
     keeps_its_heartbeat_without_memory(&double, &mut guest);
-    assert!(guest.power_off().success());
+    says_that_it_shuts_down(&double, guest, "poweroff", 2);
 }
 
 #[test]
@@ -325,6 +326,43 @@ fn follows_var(double: &Double, guest: &mut Guest) {
         let node = double.get("nodes/board")?;
         (storage(&node) == "8Mi").then_some(())
     });
+}
+
+fn shutdown_events(double: &Double) -> usize {
+    let events = double.list("events").into_iter();
+    events.filter(|event| event["reason"] == "Shutdown").count()
+}
+
+/// `systemctl restart` has no job for shutdown.target: the Node stays as it is.
+fn says_nothing_at_a_restart(double: &Double, guest: &mut Guest) {
+    let condition = |node: &Value| {
+        node["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .last()
+            .cloned()
+    };
+    let since = |node: &Value| condition(node).unwrap()["lastTransitionTime"].clone();
+    let before = since(&ready(double).unwrap());
+    guest.run("systemctl restart nodelet");
+    eventually("Node Ready", A_MINUTE, || ready(double));
+    assert_eq!(since(&double.get("nodes/board").unwrap()), before);
+    assert_eq!(shutdown_events(double), 0);
+}
+
+/// Ready is False, and says why, before the machine is down.
+fn says_that_it_shuts_down(double: &Double, mut guest: Guest, verb: &str, events: usize) {
+    let start = std::time::Instant::now();
+    guest.say(&format!("systemctl {verb}"));
+    eventually("node is shutting down", Duration::from_secs(10), || {
+        let node = double.get("nodes/board")?;
+        let ready = node["status"]["conditions"].as_array()?.last()?.clone();
+        let is_told = ready["status"] == "False" && ready["message"] == "node is shutting down";
+        is_told.then_some(())
+    });
+    println!("{verb}: told after {:.1?}", start.elapsed());
+    assert!(guest.end().success());
+    assert_eq!(shutdown_events(double), events);
 }
 
 /// systemd restarts a process that hangs, and the Node becomes Ready again.

@@ -35,6 +35,15 @@ impl Event {
         }
     }
 
+    /// A planned shutdown of the machine was announced, or cancelled.
+    pub fn shutdown(message: &str) -> Self {
+        Self {
+            kind: "Normal",
+            reason: "Shutdown",
+            message: message.to_owned(),
+        }
+    }
+
     /// The Node was cordoned, or uncordoned.
     pub fn cordoned(node_name: &str, unschedulable: bool) -> Self {
         let reason = match unschedulable {

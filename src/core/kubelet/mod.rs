@@ -6,6 +6,7 @@
 
 mod response;
 mod rotation;
+mod shutdown;
 mod summary;
 mod turn;
 
@@ -26,6 +27,8 @@ use crate::core::outage_log::OutageLog;
 use crate::core::schedule::{Dues, Law, Next, Schedule};
 use crate::core::wall_clock::WallClock;
 use crate::kube::message::Request;
+
+use self::shutdown::Shutdown;
 
 /// The state of the Node, the Lease, the certificate and the events, and when each is due.
 #[derive(Debug)]
@@ -52,6 +55,8 @@ pub struct Kubelet {
     registered: bool,
     /// `None` where no certificate is renewed.
     certificate: Option<Certificate>,
+    /// SIGUSR1 announced that the machine goes down.
+    shutdown: Option<Shutdown>,
     certificate_log: OutageLog,
     lease_log: OutageLog,
     node_log: OutageLog,
@@ -98,6 +103,7 @@ impl Kubelet {
             pressures: Pressures::default(),
             registered: false,
             certificate,
+            shutdown: None,
             certificate_log: OutageLog::new("certificate"),
             lease_log: OutageLog::new("lease"),
             node_log: OutageLog::new("node"),
@@ -120,6 +126,12 @@ impl Kubelet {
 
     /// The next step. `connected` is called only if a request is due.
     pub fn next(&mut self, now: Now, connected: impl FnOnce() -> bool) -> Turn {
+        self.follow_shutdown(now.mono);
+        let turn = self.next_turn(now, connected);
+        self.within_shutdown(turn, now.mono)
+    }
+
+    fn next_turn(&mut self, now: Now, connected: impl FnOnce() -> bool) -> Turn {
         if self.wall_clock.wall(now).is_none() {
             let tick = now.mono.after(CLOCK_TICK);
             return match self.time_due <= now.mono {
@@ -177,7 +189,8 @@ impl Kubelet {
 
     fn write(&mut self, facts: &Facts, now: Now) -> Option<Request> {
         self.pressures = self.eviction.synchronize(facts, now.mono);
-        let (request, missing) = self.node.write(&self.config, facts, self.pressures, now);
+        let seen = self.with_shutdown(facts);
+        let (request, missing) = self.node.write(&self.config, &seen, self.pressures, now);
         self.unhealthy.clone_from(&facts.unhealthy);
         if missing.is_empty() {
             self.facts_log.succeeded(now.mono);

@@ -114,6 +114,7 @@ impl Kubelet {
             node::Step::Registered | node::Step::Adopted | node::Step::Updated => {
                 self.schedule.request_answered();
                 self.node_log.succeeded(now.mono);
+                self.status_was_sent();
             }
         }
         self.follow_node_uid(now.mono);

@@ -30,6 +30,8 @@ pub enum Turn {
     Identity(Task, Wall),
     /// Nothing is due before this time.
     Wait(Mono),
+    /// The process ends: the server knows of the shutdown, or there was no time to tell it.
+    End,
 }
 
 /// What the loop must do after a response.

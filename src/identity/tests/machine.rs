@@ -632,6 +632,7 @@ impl Machine {
                 return;
             }
             Turn::Send(work, budget) => (work, budget),
+            Turn::End => unreachable!("no shutdown was announced"),
         };
         let Some(request) = process
             .kubelet

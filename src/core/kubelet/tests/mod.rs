@@ -13,6 +13,7 @@ use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 
+mod shutdown;
 pub(crate) mod storm;
 
 /// A build time before the true time; 45 % of the clocks in [`step`] show an earlier time.
@@ -105,6 +106,8 @@ pub(crate) struct Server {
     chain: String,
     pub(crate) node: Option<Value>,
     lease: Option<Value>,
+    /// Reasons of the events.
+    events: Vec<String>,
     version: u64,
     uids: u64,
 }
@@ -189,6 +192,9 @@ impl Server {
 
     pub(crate) fn carry_out(&mut self, request: &Request) -> Outcome {
         if request.path.contains("/events") {
+            let event: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+            self.events
+                .push(object::text(&event, &["reason"]).to_owned());
             return answered(201, json!({}));
         }
         if request.path.contains("/certificatesigningrequests") {
@@ -251,6 +257,8 @@ struct World {
     last: Option<(Mono, Duration)>,
     /// Number of installed certificates.
     renewed: u8,
+    /// The loop has ended.
+    ended: bool,
 }
 
 /// The board's certificate at the start.
@@ -289,6 +297,7 @@ impl World {
             now: Mono::START,
             last: None,
             renewed: 0,
+            ended: false,
         }
     }
 
@@ -352,6 +361,10 @@ impl World {
                 return Ok(());
             }
             Turn::Send(work, budget) => (work, budget),
+            Turn::End => {
+                self.ended = true;
+                return Ok(());
+            }
         };
         let Some(request) = self.kubelet.request(work, start, |_, _| Facts::example()) else {
             return Ok(());
@@ -474,6 +487,7 @@ fn certificates_are_renewed_between_lease_renewals() {
                     world.now = world.now.after(Duration::from_millis(300));
                     world.kubelet.on_response(work, outcome, now.mono, now);
                 }
+                Turn::End => panic!("no shutdown was announced"),
             }
         }
         // At 80 % of two minutes, of which one has passed, then at half of the remaining time.
@@ -649,7 +663,7 @@ fn nothing_is_written_while_the_time_is_unknown() {
                 assert!(until <= world.now.after(CLOCK_TICK), "{until:?}");
                 world.now = until;
             }
-            Turn::Identity(..) => panic!("a certificate is requested without the time"),
+            Turn::Identity(..) | Turn::End => panic!("{now:?}: nothing but the time is needed"),
             Turn::Send(work, _) => {
                 assert_eq!(work, Work::Time);
                 let request = world

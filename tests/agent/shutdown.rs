@@ -1,0 +1,100 @@
+//! A planned shutdown of the machine: SIGUSR1, then SIGTERM, as the unit sends them.
+
+use std::time::{Duration, Instant};
+
+use apidouble::{Double, Fault, Rule};
+use nix::sys::signal::{Signal, kill};
+use serde_json::Value;
+use support::{Folder, eventually};
+
+use crate::common::board::Board;
+
+const SHUTDOWN: &str = "node is shutting down";
+
+/// A double, and a board whose Node is Ready and whose first events are sent.
+fn ready_board(name: &str) -> (Double, Folder, Board) {
+    let double = Double::start();
+    let folder = Folder::new(name);
+    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let board = Board::start(&[&kubeconfig, "--hostname-override=pi"]);
+    eventually("Ready, and four events", Duration::from_secs(10), || {
+        (ready(&double).0 == "True" && reasons(&double).len() == 4).then_some(())
+    });
+    (double, folder, board)
+}
+
+/// Status and message of the condition Ready.
+fn ready(double: &Double) -> (String, String) {
+    let node = double.get("nodes/pi").unwrap_or_default();
+    let conditions = node["status"]["conditions"].as_array();
+    let ready = conditions.and_then(|all| all.iter().find(|c| c["type"] == "Ready"));
+    let text = |key: &str| ready.map_or("", |c| c[key].as_str().unwrap()).to_owned();
+    (text("status"), text("message"))
+}
+
+/// Reasons of the events, in the order of their names.
+fn reasons(double: &Double) -> Vec<String> {
+    let mut events = double.list("events");
+    events.sort_by_key(|e| e["metadata"]["name"].as_str().unwrap().to_owned());
+    let reason = |e: &Value| e["reason"].as_str().unwrap().to_owned();
+    events.iter().map(reason).collect()
+}
+
+#[test]
+fn an_announced_shutdown_is_on_the_server_before_the_process_ends() {
+    let (double, _folder, mut board) = ready_board("shutdown");
+    let start = Instant::now();
+    kill(board.pid(), Signal::SIGUSR1).unwrap();
+    let (status, _) = board.stop(Signal::SIGTERM);
+    let took = start.elapsed();
+    println!("from SIGUSR1 to the end: {took:?}");
+    assert_eq!(status.code(), Some(0));
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert_eq!(ready(&double), ("False".to_owned(), SHUTDOWN.to_owned()));
+    let reasons = reasons(&double);
+    assert_eq!(reasons[4..], ["Shutdown", "NodeNotReady"], "{reasons:?}");
+    double.assert_schemas_hold();
+}
+
+#[test]
+fn ready_is_false_before_sigterm() {
+    let (double, _folder, mut board) = ready_board("shutdown-early");
+    kill(board.pid(), Signal::SIGUSR1).unwrap();
+    eventually(SHUTDOWN, Duration::from_secs(1), || {
+        (ready(&double).1 == SHUTDOWN).then_some(())
+    });
+    assert!(board.is_running());
+    let (status, took) = board.stop(Signal::SIGTERM);
+    assert_eq!(status.code(), Some(0));
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+/// A restart or an upgrade writes nothing.
+#[test]
+fn a_stop_without_an_announcement_writes_nothing() {
+    let (double, _folder, mut board) = ready_board("shutdown-none");
+    let (before, sent) = (double.get("nodes/pi"), double.requests().len());
+    let (status, _) = board.stop(Signal::SIGTERM);
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(double.get("nodes/pi"), before);
+    assert_eq!(double.requests().len(), sent);
+}
+
+/// A server that hangs keeps the machine for 5 s at most.
+#[test]
+fn a_silent_server_delays_the_shutdown_by_five_seconds_at_most() {
+    let (double, _folder, mut board) = ready_board("shutdown-silent");
+    double
+        .faults()
+        .push(Rule::new(Fault::StallBeforeHeaders).always());
+    let start = Instant::now();
+    kill(board.pid(), Signal::SIGUSR1).unwrap();
+    let (status, _) = board.stop(Signal::SIGTERM);
+    assert_eq!(status.code(), Some(0));
+    assert!(
+        start.elapsed() < Duration::from_secs(8),
+        "{:?}",
+        start.elapsed()
+    );
+}

@@ -11,10 +11,12 @@ use std::process::{Command, Output};
 use apidouble::Double;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use nodelet::files::yaml;
+use serde_json::json;
 
 use support::{Folder, skip};
 
-const DOCUMENTS: [&str; 8] = [
+const DOCUMENTS: [&str; 10] = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
@@ -22,6 +24,8 @@ const DOCUMENTS: [&str; 8] = [
     "cross/README.md",
     "src/README.md",
     "systemd/README.md",
+    "systemd/cluster/README.md",
+    "systemd/monitoring/README.md",
     "tests/README.md",
 ];
 
@@ -57,6 +61,36 @@ const INITRAMFS: Runner = Runner::Test(
     "the_initramfs_commands_append_an_aligned_archive",
     "systemd/README.md",
     "Initramfs",
+);
+const DAEMONSETS: Runner = Runner::Test(
+    "the_commands_for_daemonsets_apply_and_patch",
+    "systemd/cluster/README.md",
+    "DaemonSets",
+);
+const PODCIDRS: Runner = Runner::Test(
+    "the_command_for_podcidrs_applies_the_policy",
+    "systemd/cluster/README.md",
+    "podCIDRs",
+);
+const STOLEN: Runner = Runner::Test(
+    "the_command_for_a_stolen_board_names_it_in_the_policy",
+    "systemd/cluster/README.md",
+    "A stolen board",
+);
+const RETIRE: Runner = Runner::Test(
+    "the_command_to_retire_a_board_deletes_its_node",
+    "systemd/cluster/README.md",
+    "Retire a board",
+);
+const OPERATOR: Runner = Runner::Test(
+    "the_commands_for_prometheus_operator_make_a_prometheus_rule",
+    "systemd/monitoring/README.md",
+    "Install",
+);
+const PROMTOOL: Runner = Runner::Test(
+    "the_promtool_commands_check_and_test_the_rules",
+    "systemd/monitoring/README.md",
+    "Test",
 );
 
 /// Every command of every `sh` block, and what runs it. Of a here-document, the first line.
@@ -97,6 +131,15 @@ const COMMANDS: &[(&str, Runner)] = &[
     ("umask 077", INITRAMFS),
     ("systemd/initramfs.sh dist/aarch64-unknown-linux-musl/nodelet nodelet.kubeconfig >nodelet.cpio", INITRAMFS),
     ("cp initramfs.img board.img && truncate -s %4 board.img && cat nodelet.cpio >>board.img", INITRAMFS),
+    ("kubectl apply -f systemd/cluster/daemonsets.yaml", DAEMONSETS),
+    ("kubectl -n kube-system patch daemonset nodelocaldns --patch-file=systemd/cluster/daemonset-patch.yaml", DAEMONSETS),
+    ("kubectl apply -f systemd/cluster/podcidrs.yaml", PODCIDRS),
+    ("kubectl delete node barn-pi", RETIRE),
+    ("sed 's/node:stolen-board/node:barn-pi/' systemd/cluster/stolen-boards.yaml | kubectl apply -f -", STOLEN),
+    ("(printf 'apiVersion: monitoring.coreos.com/v1\\nkind: PrometheusRule\\nmetadata: {name: nodelet}\\nspec:\\n'; sed 's/^/  /' systemd/monitoring/rules.yaml) >nodelet-rules.yaml", OPERATOR),
+    ("kubectl -n monitoring apply -f nodelet-rules.yaml", OPERATOR),
+    ("promtool check rules systemd/monitoring/rules.yaml", PROMTOOL),
+    ("promtool test rules systemd/monitoring/rules_test.yaml", PROMTOOL),
 ];
 
 fn root() -> &'static Path {
@@ -573,4 +616,112 @@ fn the_initramfs_commands_append_an_aligned_archive() {
     let image = fs::read(folder.path().join("board.img")).unwrap();
     assert_eq!(&image[..8], b"seven b\0");
     assert!(image[8..].starts_with(b"070701"), "no newc archive at 8");
+}
+
+/// A folder with `systemd/`, and with a `kubectl` that adds to the file `applied`: its arguments as
+/// a comment, and the content of the file that its last argument names (`-` is its input).
+fn folder_with_kubectl(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    symlink(root().join("systemd"), folder.path().join("systemd")).unwrap();
+    let stub = "echo \"# $*\" >>applied\n\
+                for file; do :; done\n\
+                case \"$*\" in *' -f '* | *' --patch-file='*) ;; *) exit 1 ;; esac\n\
+                cat \"${file#--patch-file=}\" >>applied\n";
+    write_program(&folder, "kubectl", stub);
+    folder
+}
+
+fn applied(folder: &Folder) -> String {
+    fs::read_to_string(folder.path().join("applied")).unwrap()
+}
+
+/// `tests/agent/policies.rs` tests the manifests.
+#[test]
+fn the_commands_for_daemonsets_apply_and_patch() {
+    let folder = folder_with_kubectl("daemonsets");
+    run(&folder, &block("systemd/cluster/README.md", "DaemonSets"));
+    let applied = applied(&folder);
+    for part in ["kind: MutatingAdmissionPolicyBinding", "operator: NotIn"] {
+        assert_eq!(applied.matches(part).count(), 1, "{applied}");
+    }
+}
+
+#[test]
+fn the_command_for_podcidrs_applies_the_policy() {
+    let folder = folder_with_kubectl("podcidrs");
+    run(&folder, &block("systemd/cluster/README.md", "podCIDRs"));
+    let applied = applied(&folder);
+    assert!(applied.contains("!has(object.spec.podCIDR)"), "{applied}");
+}
+
+#[test]
+fn the_command_for_a_stolen_board_names_it_in_the_policy() {
+    let folder = folder_with_kubectl("stolen");
+    run(
+        &folder,
+        &block("systemd/cluster/README.md", "A stolen board"),
+    );
+    let applied = applied(&folder);
+    assert!(applied.contains("in ['system:node:barn-pi']"), "{applied}");
+    assert!(!applied.contains("node:stolen-board"), "{applied}");
+}
+
+#[test]
+fn the_command_to_retire_a_board_deletes_its_node() {
+    if !skip::has_optional_tool("kubectl") {
+        return;
+    }
+    let double = Double::start();
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "barn-pi"}});
+    let (code, answer) = double.as_admin("POST", "/api/v1/nodes", "application/json", &node);
+    assert_eq!(code, 201, "{answer}");
+    let folder = Folder::new("retire");
+    let admin = folder.write("admin", double.kubeconfig_admin());
+    let script = block("systemd/cluster/README.md", "Retire a board");
+    run(
+        &folder,
+        &format!("export KUBECONFIG={}\n{script}", admin.display()),
+    );
+    assert_eq!(double.get("/api/v1/nodes/barn-pi"), None);
+}
+
+#[test]
+fn the_commands_for_prometheus_operator_make_a_prometheus_rule() {
+    let folder = folder_with_kubectl("operator");
+    run(&folder, &block("systemd/monitoring/README.md", "Install"));
+    let applied = yaml::parse(&applied(&folder)).unwrap();
+    assert_eq!(applied["kind"], "PrometheusRule");
+    let rules = yaml::parse(&text("systemd/monitoring/rules.yaml")).unwrap();
+    assert!(rules["groups"].is_array());
+    assert_eq!(applied["spec"], rules);
+}
+
+#[test]
+fn the_promtool_commands_check_and_test_the_rules() {
+    if !skip::has_tool("promtool") {
+        return;
+    }
+    let folder = Folder::new("promtool");
+    symlink(root().join("systemd"), folder.path().join("systemd")).unwrap();
+    run(&folder, &block("systemd/monitoring/README.md", "Test"));
+}
+
+/// The data volume of a month is computed from the bytes a minute of README.md.
+#[test]
+fn the_data_volume_of_a_month_is_that_of_the_readme() {
+    let readme = text("README.md");
+    let mut rows = readme
+        .lines()
+        .filter(|row| row.starts_with("| bytes a minute"));
+    let row = rows.next().unwrap();
+    let minute = row.rsplit('|').map(str::trim).find(|cell| !cell.is_empty());
+    let minute: u64 = minute.unwrap().replace(',', "").parse().unwrap();
+    let month = minute * 60 * 24 * 30;
+    let megabytes = (month + 500_000) / 1_000_000;
+    let sentence = format!("**{megabytes} MB a month**");
+    let chapter = text("systemd/cluster/README.md");
+    assert!(
+        chapter.contains(&sentence),
+        "not in the chapter: {sentence}"
+    );
 }

@@ -20,5 +20,6 @@ mod main_job;
 mod narrow;
 mod neighbours;
 mod network;
+mod policies;
 mod rbac;
 mod shutdown;

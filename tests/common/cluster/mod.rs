@@ -57,6 +57,16 @@ impl Cluster {
         Self { kind, folder }
     }
 
+    /// A real API server. `None`, and a skip, without one.
+    pub fn start_real(grace: Duration) -> Option<Self> {
+        let is_set = |name| std::env::var_os(name).is_some();
+        if !is_set("KUBEBUILDER_ASSETS") && !is_set("KUBECONFIG") {
+            skip::optional("a real API server: KUBEBUILDER_ASSETS and KUBECONFIG are unset");
+            return None;
+        }
+        Some(Self::start(grace))
+    }
+
     /// A name that no other test uses.
     pub fn node_name(&self, base: &str) -> String {
         match self.kind {
@@ -128,6 +138,11 @@ impl Cluster {
         self.call(Method::Post, path, object.to_string().into_bytes())
     }
 
+    /// A merge patch as administrator; not for the double.
+    pub fn patch(&self, path: &str, patch: &Value) -> (u16, Value) {
+        self.call(Method::Patch, path, patch.to_string().into_bytes())
+    }
+
     /// URL and CA of the server.
     pub fn server(&self) -> (String, Vec<u8>) {
         if let Kind::Double(double) = &self.kind {
@@ -150,20 +165,7 @@ impl Cluster {
     }
 
     fn call(&self, method: Method, path: &str, body: Vec<u8>) -> (u16, Value) {
-        let mut api = Api::new(&self.admin(), "nodelet-tests").unwrap();
-        let request = Request {
-            method,
-            path: path.to_owned(),
-            accept: Accept::Object,
-            body,
-        };
-        match api.call(&request, Duration::from_secs(10)) {
-            Outcome::Answered(answer) => {
-                let body = serde_json::from_slice(&answer.body);
-                (answer.code, body.unwrap_or_default())
-            }
-            Outcome::Silent(why) => panic!("{path}: {why}"),
-        }
+        call_as(&self.admin(), method, path, body)
     }
 
     pub fn node(&self, name: &str) -> Option<Value> {
@@ -191,5 +193,28 @@ impl Cluster {
             Kind::Double(double) => Some(double),
             _ => None,
         }
+    }
+}
+
+/// A POST with this kubeconfig; status code and body of the answer.
+pub fn post_as(kubeconfig: &str, path: &str, object: &Value) -> (u16, Value) {
+    let user = kubeconfig::load(kubeconfig.as_ref(), None).unwrap();
+    call_as(&user, Method::Post, path, object.to_string().into_bytes())
+}
+
+fn call_as(user: &ApiConfig, method: Method, path: &str, body: Vec<u8>) -> (u16, Value) {
+    let mut api = Api::new(user, "nodelet-tests").unwrap();
+    let request = Request {
+        method,
+        path: path.to_owned(),
+        accept: Accept::Object,
+        body,
+    };
+    match api.call(&request, Duration::from_secs(10)) {
+        Outcome::Answered(answer) => {
+            let body = serde_json::from_slice(&answer.body);
+            (answer.code, body.unwrap_or_default())
+        }
+        Outcome::Silent(why) => panic!("{path}: {why}"),
     }
 }

@@ -1,0 +1,269 @@
+//! The manifests of `systemd/cluster`: their structure, and what a real API server does with them.
+//!
+//! The double has no admission policies: see `tests/common/cluster` for a real server.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use nodelet::files::yaml;
+use serde_json::{Value, json};
+
+use crate::common::cluster::{Cluster, post_as};
+use support::{Folder, eventually, skip};
+
+const SOON: Duration = Duration::from_secs(20);
+const GRACE: Duration = Duration::from_secs(40);
+
+/// A policy file, the kind of its policy, and what the kind has besides `MATCHING`.
+const POLICIES: [(&str, &str, &[&str]); 3] = [
+    ("daemonsets.yaml", "MutatingAdmissionPolicy", &MUTATING),
+    ("podcidrs.yaml", "ValidatingAdmissionPolicy", &VALIDATING),
+    (
+        "stolen-boards.yaml",
+        "ValidatingAdmissionPolicy",
+        &VALIDATING,
+    ),
+];
+
+/// The fields that a policy must have, as paths; `[]` is each item of a list.
+const MATCHING: [&str; 10] = [
+    "apiVersion",
+    "kind",
+    "metadata.name",
+    "spec.failurePolicy",
+    "spec.matchConditions[].expression",
+    "spec.matchConditions[].name",
+    "spec.matchConstraints.resourceRules[].apiGroups[]",
+    "spec.matchConstraints.resourceRules[].apiVersions[]",
+    "spec.matchConstraints.resourceRules[].operations[]",
+    "spec.matchConstraints.resourceRules[].resources[]",
+];
+const MUTATING: [&str; 3] = [
+    "spec.mutations[].jsonPatch.expression",
+    "spec.mutations[].patchType",
+    "spec.reinvocationPolicy",
+];
+const VALIDATING: [&str; 2] = [
+    "spec.validations[].expression",
+    "spec.validations[].message",
+];
+const BINDING: [&str; 4] = ["apiVersion", "kind", "metadata.name", "spec.policyName"];
+
+/// The values that a field may have.
+const VALUES: [(&str, &[&str]); 8] = [
+    ("apiVersion", &["admissionregistration.k8s.io/v1"]),
+    ("spec.failurePolicy", &["Fail", "Ignore"]),
+    ("spec.reinvocationPolicy", &["Never", "IfNeeded"]),
+    (
+        "spec.mutations[].patchType",
+        &["JSONPatch", "ApplyConfiguration"],
+    ),
+    ("spec.validationActions[]", &["Deny", "Warn", "Audit"]),
+    (
+        "spec.matchConstraints.resourceRules[].operations[]",
+        &["CREATE", "UPDATE", "DELETE", "CONNECT", "*"],
+    ),
+    (
+        "spec.matchConstraints.resourceRules[].apiGroups[]",
+        &["", "apps", "*"],
+    ),
+    (
+        "spec.matchConstraints.resourceRules[].apiVersions[]",
+        &["v1", "*"],
+    ),
+];
+
+fn text(file: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd/cluster");
+    fs::read_to_string(folder.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+}
+
+/// The policy of a file, and its binding.
+fn policy(file: &str) -> [Value; 2] {
+    let text = text(file);
+    let documents = text.split("\n---\n").map(|text| yaml::parse(text).unwrap());
+    let documents: Vec<Value> = documents.collect();
+    documents
+        .try_into()
+        .unwrap_or_else(|found: Vec<Value>| panic!("{file}: {} documents", found.len()))
+}
+
+/// The leaves of an object: the path of each, and its text.
+fn leaves(object: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut open = vec![(String::new(), object)];
+    while let Some((path, value)) = open.pop() {
+        match value {
+            Value::Object(members) => open.extend(members.iter().map(|(name, member)| {
+                let dot = if path.is_empty() { "" } else { "." };
+                (format!("{path}{dot}{name}"), member)
+            })),
+            Value::Array(items) => {
+                open.extend(items.iter().map(|item| (format!("{path}[]"), item)));
+            }
+            Value::String(text) => found.push((path, text.clone())),
+            other => panic!("{path}: {other} is no text"),
+        }
+    }
+    found
+}
+
+/// The object has these fields, all of them and no others, with values that the API knows.
+fn assert_structure(object: &Value, fields: &[&str]) {
+    let leaves = leaves(object);
+    let mut found: Vec<&str> = leaves.iter().map(|(path, _)| path.as_str()).collect();
+    found.sort_unstable();
+    found.dedup();
+    let mut wanted = fields.to_vec();
+    wanted.sort_unstable();
+    assert_eq!(found, wanted, "{object}");
+    for (path, value) in leaves {
+        let known = VALUES.iter().find(|(field, _)| *field == path);
+        let is_good = match known {
+            Some((_, values)) => values.contains(&value.as_str()),
+            None => !value.trim().is_empty(),
+        };
+        assert!(is_good, "{path}: {value:?}");
+    }
+}
+
+#[test]
+fn each_policy_and_its_binding_have_the_fields_of_their_kinds() {
+    for (file, kind, more) in POLICIES {
+        let [policy, binding] = policy(file);
+        let is_mutating = kind == "MutatingAdmissionPolicy";
+        assert_eq!(policy["kind"], kind);
+        assert_structure(&policy, &[&MATCHING, more].concat());
+        assert_eq!(binding["kind"], format!("{kind}Binding"));
+        let actions: &[&str] = match is_mutating {
+            true => &[],
+            false => &["spec.validationActions[]"],
+        };
+        assert_structure(&binding, &[&BINDING, actions].concat());
+        assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
+    }
+}
+
+/// `kubectl patch` merges the file into a DaemonSet as the API server would.
+#[test]
+fn the_patch_keeps_a_daemonset_off_boards() {
+    if !skip::has_optional_tool("kubectl") {
+        return;
+    }
+    let folder = Folder::new("patch");
+    let path = folder.write("daemonset.json", daemonset(&json!({})).to_string());
+    let patch = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd/cluster/daemonset-patch.yaml");
+    let output = Command::new("kubectl")
+        .args(["patch", "--local", "--output=json", "--filename"])
+        .arg(path)
+        .arg("--patch-file")
+        .arg(patch)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let patched: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let affinity = &patched["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+    let terms = &affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+    let expression = json!({"key": "kubernetes.io/os", "operator": "NotIn", "values": ["nodelet"]});
+    assert_eq!(*terms, json!([{"matchExpressions": [expression]}]));
+    let containers = &patched["spec"]["template"]["spec"]["containers"];
+    assert_eq!(containers[0]["name"], "pause");
+}
+
+fn daemonset(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    pod["containers"] = json!([{"name": "pause", "image": "pause"}]);
+    let labels = json!({"app": "nodelet-policies"});
+    json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": "nodelet-policies", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod}}})
+}
+
+/// Creates a policy and its binding.
+fn apply(cluster: &Cluster, objects: &[Value; 2]) {
+    for (object, end) in objects.iter().zip(["policies", "policybindings"]) {
+        let kind = object["kind"].as_str().unwrap().to_lowercase();
+        let (start, _) = kind.split_once("policy").unwrap();
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{start}{end}");
+        let (code, answer) = cluster.post(&path, object);
+        // A cluster that runs already may have it.
+        assert!([201, 409].contains(&code), "{path}: {code} {answer}");
+    }
+}
+
+/// Repeats a request until it has the answer that the new policy causes: the API server applies a
+/// policy some time after it was created.
+fn once_applied(mut request: impl FnMut() -> bool) {
+    eventually("the policy", SOON, || request().then_some(()));
+}
+
+#[test]
+fn a_real_server_adds_the_selector_to_daemonsets_without_one() {
+    let Some(cluster) = Cluster::start_real(GRACE) else {
+        return;
+    };
+    apply(&cluster, &policy("daemonsets.yaml"));
+    let selector = |pod: Value| {
+        let path = "/apis/apps/v1/namespaces/default/daemonsets?dryRun=All";
+        let (_, answer) = cluster.post(path, &daemonset(&pod));
+        answer["spec"]["template"]["spec"]["nodeSelector"].clone()
+    };
+    let linux = json!({"kubernetes.io/os": "linux"});
+    once_applied(|| selector(json!({})) == linux);
+    assert_eq!(
+        selector(json!({"nodeSelector": {"disk": "ssd"}})),
+        json!({"disk": "ssd", "kubernetes.io/os": "linux"})
+    );
+    let windows = json!({"kubernetes.io/os": "windows"});
+    assert_eq!(selector(json!({"nodeSelector": windows})), windows);
+}
+
+#[test]
+fn a_real_server_denies_a_board_its_pod_cidr() {
+    let Some(cluster) = Cluster::start_real(GRACE) else {
+        return;
+    };
+    apply(&cluster, &policy("podcidrs.yaml"));
+    let [board, server] = ["nodelet", "linux"].map(|os| {
+        let name = cluster.node_name(&format!("policies-{os}"));
+        let node = json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/os": os}}});
+        let (code, answer) = cluster.post("/api/v1/nodes", &node);
+        assert_eq!(code, 201, "{answer}");
+        format!("/api/v1/nodes/{name}?dryRun=All")
+    });
+    let range = json!({"spec": {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}});
+    once_applied(|| {
+        let (code, answer) = cluster.patch(&board, &range);
+        let message = answer["message"].as_str().unwrap_or_default();
+        code == 422 && message.contains("a board without pods takes no podCIDR")
+    });
+    assert_eq!(cluster.patch(&server, &range).0, 200);
+    let label = json!({"metadata": {"labels": {"example.com/place": "barn"}}});
+    assert_eq!(cluster.patch(&board, &label).0, 200);
+}
+
+#[test]
+fn a_real_server_denies_a_stolen_board_every_write() {
+    let Some(cluster) = Cluster::start_real(GRACE) else {
+        return;
+    };
+    if cluster.port().is_none() {
+        skip::optional("this cluster gives no certificates of nodes");
+        return;
+    }
+    apply(&cluster, &policy("stolen-boards.yaml"));
+    let create = |name: &str| {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        post_as(&cluster.kubeconfig(name), "/api/v1/nodes?dryRun=All", &node)
+    };
+    once_applied(|| {
+        let (code, answer) = create("stolen-board");
+        let message = answer["message"].as_str().unwrap_or_default();
+        code == 422 && message.contains("this board was stolen")
+    });
+    assert_eq!(create("other-board").0, 201);
+}

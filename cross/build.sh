@@ -49,6 +49,12 @@ for target in "${targets[@]}"; do
       -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
   fi
   built=target/$target/release/nodelet
+  # The name is in the symbol table if the linker kept the table.
+  if grep -qa ecp_nistz256_precomputed "$built"; then
+    echo "cross/build.sh: $built contains ring's table for P-256, which cross/p256.h replaces;" \
+      "run cargo clean --release --target $target, and see whether a new ring has other names" >&2
+    exit 1
+  fi
   cross/objcopy --only-keep-debug "$built" "$dist/nodelet.debug"
   cross/objcopy --strip-all --remove-section=.comment "$built" "$dist/nodelet"
   (cd "$dist" && "$OLDPWD/cross/objcopy" --add-gnu-debuglink=nodelet.debug nodelet &&

@@ -16,6 +16,7 @@ use crate::files::write;
 use crate::host::Host;
 use crate::host::fact_cache::FactCache;
 use crate::identity::Identity;
+use crate::kube::text::VERBOSE;
 use crate::kube::time::Wall;
 use crate::process::clock::Clock;
 use crate::process::notify::Notify;
@@ -142,7 +143,7 @@ impl Agent {
         }) else {
             return;
         };
-        log::debug!("{:?} {}", request.method, request.path);
+        log::info!(target: VERBOSE, "{:?} {}", request.method, request.path);
         let answer_budget = self.kubelet.answer_budget(work);
         let api = self.api_for(work);
         api.set_answer_budget(answer_budget);

@@ -11,6 +11,7 @@ use nix::errno::Errno;
 
 use crate::core::facts::{Read, Unread};
 use crate::files::read::SMALL;
+use crate::kube::float;
 
 use super::root::{HostRoot, unread};
 
@@ -81,12 +82,7 @@ fn stall(values: &str) -> Option<Stall> {
             .split_whitespace()
             .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
     };
-    let percent = |name: &str| {
-        value(name)?
-            .parse::<f64>()
-            .ok()
-            .filter(|percent| percent.is_finite())
-    };
+    let percent = |name: &str| float::parse(value(name)?).filter(|percent| percent.is_finite());
     Some(Stall {
         avg10: percent("avg10")?,
         avg60: percent("avg60")?,

@@ -2,6 +2,7 @@
 
 pub mod der;
 pub mod describe;
+pub mod float;
 pub mod json;
 pub mod message;
 pub mod names;

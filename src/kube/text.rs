@@ -2,6 +2,10 @@
 
 use std::fmt::{self, Display, Write};
 
+/// The target of log lines that `--v=2` adds. They have the level Info: release builds have no
+/// `debug!`, because ureq's are 10 KB of code that nothing prints.
+pub const VERBOSE: &str = "verbose";
+
 /// Most characters of one line.
 const MAX_CHARS: usize = 4096;
 

@@ -12,6 +12,7 @@ pub mod dns;
 pub mod endpoint;
 mod failure;
 mod link;
+mod provider;
 pub mod proxy;
 mod resolver;
 pub mod secret;

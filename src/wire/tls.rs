@@ -1,8 +1,8 @@
 //! The TLS configuration of an [`ApiConfig`], and the texts of TLS errors.
 //!
-//! TLS 1.2 and 1.3 with ring. The server's certificate is verified against the configured CA alone,
-//! or against the system's roots where none is configured. Only `insecure-skip-tls-verify` turns
-//! verification off.
+//! TLS 1.2 and 1.3 with the algorithms of `provider`. The server's certificate is verified against
+//! the configured CA alone, or against the system's roots where none is configured. Only
+//! `insecure-skip-tls-verify` turns verification off.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use crate::files::read::read;
 use crate::kube::time::Wall;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
+use super::provider::provider;
 
 /// TLS sessions to keep; rustls rounds this to one server with up to eight tickets.
 const SESSIONS: usize = 2;
@@ -41,7 +42,7 @@ const SYSTEM_ROOTS: [&str; 6] = [
 
 /// Checks CA, client certificate and key.
 pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(|e| format!("tls: {e}"))?;
@@ -64,7 +65,7 @@ pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, String> {
 
 /// Whether TLS can use a certificate with its key.
 pub fn check_certificate(certificate: &ClientCertificate) -> Result<(), String> {
-    certified(certificate, &rustls::crypto::ring::default_provider()).map(drop)
+    certified(certificate, &provider()).map(drop)
 }
 
 fn certified(

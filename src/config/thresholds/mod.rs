@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::config::flags::Pairs;
+use crate::kube::float;
 use crate::kube::quantity::Quantity;
 use crate::kube::time::parse_duration;
 
@@ -244,12 +245,15 @@ fn quantity(name: &str, text: &str) -> Result<Quantity, String> {
 
 /// `10.5%` as 0.105, in 32-bit arithmetic as in the kubelet.
 fn percentage(name: &str, text: &str) -> Result<f32, String> {
-    match text.trim_end_matches('%').parse::<f32>() {
-        Ok(value) if !value.is_nan() => Ok(value / 100.0),
-        _ => Err(format!(
-            "eviction signal {name}: {text:?} is not a percentage; write it like 10%"
-        )),
-    }
+    let value = float::parse(text.trim_end_matches('%')).ok_or_else(|| {
+        format!("eviction signal {name}: {text:?} is not a percentage; write it like 10%")
+    })?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the kubelet rounds to 32 bits"
+    )]
+    let value = value as f32;
+    Ok(value / 100.0)
 }
 
 /// The kubelet's defaults.

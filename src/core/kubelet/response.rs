@@ -6,6 +6,7 @@ use super::{Effect, Kubelet, Work};
 use crate::core::instant::{Mono, Now};
 use crate::core::{lease, node};
 use crate::kube::message::{Outcome, Refused};
+use crate::kube::text::VERBOSE;
 
 impl Kubelet {
     /// Takes the outcome of the request that was sent at `start`.
@@ -33,7 +34,7 @@ impl Kubelet {
                 if let Outcome::Answered(response) = &outcome
                     && let Err(refused) = response.accepted()
                 {
-                    log::debug!("event: {refused}");
+                    log::info!(target: VERBOSE, "event: {refused}");
                 }
                 match self.events.on_response(&outcome) {
                     true => self.schedule.request_answered(),

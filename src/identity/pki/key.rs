@@ -169,3 +169,70 @@ fn name(wanted: &Wanted, usages: &[&str]) -> String {
     }
     format!("node-csr-{}", URL_SAFE_NO_PAD.encode(digest.finish()))
 }
+
+#[cfg(test)]
+mod tests {
+    use ring::signature::{ECDSA_P256_SHA256_FIXED, KeyPair as _, UnparsedPublicKey};
+
+    use super::*;
+
+    /// The base point of P-256, and the order of its group minus one: FIPS 186-5.
+    const BASE: [&str; 2] = [
+        "6b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c296",
+        "4fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5",
+    ];
+    const LAST: &str = "ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632550";
+
+    fn bytes(texts: &[&str]) -> Vec<u8> {
+        let text = texts.concat();
+        let digits = text.as_bytes().chunks(2);
+        let digits = digits.map(|two| std::str::from_utf8(two).unwrap());
+        digits
+            .map(|two| u8::from_str_radix(two, 16).unwrap())
+            .collect()
+    }
+
+    /// Static binaries multiply the base point without ring's table (cross/p256.h).
+    #[test]
+    fn public_keys_and_signatures_of_p256_are_those_of_the_standards() {
+        let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
+        let random = SystemRandom::new();
+        // ring computes the public key and compares it.
+        let of = |private: &str, public: [&str; 2]| {
+            let public = bytes(&["04", public[0], public[1]]);
+            let private = bytes(&[private]);
+            EcdsaKeyPair::from_private_key_and_public_key(algorithm, &private, &public, &random)
+        };
+        // RFC 6979, A.2.5.
+        let (private, public) = (
+            "c9afa9d845ba75166b5c215767b1d6934e50c3db36e89b127b8a622b120f6721",
+            [
+                "60fed4ba255a9d31c961eb74c6356d68c049b8923b61fa6ce669622e60f29fb6",
+                "7903fe1008b8bc99a41ae9e95628bc64f2f1b20c2d7e9f5177a3c294d4462299",
+            ],
+        );
+        let two = [
+            "7cf27b188d034f7e8a52380304b51ac3c08969e277f21b35a60b48fc47669978",
+            "07775510db8ed040293d9ac69f7430dbba7dade63ce982299e04b79d227873d1",
+        ];
+        let negative = "b01cbd1c01e58065711814b583f061e9d431cca994cea1313449bf97c840ae0a";
+        let key = of(private, public).unwrap();
+        of(&format!("{:064x}", 1), BASE).unwrap();
+        of(&format!("{:064x}", 2), two).unwrap();
+        of(LAST, [BASE[0], negative]).unwrap();
+        assert!(of(private, BASE).is_err());
+
+        let verifier = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key.public_key());
+        let signature = bytes(&[
+            "efd48b2aacb6a8fd1140dd9cd45e81d69d2c877b56aaf991c34d0ea84eaf3716",
+            "f7cb1c942d657c41d436c7a1b6e29f65f3e900dbb9aff4064dc4ab2f843acda8",
+        ]);
+        verifier.verify(b"sample", &signature).unwrap();
+        verifier.verify(b"simple", &signature).unwrap_err();
+        let verifier =
+            UnparsedPublicKey::new(&ring::signature::ECDSA_P256_SHA256_ASN1, key.public_key());
+        let signature = key.sign(&random, b"simple").unwrap();
+        verifier.verify(b"simple", signature.as_ref()).unwrap();
+        verifier.verify(b"sample", signature.as_ref()).unwrap_err();
+    }
+}

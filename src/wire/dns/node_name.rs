@@ -9,6 +9,7 @@ use super::Resolver;
 use super::exchange::Outcome;
 use super::lookup::Lookup;
 use crate::core::instant::Mono;
+use crate::kube::text::VERBOSE;
 
 /// Bounds of an answer's life, whatever its TTL. A shorter life costs packets; with a longer one a
 /// new address is noticed too late.
@@ -93,12 +94,12 @@ impl NodeName {
                 ttl.clamp(HOLDS.0, HOLDS.1)
             }
             Outcome::NoName(why) | Outcome::NoAddress(why) => {
-                log::debug!("address of {}: {why}", self.name);
+                log::info!(target: VERBOSE, "address of {}: {why}", self.name);
                 self.known.clear();
                 HOLDS.1
             }
             Outcome::Failed(why) => {
-                log::debug!("address of {}: {why}", self.name);
+                log::info!(target: VERBOSE, "address of {}: {why}", self.name);
                 HOLDS.0
             }
         };

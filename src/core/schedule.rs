@@ -28,10 +28,16 @@ pub struct Law {
 }
 
 impl Law {
-    /// Time between renewals: a quarter of the duration, upstream's
+    /// Shortest time between renewals: a quarter of the duration, upstream's
     /// nodeLeaseRenewIntervalFraction.
     pub fn renew_interval(self) -> Duration {
         self.lease_duration / 4
+    }
+
+    /// Longest time between renewals: 4 % more, upstream's leaseRenewJitter
+    /// (component-helpers `apimachinery/lease/controller.go`).
+    pub fn longest_renew_interval(self) -> Duration {
+        self.renew_interval() + self.renew_interval() / 25
     }
 
     /// Time limit of a Lease request over an open connection. A Node request may delay the Lease
@@ -55,7 +61,7 @@ impl Law {
     /// Longest time from the start of a successful renewal to the next attempt: a Node request
     /// may have started just before the attempt was due.
     pub fn after_success(self) -> Duration {
-        self.renew_interval() + self.call_budget()
+        self.longest_renew_interval() + self.call_budget()
     }
 
     /// Longest time from the start of a refused attempt to the next one without `Retry-After`.
@@ -181,13 +187,14 @@ impl Schedule {
 
     /// The Lease was renewed by a request that was sent at `start`.
     ///
-    /// The interval is shortened by up to 4 %, which spreads the renewals of boards that were
-    /// powered on together, and never makes one late.
+    /// A random part of the 4 % spreads the renewals of boards that were powered on together. It
+    /// only adds, as upstream: a shorter interval would cost bytes. Upstream counts from the end of
+    /// the renewal.
     pub fn lease_renewed(&mut self, start: Mono) {
         self.silent = false;
         let interval = self.law.renew_interval();
-        let early = interval / 25 * self.permille() / 1000;
-        self.lease_due = Some(start.after(interval.saturating_sub(early)));
+        let spread = (self.law.longest_renew_interval() - interval) * self.permille() / 1000;
+        self.lease_due = Some(start.after(interval + spread));
     }
 
     /// The Lease needs another request at once: it was read, or must be created.
@@ -431,13 +438,13 @@ pub(crate) mod tests {
     fn the_bounds_of_a_40_s_lease() {
         assert_eq!(LAW.renew_interval(), Duration::from_secs(10));
         assert_eq!(LAW.call_budget(), Duration::from_secs(5));
-        assert_eq!(LAW.after_success(), Duration::from_secs(15));
+        assert_eq!(LAW.after_success(), Duration::from_millis(15_400));
         assert_eq!(LAW.after_refusal(), Duration::from_secs(10));
         assert_eq!(LAW.connect_and_call_budget(), Duration::from_secs(20));
     }
 
     #[test]
-    fn renewals_are_spread_and_never_late() {
+    fn renewals_are_spread_over_the_kubelets_interval() {
         let mut schedule = Schedule::new(LAW, 7);
         let mut seen = Vec::new();
         for _ in 0..100 {
@@ -445,7 +452,7 @@ pub(crate) mod tests {
             seen.extend(schedule.lease_due.map(|due| due.since(at(100)).as_millis()));
         }
         assert!(
-            seen.iter().all(|millis| (9_600..=10_000).contains(millis)),
+            seen.iter().all(|millis| (10_000..=10_400).contains(millis)),
             "{seen:?}"
         );
         seen.dedup();

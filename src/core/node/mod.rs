@@ -1,12 +1,12 @@
 //! The Node: its next request, and what the response means.
 //!
 //! The Node is registered (created or adopted). Then its status is computed at every tick. It is
-//! sent when it differs from the cached Node, or when the report period has passed. The patch is
-//! also the read: its precondition holds only if the cached Node is still the server's, so a
-//! foreign change, however small, is answered with 409. After a 409 or an unanswered patch the Node
-//! is read before the next write; a patch is always rebuilt from the cached Node and never sent
-//! twice. After a 404 the Node is created again, or with `--register-node=false` read until another
-//! client has created it.
+//! sent when it differs from the cached Node, or when the report period has passed. The patch of a
+//! report is also the read: its precondition holds only if the cached Node is still the server's,
+//! so a foreign change, however small, is answered with 409. After a 409 or an unanswered patch the
+//! Node is read before the next write; a patch is always rebuilt from the cached Node and never
+//! sent twice. After a 404 the Node is created again, or with `--register-node=false` read until
+//! another client has created it.
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`.
 
 mod foreign_changes;
@@ -64,6 +64,9 @@ pub struct Node {
     forbidden: Option<Refused>,
     /// When an unchanged status must be sent again.
     report_due: Mono,
+    /// Others probably write before the next report, which then reads first: controllers react to
+    /// a new Node or a changed condition, and a client that caused a conflict may write again.
+    expects_writes: bool,
     due: Mono,
 }
 
@@ -117,6 +120,7 @@ impl Node {
             read_at: now,
             forbidden: None,
             report_due: now,
+            expects_writes: false,
             due: now.after(FIRST_BACKOFF),
         }
     }
@@ -161,9 +165,12 @@ impl Node {
     pub fn must_read(&self, config: &Config, now: Mono) -> bool {
         match self.state {
             State::Create | State::Creating => false,
-            State::Known(_) => config
-                .resync_frequency
-                .is_some_and(|period| now.since(self.read_at) >= period),
+            State::Known(_) => {
+                let resync = config
+                    .resync_frequency
+                    .is_some_and(|period| now.since(self.read_at) >= period);
+                resync || (self.expects_writes && now >= self.report_due)
+            }
             State::Read(_) | State::Reading(_) | State::Patching { .. } => true,
         }
     }

@@ -75,6 +75,7 @@ impl Node {
                 };
                 self.seen = node.or(self.seen.take());
                 self.report_later(config, changed, now, random);
+                self.expects_writes |= round.conflicts > 0;
                 match round.adopts {
                     true => Step::Adopted,
                     false => Step::Updated,
@@ -97,6 +98,7 @@ impl Node {
         self.seen = Some(node);
         self.state = State::Known(round);
         self.read_at = now;
+        self.expects_writes = false;
         self.due = now;
     }
 
@@ -184,6 +186,7 @@ impl Node {
             false => period,
         };
         self.report_due = now.after(delay);
+        self.expects_writes = changed;
         self.backoff = FIRST_BACKOFF;
     }
 }

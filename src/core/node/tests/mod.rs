@@ -354,13 +354,29 @@ fn a_change_has_one_event_after_the_server_stored_it() {
 #[test]
 fn a_report_is_one_patch_after_the_period() {
     let mut test = NodeTest::registered();
+    let shown = answered(200, test.node.seen.clone().unwrap());
     // After a change: 0.5 to 1.5 periods; a random number of 500 gives exactly one.
     test.node.due = Mono::START.after(Duration::from_secs(299));
     assert_eq!(test.turn(|_| unreachable!()), None);
+    // Controllers react to a new Node.
+    assert_eq!(test.turn(|_| shown), Some(Step::Read));
     assert_eq!(test.turn(patched), Some(Step::Updated));
-    assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status"]);
+    // Without a change the next report follows after exactly one period, and reads nothing.
+    let period = Duration::from_secs(300);
+    assert_eq!(test.node.report_due, test.now.mono.after(period));
+    test.node.due = test.node.report_due;
+    assert_eq!(test.turn(patched), Some(Step::Updated));
+    assert_eq!(
+        test.calls(),
+        [
+            "Post ~",
+            "Get ~/pi",
+            "Patch ~/pi/status",
+            "Patch ~/pi/status"
+        ]
+    );
     let body = test.body();
-    assert_eq!(body["metadata"], json!({"resourceVersion": "512"}));
+    assert_eq!(body["metadata"], json!({"resourceVersion": "600"}));
     assert_eq!(
         body["status"].as_object().unwrap().len(),
         1,
@@ -370,17 +386,14 @@ fn a_report_is_one_patch_after_the_period() {
         assert_eq!(condition["lastHeartbeatTime"], test.now.wall.time());
         assert_eq!(condition["lastTransitionTime"], "2026-11-21T06:18:51Z");
     }
-    // Without a change the next report follows after exactly one period.
-    assert_eq!(
-        test.node.report_due.since(test.now.mono),
-        Duration::from_secs(300)
-    );
 }
 
-/// Without a change of ours, the report finds it: the precondition is that of the cached Node.
+/// The report finds it without a read: the precondition is that of the cached Node.
 #[test]
 fn a_foreign_change_is_found_and_repaired_by_the_next_report() {
     let mut test = NodeTest::registered();
+    test.node
+        .report_later(&test.config, false, test.now.mono, 0);
     let mut theirs = test.node.seen.clone().unwrap();
     theirs["metadata"]["resourceVersion"] = "513".into();
     theirs["metadata"]["labels"]["kubernetes.io/os"] = "theirs".into();
@@ -404,6 +417,9 @@ fn a_foreign_change_is_found_and_repaired_by_the_next_report() {
     );
     let events = test.node.take_events();
     assert!(events.iter().any(|e| e.reason == "NodeNotSchedulable"));
+    // Who wrote once may write again.
+    test.node.due = test.node.report_due;
+    assert!(test.node.must_read(&test.config, test.node.due));
 }
 
 #[test]

@@ -487,6 +487,54 @@ fn certificates_are_renewed_between_lease_renewals() {
     }
 }
 
+/// An idle hour: fewer than six renewals a minute, a report every five minutes in one request, and no
+/// wakeup without a renewal.
+#[test]
+fn an_idle_hour_costs_one_request_a_renewal_and_one_a_report() {
+    let mut world = settled();
+    // The first report after the registration reads.
+    let begin = world.now.after(Duration::from_secs(900));
+    let (mut waits, mut calls) = (0_u32, Vec::new());
+    while world.now < begin.after(Duration::from_secs(3600)) {
+        let now = Now {
+            mono: world.now,
+            wall: true_time(world.now),
+        };
+        let counts = world.now >= begin;
+        match world.kubelet.next(now, || true) {
+            Turn::Wait(until) => {
+                world.now = until;
+                waits += u32::from(counts);
+            }
+            Turn::Identity(..) => unreachable!("a permanent certificate"),
+            Turn::Send(work, _) => {
+                let request = world.kubelet.request(work, now, |_, _| Facts::example());
+                let Some(request) = request else { continue };
+                if counts {
+                    calls.push((work, request.method));
+                }
+                let outcome = world.server.answer(&request, Behavior::Correct);
+                let start = world.now;
+                world.now = world.now.after(Duration::from_millis(30));
+                let now = Now {
+                    mono: world.now,
+                    ..now
+                };
+                world.kubelet.on_response(work, outcome, start, now);
+            }
+        }
+    }
+    let count = |work, method| calls.iter().filter(|call| **call == (work, method)).count();
+    let renewals = count(Work::Lease, Method::Patch);
+    assert!((346..=359).contains(&renewals), "{renewals} renewals");
+    assert!((11..=12).contains(&count(Work::Node, Method::Patch)));
+    assert_eq!(calls.len(), renewals + count(Work::Node, Method::Patch));
+    assert!(
+        usize::try_from(waits).unwrap() <= renewals + 1,
+        "{waits} wakeups, {renewals} renewals"
+    );
+}
+
 /// Rule 3 of `schedule` holds for the certificate, too.
 #[test]
 fn after_an_unanswered_certificate_request_the_lease_is_next() {

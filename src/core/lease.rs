@@ -5,7 +5,7 @@
 //! Lease is reported as [`Step::Gone`], because the Node may be deleted, too.
 //! Upstream: component-helpers `apimachinery/lease/controller.go`.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::core::patch;
 use crate::kube::json as bounded_json;
@@ -15,7 +15,7 @@ use crate::kube::protobuf::Receipt;
 use crate::kube::time::Wall;
 
 /// The Leases of all Nodes.
-pub(crate) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// The Lease of one Node.
 #[derive(Clone, Debug)]
@@ -44,14 +44,21 @@ fn refuses_owner(refused: &Refused) -> bool {
     refused.code == 403 && refused.message.contains("ownerRef")
 }
 
+/// Metadata that makes the server drop managedFields. They are unused and half of every response.
+/// Only an update clears them, and no later update brings them back (apimachinery
+/// `managedfields/internal/skipnonapplied.go`).
+fn without_managed_fields() -> Map<String, Value> {
+    Map::from_iter([("managedFields".to_owned(), json!([{}]))])
+}
+
 #[derive(Clone, Debug, PartialEq)]
 enum State {
     /// Not read since the start, or since a response contradicted the cached state.
     Unknown,
     /// The server has no Lease.
     Absent,
-    /// The server has it. `repair` is a patch of the owner reference and the duration, `{}` if
-    /// both are correct.
+    /// The server has it. `repair` is a patch of the owner reference, the duration and
+    /// managedFields, `{}` if all are as wanted.
     Held { repair: Value },
 }
 
@@ -102,7 +109,6 @@ impl Lease {
                         "name": self.node_name,
                         "namespace": "kube-node-lease",
                         "ownerReferences": owners,
-                        "managedFields": [{}],
                     },
                     "spec": {
                         "holderIdentity": self.node_name,
@@ -177,7 +183,12 @@ impl Lease {
     /// A repair that was refused is tried again after some renewals.
     fn renewed(&mut self) {
         let was_repair = self.state != State::Held { repair: json!({}) };
-        self.state = State::Held { repair: json!({}) };
+        let repair = match self.state {
+            // A create cannot clear managedFields: the next renewal does.
+            State::Absent => json!({"metadata": without_managed_fields()}),
+            _ => json!({}),
+        };
+        self.state = State::Held { repair };
         self.renewals_until_read = match self.renewals_until_read {
             None => None,
             Some(_) if was_repair => {
@@ -222,10 +233,9 @@ impl Lease {
         let mut want = seen.clone();
         object::members(&mut want, &["spec"])
             .insert("leaseDurationSeconds".into(), self.duration_seconds.into());
-        // managedFields are unused and half of every response: `[{}]` makes the server drop them.
         let metadata = object::members(&mut want, &["metadata"]);
         if metadata.contains_key("managedFields") {
-            metadata.insert("managedFields".into(), json!([{}]));
+            metadata.extend(without_managed_fields());
         }
         let owners = object::list(&seen, &["metadata", "ownerReferences"]);
         let is_owned = owners.iter().any(|o| object::text(o, &["uid"]) == node_uid);
@@ -320,7 +330,6 @@ mod tests {
                 "metadata": {
                     "name": "pi", "namespace": "kube-node-lease",
                     "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID}],
-                    "managedFields": [{}],
                 },
                 "spec": {
                     "holderIdentity": "pi", "leaseDurationSeconds": 40,
@@ -330,13 +339,26 @@ mod tests {
         );
         assert_eq!(lease.on_response(UID, written(201)), Step::Renewed);
 
-        let renewal = lease.request(UID, now(11));
-        assert_eq!(renewal.method, Method::Patch);
+        let first = lease.request(UID, now(11));
+        assert_eq!(first.method, Method::Patch);
         assert_eq!(
-            body(&renewal),
-            json!({"spec": {"renewTime": "1970-01-01T00:00:11.000000Z"}})
+            body(&first),
+            json!({
+                "metadata": {"managedFields": [{}]},
+                "spec": {"renewTime": "1970-01-01T00:00:11.000000Z"},
+            })
+        );
+        // It is sent until the server has it.
+        lease.on_response(UID, Outcome::Silent("slow".into()));
+        assert_eq!(
+            body(&lease.request(UID, now(12)))["metadata"],
+            body(&first)["metadata"]
         );
         assert_eq!(lease.on_response(UID, written(200)), Step::Renewed);
+        assert_eq!(
+            body(&lease.request(UID, now(22))),
+            json!({"spec": {"renewTime": "1970-01-01T00:00:22.000000Z"}})
+        );
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //!
 //! 1. A turn sends at most one request: GET then POST is two turns.
 //! 2. In every turn a due Lease goes first. A due Node waits.
-//! 3. After an unanswered request only Lease requests are sent, until one of them is answered.
+//! 3. After an unanswered request only Lease requests are sent, until one of them is answered. If
+//!    the Lease would be due again within half an interval, it is renewed before the retry.
 //! 4. Every request has a limit for its whole duration. The delay of a retry counts from the start
 //!    of the failed attempt.
 //!
@@ -28,10 +29,16 @@ pub struct Law {
 }
 
 impl Law {
-    /// Time between renewals: a quarter of the duration, upstream's
+    /// Shortest time between renewals: a quarter of the duration, upstream's
     /// nodeLeaseRenewIntervalFraction.
     pub fn renew_interval(self) -> Duration {
         self.lease_duration / 4
+    }
+
+    /// Longest time between renewals: 4 % more, upstream's leaseRenewJitter
+    /// (component-helpers `apimachinery/lease/controller.go`).
+    pub fn longest_renew_interval(self) -> Duration {
+        self.renew_interval() + self.renew_interval() / 25
     }
 
     /// Time limit of a Lease request over an open connection. A Node request may delay the Lease
@@ -55,7 +62,7 @@ impl Law {
     /// Longest time from the start of a successful renewal to the next attempt: a Node request
     /// may have started just before the attempt was due.
     pub fn after_success(self) -> Duration {
-        self.renew_interval() + self.call_budget()
+        self.longest_renew_interval() + self.call_budget()
     }
 
     /// Longest time from the start of a refused attempt to the next one without `Retry-After`.
@@ -117,6 +124,9 @@ pub struct Schedule {
     lease_due: Option<Mono>,
     /// Rule 3: the last request was not answered. Also true before the first request.
     silent: bool,
+    /// The last request other than the Lease's was not answered, and the Lease may be renewed early
+    /// for its retry.
+    retries: bool,
     /// State of a xorshift generator, which spreads boards that were powered on together.
     random: u64,
 }
@@ -128,6 +138,7 @@ impl Schedule {
             law,
             lease_due: None,
             silent: true,
+            retries: false,
             random: seed | 1,
         }
     }
@@ -137,7 +148,7 @@ impl Schedule {
         let call = self.law.call_budget();
         let connect_and_call = self.law.connect_and_call_budget();
         let budget = match self.lease_due {
-            Some(due) if due <= now => {
+            Some(due) if due <= now || self.renews_early(due, now, dues) => {
                 return Next::Lease(match self.silent || !connected() {
                     true => connect_and_call,
                     false => call,
@@ -158,6 +169,16 @@ impl Schedule {
         }
         let others = [self.lease_due, dues.certificate].into_iter().flatten();
         Next::Wait(others.fold(dues.node, Mono::min))
+    }
+
+    /// Whether the Lease, due at `due`, is renewed now, to leave a retry at least half an interval
+    /// and one call. On a narrow link the first attempt may have had too little, because the Lease
+    /// was due soon; after each timeout the same would follow, as reconnecting takes as long as an
+    /// interval.
+    fn renews_early(&self, due: Mono, now: Mono, dues: Dues) -> bool {
+        let waits = dues.node <= now || dues.has_certificate(now);
+        let is_close = due.since(now) < self.law.renew_interval() / 2;
+        self.retries && !self.silent && waits && is_close
     }
 
     /// The time limit of an optional request, such as an event: `None` if another request is due
@@ -181,13 +202,17 @@ impl Schedule {
 
     /// The Lease was renewed by a request that was sent at `start`.
     ///
-    /// The interval is shortened by up to 4 %, which spreads the renewals of boards that were
-    /// powered on together, and never makes one late.
+    /// A random part of the 4 % spreads the renewals of boards that were powered on together. It
+    /// only adds, as upstream: a shorter interval would cost bytes. Upstream counts from the end of
+    /// the renewal.
     pub fn lease_renewed(&mut self, start: Mono) {
         self.silent = false;
+        // Early once for each retry.
+        let was_early = self.lease_due.is_some_and(|due| start < due);
+        self.retries &= !was_early;
         let interval = self.law.renew_interval();
-        let early = interval / 25 * self.permille() / 1000;
-        self.lease_due = Some(start.after(interval.saturating_sub(early)));
+        let spread = (self.law.longest_renew_interval() - interval) * self.permille() / 1000;
+        self.lease_due = Some(start.after(interval + spread));
     }
 
     /// The Lease needs another request at once: it was read, or must be created.
@@ -199,6 +224,7 @@ impl Schedule {
     /// The server refused the Lease request that was sent at `start`.
     pub fn lease_refused(&mut self, start: Mono, retry_after: Option<Duration>) {
         self.silent = false;
+        self.retries = false;
         self.lease_due = Some(start.after(self.retry_delay(retry_after)));
     }
 
@@ -211,11 +237,13 @@ impl Schedule {
     /// The server answered a request other than the Lease's.
     pub fn request_answered(&mut self) {
         self.silent = false;
+        self.retries = false;
     }
 
     /// The server did not answer such a request: the next request is the Lease's, now.
     pub fn request_silent(&mut self, now: Mono) {
         self.silent = true;
+        self.retries = true;
         if let Some(due) = &mut self.lease_due {
             *due = now.min(*due);
         }
@@ -436,13 +464,13 @@ pub(crate) mod tests {
     fn the_bounds_of_a_40_s_lease() {
         assert_eq!(LAW.renew_interval(), Duration::from_secs(10));
         assert_eq!(LAW.call_budget(), Duration::from_secs(5));
-        assert_eq!(LAW.after_success(), Duration::from_secs(15));
+        assert_eq!(LAW.after_success(), Duration::from_millis(15_400));
         assert_eq!(LAW.after_refusal(), Duration::from_secs(10));
         assert_eq!(LAW.connect_and_call_budget(), Duration::from_secs(20));
     }
 
     #[test]
-    fn renewals_are_spread_and_never_late() {
+    fn renewals_are_spread_over_the_kubelets_interval() {
         let mut schedule = Schedule::new(LAW, 7);
         let mut seen = Vec::new();
         for _ in 0..100 {
@@ -450,7 +478,7 @@ pub(crate) mod tests {
             seen.extend(schedule.lease_due.map(|due| due.since(at(100)).as_millis()));
         }
         assert!(
-            seen.iter().all(|millis| (9_600..=10_000).contains(millis)),
+            seen.iter().all(|millis| (10_000..=10_400).contains(millis)),
             "{seen:?}"
         );
         seen.dedup();
@@ -487,6 +515,41 @@ pub(crate) mod tests {
             schedule.next(at(26), due(6), || true),
             Next::Node(LAW.after_refusal())
         );
+    }
+
+    /// A reconnect on a narrow link takes as long as an interval.
+    #[test]
+    fn a_retry_has_at_least_half_an_interval_and_one_call() {
+        let mut schedule = Schedule::new(LAW, 1);
+        schedule.start_lease(at(0));
+        schedule.lease_renewed(at(0));
+        let due = |seconds| Dues {
+            node: at(seconds),
+            certificate: None,
+        };
+        let budget = |next| match next {
+            Next::Node(budget) => budget.as_secs(),
+            next => panic!("{next:?}"),
+        };
+        // The first attempt, just before the Lease is due.
+        assert_eq!(budget(schedule.next(at(9), due(9), || true)), 6);
+        schedule.request_silent(at(15));
+        // The renewal opens a connection and ends just before the next one is due.
+        schedule.lease_renewed(at(15));
+        let early = schedule.next(at(24), due(24), || true);
+        assert_eq!(early, Next::Lease(LAW.call_budget()));
+        schedule.lease_renewed(at(24));
+        assert!(budget(schedule.next(at(28), due(24), || true)) >= 10);
+        // It is renewed early once for a retry, and never while it is refused.
+        assert!(budget(schedule.next(at(33), due(33), || true)) < 10);
+        schedule.request_silent(at(33));
+        schedule.lease_refused(at(33), None);
+        assert_eq!(budget(schedule.next(at(34), due(34), || true)), 9);
+        // Nor after an answer.
+        schedule.request_silent(at(40));
+        schedule.lease_renewed(at(40));
+        schedule.request_answered();
+        assert!(budget(schedule.next(at(49), due(49), || true)) < 10);
     }
 
     #[test]

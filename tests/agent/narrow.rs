@@ -77,8 +77,8 @@ fn an_unknown_node_becomes_ready_again_over_a_narrow_link() {
     println!("Ready again {:?} after the outage", end.elapsed());
 }
 
-/// Each connection is lost at another stage of the 12 s between two reports of the status, which
-/// begin with a read. The three boards run at the same time.
+/// Each connection is lost at another stage of the 12 s between two reports of the status, the first
+/// of which begins with a read. The three boards run at the same time.
 #[test]
 fn a_narrow_link_keeps_the_node_ready_through_reconnects_and_changes() {
     thread::scope(|scope| {
@@ -119,6 +119,18 @@ fn stays_ready_through_reconnects(waits: &[u64]) {
         count(&|r| r.method == "PATCH" && r.path.contains("/nodes/")),
         board.log()
     );
+    let mut lines = String::new();
+    for r in &requests {
+        lines += &format!(
+            "{:.2} {} {} {} conn {}\n",
+            r.at.duration_since(board.started).as_secs_f32(),
+            r.method,
+            r.path.rsplit('/').nth(1).unwrap(),
+            r.code,
+            r.connection
+        );
+    }
+    println!("{waits:?}\n{lines}");
     assert!(link.connections() > drops, "it did not reconnect");
     assert!(!double.ever_left_ready(), "{:?}", double.left_ready());
     assert_ne!(heartbeat(), first, "no status was reported");

@@ -1,8 +1,9 @@
 //! `cargo bench --bench heartbeat`: costs of the heartbeat on this machine, in four minutes, beside
-//! those of the kubelet v1.36.2 and the budgets of issue 5.
+//! those of the kubelet v1.36.2 (issues 5 and 12) and the budgets.
 //!
-//! Against the API double, or a real control plane with `KUBEBUILDER_ASSETS`. With
-//! `NODELET=<binary>` another build is measured, for instance the static one.
+//! Against the API double, or a real control plane with `KUBEBUILDER_ASSETS`. Where that folder also
+//! has `kubemark`, a hollow kubelet is measured with the same API server. With `NODELET=<binary>`
+//! another build is measured, for instance the static one.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,6 +21,7 @@ mod common;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
@@ -28,7 +30,7 @@ use crate::common::board::Board;
 use crate::common::cluster::Cluster;
 use crate::common::link::{Link, Pace};
 use crate::common::{board, ptrace};
-use support::{Folder, eventually};
+use support::{Folder, eventually, skip};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -39,80 +41,119 @@ const RARER: f64 = 5.0;
 struct Site {
     cluster: Cluster,
     folder: Folder,
+}
+
+/// The way of one node to the server, whose bytes are counted.
+struct Way {
     link: Link,
     kubeconfig: String,
 }
 
 impl Site {
     fn new() -> Self {
-        let cluster = Cluster::start(Duration::from_secs(50));
-        let port = cluster
-            .port()
-            .expect("not with KUBECONFIG; use KUBEBUILDER_ASSETS");
-        let folder = Folder::new("heartbeat");
-        let link = Link::to(port, Pace::NONE);
-        let text = fs::read_to_string(cluster.kubeconfig("board")).unwrap();
-        let kubeconfig = folder.write("kubeconfig", link.kubeconfig(&text, port));
         Self {
-            kubeconfig: kubeconfig.to_str().unwrap().to_owned(),
-            cluster,
-            folder,
+            cluster: Cluster::start(Duration::from_secs(50)),
+            folder: Folder::new("heartbeat"),
+        }
+    }
+
+    fn way(&self, node: &str) -> Way {
+        let port = self.cluster.port();
+        let port = port.expect("not with KUBECONFIG; use KUBEBUILDER_ASSETS");
+        let link = Link::to(port, Pace::NONE);
+        let text = fs::read_to_string(self.cluster.kubeconfig(node)).unwrap();
+        let kubeconfig = self.folder.write(node, link.kubeconfig(&text, port));
+        Way {
+            kubeconfig: format!("--kubeconfig={}", kubeconfig.display()),
             link,
         }
     }
 
-    /// A board 15 s after its registration.
-    fn board(&self, more: &[&str]) -> Board {
-        let kubeconfig = format!("--kubeconfig={}", self.kubeconfig);
-        let args = [&[kubeconfig.as_str(), "--hostname-override=board"], more].concat();
-        let board = Board::start(&args);
-        eventually("the Lease", MINUTE, || self.cluster.lease("board"));
+    /// Until 15 s after the registration.
+    fn settle(&self, node: &str) {
+        eventually("the Lease", MINUTE, || self.cluster.lease(node));
         sleep(Duration::from_secs(15));
+    }
+
+    fn board(&self, way: &Way, more: &[&str]) -> Board {
+        let args = [way.kubeconfig.as_str(), "--hostname-override=board"];
+        let board = Board::start(&[&args, more].concat());
+        self.settle("board");
         board
+    }
+
+    /// A minute of a hollow kubelet: kubemark, the kubelet's code without containers.
+    fn hollow_kubelet(&self) -> Option<Reading> {
+        let assets = std::env::var_os("KUBEBUILDER_ASSETS").unwrap_or_default();
+        let program = Path::new(&assets).join("kubemark");
+        if !program.is_file() {
+            skip::optional("a hollow kubelet: no kubemark in KUBEBUILDER_ASSETS");
+            return None;
+        }
+        let way = self.way("hollow");
+        let mut process = Command::new(program)
+            .args(["--morph=kubelet", "--name=hollow", &way.kubeconfig])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.settle("hollow");
+        let minute = minute(process.id(), &way.link);
+        let _ = process.kill().and_then(|()| process.wait());
+        Some(minute)
     }
 }
 
-/// Counters.
+/// Counters, or what they grew by.
 struct Reading {
     cpu_nanoseconds: f64,
     switches: f64,
-    bytes: f64,
+    up: f64,
+    down: f64,
+    resident_kibibytes: u64,
+    dirty_kibibytes: u64,
 }
 
-fn read(board: &Board, link: &Link) -> Reading {
-    let switches = fs::read_to_string(format!("/proc/{}/status", board.pid())).unwrap();
-    let switches = switches
-        .lines()
-        .filter(|line| line.contains("ctxt_switches"));
+fn read(process: u32, link: &Link) -> Reading {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let tasks: Vec<String> = tasks
+        .map(|task| task.unwrap().path().display().to_string())
+        .collect();
+    let [up, down] = link.bytes().map(|bytes| bytes as f64);
     Reading {
-        cpu_nanoseconds: cpu_nanoseconds(&board.pid().to_string()),
-        switches: switches
-            .map(|line| {
-                line.split_whitespace()
-                    .nth(1)
-                    .unwrap()
-                    .parse::<f64>()
-                    .unwrap()
-            })
-            .sum(),
-        bytes: link.bytes() as f64,
+        cpu_nanoseconds: tasks.iter().map(|task| cpu_nanoseconds(task)).sum(),
+        switches: tasks.iter().map(|task| switches(task)).sum(),
+        up,
+        down,
+        resident_kibibytes: board::kibibytes(process, "Rss"),
+        dirty_kibibytes: board::kibibytes(process, "Private_Dirty"),
     }
 }
 
-fn minute(board: &Board, link: &Link) -> Reading {
-    let before = read(board, link);
+fn switches(task: &str) -> f64 {
+    let status = fs::read_to_string(format!("{task}/status")).unwrap();
+    let lines = status.lines().filter(|line| line.contains("ctxt_switches"));
+    let count = |line: &str| line.split_whitespace().nth(1)?.parse::<f64>().ok();
+    lines.filter_map(count).sum()
+}
+
+/// The memory is that at the end.
+fn minute(process: u32, link: &Link) -> Reading {
+    let before = read(process, link);
     sleep(MINUTE);
-    let after = read(board, link);
+    let after = read(process, link);
     Reading {
         cpu_nanoseconds: after.cpu_nanoseconds - before.cpu_nanoseconds,
         switches: after.switches - before.switches,
-        bytes: after.bytes - before.bytes,
+        up: after.up - before.up,
+        down: after.down - before.down,
+        ..after
     }
 }
 
-/// CPU time of a process or a thread so far.
-fn cpu_nanoseconds(process: &str) -> f64 {
-    let schedstat = fs::read_to_string(format!("/proc/{process}/schedstat")).unwrap();
+/// CPU time so far of a thread, by its folder.
+fn cpu_nanoseconds(task: &str) -> f64 {
+    let schedstat = fs::read_to_string(format!("{task}/schedstat")).unwrap();
     schedstat.split(' ').next().unwrap().parse().unwrap()
 }
 
@@ -126,13 +167,13 @@ fn bare_minute() -> f64 {
         let mut byte = [0];
         while far.read_exact(&mut byte).is_ok() && far.write_all(&byte).is_ok() {}
     });
-    let before = cpu_nanoseconds("thread-self");
+    let before = cpu_nanoseconds("/proc/thread-self");
     for _ in 0..6 {
         sleep(MINUTE / 6);
         near.write_all(&[0]).unwrap();
         near.read_exact(&mut [0]).unwrap();
     }
-    cpu_nanoseconds("thread-self") - before
+    cpu_nanoseconds("/proc/thread-self") - before
 }
 
 /// Duration of `nodelet --version`; the minimum of 20.
@@ -149,14 +190,11 @@ fn bare_start() -> Duration {
 
 /// Time from the start of the process to its first request; the minimum of 20, because a busy
 /// machine only adds to it.
-fn start_to_request(site: &Site) -> Option<Duration> {
+fn start_to_request(site: &Site, way: &Way) -> Option<Duration> {
     let double = site.cluster.double()?;
     let tries = (0..20).map(|_| {
         double.clear_requests();
-        let board = Board::start(&[
-            &format!("--kubeconfig={}", site.kubeconfig),
-            "--hostname-override=board",
-        ]);
+        let board = Board::start(&[&way.kubeconfig, "--hostname-override=board"]);
         let first = eventually("a request", MINUTE, || double.requests().into_iter().next());
         // Like the kubelet, it waits for 100 ms before it registers.
         first.at.duration_since(board.started) - Duration::from_millis(100)
@@ -164,8 +202,8 @@ fn start_to_request(site: &Site) -> Option<Duration> {
     tries.min()
 }
 
-fn row(figure: &str, kubelet: &str, budget: &str, ours: &str) {
-    println!("| {figure} | {kubelet} | {budget} | {ours} |");
+fn row(figure: &str, kubelet: &str, hollow: &str, budget: &str, ours: &str) {
+    println!("| {figure} | {kubelet} | {hollow} | {budget} | {ours} |");
 }
 
 fn main() {
@@ -174,78 +212,128 @@ fn main() {
         return;
     }
     let site = Site::new();
-    let start = start_to_request(&site);
+    let way = site.way("board");
+    let start = start_to_request(&site, &way);
     let bare_start = bare_start();
 
-    let board = site.board(&[]);
+    let board = site.board(&way, &[]);
+    let process = board.pid().as_raw().cast_unsigned();
     let bare = spawn(bare_minute);
-    let idle = minute(&board, &site.link);
+    let idle = minute(process, &way.link);
     let bare = bare.join().unwrap();
-    let [resident, dirty] = ["Rss", "Private_Dirty"].map(|name| board.kibibytes(name));
-    let threads = fs::read_dir(format!("/proc/{}/task", board.pid()))
+    let threads = fs::read_dir(format!("/proc/{process}/task"))
         .unwrap()
         .count();
     let begin = Instant::now();
     let calls = ptrace::system_calls(board.pid(), || begin.elapsed() >= MINUTE);
     drop(board);
 
-    let board = site.board(&["--node-status-report-frequency=20s"]);
-    let reporting = minute(&board, &site.link);
-    let report = (reporting.bytes - idle.bytes) / REPORTS;
+    let board = site.board(&way, &["--node-status-report-frequency=20s"]);
+    let process = board.pid().as_raw().cast_unsigned();
+    let reporting = minute(process, &way.link);
     drop(board);
+    let hollow = site.hollow_kubelet();
 
-    row("figure", "kubelet v1.36.2", "budget", "nodelet");
-    row("---", "---", "---", "---");
+    let hollow = |figure: fn(&Reading) -> f64| {
+        let figure = hollow.as_ref().map(figure);
+        figure.map_or("not run".to_owned(), |figure| format!("{figure:.0}"))
+    };
+    let report = |figure: fn(&Reading) -> f64| (figure(&reporting) - figure(&idle)) / REPORTS;
+    let with_reports =
+        |figure: fn(&Reading) -> f64| format!("{:.0}", figure(&idle) + report(figure) / RARER);
+    let both: fn(&Reading) -> f64 = |reading| reading.up + reading.down;
+    let milliseconds = |nanoseconds: f64| format!("{:.1}", nanoseconds / 1e6);
+
     row(
-        "resident memory, KiB",
-        "86,800",
-        "2,200",
-        &format!("{resident}"),
+        "figure",
+        "kubelet v1.36.2",
+        "hollow kubelet, this run",
+        "budget",
+        "nodelet",
+    );
+    row("---", "---", "---", "---", "---");
+    row(
+        "bytes/min up, status reports included",
+        "3,318",
+        &hollow(|reading| reading.up),
+        "",
+        &with_reports(|reading| reading.up),
     );
     row(
-        "private dirty memory, KiB",
-        "23,200",
-        "320",
-        &format!("{dirty}"),
+        "bytes/min down, status reports included",
+        "4,851",
+        &hollow(|reading| reading.down),
+        "",
+        &with_reports(|reading| reading.down),
     );
-    row("threads", "10", "1", &threads.to_string());
+    row(
+        "bytes/min",
+        "8,169",
+        &hollow(both),
+        "6,100",
+        &with_reports(both),
+    );
+    row(
+        "bytes of a status report",
+        "",
+        "",
+        "",
+        &format!("{:.0}", report(both)),
+    );
     row(
         "CPU, ms/min",
-        "250",
+        "356.8",
+        &hollow(|reading| reading.cpu_nanoseconds / 1e6),
         "2.5",
-        &format!("{:.1}", idle.cpu_nanoseconds / 1e6),
+        &milliseconds(idle.cpu_nanoseconds),
     );
     row(
         "of a thread that sends and gets a byte as often",
         "",
         "",
-        &format!("{:.1}", bare / 1e6),
-    );
-    row(
-        "system calls/min",
-        "27,055",
-        "250",
-        &calls.map_or("not traced".to_owned(), |n| n.to_string()),
+        "",
+        &milliseconds(bare),
     );
     row(
         "context switches/min",
-        "13,211",
+        "11,546",
+        &hollow(|reading| reading.switches),
         "40",
         &format!("{}", idle.switches),
     );
-    let bytes = idle.bytes + report / RARER;
     row(
-        "bytes/min, status reports included",
-        "9,017",
-        "5,800",
-        &format!("{bytes:.0}"),
+        "resident memory, KiB",
+        "93,084",
+        &hollow(|reading| reading.resident_kibibytes as f64),
+        "2,200",
+        &idle.resident_kibibytes.to_string(),
     );
-    row("bytes of a status report", "", "", &format!("{report:.0}"));
+    row(
+        "private dirty memory, KiB",
+        "24,064",
+        &hollow(|reading| reading.dirty_kibibytes as f64),
+        "320",
+        &idle.dirty_kibibytes.to_string(),
+    );
+    row("threads", "10", "", "1", &threads.to_string());
+    row(
+        "system calls/min",
+        "27,055",
+        "",
+        "250",
+        &calls.map_or("not traced".to_owned(), |n| n.to_string()),
+    );
     let start = start.map_or("only with the double".to_owned(), |time| {
         format!("{:.1}", time.as_secs_f64() * 1e3)
     });
-    row("start to first request, ms", "", "4", &start);
+    row("start to first request, ms", "", "", "4", &start);
     let bare = format!("{:.1}", bare_start.as_secs_f64() * 1e3);
-    row("of which a start that does nothing takes", "", "", &bare);
+    row(
+        "of which a start that does nothing takes",
+        "",
+        "",
+        "",
+        &bare,
+    );
     drop(site.folder);
 }

@@ -19,6 +19,17 @@ pub fn binary() -> OsString {
     other.unwrap_or(env!("CARGO_BIN_EXE_nodelet").into())
 }
 
+/// A line of `smaps_rollup`, in KiB. `Private_Dirty` includes the pages of a program file that is
+/// not written back yet; `Anonymous` does not.
+pub fn kibibytes(process: u32, name: &str) -> u64 {
+    let rollup = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap();
+    let line = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
 /// A running agent; killed on drop.
 pub struct Board {
     child: Child,
@@ -137,16 +148,9 @@ impl Board {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
-    /// A line of `smaps_rollup`, in KiB. `Private_Dirty` includes the pages of a program file that is
-    /// not written back yet; `Anonymous` does not.
+    /// See [`kibibytes`].
     pub fn kibibytes(&self, name: &str) -> u64 {
-        let rollup = format!("/proc/{}/smaps_rollup", self.pid());
-        let rollup = fs::read_to_string(rollup).unwrap();
-        let line = rollup
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-            .unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
+        kibibytes(self.child.id(), name)
     }
 
     /// Number of open descriptors.

@@ -36,7 +36,8 @@ struct Shared {
     /// Both sockets of each open connection.
     open: Mutex<Vec<TcpStream>>,
     connections: AtomicU64,
-    bytes: AtomicU64,
+    /// Up and down.
+    bytes: [AtomicU64; 2],
     over: AtomicBool,
 }
 
@@ -48,7 +49,7 @@ impl Link {
             pace: Mutex::new(pace),
             open: Mutex::default(),
             connections: AtomicU64::default(),
-            bytes: AtomicU64::default(),
+            bytes: Default::default(),
             over: AtomicBool::default(),
         });
         let link = Self {
@@ -94,9 +95,9 @@ impl Link {
 }
 
 impl Link {
-    /// Bytes so far, in both directions, without headers of TCP.
-    pub fn bytes(&self) -> u64 {
-        self.shared.bytes.load(Ordering::SeqCst)
+    /// Bytes so far, up and down, without headers of TCP.
+    pub fn bytes(&self) -> [u64; 2] {
+        [0, 1].map(|down: usize| self.shared.bytes[down].load(Ordering::SeqCst))
     }
 }
 
@@ -143,7 +144,7 @@ fn receive(
 ) {
     let mut buffer = [0; 512];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
-        shared.bytes.fetch_add(length as u64, Ordering::SeqCst);
+        shared.bytes[usize::from(narrow)].fetch_add(length as u64, Ordering::SeqCst);
         let pace = *shared.pace.lock().unwrap();
         let takes = match narrow {
             true => Duration::from_secs_f64(length as f64 / f64::from(pace.bytes_per_second)),

@@ -10,8 +10,8 @@ mod reads;
 use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use apidouble::Double;
-use nodelet::core::lease::{Lease, Step};
+use apidouble::{Double, Recorded};
+use nodelet::core::lease::{LEASES, Lease, Step};
 use nodelet::identity::kubeconfig;
 use nodelet::kube::message::{Accept, Method, Outcome, Request, Response};
 use nodelet::kube::time::Wall;
@@ -25,6 +25,10 @@ use crate::common::ptrace;
 use support::{Folder, eventually, skip};
 
 const BUDGET: Duration = Duration::from_secs(10);
+
+/// Header, content type and tag of a record of TLS 1.3, in bytes. A request is one record, and so
+/// is an answer.
+const TLS_RECORD: usize = 22;
 
 fn call(api: &mut Api, request: &Request) -> Response {
     match api.call(request, BUDGET) {
@@ -91,7 +95,7 @@ fn a_renewal_is_answered_in_protobuf() {
     );
 }
 
-/// Bytes of HTTP inside TLS; TLS records and TCP headers add about 60 bytes each way.
+/// Bytes of HTTP inside of TLS.
 #[test]
 fn bytes_and_allocations_of_a_renewal() {
     let double = Double::start();
@@ -105,7 +109,7 @@ fn bytes_and_allocations_of_a_renewal() {
         let request = lease.request(&uid, now());
         lease.on_response(&uid, api.call(&request, BUDGET))
     };
-    // Reads the Lease, which does not exist; creates it; renews it.
+    // Reads the Lease, which does not exist; creates it; renews it without managedFields.
     let steps = [renew(), renew(), renew()];
     assert_eq!(steps, [Step::Continue, Step::Renewed, Step::Renewed]);
     double.clear_requests();
@@ -142,9 +146,45 @@ fn start(double: &Double, folder: &Folder, more: &[&str]) -> Board {
     Board::start(&args)
 }
 
+/// HTTP inside of TLS of a report, and of a minute with its share of a report every five minutes.
+/// The reports of a Node that nobody else changes are one request each.
+#[test]
+fn bytes_of_a_report_and_of_an_idle_minute() {
+    let double = Double::start();
+    let folder = Folder::new("cost");
+    let often = [
+        "--node-lease-duration-seconds=4",
+        "--node-status-update-frequency=1s",
+        "--node-status-report-frequency=1s",
+    ];
+    let _board = start(&double, &folder, &often);
+    let bytes = |path: &str, count: usize| {
+        let last: Vec<Recorded> = eventually(path, Duration::from_secs(30), || {
+            let of_path = |r: &Recorded| r.path.starts_with(path) && r.code != 0;
+            let requests = double.requests().into_iter().filter(of_path);
+            let requests: Vec<Recorded> = requests.collect();
+            (requests.len() > count).then(|| requests[count - 3..].to_vec())
+        });
+        for request in &last {
+            assert_eq!((request.method.as_str(), request.code), ("PATCH", 200));
+        }
+        let last = last.last().unwrap();
+        (last.json(), last.request_bytes, last.response_bytes)
+    };
+    let (renewal, request, answer) = bytes(LEASES, 8);
+    assert_eq!(renewal["spec"].as_object().unwrap().len(), 1, "{renewal}");
+    let renewal = request + answer + 2 * TLS_RECORD;
+    let (report, request, answer) = bytes("/api/v1/nodes/a-board", 8);
+    assert_eq!(report["status"].as_object().unwrap().len(), 1, "{report}");
+    assert_within("report_request_bytes", request);
+    assert_within("report_answer_bytes", answer);
+    let report = request + answer + 2 * TLS_RECORD;
+    assert_within("idle_minute_bytes", renewal * 60 * 10 / 102 + report / 5);
+}
+
 fn renewals(double: &Double) -> usize {
     let requests = double.requests();
-    let is_renewal = |r: &&apidouble::Recorded| r.method == "PATCH" && r.path.contains("/leases/");
+    let is_renewal = |r: &&Recorded| r.method == "PATCH" && r.path.contains("/leases/");
     requests.iter().filter(is_renewal).count()
 }
 

@@ -52,7 +52,7 @@ Flags (those of the kubelet, except those marked *):
   --root-dir DIR                       its file system is reported (default /var/lib/kubelet)
   --node-status-update-frequency D     how often the status is computed (default 10s)
   --node-status-report-frequency D *   how often an unchanged status is sent (default 5m)
-  --node-resync-frequency D *          how often the Node is read in addition to reports and after
+  --node-resync-frequency D *          how often the Node is read; else only after conflicts and
                                        errors (default 0, never)
   --node-lease-duration-seconds N *    duration of the Lease; renewed at a quarter (default 40)
   --max-pods N                         pod capacity of the Node (default 0, with the taint

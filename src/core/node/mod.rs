@@ -1,10 +1,12 @@
 //! The Node: its next request, and what the response means.
 //!
 //! The Node is registered (created or adopted). Then its status is computed at every tick. It is
-//! sent when it differs from the cached Node, or when the report period has passed. After a 409 or
-//! an unanswered patch the Node is read before the next write; a patch is always rebuilt from the
-//! Node that was read and never sent twice. After a 404 the Node is created again, or with
-//! `--register-node=false` read until another client has created it.
+//! sent when it differs from the cached Node, or when the report period has passed. The patch of a
+//! report is also the read: its precondition holds only if the cached Node is still the server's,
+//! so a foreign change, however small, is answered with 409. After a 409 or an unanswered patch the
+//! Node is read before the next write; a patch is always rebuilt from the cached Node and never
+//! sent twice. After a 404 the Node is created again, or with `--register-node=false` read until
+//! another client has created it.
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`.
 
 mod foreign_changes;
@@ -62,6 +64,9 @@ pub struct Node {
     forbidden: Option<Refused>,
     /// When an unchanged status must be sent again.
     report_due: Mono,
+    /// Others probably write before the next report, which then reads first: controllers react to
+    /// a new Node or a changed condition, and a client that caused a conflict may write again.
+    expects_writes: bool,
     due: Mono,
 }
 
@@ -115,6 +120,7 @@ impl Node {
             read_at: now,
             forbidden: None,
             report_due: now,
+            expects_writes: false,
             due: now.after(FIRST_BACKOFF),
         }
     }
@@ -142,7 +148,7 @@ impl Node {
 
     /// The Node may have changed on the server: the next request is a read, due at `now`.
     pub fn read_again(&mut self, now: Mono) {
-        if let State::Known { round, .. } = self.state {
+        if let State::Known(round) = self.state {
             self.state = State::Read(round);
         }
         self.due = now;
@@ -150,21 +156,23 @@ impl Node {
 
     /// Moves the next computation forward to `by`. Retries are not moved.
     pub fn compute_status_by(&mut self, by: Mono) {
-        if matches!(self.state, State::Known { round, .. } if !round.adopts) {
+        if matches!(self.state, State::Known(round) if !round.adopts) {
             self.due = self.due.min(by);
         }
     }
 
     /// Whether the next request is [`Self::read`], which needs no facts.
     pub fn must_read(&self, config: &Config, now: Mono) -> bool {
-        let State::Known { just_read, .. } = self.state else {
-            return !matches!(self.state, State::Create | State::Creating);
-        };
-        let report = now >= self.report_due && !just_read;
-        let resync = config
-            .resync_frequency
-            .is_some_and(|period| now.since(self.read_at) >= period);
-        report || resync
+        match self.state {
+            State::Create | State::Creating => false,
+            State::Known(_) => {
+                let resync = config
+                    .resync_frequency
+                    .is_some_and(|period| now.since(self.read_at) >= period);
+                resync || (self.expects_writes && now >= self.report_due)
+            }
+            State::Read(_) | State::Reading(_) | State::Patching { .. } => true,
+        }
     }
 
     /// `spec.podCIDRs`, joined by commas, if they changed since the last call.
@@ -184,6 +192,12 @@ impl Node {
             }
         })
     }
+}
+
+/// The time between two status computations: 4 % more than the frequency, which is the most that
+/// the kubelet waits. A renewal of the Lease, which is due earlier, computes it in its own wakeup.
+fn tick(config: &Config) -> Duration {
+    config.update_frequency + config.update_frequency / 25
 }
 
 /// The resourceVersion, which is the precondition of a patch.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::reconcile::reconcile;
 use super::state::State;
-use super::{LastNoop, Node, resource_version};
+use super::{LastNoop, Node, resource_version, tick};
 use crate::config::Config;
 use crate::core::conditions;
 use crate::core::eviction::Pressures;
@@ -33,16 +33,13 @@ impl Node {
         pressures: Pressures,
         now: Now,
     ) -> (Option<Request>, Vec<String>) {
-        if let State::Known { just_read, .. } = &mut self.state {
-            *just_read = false;
-        }
         let report = now.mono >= self.report_due;
         if let Some(last) = &self.last_noop
             && last.pressures == pressures
             && last.facts.same_status_as(facts)
             && !report
         {
-            self.due = now.mono.after(config.update_frequency);
+            self.due = now.mono.after(tick(config));
             return (None, last.missing.clone());
         }
         let Desired { node, missing } = self.desired(config, facts, pressures, now);
@@ -58,7 +55,7 @@ impl Node {
             _ => Some(self.create(node)),
         };
         if request.is_none() {
-            self.due = now.mono.after(config.update_frequency);
+            self.due = now.mono.after(tick(config));
             self.last_noop = Some(LastNoop {
                 facts: facts.clone(),
                 pressures,

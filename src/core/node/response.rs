@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::state::{Round, State};
-use super::{FIRST_BACKOFF, LAST_BACKOFF, Node, Step, resource_version};
+use super::{FIRST_BACKOFF, LAST_BACKOFF, Node, Step, resource_version, tick};
 use crate::config::Config;
 use crate::core::events;
 use crate::core::instant::Mono;
@@ -28,7 +28,7 @@ impl Node {
     ) -> Step {
         let sent = std::mem::replace(&mut self.state, State::Create);
         self.last_noop = None;
-        self.due = now.after(config.update_frequency);
+        self.due = now.after(tick(config));
         let response = match outcome {
             Outcome::Answered(response) => response,
             Outcome::Silent(why) => {
@@ -48,10 +48,7 @@ impl Node {
                 };
                 self.record_events(config, &node);
                 self.seen = Some(node);
-                self.state = State::Known {
-                    round: Round::default(),
-                    just_read: false,
-                };
+                self.state = State::Known(Round::default());
                 self.report_later(config, true, now, random);
                 Step::Registered
             }
@@ -72,15 +69,13 @@ impl Node {
                 self.record_events(config, &want);
                 let node = body.and_then(|body| patched(body, want));
                 self.state = match node {
-                    Some(_) => State::Known {
-                        round: Round::default(),
-                        just_read: false,
-                    },
+                    Some(_) => State::Known(Round::default()),
                     // The patch was accepted, but the response does not identify the Node.
                     None => State::Read(Round::default()),
                 };
                 self.seen = node.or(self.seen.take());
                 self.report_later(config, changed, now, random);
+                self.expects_writes |= round.conflicts > 0;
                 match round.adopts {
                     true => Step::Adopted,
                     false => Step::Updated,
@@ -101,11 +96,9 @@ impl Node {
             self.events.extend(events);
         }
         self.seen = Some(node);
-        self.state = State::Known {
-            round,
-            just_read: true,
-        };
+        self.state = State::Known(round);
         self.read_at = now;
+        self.expects_writes = false;
         self.due = now;
     }
 
@@ -193,6 +186,7 @@ impl Node {
             false => period,
         };
         self.report_due = now.after(delay);
+        self.expects_writes = changed;
         self.backoff = FIRST_BACKOFF;
     }
 }

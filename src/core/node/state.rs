@@ -14,11 +14,7 @@ pub(super) enum State {
     /// The read was sent.
     Reading(Round),
     /// The Node is known. It is patched if its desired state differs.
-    Known {
-        round: Round,
-        /// It was read just now, so a report needs no further read.
-        just_read: bool,
-    },
+    Known(Round),
     /// The patch was sent.
     Patching {
         round: Round,
@@ -53,7 +49,7 @@ impl State {
             Self::Create | Self::Creating => None,
             Self::Read(round)
             | Self::Reading(round)
-            | Self::Known { round, .. }
+            | Self::Known(round)
             | Self::Patching { round, .. } => Some(*round),
         }
     }

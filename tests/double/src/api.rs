@@ -506,6 +506,9 @@ impl Api {
             object["status"] = json!({});
         }
         admission::node_restriction(write.user, kind, &name, &write.key.1, None, Some(&object))?;
+        // As the real server does, before admission changes the object.
+        object["kind"] = json!(kind.kind);
+        fields::track(None, &mut object, &self.writer(write));
         if kind.kind == "Node" {
             admission::taint_new_node(&mut object);
         }
@@ -521,11 +524,9 @@ impl Api {
         if store.get(&key).is_some() {
             return Err(status::already_exists(&about));
         }
-        object["kind"] = json!(kind.kind);
         object["apiVersion"] = json!(kind.api_version());
-        object["metadata"]["uid"] = json!(uid());
+        object["metadata"]["uid"] = json!(pki::uuid());
         object["metadata"]["creationTimestamp"] = json!(time::now());
-        fields::track(None, &mut object, &self.writer(write));
         Ok(store.put(key, object))
     }
 
@@ -699,12 +700,13 @@ impl Api {
             object
         };
         let unchanged = bare(&new) == bare(old);
-        let resets = new["metadata"]["managedFields"] == json!([{}])
+        let writer = self.writer(write);
+        let resets = fields::resets(new["metadata"].get("managedFields"), &writer)
             && !old["metadata"]["managedFields"].is_null();
         if unchanged && !resets {
             return Ok(old.clone());
         }
-        fields::track(Some(old), &mut new, &self.writer(write));
+        fields::track(Some(old), &mut new, &writer);
         Ok(store.put(write.key.clone(), new))
     }
 
@@ -890,21 +892,6 @@ fn form(request: &Request) -> Option<Form> {
         }
     }
     None
-}
-
-fn uid() -> String {
-    let mut b = pki::random::<16>();
-    b[6] = b[6] & 0x0f | 0x40;
-    b[8] = b[8] & 0x3f | 0x80;
-    let hex: String = b.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!(
-        "{}-{}-{}-{}-{}",
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..]
-    )
 }
 
 fn suffix() -> String {

@@ -1,7 +1,9 @@
-//! `metadata.managedFields`: plausible entries, so that their size and their rules are felt.
+//! `metadata.managedFields`, by the rules of apimachinery `managedfields` and structured-merge-diff.
+//! `tests/replay.rs` compares every entry with those of a real server.
 
 use crate::time;
 use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who writes: the manager's name, the group version and the subresource.
 #[derive(Debug, Clone, Copy)]
@@ -26,128 +28,212 @@ pub(crate) fn manager(query: Option<&str>, user_agent: &str) -> String {
     }
 }
 
+/// A field: its elements as `fieldsV1` writes them, such as `f:metadata`, `f:labels`.
+type Path = Vec<String>;
+
+/// The values of all fields. A map or a list is a field of its own, with the value null: it can be
+/// absent. A Go struct cannot, and is none.
+type Fields = BTreeMap<Path, Value>;
+
+/// Objects that are structs in Go.
+const STRUCTS: [&str; 7] = [
+    "metadata",
+    "spec",
+    "status",
+    "nodeInfo",
+    "daemonEndpoints",
+    "kubeletEndpoint",
+    "source",
+];
+/// Lists of objects with a key, and the key (`x-kubernetes-list-map-keys`).
+const KEYED: [(&str, &str); 3] = [
+    ("conditions", "type"),
+    ("addresses", "type"),
+    ("ownerReferences", "uid"),
+];
+/// Lists of different texts (`x-kubernetes-list-type: set`).
+const SETS: [&str; 2] = ["podCIDRs", "finalizers"];
+/// Objects that are owned as a whole (`x-kubernetes-map-type: atomic`).
+const ATOMIC: [&str; 2] = ["involvedObject", "ownerReferences"];
+/// Metadata that nobody owns.
+const STRIPPED: [&str; 8] = [
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "managedFields",
+    "selfLink",
+    "generation",
+];
+
 /// Sets `new`'s managedFields from those of `old` and what changed.
 pub(crate) fn track(old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
-    let wanted = new["metadata"].get("managedFields").cloned();
-    let cleared = wanted == Some(json!([{}]));
-    let before = old.map(|o| o["metadata"]["managedFields"].clone());
-    if let Some(metadata) = new["metadata"].as_object_mut() {
-        metadata.remove("managedFields");
-    }
-    // reset, or reset before: such an object carries none from then on
-    if cleared || before == Some(Value::Null) {
+    let asked = new["metadata"]
+        .as_object_mut()
+        .and_then(|metadata| metadata.remove("managedFields"));
+    let live = old.and_then(|old| old["metadata"]["managedFields"].as_array());
+    let entries = match resets(asked.as_ref(), writer) {
+        true => Vec::new(),
+        false => live.cloned().unwrap_or_default(),
+    };
+    // An update starts no tracking (skipNonAppliedManager), a create does whatever it asks for.
+    if old.is_some() && entries.is_empty() {
         return;
     }
-    let mut entries = before
-        .and_then(|b| b.as_array().cloned())
-        .unwrap_or_default();
-    let mut changed = difference(&strip(old), &strip(Some(new)));
-    if old.is_none()
-        && let Some(map) = changed.as_object_mut()
-    {
-        // creation resets status, and what is empty is not owned
-        map.remove("f:status");
-        map.retain(|_, v| v.as_object().is_some_and(|v| !v.is_empty()));
+    let (before, after) = (old.map(fields).unwrap_or_default(), fields(new));
+    let is_reset = |path: &Path| ignored(new, writer).contains(&path[0].as_str());
+    let set: BTreeSet<Path> = after
+        .iter()
+        .filter(|(path, value)| before.get(*path) != Some(*value) && !is_reset(path))
+        .map(|(path, _)| path.clone())
+        .collect();
+    let mut written = set.clone();
+    let mut kept = Vec::new();
+    for mut entry in entries {
+        let mut owned = from_fields_v1(&entry["fieldsV1"]);
+        owned.retain(|path| after.contains_key(path) || !before.contains_key(path));
+        if is_of(&entry, writer) && !set.is_empty() {
+            written.extend(owned);
+            continue;
+        }
+        owned.retain(|path| !set.contains(path));
+        if !owned.is_empty() {
+            entry["fieldsV1"] = to_fields_v1(&owned);
+            kept.push(entry);
+        }
     }
-    if changed.as_object().is_some_and(|c| !c.is_empty()) {
-        let same = |e: &Value| {
-            e["manager"] == writer.manager
-                && e["operation"] == "Update"
-                && e["apiVersion"] == writer.api_version
-                && e.get("subresource").and_then(Value::as_str).unwrap_or("") == writer.subresource
-        };
-        let fields = match entries.iter().position(same) {
-            Some(at) => union(&entries.remove(at)["fieldsV1"], &changed),
-            None => changed,
-        };
+    if !set.is_empty() {
         let mut entry = json!({"manager": writer.manager, "operation": "Update",
             "apiVersion": writer.api_version, "time": time::now(), "fieldsType": "FieldsV1",
-            "fieldsV1": fields});
+            "fieldsV1": to_fields_v1(&written)});
         if !writer.subresource.is_empty() {
             entry["subresource"] = json!(writer.subresource);
         }
-        entries.push(entry);
+        kept.push(entry);
     }
-    if !entries.is_empty() {
-        new["metadata"]["managedFields"] = Value::Array(entries);
+    let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+    kept.sort_by_key(|entry| ["time", "manager", "subresource"].map(|key| text(entry, key)));
+    if !kept.is_empty() {
+        new["metadata"]["managedFields"] = Value::Array(kept);
     }
 }
 
-/// What of an object is owned by somebody.
-fn strip(object: Option<&Value>) -> Value {
-    let Some(object) = object else {
-        return json!({});
-    };
-    let mut object = object.clone();
-    if let Some(map) = object.as_object_mut() {
-        map.remove("kind");
-        map.remove("apiVersion");
-    }
-    if let Some(metadata) = object["metadata"].as_object_mut() {
-        for key in [
-            "name",
-            "namespace",
-            "uid",
-            "resourceVersion",
-            "creationTimestamp",
-            "managedFields",
-            "selfLink",
-            "generation",
-        ] {
-            metadata.remove(key);
-        }
-    }
-    object
+/// Whether this write clears managedFields, which a write of a subresource cannot.
+pub(crate) fn resets(asked: Option<&Value>, writer: &Writer<'_>) -> bool {
+    writer.subresource.is_empty() && asked == Some(&json!([{}]))
 }
 
-fn difference(old: &Value, new: &Value) -> Value {
-    let mut found = Map::new();
-    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
-        return Value::Object(found);
-    };
-    for (key, value) in new {
-        let before = old.get(key).unwrap_or(&Value::Null);
-        if before == value || value.is_null() {
-            continue;
-        }
-        let inner = match value {
-            Value::Object(_) => {
-                let empty = json!({});
-                difference(if before.is_object() { before } else { &empty }, value)
+fn is_of(entry: &Value, writer: &Writer<'_>) -> bool {
+    entry["manager"] == writer.manager
+        && entry["apiVersion"] == writer.api_version
+        && entry["subresource"].as_str().unwrap_or_default() == writer.subresource
+}
+
+/// What this endpoint does not set (each strategy's GetResetFields).
+fn ignored(object: &Value, writer: &Writer<'_>) -> &'static [&'static str] {
+    match (object["kind"].as_str(), writer.subresource) {
+        (Some("Node"), "") => &["f:status"],
+        (Some("Node"), _) => &["f:spec"],
+        (Some("CertificateSigningRequest"), "") => &["f:spec", "f:status"],
+        (Some("CertificateSigningRequest"), _) => &["f:spec"],
+        _ => &[],
+    }
+}
+
+fn fields(object: &Value) -> Fields {
+    let mut found = Fields::new();
+    for (name, value) in object.as_object().into_iter().flatten() {
+        match (name.as_str(), value) {
+            ("kind" | "apiVersion", _) => {}
+            ("metadata", Value::Object(metadata)) => {
+                for (name, value) in metadata {
+                    if !STRIPPED.contains(&name.as_str()) {
+                        add(&mut found, &["f:metadata".to_owned()], name, value);
+                    }
+                }
             }
-            Value::Array(items) if key == "conditions" => conditions(before, items),
-            _ => json!({}),
-        };
-        found.insert(format!("f:{key}"), inner);
-    }
-    Value::Object(found)
-}
-
-fn conditions(before: &Value, items: &[Value]) -> Value {
-    let empty = json!({});
-    let mut found = Map::new();
-    for item in items {
-        let old = before
-            .as_array()
-            .and_then(|b| b.iter().find(|o| o["type"] == item["type"]));
-        if old != Some(item) {
-            let fields = difference(old.unwrap_or(&empty), item);
-            found.insert(format!("k:{{\"type\":{}}}", item["type"]), fields);
+            _ => add(&mut found, &[], name, value),
         }
     }
-    Value::Object(found)
+    found
 }
 
-fn union(a: &Value, b: &Value) -> Value {
-    let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else {
-        return a.clone();
-    };
-    let mut all = a.clone();
-    for (key, value) in b {
-        let merged = all
-            .get(key)
-            .map_or_else(|| value.clone(), |old| union(old, value));
-        all.insert(key.clone(), merged);
+fn add(found: &mut Fields, parent: &[String], name: &str, value: &Value) {
+    let below = |path: &[String], element: String| [path, &[element]].concat();
+    let path = below(parent, format!("f:{name}"));
+    match value {
+        Value::Null => {}
+        Value::Object(members) if !ATOMIC.contains(&name) => {
+            if !STRUCTS.contains(&name) {
+                found.insert(path.clone(), Value::Null);
+            }
+            for (name, value) in members {
+                add(found, &path, name, value);
+            }
+        }
+        Value::Array(items) if SETS.contains(&name) => {
+            found.insert(path.clone(), Value::Null);
+            for item in items {
+                found.insert(below(&path, format!("v:{item}")), Value::Null);
+            }
+        }
+        Value::Array(items) => match KEYED.iter().find(|(list, _)| *list == name) {
+            Some((_, key)) => {
+                found.insert(path.clone(), Value::Null);
+                for item in items {
+                    let path = below(&path, format!("k:{}", json!({*key: item[*key]})));
+                    if ATOMIC.contains(&name) {
+                        found.insert(path, item.clone());
+                        continue;
+                    }
+                    found.insert(path.clone(), Value::Null);
+                    for (name, value) in item.as_object().into_iter().flatten() {
+                        add(found, &path, name, value);
+                    }
+                }
+            }
+            None => drop(found.insert(path, value.clone())),
+        },
+        _ => drop(found.insert(path, value.clone())),
     }
-    Value::Object(all)
+}
+
+/// The fields of an entry: `.` is the field itself, beside fields below it.
+fn from_fields_v1(fields_v1: &Value) -> BTreeSet<Path> {
+    fn collect(fields: &Value, path: &mut Path, found: &mut BTreeSet<Path>) {
+        for (element, below) in fields.as_object().into_iter().flatten() {
+            if element == "." {
+                found.insert(path.clone());
+                continue;
+            }
+            path.push(element.clone());
+            match below == &json!({}) {
+                true => drop(found.insert(path.clone())),
+                false => collect(below, path, found),
+            }
+            path.pop();
+        }
+    }
+    let mut found = BTreeSet::new();
+    collect(fields_v1, &mut Path::new(), &mut found);
+    found
+}
+
+fn to_fields_v1(fields: &BTreeSet<Path>) -> Value {
+    let mut root = Value::Object(Map::new());
+    // A field comes before those below it.
+    for path in fields {
+        let mut at = &mut root;
+        for (depth, element) in path.iter().enumerate() {
+            if depth > 0 && fields.contains(&path[..depth].to_vec()) {
+                at["."] = json!({});
+            }
+            at = &mut at[element];
+            if at.is_null() {
+                *at = json!({});
+            }
+        }
+    }
+    root
 }

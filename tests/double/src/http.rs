@@ -195,26 +195,37 @@ impl Response {
         self
     }
 
-    /// Head and body, as Go's server frames them: chunked once the body exceeds 2 KiB.
+    /// Head and body, as Go's net/http frames them: first the handler's headers by name, then those
+    /// of the server itself. A body that exceeds the buffer of 2 KiB is one chunk.
     pub(crate) fn wire(&self) -> (Vec<u8>, Vec<u8>) {
+        const SERVER: [&str; 3] = ["Date", "Content-Length", "Connection"];
+        let mut headers = self.headers.clone();
+        let length = self.body.len();
+        if length <= 2048 {
+            headers.push(("Content-Length".to_owned(), length.to_string()));
+        }
+        headers.sort_by_key(|(name, _)| {
+            let of_server = SERVER.iter().position(|server| server == name);
+            let of_handler = of_server.is_none().then(|| name.clone());
+            (of_server, of_handler)
+        });
+        if length > 2048 {
+            headers.push(("Transfer-Encoding".to_owned(), "chunked".to_owned()));
+        }
         let mut head = format!("HTTP/1.1 {} {}\r\n", self.code, reason(self.code));
-        for (name, value) in &self.headers {
+        for (name, value) in &headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
-        let mut body = Vec::with_capacity(self.body.len() + 32);
-        if self.body.len() > 2048 {
-            head.push_str("Transfer-Encoding: chunked\r\n");
-            for part in self.body.chunks(2048) {
-                body.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
-                body.extend_from_slice(part);
-                body.extend_from_slice(b"\r\n");
-            }
-            body.extend_from_slice(b"0\r\n\r\n");
-        } else {
-            head.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
-            body.extend_from_slice(&self.body);
-        }
         head.push_str("\r\n");
+        let body = match length > 2048 {
+            true => [
+                format!("{length:x}\r\n").as_bytes(),
+                &self.body,
+                b"\r\n0\r\n\r\n",
+            ]
+            .concat(),
+            false => self.body.clone(),
+        };
         (head.into_bytes(), body)
     }
 }
@@ -245,7 +256,44 @@ fn reason(code: u16) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Progress, parse};
+    use super::{Progress, Response, parse};
+    use serde_json::json;
+
+    /// The order of `../recordings/managed-fields.json`; `Connection` as in Go's `extraHeader`.
+    #[test]
+    fn headers_have_the_order_of_gos_server() {
+        let response = |length: usize| {
+            Response::json(200, &json!("x".repeat(length)))
+                .with("Date", "now")
+                .with("X-Kubernetes-Pf-Flowschema-Uid", "1")
+                .with("Connection", "close")
+                .with("Warning", "299")
+                .with("Audit-Id", "2")
+        };
+        for (length, last) in [(1, "Content-Length"), (3000, "Transfer-Encoding")] {
+            let (head, body) = response(length).wire();
+            let head = String::from_utf8(head).unwrap();
+            let names: Vec<&str> = head
+                .lines()
+                .skip(1)
+                .filter_map(|line| Some(line.split_once(": ")?.0))
+                .collect();
+            let mut wanted = vec![
+                "Audit-Id",
+                "Content-Type",
+                "Warning",
+                "X-Kubernetes-Pf-Flowschema-Uid",
+                "Date",
+                last,
+                "Connection",
+            ];
+            if length > 2048 {
+                wanted.swap(5, 6);
+                assert_eq!(body.len(), length + 3 + "bbb\r\n\r\n0\r\n\r\n".len());
+            }
+            assert_eq!(names, wanted);
+        }
+    }
 
     #[test]
     fn requests_are_read_in_both_framings() {

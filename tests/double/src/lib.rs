@@ -414,7 +414,7 @@ impl Double {
         )
     }
 
-    /// A request as another user; else like `as_admin`.
+    /// A request as another user, without a User-Agent; else like `as_admin`.
     pub fn as_user(
         &self,
         user: &str,
@@ -436,7 +436,7 @@ impl Double {
             path,
             content_type,
             body.as_bytes(),
-            "double/0",
+            "",
         )
     }
 

@@ -268,6 +268,22 @@ pub(crate) fn sha256(bytes: &[u8]) -> Vec<u8> {
         .expect("TLS 1.3 has a SHA-256 suite")
 }
 
+/// A random UUID, as text.
+pub(crate) fn uuid() -> String {
+    let mut b = random::<16>();
+    b[6] = b[6] & 0x0f | 0x40;
+    b[8] = b[8] & 0x3f | 0x80;
+    let hex: String = b.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!(
+        "{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    )
+}
+
 /// Random bytes.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];

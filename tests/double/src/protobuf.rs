@@ -87,6 +87,7 @@ fn metadata(metadata: &Value) -> Message {
         let mut raw = Message::default();
         raw.bytes(1, entry["fieldsV1"].to_string().as_bytes());
         fields.bytes(7, &raw.0);
+        fields.text(8, &entry["subresource"]);
         message.bytes(17, &fields.0);
     }
     message
@@ -175,17 +176,18 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// From a kube-apiserver 1.20, without `clusterName`, which 1.24 took away.
+    /// From a kube-apiserver 1.20, without `clusterName`, which 1.24 took away, and with the empty
+    /// `subresource` of managedFields, which 1.22 added.
     const LEASE: &[u8] = b"\
-        k8s\x00\x0a\x1f\x0a\x16coordination.k8s.io/v1\x12\x05Lease\x12\xd6\x03\x0a\xbd\x03\x0a\
+        k8s\x00\x0a\x1f\x0a\x16coordination.k8s.io/v1\x12\x05Lease\x12\xd8\x03\x0a\xbf\x03\x0a\
         \x02pi\x12\x00\x1a\x0fkube-node-lease\"\x00*$2c5df4cb-7158-4b78-9893-d339e6e710622\x0322\
         88\x00B\x08\x08\xb6\xba\x86\xd8\x06\x10\x00j4\x0a\x04Node\x1a\x02pi\"$17d528bb-4578-47fa\
-        -ab41-d6bb16057e8a*\x02v1\x8a\x01\xb3\x02\x0a\x07nodelet\x12\x06Update\x1a\x16coordinati\
+        -ab41-d6bb16057e8a*\x02v1\x8a\x01\xb5\x02\x0a\x07nodelet\x12\x06Update\x1a\x16coordinati\
         on.k8s.io/v1\"\x08\x08\xb6\xba\x86\xd8\x06\x10\x002\x08FieldsV1:\xf3\x01\x0a\xf0\x01{\"f\
         :metadata\":{\"f:ownerReferences\":{\".\":{},\"k:{\\\"uid\\\":\\\"17d528bb-4578-47fa-ab4\
         1-d6bb16057e8a\\\"}\":{\".\":{},\"f:apiVersion\":{},\"f:kind\":{},\"f:name\":{},\"f:uid\
         \":{}}}},\"f:spec\":{\"f:holderIdentity\":{},\"f:leaseDurationSeconds\":{},\"f:renewTime\
-        \":{}}}\x12\x14\x0a\x02pi\x10(\"\x0c\x08\xb6\xba\x86\xd8\x06\x10\xd8\x8f\x85\xd3\x01\x1a\
+        \":{}}}B\x00\x12\x14\x0a\x02pi\x10(\"\x0c\x08\xb6\xba\x86\xd8\x06\x10\xd8\x8f\x85\xd3\x01\x1a\
         \x00\"\x00";
 
     /// From the same server.

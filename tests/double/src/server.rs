@@ -674,15 +674,24 @@ impl Connection {
     }
 }
 
-/// The headers that every answer of the real server has.
+/// The headers that every answer of the real server has. A request that is not authenticated has
+/// no flow schema.
 fn dress(response: Response) -> Response {
-    let b = pki::random::<8>();
-    let id: String = b.iter().map(|byte| format!("{byte:02x}")).collect();
-    response
-        .with("Audit-Id", &id)
+    let response = response
+        .with("Audit-Id", &pki::uuid())
         .with("Cache-Control", "no-cache, private")
-        .with("Date", &crate::time::http_date())
+        .with("Date", &crate::time::http_date());
+    match response.code {
+        401 => response,
+        _ => response
+            .with("X-Kubernetes-Pf-Flowschema-Uid", FLOW_SCHEMA)
+            .with("X-Kubernetes-Pf-Prioritylevel-Uid", PRIORITY_LEVEL),
+    }
 }
+
+/// Any uid: only its length matters.
+const FLOW_SCHEMA: &str = "79fc5df6-2522-4cce-8b15-bca2926c2261";
+const PRIORITY_LEVEL: &str = "a8ec8295-ca67-4f2e-b638-9f4ffb33fd04";
 
 fn reason(code: u16) -> &'static str {
     match code {

@@ -495,10 +495,58 @@ fn certificates_are_renewed_between_lease_renewals() {
         let gaps = attempts.windows(2).map(|pair| pair[1].since(pair[0]));
         let latest = gaps.max().unwrap();
         assert!(
-            latest <= LAW.renew_interval() + Duration::from_millis(300),
+            latest <= LAW.longest_renew_interval() + Duration::from_millis(300),
             "{latest:?}"
         );
     }
+}
+
+/// An idle hour: fewer than six renewals a minute, a report every five minutes in one request, and no
+/// wakeup without a renewal.
+#[test]
+fn an_idle_hour_costs_one_request_a_renewal_and_one_a_report() {
+    let mut world = settled();
+    // The first report after the registration reads.
+    let begin = world.now.after(Duration::from_secs(900));
+    let (mut waits, mut calls) = (0_u32, Vec::new());
+    while world.now < begin.after(Duration::from_secs(3600)) {
+        let now = Now {
+            mono: world.now,
+            wall: true_time(world.now),
+        };
+        let counts = world.now >= begin;
+        match world.kubelet.next(now, || true) {
+            Turn::Wait(until) => {
+                world.now = until;
+                waits += u32::from(counts);
+            }
+            Turn::Identity(..) => unreachable!("a permanent certificate"),
+            Turn::Send(work, _) => {
+                let request = world.kubelet.request(work, now, |_, _| Facts::example());
+                let Some(request) = request else { continue };
+                if counts {
+                    calls.push((work, request.method));
+                }
+                let outcome = world.server.answer(&request, Behavior::Correct);
+                let start = world.now;
+                world.now = world.now.after(Duration::from_millis(30));
+                let now = Now {
+                    mono: world.now,
+                    ..now
+                };
+                world.kubelet.on_response(work, outcome, start, now);
+            }
+        }
+    }
+    let count = |work, method| calls.iter().filter(|call| **call == (work, method)).count();
+    let renewals = count(Work::Lease, Method::Patch);
+    assert!((346..=359).contains(&renewals), "{renewals} renewals");
+    assert!((11..=12).contains(&count(Work::Node, Method::Patch)));
+    assert_eq!(calls.len(), renewals + count(Work::Node, Method::Patch));
+    assert!(
+        usize::try_from(waits).unwrap() <= renewals + 1,
+        "{waits} wakeups, {renewals} renewals"
+    );
 }
 
 /// Rule 3 of `schedule` holds for the certificate, too.
@@ -808,6 +856,7 @@ fn build(
 /// patch the Node is read and the patch is rebuilt with a backoff, not tried five times at once.
 #[test]
 fn test_fast_status_update_once() {
+    const TICK: Duration = Duration::from_millis(10_400);
     // Ready=False is sent once; then nothing is sent until the health changes.
     let (mut kubelet, mut server, mut now) = unhealthy_from(1);
     let (sent, pause) = build(&mut kubelet, false, now, |r| server.carry_out(r));
@@ -841,7 +890,7 @@ fn test_fast_status_update_once() {
             sent.extend(method);
             if method == Some(Method::Patch) {
                 pauses.push(pause.as_millis());
-                if pause == Duration::from_secs(10) {
+                if pause == TICK {
                     break;
                 }
             }
@@ -851,12 +900,12 @@ fn test_fast_status_update_once() {
     let (get, patch) = (Method::Get, Method::Patch);
     assert_eq!(
         methods(2, 0),
-        (vec![patch], vec![10_000]),
+        (vec![patch], vec![10_400]),
         "ready on the third"
     );
     assert_eq!(
         methods(1, 1),
-        (vec![patch, get, patch], vec![100, 10_000]),
+        (vec![patch, get, patch], vec![100, 10_400]),
         "ready on the second, the first patch fails"
     );
     let (sent, pauses) = methods(0, 6);
@@ -870,5 +919,5 @@ fn test_fast_status_update_once() {
     // More than 120 s after the start the period is the usual one.
     let (mut kubelet, mut server, now) = unhealthy_from(130);
     let (_, pause) = build(&mut kubelet, false, now, |r| server.carry_out(r));
-    assert_eq!(pause, Duration::from_secs(10));
+    assert_eq!(pause, TICK);
 }

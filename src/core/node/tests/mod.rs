@@ -15,6 +15,9 @@ use crate::core::status;
 use crate::kube::message::{Accept, Method, Outcome, Request, Response, answered, not_found};
 use crate::kube::time::Wall;
 
+/// `--node-status-update-frequency=10s`, and 4 %.
+const TICK: Duration = Duration::from_millis(10_400);
+
 /// 2026-11-21T06:18:51Z.
 const BOOT: Duration = Duration::from_secs(1_795_241_931);
 
@@ -156,7 +159,7 @@ fn a_node_is_created_with_one_request() {
     assert_eq!(test.calls(), ["Post ~"]);
     assert_eq!(test.node.uid(), Some("u1"));
     assert!(test.node.is_registered());
-    assert_eq!(test.pause(), Duration::from_secs(10));
+    assert_eq!(test.pause(), TICK);
     let body = test.body();
     assert_eq!(body["status"]["conditions"][3]["status"], "True");
     assert_eq!(
@@ -289,7 +292,7 @@ fn only_the_changed_members_of_the_status_are_sent() {
         // The working set is no part of the status.
         test.facts.working_set_bytes = test.facts.working_set_bytes.map(|bytes| bytes + 1);
         assert_eq!(test.turn(|_| unreachable!()), None);
-        assert_eq!(test.pause(), Duration::from_secs(10));
+        assert_eq!(test.pause(), TICK);
     }
     test.facts.memory.as_mut().unwrap().total_bytes *= 2;
     assert_eq!(test.turn(patched), Some(Step::Updated));
@@ -349,17 +352,31 @@ fn a_change_has_one_event_after_the_server_stored_it() {
 }
 
 #[test]
-fn a_report_follows_after_the_period_and_reads_first() {
+fn a_report_is_one_patch_after_the_period() {
     let mut test = NodeTest::registered();
-    let server = |test: &NodeTest| answered(200, test.node.seen.clone().unwrap());
+    let shown = answered(200, test.node.seen.clone().unwrap());
     // After a change: 0.5 to 1.5 periods; a random number of 500 gives exactly one.
     test.node.due = Mono::START.after(Duration::from_secs(299));
     assert_eq!(test.turn(|_| unreachable!()), None);
-    let shown = server(&test);
+    // Controllers react to a new Node.
     assert_eq!(test.turn(|_| shown), Some(Step::Read));
     assert_eq!(test.turn(patched), Some(Step::Updated));
-    assert_eq!(test.calls(), ["Post ~", "Get ~/pi", "Patch ~/pi/status"]);
+    // Without a change the next report follows after exactly one period, and reads nothing.
+    let period = Duration::from_secs(300);
+    assert_eq!(test.node.report_due, test.now.mono.after(period));
+    test.node.due = test.node.report_due;
+    assert_eq!(test.turn(patched), Some(Step::Updated));
+    assert_eq!(
+        test.calls(),
+        [
+            "Post ~",
+            "Get ~/pi",
+            "Patch ~/pi/status",
+            "Patch ~/pi/status"
+        ]
+    );
     let body = test.body();
+    assert_eq!(body["metadata"], json!({"resourceVersion": "600"}));
     assert_eq!(
         body["status"].as_object().unwrap().len(),
         1,
@@ -369,11 +386,40 @@ fn a_report_follows_after_the_period_and_reads_first() {
         assert_eq!(condition["lastHeartbeatTime"], test.now.wall.time());
         assert_eq!(condition["lastTransitionTime"], "2026-11-21T06:18:51Z");
     }
-    // Without a change the next report follows after exactly one period.
+}
+
+/// The report finds it without a read: the precondition is that of the cached Node.
+#[test]
+fn a_foreign_change_is_found_and_repaired_by_the_next_report() {
+    let mut test = NodeTest::registered();
+    test.node
+        .report_later(&test.config, false, test.now.mono, 0);
+    let mut theirs = test.node.seen.clone().unwrap();
+    theirs["metadata"]["resourceVersion"] = "513".into();
+    theirs["metadata"]["labels"]["kubernetes.io/os"] = "theirs".into();
+    theirs["spec"]["unschedulable"] = true.into();
+    test.node.due = test.node.report_due;
+    assert_eq!(test.turn(|_| refuse(409, "Conflict")), Some(Step::Continue));
+    assert_eq!(test.turn(|_| answered(200, theirs)), Some(Step::Read));
+    assert_eq!(test.turn(patched), Some(Step::Updated));
     assert_eq!(
-        test.node.report_due.since(test.now.mono),
-        Duration::from_secs(300)
+        test.calls(),
+        [
+            "Post ~",
+            "Patch ~/pi/status",
+            "Get ~/pi",
+            "Patch ~/pi/status"
+        ]
     );
+    assert_eq!(
+        test.body()["metadata"],
+        json!({"resourceVersion": "513", "labels": {"kubernetes.io/os": "linux"}})
+    );
+    let events = test.node.take_events();
+    assert!(events.iter().any(|e| e.reason == "NodeNotSchedulable"));
+    // Who wrote once may write again.
+    test.node.due = test.node.report_due;
+    assert!(test.node.must_read(&test.config, test.node.due));
 }
 
 #[test]
@@ -396,7 +442,7 @@ fn a_409_is_read_then_patched_again_five_times_at_once() {
         test.turn(|_| refuse(409, "Conflict")),
         Some(Step::Refused(_))
     ));
-    assert_eq!(test.pause(), Duration::from_secs(10));
+    assert_eq!(test.pause(), TICK);
     test.turn(|_| answered(200, theirs));
     assert_eq!(test.turn(patched), Some(Step::Updated));
     let body = test.body();
@@ -427,7 +473,7 @@ fn with_register_node_false_no_node_is_created() {
             test.turn(|_| not_found("nodes", "pi")),
             Some(Step::Refused(_))
         ));
-        assert_eq!(test.pause(), Duration::from_secs(10));
+        assert_eq!(test.pause(), TICK);
     }
     test.turn(|_| answered(200, foreign(json!({}), json!({}))));
     assert_eq!(test.turn(patched), Some(Step::Updated));

@@ -19,6 +19,7 @@ pub fn recording(name: &str) -> Value {
 pub struct Answer {
     pub code: u16,
     pub headers: Vec<(String, String)>,
+    pub bytes: Vec<u8>,
     pub body: String,
 }
 
@@ -186,6 +187,7 @@ impl Client {
         let mut answer = Answer {
             code,
             headers,
+            bytes: Vec::new(),
             body: String::new(),
         };
         let mut bytes = Vec::new();
@@ -209,6 +211,7 @@ impl Client {
             stream.read_exact(&mut bytes)?;
         }
         answer.body = String::from_utf8_lossy(&bytes).into_owned();
+        answer.bytes = bytes;
         Ok(answer)
     }
 }
@@ -227,8 +230,8 @@ fn read_line(stream: &mut impl Read) -> std::io::Result<String> {
     }
 }
 
-/// Replaces what the server makes up or reads off its clock; compares managedFields by presence
-/// and the long descriptions of Table columns not at all.
+/// Replaces what the server makes up or reads off its clock; compares the long descriptions of Table
+/// columns not at all.
 pub fn normalise(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -245,8 +248,10 @@ pub fn normalise(value: &Value) -> Value {
                 };
                 let new = match key.as_str() {
                     "uid" if value == "nodelet1" => value.clone(),
-                    "uid" | "resourceVersion" | "creationTimestamp" | "managedFields"
-                    | "certificate" => varies(value),
+                    "uid" | "resourceVersion" | "creationTimestamp" | "certificate" => {
+                        varies(value)
+                    }
+                    "managedFields" => owners(value),
                     "authentication.kubernetes.io/credential-id" => Value::from("<credential>"),
                     "lastUpdateTime" | "lastTransitionTime" if stamped => varies(value),
                     "description" => continue,
@@ -277,6 +282,16 @@ pub fn normalise(value: &Value) -> Value {
         Value::Array(items) => items.iter().map(normalise).collect(),
         other => other.clone(),
     }
+}
+
+/// managedFields without their times, which also sort them.
+fn owners(value: &Value) -> Value {
+    let mut entries = value.as_array().cloned().unwrap_or_default();
+    for entry in &mut entries {
+        entry["time"] = Value::Null;
+    }
+    entries.sort_by_key(|entry| format!("{} {}", entry["manager"], entry["subresource"]));
+    Value::Array(entries)
 }
 
 /// A message that embeds the whole object keeps what stands before and after it.

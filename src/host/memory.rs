@@ -5,45 +5,41 @@
 //! MemAvailable, and some boards have no swap lines.
 
 use crate::core::facts::{Memory, Read, Unread};
-use crate::files::read::SMALL;
 
-use super::root::HostRoot;
+use super::scan;
 
 /// The file with the memory counters.
 pub(super) const MEMINFO: &str = "proc/meminfo";
 
-/// The whole file, which `cgroup::working_set` needs too.
-pub(super) fn text(root: &HostRoot) -> Read<String> {
-    root.text(MEMINFO, SMALL)
-}
-
 /// MemTotal and SwapTotal of the text of `proc/meminfo`.
-pub fn parse(meminfo: &str) -> Read<Memory> {
-    let total_bytes =
-        line_bytes(meminfo, "MemTotal").ok_or_else(|| Unread::new(MEMINFO, "no MemTotal line"))?;
-    // A kubelet does not start without this line: cAdvisor's GetMachineSwapCapacity fails.
-    let swap_total_bytes = line_bytes(meminfo, "SwapTotal").unwrap_or(0);
-    Ok(Memory {
-        total_bytes,
-        swap_total_bytes,
-    })
+pub fn parse(meminfo: &[u8]) -> Read<Memory> {
+    parse_all(meminfo).0
 }
 
-/// Whether any pool of huge pages may have a page. `Hugetlb` exists since Linux 4.20; without the
-/// line the pools must be read.
-pub(super) fn has_huge_pages(meminfo: &str) -> bool {
-    line_bytes(meminfo, "Hugetlb") != Some(0)
+/// The same, and whether any pool of huge pages may have a page. `Hugetlb` exists since Linux
+/// 4.20; without the line the pools must be read.
+pub(super) fn parse_all(meminfo: &[u8]) -> (Read<Memory>, bool) {
+    let [total, swap_total, huge_pages] =
+        line_bytes(meminfo, ["MemTotal:", "SwapTotal:", "Hugetlb:"]);
+    let memory = match total {
+        Some(total_bytes) => Ok(Memory {
+            total_bytes,
+            // A kubelet does not start without this line: cAdvisor's GetMachineSwapCapacity fails.
+            swap_total_bytes: swap_total.unwrap_or(0),
+        }),
+        None => Err(Unread::new(MEMINFO, "no MemTotal line")),
+    };
+    (memory, huge_pages != Some(0))
 }
 
-/// The value of one complete line, in bytes.
-pub(super) fn line_bytes(meminfo: &str, name: &str) -> Option<u64> {
-    meminfo.lines().find_map(|line| {
-        let value = line.strip_prefix(name)?.strip_prefix(':')?;
-        let (number, unit) = value.trim_start().split_once(' ')?;
-        if !unit.starts_with("kB") || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-            return None;
+/// The values of complete lines, in bytes. A name ends with its colon.
+pub(super) fn line_bytes<const N: usize>(meminfo: &[u8], names: [&str; N]) -> [Option<u64>; N] {
+    scan::values(meminfo, names, |value| {
+        let (kilobytes, unit) = scan::number(value.trim_ascii_start())?;
+        match unit.starts_with(b" kB") {
+            true => kilobytes.checked_mul(1024),
+            false => None,
         }
-        number.parse::<u64>().ok()?.checked_mul(1024)
     })
 }
 
@@ -55,14 +51,14 @@ mod tests {
     fn lines_become_bytes() {
         let board = "MemTotal:        3884312 kB\nMemFree:  1 kB\nSwapTotal:        102396 kB\n";
         assert_eq!(
-            parse(board),
+            parse(board.as_bytes()),
             Ok(Memory {
                 total_bytes: 3_884_312 * 1024,
                 swap_total_bytes: 102_396 * 1024
             })
         );
         assert_eq!(
-            parse("MemTotal: 1 kB"),
+            parse(b"MemTotal: 1 kB"),
             Ok(Memory {
                 total_bytes: 1024,
                 swap_total_bytes: 0
@@ -88,22 +84,27 @@ mod tests {
             "MemTotalX: 12 kB",
             "Node 0 MemTotal: 12 kB",
         ] {
-            assert_eq!(parse(text), no_total, "{text:?}");
+            assert_eq!(parse(text.as_bytes()), no_total, "{text:?}");
         }
     }
 
     #[test]
     fn the_first_complete_line_counts() {
-        assert_eq!(
-            line_bytes(
-                "MemTotal: x kB\nMemTotal: 2 kB\nMemTotal: 3 kB\n",
-                "MemTotal"
-            ),
-            Some(2048)
-        );
-        assert_eq!(
-            line_bytes("Inactive: 1 kB\nInactive(file): 5 kB\n", "Inactive(file)"),
-            Some(5120)
-        );
+        let text = b"MemTotal: x kB\nMemTotal: 2 kB\nMemTotal: 3 kB\n";
+        assert_eq!(line_bytes(text, ["MemTotal:"]), [Some(2048)]);
+        let text = b"Inactive: 1 kB\nInactive(file): 5 kB\n";
+        assert_eq!(line_bytes(text, ["Inactive(file):"]), [Some(5120)]);
+    }
+
+    #[test]
+    fn the_pools_are_read_unless_hugetlb_is_zero() {
+        for (text, has_huge_pages) in [
+            ("MemTotal: 9 kB\nHugetlb: 0 kB\n", false),
+            ("MemTotal: 9 kB\nHugetlb: 2048 kB\n", true),
+            ("MemTotal: 9 kB\n", true),
+            ("", true),
+        ] {
+            assert_eq!(parse_all(text.as_bytes()).1, has_huge_pages, "{text:?}");
+        }
     }
 }

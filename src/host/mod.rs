@@ -14,6 +14,7 @@ pub mod pids;
 pub mod pressure;
 mod root;
 pub mod routes;
+mod scan;
 pub mod system;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ pub use root::HostRoot;
 
 use crate::core::facts::{Facts, FileSystem, Memory, Pids, Read};
 use crate::files::mounts::Mount;
+use crate::files::read::SMALL;
 
 /// The sources of the facts about one machine.
 #[derive(Clone, Debug)]
@@ -145,15 +147,18 @@ impl Host {
 
     fn usage(&self, mounts: &Mounts) -> Usage {
         let root = &self.root;
-        let meminfo = memory::text(root);
+        let meminfo = root
+            .bytes(memory::MEMINFO, SMALL)
+            .map_err(|error| root::unread(memory::MEMINFO, &error));
+        let (memory, has_huge_pages) = match &meminfo {
+            Ok(meminfo) => memory::parse_all(meminfo),
+            Err(unread) => (Err(unread.clone()), false),
+        };
         let own_mounts = mounts.own();
         let mode = cgroup::read(root, mounts.below_root.as_deref().unwrap_or_default());
         Usage {
-            memory: meminfo
-                .as_deref()
-                .map_err(Clone::clone)
-                .and_then(memory::parse),
-            has_huge_pages: meminfo.as_deref().is_ok_and(memory::has_huge_pages),
+            memory,
+            has_huge_pages,
             working_set_bytes: cgroup::working_set(root, mode, &meminfo),
             node_fs: own_mounts
                 .as_deref()

@@ -3,7 +3,7 @@
 
 use nodelet::host::{cgroup, memory};
 
-libfuzzer_sys::fuzz_target!(|text: &str| {
+libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let _ = memory::parse(text);
     let _ = cgroup::parse_meminfo(text);
 });

@@ -13,7 +13,6 @@ use crate::core::instant::Now;
 use crate::core::kubelet::{Effect, FAST_TICK, Kubelet, Turn, Work};
 use crate::core::wall_clock::WallClock;
 use crate::files::write;
-use crate::host::Host;
 use crate::host::fact_cache::FactCache;
 use crate::identity::Identity;
 use crate::kube::time::Wall;
@@ -54,7 +53,7 @@ impl Agent {
     /// `seed` is any number that differs between boards.
     pub fn new(
         config: Config,
-        host: Host,
+        facts: FactCache,
         connection: Connection,
         wakeup: Wakeup,
         notify: Notify,
@@ -63,7 +62,7 @@ impl Agent {
         let clock = Clock::start();
         let wall_clock = WallClock::new(WallClock::built());
         Self {
-            facts: FactCache::new(host, &config.node.name),
+            facts,
             kubelet: Kubelet::new(
                 config,
                 wall_clock,
@@ -93,7 +92,7 @@ impl Agent {
                 Woken::Stop => return self.notify.stopping(),
                 Woken::MemoryPressure => self.kubelet.on_memory_pressure(self.clock.now().mono),
                 Woken::Network => {
-                    self.facts.forget();
+                    self.facts.on_network_change();
                     let settled = self.clock.now().mono.after(NETWORK_SETTLES);
                     self.kubelet.compute_status_by(settled);
                 }
@@ -136,7 +135,8 @@ impl Agent {
     fn send(&mut self, work: Work, budget: Duration, start: Now) {
         let Some(request) = self.kubelet.request(work, start, |node, may_wait| {
             let clock = || self.clock.now().mono;
-            self.facts.facts(node, may_wait, clock)
+            let watched = self.wakeup.watches_network();
+            self.facts.facts(node, may_wait, watched, clock)
         }) else {
             return;
         };

@@ -3,14 +3,14 @@
 //!
 //! The root of v2 has no memory.current. The usage is anon + file of its memory.stat, as in runc.
 //! Without a memory controller a kubelet does not start; here the same sum is computed from
-//! `proc/meminfo`. If that is unreadable too, the fact is unread.
+//! `proc/meminfo` (`memory`). If that is unreadable too, the fact is unread.
 
 use procfs::{CGroupControllers, FromRead};
 
 use crate::core::facts::{Read, Unread};
 use crate::files::read::SMALL;
 
-use super::memory::{MEMINFO, line_bytes};
+use super::kept_file::KeptFile;
 use super::root::HostRoot;
 use super::scan;
 use crate::files::mounts::{self, Mount};
@@ -56,20 +56,44 @@ pub fn mode(mounts: &[Mount]) -> Mode {
     }
 }
 
-/// Memory in use at the root cgroup, in bytes. `meminfo` is the content of `proc/meminfo`.
-pub fn working_set(root: &HostRoot, mode: Mode, meminfo: &Read<Vec<u8>>) -> Read<u64> {
-    let file = |path: &str| root.bytes(path, SMALL).ok();
-    let from_cgroup = match mode {
-        Mode::V2 => file("sys/fs/cgroup/memory.stat").and_then(|stat| parse_v2(&stat)),
-        Mode::V1 | Mode::Hybrid => file("sys/fs/cgroup/memory/memory.usage_in_bytes")
-            .zip(file("sys/fs/cgroup/memory/memory.stat"))
-            .and_then(|(usage, stat)| parse_v1(&usage, &stat)),
-        Mode::None => None,
-    };
-    match (from_cgroup, meminfo) {
-        (Some(bytes), _) => Ok(bytes),
-        (None, Ok(meminfo)) => parse_meminfo(meminfo),
-        (None, Err(unread)) => Err(unread.clone()),
+/// The files of the memory in use at the root cgroup.
+#[derive(Debug)]
+pub(super) enum WorkingSet {
+    V2 {
+        stat: KeptFile,
+    },
+    V1 {
+        usage: KeptFile,
+        stat: KeptFile,
+    },
+    /// No cgroup.
+    None,
+}
+
+impl WorkingSet {
+    pub(super) fn new(mode: Mode) -> Self {
+        match mode {
+            Mode::V2 => Self::V2 {
+                stat: KeptFile::new("sys/fs/cgroup/memory.stat"),
+            },
+            Mode::V1 | Mode::Hybrid => Self::V1 {
+                usage: KeptFile::new("sys/fs/cgroup/memory/memory.usage_in_bytes"),
+                stat: KeptFile::new("sys/fs/cgroup/memory/memory.stat"),
+            },
+            Mode::None => Self::None,
+        }
+    }
+
+    /// Memory in use at the root cgroup, in bytes; `None` without a memory controller.
+    pub(super) fn read(&mut self, root: &HostRoot) -> Option<u64> {
+        match self {
+            Self::V2 { stat } => stat.read(root).ok().and_then(|stat| parse_v2(&stat)),
+            Self::V1 { usage, stat } => match (usage.read(root), stat.read(root)) {
+                (Ok(usage), Ok(stat)) => parse_v1(&usage, &stat),
+                _ => None,
+            },
+            Self::None => None,
+        }
     }
 }
 
@@ -88,30 +112,6 @@ pub fn parse_v2(stat: &[u8]) -> Option<u64> {
 pub fn parse_v1(usage: &[u8], stat: &[u8]) -> Option<u64> {
     let [inactive] = scan::values(stat, ["total_inactive_file "], scan::lone_number);
     Some(scan::lone_number(usage)?.saturating_sub(inactive.unwrap_or(0)))
-}
-
-/// From `proc/meminfo`, for a kernel without a memory controller.
-pub fn parse_meminfo(meminfo: &[u8]) -> Read<u64> {
-    let lines = [
-        "AnonPages:",
-        "Cached:",
-        "Buffers:",
-        "SwapCached:",
-        "Inactive(file):",
-    ];
-    let [anon, cached, buffers, swap_cached, inactive] = line_bytes(meminfo, lines);
-    let required = |value: Option<u64>, name: &str| {
-        value.ok_or_else(|| Unread::new(MEMINFO, format!("no {name} line")))
-    };
-    let usage = [
-        required(anon, "AnonPages")?,
-        required(cached, "Cached")?,
-        buffers.unwrap_or(0),
-        swap_cached.unwrap_or(0),
-    ]
-    .into_iter()
-    .fold(0, u64::saturating_add);
-    Ok(usage.saturating_sub(inactive.unwrap_or(0)))
 }
 
 /// Whether the memory controller is usable: on v2 if the root's cgroup.controllers lists it, on v1
@@ -253,27 +253,5 @@ mod tests {
         assert_eq!(parse_v1(b"100", b""), Some(100));
         assert_eq!(parse_v1(b"1", b"total_inactive_file 30"), Some(0));
         assert_eq!(parse_v1(b"", b"total_inactive_file 30"), None);
-    }
-
-    #[test]
-    fn meminfo_replaces_an_unreadable_cgroup() {
-        let meminfo = b"MemTotal: 999 kB\nBuffers: 2 kB\nCached: 10 kB\nSwapCached: 1 kB\nInactive(file): 4 kB\nAnonPages: 20 kB\n";
-        assert_eq!(parse_meminfo(meminfo), Ok(29 * 1024));
-        assert_eq!(
-            parse_meminfo(b""),
-            Err(Unread::new("proc/meminfo", "no AnonPages line"))
-        );
-        let nowhere = HostRoot::new("/no/such/root");
-        for mode in [Mode::V2, Mode::V1, Mode::Hybrid, Mode::None] {
-            assert_eq!(
-                working_set(&nowhere, mode, &Ok(meminfo.to_vec())),
-                Ok(29 * 1024)
-            );
-        }
-        let unread = Unread::new("proc/meminfo", "larger than 1 bytes");
-        assert_eq!(
-            working_set(&nowhere, Mode::V2, &Err(unread.clone())),
-            Err(unread)
-        );
     }
 }

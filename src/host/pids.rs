@@ -7,24 +7,25 @@
 use crate::core::facts::{Pids, Read, Unread};
 use crate::files::read::SMALL;
 
-use super::root::{HostRoot, unread};
+use super::kept_file::KeptFile;
+use super::root::HostRoot;
 use super::scan;
 
 const LIMITS: [&str; 2] = ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"];
-const LOADAVG: &str = "proc/loadavg";
+/// The file with the number of threads.
+pub(super) const LOADAVG: &str = "proc/loadavg";
 
 /// The limit and the number of threads.
-pub fn read(root: &HostRoot) -> Read<Pids> {
+pub(super) fn read(root: &HostRoot, loadavg: &mut KeptFile) -> Read<Pids> {
     Ok(Pids {
         max: max(root)?,
-        running: running(root)?,
+        running: running(root, loadavg)?,
     })
 }
 
 /// The number of threads.
-pub fn running(root: &HostRoot) -> Read<u64> {
-    let loadavg = root.bytes(LOADAVG, SMALL);
-    parse_running(&loadavg.map_err(|error| unread(LOADAVG, &error))?)
+pub(super) fn running(root: &HostRoot, loadavg: &mut KeptFile) -> Read<u64> {
+    parse_running(&loadavg.read(root)?)
 }
 
 /// The smallest readable limit.

@@ -13,7 +13,6 @@ use crate::core::instant::Now;
 use crate::core::kubelet::{Effect, FAST_TICK, Kubelet, Turn, Work};
 use crate::core::wall_clock::WallClock;
 use crate::files::write;
-use crate::host::Host;
 use crate::host::fact_cache::FactCache;
 use crate::identity::Identity;
 use crate::kube::text::VERBOSE;
@@ -55,7 +54,7 @@ impl Agent {
     /// `seed` is any number that differs between boards.
     pub fn new(
         config: Config,
-        host: Host,
+        facts: FactCache,
         connection: Connection,
         wakeup: Wakeup,
         notify: Notify,
@@ -64,7 +63,7 @@ impl Agent {
         let clock = Clock::start();
         let wall_clock = WallClock::new(WallClock::built());
         Self {
-            facts: FactCache::new(host, &config.node.name),
+            facts,
             kubelet: Kubelet::new(
                 config,
                 wall_clock,
@@ -95,7 +94,7 @@ impl Agent {
                 Woken::Shutdown => self.kubelet.on_shutdown(self.clock.now().mono),
                 Woken::MemoryPressure => self.kubelet.on_memory_pressure(self.clock.now().mono),
                 Woken::Network => {
-                    self.facts.forget();
+                    self.facts.on_network_change();
                     let settled = self.clock.now().mono.after(NETWORK_SETTLES);
                     self.kubelet.compute_status_by(settled);
                 }
@@ -139,7 +138,8 @@ impl Agent {
     fn send(&mut self, work: Work, budget: Duration, start: Now) {
         let Some(request) = self.kubelet.request(work, start, |node, may_wait| {
             let clock = || self.clock.now().mono;
-            self.facts.facts(node, may_wait, clock)
+            let watched = self.wakeup.watches_network();
+            self.facts.facts(node, may_wait, watched, clock)
         }) else {
             return;
         };

@@ -24,8 +24,8 @@ use crate::core::facts::Facts;
 use crate::core::status::{self, Desired};
 use crate::files::read::read;
 use crate::files::yaml;
-use crate::host::fact_cache::ask_name_servers;
-use crate::host::{Host, HostRoot};
+use crate::host::fact_cache::{FactCache, ask_name_servers};
+use crate::host::{Host, HostRoot, Kept};
 use crate::identity::{ApiAccess, Source};
 use crate::kube::describe;
 use crate::kube::text::OneLine;
@@ -96,7 +96,9 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     // Keys and tokens in memory must not be in a core file. PR_SET_DUMPABLE with 0 cannot fail.
     let _ = prctl::set_dumpable(false);
     logging::start(flags.verbosity, env("JOURNAL_STREAM").is_some());
-    let (config, host, _) = configure(flags, args)?;
+    // Before the facts are read, so that no later change of the network is missed.
+    let wakeup = Wakeup::new().map_err(|e| (EXIT_FAILURE, format!("signalfd: {e}")))?;
+    let (config, host, first) = configure(flags, args)?;
     let path = config.kubeconfig.as_ref().ok_or_else(|| {
         let line = "--kubeconfig is missing: without an API server there is nothing to do; \
                     to see the Node that would be registered, run nodelet inspect";
@@ -114,7 +116,6 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     if let (Some(name), None) = (proxy, &access.config.proxy) {
         log::info!("{name} is not used; set proxy-url in the kubeconfig");
     }
-    let wakeup = Wakeup::new().map_err(|e| (EXIT_FAILURE, format!("signalfd: {e}")))?;
     let notify = Notify::new(
         env("NOTIFY_SOCKET").as_deref(),
         env("WATCHDOG_USEC").as_deref(),
@@ -124,7 +125,8 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
         identity,
         certificate,
     };
-    Agent::new(config, host, connection, wakeup, notify, seed).run();
+    let facts = FactCache::new(host, &config.node.name, first);
+    Agent::new(config, facts, connection, wakeup, notify, seed).run();
     Ok(())
 }
 
@@ -160,7 +162,7 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
             ));
         }
     };
-    let (config, host, mut facts) = configure(flags, args)?;
+    let (config, host, (_, mut facts)) = configure(flags, args)?;
     let desired = desired(&config, &host, &mut facts, &Clock::start());
     for line in &desired.missing {
         print_error(line);
@@ -182,7 +184,7 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
             ));
         }
     };
-    let (config, host, mut facts) = configure(flags, args)?;
+    let (config, host, (_, mut facts)) = configure(flags, args)?;
     let clock = Clock::start();
     let missing = desired(&config, &host, &mut facts, &clock).missing;
     let connect = || {
@@ -213,9 +215,12 @@ fn desired(config: &Config, host: &Host, facts: &mut Facts, clock: &Clock) -> De
     status::initial(config, facts, pressures, now.wall)
 }
 
+/// The first facts of a machine, and what later reads keep of this one.
+type First = (Kept, Facts);
+
 /// The checked configuration and the facts that its checks need. Flags and fields without effect are
 /// logged last, because an invalid configuration must be one line.
-fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts), Failure> {
+fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, First), Failure> {
     let (flags, notes) = over_file(flags, args)?;
     if !flags.host_root.is_dir() {
         let root = flags.host_root.display();
@@ -227,8 +232,8 @@ fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts),
     let not_yet = flags_and_fields(&flags.not_yet, notes.not_yet);
     let hostname = || host.hostname().map_err(|unread| unread.to_string());
     let config = Config::new(flags, hostname).map_err(|line| (EXIT_USAGE, line))?;
-    let facts = host.facts(&config.node.name);
-    status::check_reservations(&config, &facts).map_err(|line| (EXIT_FAILURE, line))?;
+    let first = host.read(&config.node.name);
+    status::check_reservations(&config, &first.1).map_err(|line| (EXIT_FAILURE, line))?;
     if !ignored.is_empty() {
         log::info!("accepted without effect: {ignored}");
     }
@@ -239,7 +244,7 @@ fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts),
         let names = notes.unknown.join(", ");
         log::warn!("--config: unknown fields ignored: {names}");
     }
-    Ok((config, host, facts))
+    Ok((config, host, first))
 }
 
 /// The flags, with the values of the `--config` file for flags that are not given.

@@ -236,13 +236,15 @@ fn ours(key: &str, want: &Value, root: &HostRoot, facts: &Facts) -> Value {
                 json!(facts.working_set_bytes.as_ref().unwrap())
             } else {
                 let usage = find("memory.usage_in_bytes");
-                json!(cgroup::parse_v1(&usage, &find("memory.stat")))
+                let stat = find("memory.stat");
+                json!(cgroup::parse_v1(usage.as_bytes(), stat.as_bytes()))
             };
             ours
         }
         "maxPID" => json!(pids::max(root).unwrap()),
         "numRunningProcesses" => {
-            json!(pids::parse_running(&root.text("proc/loadavg", 4096).unwrap()).unwrap())
+            let loadavg = root.text("proc/loadavg", 4096).unwrap();
+            json!(pids::parse_running(loadavg.as_bytes()).unwrap())
         }
         _ => panic!("{key}: an unknown key; compare it, or say in NOT_COMPARED why not"),
     }
@@ -371,12 +373,12 @@ fn the_facts_of_every_board_are_as_expected() {
 
 /// Runs every parser; only a panic fails.
 fn parse_all(text: &str) {
-    let _ = memory::parse(text);
-    let _ = cgroup::parse_meminfo(text);
-    let _ = cgroup::parse_v2(text);
-    let _ = cgroup::parse_v1(text, text);
+    let _ = memory::parse(text.as_bytes());
+    let _ = memory::parse_working_set(text.as_bytes());
+    let _ = cgroup::parse_v2(text.as_bytes());
+    let _ = cgroup::parse_v1(text.as_bytes(), text.as_bytes());
     let _ = cpu::is_listed(text, 7);
-    let _ = pids::parse_running(text);
+    let _ = pids::parse_running(text.as_bytes());
     let _ = pressure::parse("pressure", text);
     let _ = system::parse_os_image(text);
     let _ = system::parse_version(text);

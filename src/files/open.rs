@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::fcntl::OFlag;
@@ -30,10 +30,33 @@ pub(crate) const FLAGS: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
 
 /// The content of a file opened by [`open`], at most `limit` bytes. A folder, or a FIFO or device
 /// without data, is an error.
-pub(crate) fn whole(mut file: File, limit: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
+    bounded(&file, &file, limit)
+}
+
+/// [`whole`] of a file that stays open: pread(2) from its start.
+pub(crate) fn whole_from_start(file: &File, limit: u64) -> io::Result<Vec<u8>> {
+    bounded(FromStart { file, offset: 0 }, file, limit)
+}
+
+/// Reads a file at an offset of its own.
+struct FromStart<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl io::Read for FromStart<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.file.read_at(buffer, self.offset)?;
+        self.offset += length as u64;
+        Ok(length)
+    }
+}
+
+fn bounded(mut reader: impl io::Read, file: &File, limit: u64) -> io::Result<Vec<u8>> {
     let mut first = [0; 4096];
     // fstat only if no bytes were read: it saves a system call for most kernel files.
-    let length = match file.read(&mut first) {
+    let length = match reader.read(&mut first) {
         Ok(length) if length > 0 => length,
         _ if !file.metadata()?.is_file() => {
             return Err(io::Error::other("not a regular file"));
@@ -45,7 +68,7 @@ pub(crate) fn whole(mut file: File, limit: u64) -> io::Result<Vec<u8>> {
     // is a list (seq_file) can end a read early, when its next record does not fit the buffer.
     if length == first.len() || limit > SMALL {
         let rest = limit.saturating_add(1).saturating_sub(bytes.len() as u64);
-        file.take(rest).read_to_end(&mut bytes)?;
+        reader.take(rest).read_to_end(&mut bytes)?;
     }
     if u64::try_from(bytes.len()).is_ok_and(|length| length <= limit) {
         Ok(bytes)

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::guard;
 
-pub(crate) use super::open::{FLAGS, open, open_with, whole};
+pub(crate) use super::open::{FLAGS, open, open_with, whole, whole_from_start};
 pub use super::open::{LARGE, SMALL};
 
 /// Reads a whole file of at most [`LARGE`] bytes. The error does not name the path.

@@ -22,12 +22,16 @@ pub fn read(root: &HostRoot, hostname: &str) -> Network {
     Network {
         default_routes: routes::read(root),
         interfaces: interfaces(),
-        hosts: root
-            .text("etc/hosts", LARGE)
-            .map(|hosts| hosts::addresses(&hosts, hostname))
-            .unwrap_or_default(),
+        hosts: hosts(root, hostname),
         dns: Vec::new(),
     }
+}
+
+/// The addresses of `hostname` in `etc/hosts`.
+pub(super) fn hosts(root: &HostRoot, hostname: &str) -> Vec<IpAddr> {
+    root.text("etc/hosts", LARGE)
+        .map(|hosts| hosts::addresses(&hosts, hostname))
+        .unwrap_or_default()
 }
 
 /// The interfaces of this process's network namespace, in the kernel's order.

@@ -3,15 +3,16 @@
 //!
 //! The root of v2 has no memory.current. The usage is anon + file of its memory.stat, as in runc.
 //! Without a memory controller a kubelet does not start; here the same sum is computed from
-//! `proc/meminfo`. If that is unreadable too, the fact is unread.
+//! `proc/meminfo` (`memory`). If that is unreadable too, the fact is unread.
 
 use procfs::{CGroupControllers, FromRead};
 
 use crate::core::facts::{Read, Unread};
 use crate::files::read::SMALL;
 
-use super::memory::{MEMINFO, line_bytes};
+use super::kept_file::KeptFile;
 use super::root::HostRoot;
+use super::scan;
 use crate::files::mounts::{self, Mount};
 
 const CONTROLLERS: &str = "sys/fs/cgroup/cgroup.controllers";
@@ -55,60 +56,62 @@ pub fn mode(mounts: &[Mount]) -> Mode {
     }
 }
 
-/// Memory in use at the root cgroup, in bytes.
-pub fn working_set(root: &HostRoot, mode: Mode, meminfo: &Read<String>) -> Read<u64> {
-    let file = |path: &str| root.text(path, SMALL).ok();
-    let from_cgroup = match mode {
-        Mode::V2 => file("sys/fs/cgroup/memory.stat").and_then(|stat| parse_v2(&stat)),
-        Mode::V1 | Mode::Hybrid => file("sys/fs/cgroup/memory/memory.usage_in_bytes")
-            .zip(file("sys/fs/cgroup/memory/memory.stat"))
-            .and_then(|(usage, stat)| parse_v1(&usage, &stat)),
-        Mode::None => None,
-    };
-    match (from_cgroup, meminfo) {
-        (Some(bytes), _) => Ok(bytes),
-        (None, Ok(meminfo)) => parse_meminfo(meminfo),
-        (None, Err(unread)) => Err(unread.clone()),
+/// The files of the memory in use at the root cgroup.
+#[derive(Debug)]
+pub(super) enum WorkingSet {
+    V2 {
+        stat: KeptFile,
+    },
+    V1 {
+        usage: KeptFile,
+        stat: KeptFile,
+    },
+    /// No cgroup.
+    None,
+}
+
+impl WorkingSet {
+    pub(super) fn new(mode: Mode) -> Self {
+        match mode {
+            Mode::V2 => Self::V2 {
+                stat: KeptFile::new("sys/fs/cgroup/memory.stat"),
+            },
+            Mode::V1 | Mode::Hybrid => Self::V1 {
+                usage: KeptFile::new("sys/fs/cgroup/memory/memory.usage_in_bytes"),
+                stat: KeptFile::new("sys/fs/cgroup/memory/memory.stat"),
+            },
+            Mode::None => Self::None,
+        }
+    }
+
+    /// Memory in use at the root cgroup, in bytes; `None` without a memory controller.
+    pub(super) fn read(&mut self, root: &HostRoot) -> Option<u64> {
+        match self {
+            Self::V2 { stat } => stat.read(root).ok().and_then(|stat| parse_v2(&stat)),
+            Self::V1 { usage, stat } => match (usage.read(root), stat.read(root)) {
+                (Ok(usage), Ok(stat)) => parse_v1(&usage, &stat),
+                _ => None,
+            },
+            Self::None => None,
+        }
     }
 }
 
 /// From the root's memory.stat of v2.
-pub fn parse_v2(stat: &str) -> Option<u64> {
-    let usage = stat_line(stat, "anon")?.saturating_add(stat_line(stat, "file")?);
-    Some(usage.saturating_sub(stat_line(stat, "inactive_file").unwrap_or(0)))
+pub fn parse_v2(stat: &[u8]) -> Option<u64> {
+    let lines = ["anon ", "file ", "inactive_file "];
+    let [anon, file, inactive] = scan::values(stat, lines, scan::lone_number);
+    Some(
+        anon?
+            .saturating_add(file?)
+            .saturating_sub(inactive.unwrap_or(0)),
+    )
 }
 
 /// From memory.usage_in_bytes and memory.stat of v1.
-pub fn parse_v1(usage: &str, stat: &str) -> Option<u64> {
-    let usage: u64 = usage.trim().parse().ok()?;
-    Some(usage.saturating_sub(stat_line(stat, "total_inactive_file").unwrap_or(0)))
-}
-
-/// From `proc/meminfo`, for a kernel without a memory controller.
-pub fn parse_meminfo(meminfo: &str) -> Read<u64> {
-    let required = |name: &str| {
-        line_bytes(meminfo, name).ok_or_else(|| Unread::new(MEMINFO, format!("no {name} line")))
-    };
-    let optional = |name: &str| line_bytes(meminfo, name).unwrap_or(0);
-    let usage = [
-        required("AnonPages")?,
-        required("Cached")?,
-        optional("Buffers"),
-        optional("SwapCached"),
-    ]
-    .into_iter()
-    .fold(0, u64::saturating_add);
-    Ok(usage.saturating_sub(optional("Inactive(file)")))
-}
-
-fn stat_line(stat: &str, name: &str) -> Option<u64> {
-    stat.lines().find_map(|line| {
-        line.strip_prefix(name)?
-            .strip_prefix(' ')?
-            .trim()
-            .parse()
-            .ok()
-    })
+pub fn parse_v1(usage: &[u8], stat: &[u8]) -> Option<u64> {
+    let [inactive] = scan::values(stat, ["total_inactive_file "], scan::lone_number);
+    Some(scan::lone_number(usage)?.saturating_sub(inactive.unwrap_or(0)))
 }
 
 /// Whether the memory controller is usable: on v2 if the root's cgroup.controllers lists it, on v1
@@ -221,13 +224,13 @@ mod tests {
     #[test]
     fn on_v2_usage_is_anon_plus_file_minus_inactive_file() {
         assert_eq!(
-            parse_v2("anon 100\nfile 50\ninactive_file 30\ninactive_anon 7\n"),
+            parse_v2(b"anon 100\nfile 50\ninactive_file 30\ninactive_anon 7\n"),
             Some(120)
         );
-        assert_eq!(parse_v2("anon 100\nfile 50\n"), Some(150));
-        assert_eq!(parse_v2("anon 1\nfile 2\ninactive_file 30\n"), Some(0));
+        assert_eq!(parse_v2(b"anon 100\nfile 50\n"), Some(150));
+        assert_eq!(parse_v2(b"anon 1\nfile 2\ninactive_file 30\n"), Some(0));
         assert_eq!(
-            parse_v2("anon 18446744073709551615\nfile 2\n"),
+            parse_v2(b"anon 18446744073709551615\nfile 2\n"),
             Some(u64::MAX)
         );
         for stat in [
@@ -237,40 +240,18 @@ mod tests {
             "anon x\nfile 1\n",
             "anon 1\nfile_mapped 2\n",
         ] {
-            assert_eq!(parse_v2(stat), None, "{stat:?}");
+            assert_eq!(parse_v2(stat.as_bytes()), None, "{stat:?}");
         }
     }
 
     #[test]
     fn on_v1_usage_is_usage_in_bytes_minus_total_inactive_file() {
         assert_eq!(
-            parse_v1("100\n", "inactive_file 1\ntotal_inactive_file 30\n"),
+            parse_v1(b"100\n", b"inactive_file 1\ntotal_inactive_file 30\n"),
             Some(70)
         );
-        assert_eq!(parse_v1("100", ""), Some(100));
-        assert_eq!(parse_v1("1", "total_inactive_file 30"), Some(0));
-        assert_eq!(parse_v1("", "total_inactive_file 30"), None);
-    }
-
-    #[test]
-    fn meminfo_replaces_an_unreadable_cgroup() {
-        let meminfo = "MemTotal: 999 kB\nBuffers: 2 kB\nCached: 10 kB\nSwapCached: 1 kB\nInactive(file): 4 kB\nAnonPages: 20 kB\n";
-        assert_eq!(parse_meminfo(meminfo), Ok(29 * 1024));
-        assert_eq!(
-            parse_meminfo(""),
-            Err(Unread::new("proc/meminfo", "no AnonPages line"))
-        );
-        let nowhere = HostRoot::new("/no/such/root");
-        for mode in [Mode::V2, Mode::V1, Mode::Hybrid, Mode::None] {
-            assert_eq!(
-                working_set(&nowhere, mode, &Ok(meminfo.to_owned())),
-                Ok(29 * 1024)
-            );
-        }
-        let unread = Unread::new("proc/meminfo", "larger than 1 bytes");
-        assert_eq!(
-            working_set(&nowhere, Mode::V2, &Err(unread.clone())),
-            Err(unread)
-        );
+        assert_eq!(parse_v1(b"100", b""), Some(100));
+        assert_eq!(parse_v1(b"1", b"total_inactive_file 30"), Some(0));
+        assert_eq!(parse_v1(b"", b"total_inactive_file 30"), None);
     }
 }

@@ -13,8 +13,13 @@ use super::root::HostRoot;
 const NODES: &str = "sys/devices/system/node";
 const CPUS: &str = "sys/devices/system/cpu";
 
-/// The number of logical CPUs.
-pub fn read(root: &HostRoot) -> Read<u64> {
+/// The list of online CPUs, `0-3,5`.
+pub(super) fn online(root: &HostRoot) -> Read<String> {
+    root.text("sys/devices/system/cpu/online", SMALL)
+}
+
+/// The number of logical CPUs. `list` is the result of [`online`].
+pub(super) fn read(root: &HostRoot, list: &Read<String>) -> Read<u64> {
     let nodes = match root.list(NODES) {
         Ok(names) => names,
         Err(unread) if unread.absent => Vec::new(),
@@ -35,10 +40,10 @@ pub fn read(root: &HostRoot) -> Read<u64> {
             CPUS,
         );
     }
-    let online = match root.text("sys/devices/system/cpu/online", SMALL) {
+    let online = match list {
         Ok(list) => Online::List(list),
         Err(unread) if unread.absent => Online::All,
-        Err(unread) => return Err(unread),
+        Err(unread) => return Err(unread.clone()),
     };
     let mut count = 0;
     for node in nodes {
@@ -71,13 +76,13 @@ fn number_after(prefix: &str, name: &str) -> Option<u64> {
         .then(|| digits.parse().ok())?
 }
 
-enum Online {
+enum Online<'a> {
     /// The file is missing: a kernel without CPU hotplug.
     All,
-    List(String),
+    List(&'a str),
 }
 
-impl Online {
+impl Online<'_> {
     fn contains(&self, cpu: u64) -> bool {
         match self {
             Online::All => true,
@@ -124,6 +129,11 @@ mod tests {
     use super::*;
     use crate::files::tree::Tree;
 
+    fn count(tree: &Tree) -> Read<u64> {
+        let root = HostRoot::new(tree.path());
+        read(&root, &online(&root))
+    }
+
     fn add_cpu(tree: &Tree, cpu: u64, node: Option<u64>, core: &str) {
         for file in ["core_id", "physical_package_id"] {
             tree.write(&format!("{CPUS}/cpu{cpu}/topology/{file}"), core.as_bytes());
@@ -139,7 +149,7 @@ mod tests {
         (0..4).for_each(|cpu| add_cpu(&tree, cpu, None, "0\n"));
         tree.write("sys/devices/system/cpu/online", b"0-1\n");
         tree.write("sys/devices/system/cpu/cpufreq/x", b"");
-        assert_eq!(read(&HostRoot::new(tree.path())), Ok(4));
+        assert_eq!(count(&tree), Ok(4));
     }
 
     #[test]
@@ -149,34 +159,25 @@ mod tests {
         tree.write("sys/devices/system/node/node1/cpu9", b"");
         tree.write("sys/devices/system/node/possible", b"0-1\n");
         assert_eq!(
-            read(&HostRoot::new(tree.path())),
+            count(&tree),
             Ok(4),
             "no online file: all are online, cpu9 has no topology"
         );
         tree.write("sys/devices/system/cpu/online", b"0,2-3,9\n");
-        assert_eq!(read(&HostRoot::new(tree.path())), Ok(3));
+        assert_eq!(count(&tree), Ok(3));
         tree.write("sys/devices/system/cpu/online", b"");
-        assert_eq!(
-            read(&HostRoot::new(tree.path())),
-            Err(Unread::new(NODES, "no CPU is online"))
-        );
+        assert_eq!(count(&tree), Err(Unread::new(NODES, "no CPU is online")));
         tree.write("sys/devices/system/cpu/online", b"0-3\n");
         add_cpu(&tree, 3, Some(1), "one\n");
-        assert_eq!(
-            read(&HostRoot::new(tree.path())).unwrap_err().cause,
-            "not a number"
-        );
+        assert_eq!(count(&tree).unwrap_err().cause, "not a number");
     }
 
     #[test]
     fn zero_cpus_are_unread() {
         let tree = Tree::new("cpu-none");
-        assert!(read(&HostRoot::new(tree.path())).unwrap_err().absent);
+        assert!(count(&tree).unwrap_err().absent);
         tree.write("sys/devices/system/cpu/online", b"0\n");
-        assert_eq!(
-            read(&HostRoot::new(tree.path())),
-            Err(Unread::new(CPUS, "no CPU is online"))
-        );
+        assert_eq!(count(&tree), Err(Unread::new(CPUS, "no CPU is online")));
     }
 
     fn listed(list: &str) -> Vec<u64> {

@@ -7,7 +7,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use nix::sys::statvfs::statvfs;
+use nix::sys::statvfs::{Statvfs, statvfs};
 
 use crate::core::facts::{FileSystem, Read, Unread};
 use crate::files::guard;
@@ -16,12 +16,43 @@ use crate::files::resolve_path::{Resolved, resolve_path};
 
 use super::root::{HostRoot, unread};
 
-/// The sizes of the file system of `folder` below `root`. `mounts` is this process's mount table,
-/// for any root.
-pub fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem> {
-    let source = format!("statvfs {}", folder.display());
-    let path = existing(root, folder, mounts).map_err(|error| unread(&source, &error))?;
-    let stat = statvfs(&path).map_err(|errno| unread(&source, &errno.into()))?;
+/// The folder that is measured, resolved and compared with the mounts. A path and no descriptor,
+/// which would pin the mount. A component of it may be replaced by a link without a change of the
+/// mounts, so it must not be kept for long.
+#[derive(Debug, Default)]
+pub(super) struct NodeFs {
+    resolved: Option<PathBuf>,
+}
+
+impl NodeFs {
+    /// The sizes of the file system of `folder` below `root`. `mounts` is this process's mount
+    /// table, for any root; the same one in each call.
+    pub(super) fn read(
+        &mut self,
+        root: &HostRoot,
+        folder: &Path,
+        mounts: &Read<Vec<Mount>>,
+    ) -> Read<FileSystem> {
+        if let Some(path) = &self.resolved
+            && let Ok(stat) = statvfs(path)
+        {
+            return sizes(&stat, folder, path);
+        }
+        let mounts = mounts.as_deref().map_err(Clone::clone)?;
+        let unread = |error: io::Error| unread(&source(folder), &error);
+        let path = existing(root, folder, mounts).map_err(unread)?;
+        let stat = statvfs(&path).map_err(|errno| unread(errno.into()))?;
+        let sizes = sizes(&stat, folder, &path);
+        self.resolved = Some(path);
+        sizes
+    }
+}
+
+fn source(folder: &Path) -> String {
+    format!("statvfs {}", folder.display())
+}
+
+fn sizes(stat: &Statvfs, folder: &Path, path: &Path) -> Read<FileSystem> {
     // The integer widths differ between targets.
     #[allow(clippy::useless_conversion)]
     let (unit, blocks, available) = (
@@ -35,7 +66,7 @@ pub fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem
         // ramfs, procfs and others have no size.
         (Some(0), _) => Err(Unread {
             absent: true,
-            ..Unread::new(source, format!("{} has no size", path.display()))
+            ..Unread::new(source(folder), format!("{} has no size", path.display()))
         }),
         (Some(capacity_bytes), Some(available_bytes)) => Ok(FileSystem {
             capacity_bytes,
@@ -43,7 +74,7 @@ pub fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem
             inodes,
             inodes_free,
         }),
-        _ => Err(Unread::new(source, "more than 2^64 bytes")),
+        _ => Err(Unread::new(source(folder), "more than 2^64 bytes")),
     }
 }
 
@@ -66,6 +97,10 @@ mod tests {
             point: point.into(),
             fs_type: fs_type.into(),
         }
+    }
+
+    fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem> {
+        NodeFs::default().read(root, folder, &Ok(mounts.to_vec()))
     }
 
     fn at(folder: &str, mounts: &[Mount]) -> Read<FileSystem> {

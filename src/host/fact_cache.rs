@@ -1,9 +1,11 @@
-//! The cache of facts between two statuses.
+//! The cache of facts between two statuses: what is read when.
 //!
-//! Usage (memory, disk, threads) is read for each status. Facts that change rarely (a CPU is
-//! unplugged, a package replaces os-release) are read once a minute. The mount table is read when
-//! the kernel reports a change. `process::wakeup` reports a network change, and all facts are read
-//! again.
+//! - For each status, usage: memory, disk, threads.
+//! - When the kernel announces a change: the mount table (`mounts`), and the network
+//!   (`process::wakeup`).
+//! - Once a minute, what nothing announces.
+//! - Once an hour, everything, for a change that was not announced. Below another root than `/`,
+//!   where the kernel announces nothing, once a minute.
 
 use std::time::Duration;
 
@@ -11,11 +13,16 @@ use crate::config::NodeConfig;
 use crate::core::facts::Facts;
 use crate::core::instant::Mono;
 use crate::core::status;
-use crate::host::{Host, Mounts};
+use crate::host::{Host, Kept};
 use crate::wire::dns::NodeName;
 
-/// All facts are read again after this time.
-const ALL_EVERY: Duration = Duration::from_secs(60);
+/// Period of the facts that change rarely and that nothing announces.
+const UNANNOUNCED_EVERY: Duration = Duration::from_secs(60);
+/// How long the facts of the start are new enough for a registration. One that the network or the
+/// clock delays reads them again.
+const FIRST_IS_NEW: Duration = Duration::from_secs(1);
+/// Period of all facts.
+const ALL_EVERY: Duration = Duration::from_secs(3600);
 
 /// The machine and its cached facts.
 #[derive(Debug)]
@@ -23,45 +30,68 @@ pub struct FactCache {
     /// The source of the facts.
     pub host: Host,
     name: NodeName,
-    read: Option<(Mounts, Facts)>,
-    /// When all facts are read again.
-    due: Mono,
+    kept: Kept,
+    facts: Facts,
+    /// The network was announced to have changed, and was not read since.
+    network_changed: bool,
+    unannounced_due: Mono,
+    all_read: Mono,
 }
 
 impl FactCache {
-    /// An empty cache.
-    pub fn new(host: Host, node_name: &str) -> Self {
+    /// A cache of facts that were read when the process started.
+    pub fn new(host: Host, node_name: &str, (kept, facts): (Kept, Facts)) -> Self {
         Self {
             host,
             name: NodeName::new(node_name),
-            read: None,
-            due: Mono::START,
+            kept,
+            facts,
+            network_changed: false,
+            unannounced_due: Mono::START.after(FIRST_IS_NEW),
+            all_read: Mono::START,
         }
     }
 
-    /// Drops all facts.
-    pub fn forget(&mut self) {
-        self.read = None;
+    /// Interfaces, addresses or routes changed.
+    pub fn on_network_change(&mut self) {
+        self.network_changed = true;
     }
 
-    /// The facts for the next status. With `may_wait` a name lookup may block for a moment.
-    pub fn facts(&mut self, node: &NodeConfig, may_wait: bool, clock: impl Fn() -> Mono) -> &Facts {
+    /// The facts for the next status. With `may_wait` a name lookup may block for a moment. If
+    /// changes of the network are not reported (`network_is_watched`), it is read once a minute.
+    pub fn facts(
+        &mut self,
+        node: &NodeConfig,
+        may_wait: bool,
+        network_is_watched: bool,
+        clock: impl Fn() -> Mono,
+    ) -> &Facts {
         let now = clock();
-        if now >= self.due {
-            self.read = None;
-        }
-        let (_, facts) = match &mut self.read {
-            Some(read) => {
-                self.host.refresh(&mut read.0, &mut read.1);
-                read
-            }
-            empty => {
-                self.due = now.after(ALL_EVERY);
-                empty.insert(self.host.read(&node.name))
-            }
+        let period = match self.host.root.is_real() {
+            true => ALL_EVERY,
+            false => UNANNOUNCED_EVERY,
         };
-        ask_name_servers(facts, &mut self.name, node, may_wait, clock);
-        facts
+        let minute_passed = now >= self.unannounced_due;
+        if minute_passed {
+            self.unannounced_due = now.after(UNANNOUNCED_EVERY);
+            self.network_changed |= !network_is_watched;
+        }
+        if now >= self.all_read.after(period) {
+            (self.kept, self.facts) = self.host.read(&node.name);
+            self.all_read = now;
+        } else {
+            let (kept, facts) = (&mut self.kept, &mut self.facts);
+            if minute_passed {
+                self.host.refresh_unannounced(kept, facts, &node.name);
+            }
+            if self.network_changed {
+                facts.network = self.host.network(&node.name);
+            }
+            self.host.refresh_usage(kept, facts);
+        }
+        self.network_changed = false;
+        ask_name_servers(&mut self.facts, &mut self.name, node, may_wait, clock);
+        &self.facts
     }
 }
 
@@ -75,5 +105,130 @@ pub(crate) fn ask_name_servers(
 ) {
     if status::needs_lookup(node, &facts.network) {
         facts.network.dns = name.addresses(may_wait, clock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::config::flags::Flags;
+    use crate::files::tree::Tree;
+    use crate::host::HostRoot;
+
+    fn config() -> NodeConfig {
+        let config = Config::new(Flags::default(), || Ok("localhost".to_owned()));
+        config.unwrap().node
+    }
+
+    /// A cache whose facts are all wrong.
+    fn spoilt(root: &HostRoot) -> FactCache {
+        let host = Host::new(root.clone(), "/");
+        let first = host.read("localhost");
+        let mut cache = FactCache::new(host, "localhost", first);
+        spoil(&mut cache.facts);
+        cache
+    }
+
+    fn spoil(facts: &mut Facts) {
+        let wrong = || Ok("wrong".to_owned());
+        facts.cpus = Ok(9999);
+        facts.working_set_bytes = Ok(1);
+        (facts.machine_id, facts.os_image) = (wrong(), wrong());
+        (facts.boot_id, facts.kernel_version) = (wrong(), wrong());
+        if let Ok(pids) = &mut facts.pids {
+            (pids.max, pids.running) = (1, 1);
+        }
+        facts.node_fs.as_mut().unwrap().capacity_bytes = 1;
+        facts.network.interfaces = Ok(Vec::new());
+        facts.network.hosts = Vec::new();
+    }
+
+    /// Which facts the cache has read since they were spoilt, which they then are again.
+    fn read(cache: &mut FactCache, watched: bool, second: u64) -> BTreeSet<&'static str> {
+        let at = Mono::START.after(Duration::from_secs(second));
+        let facts = cache.facts(&config(), false, watched, || at);
+        let is_wrong = |text: &str| text == "wrong";
+        let pids = facts.pids.clone().unwrap();
+        let read = [
+            ("cpus", facts.cpus != Ok(9999)),
+            ("usage", facts.working_set_bytes != Ok(1)),
+            ("usage", facts.node_fs.clone().unwrap().capacity_bytes != 1),
+            ("usage", pids.running != 1),
+            ("files", pids.max != 1),
+            ("files", !is_wrong(facts.machine_id.as_ref().unwrap())),
+            ("files", !is_wrong(facts.os_image.as_ref().unwrap())),
+            ("boot", !is_wrong(facts.boot_id.as_ref().unwrap())),
+            ("boot", !is_wrong(facts.kernel_version.as_ref().unwrap())),
+            ("network", facts.network.interfaces != Ok(Vec::new())),
+        ];
+        spoil(&mut cache.facts);
+        for (name, is_read) in read {
+            let group = read.iter().filter(|(other, _)| *other == name);
+            assert!(group.clone().all(|(_, also)| *also == is_read), "{read:?}");
+        }
+        let read = read.into_iter().filter(|(_, is_read)| *is_read);
+        read.map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn each_fact_is_read_as_often_as_it_may_change_unannounced() {
+        let mut cache = spoilt(&HostRoot::default());
+        let usage = BTreeSet::from(["usage"]);
+        let minute = BTreeSet::from(["usage", "files"]);
+        let all = BTreeSet::from(["usage", "files", "boot", "cpus", "network"]);
+        assert_eq!(read(&mut cache, true, 0), usage);
+        assert_eq!(read(&mut cache, true, 1), minute, "registered late");
+        assert_eq!(read(&mut cache, true, 60), usage);
+        assert_eq!(read(&mut cache, true, 61), minute);
+        assert_eq!(read(&mut cache, true, 120), usage);
+        assert_eq!(read(&mut cache, true, 121), minute);
+        assert_eq!(read(&mut cache, true, 3599), minute);
+        assert_eq!(read(&mut cache, true, 3600), all);
+        assert_eq!(read(&mut cache, true, 3601), usage);
+        assert_eq!(read(&mut cache, true, 7200), all);
+    }
+
+    #[test]
+    fn another_set_of_online_cpus_and_a_missing_fact_are_read_within_a_minute() {
+        let mut cache = spoilt(&HostRoot::default());
+        cache.kept.online_cpus = Some("0-99".to_owned());
+        assert!(!read(&mut cache, true, 0).contains("cpus"));
+        assert!(read(&mut cache, true, 60).contains("cpus"));
+        assert!(!read(&mut cache, true, 120).contains("cpus"));
+        let missing = || crate::core::facts::Unread::new("file", "why");
+        cache.facts.cpus = Err(missing());
+        (cache.facts.boot_id, cache.facts.kernel_version) = (Err(missing()), Err(missing()));
+        assert!(read(&mut cache, true, 180).is_superset(&BTreeSet::from(["cpus", "boot"])));
+    }
+
+    #[test]
+    fn the_network_is_read_when_it_is_announced_and_each_minute_without_announcements() {
+        let mut cache = spoilt(&HostRoot::default());
+        assert!(!read(&mut cache, true, 1).contains("network"));
+        cache.on_network_change();
+        assert!(read(&mut cache, true, 2).contains("network"));
+        assert!(!read(&mut cache, true, 3).contains("network"));
+        assert!(!read(&mut cache, false, 60).contains("network"));
+        assert!(read(&mut cache, false, 61).contains("network"));
+        assert!(!read(&mut cache, false, 120).contains("network"));
+        assert!(read(&mut cache, false, 121).contains("network"));
+    }
+
+    #[test]
+    fn below_another_root_all_facts_are_read_each_minute() {
+        let tree = Tree::new("cache");
+        tree.write("sys/devices/system/cpu/cpu0/online", b"");
+        let host = Host::new(HostRoot::new(tree.path()), "/");
+        let first = host.read("localhost");
+        let mut cache = FactCache::new(host, "localhost", first);
+        let mut cpus = |second| {
+            let at = Mono::START.after(Duration::from_secs(second));
+            cache.facts(&config(), false, true, || at).cpus.clone()
+        };
+        tree.write("sys/devices/system/cpu/cpu1/online", b"");
+        assert_eq!([cpus(59), cpus(60)], [Ok(1), Ok(2)]);
     }
 }

@@ -1,68 +1,169 @@
 //! RAM and swap, from `proc/meminfo`, by cAdvisor's rule: the first line of the form
-//! `<name>: <n> kB` counts.
+//! `<name>: <n> kB` counts. And the memory in use, for a kernel without a memory controller.
 //!
 //! Not procfs::Meminfo, which fails if one of its lines is missing: Linux before 3.14 has no
 //! MemAvailable, and some boards have no swap lines.
 
-use crate::core::facts::{Memory, Read, Unread};
-use crate::files::read::SMALL;
+use nix::sys::sysinfo::sysinfo;
 
+use crate::core::facts::{Memory, Read, Unread};
+
+use super::kept_file::KeptFile;
 use super::root::HostRoot;
+use super::scan;
 
 /// The file with the memory counters.
-pub(super) const MEMINFO: &str = "proc/meminfo";
+const MEMINFO: &str = "proc/meminfo";
 
-/// The whole file, which `cgroup::working_set` needs too.
-pub(super) fn text(root: &HostRoot) -> Read<String> {
-    root.text(MEMINFO, SMALL)
+/// `proc/meminfo`. The kernel takes 20 times as long to write it as to answer sysinfo(2), so for
+/// most statuses sysinfo(2) alone tells that the totals are unchanged. Its numbers are not used
+/// themselves: in a container they can differ from those of the file, and qemu-arm truncates them.
+#[derive(Debug)]
+pub(super) struct Meminfo {
+    file: KeptFile,
+    last: Option<Last>,
+}
+
+/// The last read.
+#[derive(Debug)]
+struct Last {
+    /// Just before it; `None` if sysinfo(2) does not tell.
+    totals: Option<[u64; 2]>,
+    values: Values,
+}
+
+/// What is used of `proc/meminfo`.
+#[derive(Clone, Debug)]
+pub(super) struct Values {
+    pub(super) memory: Read<Memory>,
+    /// Whether any pool of huge pages may have a page.
+    pub(super) has_huge_pages: bool,
+    /// Memory in use by the counters of this file, for a kernel without a memory controller.
+    pub(super) working_set_bytes: Read<u64>,
+}
+
+impl Meminfo {
+    /// Opens nothing.
+    pub(super) fn new() -> Self {
+        Self {
+            file: KeptFile::new(MEMINFO),
+            last: None,
+        }
+    }
+
+    /// The totals and the pools of huge pages are read anew by the next [`Meminfo::values`].
+    pub(super) fn forget(&mut self) {
+        self.last = None;
+    }
+
+    /// The values of the last read, if RAM and swap have the same size since. With `counters`, which
+    /// change all the time, the file is always read.
+    pub(super) fn values(&mut self, root: &HostRoot, counters: bool) -> &Values {
+        let Self { file, last } = self;
+        let totals = root.is_real().then(totals).flatten();
+        let is_unchanged = |last: &mut Last| totals.is_some() && last.totals == totals;
+        if counters || !last.as_mut().is_some_and(is_unchanged) {
+            *last = None;
+        }
+        let read = || Last {
+            totals,
+            values: match file.read(root) {
+                Ok(meminfo) => parse_all(&meminfo),
+                Err(unread) => Values {
+                    memory: Err(unread.clone()),
+                    has_huge_pages: false,
+                    working_set_bytes: Err(unread),
+                },
+            },
+        };
+        &last.get_or_insert_with(read).values
+    }
+}
+
+/// RAM and swap by sysinfo(2), in bytes.
+fn totals() -> Option<[u64; 2]> {
+    let info = sysinfo().ok()?;
+    Some([info.ram_total(), info.swap_total()])
 }
 
 /// MemTotal and SwapTotal of the text of `proc/meminfo`.
-pub fn parse(meminfo: &str) -> Read<Memory> {
-    let total_bytes =
-        line_bytes(meminfo, "MemTotal").ok_or_else(|| Unread::new(MEMINFO, "no MemTotal line"))?;
-    // A kubelet does not start without this line: cAdvisor's GetMachineSwapCapacity fails.
-    let swap_total_bytes = line_bytes(meminfo, "SwapTotal").unwrap_or(0);
-    Ok(Memory {
-        total_bytes,
-        swap_total_bytes,
-    })
+pub fn parse(meminfo: &[u8]) -> Read<Memory> {
+    parse_all(meminfo).memory
 }
 
-/// Whether any pool of huge pages may have a page. `Hugetlb` exists since Linux 4.20; without the
-/// line the pools must be read.
-pub(super) fn has_huge_pages(meminfo: &str) -> bool {
-    line_bytes(meminfo, "Hugetlb") != Some(0)
+/// `Hugetlb` exists since Linux 4.20; without the line the pools must be read.
+fn parse_all(meminfo: &[u8]) -> Values {
+    let [total, swap_total, huge_pages] =
+        line_bytes(meminfo, ["MemTotal:", "SwapTotal:", "Hugetlb:"]);
+    Values {
+        memory: match total {
+            Some(total_bytes) => Ok(Memory {
+                total_bytes,
+                // A kubelet does not start without this line: cAdvisor's GetMachineSwapCapacity
+                // fails.
+                swap_total_bytes: swap_total.unwrap_or(0),
+            }),
+            None => Err(Unread::new(MEMINFO, "no MemTotal line")),
+        },
+        has_huge_pages: huge_pages != Some(0),
+        working_set_bytes: parse_working_set(meminfo),
+    }
 }
 
-/// The value of one complete line, in bytes.
-pub(super) fn line_bytes(meminfo: &str, name: &str) -> Option<u64> {
-    meminfo.lines().find_map(|line| {
-        let value = line.strip_prefix(name)?.strip_prefix(':')?;
-        let (number, unit) = value.trim_start().split_once(' ')?;
-        if !unit.starts_with("kB") || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-            return None;
+/// The working set without a memory controller: the same sum as of cgroup v2.
+pub fn parse_working_set(meminfo: &[u8]) -> Read<u64> {
+    let [anon, cached, buffers, swap_cached, inactive] = line_bytes(
+        meminfo,
+        [
+            "AnonPages:",
+            "Cached:",
+            "Buffers:",
+            "SwapCached:",
+            "Inactive(file):",
+        ],
+    );
+    let required = |value: Option<u64>, name: &str| {
+        value.ok_or_else(|| Unread::new(MEMINFO, format!("no {name} line")))
+    };
+    let usage = [
+        required(anon, "AnonPages")?,
+        required(cached, "Cached")?,
+        buffers.unwrap_or(0),
+        swap_cached.unwrap_or(0),
+    ]
+    .into_iter()
+    .fold(0, u64::saturating_add);
+    Ok(usage.saturating_sub(inactive.unwrap_or(0)))
+}
+
+/// The values of complete lines, in bytes. A name ends with its colon.
+fn line_bytes<const N: usize>(meminfo: &[u8], names: [&str; N]) -> [Option<u64>; N] {
+    scan::values(meminfo, names, |value| {
+        let (kilobytes, unit) = scan::number(value.trim_ascii_start())?;
+        match unit.starts_with(b" kB") {
+            true => kilobytes.checked_mul(1024),
+            false => None,
         }
-        number.parse::<u64>().ok()?.checked_mul(1024)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::tree::Tree;
 
     #[test]
     fn lines_become_bytes() {
         let board = "MemTotal:        3884312 kB\nMemFree:  1 kB\nSwapTotal:        102396 kB\n";
         assert_eq!(
-            parse(board),
+            parse(board.as_bytes()),
             Ok(Memory {
                 total_bytes: 3_884_312 * 1024,
                 swap_total_bytes: 102_396 * 1024
             })
         );
         assert_eq!(
-            parse("MemTotal: 1 kB"),
+            parse(b"MemTotal: 1 kB"),
             Ok(Memory {
                 total_bytes: 1024,
                 swap_total_bytes: 0
@@ -88,22 +189,76 @@ mod tests {
             "MemTotalX: 12 kB",
             "Node 0 MemTotal: 12 kB",
         ] {
-            assert_eq!(parse(text), no_total, "{text:?}");
+            assert_eq!(parse(text.as_bytes()), no_total, "{text:?}");
         }
     }
 
     #[test]
     fn the_first_complete_line_counts() {
+        let text = b"MemTotal: x kB\nMemTotal: 2 kB\nMemTotal: 3 kB\n";
+        assert_eq!(line_bytes(text, ["MemTotal:"]), [Some(2048)]);
+        let text = b"Inactive: 1 kB\nInactive(file): 5 kB\n";
+        assert_eq!(line_bytes(text, ["Inactive(file):"]), [Some(5120)]);
+    }
+
+    #[test]
+    fn the_pools_are_read_unless_hugetlb_is_zero() {
+        for (text, has_huge_pages) in [
+            ("MemTotal: 9 kB\nHugetlb: 0 kB\n", false),
+            ("MemTotal: 9 kB\nHugetlb: 2048 kB\n", true),
+            ("MemTotal: 9 kB\n", true),
+            ("", true),
+        ] {
+            assert_eq!(
+                parse_all(text.as_bytes()).has_huge_pages,
+                has_huge_pages,
+                "{text:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_working_set_is_the_sum_of_v2() {
+        let meminfo = b"MemTotal: 999 kB\nBuffers: 2 kB\nCached: 10 kB\nSwapCached: 1 kB\nInactive(file): 4 kB\nAnonPages: 20 kB\n";
+        assert_eq!(parse_working_set(meminfo), Ok(29 * 1024));
         assert_eq!(
-            line_bytes(
-                "MemTotal: x kB\nMemTotal: 2 kB\nMemTotal: 3 kB\n",
-                "MemTotal"
-            ),
-            Some(2048)
+            parse_working_set(b""),
+            Err(Unread::new("proc/meminfo", "no AnonPages line"))
         );
-        assert_eq!(
-            line_bytes("Inactive: 1 kB\nInactive(file): 5 kB\n", "Inactive(file)"),
-            Some(5120)
-        );
+    }
+
+    #[test]
+    fn the_file_is_read_again_when_the_totals_of_sysinfo_changed() {
+        let mut meminfo = Meminfo::new();
+        let real = HostRoot::default();
+        let memory = meminfo.values(&real, false).memory.clone().unwrap();
+        let wrong = |meminfo: &mut Meminfo| {
+            meminfo.last.as_mut().unwrap().values.memory = Ok(Memory::default());
+        };
+        wrong(&mut meminfo);
+        assert_eq!(meminfo.values(&real, false).memory, Ok(Memory::default()));
+        assert_eq!(meminfo.values(&real, true).memory, Ok(memory));
+        wrong(&mut meminfo);
+        meminfo.last.as_mut().unwrap().totals = Some([memory.total_bytes, u64::MAX]);
+        assert_eq!(meminfo.values(&real, false).memory, Ok(memory));
+        wrong(&mut meminfo);
+        meminfo.last.as_mut().unwrap().totals = None;
+        assert_eq!(meminfo.values(&real, false).memory, Ok(memory));
+        wrong(&mut meminfo);
+        meminfo.forget();
+        assert_eq!(meminfo.values(&real, false).memory, Ok(memory));
+    }
+
+    #[test]
+    fn below_another_root_the_file_is_always_read() {
+        let tree = Tree::empty("meminfo");
+        let root = HostRoot::new(tree.path());
+        let mut meminfo = Meminfo::new();
+        assert!(meminfo.values(&root, false).memory.is_err());
+        for total in [1, 2] {
+            tree.write("proc/meminfo", format!("MemTotal: {total} kB\n").as_bytes());
+            let memory = meminfo.values(&root, false).memory.clone();
+            assert_eq!(memory.unwrap().total_bytes, total * 1024);
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! The facts of the kernel: one file per subsystem, each with a pure `parse` and a `read` below a
 //! [`HostRoot`]. An unreadable file makes only its own fact unread.
+//!
+//! [`Host::read`] reads all of them. The functions below it read those that change for a status,
+//! that change unannounced, and that the kernel announces; [`fact_cache`] calls them.
 
 pub mod address;
 pub mod cgroup;
@@ -8,20 +11,24 @@ pub mod disk;
 pub mod fact_cache;
 pub mod health;
 pub mod hugepages;
+mod kept_file;
 pub mod memory;
 pub mod mounts;
 pub mod pids;
 pub mod pressure;
 mod root;
 pub mod routes;
+mod scan;
 pub mod system;
 
 use std::path::PathBuf;
 
 pub use root::HostRoot;
 
-use crate::core::facts::{Facts, FileSystem, Memory, Pids, Read};
-use crate::files::mounts::Mount;
+use self::kept_file::KeptFile;
+use self::memory::Meminfo;
+use self::mounts::Mounts;
+use crate::core::facts::{Facts, FileSystem, Memory, Network, Pids, Read};
 
 /// The sources of the facts about one machine.
 #[derive(Clone, Debug)]
@@ -34,34 +41,37 @@ pub struct Host {
     pub ready_when_exists: Vec<PathBuf>,
 }
 
-/// The mount tables: they select the cgroup files, and show which paths can block.
+/// What outlives a read of the facts. The mount table decides all of it, so a new table replaces it
+/// as a whole.
 #[derive(Debug)]
-pub struct Mounts {
-    /// Opened before the table was read, so that no change is missed.
-    watch: Option<mounts::Watch>,
-    below_root: Read<Vec<Mount>>,
-    /// This process's table, if the root is not `/`.
-    own: Option<Read<Vec<Mount>>>,
+pub struct Kept {
+    mounts: Mounts,
+    meminfo: Meminfo,
+    loadavg: KeptFile,
+    working_set: cgroup::WorkingSet,
+    node_fs: disk::NodeFs,
+    /// `sys/devices/system/cpu/online` when the CPUs were last counted; `None` if it is missing or
+    /// the mounts changed since.
+    online_cpus: Option<String>,
 }
 
-impl Mounts {
-    fn read(root: &HostRoot) -> Self {
-        let is_real = root.is_real();
+impl Kept {
+    fn new(root: &HostRoot) -> Self {
+        let mounts = Mounts::read(root);
+        let mode = cgroup::read(root, mounts.below_root.as_deref().unwrap_or_default());
         Self {
-            watch: is_real.then(|| mounts::Watch::new(root)).flatten(),
-            below_root: mounts::read(root),
-            own: (!is_real).then(|| mounts::read(&HostRoot::default())),
+            mounts,
+            meminfo: Meminfo::new(),
+            loadavg: KeptFile::new(pids::LOADAVG),
+            working_set: cgroup::WorkingSet::new(mode),
+            node_fs: disk::NodeFs::default(),
+            online_cpus: None,
         }
     }
 
     /// Whether a mount changed since the last call; true if that is unknown.
-    pub fn may_have_changed(&self) -> bool {
-        self.watch.as_ref().is_none_or(mounts::Watch::has_changed)
-    }
-
-    /// This process's table: its mounts decide which paths can block.
-    fn own(&self) -> &Read<Vec<Mount>> {
-        self.own.as_ref().unwrap_or(&self.below_root)
+    pub fn mounts_may_have_changed(&self) -> bool {
+        self.mounts.may_have_changed()
     }
 }
 
@@ -89,43 +99,45 @@ impl Host {
         self.read(hostname).1
     }
 
-    /// Reads all facts, and returns the mounts for [`Host::refresh`].
-    pub fn read(&self, hostname: &str) -> (Mounts, Facts) {
+    /// Reads all facts, and returns what the other reads keep.
+    pub fn read(&self, hostname: &str) -> (Kept, Facts) {
         let root = &self.root;
-        let mounts = Mounts::read(root);
+        let mut kept = Kept::new(root);
         let Usage {
             memory,
             working_set_bytes,
             node_fs,
             unhealthy,
             ..
-        } = self.usage(&mounts);
+        } = self.usage(&mut kept);
+        let online_cpus = cpu::online(root);
         let (machine_id, system_uuid) = system::identities(root);
         let facts = Facts {
-            cpus: cpu::read(root),
+            cpus: cpu::read(root, &online_cpus),
             memory,
             working_set_bytes,
             huge_pages: hugepages::read(root),
             node_fs,
-            pids: pids::read(root),
+            pids: pids::read(root, &mut kept.loadavg),
             machine_id,
             system_uuid,
             boot_id: system::boot_id(root),
             kernel_version: system::kernel_version(root),
             os_image: system::os_image(root),
-            network: address::read(root, hostname),
+            network: self.network(hostname),
             unhealthy,
         };
-        (mounts, facts)
+        kept.online_cpus = online_cpus.ok();
+        (kept, facts)
     }
 
     /// Reads the facts that change often, and those in the same files: memory, swap, huge pages,
-    /// disk, threads, `--ready-when-exists`. Identities, CPUs, limits and the network are kept.
-    pub fn refresh(&self, mounts: &mut Mounts, facts: &mut Facts) {
-        if mounts.may_have_changed() {
-            *mounts = Mounts::read(&self.root);
+    /// disk, threads, `--ready-when-exists`.
+    pub fn refresh_usage(&self, kept: &mut Kept, facts: &mut Facts) {
+        if kept.mounts_may_have_changed() {
+            *kept = Kept::new(&self.root);
         }
-        let usage = self.usage(mounts);
+        let usage = self.usage(kept);
         let had_huge_pages = match &facts.huge_pages {
             Ok(sizes) => sizes.iter().any(|size| size.count > 0),
             Err(_) => true,
@@ -138,27 +150,57 @@ impl Host {
         facts.node_fs = usage.node_fs;
         facts.unhealthy = usage.unhealthy;
         facts.pids = match &facts.pids {
-            Ok(pids) => pids::running(&self.root).map(|running| Pids { running, ..*pids }),
-            Err(_) => pids::read(&self.root),
+            Ok(pids) => pids::running(&self.root, &mut kept.loadavg)
+                .map(|running| Pids { running, ..*pids }),
+            Err(_) => pids::read(&self.root, &mut kept.loadavg),
         };
     }
 
-    fn usage(&self, mounts: &Mounts) -> Usage {
+    /// Reads the facts that change rarely and that the kernel does not announce: identities,
+    /// os-release, the limit of threads, etc/hosts, and the CPUs if another set is online. The
+    /// next [`Host::refresh_usage`] resolves `--root-dir` anew. What cannot change before a reboot
+    /// is read only if it is missing.
+    pub fn refresh_unannounced(&self, kept: &mut Kept, facts: &mut Facts, hostname: &str) {
         let root = &self.root;
-        let meminfo = memory::text(root);
-        let own_mounts = mounts.own();
-        let mode = cgroup::read(root, mounts.below_root.as_deref().unwrap_or_default());
+        kept.node_fs = disk::NodeFs::default();
+        kept.meminfo.forget();
+        let online_cpus = cpu::online(root);
+        if facts.cpus.is_err() || online_cpus.as_ref().ok() != kept.online_cpus.as_ref() {
+            facts.cpus = cpu::read(root, &online_cpus);
+            kept.online_cpus = online_cpus.ok();
+        }
+        (facts.machine_id, facts.system_uuid) = system::identities(root);
+        facts.os_image = system::os_image(root);
+        if facts.boot_id.is_err() {
+            facts.boot_id = system::boot_id(root);
+        }
+        if facts.kernel_version.is_err() {
+            facts.kernel_version = system::kernel_version(root);
+        }
+        if let Ok(pids) = facts.pids {
+            facts.pids = pids::max(root).map(|max| Pids { max, ..pids });
+        }
+        facts.network.hosts = address::hosts(root, hostname);
+    }
+
+    /// Reads routes, interfaces and etc/hosts. A netlink socket announces their changes.
+    pub fn network(&self, hostname: &str) -> Network {
+        address::read(&self.root, hostname)
+    }
+
+    fn usage(&self, kept: &mut Kept) -> Usage {
+        let root = &self.root;
+        let from_cgroup = kept.working_set.read(root);
+        let meminfo = kept.meminfo.values(root, from_cgroup.is_none());
+        let own_mounts = kept.mounts.own();
         Usage {
-            memory: meminfo
-                .as_deref()
-                .map_err(Clone::clone)
-                .and_then(memory::parse),
-            has_huge_pages: meminfo.as_deref().is_ok_and(memory::has_huge_pages),
-            working_set_bytes: cgroup::working_set(root, mode, &meminfo),
-            node_fs: own_mounts
-                .as_deref()
-                .map_err(Clone::clone)
-                .and_then(|mounts| disk::read(root, &self.node_root_dir, mounts)),
+            memory: meminfo.memory.clone(),
+            has_huge_pages: meminfo.has_huge_pages,
+            working_set_bytes: match from_cgroup {
+                Some(bytes) => Ok(bytes),
+                None => meminfo.working_set_bytes.clone(),
+            },
+            node_fs: kept.node_fs.read(root, &self.node_root_dir, own_mounts),
             unhealthy: health::read(
                 &self.ready_when_exists,
                 own_mounts.as_deref().unwrap_or_default(),
@@ -166,8 +208,8 @@ impl Host {
         }
     }
 
-    /// One line for each missing path of `--ready-when-exists`. Cheaper than [`Host::refresh`], for
-    /// frequent calls.
+    /// One line for each missing path of `--ready-when-exists`. Cheaper than
+    /// [`Host::refresh_usage`], for frequent calls.
     pub fn unhealthy(&self) -> Vec<String> {
         let mounts = mounts::read(&HostRoot::default());
         health::read(

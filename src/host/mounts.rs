@@ -13,17 +13,49 @@ use super::root::{HostRoot, unread};
 
 const MOUNTS: &str = "proc/mounts";
 
+/// The mount tables: they select the cgroup files, and show which paths can block.
+#[derive(Debug)]
+pub(super) struct Mounts {
+    /// Opened before the table was read, so that no change is missed.
+    watch: Option<Watch>,
+    /// The table below the root.
+    pub(super) below_root: Read<Vec<Mount>>,
+    /// This process's table, if the root is not `/`.
+    own: Option<Read<Vec<Mount>>>,
+}
+
+impl Mounts {
+    pub(super) fn read(root: &HostRoot) -> Self {
+        let is_real = root.is_real();
+        Self {
+            watch: is_real.then(|| Watch::new(root)).flatten(),
+            below_root: read(root),
+            own: (!is_real).then(|| read(&HostRoot::default())),
+        }
+    }
+
+    /// Whether a mount changed since the last call; true if that is unknown.
+    pub(super) fn may_have_changed(&self) -> bool {
+        self.watch.as_ref().is_none_or(Watch::has_changed)
+    }
+
+    /// This process's table: its mounts decide which paths can block.
+    pub(super) fn own(&self) -> &Read<Vec<Mount>> {
+        self.own.as_ref().unwrap_or(&self.below_root)
+    }
+}
+
 /// Reports changes of this process's mount table: poll(2) on mountinfo, see proc_pid_mountinfo(5).
 #[derive(Debug)]
-pub struct Watch(File);
+struct Watch(File);
 
 impl Watch {
     /// Reports changes from now on.
-    pub(super) fn new(root: &HostRoot) -> Option<Self> {
+    fn new(root: &HostRoot) -> Option<Self> {
         root.open(MOUNTINFO).ok().map(Self)
     }
 
-    pub(super) fn has_changed(&self) -> bool {
+    fn has_changed(&self) -> bool {
         let mut file = [PollFd::new(self.0.as_fd(), PollFlags::POLLPRI)];
         poll(&mut file, PollTimeout::ZERO) != Ok(0)
     }

@@ -1,8 +1,8 @@
 //! The wait of the loop: a poll that signals, memory pressure, and changes of interfaces, addresses
 //! and routes end early.
 //!
-//! PSI triggers and netlink are optional, and their absence is not logged: the periodic status
-//! computation sees the same changes later.
+//! PSI triggers and netlink are optional, and their absence is not logged: the periodic reads of
+//! `host::fact_cache` see the same changes later.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -90,6 +90,11 @@ impl Wakeup {
         })
     }
 
+    /// Whether changes of interfaces, addresses and routes are reported.
+    pub fn watches_network(&self) -> bool {
+        self.network.is_some()
+    }
+
     /// Waits for `timeout` at most.
     pub fn wait(&mut self, timeout: Duration) -> Woken {
         let timer = self.timer.as_ref().filter(|timer| {
@@ -155,7 +160,7 @@ impl Wakeup {
         }
     }
 
-    /// Reads and discards the queued messages; addresses and routes are read again as a whole.
+    /// Reads and discards the queued messages; the network is read again as a whole.
     fn drain_network(&mut self) {
         let mut buffer = [0; 8192];
         for _ in 0..MAX_MESSAGES {

@@ -287,14 +287,26 @@ fn a_new_mount_is_noticed() {
 #[ignore = "mounts; run by a_new_mount_is_noticed"]
 fn in_a_mount_namespace_of_its_own() {
     let folder = Folder::new("mount");
-    let (mounts, _) = Host::new(HostRoot::default(), "/var/lib").read("localhost");
     let path = folder.path().to_str().unwrap();
-    let quiet = mounts.may_have_changed();
-    let mounted = shell(&format!("mount -t tmpfs nodelet {path} && echo done"));
-    let news = [mounts.may_have_changed(), mounts.may_have_changed()];
-    let _ = shell(&format!("umount {path}; echo done"));
+    let host = Host::new(HostRoot::default(), path);
+    let (mut kept, mut facts) = host.read("localhost");
+    let quiet = kept.mounts_may_have_changed();
+    let mut capacity = || {
+        host.refresh_usage(&mut kept, &mut facts);
+        facts.node_fs.as_ref().unwrap().capacity_bytes
+    };
+    let before = [capacity(), capacity()];
+    let mounted = shell(&format!(
+        "mount -t tmpfs -o size=8m nodelet {path} && echo done"
+    ));
+    let during = [capacity(), capacity()];
+    // Nothing of --root-dir is kept open: the mount is not busy.
+    let unmounted = shell(&format!("umount {path} && echo done"));
+    let news = [(); 2].map(|()| kept.mounts_may_have_changed());
     assert_eq!(mounted.as_deref().map(str::trim), Some("done"));
+    assert_eq!(unmounted.as_deref().map(str::trim), Some("done"));
     assert!(!quiet);
     assert_eq!(news, [true, false]);
-    assert!(mounts.may_have_changed());
+    assert_eq!(during, [8 << 20; 2]);
+    assert!(before[0] == before[1] && before[0] != 8 << 20, "{before:?}");
 }

@@ -1,9 +1,9 @@
 //! `proc/meminfo`: the totals, and the working set where no cgroup tells it.
 #![no_main]
 
-use nodelet::host::{cgroup, memory};
+use nodelet::host::memory;
 
-libfuzzer_sys::fuzz_target!(|text: &str| {
+libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let _ = memory::parse(text);
-    let _ = cgroup::parse_meminfo(text);
+    let _ = memory::parse_working_set(text);
 });

@@ -3,6 +3,6 @@
 
 use nodelet::host::pids;
 
-libfuzzer_sys::fuzz_target!(|text: &str| {
+libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let _ = pids::parse_running(text);
 });

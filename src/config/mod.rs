@@ -96,6 +96,13 @@ pub struct NodeConfig {
     pub controller_attach_detach: bool,
 }
 
+impl NodeConfig {
+    /// Whether the Node is a guest: it offers no pods, and should change nothing for Nodes that do.
+    pub fn is_guest(&self) -> bool {
+        self.max_pods == 0
+    }
+}
+
 impl Config {
     /// Validates `flags`. `hostname` is called only if no flag overrides it.
     pub fn new(

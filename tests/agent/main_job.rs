@@ -67,10 +67,9 @@ fn a_board_becomes_a_ready_node_and_stays_one() {
         kinds,
         ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"]
     );
-    assert_eq!(
-        node["metadata"]["labels"]["kubernetes.io/hostname"],
-        name.as_str()
-    );
+    let labels = &node["metadata"]["labels"];
+    assert_eq!(labels["kubernetes.io/os"], "nodelet", "a guest: {labels}");
+    assert_eq!(labels.get("kubernetes.io/hostname"), None, "{labels}");
 
     // Three renewals, and the Node owns the Lease.
     let mut renewals: Vec<String> = Vec::new();

@@ -5,6 +5,7 @@
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`, `pkg/kubelet/nodestatus/setters.go`.
 
 mod addresses;
+pub mod labels;
 mod reservation;
 mod resources;
 
@@ -52,7 +53,7 @@ pub fn initial(config: &Config, facts: &Facts, pressures: Pressures, now: Wall) 
         "kind": "Node",
         "metadata": {
             "name": node_config.name,
-            "labels": default_labels(config),
+            "labels": labels::of_new_node(node_config),
         },
         "spec": {},
         "status": {},
@@ -60,10 +61,6 @@ pub fn initial(config: &Config, facts: &Facts, pressures: Pressures, now: Wall) 
     if node_config.controller_attach_detach {
         object::members(&mut node, &["metadata", "annotations"])
             .insert(ATTACH_DETACH.into(), "true".into());
-    }
-    let labels = object::members(&mut node, &["metadata", "labels"]);
-    for (key, value) in &node_config.labels {
-        labels.insert(key.clone(), value.as_str().into());
     }
     let spec = object::members(&mut node, &["spec"]);
     if !node_config.taints.is_empty() {
@@ -77,17 +74,6 @@ pub fn initial(config: &Config, facts: &Facts, pressures: Pressures, now: Wall) 
 
 /// The annotation that the attach-detach controller reads.
 pub const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
-
-/// Labels 2 to 4 of the kubelet's initialNode.
-fn default_labels(config: &Config) -> Value {
-    json!({
-        "kubernetes.io/hostname": config.node.name,
-        "kubernetes.io/os": "linux",
-        "beta.kubernetes.io/os": "linux",
-        "kubernetes.io/arch": ARCHITECTURE,
-        "beta.kubernetes.io/arch": ARCHITECTURE,
-    })
-}
 
 /// The desired Node, from the cached one. Heartbeats of unchanged conditions are kept, so that an
 /// unchanged Node is equal.
@@ -125,10 +111,8 @@ pub fn desired(
     conditions::set_pressure(list, &PID_PRESSURE, pressures.pid, &now);
     conditions::set_ready(list, &unready, &now);
 
-    // As upstream, every sync repairs these two labels and no other.
     let labels = object::members(&mut node, &["metadata", "labels"]);
-    labels.insert("kubernetes.io/os".into(), "linux".into());
-    labels.insert("kubernetes.io/arch".into(), ARCHITECTURE.into());
+    labels::repair(&config.node, labels);
     Desired { node, missing }
 }
 

@@ -92,11 +92,12 @@ fn the_initial_node() {
             "metadata": {
                 "name": "pi-3",
                 "labels": {
-                    "kubernetes.io/hostname": "pi-3",
-                    "kubernetes.io/os": "linux",
-                    "beta.kubernetes.io/os": "linux",
+                    "kubernetes.io/os": "nodelet",
+                    "beta.kubernetes.io/os": "nodelet",
                     "kubernetes.io/arch": ARCHITECTURE,
                     "beta.kubernetes.io/arch": ARCHITECTURE,
+                    "node.kubernetes.io/exclude-disruption": "true",
+                    "node.kubernetes.io/exclude-from-external-load-balancers": "true",
                 },
                 "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
             },
@@ -155,6 +156,7 @@ fn node_labels_override_the_default_labels() {
             "kubernetes.io/hostname=other,example.com/site=a".to_owned(),
             "example.com/site=b,beta.kubernetes.io/arch=z80,kubernetes.io/arch=z80".to_owned(),
         ],
+        max_pods: 110,
         ..flags()
     });
     assert_eq!(
@@ -364,7 +366,7 @@ fn members_of_other_clients_are_unchanged() {
     let mut want = seen.clone();
     want["metadata"]["labels"] = json!({
         "please-persist": "foo",
-        "kubernetes.io/os": "linux",
+        "kubernetes.io/os": "nodelet",
         "kubernetes.io/arch": ARCHITECTURE,
     });
     let [memory, _, pid, _] = good_conditions(NOW);

@@ -145,7 +145,7 @@ fn patched(request: &Request) -> Outcome {
         200,
         json!({"kind": "PartialObjectMetadata", "metadata":
         {"name": "pi", "uid": "u1", "resourceVersion": "600", "labels": {
-            "kubernetes.io/os": "linux", "kubernetes.io/arch": status::ARCHITECTURE,
+            "kubernetes.io/os": "nodelet", "kubernetes.io/arch": status::ARCHITECTURE,
         }}}),
     )
 }

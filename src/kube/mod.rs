@@ -10,4 +10,5 @@ pub mod protobuf;
 pub mod quantity;
 pub mod text;
 pub mod time;
+pub mod version;
 pub mod x509;

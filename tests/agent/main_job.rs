@@ -168,19 +168,22 @@ fn sent(double: &Double) -> Vec<String> {
 }
 
 #[test]
-fn a_new_board_needs_three_requests_and_then_one_per_renewal() {
+fn a_new_board_needs_four_requests_and_then_one_per_renewal() {
     let (double, _folder, kubeconfig) = solo("pi");
     let _board = start(&kubeconfig, "pi", &[]);
-    eventually("five answers", Duration::from_secs(20), || {
-        (sent(&double).len() >= 5).then_some(())
+    eventually("six answers", Duration::from_secs(20), || {
+        (sent(&double).len() >= 6).then_some(())
     });
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
     assert_eq!(
-        sent(&double)[..5],
+        sent(&double)[..6],
         [
             "POST /api/v1/nodes 201".to_owned(),
             format!("GET {leases}/pi 404"),
             format!("POST {leases} 201"),
+            "GET /api/v1/pods?fieldSelector=spec.nodeName%3Dpi%2Cstatus.phase%21%3DFailed%2C\
+             status.phase%21%3DSucceeded&limit=8 200"
+                .to_owned(),
             format!("PATCH {leases}/pi 200"),
             format!("PATCH {leases}/pi 200"),
         ]

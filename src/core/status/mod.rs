@@ -14,7 +14,7 @@ pub(crate) use resources::HUGE_PAGES;
 
 use serde_json::{Value, json};
 
-use crate::config::{Config, KUBELET_VERSION};
+use crate::config::Config;
 use crate::core::conditions::{self, DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use crate::core::eviction::Pressures;
 use crate::core::facts::Facts;
@@ -96,7 +96,7 @@ pub fn desired(
         });
     }
     resources::set(&mut node, config, facts, &mut missing);
-    set_version_info(&mut node, facts, &mut missing);
+    set_version_info(&mut node, &config.node.kubelet_version, facts, &mut missing);
     object::members(&mut node, &["status", "daemonEndpoints", "kubeletEndpoint"])
         .insert("Port".into(), config.node.port.into());
     remove_runtime_members(&mut node);
@@ -116,7 +116,12 @@ pub fn desired(
     Desired { node, missing }
 }
 
-fn set_version_info(node: &mut Value, facts: &Facts, missing: &mut Vec<String>) {
+fn set_version_info(
+    node: &mut Value,
+    kubelet_version: &str,
+    facts: &Facts,
+    missing: &mut Vec<String>,
+) {
     let info = object::members(node, &["status", "nodeInfo"]);
     for (key, fact) in [
         ("kernelVersion", &facts.kernel_version),
@@ -131,7 +136,7 @@ fn set_version_info(node: &mut Value, facts: &Facts, missing: &mut Vec<String>) 
     for (key, text) in [
         // There is no runtime. UIs split the value at "://".
         ("containerRuntimeVersion", "none://"),
-        ("kubeletVersion", KUBELET_VERSION),
+        ("kubeletVersion", kubelet_version),
         ("kubeProxyVersion", ""),
         ("operatingSystem", "linux"),
         ("architecture", ARCHITECTURE),

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::config::KUBELET_VERSION;
 use crate::config::flags::Flags;
 use crate::core::facts::{Network, Unread};
 use crate::core::patch;

@@ -13,6 +13,7 @@ use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 
+mod guest;
 pub(crate) mod storm;
 
 /// A build time before the true time; 45 % of the clocks in [`step`] show an earlier time.
@@ -105,6 +106,10 @@ pub(crate) struct Server {
     chain: String,
     pub(crate) node: Option<Value>,
     lease: Option<Value>,
+    /// Pods that are bound to the Node and have not ended.
+    pods: Vec<Value>,
+    /// `gitVersion`.
+    git_version: &'static str,
     version: u64,
     uids: u64,
 }
@@ -175,6 +180,20 @@ impl Server {
         }
     }
 
+    /// Lists eight pods, or ends one.
+    fn pods(&mut self, request: &Request) -> Outcome {
+        if request.method == Method::Get {
+            let items: Vec<&Value> = self.pods.iter().take(8).collect();
+            return answered(200, json!({"kind": "PodList", "items": items}));
+        }
+        let is_meant = |pod: &Value| {
+            let name = format!("/pods/{}", object::text(pod, &["metadata", "name"]));
+            request.path.ends_with(&name) || request.path.ends_with(&format!("{name}/status"))
+        };
+        self.pods.retain(|pod| !is_meant(pod));
+        answered(200, json!({"kind": "PartialObjectMetadata"}))
+    }
+
     pub(crate) fn store(&mut self, mut object: Value, anew: bool) -> Value {
         self.version += 1;
         self.uids += u64::from(anew);
@@ -190,6 +209,12 @@ impl Server {
     pub(crate) fn carry_out(&mut self, request: &Request) -> Outcome {
         if request.path.contains("/events") {
             return answered(201, json!({}));
+        }
+        if request.path.contains("/pods") {
+            return self.pods(request);
+        }
+        if request.path == "/version" {
+            return answered(200, json!({"major": "1", "gitVersion": self.git_version}));
         }
         if request.path.contains("/certificatesigningrequests") {
             return self.sign(request);
@@ -217,6 +242,7 @@ impl Server {
                     false => (409, Some(object)),
                 }
             }
+            (Method::Delete, Some(object)) => panic!("{} is deleted: {object}", request.path),
         };
         let answer = match (code, &kept) {
             (409, _) if request.method == Method::Post => json!({"reason": "AlreadyExists"}),
@@ -251,6 +277,8 @@ struct World {
     last: Option<(Mono, Duration)>,
     /// Number of installed certificates.
     renewed: u8,
+    /// What each request was for, and its method and path.
+    sent: Vec<(Work, String)>,
 }
 
 /// The board's certificate at the start.
@@ -271,6 +299,15 @@ fn held() -> impl Strategy<Value = Held> {
     ]
 }
 
+/// A pod that is bound to the Node and was never started.
+fn stray(serial: u32) -> Value {
+    json!({
+        "metadata": {"name": format!("p{serial}"), "namespace": "default", "uid": format!("p{serial}")},
+        "spec": {"nodeName": "pi"},
+        "status": {"phase": "Pending"},
+    })
+}
+
 fn one_minute(now: Mono) -> Leaf {
     let minute = Duration::from_secs(60);
     certificates::leaf(true_time(now).before(minute), true_time(now).after(minute))
@@ -282,13 +319,24 @@ impl World {
     }
 
     fn with_certificate(certificate: Option<Certificate>) -> Self {
+        Self::with(config(), certificate)
+    }
+
+    /// Three pods are bound to the Node.
+    fn with(config: Config, certificate: Option<Certificate>) -> Self {
         let clock = WallClock::new(built());
+        let server = Server {
+            pods: (0..3).map(stray).collect(),
+            git_version: "v1.38.1",
+            ..Server::default()
+        };
         Self {
-            kubelet: Kubelet::new(config(), clock, certificate, 1, Mono::START),
-            server: Server::default(),
+            kubelet: Kubelet::new(config, clock, certificate, 1, Mono::START),
+            server,
             now: Mono::START,
             last: None,
             renewed: 0,
+            sent: Vec::new(),
         }
     }
 
@@ -360,6 +408,8 @@ impl World {
             request.method == Method::Get || renew_time(&request).is_none_or(|t| t >= built()),
             "a time before the build is written"
         );
+        let line = format!("{:?} {}", request.method, request.path);
+        self.sent.push((work, line));
         let took = budget / 1000 * step.takes;
         let mut outcome = self.server.answer(&request, step.behavior);
         self.now = self.now.after(took);

@@ -147,7 +147,7 @@ fn a_pod_from_before_the_registration_is_rejected_after_the_first_lease() {
 #[test]
 fn a_pod_that_comes_later_is_rejected_with_a_report_and_a_terminating_one_is_ended() {
     let site = Site::new("stray-later");
-    // A report in each second; looks follow each other after 30 s.
+    // A report in each second; looks follow each other after 15 s.
     let _board = site.start(&["--node-status-report-frequency=1s"]);
     let first = eventually("the first look", Duration::from_secs(10), || {
         site.about_pods().first().cloned()
@@ -160,7 +160,7 @@ fn a_pod_that_comes_later_is_rejected_with_a_report_and_a_terminating_one_is_end
         waiting["metadata"]["deletionTimestamp"].is_string(),
         "{waiting}"
     );
-    eventually("the end of both", Duration::from_secs(45), || {
+    eventually("the end of both", Duration::from_secs(30), || {
         let web = site.pod("web")?;
         (site.pod("gone").is_none() && web["status"]["phase"] == "Failed").then_some(())
     });
@@ -170,7 +170,7 @@ fn a_pod_that_comes_later_is_rejected_with_a_report_and_a_terminating_one_is_end
         .filter(|r| r.method == "GET")
         .map(|r| r.at)
         .collect();
-    assert!(looks[1].duration_since(first.at) >= Duration::from_secs(29));
+    assert!(looks[1].duration_since(first.at) >= Duration::from_secs(14));
     let delete = requests.iter().find(|r| r.method == "DELETE").unwrap();
     let options: Value = serde_json::from_slice(&delete.body).unwrap();
     assert_eq!(
@@ -225,7 +225,7 @@ fn a_controller_that_insists_is_bounded() {
     let lists = requests.iter().filter(|r| r.method == "GET").count();
     println!("{patches} rejections, {lists} lists, {serial} pods in 40 s");
     assert_eq!(patches, 10);
-    assert_eq!(lists, 2);
+    assert_eq!(lists, 3, "one each 15 s");
     assert!(!site.double.ever_left_ready());
 }
 
@@ -247,7 +247,7 @@ fn a_service_account_asks_once_and_says_so_once() {
         line.contains("pods is forbidden: User \"pi\" cannot list resource \"pods\""),
         "{line}"
     );
-    std::thread::sleep(Duration::from_secs(35));
+    std::thread::sleep(Duration::from_secs(20));
     assert_eq!(site.about_pods().len(), 1);
     assert_eq!(site.pod("web").unwrap()["status"]["phase"], "Pending");
 }

@@ -30,7 +30,9 @@ const PODS_OF_NAMESPACES: &str = "/api/v1/namespaces";
 
 /// Most pods of one look. With 0 for resourceVersion the server would ignore it.
 const PODS_A_LOOK: usize = 8;
-/// Shortest time between two looks, and the period of those that follow a change.
+/// Shortest time between two looks. A status that changes all the time causes no more of them.
+const LOOK_SPACING: Duration = Duration::from_secs(15);
+/// Period of the looks that follow a change.
 const LOOK_PERIOD: Duration = Duration::from_secs(30);
 /// How long looks follow a change: a controller may make a new pod.
 const LOOKS_AFTER_A_CHANGE: Duration = Duration::from_secs(300);
@@ -152,7 +154,7 @@ impl Pods {
 
     /// The server answered a request of the Node: a look now costs no further wakeup of the radio.
     pub fn node_answered(&mut self, now: Mono) {
-        let is_recent = |then: Mono| now.since(then) < LOOK_PERIOD;
+        let is_recent = |then: Mono| now.since(then) < LOOK_SPACING;
         if !self.looked_at.is_some_and(is_recent) {
             self.due = Some(now);
         }

@@ -440,7 +440,7 @@ fn at_most_10_pods_are_rejected_and_one_more_each_10_min() {
                 rejected <= 10 + now / 600,
                 "seed {seed}: {rejected} after {now} s"
             );
-            assert!(looks <= 1 + now / 30, "seed {seed}: {looks} after {now} s");
+            assert!(looks <= 1 + now / 15, "seed {seed}: {looks} after {now} s");
             assert!(pods.tried.len() <= MAX_TRIED && pods.acts.len() <= PODS_A_LOOK);
         }
         assert!(rejected >= 10 + 30, "seed {seed}: {rejected} in 6 h");

@@ -135,6 +135,27 @@ fn the_initial_node() {
     );
 }
 
+/// With pods the Node is byte for byte the one that was sent before there were guests.
+#[test]
+fn the_initial_node_with_pods_is_a_kubelets() {
+    let mut want = initial_node(flags());
+    want["metadata"]["labels"] = json!({
+        "kubernetes.io/hostname": "pi-3",
+        "kubernetes.io/os": "linux",
+        "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": ARCHITECTURE,
+        "beta.kubernetes.io/arch": ARCHITECTURE,
+    });
+    want["spec"] = json!({});
+    want["status"]["capacity"]["pods"] = "110".into();
+    want["status"]["allocatable"]["pods"] = "110".into();
+    let with_pods = initial_node(Flags {
+        max_pods: 110,
+        ..flags()
+    });
+    assert_eq!(with_pods.to_string(), want.to_string());
+}
+
 #[test]
 fn architectures_have_gos_names() {
     for (rust, go) in [

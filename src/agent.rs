@@ -14,7 +14,7 @@ use crate::core::kubelet::{Effect, FAST_TICK, Kubelet, Turn, Work};
 use crate::core::wall_clock::WallClock;
 use crate::files::write;
 use crate::host::fact_cache::FactCache;
-use crate::identity::Identity;
+use crate::identity::{Identity, Replaced};
 use crate::kube::text::VERBOSE;
 use crate::kube::time::Wall;
 use crate::process::clock::Clock;
@@ -61,7 +61,8 @@ impl Agent {
         seed: u64,
     ) -> Self {
         let clock = Clock::start();
-        let wall_clock = WallClock::new(WallClock::built());
+        let wall_clock =
+            WallClock::new(WallClock::built()).started_after_boot(clock.boot_to_start());
         Self {
             facts,
             kubelet: Kubelet::new(
@@ -85,8 +86,12 @@ impl Agent {
     pub fn run(mut self) {
         loop {
             let start = self.clock.now();
-            if let Some(leaf) = self.identity.refresh(&mut self.api, start.mono) {
-                self.kubelet.on_certificate_replaced(leaf, start);
+            match self.identity.refresh(&mut self.api, start.mono) {
+                Some(Replaced::Certificate(leaf)) => {
+                    self.kubelet.on_certificate_replaced(leaf, start);
+                }
+                Some(Replaced::Token) => self.kubelet.on_token_replaced(),
+                None => {}
             }
             let turn = self.kubelet.next(start, || self.api.is_connected());
             match self.wait(&turn, start) {

@@ -1,10 +1,12 @@
 //! `nodelet check`: checks each thing that a run needs, once, and names the remedy.
 //!
-//! This file defines a finding and its two output forms. `board`, `certificate` and `server` judge
-//! plain values. `probe` reads files and sends requests, and changes nothing.
+//! This file defines a finding and its two output forms. `board`, `certificate`, `server`, `guest`
+//! and `daemon_sets` judge plain values. `probe` reads files and sends requests, and changes nothing.
 
 pub mod board;
 pub mod certificate;
+pub mod daemon_sets;
+pub mod guest;
 pub(crate) mod probe;
 pub mod server;
 

@@ -27,6 +27,8 @@ pub struct Permission {
     namespace: &'static str,
     /// Limited to the object with the Node's name.
     named: bool,
+    /// Limited to the objects whose `spec.nodeName` is the Node's name.
+    of_node: bool,
 }
 
 const fn permission(check: &'static str, verb: &'static str, resource: &'static str) -> Permission {
@@ -38,6 +40,7 @@ const fn permission(check: &'static str, verb: &'static str, resource: &'static 
         subresource: "",
         namespace: "",
         named: true,
+        of_node: false,
     }
 }
 
@@ -55,6 +58,13 @@ const fn event(check: &'static str, verb: &'static str) -> Permission {
         namespace: "default",
         named: false,
         ..permission(check, verb, "events")
+    }
+}
+
+const fn pod(check: &'static str, verb: &'static str) -> Permission {
+    Permission {
+        named: false,
+        ..permission(check, verb, "pods")
     }
 }
 
@@ -87,6 +97,19 @@ pub const ALWAYS: [Permission; 8] = [
     event("event-patch", "patch"),
 ];
 
+/// Needed to end pods that are bound to a Node that offers none.
+pub const PODS: [Permission; 3] = [
+    Permission {
+        of_node: true,
+        ..pod("pod-list", "list")
+    },
+    Permission {
+        subresource: "status",
+        ..pod("pod-status-patch", "patch")
+    },
+    pod("pod-delete", "delete"),
+];
+
 /// Needed to request certificates.
 pub const CERTIFICATES: [Permission; 2] =
     [request("csr-create", "create"), request("csr-get", "get")];
@@ -103,6 +126,12 @@ impl Permission {
         ];
         for (member, value) in members.into_iter().filter(|(_, value)| !value.is_empty()) {
             object::members(&mut attributes, &[]).insert(member.to_owned(), value.into());
+        }
+        if self.of_node {
+            // The authorizer of nodes allows a list with this selector alone.
+            let own = json!({"key": "spec.nodeName", "operator": "In", "values": [node_name]});
+            object::members(&mut attributes, &["fieldSelector"])
+                .insert("requirements".into(), json!([own]));
         }
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -276,6 +305,20 @@ mod tests {
             json!({"verb": "create", "resource": "events", "namespace": "default"})
         );
         assert_eq!(attributes(&CERTIFICATES[0])["group"], "certificates.k8s.io");
+        let [list, patch, delete] = &PODS;
+        assert_eq!(
+            attributes(list),
+            json!({"verb": "list", "resource": "pods", "fieldSelector": {"requirements": [
+                {"key": "spec.nodeName", "operator": "In", "values": ["pi"]}]}})
+        );
+        assert_eq!(
+            attributes(patch),
+            json!({"verb": "patch", "resource": "pods", "subresource": "status"})
+        );
+        assert_eq!(
+            attributes(delete),
+            json!({"verb": "delete", "resource": "pods"})
+        );
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub struct Flags {
     /// Zero disables it.
     pub resync_frequency: Duration,
     pub node_lease_duration_seconds: i32,
+    /// Empty is the built-in one.
+    pub kubelet_version: String,
+    pub reject_pods: bool,
     pub max_pods: i32,
     pub pods_per_core: i32,
     pub port: i32,
@@ -117,6 +120,8 @@ impl Default for Flags {
             report_frequency: Duration::from_secs(300),
             resync_frequency: Duration::ZERO,
             node_lease_duration_seconds: 40,
+            kubelet_version: String::new(),
+            reject_pods: true,
             max_pods: 0,
             pods_per_core: 0,
             port: 10250,
@@ -232,6 +237,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     used("register-node", "registerNode", Switch(|f, v| f.register_node = v)),
     used("register-with-taints", "registerWithTaints", Taints(|f, v| f.register_with_taints = v)),
     used("provider-id", "providerID", Text(|f, v| f.provider_id = v)),
+    used("kubelet-version", "", Text(|f, v| f.kubelet_version = v)),
+    used("reject-pods", "", Switch(|f, v| f.reject_pods = v)),
     used("node-status-update-frequency", "nodeStatusUpdateFrequency", Period(|f, v| f.update_frequency = v)),
     used("node-status-report-frequency", "nodeStatusReportFrequency", Period(|f, v| f.report_frequency = v)),
     used("node-resync-frequency", "", Period(|f, v| f.resync_frequency = v)),

@@ -7,10 +7,12 @@ pub mod command_line;
 pub mod file;
 pub mod flags;
 mod ignored;
+mod node_ip;
 mod reservation;
 pub mod thresholds;
 mod validation;
 
+pub use node_ip::parse_ip;
 pub use reservation::{Reservation, Resources};
 
 use std::collections::BTreeMap;
@@ -21,13 +23,19 @@ use std::time::Duration;
 use crate::config::flags::{Flags, Pairs};
 use crate::config::thresholds::Threshold;
 use crate::kube::names::{self, Taint};
+use crate::kube::version::Version;
 
 /// `status.nodeInfo.kubeletVersion`: the Kubernetes version whose node behaviour is implemented,
 /// with a suffix for nodelet. Version-skew checkers parse it.
 pub const KUBELET_VERSION: &str = concat!("v1.36.2-nodelet.", env!("CARGO_PKG_VERSION"));
 
+/// The form of [`KUBELET_VERSION`] with another Kubernetes version.
+pub fn kubelet_version(kubernetes: Version) -> String {
+    format!("{kubernetes}-nodelet.{}", env!("CARGO_PKG_VERSION"))
+}
+
 /// The taint of a Node with `--max-pods=0`. It keeps pods away that nodelet cannot run.
-const NO_PODS: &str = "nodelet/no-pods";
+pub const NO_PODS: &str = "nodelet/no-pods";
 
 /// The taint that an external cloud controller removes after it has initialized the Node.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
@@ -63,6 +71,8 @@ pub struct Config {
     pub event_qps: u32,
     /// `--event-burst`: maximum events at once.
     pub event_burst: u32,
+    /// `--kubelet-version=server`: the Node reports the version of the API server.
+    pub reports_server_version: bool,
     /// Settings of the Node object.
     pub node: NodeConfig,
 }
@@ -84,6 +94,10 @@ pub struct NodeConfig {
     pub taints: Vec<Taint>,
     /// `--provider-id`.
     pub provider_id: String,
+    /// `--kubelet-version`: `status.nodeInfo.kubeletVersion`.
+    pub kubelet_version: String,
+    /// `--reject-pods`: a guest ends the pods that are bound to it.
+    pub reject_pods: bool,
     /// `--max-pods`.
     pub max_pods: u32,
     /// `--pods-per-core`; 0 is no limit.
@@ -94,6 +108,13 @@ pub struct NodeConfig {
     pub port: u16,
     /// `--enable-controller-attach-detach`.
     pub controller_attach_detach: bool,
+}
+
+impl NodeConfig {
+    /// Whether the Node is a guest: it offers no pods, and should change nothing for Nodes that do.
+    pub fn is_guest(&self) -> bool {
+        self.max_pods == 0
+    }
 }
 
 impl Config {
@@ -116,6 +137,17 @@ impl Config {
                 return Err(format!(
                     "--cloud-provider {other:?}: cloud provider {other:?} was specified, but \
                      built-in cloud providers are disabled; use --cloud-provider=external"
+                ));
+            }
+        };
+
+        let reports_server_version = flags.kubelet_version == "server";
+        let kubelet_version = match flags.kubelet_version.as_str() {
+            "" | "server" => KUBELET_VERSION.to_owned(),
+            text if Version::parse(text).is_some() => text.to_owned(),
+            text => {
+                return Err(format!(
+                    "--kubelet-version {text:?}: neither a version like v1.36.2 nor server"
                 ));
             }
         };
@@ -166,15 +198,18 @@ impl Config {
             local_storage: flags.local_storage_capacity_isolation,
             event_qps: converted(flags.event_qps),
             event_burst: converted(flags.event_burst),
+            reports_server_version,
             node: NodeConfig {
                 name,
                 register: flags.register_node,
-                node_ips: parse_node_ips(&flags.node_ip)
+                node_ips: node_ip::parse(&flags.node_ip)
                     .map_err(|e| format!("bad --node-ip {:?}: {e}", flags.node_ip))?,
                 external_cloud,
                 labels,
                 taints,
                 provider_id: flags.provider_id,
+                kubelet_version,
+                reject_pods: flags.reject_pods,
                 max_pods,
                 pods_per_core: converted(flags.pods_per_core),
                 extended_resources,
@@ -218,56 +253,6 @@ fn parse_thresholds(flags: &Flags) -> Result<[Vec<Threshold>; 2], String> {
         flags.eviction_soft_grace_period.as_ref().unwrap_or(&none),
         flags.eviction_minimum_reclaim.as_ref().unwrap_or(&none),
     )
-}
-
-/// `--node-ip`, as component-helpers `node/util/ips.go` ParseNodeIPArgument parses it. An item that
-/// is not an IP address is dropped with a warning, because a template may leave it empty.
-fn parse_node_ips(text: &str) -> Result<Vec<IpAddr>, String> {
-    let (mut ips, mut dropped) = (Vec::new(), Vec::new());
-    for item in text
-        .split(',')
-        .map(str::trim)
-        .filter(|item| !item.is_empty())
-    {
-        match parse_ip(item) {
-            Some(ip) => ips.push(ip),
-            None => dropped.push(item),
-        }
-    }
-    if ips.is_empty() && !text.trim().is_empty() {
-        return Err("not an IP address".to_owned());
-    }
-    for item in dropped {
-        log::warn!("--node-ip: {item:?} is not an IP address; ignored");
-    }
-    let pair = match ips.as_slice() {
-        [] | [_] => return Ok(ips),
-        [a, b] => a.is_ipv4() != b.is_ipv4(),
-        _ => false,
-    };
-    if !pair {
-        return Err("must contain either a single IP or a dual-stack pair of IPs".to_owned());
-    }
-    if ips.iter().any(IpAddr::is_unspecified) {
-        return Err("dual-stack node IP cannot include '0.0.0.0' or '::'".to_owned());
-    }
-    Ok(ips)
-}
-
-/// Parses an IP address as `k8s.io/utils/net` ParseIPSloppy does: an IPv4 number with leading zeros
-/// is decimal, and an IPv4-mapped IPv6 address is IPv4.
-pub fn parse_ip(text: &str) -> Option<IpAddr> {
-    if text.contains(':') {
-        return text.parse().ok().map(|ip: IpAddr| ip.to_canonical());
-    }
-    let plain: Vec<&str> = text
-        .split('.')
-        .map(|part| match part.trim_start_matches('0') {
-            "" if !part.is_empty() => "0",
-            digits => digits,
-        })
-        .collect();
-    plain.join(".").parse().ok()
 }
 
 #[cfg(test)]

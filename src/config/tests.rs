@@ -40,6 +40,7 @@ fn the_default_configuration() {
         local_storage: true,
         event_qps: 50,
         event_burst: 100,
+        reports_server_version: false,
         node: NodeConfig {
             name: "pi-3.lab".to_owned(),
             register: true,
@@ -48,6 +49,8 @@ fn the_default_configuration() {
             labels: BTreeMap::new(),
             taints: vec![taint("nodelet/no-pods", "", "NoSchedule")],
             provider_id: String::new(),
+            kubelet_version: KUBELET_VERSION.to_owned(),
+            reject_pods: true,
             max_pods: 0,
             pods_per_core: 0,
             extended_resources: Resources::new(),
@@ -122,6 +125,7 @@ fn every_flag_reaches_the_configuration() {
         local_storage: true,
         event_qps: 50,
         event_burst: 100,
+        reports_server_version: false,
         node: NodeConfig {
             name: "overridden".to_owned(),
             register: false,
@@ -136,6 +140,8 @@ fn every_flag_reaches_the_configuration() {
                 taint(UNINITIALIZED, "true", "NoSchedule"),
             ],
             provider_id: "lab://3".to_owned(),
+            kubelet_version: KUBELET_VERSION.to_owned(),
+            reject_pods: true,
             max_pods: 2,
             pods_per_core: 1,
             extended_resources: Resources::new(),
@@ -207,6 +213,10 @@ fn an_invalid_value_is_one_error_line() {
             &["--cloud-provider=gce"][..],
             "--cloud-provider \"gce\": cloud provider \"gce\" was specified, but built-in cloud \
              providers are disabled; use --cloud-provider=external",
+        ),
+        (
+            &["--kubelet-version=1.36"],
+            "--kubelet-version \"1.36\": neither a version like v1.36.2 nor server",
         ),
         (
             &["--hostname-override= "],

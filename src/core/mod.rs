@@ -1,8 +1,8 @@
 //! All decisions of the agent, as functions of plain values: no clock, file, socket or
 //! environment.
 //!
-//! `kubelet` combines the parts. `schedule` decides what is due. `node`, `lease`, `events` and
-//! `certificate` each build their next request and take its response.
+//! `kubelet` combines the parts. `schedule` decides what is due. `node`, `lease`, `pods`,
+//! `events` and `certificate` each build their next request and take its response.
 
 pub mod certificate;
 pub mod conditions;
@@ -15,6 +15,9 @@ pub mod lease;
 pub mod node;
 pub mod outage_log;
 pub mod patch;
+pub mod pods;
 pub mod schedule;
+pub mod server_version;
 pub mod status;
+pub mod token_bucket;
 pub mod wall_clock;

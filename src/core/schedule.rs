@@ -97,6 +97,8 @@ pub enum Next {
     Node(Duration),
     /// Do the certificate's next step. If that is a request, it must end within the duration.
     Certificate(Duration),
+    /// Look for stray pods, or end one, within the duration.
+    Pods(Duration),
     /// Nothing is due before this time.
     Wait(Mono),
 }
@@ -108,11 +110,17 @@ pub struct Dues {
     pub node: Mono,
     /// When the next step of a renewal follows; `None` if no certificate is renewed.
     pub certificate: Option<Mono>,
+    /// When the next request for stray pods follows, if one does.
+    pub pods: Option<Mono>,
 }
 
 impl Dues {
     fn has_certificate(self, now: Mono) -> bool {
         self.certificate.is_some_and(|due| due <= now)
+    }
+
+    fn has_pods(self, now: Mono) -> bool {
+        self.pods.is_some_and(|due| due <= now)
     }
 }
 
@@ -167,7 +175,11 @@ impl Schedule {
         if dues.node <= now {
             return Next::Node(budget);
         }
-        let others = [self.lease_due, dues.certificate].into_iter().flatten();
+        if dues.has_pods(now) {
+            return Next::Pods(budget);
+        }
+        let others = [self.lease_due, dues.certificate, dues.pods];
+        let others = others.into_iter().flatten();
         Next::Wait(others.fold(dues.node, Mono::min))
     }
 
@@ -185,7 +197,8 @@ impl Schedule {
     /// before it would end.
     pub fn idle_budget(&self, now: Mono, dues: Dues) -> Option<Duration> {
         let budget = self.law.call_budget();
-        let idle = !self.silent && dues.node > now && !dues.has_certificate(now);
+        let others_due = dues.node <= now || dues.has_certificate(now) || dues.has_pods(now);
+        let idle = !self.silent && !others_due;
         let has_time = self.lease_due.is_some_and(|due| due >= now.after(budget));
         (idle && has_time).then_some(budget)
     }
@@ -340,12 +353,17 @@ pub(crate) mod tests {
         let mut dues = Dues {
             node: Mono::START,
             certificate: Some(Mono::START),
+            pods: Some(Mono::START),
         };
         while now < Mono::START.after(Duration::from_secs(300)) {
             turns += 1;
             if dues.has_certificate(now) {
                 let delay = Duration::from_millis(500 + random.below(20_000));
                 dues.certificate = Some(now.after(delay));
+            }
+            if dues.has_pods(now) && random.below(2) == 0 {
+                let delay = Duration::from_millis(500 + random.below(20_000));
+                dues.pods = (random.below(8) > 0).then(|| now.after(delay));
             }
             if turns > 100_000 {
                 return Err(format!("the loop spins at {now:?}"));
@@ -370,7 +388,10 @@ pub(crate) mod tests {
                     now = until;
                     continue;
                 }
-                Next::Lease(budget) | Next::Node(budget) | Next::Certificate(budget) => budget,
+                Next::Lease(budget)
+                | Next::Node(budget)
+                | Next::Certificate(budget)
+                | Next::Pods(budget) => budget,
             };
             let start = now;
             let took = random.up_to(budget).max(Duration::from_millis(1));
@@ -493,6 +514,7 @@ pub(crate) mod tests {
         let due = |seconds| Dues {
             node: at(seconds),
             certificate: None,
+            pods: Some(at(seconds)),
         };
         let Next::Node(budget) = schedule.next(at(1), due(1), || true) else {
             panic!("the Node is due");
@@ -526,6 +548,7 @@ pub(crate) mod tests {
         let due = |seconds| Dues {
             node: at(seconds),
             certificate: None,
+            pods: None,
         };
         let budget = |next| match next {
             Next::Node(budget) => budget.as_secs(),
@@ -558,6 +581,7 @@ pub(crate) mod tests {
         let dues = Dues {
             node: at(1000),
             certificate: None,
+            pods: None,
         };
         for (asked, due) in [(0, 5), (7, 7), (3600, 10)] {
             schedule.lease_refused(at(0), Some(Duration::from_secs(asked)));

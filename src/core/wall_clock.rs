@@ -16,6 +16,8 @@ pub struct WallClock {
     built: Wall,
     /// The server's last `Date`, and when it arrived.
     server: Option<(Mono, Wall)>,
+    /// Time from the boot to the start of the process.
+    boot_to_start: Duration,
     log: OutageLog,
 }
 
@@ -25,8 +27,25 @@ impl WallClock {
         Self {
             built,
             server: None,
+            boot_to_start: Duration::ZERO,
             log: OutageLog::new("clock"),
         }
+    }
+
+    /// This clock, for a process that started that long after the boot.
+    #[must_use]
+    pub fn started_after_boot(self, boot_to_start: Duration) -> Self {
+        Self {
+            boot_to_start,
+            ..self
+        }
+    }
+
+    /// The time of this boot by the server's clock, if the server has sent its time.
+    pub fn boot(&self) -> Option<Wall> {
+        let (at, date) = self.server?;
+        let since_boot = self.boot_to_start.saturating_add(at.since(Mono::START));
+        Some(date.before(since_boot))
     }
 
     /// The time of this program's build, or of the commit that it was built from.
@@ -147,6 +166,18 @@ mod tests {
         );
         wall_clock.log_state(now(62, BUILT));
         assert_eq!(wall_clock.last_error(), None);
+    }
+
+    /// A board that started 100 s before the process; its own clock is wrong.
+    #[test]
+    fn the_boot_is_known_by_the_servers_clock_alone() {
+        let clock = WallClock::new(wall_at(BUILT));
+        let mut clock = clock.started_after_boot(Duration::from_secs(100));
+        assert_eq!(clock.boot(), None);
+        for seconds in [5, 50_000] {
+            clock.on_server_date(wall_at(BUILT + 1000 + seconds), now(seconds, 7).mono);
+            assert_eq!(clock.boot(), Some(wall_at(BUILT + 900)));
+        }
     }
 
     #[test]

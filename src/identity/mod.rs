@@ -168,10 +168,19 @@ enum Bootstrap {
     Own(Box<(ApiConfig, Api)>),
 }
 
+/// A credential that another program replaced on disk, and that is in use now.
+#[derive(Debug, PartialEq)]
+pub enum Replaced {
+    /// The client certificate, and perhaps the token.
+    Certificate(Leaf),
+    /// The token.
+    Token,
+}
+
 impl Identity {
     /// Reads a token or a certificate again that was replaced on disk, and the bootstrap kubeconfig
-    /// while it is in use. Returns the certificate that is in use from now on, if it changed.
-    pub fn refresh(&mut self, api: &mut Api, now: Mono) -> Option<Leaf> {
+    /// while it is in use. Returns the credential that is in use from now on, if it changed.
+    pub fn refresh(&mut self, api: &mut Api, now: Mono) -> Option<Replaced> {
         if !self.watch.begins(now) {
             return None;
         }

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::Replaced;
 use super::kubeconfig::{read_certificate, read_token};
 use crate::core::instant::Mono;
 use crate::core::outage_log::OutageLog;
@@ -76,7 +77,7 @@ impl Watch {
         is_due
     }
 
-    /// Checks the files, and passes changes to `config` and `api`. Returns the certificate that is
+    /// Checks the files, and passes changes to `config` and `api`. Returns the credential that is
     /// in use from now on, if it changed. `bootstrap` is the result of reading the bootstrap
     /// kubeconfig, for the log.
     pub(super) fn refresh(
@@ -85,7 +86,7 @@ impl Watch {
         api: &mut Api,
         bootstrap: Result<(), String>,
         now: Mono,
-    ) -> Option<Leaf> {
+    ) -> Option<Replaced> {
         let mut replaced = None;
         let token = match &mut self.token {
             Some(token) => token.check(|[path]| {
@@ -93,6 +94,7 @@ impl Watch {
                 let bearer = Authorization::Bearer { token, file };
                 api.set_authorization(&bearer)?;
                 config.authorization = Some(bearer);
+                replaced = Some(Replaced::Token);
                 Ok(())
             }),
             None => Ok(()),
@@ -105,7 +107,8 @@ impl Watch {
                 };
                 api.set_identity(&changed)?;
                 let chain_bytes = changed.certificate.as_ref().map(|c| &c.chain.bytes);
-                replaced = chain_bytes.and_then(|bytes| Leaf::of_pem(bytes));
+                let leaf = chain_bytes.and_then(|bytes| Leaf::of_pem(bytes));
+                replaced = leaf.map(Replaced::Certificate);
                 *config = changed;
                 log::info!("{}: read again; connecting with it", chain.display());
                 Ok(())

@@ -14,8 +14,8 @@ use crate::kube::json;
 use crate::kube::protobuf::Receipt;
 use crate::kube::time::Wall;
 
-/// HTTP method. It determines the content type: POST sends `application/json`, PATCH sends
-/// `application/merge-patch+json` (RFC 7386).
+/// HTTP method. It determines the content type: POST and DELETE send `application/json`, PATCH
+/// sends `application/merge-patch+json` (RFC 7386).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Read one object.
@@ -24,6 +24,8 @@ pub enum Method {
     Post,
     /// Apply a JSON merge patch.
     Patch,
+    /// Delete one object; the body is `v1.DeleteOptions`.
+    Delete,
 }
 
 /// The requested form of the response.
@@ -35,6 +37,18 @@ pub enum Accept {
     Metadata,
     /// A [`Receipt`] in protobuf, the smallest response.
     Receipt,
+    /// A short list of whole objects.
+    List,
+}
+
+impl Accept {
+    /// Maximum size of the body of the response in bytes.
+    pub fn body_limit(self) -> usize {
+        match self {
+            Self::Object | Self::Metadata | Self::Receipt => BODY_LIMIT,
+            Self::List => LIST_LIMIT,
+        }
+    }
 }
 
 /// A request, relative to the server URL of the kubeconfig.
@@ -46,7 +60,7 @@ pub struct Request {
     pub path: String,
     /// Form of the response.
     pub accept: Accept,
-    /// JSON body of a POST or PATCH; empty for GET.
+    /// JSON body of a POST, PATCH or DELETE; empty for GET.
     pub body: Vec<u8>,
 }
 
@@ -71,6 +85,16 @@ impl Request {
         }
     }
 
+    /// Deletes an object.
+    pub fn delete(path: String, options: &Value) -> Self {
+        Self {
+            method: Method::Delete,
+            path,
+            accept: Accept::Metadata,
+            body: options.to_string().into_bytes(),
+        }
+    }
+
     /// Changes an object.
     pub fn patch(path: String, accept: Accept, change: &Value) -> Self {
         Self {
@@ -91,12 +115,15 @@ pub struct Response {
     pub retry_after: Option<Duration>,
     /// The header `Date`: the time of the server.
     pub date: Option<Wall>,
-    /// The body, at most [`BODY_LIMIT`] bytes.
+    /// The body, at most [`Accept::body_limit`] bytes.
     pub body: Vec<u8>,
 }
 
 /// Maximum size of a body in bytes. A Node with fifty images has 30 KiB.
 pub const BODY_LIMIT: usize = 1 << 20;
+
+/// Maximum size of a list in bytes. Eight Pods have some 20 KiB.
+pub const LIST_LIMIT: usize = 256 << 10;
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,4 +11,5 @@ pub mod protobuf;
 pub mod quantity;
 pub mod text;
 pub mod time;
+pub mod version;
 pub mod x509;

@@ -23,6 +23,11 @@ impl Clock {
         }
     }
 
+    /// Time from the boot to the start of this clock, with the time in which the board was suspended.
+    pub fn boot_to_start(&self) -> Duration {
+        self.start
+    }
+
     /// The current time. A wall clock before 1970 reads as 1970.
     #[expect(clippy::disallowed_methods, reason = "the only clock")]
     pub fn now(&self) -> Now {

@@ -11,7 +11,7 @@ use ureq::Agent;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER};
 use ureq::http::{self, request};
 
-use crate::kube::message::{Accept, BODY_LIMIT, Method, Outcome, Request, Response};
+use crate::kube::message::{Accept, Method, Outcome, Request, Response};
 use crate::kube::time::parse_http_date;
 
 use super::api_config::ApiConfig;
@@ -130,20 +130,23 @@ impl Api {
         let head = self.head(request)?;
         let answer = match request.method {
             Method::Get => self.run(head.body(()), budget)?,
-            Method::Post | Method::Patch => self.run(head.body(request.body.as_slice()), budget)?,
+            Method::Post | Method::Patch | Method::Delete => {
+                self.run(head.body(request.body.as_slice()), budget)?
+            }
         };
         let (parts, body) = answer.into_parts();
         let length = body.content_length().unwrap_or(0);
-        let too_large = || format!("the answer is larger than {BODY_LIMIT} bytes");
-        if length > BODY_LIMIT as u64 {
+        let limit = request.accept.body_limit();
+        let too_large = || format!("the answer is larger than {limit} bytes");
+        if length > limit as u64 {
             return Err(too_large());
         }
         let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
         body.into_reader()
-            .take(BODY_LIMIT as u64 + 1)
+            .take(limit as u64 + 1)
             .read_to_end(&mut bytes)
             .map_err(|e| reason(e.into(), budget, Stage::Body))?;
-        if bytes.len() > BODY_LIMIT {
+        if bytes.len() > limit {
             return Err(too_large());
         }
         let text = |name| parts.headers.get(name)?.to_str().ok();
@@ -162,12 +165,13 @@ impl Api {
             Method::Get => (http::Method::GET, None),
             Method::Post => (http::Method::POST, Some("application/json")),
             Method::Patch => (http::Method::PATCH, Some("application/merge-patch+json")),
+            Method::Delete => (http::Method::DELETE, Some("application/json")),
         };
         if !request.path.starts_with('/') {
             return Err(format!("{:?} is not a path", request.path));
         }
         let accept = match request.accept {
-            Accept::Object => "application/json",
+            Accept::Object | Accept::List => "application/json",
             Accept::Metadata => METADATA,
             Accept::Receipt => RECEIPT,
         };

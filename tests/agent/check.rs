@@ -21,7 +21,7 @@ use support::{Folder, eventually};
 const MERGE: &str = "application/merge-patch+json";
 
 /// The names of the checks, in their order of printing. Scripts of operators rely on both.
-const CHECKS: [&str; 28] = [
+const CHECKS: [&str; 38] = [
     "cgroups",
     "memory-controller",
     "psi",
@@ -31,6 +31,7 @@ const CHECKS: [&str; 28] = [
     "facts",
     "root-dir",
     "cert-dir",
+    "guest",
     "kubeconfig",
     "certificate",
     "certificate-expiry",
@@ -47,9 +48,18 @@ const CHECKS: [&str; 28] = [
     "lease-patch",
     "event-create",
     "event-patch",
+    "pod-list",
+    "pod-status-patch",
+    "pod-delete",
     "csr-create",
     "csr-get",
     "namesake",
+    "labels",
+    "taint",
+    "podcidr",
+    "pods",
+    "server-version",
+    "daemonsets",
 ];
 
 /// An API double, and the folder with the kernel tree and the kubeconfig.
@@ -245,7 +255,15 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
         .filter(|finding| finding["ok"].is_null())
         .map(|finding| finding["check"].as_str().unwrap())
         .collect();
-    assert_eq!(open, ["system-uuid", "cert-dir", "csr-create", "csr-get"]);
+    // A node may not list DaemonSets.
+    let want = [
+        "system-uuid",
+        "cert-dir",
+        "csr-create",
+        "csr-get",
+        "daemonsets",
+    ];
+    assert_eq!(open, want);
     assert_eq!(
         site.double.connections(),
         4,
@@ -261,7 +279,7 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
         .lines()
         .filter(|line| line.starts_with('✓'))
         .count();
-    assert_eq!(ticks, CHECKS.len() - 4);
+    assert_eq!(ticks, CHECKS.len() - 5);
     let whose = "✓ certificate: CN=system:node:pi, O=system:nodes";
     assert_eq!(checked.line("certificate"), whose);
 }
@@ -344,7 +362,8 @@ fn another_board_that_renews_our_lease_is_reported() {
     site.is_wrong(&kubeconfig, &[], "namesake", detail, remedy);
     // A board that does not renew its Lease does not count.
     admin("PATCH", &format!("{leases}/pi"), MERGE, &lease(60));
-    assert_eq!(site.check(&kubeconfig, &[]).code, 0);
+    let checked = site.check(&kubeconfig, &[]);
+    assert_eq!(checked.wrong(), ["labels", "taint"], "{}", checked.text);
 }
 
 #[test]
@@ -421,10 +440,10 @@ fn skipped_checks_share_one_line_of_text() {
     let site = Site::new();
     let absent = site.folder.path().join("absent");
     let checked = site.check(absent.to_str().unwrap(), &[]);
-    let names = &CHECKS[10..];
-    assert_eq!(names.len(), 18);
+    let names = &CHECKS[11..];
+    assert_eq!(names.len(), 27);
     let line = format!(
-        "– skipped because of kubeconfig: {} (18)\n",
+        "– skipped because of kubeconfig: {} (27)\n",
         names.join(", ")
     );
     assert!(checked.text.ends_with(&line), "{}", checked.text);
@@ -670,8 +689,9 @@ fn rejected_credentials_are_reported() {
     assert!(
         text.ends_with(
             "; check again\n– skipped because of node-patch: node-status-patch, lease-get, \
-             lease-create, lease-patch, event-create, event-patch, csr-create, csr-get, \
-             namesake (9)\n"
+             lease-create, lease-patch, event-create, event-patch, pod-list, pod-status-patch, \
+             pod-delete, csr-create, csr-get, namesake, labels, taint, podcidr, pods, \
+             server-version, daemonsets (18)\n"
         ),
         "{text}"
     );
@@ -816,4 +836,114 @@ fn a_wrong_command_line_is_one_line_on_stderr() {
         assert!(err.contains(part) && err.lines().count() == 1, "{err}");
     }
     assert_eq!(site.double.connections(), 0);
+}
+
+/// The double's administrator acts on the API.
+fn admin(site: &Site, method: &str, path: &str, body: &Value) -> Value {
+    let media = match method {
+        "PATCH" => MERGE,
+        _ => "application/json",
+    };
+    let (code, answer) = site.double.as_admin(method, path, media, body);
+    assert!(code < 300, "{method} {path}: {answer}");
+    answer
+}
+
+fn is_note(checked: &Checked, check: &str, detail: &str) {
+    let finding = checked.finding(check);
+    assert_eq!(finding["ok"], Value::Null, "{finding}");
+    assert!(
+        finding["detail"].as_str().unwrap().contains(detail),
+        "{finding}"
+    );
+}
+
+#[test]
+fn the_node_of_a_kubelet_fails_for_its_labels_and_its_missing_taint() {
+    let site = Site::new();
+    let kubeconfig = site.kubeconfig(|text| text);
+    let node = json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "pi", "labels": {"kubernetes.io/hostname": "pi"}},
+        "spec": {"podCIDRs": ["10.244.3.0/24"], "podCIDR": "10.244.3.0/24"}});
+    admin(&site, "POST", "/api/v1/nodes", &node);
+    let checked = site.check(&kubeconfig, &[]);
+    assert_eq!(checked.wrong(), ["labels", "taint"], "{}", checked.text);
+    checked.says("labels", "kubernetes.io/hostname", "restart nodelet");
+    checked.says(
+        "taint",
+        "lacks nodelet/no-pods",
+        "kubectl taint node pi nodelet/no-pods:NoSchedule",
+    );
+    is_note(&checked, "podcidr", "10.244.3.0/24");
+    let kubelet = site.check(
+        &kubeconfig,
+        &["--max-pods=110", "--kubelet-version=v1.32.1"],
+    );
+    is_note(&kubelet, "guest", "--max-pods is 110");
+    is_note(&kubelet, "taint", "not needed");
+    is_note(&kubelet, "pods", "runs pods");
+    is_note(&kubelet, "pod-list", "no pods are ended here");
+    is_note(&kubelet, "server-version", "the Node reports v1.32.1");
+}
+
+#[test]
+fn bound_pods_and_daemon_sets_are_named_where_the_credentials_may_list_them() {
+    let site = Site::new();
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {"nodeName": "pi"}});
+    admin(&site, "POST", pods, &pod);
+    let set = |name: &str, selector: Value| {
+        json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name},
+        "spec": {"selector": {}, "template": {"spec": {
+            "containers": [], "nodeSelector": selector, "tolerations": [{"operator": "Exists"}],
+        }}}})
+    };
+    let sets = "/apis/apps/v1/namespaces/kube-system/daemonsets";
+    admin(
+        &site,
+        "POST",
+        sets,
+        &set("kube-proxy", json!({"kubernetes.io/os": "linux"})),
+    );
+    admin(&site, "POST", sets, &set("nodelocaldns", json!({})));
+
+    let kubeconfig = site.kubeconfig(|text| text);
+    let checked = site.check(&kubeconfig, &[]);
+    assert_eq!(checked.code, 0, "{}", checked.text);
+    is_note(&checked, "pods", "1 bound, a run ends them");
+    is_note(&checked, "daemonsets", "not allowed to look");
+    let as_admin = site.write(&site.double.kubeconfig_admin());
+    let checked = site.check(&as_admin, &[]);
+    is_note(
+        &checked,
+        "daemonsets",
+        "kube-system/nodelocaldns want a pod here",
+    );
+    assert!(!checked.line("daemonsets").contains("kube-proxy"));
+
+    // A kubelet started it; the boot of another machine's files is not known.
+    let status = json!({"status": {"startTime": "2026-11-21T06:18:51Z"}});
+    admin(&site, "PATCH", &format!("{pods}/web/status"), &status);
+    let kubeconfig = site.kubeconfig(|text| text);
+    site.is_wrong(
+        &kubeconfig,
+        &[],
+        "pods",
+        "1 of a kubelet",
+        "kubectl drain pi",
+    );
+}
+
+#[test]
+fn a_service_account_without_rights_on_pods_passes() {
+    let site = Site::new();
+    site.double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
+    let kubeconfig = site.write(&site.with_token("token: t0ken"));
+    let checked = site.check(&kubeconfig, &[]);
+    assert_eq!(checked.code, 0, "{}", checked.text);
+    for check in ["pod-list", "pod-status-patch", "pod-delete"] {
+        is_note(&checked, check, "may not");
+    }
+    is_note(&checked, "pods", "not allowed to look");
 }

@@ -20,6 +20,7 @@ mod main_job;
 mod narrow;
 mod neighbours;
 mod network;
+mod pods;
 mod policies;
 mod rbac;
 mod shutdown;

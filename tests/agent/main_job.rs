@@ -67,10 +67,9 @@ fn a_board_becomes_a_ready_node_and_stays_one() {
         kinds,
         ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"]
     );
-    assert_eq!(
-        node["metadata"]["labels"]["kubernetes.io/hostname"],
-        name.as_str()
-    );
+    let labels = &node["metadata"]["labels"];
+    assert_eq!(labels["kubernetes.io/os"], "nodelet", "a guest: {labels}");
+    assert_eq!(labels.get("kubernetes.io/hostname"), None, "{labels}");
 
     // Three renewals, and the Node owns the Lease.
     let mut renewals: Vec<String> = Vec::new();
@@ -169,19 +168,22 @@ fn sent(double: &Double) -> Vec<String> {
 }
 
 #[test]
-fn a_new_board_needs_three_requests_and_then_one_per_renewal() {
+fn a_new_board_needs_four_requests_and_then_one_per_renewal() {
     let (double, _folder, kubeconfig) = solo("pi");
     let _board = start(&kubeconfig, "pi", &[]);
-    eventually("five answers", Duration::from_secs(20), || {
-        (sent(&double).len() >= 5).then_some(())
+    eventually("six answers", Duration::from_secs(20), || {
+        (sent(&double).len() >= 6).then_some(())
     });
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
     assert_eq!(
-        sent(&double)[..5],
+        sent(&double)[..6],
         [
             "POST /api/v1/nodes 201".to_owned(),
             format!("GET {leases}/pi 404"),
             format!("POST {leases} 201"),
+            "GET /api/v1/pods?fieldSelector=spec.nodeName%3Dpi%2Cstatus.phase%21%3DFailed%2C\
+             status.phase%21%3DSucceeded&limit=8 200"
+                .to_owned(),
             format!("PATCH {leases}/pi 200"),
             format!("PATCH {leases}/pi 200"),
         ]

@@ -11,7 +11,11 @@ use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use apidouble::{Double, Recorded};
+use nodelet::config::Config;
+use nodelet::config::flags::Flags;
+use nodelet::core::instant::Mono;
 use nodelet::core::lease::{LEASES, Lease, Step};
+use nodelet::core::pods::{self, Pods};
 use nodelet::identity::kubeconfig;
 use nodelet::kube::message::{Accept, Method, Outcome, Request, Response};
 use nodelet::kube::time::Wall;
@@ -132,6 +136,33 @@ fn bytes_and_allocations_of_a_renewal() {
         usize::try_from(allocations.bytes_max).unwrap(),
     );
     assert_eq!(allocations.count_current, 0, "it keeps what it allocated");
+}
+
+/// A healthy board looks for stray pods with each report, every 5 min: at most 160 bytes a minute.
+#[test]
+fn bytes_of_a_look_for_stray_pods() {
+    let double = Double::start();
+    let folder = Folder::new("cost");
+    let path = folder.write("kubeconfig", double.kubeconfig_for_node("a-board"));
+    let kubeconfig = kubeconfig::load(&path, None).unwrap();
+    let mut api = Api::new(&kubeconfig, "nodelet/0.1.0 (linux/arm64)").unwrap();
+    let flags = Flags {
+        hostname_override: Some("a-board".to_owned()),
+        ..Flags::default()
+    };
+    let config = Config::new(flags, || unreachable!()).unwrap();
+    let mut pods = Pods::new(&config.node);
+    let request = pods.request(Mono::START);
+    let response = api.call(&request, BUDGET);
+    let step = pods.on_response(response, None, Mono::START);
+    assert_eq!(step, pods::Step::Clear);
+    let look = eventually("the answer", BUDGET, || {
+        double.requests().pop().filter(|look| look.code == 200)
+    });
+    let bytes = look.request_bytes + look.response_bytes;
+    assert_within("pods_look_bytes", bytes);
+    // Both directions of TLS records and TCP headers; five minutes.
+    assert!((bytes + 120) / 5 <= 160, "{bytes}");
 }
 
 fn start(double: &Double, folder: &Folder, more: &[&str]) -> Board {

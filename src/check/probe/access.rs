@@ -14,6 +14,7 @@ use crate::files::read::cause;
 use crate::identity::ApiAccess;
 use crate::kube::json;
 use crate::kube::message::{Accept, Outcome, Request, Response};
+use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::process::clock::Clock;
 use crate::wire::authorization::Authorization;
@@ -21,20 +22,27 @@ use crate::wire::dns::Resolver;
 use crate::wire::endpoint::Endpoint;
 
 /// The access that is checked.
-pub(super) struct Access(ApiAccess);
+pub(super) struct Access {
+    access: ApiAccess,
+    /// The time in the last object's response.
+    server_time: Option<Wall>,
+}
 
 impl Access {
     pub(super) fn new(access: ApiAccess) -> Self {
-        Self(access)
+        Self {
+            access,
+            server_time: None,
+        }
     }
 
     /// Whether the credentials are those of the bootstrap kubeconfig.
     pub(super) fn is_bootstrap(&self) -> bool {
-        self.0.bootstrap.is_some()
+        self.access.bootstrap.is_some()
     }
 
     pub(super) fn kubeconfig(&self) -> Finding {
-        let config = &self.0.config;
+        let config = &self.access.config;
         let mut detail = config.endpoint.to_string() + &config.endpoint.prefix;
         if let Some(proxy) = &config.proxy {
             detail += &format!(", through {proxy}");
@@ -42,7 +50,7 @@ impl Access {
         if config.insecure {
             detail += ", insecure-skip-tls-verify accepts any server";
         }
-        if let Some(why) = &self.0.bootstrap {
+        if let Some(why) = &self.access.bootstrap {
             detail += &format!(", with the bootstrap kubeconfig, because of {why}");
         }
         Finding::ok("kubeconfig", detail)
@@ -53,7 +61,7 @@ impl Access {
         if self.is_bootstrap() {
             return checks.map(|check| Finding::note(check, "not issued yet", ""));
         }
-        let Some(identity) = &self.0.config.certificate else {
+        let Some(identity) = &self.access.config.certificate else {
             return checks.map(|check| Finding::note(check, "the kubeconfig has none", ""));
         };
         match Leaf::of_pem(&identity.chain.bytes) {
@@ -70,7 +78,7 @@ impl Access {
 
     /// The credential that a request carries.
     pub(super) fn credential(&self) -> Option<String> {
-        let config = &self.0.config;
+        let config = &self.access.config;
         match (&config.certificate, &config.authorization) {
             (Some(_), _) if config.endpoint.tls => Some("the client certificate".to_owned()),
             (_, Some(Authorization::Bearer { file, .. })) => Some(match file {
@@ -86,7 +94,7 @@ impl Access {
 
     /// Where the TCP connection goes: the proxy, or else the server.
     fn peer(&self) -> &Endpoint {
-        let config = &self.0.config;
+        let config = &self.access.config;
         let proxy = config.proxy.as_ref();
         proxy.map_or(&config.endpoint, |proxy| &proxy.endpoint)
     }
@@ -128,12 +136,14 @@ impl Access {
 
     /// The result of the TLS handshake, from the first response.
     pub(super) fn tls(&self, response: &Result<Response, String>) -> Finding {
-        if !self.0.config.endpoint.tls {
+        if !self.access.config.endpoint.tls {
             return Finding::note("tls", "the connection is not encrypted", "use https");
         }
         match response {
-            Err(line) if !self.0.api.was_connected() => Finding::failed("tls", line, NO_RESPONSE),
-            _ if self.0.config.insecure => {
+            Err(line) if !self.access.api.was_connected() => {
+                Finding::failed("tls", line, NO_RESPONSE)
+            }
+            _ if self.access.config.insecure => {
                 Finding::ok("tls", "connected, the server was not verified")
             }
             _ => Finding::ok("tls", "connected, the server was verified"),
@@ -141,42 +151,54 @@ impl Access {
     }
 
     pub(super) fn call(&mut self, request: Request) -> Result<Response, String> {
-        match self.0.api.call(&request, CALL) {
+        match self.access.api.call(&request, CALL) {
             Outcome::Answered(response) => Ok(response),
             Outcome::Silent(line) => Err(line),
         }
     }
 
-    pub(super) fn namesake(&mut self, config: &Config, facts: &Facts, clock: &Clock) -> Finding {
+    /// The Node, if the server has one, or why it cannot be read.
+    pub(super) fn node(&mut self, config: &Config) -> Result<Option<Value>, String> {
+        match self.is_bootstrap() {
+            true => Ok(None),
+            false => self.get(format!("/api/v1/nodes/{}", config.node.name)),
+        }
+    }
+
+    fn get(&mut self, path: String) -> Result<Option<Value>, String> {
+        let response = self.call(Request::get(path, Accept::Object))?;
+        self.server_time = response.date.or(self.server_time);
+        match response.accepted() {
+            Ok(()) => Ok(json::parse(&response.body)),
+            Err(_) if response.code == 404 => Ok(None),
+            Err(refused) => {
+                let line = refused.to_string();
+                Err(line.split("; ").next().unwrap_or(&line).to_owned())
+            }
+        }
+    }
+
+    pub(super) fn namesake(
+        &mut self,
+        config: &Config,
+        node: &Result<Option<Value>, String>,
+        facts: &Facts,
+        clock: &Clock,
+    ) -> Finding {
         if self.is_bootstrap() {
             let why = "the bootstrap kubeconfig may not read Nodes";
             return Finding::note("namesake", why, "check again when there is a certificate");
         }
-        let name = &config.node.name;
-        let mut server_time = None;
-        let mut get = |path: String| -> Result<Option<Value>, String> {
-            let response = self.call(Request::get(path, Accept::Object))?;
-            server_time = response.date.or(server_time);
-            match response.accepted() {
-                Ok(()) => Ok(json::parse(&response.body)),
-                Err(_) if response.code == 404 => Ok(None),
-                Err(refused) => Err(refused.to_string()),
-            }
-        };
-        let node = get(format!("/api/v1/nodes/{name}"));
-        let lease = get(format!("{LEASES}/{name}"));
-        match node.and_then(|node| Ok((node, lease?))) {
+        let lease = self.get(format!("{LEASES}/{}", config.node.name));
+        match node.as_ref().and_then(|node| Ok((node, lease.as_ref()?))) {
             Ok((node, lease)) => server::namesake(
                 node.as_ref(),
                 lease.as_ref(),
                 facts.boot_id.as_deref().unwrap_or_default(),
                 Duration::from_secs(config.lease_duration_seconds.into()),
-                server_time.unwrap_or(clock.now().wall),
+                self.server_time.unwrap_or(clock.now().wall),
             ),
-            Err(line) => {
-                let line = line.split("; ").next().unwrap_or(&line);
-                Finding::note("namesake", format!("cannot be read: {line}"), "")
-            }
+            Err(line) => Finding::note("namesake", format!("cannot be read: {line}"), ""),
         }
     }
 }

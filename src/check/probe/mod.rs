@@ -2,6 +2,7 @@
 //! failed. Reads files, sends GET and SelfSubjectAccessReview requests, and changes nothing.
 
 mod access;
+mod guest;
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,8 +10,9 @@ use std::time::Duration;
 use nix::unistd::{self, AccessFlags};
 
 use self::access::Access;
-use super::server::{ALWAYS, CERTIFICATES, CREATE_NODE, Permission};
+use super::server::{ALWAYS, CERTIFICATES, CREATE_NODE, PODS, Permission};
 use super::{Finding, Mark, Report, board, server};
+use crate::check;
 use crate::config::Config;
 use crate::core::facts::Facts;
 use crate::core::wall_clock::WallClock;
@@ -44,7 +46,9 @@ pub(crate) fn report(
     let writable = requests_certificates(config).then(|| writable(&config.cert_dir));
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
-    let _ = server(&mut findings, config, facts, clock, open);
+    findings.push(check::guest::guest(&config.node));
+    let is_here = host.root.is_real();
+    let _ = server(&mut findings, config, facts, clock, is_here, open);
     // An early end of `server` leaves the failed check as the last finding.
     let cause = findings.last().map_or("", |finding| finding.check);
     let names = server_checks();
@@ -68,11 +72,13 @@ fn server_checks() -> impl Iterator<Item = &'static str> {
         "authentication",
     ];
     let permissions = permissions().map(|permission| permission.check);
-    network.into_iter().chain(permissions).chain(["namesake"])
+    let node = ["namesake"].into_iter().chain(guest::CHECKS);
+    network.into_iter().chain(permissions).chain(node)
 }
 
 fn permissions() -> impl Iterator<Item = Permission> {
-    [CREATE_NODE].into_iter().chain(ALWAYS).chain(CERTIFICATES)
+    let always = [CREATE_NODE].into_iter().chain(ALWAYS);
+    always.chain(PODS).chain(CERTIFICATES)
 }
 
 fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<Finding> {
@@ -130,6 +136,9 @@ fn not_needed(permission: &Permission, config: &Config, access: &Access) -> Opti
     if access.is_bootstrap() && !is_for_certificates {
         return Some("needed by the requested certificate, not by the bootstrap kubeconfig");
     }
+    if PODS.contains(permission) && !(config.node.is_guest() && config.node.reject_pods) {
+        return Some("no pods are ended here");
+    }
     (*permission == CREATE_NODE && !config.node.register).then_some("--register-node is off")
 }
 
@@ -140,6 +149,7 @@ fn server(
     config: &Config,
     facts: &Facts,
     clock: &Clock,
+    is_here: bool,
     open: impl FnOnce() -> Result<ApiAccess, String>,
 ) -> Option<()> {
     let mut add = |finding: Finding| {
@@ -183,11 +193,19 @@ fn server(
             Some(why) => Finding::note(permission.check, why, ""),
             None if permission == first => permission.judge(&response),
             None => match access.call(permission.review(name)) {
+                Ok(response) if PODS.contains(&permission) => {
+                    check::guest::optional(permission.judge(&response))
+                }
                 Ok(response) => permission.judge(&response),
                 Err(line) => return add(Finding::failed(permission.check, &line, "check again")),
             },
         };
         add(finding);
     }
-    add(access.namesake(config, facts, clock))
+    let node = access.node(config);
+    add(access.namesake(config, &node, facts, clock))?;
+    for finding in guest::findings(&mut access, config, &node, clock, is_here) {
+        add(finding);
+    }
+    Some(())
 }

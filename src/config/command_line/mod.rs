@@ -55,8 +55,12 @@ Flags (those of the kubelet, except those marked *):
   --node-resync-frequency D *          how often the Node is read; else only after conflicts and
                                        errors (default 0, never)
   --node-lease-duration-seconds N *    duration of the Lease; renewed at a quarter (default 40)
+  --kubelet-version VERSION|server *   kubelet version to report (default the built-in one), or that
+                                       of the API server
   --max-pods N                         pod capacity of the Node (default 0, with the taint
-                                       nodelet/no-pods:NoSchedule)
+                                       nodelet/no-pods:NoSchedule and the labels of a guest)
+  --reject-pods[=true|false] *         end pods that are bound to a Node without pod capacity
+                                       (default true)
   --pods-per-core N                    limits --max-pods to N per core; 0 is no limit
   --port N                             kubelet port to report; nothing listens on it (default 10250)
   --enable-controller-attach-detach[=true|false]   set its annotation (default true)

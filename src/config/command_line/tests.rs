@@ -71,6 +71,10 @@ const ROWS: &[Row] = &[
     ("node-lease-duration-seconds", "60", |f| {
         f.node_lease_duration_seconds = 60
     }),
+    ("kubelet-version", "server", |f| {
+        f.kubelet_version = "server".into()
+    }),
+    ("reject-pods", "false", |f| f.reject_pods = false),
     ("max-pods", "-1", |f| f.max_pods = -1),
     ("pods-per-core", "7", |f| f.pods_per_core = 7),
     ("enable-controller-attach-detach", "false", |f| {

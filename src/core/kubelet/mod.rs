@@ -1,9 +1,10 @@
 //! The decisions of the kubelet's node half: the next request, and what its response means for the
-//! Lease, the Node, the events and the schedule.
+//! Lease, the Node, the stray pods, the events and the schedule.
 //!
 //! The loop in `agent` supplies time, facts and responses. The tests run this code against
 //! simulated servers that refuse, send invalid bodies or do not respond, and check the lease law.
 
+mod pods;
 mod response;
 mod rotation;
 mod shutdown;
@@ -24,13 +25,16 @@ use crate::core::instant::{Mono, Now};
 use crate::core::lease::Lease;
 use crate::core::node::{self, Node};
 use crate::core::outage_log::OutageLog;
+use crate::core::pods::Pods;
 use crate::core::schedule::{Dues, Law, Next, Schedule};
+use crate::core::server_version::ServerVersion;
 use crate::core::wall_clock::WallClock;
 use crate::kube::message::Request;
 
 use self::shutdown::Shutdown;
 
-/// The state of the Node, the Lease, the certificate and the events, and when each is due.
+/// The state of the Node, the Lease, the certificate, the stray pods and the events, and when each
+/// is due.
 #[derive(Debug)]
 pub struct Kubelet {
     config: Config,
@@ -42,6 +46,8 @@ pub struct Kubelet {
     eviction: Eviction,
     node: Node,
     lease: Lease,
+    pods: Pods,
+    server_version: ServerVersion,
     events: events::Queue,
     /// The uid of the Node that owns the Lease.
     owner: Option<String>,
@@ -60,6 +66,7 @@ pub struct Kubelet {
     certificate_log: OutageLog,
     lease_log: OutageLog,
     node_log: OutageLog,
+    pods_log: OutageLog,
     facts_log: OutageLog,
 }
 
@@ -95,6 +102,8 @@ impl Kubelet {
             eviction: Eviction::new(&config.thresholds, config.pressure_transition_period),
             node,
             lease: Lease::new(&config.node.name, config.lease_duration_seconds),
+            pods: Pods::new(&config.node),
+            server_version: ServerVersion::new(config.reports_server_version),
             events,
             owner: None,
             renewed: None,
@@ -107,6 +116,7 @@ impl Kubelet {
             certificate_log: OutageLog::new("certificate"),
             lease_log: OutageLog::new("lease"),
             node_log: OutageLog::new("node"),
+            pods_log: OutageLog::new("pods"),
             facts_log: OutageLog::new("facts"),
             config,
         }
@@ -148,7 +158,10 @@ impl Kubelet {
         match self.schedule.next(now.mono, dues, connected) {
             Next::Certificate(budget) => self.certificate_turn(budget, now),
             Next::Lease(budget) => Turn::Send(Work::Lease, budget),
+            // The version first: it is a part of the Node.
+            Next::Node(budget) if self.server_version.is_due() => Turn::Send(Work::Version, budget),
             Next::Node(budget) => Turn::Send(Work::Node, budget),
+            Next::Pods(budget) => Turn::Send(Work::Pods, budget),
             Next::Wait(until) => match self.schedule.idle_budget(now.mono, dues) {
                 Some(budget) if self.events.is_due(now.mono) => Turn::Send(Work::Event, budget),
                 _ => Turn::Wait(until),
@@ -168,6 +181,8 @@ impl Kubelet {
         match (work, self.owner.as_deref()) {
             (Work::Lease, Some(uid)) => Some(self.lease.request(uid, now.wall)),
             (Work::Event, Some(uid)) => self.events.request(uid, now),
+            (Work::Pods, _) => Some(self.pods.request(now.mono)),
+            (Work::Version, _) => Some(self.server_version.request()),
             (Work::Certificate, _) => self.certificate.as_ref()?.request(),
             (Work::Time, _) => {
                 self.time_due = now.mono.after(self.law.renew_interval());
@@ -228,6 +243,8 @@ impl Kubelet {
         Dues {
             node: self.node.due(),
             certificate: self.certificate.as_ref().map(|c| c.due(now)),
+            // After the first Lease: a board with many pods must not become Ready later.
+            pods: self.renewed.and_then(|_| self.pods.due()),
         }
     }
 }

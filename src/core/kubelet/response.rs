@@ -30,6 +30,8 @@ impl Kubelet {
             Work::Certificate => self.on_certificate_response(outcome, now),
             Work::Lease => self.on_lease_response(outcome, start, now.mono),
             Work::Node => self.on_node_response(outcome, now),
+            Work::Pods => self.on_pods_response(outcome, now.mono),
+            Work::Version => self.on_version_response(&outcome, now.mono),
             Work::Event => {
                 if let Outcome::Answered(response) = &outcome
                     && let Err(refused) = response.accepted()
@@ -57,6 +59,7 @@ impl Kubelet {
                 let limit = self.law.renew_interval() * 2;
                 if self.lease_log.succeeded(now) || gap > limit {
                     self.node.read_again(now);
+                    self.server_version.read_again();
                 }
                 // A status that is due soon is computed in this wakeup.
                 if self.node.due().since(now) < self.config.update_frequency / 10 {
@@ -79,6 +82,23 @@ impl Kubelet {
                 self.schedule.lease_silent(start);
                 self.lease_log.failed(&why, now);
             }
+        }
+        Effect::None
+    }
+
+    fn on_version_response(&mut self, outcome: &Outcome, now: Mono) -> Effect {
+        match outcome {
+            Outcome::Answered(_) => self.schedule.request_answered(),
+            Outcome::Silent(_) => self.schedule.request_silent(now),
+        }
+        let reported = &mut self.config.node.kubelet_version;
+        match self.server_version.on_response(outcome) {
+            Ok(version) if version == *reported => {}
+            Ok(version) => {
+                log::info!("version: {version} is reported, as of the API server");
+                *reported = version;
+            }
+            Err(why) => log::warn!("version: {why}; {reported} is reported"),
         }
         Effect::None
     }
@@ -117,6 +137,14 @@ impl Kubelet {
                 self.node_log.succeeded(now.mono);
                 self.status_was_sent();
             }
+        }
+        match &step {
+            node::Step::Registered | node::Step::Adopted => {
+                self.server_version.registered();
+                self.pods.node_answered(now.mono);
+            }
+            node::Step::Read | node::Step::Updated => self.pods.node_answered(now.mono),
+            _ => {}
         }
         self.follow_node_uid(now.mono);
         for event in self.node.take_events() {

@@ -32,6 +32,12 @@ impl Kubelet {
             certificate.replaced(leaf, now, random);
             self.certificate_log.succeeded(now.mono);
         }
+        self.pods.credentials_changed();
+    }
+
+    /// Another program replaced the token on disk; it is in use.
+    pub fn on_token_replaced(&mut self) {
+        self.pods.credentials_changed();
     }
 
     /// Without a certificate no other request is possible, so it comes first.
@@ -72,6 +78,7 @@ impl Kubelet {
         }
         if let Some(time) = valid_until {
             self.certificate_log.succeeded(now.mono);
+            self.pods.credentials_changed();
             log::info!("certificate: a new certificate is in use, valid until {time}");
         }
     }

@@ -18,6 +18,7 @@ impl Kubelet {
             ("clock", self.wall_clock.last_error()),
             ("lease", self.lease_log.last_error()),
             ("node", self.node_log.last_error()),
+            ("pods", self.pods_log.last_error()),
             ("certificate", self.certificate_log.last_error()),
             ("facts", self.facts_log.last_error()),
         ];

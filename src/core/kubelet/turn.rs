@@ -13,6 +13,10 @@ pub enum Work {
     Lease,
     /// Reads, creates or patches the Node.
     Node,
+    /// Looks for stray pods, or ends one.
+    Pods,
+    /// Reads the version of the API server.
+    Version,
     /// Sends the oldest event.
     Event,
     /// Creates or reads the CertificateSigningRequest.

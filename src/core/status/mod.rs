@@ -5,6 +5,7 @@
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`, `pkg/kubelet/nodestatus/setters.go`.
 
 mod addresses;
+pub mod labels;
 mod reservation;
 mod resources;
 
@@ -13,7 +14,7 @@ pub(crate) use resources::HUGE_PAGES;
 
 use serde_json::{Value, json};
 
-use crate::config::{Config, KUBELET_VERSION};
+use crate::config::Config;
 use crate::core::conditions::{self, DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use crate::core::eviction::Pressures;
 use crate::core::facts::Facts;
@@ -52,7 +53,7 @@ pub fn initial(config: &Config, facts: &Facts, pressures: Pressures, now: Wall) 
         "kind": "Node",
         "metadata": {
             "name": node_config.name,
-            "labels": default_labels(config),
+            "labels": labels::of_new_node(node_config),
         },
         "spec": {},
         "status": {},
@@ -60,10 +61,6 @@ pub fn initial(config: &Config, facts: &Facts, pressures: Pressures, now: Wall) 
     if node_config.controller_attach_detach {
         object::members(&mut node, &["metadata", "annotations"])
             .insert(ATTACH_DETACH.into(), "true".into());
-    }
-    let labels = object::members(&mut node, &["metadata", "labels"]);
-    for (key, value) in &node_config.labels {
-        labels.insert(key.clone(), value.as_str().into());
     }
     let spec = object::members(&mut node, &["spec"]);
     if !node_config.taints.is_empty() {
@@ -77,17 +74,6 @@ pub fn initial(config: &Config, facts: &Facts, pressures: Pressures, now: Wall) 
 
 /// The annotation that the attach-detach controller reads.
 pub const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
-
-/// Labels 2 to 4 of the kubelet's initialNode.
-fn default_labels(config: &Config) -> Value {
-    json!({
-        "kubernetes.io/hostname": config.node.name,
-        "kubernetes.io/os": "linux",
-        "beta.kubernetes.io/os": "linux",
-        "kubernetes.io/arch": ARCHITECTURE,
-        "beta.kubernetes.io/arch": ARCHITECTURE,
-    })
-}
 
 /// The desired Node, from the cached one. Heartbeats of unchanged conditions are kept, so that an
 /// unchanged Node is equal.
@@ -110,7 +96,7 @@ pub fn desired(
         });
     }
     resources::set(&mut node, config, facts, &mut missing);
-    set_version_info(&mut node, facts, &mut missing);
+    set_version_info(&mut node, &config.node.kubelet_version, facts, &mut missing);
     object::members(&mut node, &["status", "daemonEndpoints", "kubeletEndpoint"])
         .insert("Port".into(), config.node.port.into());
     remove_runtime_members(&mut node);
@@ -125,14 +111,17 @@ pub fn desired(
     conditions::set_pressure(list, &PID_PRESSURE, pressures.pid, &now);
     conditions::set_ready(list, &unready, &now);
 
-    // As upstream, every sync repairs these two labels and no other.
     let labels = object::members(&mut node, &["metadata", "labels"]);
-    labels.insert("kubernetes.io/os".into(), "linux".into());
-    labels.insert("kubernetes.io/arch".into(), ARCHITECTURE.into());
+    labels::repair(&config.node, labels);
     Desired { node, missing }
 }
 
-fn set_version_info(node: &mut Value, facts: &Facts, missing: &mut Vec<String>) {
+fn set_version_info(
+    node: &mut Value,
+    kubelet_version: &str,
+    facts: &Facts,
+    missing: &mut Vec<String>,
+) {
     let info = object::members(node, &["status", "nodeInfo"]);
     for (key, fact) in [
         ("kernelVersion", &facts.kernel_version),
@@ -147,7 +136,7 @@ fn set_version_info(node: &mut Value, facts: &Facts, missing: &mut Vec<String>) 
     for (key, text) in [
         // There is no runtime. UIs split the value at "://".
         ("containerRuntimeVersion", "none://"),
-        ("kubeletVersion", KUBELET_VERSION),
+        ("kubeletVersion", kubelet_version),
         ("kubeProxyVersion", ""),
         ("operatingSystem", "linux"),
         ("architecture", ARCHITECTURE),

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::config::KUBELET_VERSION;
 use crate::config::flags::Flags;
 use crate::core::facts::{Network, Unread};
 use crate::core::patch;
@@ -92,11 +93,12 @@ fn the_initial_node() {
             "metadata": {
                 "name": "pi-3",
                 "labels": {
-                    "kubernetes.io/hostname": "pi-3",
-                    "kubernetes.io/os": "linux",
-                    "beta.kubernetes.io/os": "linux",
+                    "kubernetes.io/os": "nodelet",
+                    "beta.kubernetes.io/os": "nodelet",
                     "kubernetes.io/arch": ARCHITECTURE,
                     "beta.kubernetes.io/arch": ARCHITECTURE,
+                    "node.kubernetes.io/exclude-disruption": "true",
+                    "node.kubernetes.io/exclude-from-external-load-balancers": "true",
                 },
                 "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
             },
@@ -133,6 +135,27 @@ fn the_initial_node() {
     );
 }
 
+/// With pods the Node is byte for byte the one that was sent before there were guests.
+#[test]
+fn the_initial_node_with_pods_is_a_kubelets() {
+    let mut want = initial_node(flags());
+    want["metadata"]["labels"] = json!({
+        "kubernetes.io/hostname": "pi-3",
+        "kubernetes.io/os": "linux",
+        "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": ARCHITECTURE,
+        "beta.kubernetes.io/arch": ARCHITECTURE,
+    });
+    want["spec"] = json!({});
+    want["status"]["capacity"]["pods"] = "110".into();
+    want["status"]["allocatable"]["pods"] = "110".into();
+    let with_pods = initial_node(Flags {
+        max_pods: 110,
+        ..flags()
+    });
+    assert_eq!(with_pods.to_string(), want.to_string());
+}
+
 #[test]
 fn architectures_have_gos_names() {
     for (rust, go) in [
@@ -155,6 +178,7 @@ fn node_labels_override_the_default_labels() {
             "kubernetes.io/hostname=other,example.com/site=a".to_owned(),
             "example.com/site=b,beta.kubernetes.io/arch=z80,kubernetes.io/arch=z80".to_owned(),
         ],
+        max_pods: 110,
         ..flags()
     });
     assert_eq!(
@@ -364,7 +388,7 @@ fn members_of_other_clients_are_unchanged() {
     let mut want = seen.clone();
     want["metadata"]["labels"] = json!({
         "please-persist": "foo",
-        "kubernetes.io/os": "linux",
+        "kubernetes.io/os": "nodelet",
         "kubernetes.io/arch": ARCHITECTURE,
     });
     let [memory, _, pid, _] = good_conditions(NOW);

@@ -26,6 +26,7 @@ use crate::core::kubelet::{Kubelet, Turn, Work};
 use crate::core::schedule::tests::Random;
 use crate::core::wall_clock::WallClock;
 use crate::files::tree::Tree;
+use crate::identity::Replaced;
 use crate::identity::pki::tests::{Pem, RequestKey, Signer};
 use crate::identity::{Bootstrap, Identity, Source};
 use crate::kube::message::{Method, Outcome, Request, Response, answered, not_found};
@@ -612,7 +613,8 @@ impl Machine {
             wall: board,
         };
         let start = clock(self.now);
-        if let Some(leaf) = process.identity.refresh(&mut process.api, start.mono) {
+        let replaced = process.identity.refresh(&mut process.api, start.mono);
+        if let Some(Replaced::Certificate(leaf)) = replaced {
             process.kubelet.on_certificate_replaced(leaf, start);
         }
         let connected = self.random.below(4) > 0;

@@ -40,6 +40,7 @@ pub(crate) fn node_restriction(
                 _ => Ok(()),
             }
         }
+        "Pod" => own_pod(node, old, new).or_else(refuse),
         "Lease" => {
             if namespace != "kube-node-lease" {
                 return refuse(
@@ -133,6 +134,31 @@ fn changed_node(node: &str, old: &Value, new: &Value) -> Result<(), String> {
         ))
     }
 }
+
+/// A node ends pods that are bound to it, changes their status, and creates mirror pods.
+fn own_pod(node: &str, old: Option<&Value>, new: Option<&Value>) -> Result<(), String> {
+    let is_bound = |pod: &Value| pod["spec"]["nodeName"] == node;
+    match (old, new) {
+        (Some(old), None) if !is_bound(old) => Err(format!(
+            "node \"{node}\" can only delete pods with spec.nodeName set to itself"
+        )),
+        (Some(old), Some(_)) if !is_bound(old) => Err(format!(
+            "node \"{node}\" can only update pod status for pods with spec.nodeName set to itself"
+        )),
+        (Some(old), Some(new)) if old["metadata"]["labels"] != new["metadata"]["labels"] => Err(
+            format!("node \"{node}\" cannot update labels through pod status"),
+        ),
+        (None, Some(new)) if new["metadata"]["annotations"][MIRROR].is_null() => Err(format!(
+            "pod does not have \"{MIRROR}\" annotation, node \"{node}\" can only create mirror pods"
+        )),
+        (None, Some(new)) if !is_bound(new) => Err(format!(
+            "node \"{node}\" can only create pods with spec.nodeName set to itself"
+        )),
+        _ => Ok(()),
+    }
+}
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
 
 const ALLOWED: [&str; 11] = [
     "kubernetes.io/hostname",

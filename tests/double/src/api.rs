@@ -5,7 +5,7 @@ use crate::auth::{self, Attributes, User};
 use crate::discovery;
 use crate::fields::{self, Writer};
 use crate::http::{Request, Response};
-use crate::kinds::Kind;
+use crate::kinds::{self, Kind};
 use crate::openapi::Schemas;
 use crate::patch;
 use crate::pki;
@@ -127,10 +127,9 @@ impl Api {
             ("DELETE", false) => "delete",
             _ => return Err(status::method_not_allowed()),
         };
-        let selector = Selector::parse(
-            &request.query("fieldSelector").unwrap_or_default(),
-            &request.query("labelSelector").unwrap_or_default(),
-        );
+        let fields = request.query("fieldSelector").unwrap_or_default();
+        let selector =
+            Selector::parse(&fields, &request.query("labelSelector").unwrap_or_default());
         let selected = selector.name().unwrap_or_default();
         auth::authorize(
             user,
@@ -145,6 +144,7 @@ impl Api {
                 } else {
                     &target.name
                 },
+                fields: &fields,
             },
             &self.rbac(),
         )
@@ -170,6 +170,14 @@ impl Api {
             return Err(status::no_such_resource());
         }
         let form = form(request).ok_or_else(status::not_acceptable)?;
+        if kind.kind == "Pod"
+            && let Some(unknown) = selector.unsupported(&POD_FIELDS)
+        {
+            return Err(status::bad_request(&format!(
+                "Unable to find \"/v1, Resource=pods\" that match label selector \"\", field \
+                 selector \"{fields}\": field label not supported: {unknown}"
+            )));
+        }
         match verb {
             "watch" => Ok(Answer::Watch(
                 self.watch(request, kind, &target, selector, form),
@@ -183,12 +191,13 @@ impl Api {
                 let object = found.ok_or_else(|| status::not_found(&kind.about(&target.name)))?;
                 Ok(Answer::Whole(self.shape(request, kind, 200, &object, form)))
             }
+            "delete" if kind.kind == "Pod" => {
+                let pod = self.delete_pod(request, user, &target)?;
+                Ok(Answer::Whole(self.shape(request, kind, 200, &pod, form)))
+            }
             "delete" => self.delete(request, user, kind, &target).map(Answer::Whole),
             "deletecollection" => Err(status::method_not_allowed()),
             _ => {
-                if !kind.stored {
-                    return Err(status::method_not_allowed());
-                }
                 if verb == "create" && !target.name.is_empty() {
                     return Err(status::method_not_allowed());
                 }
@@ -250,6 +259,14 @@ impl Api {
             ));
         }
         let text = |field: &str| about[field].as_str().unwrap_or_default();
+        let requirements = about["fieldSelector"]["requirements"].as_array();
+        let equal = requirements.into_iter().flatten().filter_map(|term| {
+            let value = term["values"][0]
+                .as_str()
+                .filter(|_| term["operator"] == "In")?;
+            Some(format!("{}={value}", term["key"].as_str()?))
+        });
+        let fields = equal.collect::<Vec<String>>().join(",");
         let wanted = Attributes {
             verb: text("verb"),
             group: text("group"),
@@ -257,6 +274,7 @@ impl Api {
             subresource: text("subresource"),
             namespace: text("namespace"),
             name: text("name"),
+            fields: &fields,
         };
         let mut status = match auth::decide(user, &wanted, &self.rbac()) {
             Ok(reason) => json!({"allowed": true, "reason": reason}),
@@ -348,6 +366,17 @@ impl Api {
     ) -> Response {
         let (mut items, version) = self.selected(kind, &target.namespace, selector);
         let version = version.to_string();
+        let mut metadata = json!({"resourceVersion": version});
+        let limit = request.query("limit").and_then(|limit| limit.parse().ok());
+        let offset = request
+            .query("continue")
+            .and_then(|token| token.parse().ok());
+        items.drain(..offset.unwrap_or(0).min(items.len()));
+        if let Some(limit) = limit.filter(|limit| (1..items.len()).contains(limit)) {
+            metadata["continue"] = json!((offset.unwrap_or(0) + limit).to_string());
+            metadata["remainingItemCount"] = json!(items.len() - limit);
+            items.truncate(limit);
+        }
         if form == Form::Table {
             let include = request.query("includeObject");
             return Response::json(
@@ -371,7 +400,7 @@ impl Api {
         Response::json(
             200,
             &json!({"kind": list_kind, "apiVersion": api_version,
-            "metadata": {"resourceVersion": version}, "items": items}),
+            "metadata": metadata, "items": items}),
         )
     }
 
@@ -446,19 +475,7 @@ impl Api {
             Some(&old),
             None,
         )?;
-        let options: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
-        for (field, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
-            let wanted = &options["preconditions"][field];
-            if !wanted.is_null() && *wanted != old["metadata"][field] {
-                let have = &old["metadata"][field];
-                let why = format!(
-                    "Precondition failed: {what} in precondition: {}, {what} in object meta: {}",
-                    wanted.as_str().unwrap_or(""),
-                    have.as_str().unwrap_or("")
-                );
-                return Err(status::conflict(&about, &why));
-            }
-        }
+        check_preconditions(request, &about, &old)?;
         store.remove(&key);
         let mut details =
             json!({"name": target.name, "kind": kind.resource, "uid": old["metadata"]["uid"]});
@@ -470,6 +487,48 @@ impl Api {
             &json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
             "status": "Success", "details": details}),
         ))
+    }
+
+    /// A pod that is bound and has not ended waits for its kubelet, unless the grace period is 0.
+    /// Returns the pod as it is after the request, or was before it.
+    fn delete_pod(
+        &self,
+        request: &Request,
+        user: &User,
+        target: &Target,
+    ) -> Result<Value, Failure> {
+        let key = key(&kinds::POD, &target.namespace, &target.name);
+        let about = kinds::POD.about(&target.name);
+        let mut store = self.store();
+        let found = store.get(&key).cloned();
+        let mut pod = found.ok_or_else(|| status::not_found(&about))?;
+        admission::node_restriction(
+            user,
+            &kinds::POD,
+            &target.name,
+            &target.namespace,
+            Some(&pod),
+            None,
+        )?;
+        let options = check_preconditions(request, &about, &pod)?;
+        let asked = options["gracePeriodSeconds"].as_u64();
+        let usual = pod["spec"]["terminationGracePeriodSeconds"].as_u64();
+        let phase = pod["status"]["phase"].as_str().unwrap_or("");
+        let is_bound = pod["spec"]["nodeName"]
+            .as_str()
+            .is_some_and(|n| !n.is_empty());
+        let seconds = match is_bound && !["Failed", "Succeeded"].contains(&phase) {
+            true => asked.or(usual).unwrap_or(30),
+            false => 0,
+        };
+        let finalizers = pod["metadata"]["finalizers"].as_array();
+        if seconds == 0 && finalizers.is_none_or(Vec::is_empty) {
+            store.remove(&key);
+            return Ok(pod);
+        }
+        pod["metadata"]["deletionTimestamp"] = json!(time::now());
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(seconds);
+        Ok(store.put(key, pod))
     }
 
     fn create(&self, write: &mut Write<'_>, body: &[u8]) -> Result<Value, Failure> {
@@ -534,6 +593,7 @@ impl Api {
         let api_version = match write.kind.group {
             "" => "v1",
             "coordination.k8s.io" => "coordination.k8s.io/v1",
+            "apps" => "apps/v1",
             _ => "certificates.k8s.io/v1",
         };
         Writer {
@@ -677,12 +737,15 @@ impl Api {
             "selfLink",
             "namespace",
             "generateName",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
         ] {
             restore(&mut new["metadata"], &old["metadata"], part);
         }
         let kept: &[&str] = match (kind.kind, write.subresource) {
             ("Node", "status") => &["spec"],
-            ("Node", _) => &["status"],
+            ("Node" | "Pod", _) if write.subresource.is_empty() => &["status"],
+            ("Pod", _) => &["spec"],
             ("CertificateSigningRequest", "") => &["spec", "status"],
             ("CertificateSigningRequest", _) => &["spec"],
             _ => &[],
@@ -757,6 +820,43 @@ fn shaped(kind: &Kind, object: &Value, form: Form) -> Value {
         Form::Plain | Form::Discovery => object.clone(),
     }
 }
+
+/// Refuses a deletion whose preconditions do not hold; returns its options.
+fn check_preconditions(
+    request: &Request,
+    about: &status::Subject<'_>,
+    old: &Value,
+) -> Result<Value, Failure> {
+    let options: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
+    for (field, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+        let wanted = &options["preconditions"][field];
+        if !wanted.is_null() && *wanted != old["metadata"][field] {
+            let have = &old["metadata"][field];
+            let why = format!(
+                "Precondition failed: {what} in precondition: {}, {what} in object meta: {}",
+                wanted.as_str().unwrap_or(""),
+                have.as_str().unwrap_or("")
+            );
+            return Err(status::conflict(about, &why));
+        }
+    }
+    Ok(options)
+}
+
+/// What a list of pods may be selected by: `pkg/apis/core/v1/conversion.go`.
+const POD_FIELDS: [&str; 11] = [
+    "metadata.name",
+    "metadata.namespace",
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.podIPs",
+    "status.nominatedNodeName",
+];
 
 fn unknown_fields(paths: &[String]) -> Vec<String> {
     paths

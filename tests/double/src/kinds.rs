@@ -9,8 +9,6 @@ pub(crate) struct Kind {
     pub(crate) resource: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) namespaced: bool,
-    /// Whether objects of it can be stored; others are always empty lists.
-    pub(crate) stored: bool,
     pub(crate) subresources: &'static [&'static str],
     pub(crate) create_on_update: bool,
     /// Whether a write without resourceVersion is taken as unconditional.
@@ -22,7 +20,6 @@ pub(crate) static NODE: Kind = Kind {
     resource: "nodes",
     kind: "Node",
     namespaced: false,
-    stored: true,
     subresources: &["status"],
     create_on_update: false,
     unconditional: true,
@@ -32,7 +29,6 @@ pub(crate) static EVENT: Kind = Kind {
     resource: "events",
     kind: "Event",
     namespaced: true,
-    stored: true,
     subresources: &[],
     create_on_update: true,
     unconditional: true,
@@ -42,7 +38,15 @@ pub(crate) static POD: Kind = Kind {
     resource: "pods",
     kind: "Pod",
     namespaced: true,
-    stored: false,
+    subresources: &["status"],
+    create_on_update: false,
+    unconditional: true,
+};
+pub(crate) static DAEMON_SET: Kind = Kind {
+    group: "apps",
+    resource: "daemonsets",
+    kind: "DaemonSet",
+    namespaced: true,
     subresources: &[],
     create_on_update: false,
     unconditional: true,
@@ -52,7 +56,6 @@ pub(crate) static LEASE: Kind = Kind {
     resource: "leases",
     kind: "Lease",
     namespaced: true,
-    stored: true,
     subresources: &[],
     create_on_update: true,
     unconditional: false,
@@ -62,7 +65,6 @@ pub(crate) static CSR: Kind = Kind {
     resource: "certificatesigningrequests",
     kind: "CertificateSigningRequest",
     namespaced: false,
-    stored: true,
     subresources: &["status", "approval"],
     create_on_update: false,
     unconditional: true,
@@ -70,7 +72,7 @@ pub(crate) static CSR: Kind = Kind {
 
 impl Kind {
     pub(crate) fn find(group: &str, version: &str, resource: &str) -> Option<&'static Self> {
-        [&NODE, &EVENT, &POD, &LEASE, &CSR]
+        [&NODE, &EVENT, &POD, &DAEMON_SET, &LEASE, &CSR]
             .into_iter()
             .find(|k| version == "v1" && k.group == group && k.resource == resource)
     }

@@ -27,6 +27,12 @@ impl Selector {
         named.map(|(_, value, _)| value.clone())
     }
 
+    /// The first field that is none of `supported`.
+    pub(crate) fn unsupported(&self, supported: &[&str]) -> Option<&str> {
+        let mut paths = self.fields.iter().map(|(path, ..)| path.as_str());
+        paths.find(|path| !supported.contains(path))
+    }
+
     pub(crate) fn matches(&self, object: &Value) -> bool {
         let field = |path: &str| {
             let found = path.split('.').try_fold(object, |at, step| at.get(step));

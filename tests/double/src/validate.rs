@@ -5,9 +5,10 @@ use crate::kinds::Kind;
 use crate::quantity::Quantity;
 use crate::status::Cause;
 use crate::time;
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Node};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use serde_json::{Map, Value, json};
 
 /// A decoded object.
@@ -48,6 +49,8 @@ pub(crate) fn decode(kind: &Kind, input: &Value) -> Result<Decoded, String> {
         "Node" => round_trip::<Node>(&object),
         "Lease" => round_trip::<Lease>(&object),
         "Event" => round_trip::<Event>(&object),
+        "Pod" => round_trip::<Pod>(&object),
+        "DaemonSet" => round_trip::<DaemonSet>(&object),
         _ => round_trip::<CertificateSigningRequest>(&object),
     }
     .map_err(|e| format!("json: cannot unmarshal: {e}"))?;
@@ -75,7 +78,10 @@ fn quantities(map: &mut Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-const TIMES: [&str; 8] = [
+const TIMES: [&str; 11] = [
+    "startTime",
+    "startedAt",
+    "finishedAt",
     "lastHeartbeatTime",
     "lastTransitionTime",
     "lastUpdateTime",
@@ -410,6 +416,12 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
             default(object, "reportingInstance", json!(""));
         }
         "Lease" => default(object, "spec", json!({})),
+        "Pod" => {
+            default(object, "spec", json!({}));
+            default(object, "status", json!({}));
+            default(&mut object["status"], "phase", json!("Pending"));
+            default(&mut object["metadata"], "generation", json!(1));
+        }
         _ => default(object, "status", json!({})),
     }
 }
@@ -421,6 +433,8 @@ pub(crate) fn check(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause>
         "Node" => node(old, new, &mut causes),
         "Lease" => lease(new, &mut causes),
         "Event" => event(new, &mut causes),
+        // Their specification is of no interest here.
+        "Pod" | "DaemonSet" => {}
         _ => csr(new, &mut causes),
     }
     causes

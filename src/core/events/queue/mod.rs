@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::Event;
 use crate::core::instant::{Mono, Now};
+use crate::core::token_bucket::TokenBucket;
 use crate::kube::message::{Accept, Outcome, Request};
 use crate::kube::text::one_line;
 
@@ -29,50 +30,7 @@ pub struct Queue {
     sent: VecDeque<Sent>,
     /// The time in the last name, in nanoseconds. Names increase even if the clock does not.
     last_name: u64,
-    limit: Limit,
-}
-
-/// A token bucket: `per_second` tokens are added each second, up to `burst`.
-#[derive(Debug)]
-struct Limit {
-    /// 0: no limit.
-    per_second: u32,
-    /// Time in which the empty bucket becomes full.
-    full: Duration,
-    /// The bucket's level at `since`, as filling time.
-    filled: Duration,
-    since: Mono,
-}
-
-impl Limit {
-    fn new(per_second: u32, burst: u32) -> Self {
-        let full = Duration::from_secs(1) * burst.max(1) / per_second.max(1);
-        Self {
-            per_second,
-            full,
-            filled: full,
-            since: Mono::START,
-        }
-    }
-
-    /// Whether the bucket has a token.
-    fn allows(&self, now: Mono) -> bool {
-        self.per_second == 0 || self.level(now) >= Duration::from_secs(1) / self.per_second
-    }
-
-    fn take(&mut self, now: Mono) {
-        if self.per_second > 0 {
-            let one = Duration::from_secs(1) / self.per_second;
-            self.filled = self.level(now).saturating_sub(one);
-            self.since = now;
-        }
-    }
-
-    fn level(&self, now: Mono) -> Duration {
-        self.filled
-            .saturating_add(now.since(self.since))
-            .min(self.full)
-    }
+    limit: TokenBucket,
 }
 
 #[derive(Debug)]
@@ -96,8 +54,12 @@ impl Queue {
     /// An empty queue. It sends at most `per_second` events, and `burst` at once; 0 per second is no
     /// limit.
     pub fn new(node_name: &str, per_second: u32, burst: u32) -> Self {
+        let every = match per_second {
+            0 => Duration::ZERO,
+            limit => Duration::from_secs(1) / limit,
+        };
         Self {
-            limit: Limit::new(per_second, burst),
+            limit: TokenBucket::new(every, burst),
             node_name: node_name.to_owned(),
             waiting: VecDeque::new(),
             sent: VecDeque::new(),
@@ -126,7 +88,7 @@ impl Queue {
 
     /// Whether an event waits and the rate limit allows it.
     pub fn is_due(&self, now: Mono) -> bool {
-        !self.waiting.is_empty() && self.limit.allows(now)
+        !self.waiting.is_empty() && self.limit.has_token(now)
     }
 
     /// The request for the oldest event. Its time is computed from the current wall clock, which may

@@ -13,6 +13,7 @@ use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 
+mod guest;
 mod shutdown;
 pub(crate) mod storm;
 
@@ -108,6 +109,10 @@ pub(crate) struct Server {
     lease: Option<Value>,
     /// Reasons of the events.
     events: Vec<String>,
+    /// Pods that are bound to the Node and have not ended.
+    pods: Vec<Value>,
+    /// `gitVersion`.
+    git_version: &'static str,
     version: u64,
     uids: u64,
 }
@@ -178,6 +183,20 @@ impl Server {
         }
     }
 
+    /// Lists eight pods, or ends one.
+    fn pods(&mut self, request: &Request) -> Outcome {
+        if request.method == Method::Get {
+            let items: Vec<&Value> = self.pods.iter().take(8).collect();
+            return answered(200, json!({"kind": "PodList", "items": items}));
+        }
+        let is_meant = |pod: &Value| {
+            let name = format!("/pods/{}", object::text(pod, &["metadata", "name"]));
+            request.path.ends_with(&name) || request.path.ends_with(&format!("{name}/status"))
+        };
+        self.pods.retain(|pod| !is_meant(pod));
+        answered(200, json!({"kind": "PartialObjectMetadata"}))
+    }
+
     pub(crate) fn store(&mut self, mut object: Value, anew: bool) -> Value {
         self.version += 1;
         self.uids += u64::from(anew);
@@ -196,6 +215,12 @@ impl Server {
             self.events
                 .push(object::text(&event, &["reason"]).to_owned());
             return answered(201, json!({}));
+        }
+        if request.path.contains("/pods") {
+            return self.pods(request);
+        }
+        if request.path == "/version" {
+            return answered(200, json!({"major": "1", "gitVersion": self.git_version}));
         }
         if request.path.contains("/certificatesigningrequests") {
             return self.sign(request);
@@ -223,6 +248,7 @@ impl Server {
                     false => (409, Some(object)),
                 }
             }
+            (Method::Delete, Some(object)) => panic!("{} is deleted: {object}", request.path),
         };
         let answer = match (code, &kept) {
             (409, _) if request.method == Method::Post => json!({"reason": "AlreadyExists"}),
@@ -259,6 +285,8 @@ struct World {
     renewed: u8,
     /// The loop has ended.
     ended: bool,
+    /// What each request was for, and its method and path.
+    sent: Vec<(Work, String)>,
 }
 
 /// The board's certificate at the start.
@@ -279,6 +307,15 @@ fn held() -> impl Strategy<Value = Held> {
     ]
 }
 
+/// A pod that is bound to the Node and was never started.
+fn stray(serial: u32) -> Value {
+    json!({
+        "metadata": {"name": format!("p{serial}"), "namespace": "default", "uid": format!("p{serial}")},
+        "spec": {"nodeName": "pi"},
+        "status": {"phase": "Pending"},
+    })
+}
+
 fn one_minute(now: Mono) -> Leaf {
     let minute = Duration::from_secs(60);
     certificates::leaf(true_time(now).before(minute), true_time(now).after(minute))
@@ -290,14 +327,25 @@ impl World {
     }
 
     fn with_certificate(certificate: Option<Certificate>) -> Self {
+        Self::with(config(), certificate)
+    }
+
+    /// Three pods are bound to the Node.
+    fn with(config: Config, certificate: Option<Certificate>) -> Self {
         let clock = WallClock::new(built());
+        let server = Server {
+            pods: (0..3).map(stray).collect(),
+            git_version: "v1.38.1",
+            ..Server::default()
+        };
         Self {
-            kubelet: Kubelet::new(config(), clock, certificate, 1, Mono::START),
-            server: Server::default(),
+            kubelet: Kubelet::new(config, clock, certificate, 1, Mono::START),
+            server,
             now: Mono::START,
             last: None,
             renewed: 0,
             ended: false,
+            sent: Vec::new(),
         }
     }
 
@@ -373,6 +421,8 @@ impl World {
             request.method == Method::Get || renew_time(&request).is_none_or(|t| t >= built()),
             "a time before the build is written"
         );
+        let line = format!("{:?} {}", request.method, request.path);
+        self.sent.push((work, line));
         let took = budget / 1000 * step.takes;
         let mut outcome = self.server.answer(&request, step.behavior);
         self.now = self.now.after(took);
@@ -520,7 +570,7 @@ fn an_idle_hour_costs_one_request_a_renewal_and_one_a_report() {
                 world.now = until;
                 waits += u32::from(counts);
             }
-            Turn::Identity(..) => unreachable!("a permanent certificate"),
+            Turn::Identity(..) | Turn::End => unreachable!("a permanent certificate, no signal"),
             Turn::Send(work, _) => {
                 let request = world.kubelet.request(work, now, |_, _| Facts::example());
                 let Some(request) = request else { continue };
@@ -541,8 +591,11 @@ fn an_idle_hour_costs_one_request_a_renewal_and_one_a_report() {
     let count = |work, method| calls.iter().filter(|call| **call == (work, method)).count();
     let renewals = count(Work::Lease, Method::Patch);
     assert!((346..=359).contains(&renewals), "{renewals} renewals");
-    assert!((11..=12).contains(&count(Work::Node, Method::Patch)));
-    assert_eq!(calls.len(), renewals + count(Work::Node, Method::Patch));
+    let reports = count(Work::Node, Method::Patch);
+    assert!((11..=12).contains(&reports), "{reports} reports");
+    let looks = count(Work::Pods, Method::Get);
+    assert!((11..=12).contains(&looks), "{looks} looks for stray pods");
+    assert_eq!(calls.len(), renewals + reports + looks);
     assert!(
         usize::try_from(waits).unwrap() <= renewals + 1,
         "{waits} wakeups, {renewals} renewals"

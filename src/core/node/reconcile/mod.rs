@@ -6,31 +6,16 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::core::status::{ATTACH_DETACH, HUGE_PAGES};
+use crate::config::NodeConfig;
+use crate::core::status::{ATTACH_DETACH, HUGE_PAGES, labels};
 use crate::kube::names;
 use crate::kube::object::{self, quantity};
 use crate::kube::quantity::Quantity;
 
-/// Labels that are reset from the configuration at every start, in upstream's order.
-const DEFAULT_LABELS: [&str; 12] = [
-    "kubernetes.io/hostname",
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-    "node.kubernetes.io/instance-type",
-    "beta.kubernetes.io/instance-type",
-    "kubernetes.io/os",
-    "kubernetes.io/arch",
-    "node.kubernetes.io/windows-build",
-    "beta.kubernetes.io/os",
-    "beta.kubernetes.io/arch",
-];
-
 /// Reconciles `existing` with `initial`, the Node that would have been created.
-pub(super) fn reconcile(initial: &Value, existing: &mut Value) {
+pub(super) fn reconcile(config: &NodeConfig, initial: &Value, existing: &mut Value) {
     attach_detach_annotation(initial, existing);
-    default_labels(initial, existing);
+    labels::adopt(config, object::members(existing, &["metadata", "labels"]));
     for resources in ["capacity", "allocatable"] {
         if object::at(existing, &["status", resources]).is_none_or(Value::is_null)
             && let Some(ours) = object::at(initial, &["status", resources])
@@ -56,19 +41,6 @@ fn attach_detach_annotation(initial: &Value, existing: &mut Value) {
         "" => annotations.remove(ATTACH_DETACH),
         _ => annotations.insert(ATTACH_DETACH.into(), ours.into()),
     };
-}
-
-fn default_labels(initial: &Value, existing: &mut Value) {
-    let labels = object::members(existing, &["metadata", "labels"]);
-    for key in DEFAULT_LABELS {
-        let Some(ours) = object::at(initial, &["metadata", "labels", key]) else {
-            continue;
-        };
-        match ours.as_str() {
-            Some("") => labels.remove(key),
-            _ => labels.insert(key.into(), ours.clone()),
-        };
-    }
 }
 
 /// Without device plugins the amount of every extended resource is 0.

@@ -1,14 +1,18 @@
 use serde_json::json;
 
 use super::*;
+use crate::config::Config;
+use crate::config::flags::Flags;
 
-/// `existing` after reconciliation.
+/// `existing` after reconciliation, without its labels, which `status::labels` tests.
 fn reconciled(initial: &Value, existing: &Value) -> Value {
+    let config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
     let mut node = existing.clone();
-    reconcile(initial, &mut node);
+    reconcile(&config.node, initial, &mut node);
     let first = node.clone();
-    reconcile(initial, &mut node);
+    reconcile(&config.node, initial, &mut node);
     assert_eq!(node, first, "a second reconciliation changes nothing");
+    object::members(&mut node, &["metadata"]).insert("labels".into(), json!({}));
     node
 }
 
@@ -44,74 +48,6 @@ fn the_attach_detach_annotation_follows_the_flag() {
         let mut existing = existing.clone();
         attach_detach_annotation(initial, &mut existing);
         assert_eq!(existing, want, "{name}");
-    }
-}
-
-/// kubelet_node_status_test.go TestUpdateDefaultLabels.
-#[test]
-fn test_update_default_labels() {
-    let keys = [
-        "kubernetes.io/hostname",
-        "topology.kubernetes.io/zone",
-        "topology.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "failure-domain.beta.kubernetes.io/region",
-        "node.kubernetes.io/instance-type",
-        "beta.kubernetes.io/instance-type",
-        "kubernetes.io/os",
-        "kubernetes.io/arch",
-    ];
-    let all = |value: &str| {
-        let labels: Map<String, Value> = keys
-            .iter()
-            .map(|key| ((*key).to_owned(), value.into()))
-            .collect();
-        Value::from(labels)
-    };
-    let with = |labels: Value, key: &str, value: &str| {
-        let mut labels = labels;
-        labels[key] = value.into();
-        labels
-    };
-    for (name, initial, existing, want) in [
-        ("1 copied", all("new"), json!({}), all("new")),
-        ("2 replaced", all("new"), all("old"), all("new")),
-        (
-            "3 others stay",
-            all("new"),
-            with(all("new"), "please-persist", "foo"),
-            with(all("new"), "please-persist", "foo"),
-        ),
-        ("4 nothing is removed", json!({}), all("old"), all("old")),
-        ("5 equal", all("new"), all("new"), all("new")),
-        ("6 no labels at all", all("new"), json!(null), all("new")),
-        (
-            "7 stable ones are filled in",
-            all("new"),
-            json!({
-                "kubernetes.io/hostname": "new",
-                "failure-domain.beta.kubernetes.io/zone": "new",
-                "failure-domain.beta.kubernetes.io/region": "new",
-                "beta.kubernetes.io/instance-type": "new",
-            }),
-            all("new"),
-        ),
-        (
-            "other labels of --node-labels apply only at creation",
-            json!({"example.com/site": "new", "kubernetes.io/os": "new"}),
-            json!({"example.com/site": "old"}),
-            json!({"example.com/site": "old", "kubernetes.io/os": "new"}),
-        ),
-        (
-            "an empty value removes the label",
-            json!({"topology.kubernetes.io/zone": "", "topology.kubernetes.io/region": ""}),
-            json!({"topology.kubernetes.io/zone": "a", "b": ""}),
-            json!({"b": ""}),
-        ),
-    ] {
-        let mut node = json!({"metadata": {"labels": existing}});
-        default_labels(&json!({"metadata": {"labels": initial}}), &mut node);
-        assert_eq!(node, json!({"metadata": {"labels": want}}), "{name}");
     }
 }
 
@@ -270,7 +206,7 @@ fn other_parts_of_an_adopted_node_are_unchanged() {
     initial["status"]["conditions"] = json!([{"type": "Ready"}]);
     let existing = json!({
         "metadata": {
-            "labels": {"theirs": "1"}, "annotations": {"theirs": "1"},
+            "labels": {}, "annotations": {"theirs": "1"},
             "finalizers": ["f"], "uid": "7",
         },
         "spec": {"taints": [{"key": "theirs"}], "unschedulable": true},

@@ -148,7 +148,7 @@ fn patched(request: &Request) -> Outcome {
         200,
         json!({"kind": "PartialObjectMetadata", "metadata":
         {"name": "pi", "uid": "u1", "resourceVersion": "600", "labels": {
-            "kubernetes.io/os": "linux", "kubernetes.io/arch": status::ARCHITECTURE,
+            "kubernetes.io/os": "nodelet", "kubernetes.io/arch": status::ARCHITECTURE,
         }}}),
     )
 }
@@ -166,6 +166,63 @@ fn a_node_is_created_with_one_request() {
         test.node.seen.as_ref().unwrap()["metadata"].get("managedFields"),
         None
     );
+}
+
+/// kubelet_node_status_test.go TestTryRegisterWithApiServer, as a guest: a label that the guest does
+/// not have is removed by the same patch. With pods the labels are a kubelet's again, and none is
+/// removed.
+#[test]
+fn a_takeover_changes_the_labels_with_the_one_patch_of_the_adoption() {
+    let labels = |os: &str| {
+        json!({
+            "kubernetes.io/os": os, "beta.kubernetes.io/os": os,
+            "kubernetes.io/arch": status::ARCHITECTURE,
+            "beta.kubernetes.io/arch": status::ARCHITECTURE,
+        })
+    };
+    let mut kubelets = labels("linux");
+    kubelets["kubernetes.io/hostname"] = "pi".into();
+    kubelets["theirs"] = "1".into();
+    let mut guests = labels("nodelet");
+    guests["node.kubernetes.io/exclude-disruption"] = "true".into();
+    guests["node.kubernetes.io/exclude-from-external-load-balancers"] = "true".into();
+    for (max_pods, before, want) in [
+        (
+            0,
+            &kubelets,
+            json!({
+                "kubernetes.io/hostname": null,
+                "kubernetes.io/os": "nodelet", "beta.kubernetes.io/os": "nodelet",
+                "node.kubernetes.io/exclude-disruption": "true",
+                "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+            }),
+        ),
+        (
+            110,
+            &guests,
+            json!({
+                "kubernetes.io/hostname": "pi",
+                "kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux",
+            }),
+        ),
+        (0, &guests, json!(null)),
+        (110, &kubelets, json!(null)),
+    ] {
+        let mut test = NodeTest::new(Flags {
+            max_pods,
+            ..Flags::default()
+        });
+        test.turn(|_| refuse(409, "AlreadyExists"));
+        let node = foreign(json!({"labels": before}), json!({}));
+        assert_eq!(test.turn(|_| answered(200, node)), Some(Step::Read));
+        assert_eq!(test.turn(patched), Some(Step::Adopted));
+        assert_eq!(
+            test.body()["metadata"]["labels"],
+            want,
+            "{max_pods} {before}"
+        );
+        assert_eq!(test.calls().len(), 3);
+    }
 }
 
 #[test]

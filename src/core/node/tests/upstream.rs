@@ -86,7 +86,7 @@ fn test_update_new_node_status() {
     let (test, node) = updated(&words, machine(5000), foreign(json!({}), json!({})));
     assert_eq!(
         node["metadata"]["labels"],
-        json!({"kubernetes.io/os": "linux", "kubernetes.io/arch": status::ARCHITECTURE})
+        json!({"kubernetes.io/os": "nodelet", "kubernetes.io/arch": status::ARCHITECTURE})
     );
     assert_eq!(
         quantities(&node, "capacity"),

@@ -1,0 +1,216 @@
+//! Judges what the cluster does with a Node that offers no pods: its labels, its taint, pods and
+//! DaemonSets that would wait for ever, and its version.
+
+use serde_json::{Map, Value};
+
+use super::{Finding, Mark};
+use crate::config::{NO_PODS, NodeConfig};
+use crate::core::pods;
+use crate::core::status::labels;
+use crate::kube::json;
+use crate::kube::message::{Refused, Response};
+use crate::kube::object;
+use crate::kube::time::Wall;
+use crate::kube::version::Version;
+
+/// Labels that nodelet never sets by itself, because they count the Node among those of its zone.
+const TOPOLOGY: [&str; 2] = [
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+];
+
+/// A kubelet may be this many minor versions behind: kubeadm refuses an upgrade that exceeds it.
+const MAX_SKEW: u32 = 3;
+
+/// Whether the Node is a guest, and what its labels say.
+pub fn guest(config: &NodeConfig) -> Finding {
+    if !config.is_guest() {
+        let detail = format!(
+            "--max-pods is {}, the Node is as a kubelet's",
+            config.max_pods
+        );
+        return Finding::note("guest", detail, "");
+    }
+    let labels = labels::of_new_node(config);
+    let os = object_text(&labels, "kubernetes.io/os");
+    let hostname = match object_text(&labels, "kubernetes.io/hostname") {
+        "" => "no host name label".to_owned(),
+        name => format!("host name label {name}"),
+    };
+    let exclusions = labels::EXCLUSIONS.into_iter();
+    let exclusions = exclusions.filter(|key| labels.contains_key(*key)).count();
+    Finding::ok(
+        "guest",
+        format!("os {os:?}, {hostname}, {exclusions} of 2 exclusions"),
+    )
+}
+
+fn object_text<'a>(labels: &'a Map<String, Value>, key: &str) -> &'a str {
+    labels.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The labels on the server, against those after the next start. `node` is `None` if there is none.
+pub fn labels(config: &NodeConfig, node: Option<&Value>) -> Finding {
+    let check = "labels";
+    let Some(node) = node else {
+        return Finding::ok(check, "there is no Node of this name yet");
+    };
+    let before = labels_of(Some(node));
+    let mut after = before.clone();
+    labels::adopt(config, &mut after);
+    let keys = before.keys().chain(after.keys());
+    let mut changed: Vec<&str> = keys
+        .filter(|key| before.get(*key) != after.get(*key))
+        .map(String::as_str)
+        .collect();
+    changed.sort_unstable();
+    changed.dedup();
+    if !changed.is_empty() {
+        return Finding::failed(
+            check,
+            &format!("the next start changes {}", changed.join(", ")),
+            "restart nodelet",
+        );
+    }
+    let zone = TOPOLOGY.into_iter().find(|key| before.contains_key(*key));
+    match zone.filter(|_| config.is_guest()) {
+        Some(key) => Finding::note(
+            check,
+            format!("the Node has {key}={}", object_text(&before, key)),
+            "remove it unless Nodes with pods have the same value",
+        ),
+        None => Finding::ok(check, "as after a start"),
+    }
+}
+
+/// The taint can be set at creation alone: a Node may not add one to itself.
+pub fn taint(config: &NodeConfig, node: Option<&Value>) -> Finding {
+    let check = "taint";
+    if !config.is_guest() {
+        return Finding::note(check, "not needed for a Node with pods", "");
+    }
+    let Some(node) = node else {
+        return Finding::ok(check, format!("the new Node has {NO_PODS}"));
+    };
+    let mut taints = object::list(node, &["spec", "taints"]).iter();
+    match taints.any(|taint| object::text(taint, &["key"]) == NO_PODS) {
+        true => Finding::ok(check, format!("the Node has {NO_PODS}")),
+        false => Finding::failed(
+            check,
+            &format!("the Node lacks {NO_PODS}"),
+            &format!("kubectl taint node {} {NO_PODS}:NoSchedule", config.name),
+        ),
+    }
+}
+
+/// The range of pod addresses that the cluster gave to the Node, which has no use for it.
+pub fn pod_cidr(config: &NodeConfig, node: Option<&Value>) -> Finding {
+    let check = "podcidr";
+    let ranges: Vec<&str> = node
+        .map(|node| object::list(node, &["spec", "podCIDRs"]))
+        .unwrap_or_default()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    match (ranges.as_slice(), config.is_guest()) {
+        ([], _) => Finding::ok(check, "the cluster gave the Node none"),
+        (_, false) => Finding::ok(check, ranges.join(", ")),
+        (_, true) => Finding::note(
+            check,
+            format!(
+                "the cluster gave it {}, which it does not use",
+                ranges.join(", ")
+            ),
+            "",
+        ),
+    }
+}
+
+/// The pods that are bound to the Node, from the list of `core::pods`. `boot` is the time of this
+/// boot by the server's clock, if known.
+pub fn pods(config: &NodeConfig, list: &Response, boot: Option<Wall>) -> Finding {
+    let check = "pods";
+    if let Err(refused) = list.accepted() {
+        return forbidden(check, &refused);
+    }
+    let body = json::parse(&list.body).unwrap_or_default();
+    match pods::count(&body, &config.name, boot) {
+        None => Finding::note(check, "the response is not a PodList", ""),
+        Some((0, 0)) => Finding::ok(check, "none is bound to the Node"),
+        Some((found, 0)) if config.reject_pods => {
+            Finding::note(check, format!("{found} bound, a run ends them"), "")
+        }
+        Some((found, 0)) => Finding::note(
+            check,
+            format!("{found} bound, which wait for ever"),
+            "set --reject-pods",
+        ),
+        Some((_, left)) => Finding::failed(
+            check,
+            &format!("{left} of a kubelet that ran since this boot"),
+            &format!("kubectl drain {}, and reboot the board", config.name),
+        ),
+    }
+}
+
+/// `version` is the response to `GET /version`.
+pub fn server_version(config: &NodeConfig, version: &Response) -> Finding {
+    let check = "server-version";
+    if let Err(refused) = version.accepted() {
+        return forbidden(check, &refused);
+    }
+    let body = json::parse(&version.body).unwrap_or_default();
+    let server = Version::parse(object::text(&body, &["gitVersion"]));
+    let (Some(server), Some(ours)) = (server, Version::parse(&config.kubelet_version)) else {
+        return Finding::note(check, "the server does not tell its version", "");
+    };
+    match server.minor >= ours.minor.saturating_add(MAX_SKEW) {
+        true => Finding::note(
+            check,
+            format!(
+                "the server is {server}, the Node reports {ours}: kubeadm may refuse to upgrade \
+                 the cluster"
+            ),
+            "update nodelet, or set --kubelet-version=server",
+        ),
+        false => Finding::ok(check, format!("{server}, the Node reports {ours}")),
+    }
+}
+
+/// A look that the credentials do not allow is no fault.
+pub(super) fn forbidden(check: &'static str, refused: &Refused) -> Finding {
+    match refused.code {
+        403 => Finding::note(check, "not allowed to look", ""),
+        _ => {
+            let line = refused.to_string();
+            let line = line.split("; ").next().unwrap_or(&line);
+            Finding::note(check, format!("cannot be read: {line}"), "")
+        }
+    }
+}
+
+/// The labels of a Node, or none.
+pub(super) fn labels_of(node: Option<&Value>) -> Map<String, Value> {
+    let labels = node.and_then(|node| object::at(node, &["metadata", "labels"]));
+    labels
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// A missing permission without which a run works. A ServiceAccount must not have it, because it
+/// would be valid for the pods of every Node.
+pub(super) fn optional(finding: Finding) -> Finding {
+    match finding.mark {
+        Mark::Failed => Finding::note(
+            finding.check,
+            finding.detail,
+            "pods that are bound to the Node stay; a node certificate may end them, and a \
+             ServiceAccount must not",
+        ),
+        _ => finding,
+    }
+}
+
+#[cfg(test)]
+mod tests;

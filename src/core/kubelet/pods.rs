@@ -1,0 +1,35 @@
+//! The stray pods' log lines, and what a response means for the schedule.
+
+use super::{Effect, Kubelet};
+use crate::core::instant::Mono;
+use crate::core::pods::Step;
+use crate::kube::message::Outcome;
+
+impl Kubelet {
+    pub(super) fn on_pods_response(&mut self, outcome: Outcome, now: Mono) -> Effect {
+        match outcome {
+            Outcome::Answered(_) => self.schedule.request_answered(),
+            Outcome::Silent(_) => self.schedule.request_silent(now),
+        }
+        match self.pods.on_response(outcome, self.wall_clock.boot(), now) {
+            Step::Continue => {}
+            Step::Clear => {
+                self.pods_log.succeeded(now);
+            }
+            Step::Changed(line) => log::info!("pods: {line}"),
+            Step::Left(line) | Step::Silent(line) => {
+                self.pods_log.failed(&line, now);
+            }
+            Step::Refused(refused) => {
+                self.pods_log.failed(&refused.to_string(), now);
+            }
+            // A ServiceAccount has no such rights, which is no fault.
+            Step::Forbidden(refused) => log::info!(
+                "pods: a pod that is bound to this Node stays, because the server forbids to list \
+                 them: {}; a node's certificate may",
+                refused.message
+            ),
+        }
+        Effect::None
+    }
+}

@@ -1,0 +1,531 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::config::Config;
+use crate::config::flags::Flags;
+use crate::core::schedule::tests::Random;
+use crate::kube::message::{Method, answered};
+
+/// The boot by the server's clock.
+fn boot() -> Wall {
+    Wall::parse("2026-11-21T06:00:00Z").unwrap()
+}
+
+fn at(seconds: u64) -> Mono {
+    Mono::START.after(Duration::from_secs(seconds))
+}
+
+fn config(flags: Flags) -> NodeConfig {
+    Config::new(flags, || Ok("pi".to_owned())).unwrap().node
+}
+
+fn guest() -> Pods {
+    Pods::new(&config(Flags::default()))
+}
+
+/// A pod that is bound to `pi` and was never started. `changes` is a merge patch.
+fn pod(name: &str, changes: Value) -> Value {
+    let pod = json!({
+        "metadata": {
+            "name": name, "namespace": "default", "uid": format!("uid-{name}"), "generation": 1,
+            "creationTimestamp": "2026-11-20T00:00:00Z",
+        },
+        "spec": {"nodeName": "pi"},
+        "status": {"phase": "Pending"},
+    });
+    crate::core::patch::tests::apply(pod, &changes)
+}
+
+fn list(pods: &[Value]) -> Outcome {
+    answered(200, json!({"kind": "PodList", "items": pods}))
+}
+
+fn ok() -> Outcome {
+    answered(200, json!({"kind": "PartialObjectMetadata"}))
+}
+
+fn refused(code: u16, reason: &str) -> Outcome {
+    answered(code, json!({"reason": reason, "message": "no"}))
+}
+
+/// One look at `pods`, and the step of the list.
+fn look(pods: &mut Pods, found: &[Value], now: Mono) -> Step {
+    assert_eq!(pods.request(now).method, Method::Get);
+    pods.on_response(list(found), Some(boot()), now)
+}
+
+/// Sends all changes of the last look, and returns them as `Method path`.
+fn changes(pods: &mut Pods, now: Mono) -> Vec<String> {
+    let mut lines = Vec::new();
+    while pods.due() == Some(Mono::START) {
+        let request = pods.request(now);
+        let path = request.path.replace("/api/v1/namespaces/", "~");
+        lines.push(format!("{:?} {path}", request.method));
+        assert!(matches!(
+            pods.on_response(ok(), Some(boot()), now),
+            Step::Changed(_)
+        ));
+    }
+    lines
+}
+
+#[test]
+fn a_stray_pod_is_rejected_as_a_kubelet_with_max_pods_0_does_it() {
+    let mut pods = guest();
+    assert_eq!(pods.due(), Some(Mono::START));
+    let get = pods.request(at(1));
+    assert_eq!(
+        (get.method, get.accept, get.path.as_str()),
+        (
+            Method::Get,
+            Accept::List,
+            "/api/v1/pods?fieldSelector=spec.nodeName%3Dpi%2Cstatus.phase%21%3DFailed%2C\
+             status.phase%21%3DSucceeded&limit=8"
+        )
+    );
+    let found = [pod("web", json!({}))];
+    assert_eq!(pods.on_response(list(&found), None, at(1)), Step::Clear);
+    let patch = pods.request(at(2));
+    assert_eq!(
+        (patch.method, patch.accept, patch.path.as_str()),
+        (
+            Method::Patch,
+            Accept::Metadata,
+            "/api/v1/namespaces/default/pods/web/status"
+        )
+    );
+    assert_eq!(
+        serde_json::from_slice::<Value>(&patch.body).unwrap(),
+        json!({"metadata": {"uid": "uid-web"}, "status": {
+            "message": "Pod was rejected: Node didn't have enough resource: pods, requested: 1, \
+                        used: 0, capacity: 0",
+            "observedGeneration": 1, "phase": "Failed", "reason": "OutOfpods",
+        }})
+    );
+    assert_eq!(
+        pods.on_response(ok(), None, at(2)),
+        Step::Changed(
+            "default/web was bound to this Node and is rejected with OutOfpods; nodelet runs no \
+             pods"
+                .to_owned()
+        )
+    );
+}
+
+#[test]
+fn a_terminating_pod_and_a_mirror_pod_are_deleted_with_their_uid() {
+    for changes in [
+        json!({"metadata": {"deletionTimestamp": "2026-11-21T06:18:51Z"}}),
+        json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}),
+    ] {
+        let mut pods = guest();
+        look(&mut pods, &[pod("web", changes)], at(1));
+        let delete = pods.request(at(1));
+        assert_eq!(
+            (delete.method, delete.path.as_str()),
+            (Method::Delete, "/api/v1/namespaces/default/pods/web")
+        );
+        assert_eq!(
+            serde_json::from_slice::<Value>(&delete.body).unwrap(),
+            json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "uid-web"}})
+        );
+    }
+}
+
+#[test]
+fn a_pod_that_a_kubelet_started_since_the_boot_is_left() {
+    let running = |since: &str| json!([{"state": {"running": {"startedAt": since}}}]);
+    for (name, status, boot, acts) in [
+        ("never started", json!({}), Some(boot()), 1),
+        ("never started, no time", json!({}), None, 1),
+        (
+            "before",
+            json!({"startTime": "2026-11-21T05:58:00Z"}),
+            Some(boot()),
+            1,
+        ),
+        (
+            "before, no time",
+            json!({"startTime": "2026-11-21T05:58:00Z"}),
+            None,
+            0,
+        ),
+        (
+            "tolerance",
+            json!({"startTime": "2026-11-21T05:59:30Z"}),
+            Some(boot()),
+            0,
+        ),
+        (
+            "since",
+            json!({"startTime": "2026-11-21T06:00:01Z"}),
+            Some(boot()),
+            0,
+        ),
+        (
+            "in the future",
+            json!({"startTime": "2036-11-21T06:00:01Z"}),
+            Some(boot()),
+            0,
+        ),
+        (
+            "no time at all",
+            json!({"startTime": "soon"}),
+            Some(boot()),
+            0,
+        ),
+        (
+            "containers since, of a pod from before",
+            json!({"startTime": "2026-11-01T00:00:00Z",
+                "containerStatuses": running("2026-11-21T06:01:00Z")}),
+            Some(boot()),
+            0,
+        ),
+        (
+            "init containers since",
+            json!({"startTime": "2026-11-01T00:00:00Z",
+                "initContainerStatuses": running("2026-11-21T06:01:00Z")}),
+            Some(boot()),
+            0,
+        ),
+        (
+            "containers before",
+            json!({"startTime": "2026-11-01T00:00:00Z",
+                "containerStatuses": running("2026-11-01T00:01:00Z")}),
+            Some(boot()),
+            1,
+        ),
+        (
+            "containers without startTime",
+            json!({"containerStatuses": running("2026-11-01T00:01:00Z")}),
+            Some(boot()),
+            0,
+        ),
+        (
+            "containers without times",
+            json!({"containerStatuses": [{}]}),
+            Some(boot()),
+            0,
+        ),
+    ] {
+        for deleted in [
+            json!({}),
+            json!({"deletionTimestamp": "2026-11-21T07:00:00Z"}),
+        ] {
+            let pod = pod("web", json!({"metadata": deleted, "status": status}));
+            let found = json!({"kind": "PodList", "items": [pod]});
+            assert_eq!(count(&found, "pi", boot), Some((acts, 1 - acts)), "{name}");
+        }
+    }
+    // The clock of the kubelet was in 1970; the server's time of the pod is not.
+    let mut young = pod(
+        "web",
+        json!({"status": {"startTime": "1970-01-01T00:05:00Z"}}),
+    );
+    young["metadata"]["creationTimestamp"] = "2026-11-21T07:00:00Z".into();
+    let mut pods = guest();
+    assert_eq!(
+        look(&mut pods, &[young], at(1)),
+        Step::Left(
+            "1 of a kubelet that ran since this boot may still run, default/web first, and are \
+             left; drain the Node and reboot"
+                .to_owned()
+        )
+    );
+    assert_eq!(
+        pods.due(),
+        None,
+        "a pod that is left causes no further looks"
+    );
+}
+
+#[test]
+fn other_pods_and_invalid_names_are_ignored() {
+    for changes in [
+        json!({"spec": {"nodeName": "other"}}),
+        json!({"spec": {"nodeName": null}}),
+        json!({"status": {"phase": "Failed"}}),
+        json!({"status": {"phase": "Succeeded"}}),
+        json!({"metadata": {"uid": ""}}),
+        json!({"metadata": {"uid": "u".repeat(65)}}),
+        json!({"metadata": {"name": "../nodes/pi"}}),
+        json!({"metadata": {"namespace": "a/b?c"}}),
+        json!({"metadata": {"namespace": null}}),
+        json!({"metadata": 7}),
+    ] {
+        let mut pods = guest();
+        let found = [pod("web", changes.clone())];
+        assert_eq!(look(&mut pods, &found, at(1)), Step::Clear, "{changes}");
+        assert_eq!(pods.due(), None, "{changes}");
+    }
+    for body in [json!({"kind": "NodeList", "items": []}), json!([])] {
+        let mut pods = guest();
+        pods.request(at(1));
+        assert_eq!(
+            pods.on_response(answered(200, body), Some(boot()), at(1)),
+            Step::Refused(Refused::nonsense("a PodList"))
+        );
+    }
+}
+
+#[test]
+fn the_oldest_of_at_most_8_pods_comes_first() {
+    let mut pods = guest();
+    let aged = |hour: u32| {
+        let created = format!("2026-11-20T{hour:02}:00:00Z");
+        pod(
+            &format!("p{hour}"),
+            json!({"metadata": {"creationTimestamp": created}}),
+        )
+    };
+    let found: Vec<Value> = (0..20).rev().map(aged).collect();
+    look(&mut pods, &found, at(1));
+    let sent = changes(&mut pods, at(1));
+    let want = (12..20).map(|hour| format!("Patch ~default/pods/p{hour}/status"));
+    assert_eq!(sent, want.collect::<Vec<String>>());
+}
+
+#[test]
+fn looks_come_with_requests_of_the_node_and_follow_a_change_every_30_s_for_5_min() {
+    let mut pods = guest();
+    assert_eq!(look(&mut pods, &[], at(0)), Step::Clear);
+    assert_eq!(pods.due(), None);
+    // The read and the patch of one report.
+    pods.node_answered(at(10));
+    assert_eq!(pods.due(), None, "too early");
+    pods.node_answered(at(300));
+    pods.node_answered(at(301));
+    assert_eq!(pods.due(), Some(at(301)));
+    look(&mut pods, &[pod("web", json!({}))], at(301));
+    assert_eq!(changes(&mut pods, at(301)).len(), 1);
+    let mut looks = Vec::new();
+    while let Some(due) = pods.due() {
+        looks.push(due.since(at(301)).as_secs());
+        look(&mut pods, &[], due);
+    }
+    assert_eq!(looks, (1..=10).map(|n| n * 30).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_pod_that_finalizers_keep_is_tried_again_after_an_hour() {
+    let kept = pod(
+        "web",
+        json!({"metadata": {"deletionTimestamp": "2026-11-21T06:18:51Z"}}),
+    );
+    let mut pods = guest();
+    for (time, sent) in [(0, 1), (30, 0), (3599, 0), (3600, 1), (3700, 0)] {
+        look(&mut pods, std::slice::from_ref(&kept), at(time));
+        assert_eq!(changes(&mut pods, at(time)).len(), sent, "{time}");
+    }
+}
+
+#[test]
+fn another_pod_of_the_name_is_no_error_and_an_error_ends_the_look() {
+    let found = [pod("a", json!({})), pod("b", json!({}))];
+    for code in [404, 409, 422] {
+        let mut pods = guest();
+        look(&mut pods, &found, at(1));
+        pods.request(at(1));
+        let step = pods.on_response(refused(code, "x"), Some(boot()), at(1));
+        assert_eq!(step, Step::Continue);
+        assert_eq!(changes(&mut pods, at(1)).len(), 1, "{code}: the other pod");
+    }
+    for code in [401, 403, 429, 500, 503] {
+        let mut pods = guest();
+        look(&mut pods, &found, at(1));
+        pods.request(at(1));
+        let step = pods.on_response(refused(code, "x"), Some(boot()), at(1));
+        assert!(matches!(step, Step::Refused(_)), "{code}");
+        assert_eq!(changes(&mut pods, at(1)), [] as [&str; 0], "{code}");
+        look(&mut pods, &found, at(40));
+        let expected = match code {
+            // An admission plugin refuses this one.
+            403 => 1,
+            _ => 2,
+        };
+        assert_eq!(changes(&mut pods, at(40)).len(), expected, "{code}");
+    }
+    let mut pods = guest();
+    look(&mut pods, &found, at(1));
+    pods.request(at(1));
+    let silent = Outcome::Silent("slow".to_owned());
+    assert_eq!(
+        pods.on_response(silent, Some(boot()), at(1)),
+        Step::Silent("slow".to_owned())
+    );
+    assert_eq!(changes(&mut pods, at(1)), [] as [&str; 0]);
+}
+
+#[test]
+fn a_403_is_told_once_and_ends_the_looks_until_the_credentials_change() {
+    let mut pods = guest();
+    let forbid = |pods: &mut Pods, now| {
+        pods.request(now);
+        pods.on_response(refused(403, "Forbidden"), Some(boot()), now)
+    };
+    assert!(matches!(forbid(&mut pods, at(1)), Step::Forbidden(_)));
+    for seconds in 1..100 {
+        pods.node_answered(at(seconds * 300));
+        assert_eq!(pods.due(), None);
+    }
+    pods.credentials_changed();
+    pods.node_answered(at(30_000));
+    assert_eq!(pods.due(), Some(at(30_000)));
+    assert_eq!(forbid(&mut pods, at(30_000)), Step::Continue, "told before");
+    assert_eq!(pods.due(), None);
+    // A list that is refused for another reason is tried again with the next report.
+    let mut pods = guest();
+    pods.request(at(1));
+    let step = pods.on_response(refused(500, "x"), Some(boot()), at(1));
+    assert!(matches!(step, Step::Refused(_)));
+    pods.node_answered(at(300));
+    assert_eq!(pods.due(), Some(at(300)));
+}
+
+#[test]
+fn a_node_with_pods_and_reject_pods_false_never_look() {
+    for flags in [
+        Flags {
+            max_pods: 1,
+            ..Flags::default()
+        },
+        Flags {
+            reject_pods: false,
+            ..Flags::default()
+        },
+    ] {
+        let mut pods = Pods::new(&config(flags));
+        assert_eq!(pods.due(), None);
+        pods.node_answered(at(300));
+        pods.credentials_changed();
+        assert_eq!(pods.due(), None);
+    }
+}
+
+/// A controller makes a new pod for each rejected one. Virtual time passes in random steps.
+#[test]
+fn at_most_10_pods_are_rejected_and_one_more_each_10_min() {
+    for seed in 1..=50 {
+        let mut random = Random((seed * 0x9E37_79B9) | 1);
+        let mut pods = guest();
+        let (mut serial, mut rejected, mut looks, mut now) = (0, 0_u64, 0_u64, 0);
+        while now < 6 * 3600 {
+            now += random.below(100);
+            if random.below(3) == 0 {
+                pods.node_answered(at(now));
+            }
+            if pods.due().is_none_or(|due| due > at(now)) {
+                continue;
+            }
+            let request = pods.request(at(now));
+            let outcome = match request.method {
+                Method::Get => {
+                    looks += 1;
+                    let new: Vec<Value> = (0..random.below(12))
+                        .map(|_| {
+                            serial += 1;
+                            pod(&format!("p{serial}"), json!({}))
+                        })
+                        .collect();
+                    list(&new)
+                }
+                _ => {
+                    rejected += 1;
+                    ok()
+                }
+            };
+            pods.on_response(outcome, Some(boot()), at(now));
+            assert!(
+                rejected <= 10 + now / 600,
+                "seed {seed}: {rejected} after {now} s"
+            );
+            assert!(looks <= 1 + now / 15, "seed {seed}: {looks} after {now} s");
+            assert!(pods.tried.len() <= MAX_TRIED && pods.acts.len() <= PODS_A_LOOK);
+        }
+        assert!(rejected >= 10 + 30, "seed {seed}: {rejected} in 6 h");
+    }
+}
+
+/// Random pods of three nodes, with and without a start, with three uids.
+fn any_pod() -> impl Strategy<Value = Value> {
+    let time = prop_oneof![
+        Just(""),
+        Just("x"),
+        Just("2026-11-20T00:00:00Z"),
+        Just("2026-11-21T05:58:59Z"),
+        Just("2026-11-21T06:00:00Z"),
+        Just("2026-11-21T06:30:00Z"),
+    ];
+    (
+        proptest::sample::select(vec!["pi", "other", ""]),
+        proptest::sample::select(vec!["Pending", "Running", "Failed", "Unknown"]),
+        [time.clone(), time.clone(), time.clone(), time],
+        any::<bool>(),
+    )
+        .prop_map(
+            |(node, phase, [start, container, created, deleted], mirror)| {
+                let mut pod = pod(
+                    "web",
+                    json!({"spec": {"nodeName": node}, "status": {"phase": phase}}),
+                );
+                for (path, time) in [
+                    (["status", "startTime"], start),
+                    (["metadata", "creationTimestamp"], created),
+                    (["metadata", "deletionTimestamp"], deleted),
+                ] {
+                    if !time.is_empty() {
+                        pod[path[0]][path[1]] = time.into();
+                    }
+                }
+                if !container.is_empty() {
+                    pod["status"]["containerStatuses"] =
+                        json!([{"state": {"running": {"startedAt": container}}}]);
+                }
+                if mirror {
+                    pod["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "1"});
+                }
+                pod
+            },
+        )
+}
+
+proptest! {
+    /// No change of a pod of another node, of one with a start or a container since this boot, and
+    /// none without the uid of the list.
+    #[test]
+    fn no_change_of_another_nodes_pod_or_of_one_started_since_the_boot(
+        found in proptest::collection::vec(any_pod(), 0..10), knows_boot in any::<bool>(),
+    ) {
+        let mut pods = guest();
+        let found: Vec<Value> = found.into_iter().enumerate().map(|(index, mut pod)| {
+            pod["metadata"]["name"] = format!("p{index}").into();
+            pod["metadata"]["uid"] = format!("u{index}").into();
+            pod
+        }).collect();
+        pods.request(at(1));
+        pods.on_response(list(&found), knows_boot.then(boot), at(1));
+        while pods.due() == Some(Mono::START) {
+            let request = pods.request(at(1));
+            let body: Value = serde_json::from_slice(&request.body).unwrap();
+            let uid = match request.method {
+                Method::Patch => &body["metadata"]["uid"],
+                _ => &body["preconditions"]["uid"],
+            };
+            let pod = found.iter().find(|pod| pod["metadata"]["uid"] == *uid).unwrap();
+            let name = pod["metadata"]["name"].as_str().unwrap();
+            let path = format!("/namespaces/default/pods/{name}");
+            prop_assert!(request.path.contains(&path));
+            prop_assert_eq!(&pod["spec"]["nodeName"], "pi");
+            let times = [
+                &pod["status"]["startTime"],
+                &pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"],
+            ];
+            for time in times.into_iter().filter(|time| !time.is_null()) {
+                let time = Wall::parse(time.as_str().unwrap());
+                prop_assert!(knows_boot && time.is_some_and(|time| time < boot()), "{}", pod);
+            }
+            pods.on_response(ok(), Some(boot()), at(1));
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! `--kubelet-version=server`: the version of the API server, which the Node reports as the
+//! kubelet's.
+//!
+//! kubeadm refuses to upgrade a cluster with kubelets more than three minor versions behind the
+//! target. The Nodes of boards that nobody updates follow the server instead. `GET /version` is
+//! sent before the registration, and after an outage, because the server may have been upgraded.
+//! Upstream: kubeadm `app/phases/upgrade/policy.go` detectTooOldKubelets.
+
+use crate::config::kubelet_version;
+use crate::kube::json;
+use crate::kube::message::{Accept, Outcome, Request};
+use crate::kube::object;
+use crate::kube::version::Version;
+
+/// When the server's version is read.
+#[derive(Debug)]
+pub struct ServerVersion {
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Another version is reported: nothing is read.
+    Off,
+    /// Nothing is read before the next outage.
+    Idle,
+    /// The next request of the Node waits for it.
+    Due,
+    /// The last attempt failed. The next one follows a registration or an outage.
+    Failed,
+}
+
+impl ServerVersion {
+    /// Nothing is read unless `--kubelet-version=server`.
+    pub fn new(is_reported: bool) -> Self {
+        Self {
+            state: match is_reported {
+                true => State::Due,
+                false => State::Off,
+            },
+        }
+    }
+
+    /// Whether [`Self::request`] comes before the Node's next request.
+    pub fn is_due(&self) -> bool {
+        self.state == State::Due
+    }
+
+    /// The server may be another one now.
+    pub fn read_again(&mut self) {
+        if self.state != State::Off {
+            self.state = State::Due;
+        }
+    }
+
+    /// The Node was created or adopted.
+    pub fn registered(&mut self) {
+        if self.state == State::Failed {
+            self.state = State::Due;
+        }
+    }
+
+    /// The request.
+    pub fn request(&self) -> Request {
+        Request::get("/version".to_owned(), Accept::Object)
+    }
+
+    /// Takes the outcome. Returns the kubeletVersion to report, or why the last one stays.
+    pub fn on_response(&mut self, outcome: &Outcome) -> Result<String, String> {
+        let version = parse(outcome);
+        // Nothing waits for a second attempt: the Node is more important.
+        self.state = match version {
+            Ok(_) => State::Idle,
+            Err(_) => State::Failed,
+        };
+        version
+    }
+}
+
+fn parse(outcome: &Outcome) -> Result<String, String> {
+    let response = match outcome {
+        Outcome::Answered(response) => response,
+        Outcome::Silent(why) => return Err(why.clone()),
+    };
+    response.accepted().map_err(|refused| refused.to_string())?;
+    let body = json::parse(&response.body).unwrap_or_default();
+    let text = object::text(&body, &["gitVersion"]);
+    let version = Version::parse(text);
+    version
+        .map(kubelet_version)
+        .ok_or_else(|| format!("gitVersion {text:?} is not a version"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kube::message::answered;
+
+    fn version(git_version: &str) -> Outcome {
+        answered(200, json!({"gitVersion": git_version}))
+    }
+
+    #[test]
+    fn the_servers_version_gets_our_suffix() {
+        for (server, want) in [
+            ("v1.38.0", "v1.38.0"),
+            ("v1.33.4+k3s1", "v1.33.4"),
+            ("v1.31.5-gke.1068000", "v1.31.5"),
+        ] {
+            let mut reader = ServerVersion::new(true);
+            assert!(reader.is_due());
+            assert_eq!(reader.request().path, "/version");
+            let want = format!("{want}-nodelet.{}", env!("CARGO_PKG_VERSION"));
+            assert_eq!(reader.on_response(&version(server)), Ok(want));
+            assert!(!reader.is_due());
+            reader.registered();
+            assert!(!reader.is_due(), "it is known");
+            reader.read_again();
+            assert!(reader.is_due(), "after an outage");
+        }
+    }
+
+    #[test]
+    fn a_failure_delays_no_registration_and_is_repeated_after_it() {
+        for outcome in [
+            version("next"),
+            version(""),
+            answered(200, json!([])),
+            answered(403, json!({"reason": "Forbidden"})),
+            Outcome::Silent("slow".to_owned()),
+        ] {
+            let mut reader = ServerVersion::new(true);
+            assert!(reader.on_response(&outcome).is_err());
+            assert!(!reader.is_due(), "{outcome:?}");
+            reader.registered();
+            assert!(reader.is_due(), "{outcome:?}");
+            assert!(reader.on_response(&outcome).is_err());
+            assert!(!reader.is_due(), "{outcome:?}");
+            reader.read_again();
+            assert!(reader.is_due(), "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_reported_without_a_request() {
+        let mut reader = ServerVersion::new(false);
+        reader.read_again();
+        reader.registered();
+        assert!(!reader.is_due());
+    }
+}

@@ -1,0 +1,128 @@
+//! The labels of a Node: the kubelet's, or those of a guest.
+//!
+//! A Node without pods ([`NodeConfig::is_guest`]) is a guest of the cluster. Its labels keep it out
+//! of decisions that assume that each Node runs pods: selectors for Linux, spreading over host
+//! names, load balancers, and the count of Nodes that limits evictions. Measured in issue 16.
+//! Upstream: `pkg/kubelet/kubelet_node_status.go` initialNode, updateDefaultLabels.
+
+use serde_json::{Map, Value};
+
+use super::ARCHITECTURE;
+use crate::config::NodeConfig;
+
+const HOSTNAME: &str = "kubernetes.io/hostname";
+const OS: &str = "kubernetes.io/os";
+const BETA_OS: &str = "beta.kubernetes.io/os";
+const ARCH: &str = "kubernetes.io/arch";
+const BETA_ARCH: &str = "beta.kubernetes.io/arch";
+
+/// A guest's value of [`OS`]. DaemonSets such as kube-proxy select `linux`. A value and not
+/// absence, so that a selector can find the guests.
+pub const GUEST_OS: &str = "nodelet";
+
+/// Labels that take a Node out of the count of the control plane, each by its presence:
+/// `pkg/controller/nodelifecycle`, and cloud-provider `controllers/service`.
+pub const EXCLUSIONS: [&str; 2] = [
+    "node.kubernetes.io/exclude-disruption",
+    "node.kubernetes.io/exclude-from-external-load-balancers",
+];
+
+/// Labels that are reset from the configuration at every start, in upstream's order.
+const DEFAULT_LABELS: [&str; 12] = [
+    HOSTNAME,
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    OS,
+    ARCH,
+    "node.kubernetes.io/windows-build",
+    BETA_OS,
+    BETA_ARCH,
+];
+
+/// The labels of a new Node.
+pub fn of_new_node(config: &NodeConfig) -> Map<String, Value> {
+    let mut labels = configured(config);
+    if config.is_guest() {
+        labels.retain(|key, value| value != "" || !is_default(key));
+    }
+    labels
+}
+
+/// Sets the default labels of an existing Node, and those that take a guest out of the count. An
+/// empty value removes a label; other labels stay.
+pub fn adopt(config: &NodeConfig, existing: &mut Map<String, Value>) {
+    reset_defaults(&configured(config), existing);
+    for key in EXCLUSIONS.into_iter().filter(|_| config.is_guest()) {
+        match config.labels.get(key).map(String::as_str) {
+            Some("") => drop(existing.remove(key)),
+            Some(value) => drop(existing.insert(key.into(), value.into())),
+            None => drop(existing.entry(key).or_insert("true".into())),
+        }
+    }
+}
+
+/// The two labels that every sync repairs, as upstream's updateNode. A guest without an os label
+/// is left as it is.
+pub fn repair(config: &NodeConfig, labels: &mut Map<String, Value>) {
+    let os = match config.is_guest() {
+        true => guest_os(config),
+        false => "linux",
+    };
+    if !os.is_empty() {
+        labels.insert(OS.into(), os.into());
+    }
+    labels.insert(ARCH.into(), ARCHITECTURE.into());
+}
+
+/// upstream's updateDefaultLabels.
+fn reset_defaults(ours: &Map<String, Value>, existing: &mut Map<String, Value>) {
+    for key in DEFAULT_LABELS {
+        match ours.get(key) {
+            None => {}
+            Some(value) if value == "" => drop(existing.remove(key)),
+            Some(value) => drop(existing.insert(key.into(), value.clone())),
+        }
+    }
+}
+
+/// The defaults, then `--node-labels`. An empty value of a default means that a guest does not
+/// have the label.
+fn configured(config: &NodeConfig) -> Map<String, Value> {
+    let mut labels = Map::new();
+    let mut set = |key: &str, value: &str| labels.insert(key.to_owned(), value.into());
+    if config.is_guest() {
+        let os = guest_os(config);
+        set(HOSTNAME, "");
+        set(OS, os);
+        // The control plane copies the stable label to this one if they differ.
+        set(BETA_OS, os);
+        for key in EXCLUSIONS {
+            set(key, "true");
+        }
+    } else {
+        set(HOSTNAME, &config.name);
+        set(OS, "linux");
+        set(BETA_OS, "linux");
+    }
+    set(ARCH, ARCHITECTURE);
+    set(BETA_ARCH, ARCHITECTURE);
+    for (key, value) in &config.labels {
+        set(key, value);
+    }
+    labels
+}
+
+fn guest_os(config: &NodeConfig) -> &str {
+    config.labels.get(OS).map_or(GUEST_OS, String::as_str)
+}
+
+fn is_default(key: &str) -> bool {
+    DEFAULT_LABELS.contains(&key) || EXCLUSIONS.contains(&key)
+}
+
+#[cfg(test)]
+mod tests;

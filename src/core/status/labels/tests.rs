@@ -1,0 +1,327 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::config::Config;
+use crate::config::flags::Flags;
+
+fn config(max_pods: i32, labels: &str) -> NodeConfig {
+    let flags = Flags {
+        hostname_override: Some("pi".to_owned()),
+        max_pods,
+        node_labels: vec![labels.to_owned()],
+        ..Flags::default()
+    };
+    Config::new(flags, || unreachable!()).unwrap().node
+}
+
+fn object(labels: &Value) -> Map<String, Value> {
+    labels.as_object().cloned().unwrap_or_default()
+}
+
+/// The labels of a new Node after the first sync.
+fn new_node(max_pods: i32, labels: &str) -> Value {
+    let config = config(max_pods, labels);
+    let mut labels = of_new_node(&config);
+    repair(&config, &mut labels);
+    labels.into()
+}
+
+/// The labels of an existing Node after adoption and the first sync.
+fn adopted(max_pods: i32, flag: &str, existing: &Value) -> Value {
+    let config = config(max_pods, flag);
+    let mut labels = object(existing);
+    adopt(&config, &mut labels);
+    repair(&config, &mut labels);
+    let first = labels.clone();
+    adopt(&config, &mut labels);
+    assert_eq!(labels, first, "a second adoption changes nothing");
+    labels.into()
+}
+
+fn guest() -> Value {
+    json!({
+        "kubernetes.io/os": "nodelet",
+        "beta.kubernetes.io/os": "nodelet",
+        "kubernetes.io/arch": ARCHITECTURE,
+        "beta.kubernetes.io/arch": ARCHITECTURE,
+        "node.kubernetes.io/exclude-disruption": "true",
+        "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+    })
+}
+
+fn kubelet() -> Value {
+    json!({
+        "kubernetes.io/hostname": "pi",
+        "kubernetes.io/os": "linux",
+        "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": ARCHITECTURE,
+        "beta.kubernetes.io/arch": ARCHITECTURE,
+    })
+}
+
+fn with(mut labels: Value, changes: &[(&str, &str)]) -> Value {
+    for (key, value) in changes {
+        labels[key] = (*value).into();
+    }
+    labels
+}
+
+fn without(mut labels: Value, keys: &[&str]) -> Value {
+    labels
+        .as_object_mut()
+        .unwrap()
+        .retain(|key, _| !keys.contains(&key.as_str()));
+    labels
+}
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const DISRUPTION: &str = EXCLUSIONS[0];
+const BALANCERS: &str = EXCLUSIONS[1];
+
+#[test]
+fn a_flag_wins_over_each_default_of_a_new_guest_and_an_empty_one_removes_it() {
+    for (flag, want) in [
+        ("", guest()),
+        (
+            "example.com/a=,b=1",
+            with(guest(), &[("example.com/a", ""), ("b", "1")]),
+        ),
+        (
+            "kubernetes.io/os=linux",
+            with(guest(), &[(OS, "linux"), (BETA_OS, "linux")]),
+        ),
+        (
+            "kubernetes.io/os=linux,beta.kubernetes.io/os=plan9",
+            with(guest(), &[(OS, "linux"), (BETA_OS, "plan9")]),
+        ),
+        (
+            "beta.kubernetes.io/os=plan9",
+            with(guest(), &[(BETA_OS, "plan9")]),
+        ),
+        ("kubernetes.io/os=", without(guest(), &[OS, BETA_OS])),
+        (
+            "kubernetes.io/hostname=pi",
+            with(guest(), &[(HOSTNAME, "pi")]),
+        ),
+        ("kubernetes.io/hostname=", guest()),
+        (
+            "topology.kubernetes.io/zone=attic",
+            with(guest(), &[(ZONE, "attic")]),
+        ),
+        ("topology.kubernetes.io/zone=", guest()),
+        (
+            "node.kubernetes.io/exclude-disruption=",
+            without(guest(), &[DISRUPTION]),
+        ),
+        (
+            "node.kubernetes.io/exclude-from-external-load-balancers=false",
+            with(guest(), &[(BALANCERS, "false")]),
+        ),
+    ] {
+        assert_eq!(new_node(0, flag), want, "{flag}");
+    }
+}
+
+#[test]
+fn a_node_of_a_kubelet_becomes_a_guest_and_keeps_the_labels_of_others() {
+    let theirs = [("example.com/theirs", "1"), (ZONE, "a")];
+    for (flag, existing, want) in [
+        // An older nodelet, or a kubelet.
+        ("", with(kubelet(), &theirs), with(guest(), &theirs)),
+        ("", json!({}), guest()),
+        (
+            "",
+            with(guest(), &[(DISRUPTION, "by hand"), (BALANCERS, "")]),
+            with(guest(), &[(DISRUPTION, "by hand"), (BALANCERS, "")]),
+        ),
+        (
+            "node.kubernetes.io/exclude-disruption=2,kubernetes.io/hostname=x",
+            with(kubelet(), &[(DISRUPTION, "by hand")]),
+            with(guest(), &[(DISRUPTION, "2"), (HOSTNAME, "x")]),
+        ),
+        (
+            "node.kubernetes.io/exclude-disruption=,kubernetes.io/os=linux",
+            guest(),
+            without(
+                with(guest(), &[(OS, "linux"), (BETA_OS, "linux")]),
+                &[DISRUPTION],
+            ),
+        ),
+        (
+            "kubernetes.io/os=",
+            kubelet(),
+            without(guest(), &[OS, BETA_OS]),
+        ),
+        ("example.com/new=1", kubelet(), guest()),
+    ] {
+        assert_eq!(adopted(0, flag, &existing), want, "{flag} {existing}");
+    }
+}
+
+/// What an administrator sets while the agent runs stays until the next start, apart from os and
+/// arch.
+#[test]
+fn a_sync_repairs_os_and_arch_and_nothing_else() {
+    for (max_pods, flag, os) in [
+        (0, "", "nodelet"),
+        (0, "kubernetes.io/os=plan9", "plan9"),
+        (110, "", "linux"),
+        (110, "kubernetes.io/os=plan9", "linux"),
+    ] {
+        let mut labels = object(&json!({HOSTNAME: "x", OS: "y", BETA_OS: "y", DISRUPTION: "z"}));
+        repair(&config(max_pods, flag), &mut labels);
+        assert_eq!(
+            Value::from(labels),
+            json!({HOSTNAME: "x", OS: os, BETA_OS: "y", DISRUPTION: "z", ARCH: ARCHITECTURE}),
+            "{max_pods} {flag}"
+        );
+    }
+    // A guest whose os label was removed by a flag does not fight over it.
+    let mut labels = object(&json!({OS: "linux"}));
+    repair(&config(0, "kubernetes.io/os="), &mut labels);
+    assert_eq!(labels[OS], "linux");
+}
+
+/// A kubelet, or nodelet with pods, that takes the name gets its labels back, and removes none:
+/// upstream's updateDefaultLabels does not know the exclusions.
+#[test]
+fn with_pods_a_guests_node_gets_the_kubelets_labels_and_keeps_the_exclusions() {
+    assert_eq!(new_node(110, ""), kubelet());
+    let exclusions = [(DISRUPTION, "true"), (BALANCERS, "true")];
+    assert_eq!(adopted(110, "", &guest()), with(kubelet(), &exclusions));
+}
+
+/// kubelet_node_status_test.go TestUpdateDefaultLabels.
+#[test]
+fn test_update_default_labels() {
+    let keys = [
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+        "node.kubernetes.io/instance-type",
+        "beta.kubernetes.io/instance-type",
+        "kubernetes.io/os",
+        "kubernetes.io/arch",
+    ];
+    let all = |value: &str| {
+        let labels: Map<String, Value> = keys
+            .iter()
+            .map(|key| ((*key).to_owned(), value.into()))
+            .collect();
+        Value::from(labels)
+    };
+    for (name, initial, existing, want) in [
+        ("1 copied", all("new"), json!({}), all("new")),
+        ("2 replaced", all("new"), all("old"), all("new")),
+        (
+            "3 others stay",
+            all("new"),
+            with(all("new"), &[("please-persist", "foo")]),
+            with(all("new"), &[("please-persist", "foo")]),
+        ),
+        ("4 nothing is removed", json!({}), all("old"), all("old")),
+        ("5 equal", all("new"), all("new"), all("new")),
+        ("6 no labels at all", all("new"), json!(null), all("new")),
+        (
+            "7 stable ones are filled in",
+            all("new"),
+            json!({
+                "kubernetes.io/hostname": "new",
+                "failure-domain.beta.kubernetes.io/zone": "new",
+                "failure-domain.beta.kubernetes.io/region": "new",
+                "beta.kubernetes.io/instance-type": "new",
+            }),
+            all("new"),
+        ),
+        (
+            "other labels of --node-labels apply only at creation",
+            json!({"example.com/site": "new", "kubernetes.io/os": "new"}),
+            json!({"example.com/site": "old"}),
+            json!({"example.com/site": "old", "kubernetes.io/os": "new"}),
+        ),
+        (
+            "an empty value removes the label",
+            json!({"topology.kubernetes.io/zone": "", "topology.kubernetes.io/region": ""}),
+            json!({"topology.kubernetes.io/zone": "a", "b": ""}),
+            json!({"b": ""}),
+        ),
+    ] {
+        let mut labels = object(&existing);
+        reset_defaults(&object(&initial), &mut labels);
+        assert_eq!(Value::from(labels), want, "{name}");
+    }
+}
+
+/// A label of the defaults, with a value or an empty one, or a label of another domain.
+fn label() -> impl Strategy<Value = (String, String)> {
+    let key = prop_oneof![
+        proptest::sample::select(DEFAULT_LABELS.to_vec()),
+        proptest::sample::select(EXCLUSIONS.to_vec()),
+        Just("example.com/a"),
+    ];
+    (key, "[a-z]{0,3}").prop_map(|(key, value)| (key.to_owned(), value))
+}
+
+fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
+    proptest::collection::vec(label(), 0..6).prop_map(|labels| labels.into_iter().collect())
+}
+
+fn map(labels: &BTreeMap<String, String>) -> Map<String, Value> {
+    let pair = |(key, value): (&String, &String)| (key.clone(), value.as_str().into());
+    labels.iter().map(pair).collect()
+}
+
+/// The labels of a new Node before there were guests: the kubelet's initialNode.
+fn of_initial_node(flags: &BTreeMap<String, String>) -> Map<String, Value> {
+    let mut labels = object(&kubelet());
+    labels.extend(map(flags));
+    labels
+}
+
+proptest! {
+    /// With pods, creation, adoption and sync give what they gave before there were guests.
+    #[test]
+    fn with_pods_every_label_is_the_kubelets(flags in labels(), existing in labels()) {
+        let config = NodeConfig { labels: flags.clone(), ..config(110, "") };
+        prop_assert_eq!(of_new_node(&config), of_initial_node(&flags));
+        let mut want = map(&existing);
+        let initial = of_initial_node(&flags);
+        for key in DEFAULT_LABELS {
+            match initial.get(key).and_then(Value::as_str) {
+                None => {}
+                Some("") => { want.remove(key); }
+                Some(value) => { want.insert(key.to_owned(), value.into()); }
+            }
+        }
+        let mut have = map(&existing);
+        adopt(&config, &mut have);
+        prop_assert_eq!(&have, &want);
+        want.insert(OS.into(), "linux".into());
+        want.insert(ARCH.into(), ARCHITECTURE.into());
+        repair(&config, &mut have);
+        prop_assert_eq!(have, want);
+    }
+
+    /// Each default that a flag names has the flag's value, at creation and at every start; an
+    /// empty value means that the label is absent.
+    #[test]
+    fn an_explicit_flag_wins_over_each_default_of_a_guest(
+        flags in labels(), existing in labels(),
+    ) {
+        let config = NodeConfig { labels: flags.clone(), ..config(0, "") };
+        let mut adopted = map(&existing);
+        adopt(&config, &mut adopted);
+        for labels in [of_new_node(&config), adopted] {
+            for (key, value) in flags.iter().filter(|(key, _)| is_default(key)) {
+                let have = labels.get(key).and_then(Value::as_str).unwrap_or("");
+                prop_assert_eq!(have, value, "{}", key);
+            }
+            prop_assert!(labels.contains_key(HOSTNAME) == flags.get(HOSTNAME).is_some_and(|v| !v.is_empty()));
+        }
+    }
+}

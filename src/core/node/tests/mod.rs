@@ -470,7 +470,7 @@ fn a_foreign_change_is_found_and_repaired_by_the_next_report() {
     );
     assert_eq!(
         test.body()["metadata"],
-        json!({"resourceVersion": "513", "labels": {"kubernetes.io/os": "linux"}})
+        json!({"resourceVersion": "513", "labels": {"kubernetes.io/os": "nodelet"}})
     );
     let events = test.node.take_events();
     assert!(events.iter().any(|e| e.reason == "NodeNotSchedulable"));

@@ -272,7 +272,7 @@ fn main() {
         "bytes/min",
         "8,169",
         &hollow(both),
-        "6,100",
+        "6,150",
         &with_reports(both),
     );
     row(

@@ -181,7 +181,8 @@ fn start(double: &Double, folder: &Folder, more: &[&str]) -> Board {
 /// The reports of a Node that nobody else changes are one request each.
 #[test]
 fn bytes_of_a_report_and_of_an_idle_minute() {
-    let double = Double::start();
+    // Controllers have written the Node too, so that its managedFields have their entries.
+    let double = Double::builder().lifecycle(Duration::from_secs(50)).start();
     let folder = Folder::new("cost");
     let often = [
         "--node-lease-duration-seconds=4",

@@ -57,7 +57,7 @@ const LIFE: (u64, u64) = (400, 600);
 const RECOVERY: Duration = Duration::from_secs(120);
 
 /// `Law::after_success` of the usual Lease.
-const LONGEST_GAP: Duration = Duration::from_secs(15);
+const LONGEST_GAP: Duration = Duration::from_millis(15_400);
 
 /// Most turns of the loop in a minute.
 const TURNS: usize = 150;

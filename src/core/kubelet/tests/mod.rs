@@ -481,7 +481,7 @@ proptest! {
         let owners = object::list(&lease, &["metadata", "ownerReferences"]);
         prop_assert_eq!(owners.len(), 1);
         prop_assert_eq!(&owners[0]["uid"], &node["metadata"]["uid"]);
-        prop_assert!(world.kubelet.renewed.is_some_and(|at| world.now.since(at) < Duration::from_secs(15)));
+        prop_assert!(world.kubelet.renewed.is_some_and(|at| world.now.since(at) <= LAW.after_success()));
         prop_assert!(!world.has_no_certificate());
     }
 

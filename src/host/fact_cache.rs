@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use crate::config::NodeConfig;
-use crate::core::facts::Facts;
+use crate::core::facts::{Facts, Network};
 use crate::core::instant::Mono;
 use crate::core::status;
 use crate::host::{Host, Kept};
@@ -58,7 +58,8 @@ impl FactCache {
     }
 
     /// The facts for the next status. With `may_wait` a name lookup may block for a moment. If
-    /// changes of the network are not reported (`network_is_watched`), it is read once a minute.
+    /// changes of the network are not reported (`network_is_watched`), or it could not be read, it
+    /// is read once a minute.
     pub fn facts(
         &mut self,
         node: &NodeConfig,
@@ -74,7 +75,7 @@ impl FactCache {
         let minute_passed = now >= self.unannounced_due;
         if minute_passed {
             self.unannounced_due = now.after(UNANNOUNCED_EVERY);
-            self.network_changed |= !network_is_watched;
+            self.network_changed |= !network_is_watched || is_unread(&self.facts.network);
         }
         if now >= self.all_read.after(period) {
             (self.kept, self.facts) = self.host.read(&node.name);
@@ -93,6 +94,10 @@ impl FactCache {
         ask_name_servers(&mut self.facts, &mut self.name, node, may_wait, clock);
         &self.facts
     }
+}
+
+fn is_unread(network: &Network) -> bool {
+    network.interfaces.is_err() || network.default_routes.is_err()
 }
 
 /// Adds the addresses of the node name from DNS, if the node address depends on them.
@@ -115,8 +120,13 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::config::flags::Flags;
+    use crate::core::facts::Unread;
     use crate::files::tree::Tree;
     use crate::host::HostRoot;
+
+    fn missing() -> Unread {
+        Unread::new("file", "why")
+    }
 
     fn config() -> NodeConfig {
         let config = Config::new(Flags::default(), || Ok("localhost".to_owned()));
@@ -198,7 +208,6 @@ mod tests {
         assert!(!read(&mut cache, true, 0).contains("cpus"));
         assert!(read(&mut cache, true, 60).contains("cpus"));
         assert!(!read(&mut cache, true, 120).contains("cpus"));
-        let missing = || crate::core::facts::Unread::new("file", "why");
         cache.facts.cpus = Err(missing());
         (cache.facts.boot_id, cache.facts.kernel_version) = (Err(missing()), Err(missing()));
         assert!(read(&mut cache, true, 180).is_superset(&BTreeSet::from(["cpus", "boot"])));
@@ -215,6 +224,13 @@ mod tests {
         assert!(read(&mut cache, false, 61).contains("network"));
         assert!(!read(&mut cache, false, 120).contains("network"));
         assert!(read(&mut cache, false, 121).contains("network"));
+        cache.facts.network.default_routes = Err(missing());
+        assert!(!read(&mut cache, true, 122).contains("network"));
+        cache.facts.network.default_routes = Err(missing());
+        assert!(
+            read(&mut cache, true, 181).contains("network"),
+            "it was unread"
+        );
     }
 
     #[test]

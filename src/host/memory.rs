@@ -56,13 +56,14 @@ impl Meminfo {
         self.last = None;
     }
 
-    /// The values of the last read, if RAM and swap have the same size since. With `counters`, which
+    /// The values of the last read, if it succeeded and RAM and swap have the same size since. With `counters`, which
     /// change all the time, the file is always read.
     pub(super) fn values(&mut self, root: &HostRoot, counters: bool) -> &Values {
         let Self { file, last } = self;
         let totals = root.is_real().then(totals).flatten();
-        let is_unchanged = |last: &mut Last| totals.is_some() && last.totals == totals;
-        if counters || !last.as_mut().is_some_and(is_unchanged) {
+        let is_current =
+            |last: &Last| totals.is_some() && last.totals == totals && last.values.memory.is_ok();
+        if counters || !last.as_ref().is_some_and(is_current) {
             *last = None;
         }
         let read = || Last {
@@ -243,6 +244,8 @@ mod tests {
         assert_eq!(meminfo.values(&real, false).memory, Ok(memory));
         wrong(&mut meminfo);
         meminfo.last.as_mut().unwrap().totals = None;
+        assert_eq!(meminfo.values(&real, false).memory, Ok(memory));
+        meminfo.last.as_mut().unwrap().values.memory = Err(Unread::new(MEMINFO, "why"));
         assert_eq!(meminfo.values(&real, false).memory, Ok(memory));
         wrong(&mut meminfo);
         meminfo.forget();

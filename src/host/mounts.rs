@@ -34,9 +34,10 @@ impl Mounts {
         }
     }
 
-    /// Whether a mount changed since the last call; true if that is unknown.
+    /// Whether a mount changed since the last call; true if that is unknown, or if the table could
+    /// not be read.
     pub(super) fn may_have_changed(&self) -> bool {
-        self.watch.as_ref().is_none_or(Watch::has_changed)
+        self.below_root.is_err() || self.watch.as_ref().is_none_or(Watch::has_changed)
     }
 
     /// This process's table: its mounts decide which paths can block.
@@ -73,5 +74,23 @@ fn table(root: &HostRoot, path: &str, parse: fn(&str) -> Vec<Mount>) -> Read<Vec
     match root.bytes(path, LARGE) {
         Ok(bytes) => Ok(parse(&String::from_utf8_lossy(&bytes))),
         Err(error) => Err(unread(path, &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::facts::Unread;
+
+    #[test]
+    fn a_table_that_was_not_read_and_one_without_a_watch_may_have_changed() {
+        let mounts = || Mounts::read(&HostRoot::default());
+        assert!(!mounts().may_have_changed());
+        let mut unread = mounts();
+        unread.below_root = Err(Unread::new(MOUNTINFO, "why"));
+        assert!(unread.may_have_changed());
+        let mut unwatched = mounts();
+        unwatched.watch = None;
+        assert!(unwatched.may_have_changed());
     }
 }

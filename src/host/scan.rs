@@ -64,26 +64,6 @@ mod tests {
     }
 
     #[test]
-    fn the_pass_ends_when_all_are_found() {
-        let text = b"a 1\nb 2\nc 3\nc 4\n";
-        let read = std::cell::Cell::new(0);
-        let count = |rest: &[u8]| {
-            read.set(read.get() + 1);
-            lone_number(rest)
-        };
-        assert_eq!(values(text, ["b ", "a "], count), [Some(2), Some(1)]);
-        assert_eq!(read.get(), 2);
-        let any = std::cell::Cell::new(0);
-        let count_any = |rest: &[u8]| {
-            any.set(any.get() + 1);
-            lone_number(rest)
-        };
-        // An empty prefix sees each line until it has a value.
-        assert_eq!(values(b"x\n7\n8\n", [""], count_any), [Some(7)]);
-        assert_eq!(any.get(), 2);
-    }
-
-    #[test]
     fn a_number_has_digits_alone_and_fits() {
         for (text, want) in [
             ("18446744073709551615", Some(u64::MAX)),

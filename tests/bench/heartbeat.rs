@@ -322,7 +322,7 @@ fn main() {
         "system calls/min",
         "27,055",
         "",
-        "250",
+        "110",
         &calls.map_or("not traced".to_owned(), |n| n.to_string()),
     );
     let start = start.map_or("only with the double".to_owned(), |time| {

@@ -287,8 +287,9 @@ fn a_new_mount_is_noticed() {
 #[ignore = "mounts; run by a_new_mount_is_noticed"]
 fn in_a_mount_namespace_of_its_own() {
     let folder = Folder::new("mount");
-    let path = folder.path().to_str().unwrap();
-    let host = Host::new(HostRoot::default(), path);
+    // Missing at first, and therefore measured at its parent.
+    let path = folder.path().join("below");
+    let host = Host::new(HostRoot::default(), &path);
     let (mut kept, mut facts) = host.read("localhost");
     let quiet = kept.mounts_may_have_changed();
     let mut capacity = || {
@@ -296,8 +297,9 @@ fn in_a_mount_namespace_of_its_own() {
         facts.node_fs.as_ref().unwrap().capacity_bytes
     };
     let before = [capacity(), capacity()];
+    let path = path.display();
     let mounted = shell(&format!(
-        "mount -t tmpfs -o size=8m nodelet {path} && echo done"
+        "mkdir {path} && mount -t tmpfs -o size=8m nodelet {path} && echo done"
     ));
     let during = [capacity(), capacity()];
     // Nothing of --root-dir is kept open: the mount is not busy.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nodelet::kube::message::BODY_LIMIT;
+use nodelet::kube::message::{BODY_LIMIT, LIST_LIMIT};
 
 use super::server::*;
 use super::*;
@@ -17,7 +17,13 @@ fn each_method_sends_its_headers_and_nothing_else() {
         accept: Accept::Object,
         body: b"{1}".into(),
     };
-    for request in [get(), post, patch("{2}")] {
+    let delete = Request {
+        method: Method::Delete,
+        path: "/pod".into(),
+        accept: Accept::Metadata,
+        body: b"{3}".into(),
+    };
+    for request in [get(), post, patch("{2}"), delete] {
         assert_eq!(
             api.call(&request, BUDGET),
             Outcome::Answered(response(200, "{}"))
@@ -65,6 +71,13 @@ fn each_method_sends_its_headers_and_nothing_else() {
                 ),
             ),
             b"{2}".to_vec(),
+        ),
+        (
+            head(
+                "DELETE /pod",
+                &format!("{metadata}\ncontent-length: 3\ncontent-type: application/json"),
+            ),
+            b"{3}".to_vec(),
         ),
     ];
     assert_eq!(heard, want);
@@ -199,6 +212,33 @@ fn the_largest_body_is_still_read() {
     let mut api = plain(server.port);
     assert_eq!(answered(api.call(&get(), BUDGET)).body.len(), BODY_LIMIT);
     assert!(api.is_connected());
+}
+
+#[test]
+fn a_list_has_a_limit_of_its_own() {
+    let list = Request {
+        accept: Accept::List,
+        ..get()
+    };
+    for (length, is_read) in [(LIST_LIMIT, true), (LIST_LIMIT + 1, false)] {
+        for head in [format!("Content-Length: {length}"), "X: y".to_owned()] {
+            let text = format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{}", "y".repeat(length));
+            let server = Server::start(None, move |_, stream| {
+                say(stream, &text);
+                false
+            });
+            match (plain(server.port).call(&list, BUDGET), is_read) {
+                (Outcome::Answered(answer), true) => assert_eq!(answer.body.len(), length),
+                (Outcome::Silent(why), false) => {
+                    assert!(
+                        why.ends_with("the answer is larger than 262144 bytes"),
+                        "{why}"
+                    );
+                }
+                (outcome, _) => panic!("{length} {head}: {outcome:?}"),
+            }
+        }
+    }
 }
 
 /// Without a length the body ends with the connection; over TLS only `close_notify` proves that the

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::{Finding, Mark};
-use crate::config::{NO_PODS, NodeConfig};
+use crate::config::{Config, NO_PODS, NodeConfig};
 use crate::core::pods;
 use crate::core::status::labels;
 use crate::kube::json;
@@ -52,6 +52,10 @@ fn object_text<'a>(labels: &'a Map<String, Value>, key: &str) -> &'a str {
 /// The labels on the server, against those after the next start. `node` is `None` if there is none.
 pub fn labels(config: &NodeConfig, node: Option<&Value>) -> Finding {
     let check = "labels";
+    if !config.register {
+        let detail = "--register-node is off, whoever creates the Node sets them";
+        return Finding::note(check, detail, "");
+    }
     let Some(node) = node else {
         return Finding::ok(check, "there is no Node of this name yet");
     };
@@ -154,14 +158,18 @@ pub fn pods(config: &NodeConfig, list: &Response, boot: Option<Wall>) -> Finding
 }
 
 /// `version` is the response to `GET /version`.
-pub fn server_version(config: &NodeConfig, version: &Response) -> Finding {
+pub fn server_version(config: &Config, version: &Response) -> Finding {
     let check = "server-version";
     if let Err(refused) = version.accepted() {
         return forbidden(check, &refused);
     }
     let body = json::parse(&version.body).unwrap_or_default();
     let server = Version::parse(object::text(&body, &["gitVersion"]));
-    let (Some(server), Some(ours)) = (server, Version::parse(&config.kubelet_version)) else {
+    let ours = match config.reports_server_version {
+        true => server,
+        false => Version::parse(&config.node.kubelet_version),
+    };
+    let (Some(server), Some(ours)) = (server, ours) else {
         return Finding::note(check, "the server does not tell its version", "");
     };
     match server.minor >= ours.minor.saturating_add(MAX_SKEW) {

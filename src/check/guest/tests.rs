@@ -6,8 +6,12 @@ use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
 
+fn whole(flags: Flags) -> Config {
+    Config::new(flags, || Ok("pi".to_owned())).unwrap()
+}
+
 fn config(flags: Flags) -> NodeConfig {
-    Config::new(flags, || Ok("pi".to_owned())).unwrap().node
+    whole(flags).node
 }
 
 fn default() -> NodeConfig {
@@ -79,6 +83,12 @@ fn labels_that_the_next_start_changes_fail_and_a_zone_is_a_note() {
     );
     let kept = super::labels(&with_pods(), Some(&node(&kubelets, json!({}))));
     assert_eq!(kept.mark, Mark::Ok);
+    let flags = Flags {
+        register_node: false,
+        ..Flags::default()
+    };
+    let created = super::labels(&self::config(flags), Some(&node(&kubelets, json!({}))));
+    assert_eq!(created.mark, Mark::Note);
 }
 
 #[test]
@@ -152,10 +162,15 @@ fn bound_pods_are_counted_and_those_of_a_running_kubelet_fail() {
 
 #[test]
 fn a_server_three_minor_versions_ahead_is_a_note_with_the_flag() {
-    let found = |server: &str| {
+    let reporting = |version: &str, server: &str| {
+        let flags = Flags {
+            kubelet_version: version.to_owned(),
+            ..Flags::default()
+        };
         let body = json!({"gitVersion": server}).to_string();
-        server_version(&default(), &Response::test(200, body))
+        server_version(&whole(flags), &Response::test(200, body))
     };
+    let found = |server: &str| reporting("", server);
     for (server, mark) in [
         ("v1.36.2", Mark::Ok),
         ("v1.33.4+k3s1", Mark::Ok),
@@ -167,15 +182,8 @@ fn a_server_three_minor_versions_ahead_is_a_note_with_the_flag() {
         assert_eq!(found(server).mark, mark, "{server}");
     }
     assert!(found("v1.39.0").remedy.contains("--kubelet-version=server"));
-    let follows = config(Flags {
-        kubelet_version: "v1.40.0".to_owned(),
-        ..Flags::default()
-    });
-    let body = json!({"gitVersion": "v1.42.0"}).to_string();
-    assert_eq!(
-        server_version(&follows, &Response::test(200, body)).mark,
-        Mark::Ok
-    );
+    assert_eq!(reporting("v1.40.0", "v1.42.0").mark, Mark::Ok);
+    assert_eq!(reporting("server", "v1.45.0").mark, Mark::Ok);
 }
 
 #[test]

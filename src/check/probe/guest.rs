@@ -76,7 +76,7 @@ pub(super) fn findings(
         }
     };
     let version = look("server-version", "/version", Accept::Object, &|version| {
-        guest::server_version(node_config, version)
+        guest::server_version(config, version)
     });
     [labels, taint, pod_cidr, pods, version, daemon_sets]
 }

@@ -1,15 +1,21 @@
-//! What a server may answer: to the Lease, whatever it was asked, and as a `Status`.
+//! What a server may answer: to the Lease, to a look for stray pods and to a change of one,
+//! whatever it was asked, and as a `Status`.
 #![no_main]
 
+use nodelet::config::Config;
+use nodelet::config::flags::Flags;
+use nodelet::core::instant::Mono;
+use nodelet::core::lease::Lease;
+use nodelet::core::pods::Pods;
 use nodelet::kube::message::{Outcome, Response};
 use nodelet::kube::time::Wall;
-use nodelet::core::lease::Lease;
 
 libfuzzer_sys::fuzz_target!(|input: (u16, &[u8])| {
     let (code, body) = input;
+    let config = Config::new(Flags::default(), || Ok("board".to_owned())).unwrap();
     let mut lease = Lease::new("board", 40);
+    let mut pods = Pods::new(&config.node);
     for _ in 0..4 {
-        let _ = lease.request("uid", Wall::default());
         let response = Response {
             code,
             retry_after: None,
@@ -17,6 +23,10 @@ libfuzzer_sys::fuzz_target!(|input: (u16, &[u8])| {
             body: body.to_vec(),
         };
         let _ = response.accepted().map_err(|refused| refused.to_string());
-        let _ = lease.on_response("uid", Outcome::Answered(response));
+        let _ = lease.request("uid", Wall::default());
+        let _ = lease.on_response("uid", Outcome::Answered(response.clone()));
+        let request = pods.request(Mono::START);
+        assert!(request.path.starts_with("/api/v1/") && request.path.is_ascii());
+        let _ = pods.on_response(Outcome::Answered(response), Some(Wall::default()), Mono::START);
     }
 });

@@ -272,7 +272,7 @@ fn main() {
         "bytes/min",
         "8,169",
         &hollow(both),
-        "6,150",
+        "6,300",
         &with_reports(both),
     );
     row(

@@ -177,7 +177,8 @@ fn start(double: &Double, folder: &Folder, more: &[&str]) -> Board {
     Board::start(&args)
 }
 
-/// HTTP inside of TLS of a report, and of a minute with its share of a report every five minutes.
+/// HTTP inside of TLS of a report, and of a minute with its share of a report, and of the look for
+/// stray pods that follows it, every five minutes.
 /// The reports of a Node that nobody else changes are one request each.
 #[test]
 fn bytes_of_a_report_and_of_an_idle_minute() {
@@ -211,7 +212,13 @@ fn bytes_of_a_report_and_of_an_idle_minute() {
     assert_within("report_request_bytes", request);
     assert_within("report_answer_bytes", answer);
     let report = request + answer + 2 * TLS_RECORD;
-    assert_within("idle_minute_bytes", renewal * 60 * 10 / 102 + report / 5);
+    let looks = eventually("a look for stray pods", BUDGET, || {
+        let mut requests = double.requests().into_iter();
+        requests.find(|r| r.path.starts_with("/api/v1/pods") && r.code == 200)
+    });
+    let look = looks.request_bytes + looks.response_bytes + 2 * TLS_RECORD;
+    let minute = renewal * 60 * 10 / 102 + (report + look) / 5;
+    assert_within("idle_minute_bytes", minute);
 }
 
 fn renewals(double: &Double) -> usize {

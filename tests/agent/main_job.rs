@@ -551,6 +551,8 @@ fn a_bearer_token_authenticates_the_agent() {
     board.stop(Signal::SIGTERM);
     let log = board.log().join("\n");
     assert!(!log.contains("s3cret"), "{log}");
+    // From --v=2 on, each request is a line.
+    assert!(log.contains("debug: Post /api/v1/nodes"), "{log}");
 }
 
 #[test]

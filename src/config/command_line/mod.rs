@@ -132,6 +132,18 @@ pub fn parse_over(
     Ok(command.unwrap_or(Command::Run)(flags))
 }
 
+/// Whether the flag `name` of a run needs a value; `None` if there is no such flag.
+pub fn takes_value(name: &str) -> Option<bool> {
+    if ignored::SWITCHES.contains(&name) {
+        return Some(false);
+    }
+    if ignored::VALUES.contains(&name) {
+        return Some(true);
+    }
+    let setting = SETTINGS.iter().find(|setting| setting.flag == name);
+    setting.map(|setting| !matches!(setting.kind, Kind::Switch(_)))
+}
+
 impl Flags {
     /// Sets the flag `name`. `given` has the flags that came before it on the command line.
     fn set(

@@ -35,6 +35,8 @@ Usage:
   nodelet --kubeconfig FILE [flags]   register the Node, and keep its status and Lease current
   nodelet inspect [flags]             print the Node that would be registered
   nodelet check [flags]               check what a run needs; change nothing
+  nodelet join ENDPOINT --token T     get a certificate, start, wait for Ready; see join --help
+  nodelet reset                       remove what nodelet join wrote
 
 Flags (those of the kubelet, except those marked *):
   --kubeconfig FILE                    address of the API server, and credentials

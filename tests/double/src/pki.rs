@@ -129,6 +129,14 @@ impl Authority {
         &self.cert_pem
     }
 
+    /// `sha256:` and the digest of the public key, as `--discovery-token-ca-cert-hash` has it.
+    #[must_use]
+    pub fn pin(&self) -> String {
+        let key = self.issuer.key().subject_public_key_info();
+        let hash: String = sha256(&key).iter().map(|b| format!("{b:02x}")).collect();
+        format!("sha256:{hash}")
+    }
+
     /// The authority's private key (PKCS#8 PEM), for another signer.
     #[must_use]
     pub fn key_pem(&self) -> String {
@@ -266,6 +274,19 @@ pub(crate) fn sha256(bytes: &[u8]) -> Vec<u8> {
         .find(|hash| hash.algorithm() == rustls::crypto::hash::HashAlgorithm::SHA256)
         .map(|hash| hash.hash(bytes).as_ref().to_vec())
         .expect("TLS 1.3 has a SHA-256 suite")
+}
+
+/// HMAC with SHA-256, with what TLS already brings.
+pub(crate) fn hmac_sha256(key: &[u8], text: &[u8]) -> Vec<u8> {
+    let suites = rustls::crypto::ring::default_provider().cipher_suites;
+    let suites = suites
+        .iter()
+        .filter_map(rustls::SupportedCipherSuite::tls13);
+    let is_sha256 = |hash| hash == rustls::crypto::hash::HashAlgorithm::SHA256;
+    let mut suites = suites.filter(|suite| is_sha256(suite.common.hash_provider.algorithm()));
+    let suite = suites.next().expect("TLS 1.3 has a SHA-256 suite");
+    let key = rustls::crypto::tls13::OkmBlock::new(key);
+    suite.hkdf_provider.hmac_sign(&key, text).as_ref().to_vec()
 }
 
 /// Random bytes.

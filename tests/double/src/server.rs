@@ -213,10 +213,11 @@ impl Shared {
             return Some(user);
         }
         match request.header("authorization") {
-            None => Some(User::anonymous()),
+            None => (!self.api.join().anonymous_off).then(User::anonymous),
             Some(value) => {
                 let token = value.strip_prefix("Bearer ")?.trim();
-                lock(&self.tokens).get(token).cloned()
+                let known = lock(&self.tokens).get(token).cloned();
+                known.or_else(|| self.api.join().user(token))
             }
         }
     }

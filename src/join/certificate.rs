@@ -226,7 +226,7 @@ pub(super) fn identity(chain: &str, key: &Key) -> Result<(ClientCertificate, Lea
 }
 
 /// Whether the controller will approve renewals, asked with the new certificate.
-fn renewal(walk: &mut Walk<'_>, config: &ApiConfig, until: &str) -> bool {
+pub(super) fn renewal(walk: &mut Walk<'_>, config: &ApiConfig, until: &str) -> bool {
     let response = walk
         .api(config)
         .and_then(|mut api| review(walk, &mut api, RENEWAL));

@@ -52,6 +52,24 @@ impl Places {
         self.at("etc/credstore/nodelet.bootstrap-kubeconfig")
     }
 
+    /// The node password of k3s. Only the board that has it gets a certificate of this name again.
+    pub(super) fn password(&self) -> PathBuf {
+        self.at("etc/credstore/nodelet.k3s-password")
+    }
+
+    /// The node password of a k3s agent that ran here before.
+    pub(super) fn password_of_k3s(&self) -> PathBuf {
+        self.at("etc/rancher/node/password")
+    }
+
+    /// The operations that store a node password.
+    pub(super) fn write_password(&self, password: &str) -> Vec<Op> {
+        let mut ops = write::private_folder(&self.credentials());
+        let text = password.as_bytes().to_vec();
+        ops.extend(write::replace(&self.password(), PRIVATE, text));
+        once_each_folder(ops)
+    }
+
     /// The environment file of the unit that join alone writes.
     pub(super) fn flags(&self) -> PathBuf {
         self.at("etc/default/nodelet-join")
@@ -132,11 +150,15 @@ impl Places {
         Ok(ops)
     }
 
-    /// The operations that remove every file of a join, and their paths.
-    pub(super) fn remove(&self) -> Result<(Vec<Op>, Vec<PathBuf>), String> {
+    /// The operations that remove every file of a join, and their paths. Without its `password` a
+    /// board of k3s cannot get its name again.
+    pub(super) fn remove(&self, password: bool) -> Result<(Vec<Op>, Vec<PathBuf>), String> {
         let mut ops = Vec::new();
         for path in [self.kubeconfig(), self.bootstrap(), self.flags()] {
             ops.extend(remove(&path));
+        }
+        if password {
+            ops.extend(remove(&self.password()));
         }
         ops.extend(self.forget_certificates()?);
         let removed = ops.iter().filter_map(|op| match op {

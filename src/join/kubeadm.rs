@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::proof;
-use super::server::{self, pem};
+use super::server::{self, RETRY, pem};
 use super::walk::{Walk, failed, is_transient, notes};
 use crate::check::Finding;
 use crate::core::join::discovery::{self, Cluster, ClusterInfo, cluster};
@@ -18,8 +18,6 @@ use crate::wire::api::Api;
 use crate::wire::api_config::ApiConfig;
 use crate::wire::endpoint::Endpoint;
 
-/// Delay of the next attempt, as in kubeadm.
-const RETRY: Duration = Duration::from_secs(5);
 /// The signer writes the signature of a new token within a second.
 const SIGNER: Duration = Duration::from_secs(10);
 /// The server in cluster-info must open TLS within this time, if there is another one to try.

@@ -1,7 +1,7 @@
 //! `nodelet join`: from a token to a Ready Node, and `nodelet reset`, the way back.
 //!
 //! `core::join` parses the command line, the token and the ConfigMap of kubeadm; `proof` computes the
-//! digests that prove the server. `steps` runs the steps: `kubeadm` finds and verifies the server,
+//! digests that prove the server. `steps` runs the steps: `kubeadm` and `supervisor` find and verify the server,
 //! `certificate` asks for the certificate, `files` writes it, `ready` waits for the Node. No
 //! credential is sent before the server is proved, and nothing is written before there is a
 //! certificate.
@@ -15,6 +15,7 @@ mod ready;
 mod reset;
 mod server;
 mod steps;
+mod supervisor;
 mod walk;
 
 use std::ffi::OsString;

@@ -98,6 +98,12 @@ pub fn covered(text: &[u8], hash: &Digest) -> Result<String, String> {
     }
 }
 
+/// Whether a stored CA is one that [`covered`] returned for this digest.
+pub fn has_digest(pem: &[u8], hash: &Digest) -> bool {
+    let roots = certificates(pem).unwrap_or_default();
+    sha256(pem) == *hash || roots.iter().any(|der| sha256(der) == *hash)
+}
+
 fn joined(certificates: &[CertificateDer<'_>]) -> String {
     let pem = certificates.iter().map(|c| x509::pem("CERTIFICATE", c));
     pem.collect()

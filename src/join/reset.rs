@@ -15,7 +15,7 @@ const CHECKS: [&str; 3] = ["running", "files", "node"];
 
 pub(super) fn reset(settings: &Reset, print: &mut dyn FnMut(&str) -> Result<(), String>) -> End {
     let places = Places::new(settings.root.as_deref());
-    let (report, removed) = carry_out(&mut Disk::default(), &places);
+    let (report, removed) = carry_out(&mut Disk::default(), &places, settings.force);
     if settings.json {
         return finish(
             "reset",
@@ -33,14 +33,13 @@ pub(super) fn reset(settings: &Reset, print: &mut dyn FnMut(&str) -> Result<(), 
 }
 
 /// The report, and the removed paths.
-pub(super) fn carry_out(disk: &mut Disk, places: &Places) -> (Report, Vec<String>) {
-    let name = node_name(places).unwrap_or_default();
+pub(super) fn carry_out(disk: &mut Disk, places: &Places, force: bool) -> (Report, Vec<String>) {
     let mut report = Report {
-        node_name: name.clone(),
+        node_name: node_name(places).unwrap_or_default(),
         findings: Vec::new(),
     };
     let mut removed = Vec::new();
-    match remove(disk, places, &name, &mut removed) {
+    match remove(disk, places, force, &mut removed) {
         Ok(findings) => report.findings = findings.into(),
         Err(finding) => {
             let cause = finding.check;
@@ -56,23 +55,24 @@ pub(super) fn carry_out(disk: &mut Disk, places: &Places) -> (Report, Vec<String
 fn remove(
     disk: &mut Disk,
     places: &Places,
-    name: &str,
+    force: bool,
     removed: &mut Vec<String>,
 ) -> Result<[Finding; 3], Finding> {
     if places.is_running() {
         let remedy = "systemctl disable --now nodelet";
         return Err(Finding::failed("running", "nodelet.service runs", remedy));
     }
+    let name = node_name(places).unwrap_or_default();
     let running = Finding::ok("running", "nodelet.service does not run");
     let failed = |why: String| Finding::failed("files", &why, "run it with sudo");
-    let (ops, paths) = places.remove().map_err(failed)?;
+    let (ops, paths) = places.remove(force).map_err(failed)?;
     disk.carry_out(ops).map_err(failed)?;
     removed.extend(paths.iter().map(|path| path.display().to_string()));
     let detail = match removed.as_slice() {
         [] => "nothing to remove".to_owned(),
         removed => format!("removed {}", removed.join(", ")),
     };
-    let node = match name {
+    let node = match name.as_str() {
         "" => Finding::ok("node", "no Node of this board is known"),
         name => Finding::note(
             "node",

@@ -1,6 +1,8 @@
 //! The server of the command line: its address, its CA if that is given, and whether it can be
 //! reached.
 
+use std::time::Duration;
+
 use super::walk::{Walk, failed};
 use crate::check::probe::access::Access;
 use crate::check::{Finding, Mark};
@@ -10,6 +12,8 @@ use crate::identity::ApiAccess;
 use crate::wire::api_config::{ApiConfig, Pem};
 use crate::wire::endpoint::Endpoint;
 
+/// Delay of the next attempt, as in kubeadm.
+pub(super) const RETRY: Duration = Duration::from_secs(5);
 /// The endpoint of the command line.
 pub(super) fn endpoint(settings: &Settings) -> Result<Endpoint, Finding> {
     let endpoint = Endpoint::parse(&settings.server);

@@ -7,16 +7,20 @@ use zeroize::Zeroizing;
 use super::existing::{self, Existing};
 use super::files::Written;
 use super::walk::{Board, Joined, Walk};
-use super::{End, certificate, kubeadm, ready};
+use super::{End, certificate, kubeadm, ready, supervisor};
 use crate::check::{Finding, probe};
 use crate::config::Config;
 use crate::config::command_line::{self, Command};
+use crate::core::eviction::Pressures;
 use crate::core::join::command::{Settings, TokenSource};
 use crate::core::join::token::{Bootstrap, Token};
+use crate::core::status;
 use crate::files::read::read;
 use crate::files::write;
 use crate::host::{Host, HostRoot};
 use crate::identity::pki::kubeconfig_text::{self, User};
+use crate::kube::object;
+use crate::process::clock::Clock;
 use crate::wire::api_config::ApiConfig;
 use crate::wire::authorization::Authorization;
 
@@ -24,6 +28,7 @@ use crate::wire::authorization::Authorization;
 const STDIN_LIMIT: u64 = 4096;
 /// The remedy of an agent that does not run.
 const ENABLE: &str = "systemctl enable --now --no-block nodelet";
+
 /// Runs the command.
 pub(super) fn join(
     settings: &Settings,
@@ -91,13 +96,24 @@ fn board(settings: &Settings) -> Result<Board, String> {
     };
     let host = Host::new(HostRoot::new(&flags.host_root), &flags.root_dir);
     let hostname = || host.hostname().map_err(|unread| unread.to_string());
-    let name = Config::new(*flags, hostname)?.node.name;
-    let boot_id = host.facts(&name).boot_id.unwrap_or_default();
+    let config = Config::new(*flags, hostname)?;
+    let facts = host.facts(&config.node.name);
+    let now = Clock::start().now().wall;
+    let node = status::initial(&config, &facts, Pressures::default(), now).node;
+    let addresses = object::list(&node, &["status", "addresses"]).iter();
+    let mut addresses = addresses.filter(|a| object::text(a, &["type"]) == "InternalIP");
+    let address = addresses
+        .next()
+        .map_or("", |a| object::text(a, &["address"]));
     // The host name of the builder of an image is no board's.
     let is_image = settings.root.is_some() && settings.node_name.is_none();
     Ok(Board {
-        name: if is_image { String::new() } else { name },
-        boot_id,
+        address: address.to_owned(),
+        boot_id: facts.boot_id.unwrap_or_default(),
+        name: match is_image {
+            true => String::new(),
+            false => config.node.name,
+        },
     })
 }
 
@@ -151,12 +167,8 @@ impl Walk<'_> {
                 let config = kubeadm::find(self, token)?;
                 certificate::get(self, config, bearer.unwrap_or(token))?
             }
-            Token::Supervisor { .. } => {
-                return Err(Finding::failed(
-                    "cluster-info",
-                    "k3s is not supported yet",
-                    "",
-                ));
+            Token::Supervisor { hash, credentials } => {
+                supervisor::get(self, hash.as_ref(), credentials)?
             }
         };
         self.write(&joined)?;
@@ -184,7 +196,7 @@ impl Walk<'_> {
         }
         self.disk.carry_out(ops).map_err(failed)?;
         self.add(Finding::ok("files", format!("wrote {}", paths.join(", "))));
-        self.wrote = paths;
+        self.wrote.extend(paths);
         Ok(())
     }
 

@@ -100,12 +100,12 @@ fn a_power_cut_of_a_reset_is_repeated() {
     tree.write("var/lib/nodelet/pki/other.pem", b"stays");
     let act = || {
         let mut disk = Disk::default();
-        let (report, removed) = super::reset::carry_out(&mut disk, &places);
+        let (report, removed) = super::reset::carry_out(&mut disk, &places, false);
         assert_eq!((report.failed().len(), removed.len()), (0, 3));
         (disk.done, ())
     };
     let states = power_cut::survives(tree.path(), act, |(), state| {
-        let (report, _) = super::reset::carry_out(&mut Disk::default(), &places);
+        let (report, _) = super::reset::carry_out(&mut Disk::default(), &places, false);
         assert_eq!(report.failed().len(), 0, "{state}");
         for path in [places.kubeconfig(), places.flags()] {
             assert_eq!(text(&path), "", "{state}");

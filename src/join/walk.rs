@@ -46,6 +46,8 @@ const CALL: Duration = Duration::from_secs(10);
 pub(super) struct Board {
     /// The name of the Node; empty in an image of many boards.
     pub(super) name: String,
+    /// Its address; empty if that is not known yet.
+    pub(super) address: String,
     /// Empty if it cannot be read.
     pub(super) boot_id: String,
 }

@@ -2,6 +2,7 @@
 //! what refuses a token.
 
 mod abuse;
+mod k3s;
 mod kubeadm;
 mod ready;
 

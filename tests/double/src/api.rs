@@ -15,6 +15,7 @@ use crate::rbac::Rbac;
 use crate::selector::Selector;
 use crate::status::{self, Cause, Failure};
 use crate::store::{Key, Store};
+use crate::supervisor::Supervisor;
 use crate::table;
 use crate::time;
 use crate::validate::{self, Decoded};
@@ -33,6 +34,7 @@ pub(crate) struct Api {
     checked: Mutex<Checked>,
     pub(crate) rbac: Mutex<Rbac>,
     join: Mutex<Join>,
+    pub(crate) supervisor: Mutex<Option<Supervisor>>,
     pub(crate) ignores_preconditions: AtomicBool,
 }
 

@@ -62,6 +62,10 @@ impl BootstrapToken {
         self
     }
 
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
     fn is_alive(&self) -> bool {
         self.expires.is_none_or(|at| Instant::now() < at)
     }

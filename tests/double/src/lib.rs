@@ -32,6 +32,7 @@ mod selector;
 mod server;
 mod status;
 mod store;
+mod supervisor;
 mod table;
 mod time;
 mod validate;
@@ -42,6 +43,7 @@ pub use faults::{Fault, Faults, Rule};
 pub use join::{BootstrapToken, KUBEADM_GROUP};
 pub use pki::{Authority, Identity, Validity};
 pub use server::{Recorded, Tls};
+pub use supervisor::Supervisor;
 pub use table::print as print_table;
 
 use api::{Answer, Api};
@@ -417,6 +419,39 @@ impl Double {
     /// Adds the Secret of a bootstrap token.
     pub fn add_bootstrap_token(&self, token: BootstrapToken) {
         self.inner.shared.api.join().tokens.push(token);
+    }
+
+    /// tokencleaner: deletes the Secret of a token that expired, by its id.
+    pub fn remove_bootstrap_token(&self, id: &str) {
+        let mut join = self.inner.shared.api.join();
+        join.tokens.retain(|token| token.id() != id);
+    }
+
+    /// Adds or replaces the supervisor of k3s: its CA is ours, and its password is `password`.
+    pub fn set_supervisor(&self, change: impl FnOnce(&mut Supervisor)) {
+        let mut slot = lock(&self.inner.shared.api.supervisor);
+        let supervisor = slot.get_or_insert_with(|| Supervisor {
+            cacerts: self.ca_pem(),
+            password: "pa55:word".to_owned(),
+            https_port: self.port(),
+            ..Supervisor::default()
+        });
+        change(supervisor);
+    }
+
+    /// The supervisor, if there is one.
+    #[must_use]
+    pub fn supervisor(&self) -> Option<Supervisor> {
+        lock(&self.inner.shared.api.supervisor).clone()
+    }
+
+    /// `sha256` of a text, or of the CA in DER form: 64 hexadecimal digits.
+    #[must_use]
+    pub fn sha256(bytes: &[u8]) -> String {
+        pki::sha256(bytes)
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect()
     }
 
     /// The bindings of the three commands for a cluster that kubeadm did not make, up to `count`.

@@ -143,6 +143,12 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
+    /// The authority's certificate (DER).
+    #[must_use]
+    pub fn der_bytes(&self) -> &[u8] {
+        &self.cert_der
+    }
+
     pub(crate) fn der(&self) -> &CertificateDer<'static> {
         &self.cert_der
     }
@@ -196,15 +202,36 @@ impl Authority {
         validity: Validity,
     ) -> Result<String, String> {
         let parsed = der::certificate_request(request).ok_or("not a PKCS#10 request")?;
-        check_signature(&parsed)?;
         let organizations: Vec<&str> = parsed
             .subject
             .organizations
             .iter()
             .map(String::as_str)
             .collect();
+        let subject = name(&parsed.subject.common_name, &organizations);
+        self.sign_as(request, subject, validity)
+    }
+
+    /// Signs the key of a PKCS#10 request for a node, whatever its subject is.
+    pub(crate) fn sign_for(
+        &self,
+        request: &[u8],
+        node: &str,
+        validity: Validity,
+    ) -> Result<String, String> {
+        self.sign_as(request, name(node, &["system:nodes"]), validity)
+    }
+
+    fn sign_as(
+        &self,
+        request: &[u8],
+        subject: DistinguishedName,
+        validity: Validity,
+    ) -> Result<String, String> {
+        let parsed = der::certificate_request(request).ok_or("not a PKCS#10 request")?;
+        check_signature(&parsed)?;
         let mut params = CertificateParams::default();
-        params.distinguished_name = name(&parsed.subject.common_name, &organizations);
+        params.distinguished_name = subject;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;

@@ -72,6 +72,7 @@ const COMMANDS: &[(&str, Runner)] = &[
     ("cross/build.sh aarch64-unknown-linux-musl armv7-unknown-linux-musleabihf", CI),
     ("cross/build.sh --plain aarch64-unknown-linux-musl", CI),
     ("cross/deb.sh arm64 armhf", BOARDS),
+    ("cross/release.sh", BOARDS),
     ("cross/reproduce.sh armv7-unknown-linux-musleabihf", BOARDS),
     ("tests/package.sh arm64 armhf", BOARDS),
     ("cargo test --test soak -- --ignored", BOARDS),

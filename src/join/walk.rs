@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::files::Places;
 use super::{End, finish};
-use crate::check::{Finding, Report};
+use crate::check::{Finding, Mark, Report};
 use crate::core::instant::{Mono, Now};
 use crate::core::join::command::Settings;
 use crate::files::write::Disk;
@@ -148,9 +148,11 @@ impl Walk<'_> {
         self.findings.push(finding);
     }
 
-    /// Prints the end of the report. Steps that were not taken are skipped because of the last one.
+    /// Prints the end of the report. Steps that were not taken are skipped.
     pub(super) fn finish(mut self) -> End {
-        let cause = self.findings.last().map_or("", |finding| finding.check);
+        // Without a failure, steps are skipped on a board that has joined already.
+        let failed = self.findings.iter().find(|f| f.mark == Mark::Failed);
+        let cause = failed.map_or("joined", |finding| finding.check);
         let found = |name: &&&str| self.findings.iter().any(|f| f.check == **name);
         let skipped = CHECKS.iter().filter(|name| !found(name));
         let skipped: Vec<Finding> = skipped.map(|name| Finding::skipped(name, cause)).collect();

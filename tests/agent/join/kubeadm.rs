@@ -117,7 +117,7 @@ fn the_agent_runs_with_what_join_wrote() {
             .contains("already: an identity of https://")
     );
     assert!(
-        joined.line("tcp").contains("skipped because of"),
+        joined.line("tcp").contains("skipped because of joined"),
         "{joined:?}"
     );
     assert_eq!(site.kubeconfig(), before);

@@ -2,7 +2,7 @@
 # Builds Debian packages: cross/deb.sh [ARCHITECTURE...]
 #
 # Writes dist/nodelet_VERSION_ARCHITECTURE.deb for the given architectures (default: arm64, armhf
-# and amd64). Runs cross/build.sh for a missing binary.
+# and amd64). armv6 is armhf for Raspberry Pi 1 and Zero. Runs cross/build.sh for a missing binary.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,9 +28,11 @@ libraries() {
 }
 
 for architecture; do
+  debian=$architecture
   case $architecture in
     arm64) target=aarch64-unknown-linux-musl ;;
     armhf) target=armv7-unknown-linux-musleabihf ;;
+    armv6) target=arm-unknown-linux-musleabihf debian=armhf ;;
     amd64) target=x86_64-unknown-linux-musl ;;
     riscv64) target=riscv64gc-unknown-linux-musl ;;
     *) echo "cross/deb.sh: $architecture: not an architecture of this script" >&2; exit 2 ;;
@@ -44,7 +46,7 @@ for architecture; do
   place 755 "dist/$target/nodelet" usr/bin/nodelet
   for file in systemd/*; do
     case $file in
-      *.service) place 644 "$file" "usr/lib/systemd/system/${file##*/}" ;;
+      *.service | *.path) place 644 "$file" "usr/lib/systemd/system/${file##*/}" ;;
       *.default) place 644 "$file" "etc/default/$(basename "$file" .default)" ;;
       *.yaml) place 644 "$file" "usr/share/doc/nodelet/examples/${file##*/}" ;;
       */dracut)
@@ -67,9 +69,15 @@ for architecture; do
   mkdir -m 755 "$tree/DEBIAN"
   place 755 cross/debian/postinst DEBIAN/postinst
   place 755 cross/debian/prerm DEBIAN/prerm
+  case $architecture in
+    armhf | armv6)
+      place 755 cross/debian/preinst DEBIAN/preinst
+      sed -i "s/@CPU@/$architecture/" "$tree/DEBIAN/preinst"
+      ;;
+  esac
   place 755 cross/debian/postrm DEBIAN/postrm
   size=$(du -k --apparent-size -s --exclude=DEBIAN "$tree" | cut -f1)
-  sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$architecture/; s/@SIZE@/$size/" \
+  sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$debian/; s/@SIZE@/$size/" \
     cross/debian/control >"$tree/DEBIAN/control"
   if test -d "$tree/etc"; then
     (cd "$tree" && find etc -type f | sed 's|^|/|' | sort >DEBIAN/conffiles)

@@ -27,6 +27,7 @@ use crate::files::yaml;
 use crate::host::fact_cache::{FactCache, ask_name_servers};
 use crate::host::{Host, HostRoot, Kept};
 use crate::identity::{ApiAccess, Source};
+use crate::join;
 use crate::kube::describe;
 use crate::kube::text::OneLine;
 use crate::process::clock::Clock;
@@ -44,14 +45,23 @@ const EXIT_FAILURE: u8 = 1;
 /// Runs `nodelet`. `args` lack the program name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    let result = match command_line::parse(args.clone()) {
+    if let Some(end) = join::main(&args, &user_agent(), &version(), &mut print_line) {
+        return exit(end.map_err(|(is_usage, line)| match is_usage {
+            true => (EXIT_USAGE, line),
+            false => (EXIT_FAILURE, line),
+        }));
+    }
+    exit(match command_line::parse(args.clone()) {
         Ok(Command::Help) => print(command_line::USAGE),
         Ok(Command::Version) => print(&version()),
         Ok(Command::Inspect(flags)) => inspect(*flags, args),
         Ok(Command::Check(flags)) => check(*flags, args),
         Ok(Command::Run(flags)) => run(*flags, args),
         Err(line) => Err((EXIT_USAGE, line)),
-    };
+    })
+}
+
+fn exit(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err((code, line)) => {
@@ -63,9 +73,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Unlike `println!`, does not panic if stdout is closed.
 fn print(text: &str) -> Result<(), Failure> {
+    print_line(text).map_err(|line| (EXIT_FAILURE, line))
+}
+
+fn print_line(text: &str) -> Result<(), String> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", text.trim_end_matches('\n'))
-        .map_err(|e| (EXIT_FAILURE, format!("stdout: {e}")))
+    writeln!(out, "{}", text.trim_end_matches('\n')).map_err(|e| format!("stdout: {e}"))
 }
 
 fn print_error(line: &str) {
@@ -142,10 +155,13 @@ fn warn_if_insecure(path: &Path, access: &ApiAccess) {
 }
 
 fn source(config: &Config, kubeconfig: &Path) -> Source {
-    let name = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
-    let user_agent = format!("{name} (linux/{})", status::ARCHITECTURE);
     let credentials = env("CREDENTIALS_DIRECTORY").map(PathBuf::from);
-    Source::new(config, kubeconfig, credentials, user_agent)
+    Source::new(config, kubeconfig, credentials, user_agent())
+}
+
+fn user_agent() -> String {
+    let name = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
+    format!("{name} (linux/{})", status::ARCHITECTURE)
 }
 
 /// Prints the Node that `run` would register. Each fact that cannot be read is one line on stderr,

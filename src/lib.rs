@@ -11,6 +11,7 @@ pub mod core;
 pub mod files;
 pub mod host;
 pub mod identity;
+pub mod join;
 pub mod kube;
 pub mod process;
 pub mod wire;

@@ -1,9 +1,12 @@
 #!/bin/sh
-# Packs nodelet for an initramfs: initramfs.sh [-d DEFAULT] BINARY [CREDENTIAL...] >CPIO
+# Packs nodelet for an initramfs:
+#
+#   initramfs.sh [-d DEFAULT] [-j DIR] BINARY [CREDENTIAL...] >CPIO
 #
 # The archive (newc, not compressed) contains the binary, the unit (enabled), each CREDENTIAL (a
 # file nodelet.NAME) as /etc/credstore/nodelet.NAME with mode 0600, and DEFAULT, if given, as
-# /etc/default/nodelet. All files belong to root and have the date $SOURCE_DATE_EPOCH, or 1970:
+# /etc/default/nodelet. DIR is what `nodelet join --root DIR` wrote: its credentials and flags are
+# packed. All files belong to root and have the date $SOURCE_DATE_EPOCH, or 1970:
 # the same input gives the same bytes. The kernel unpacks several archives in sequence; this one
 # must begin at a multiple of four bytes:
 #
@@ -15,12 +18,17 @@
 set -eu
 umask 022
 here=$(cd "$(dirname "$0")" && pwd)
-usage='usage: initramfs.sh [-d DEFAULT] BINARY [CREDENTIAL...] >CPIO'
+usage='usage: initramfs.sh [-d DEFAULT] [-j DIR] BINARY [CREDENTIAL...] >CPIO'
 default=
-if [ "${1:-}" = -d ]; then
-  default=${2:?$usage}
+joined=
+while :; do
+  case ${1:-} in
+    -d) default=${2:?$usage} ;;
+    -j) joined=${2:?$usage} ;;
+    *) break ;;
+  esac
   shift 2
-fi
+done
 binary=${1:?$usage}
 shift
 if [ -t 1 ]; then
@@ -46,6 +54,10 @@ for target in multi-user initrd; do
 done
 if [ -n "$default" ]; then
   install -D -m 644 "$default" "$tree/etc/default/nodelet"
+fi
+if [ -n "$joined" ]; then
+  install -D -m 644 "$joined/etc/default/nodelet-join" "$tree/etc/default/nodelet-join"
+  set -- "$@" "$joined"/etc/credstore/nodelet.*
 fi
 for credential in "$@"; do
   name=$(basename "$credential")

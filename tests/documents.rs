@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{self, Output};
 
 use apidouble::Double;
 use base64::Engine as _;
@@ -14,6 +14,8 @@ use base64::engine::general_purpose::STANDARD;
 use nodelet::files::yaml;
 use serde_json::json;
 
+use nodelet::core::join::command::{self, Command, TokenSource};
+use nodelet::core::join::token::Token;
 use support::{Folder, skip};
 
 const DOCUMENTS: [&str; 10] = [
@@ -44,18 +46,18 @@ const CI: Runner = Runner::Script(".ci/run");
 const BOARDS: Runner = Runner::Script(".ci/boards");
 const KUBEADM: Runner = Runner::Test(
     "the_kubeadm_commands_make_a_bootstrap_kubeconfig",
-    "README.md",
-    "kubeadm",
+    "systemd/README.md",
+    "By hand, with a bootstrap token",
 );
 const TOKEN: Runner = Runner::Test(
     "the_token_commands_make_a_kubeconfig",
-    "README.md",
+    "systemd/README.md",
     "With a ServiceAccount token",
 );
 const INSTALL: Runner = Runner::Test(
     "the_install_commands_install_and_enable",
-    "README.md",
-    "3. Install on the board",
+    "systemd/README.md",
+    "Install by hand",
 );
 const INITRAMFS: Runner = Runner::Test(
     "the_initramfs_commands_append_an_aligned_archive",
@@ -101,10 +103,10 @@ const COMMANDS: &[(&str, Runner)] = &[
     ("cargo test --workspace", CI),
     ("cargo fmt --all --check", CI),
     ("cargo clippy --workspace --all-targets --locked -- -D warnings", CI),
-    ("cross/build.sh aarch64-unknown-linux-musl", CI),
     ("cross/build.sh aarch64-unknown-linux-musl armv7-unknown-linux-musleabihf", CI),
     ("cross/build.sh --plain aarch64-unknown-linux-musl", CI),
     ("cross/deb.sh arm64 armhf", BOARDS),
+    ("cross/release.sh", BOARDS),
     ("cross/reproduce.sh armv7-unknown-linux-musleabihf", BOARDS),
     ("tests/package.sh arm64 armhf", BOARDS),
     ("cargo test --test soak -- --ignored", BOARDS),
@@ -463,7 +465,7 @@ fn no_file_refers_to_a_document_outside_of_the_repository() {
 fn run(folder: &Folder, script: &str) -> Output {
     let path = std::env::var("PATH").unwrap();
     let bin = folder.path().join("bin");
-    let output = Command::new("sh")
+    let output = process::Command::new("sh")
         .args(["-ec", script])
         .current_dir(folder.path())
         .env("PATH", format!("{}:{path}", bin.display()))
@@ -480,7 +482,7 @@ fn write_program(folder: &Folder, name: &str, script: &str) {
 
 /// `nodelet check` with these flags, which must find an accepted kubeconfig.
 fn check(flags: &[String], double: &Double, permission: &str) {
-    let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
+    let output = process::Command::new(env!("CARGO_BIN_EXE_nodelet"))
         .arg("check")
         .args(flags)
         .output()
@@ -503,7 +505,7 @@ fn the_kubeadm_commands_make_a_bootstrap_kubeconfig() {
         "[ \"$*\" = 'token create' ] && echo abcdef.0123456789abcdef",
     );
     let ca = folder.write("ca.crt", double.ca_pem());
-    let script = block("README.md", "kubeadm")
+    let script = block("systemd/README.md", "By hand, with a bootstrap token")
         .replace("/etc/kubernetes/pki/ca.crt", ca.to_str().unwrap())
         .replace("https://10.0.0.1:6443", &double.url());
     assert!(script.contains(&double.url()) && script.contains("kubeadm token create"));
@@ -520,6 +522,37 @@ fn the_kubeadm_commands_make_a_bootstrap_kubeconfig() {
         format!("--root-dir={here}"),
     ];
     check(&flags, &double, "csr-create");
+}
+
+/// Each `nodelet join` line of a document is a valid command line, with a way to trust the server.
+#[test]
+fn the_join_lines_are_valid() {
+    let mut count = 0;
+    for document in DOCUMENTS {
+        let own = text(document);
+        let (_, blocks, _) = parse(&own);
+        for line in blocks.iter().flat_map(|block| &block.lines) {
+            let line = line.trim_start_matches(['$', ' ']);
+            let line = line.strip_prefix("sudo ").unwrap_or(line);
+            let line = line
+                .strip_prefix("nodelet ")
+                .or_else(|| line.strip_prefix("kubeadm "));
+            let Some(line) = line.filter(|line| line.starts_with("join ")) else {
+                continue;
+            };
+            let args: Vec<_> = line.split(' ').map(Into::into).collect();
+            let Some(Ok(Command::Join(settings))) = command::parse(&args) else {
+                panic!("{document}: {line}");
+            };
+            let TokenSource::Text(token) = &settings.token else {
+                panic!("{document}: {line}");
+            };
+            let token = Token::parse(token).unwrap();
+            assert_eq!(settings.check(&token), Ok(()), "{document}: {line}");
+            count += 1;
+        }
+    }
+    assert!(count >= 4, "{count} lines");
 }
 
 #[test]
@@ -552,7 +585,7 @@ fn the_token_commands_make_a_kubeconfig() {
         real.trim()
     );
     write_program(&folder, "kubectl", &stub);
-    let script = block("README.md", "With a ServiceAccount token")
+    let script = block("systemd/README.md", "With a ServiceAccount token")
         .replace("https://10.0.0.1:6443", &double.url());
     run(&folder, &script);
     let here = folder.path().display();
@@ -580,7 +613,7 @@ fn the_install_commands_install_and_enable() {
     let name = name.trim().to_lowercase();
     folder.write("kubeconfig", double.kubeconfig_for_node(&name));
 
-    let script = block("README.md", "3. Install on the board");
+    let script = block("systemd/README.md", "Install by hand");
     let (checks, rest): (Vec<&str>, Vec<&str>) = script
         .lines()
         .partition(|line| line.starts_with("nodelet check "));

@@ -40,7 +40,8 @@ for architecture; do
   rm "$root/tmp/nodelet.deb"
   expect 'files are as packed' inside dpkg --verify nodelet
   expect 'the unit is enabled' inside systemctl is-enabled nodelet.service
-  expect 'the unit is sound' inside systemd-analyze verify --man=no nodelet.service
+  expect 'the path unit is enabled' inside systemctl is-enabled nodelet.path
+  expect 'the units are sound' inside systemd-analyze verify --man=no nodelet.service nodelet.path
   if test "$architecture" = "$(dpkg --print-architecture)"; then
     expect 'the unit has its manual page' inside man --where 8 nodelet
     expect 'the binary runs' inside nodelet --version
@@ -48,7 +49,7 @@ for architecture; do
   fi
   # What a board leaves behind that has run.
   mkdir -p "$root/var/lib/private/nodelet"
-  touch "$root/var/lib/private/nodelet/kubelet-client-current.pem"
+  touch "$root/var/lib/private/nodelet/kubelet-client-current.pem" "$root/etc/default/nodelet-join"
   ln -s private/nodelet "$root/var/lib/nodelet"
   expect 'is removed' inside dpkg --remove nodelet
   expect 'keeps its state until it is purged' test -e "$root/var/lib/private/nodelet/kubelet-client-current.pem"

@@ -78,7 +78,8 @@ impl Finding {
         }
     }
 
-    fn line(&self) -> String {
+    /// `✓ check: detail; remedy`.
+    pub fn line(&self) -> String {
         let mark = match self.mark {
             Mark::Ok => '✓',
             Mark::Failed => '✗',
@@ -117,15 +118,17 @@ impl Report {
         let is_skipped = |finding: &&Finding| finding.mark == Mark::Skipped;
         let checked = self.findings.iter().filter(|f| !is_skipped(f));
         let mut lines: Vec<String> = checked.map(Finding::line).collect();
-        if let Some(Finding { detail, .. }) = self.findings.iter().find(is_skipped) {
-            let names = self.names(Mark::Skipped);
-            lines.push(format!(
-                "– {detail}: {} ({})",
-                names.join(", "),
-                names.len()
-            ));
-        }
+        lines.extend(self.skipped());
         lines.join("\n")
+    }
+
+    /// The line for all skipped checks, if there are any.
+    pub fn skipped(&self) -> Option<String> {
+        let mut findings = self.findings.iter();
+        let first = findings.find(|finding| finding.mark == Mark::Skipped)?;
+        let (detail, names) = (&first.detail, self.names(Mark::Skipped));
+        let count = names.len();
+        Some(format!("– {detail}: {} ({count})", names.join(", ")))
     }
 
     /// One object for each check, for programs: `ok` is null for a note and a skipped check.

@@ -114,6 +114,18 @@ pub const PODS: [Permission; 3] = [
 pub const CERTIFICATES: [Permission; 2] =
     [request("csr-create", "create"), request("csr-get", "get")];
 
+/// With which the controller approves a node's first request by itself, and its renewals
+/// (`pkg/controller/certificates/approver/sarapprove.go`).
+pub const APPROVAL: Permission = Permission {
+    subresource: "nodeclient",
+    ..request("approval", "create")
+};
+/// See [`APPROVAL`].
+pub const RENEWAL: Permission = Permission {
+    subresource: "selfnodeclient",
+    ..request("renewal", "create")
+};
+
 impl Permission {
     /// The SelfSubjectAccessReview for this permission; it changes nothing on the server.
     pub fn review(&self, node_name: &str) -> Request {

@@ -10,6 +10,7 @@ pub mod events;
 pub mod eviction;
 pub mod facts;
 pub mod instant;
+pub mod join;
 pub mod kubelet;
 pub mod lease;
 pub mod node;

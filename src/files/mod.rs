@@ -6,6 +6,8 @@
 pub mod guard;
 pub mod mounts;
 mod open;
+#[cfg(test)]
+pub(crate) mod power_cut;
 pub mod read;
 pub mod resolve_path;
 #[cfg(test)]

@@ -20,13 +20,16 @@ use super::read::{self, cause};
 /// Mode of a file that holds a key or a token.
 pub(crate) const PRIVATE: u32 = 0o600;
 /// Mode of a file that every user may read.
-const PUBLIC: u32 = 0o644;
+pub(crate) const PUBLIC: u32 = 0o644;
+/// Modes of a folder.
+const PUBLIC_FOLDER: u32 = 0o755;
+const PRIVATE_FOLDER: u32 = 0o700;
 
 /// One change to a folder.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Creates a folder, mode 0755.
-    Folder(PathBuf),
+    /// Creates a folder of this mode.
+    Folder(PathBuf, u32),
     /// Writes a file of this mode and syncs its content.
     Write(PathBuf, u32, Zeroizing<Vec<u8>>),
     /// Creates a symbolic link: its target, then its own path.
@@ -43,7 +46,7 @@ pub(crate) enum Op {
 impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Folder(path) => write!(f, "Folder({path:?})"),
+            Self::Folder(path, mode) => write!(f, "Folder({path:?}, {mode:o})"),
             Self::Write(path, mode, _) => write!(f, "Write({path:?}, {mode:o})"),
             Self::Link(target, path) => write!(f, "Link({target:?}, {path:?})"),
             Self::Rename(from, to) => write!(f, "Rename({from:?}, {to:?})"),
@@ -110,10 +113,10 @@ impl Op {
     fn carry_out_in(&self, mounts: &[Mount]) -> Result<(), String> {
         let checked = |path: &Path| guard::parent_resolved_in(path, mounts);
         let (path, result) = match self {
-            Self::Folder(path) => {
+            Self::Folder(path, mode) => {
                 // A link at `path` is resolved, too, so that the error names its file system.
                 let resolved = guard::resolve_in(path, mounts).and_then(|_| checked(path));
-                let create = |path| DirBuilder::new().mode(0o755).create(path);
+                let create = |path| DirBuilder::new().mode(*mode).create(path);
                 (path, resolved.and_then(create))
             }
             Self::Write(path, mode, content) => {
@@ -160,8 +163,24 @@ fn folder(path: &Path, mounts: &[Mount]) -> Vec<Op> {
     let is_missing = |path: &&Path| guard::found_in(path, mounts).is_err();
     let missing = path.ancestors().take_while(is_missing);
     let missing: Vec<&Path> = missing.filter(|p| !p.as_os_str().is_empty()).collect();
-    let create = |path: &&Path| [Op::Folder(path.to_path_buf()), Op::Sync(parent(path))];
+    let create = |path: &&Path| {
+        let folder = Op::Folder(path.to_path_buf(), PUBLIC_FOLDER);
+        [folder, Op::Sync(parent(path))]
+    };
     missing.iter().rev().flat_map(create).collect()
+}
+
+/// Creates a missing folder that only its owner may enter, and the folders above it.
+pub(crate) fn private_folder(path: &Path) -> Vec<Op> {
+    let mut ops = folder(path, &guard::own_mounts());
+    for op in &mut ops {
+        if let Op::Folder(created, mode) = op
+            && created == path
+        {
+            *mode = PRIVATE_FOLDER;
+        }
+    }
+    ops
 }
 
 /// Creates or replaces a file, and creates its folder.
@@ -271,9 +290,9 @@ mod tests {
         let (tree, mounts) = tree_with_network_mount("write-operations");
         let at = |path: &str| tree.path().join(path);
         for op in [
-            Op::Folder(at("net")),
-            Op::Folder(at("net/x")),
-            Op::Folder(at("local/relative")),
+            Op::Folder(at("net"), PUBLIC_FOLDER),
+            Op::Folder(at("net/x"), PUBLIC_FOLDER),
+            Op::Folder(at("local/relative"), PUBLIC_FOLDER),
             Op::Write(at("net"), PRIVATE, Zeroizing::default()),
             Op::Write(at("net/x"), PRIVATE, Zeroizing::default()),
             Op::Link("target".into(), at("net/x")),

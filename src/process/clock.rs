@@ -39,6 +39,12 @@ impl Clock {
     }
 }
 
+/// Waits. For commands alone: the agent waits in `process::wakeup`, where a signal ends it.
+#[expect(clippy::disallowed_methods, reason = "a command has no loop")]
+pub fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
 /// Unlike `Instant`, this includes the time that the board is suspended, because the Lease expires
 /// during it. CLOCK_BOOTTIME exists since Linux 2.6.39.
 fn since_boot() -> Duration {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ureq::Agent;
-use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER};
+use ureq::http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderName, HeaderValue, RETRY_AFTER,
+};
 use ureq::http::{self, request};
 
 use crate::kube::message::{Accept, Method, Outcome, Request, Response};
@@ -40,6 +42,8 @@ pub struct Api {
     user_agent: HeaderValue,
     /// Marked sensitive, so `{:?}` does not print it.
     authorization: Option<HeaderValue>,
+    /// Headers of a protocol that is not the API's; marked sensitive.
+    more: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Api {
@@ -54,6 +58,7 @@ impl Api {
             link,
             user_agent,
             authorization,
+            more: Vec::new(),
         })
     }
 
@@ -93,6 +98,18 @@ impl Api {
     /// Sends another header `Authorization` from the next request on; the connection stays.
     pub fn set_authorization(&mut self, new: &Authorization) -> Result<(), String> {
         self.authorization = authorization(Some(new))?;
+        Ok(())
+    }
+
+    /// Sends these headers from the next request on. A value is a secret.
+    pub fn set_headers(&mut self, headers: &[(&'static str, &str)]) -> Result<(), String> {
+        self.more.clear();
+        for (name, value) in headers {
+            let mut value = HeaderValue::try_from(*value)
+                .map_err(|_| format!("{name} has a control character in it"))?;
+            value.set_sensitive(true);
+            self.more.push((HeaderName::from_static(name), value));
+        }
         Ok(())
     }
 
@@ -185,6 +202,9 @@ impl Api {
         }
         if let Some(authorization) = &self.authorization {
             head = head.header(AUTHORIZATION, authorization.clone());
+        }
+        for (name, value) in &self.more {
+            head = head.header(name, value.clone());
         }
         Ok(head.header(http::header::USER_AGENT, self.user_agent.clone()))
     }

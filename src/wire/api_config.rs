@@ -31,12 +31,17 @@ pub struct ApiConfig {
     pub resolver: Option<Resolver>,
 }
 
-#[cfg(test)]
 impl ApiConfig {
-    /// A server without credentials.
+    /// [`ApiConfig::at`] a URL.
+    #[cfg(test)]
     pub(crate) fn of(server: &str) -> Result<Self, String> {
-        Ok(Self {
-            endpoint: Endpoint::parse(server)?,
+        Endpoint::parse(server).map(Self::at)
+    }
+
+    /// The server at `endpoint` without credentials, verified with the system's roots.
+    pub(crate) fn at(endpoint: Endpoint) -> Self {
+        Self {
+            endpoint,
             proxy: None,
             ca: None,
             insecure: false,
@@ -44,7 +49,7 @@ impl ApiConfig {
             certificate: None,
             authorization: None,
             resolver: None,
-        })
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod dead_mount;
 mod failover;
 mod faults;
 mod identity;
+mod join;
 mod main_job;
 mod narrow;
 mod neighbours;

@@ -15,6 +15,50 @@ touch "$cache/1/crt1.o" "$cache/2/libc.a" "$cache/2/libcompiler_rt.a" "$cache/2/
 echo "zig ld -s $cache/1/crt1.o $cache/2/main.o --as-needed $cache/2/libc.a $cache/2/libcompiler_rt.a" >&2
 "#;
 
+/// Both packages are armhf to dpkg; each installs where its binary is the right one.
+#[test]
+fn the_packages_for_armv6_and_armv7_look_at_the_cpu() {
+    let script = include_str!("../../cross/debian/preinst");
+    assert!(script.contains("package=@CPU@"));
+    for (package, machine, action, installs) in [
+        ("armhf", "armv7l", "install", true),
+        ("armhf", "armv8l", "install", true),
+        ("armhf", "aarch64", "install", true),
+        ("armhf", "armv6l", "install", false),
+        ("armhf", "armv6l", "upgrade", false),
+        ("armhf", "armv6l", "abort-upgrade", true),
+        ("armv6", "armv6l", "install", true),
+        ("armv6", "armv6l", "upgrade", true),
+        ("armv6", "armv7l", "install", false),
+        ("armv6", "armv8l", "upgrade", false),
+        // An image that is built on another machine.
+        ("armv6", "x86_64", "install", true),
+    ] {
+        let folder = Folder::new("preinst");
+        let uname = folder.write("uname", format!("#!/bin/sh\necho {machine}\n"));
+        fs::set_permissions(&uname, fs::Permissions::from_mode(0o755)).unwrap();
+        let preinst = folder.write("preinst", script.replace("@CPU@", package));
+        let path = std::env::var("PATH").unwrap();
+        let output = Command::new("sh")
+            .arg(preinst)
+            .arg(action)
+            .env("PATH", format!("{}:{path}", folder.path().display()))
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            output.status.success(),
+            installs,
+            "{package} on {machine}: {said}"
+        );
+        let other = if package == "armhf" { "armv6" } else { "armhf" };
+        assert!(
+            installs || said.contains(&format!("nodelet_*_{other}.deb")),
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn cargo_sh_works_with_a_blank_in_the_home_folder() {
     let folder = Folder::new("cross");

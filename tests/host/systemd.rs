@@ -220,6 +220,56 @@ fn an_interrupted_initramfs_script_removes_the_credentials() {
     }
 }
 
+/// `initramfs.sh -j` packs what `nodelet join --root` wrote.
+#[test]
+fn the_initramfs_archive_has_the_files_of_a_join() {
+    if !skip::has_tool("cpio") {
+        return;
+    }
+    let folder = Folder::new("joined");
+    let binary = folder.write("nodelet", "a binary");
+    folder.write("tree/etc/default/nodelet-join", "NODELET_JOIN_FLAGS=--a\n");
+    folder.write("tree/etc/credstore/nodelet.kubeconfig", "a secret");
+    let tree = folder.path().join("tree");
+    let packed = archive("022", &[Path::new("-j"), &tree, &binary]).unwrap();
+    let packed = String::from_utf8_lossy(&packed);
+    for part in [
+        "etc/default/nodelet-join",
+        "NODELET_JOIN_FLAGS=--a",
+        "etc/credstore/nodelet.kubeconfig",
+        "a secret",
+    ] {
+        assert!(packed.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn systemd_analyze_verifies_the_path_unit() {
+    if version().is_none() {
+        return;
+    }
+    let text = fs::read_to_string(systemd("nodelet.path")).unwrap();
+    let verify = |text: &str| {
+        let folder = Folder::new("path");
+        let service = "[Service]\nExecStart=/bin/true\n";
+        folder.write("nodelet.service", service);
+        let unit = folder.write("nodelet.path", text);
+        let output = Command::new("systemd-analyze")
+            .args(["verify", "--recursive-errors=yes", "--man=no"])
+            .arg(unit)
+            .env("LC_ALL", "C")
+            .output()
+            .unwrap();
+        (
+            output.status.success(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    assert_eq!(verify(&text), (true, String::new()));
+    let (is_sound, said) = verify(&text.replace("PathChanged=", "PathChange="));
+    assert!(!is_sound, "{said}");
+}
+
 #[test]
 fn initramfs_sh_refuses_wrong_arguments() {
     let folder = Folder::new("refused");

@@ -22,14 +22,14 @@ use crate::wire::dns::Resolver;
 use crate::wire::endpoint::Endpoint;
 
 /// The access that is checked.
-pub(super) struct Access {
+pub(crate) struct Access {
     access: ApiAccess,
     /// The time in the last object's response.
     server_time: Option<Wall>,
 }
 
 impl Access {
-    pub(super) fn new(access: ApiAccess) -> Self {
+    pub(crate) fn new(access: ApiAccess) -> Self {
         Self {
             access,
             server_time: None,
@@ -99,7 +99,7 @@ impl Access {
         proxy.map_or(&config.endpoint, |proxy| &proxy.endpoint)
     }
 
-    pub(super) fn resolve(&self, clock: &Clock) -> Result<(Finding, Vec<SocketAddr>), Finding> {
+    pub(crate) fn resolve(&self, clock: &Clock) -> Result<(Finding, Vec<SocketAddr>), Finding> {
         let check = "name-resolution";
         let Endpoint { host, port, .. } = self.peer();
         if let Some(address) = self.peer().address() {
@@ -121,7 +121,7 @@ impl Access {
     }
 
     /// Succeeds with the first address that accepts a connection, as a run does.
-    pub(super) fn dial(&self, addresses: &[SocketAddr]) -> Finding {
+    pub(crate) fn dial(&self, addresses: &[SocketAddr]) -> Finding {
         let share = u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
         let mut failures = Vec::new();
         for address in addresses {
@@ -150,7 +150,7 @@ impl Access {
         }
     }
 
-    pub(super) fn call(&mut self, request: Request) -> Result<Response, String> {
+    pub(crate) fn call(&mut self, request: Request) -> Result<Response, String> {
         match self.access.api.call(&request, CALL) {
             Outcome::Answered(response) => Ok(response),
             Outcome::Silent(line) => Err(line),

@@ -1,7 +1,7 @@
 //! Runs the checks in the order in which a run needs the things, and skips those whose prerequisite
 //! failed. Reads files, sends GET and SelfSubjectAccessReview requests, and changes nothing.
 
-mod access;
+pub(crate) mod access;
 mod guest;
 
 use std::path::Path;
@@ -113,7 +113,7 @@ fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<F
 
 /// Whether this process may create a file in `folder`, by access(2). For a missing folder, whether
 /// it may create the folder.
-fn writable(folder: &Path) -> Result<(), String> {
+pub(crate) fn writable(folder: &Path) -> Result<(), String> {
     let existing = match guard::resolve(folder).map_err(|e| cause(&e))? {
         Resolved::Found(path) | Resolved::MissingBelow(path) => path,
     };

@@ -35,6 +35,8 @@ Usage:
   nodelet --kubeconfig FILE [flags]   register the Node, and keep its status and Lease current
   nodelet inspect [flags]             print the Node that would be registered
   nodelet check [flags]               check what a run needs; change nothing
+  nodelet join ENDPOINT --token T     get a certificate, start, wait for Ready; see join --help
+  nodelet reset                       remove what nodelet join wrote
 
 Flags (those of the kubelet, except those marked *):
   --kubeconfig FILE                    address of the API server, and credentials
@@ -134,6 +136,18 @@ pub fn parse_over(
         return Err("--output is for nodelet inspect and nodelet check".to_owned());
     }
     Ok(command.unwrap_or(Command::Run)(flags))
+}
+
+/// Whether the flag `name` of a run needs a value; `None` if there is no such flag.
+pub fn takes_value(name: &str) -> Option<bool> {
+    if ignored::SWITCHES.contains(&name) {
+        return Some(false);
+    }
+    if ignored::VALUES.contains(&name) {
+        return Some(true);
+    }
+    let setting = SETTINGS.iter().find(|setting| setting.flag == name);
+    setting.map(|setting| !matches!(setting.kind, Kind::Switch(_)))
 }
 
 impl Flags {

@@ -1,18 +1,30 @@
-//! The kubeconfig that is written after a bootstrap, in the kubelet's form.
+//! The kubeconfig that is written after a bootstrap or by `nodelet join`, in the kubelet's form.
 
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
+use zeroize::Zeroizing;
 
-use crate::wire::api_config::ApiConfig;
+use crate::wire::api_config::{ApiConfig, ClientCertificate};
+use crate::wire::secret::Secret;
 
-/// A kubeconfig with the cluster of `bootstrap`, and the certificate and key in the file `pair`.
+/// The credentials in a kubeconfig.
+pub(crate) enum User<'a> {
+    /// The certificate and its key in this file.
+    Pair(&'a Path),
+    /// A certificate and its key, in the kubeconfig.
+    Inline(&'a ClientCertificate),
+    /// A bearer token.
+    Token(&'a Secret),
+}
+
+/// A kubeconfig with the cluster of `bootstrap`.
 ///
 /// A kubelet drops `tls-server-name` and `proxy-url`, and then cannot connect to a cluster that
 /// needs them.
-pub(super) fn render(bootstrap: &ApiConfig, pair: &Path) -> Result<String, String> {
+pub(crate) fn render(bootstrap: &ApiConfig, user: &User<'_>) -> Result<String, String> {
     let endpoint = &bootstrap.endpoint;
     let mut cluster = String::new();
     if let Some(ca) = &bootstrap.ca {
@@ -35,15 +47,28 @@ pub(super) fn render(bootstrap: &ApiConfig, pair: &Path) -> Result<String, Strin
     if let Some(name) = &bootstrap.tls_server_name {
         field(&mut cluster, "tls-server-name", name);
     }
-    let mut user = String::new();
-    let pair = absolute(pair)?;
-    field(&mut user, "client-certificate", &pair);
-    field(&mut user, "client-key", &pair);
+    let mut fields = String::new();
+    match user {
+        User::Pair(pair) => {
+            let pair = absolute(pair)?;
+            field(&mut fields, "client-certificate", &pair);
+            field(&mut fields, "client-key", &pair);
+        }
+        User::Inline(certificate) => {
+            let data = |pem: &[u8]| Zeroizing::new(STANDARD.encode(pem));
+            let (chain, key) = (&certificate.chain.bytes, &certificate.key.bytes);
+            field(&mut fields, "client-certificate-data", &data(chain));
+            field(&mut fields, "client-key-data", &data(key));
+        }
+        User::Token(token) => field(&mut fields, "token", token.reveal()),
+    }
+    let user = Zeroizing::new(fields);
     Ok(format!(
         "apiVersion: v1\nclusters:\n- cluster:\n{cluster}  name: default-cluster\n\
          contexts:\n- context:\n    cluster: default-cluster\n    namespace: default\n    \
          user: default-auth\n  name: default-context\ncurrent-context: default-context\n\
-         kind: Config\nusers:\n- name: default-auth\n  user:\n{user}"
+         kind: Config\nusers:\n- name: default-auth\n  user:\n{}",
+        *user
     ))
 }
 

@@ -5,7 +5,7 @@
 //! Upstream: `pkg/kubelet/certificate/bootstrap`, client-go `util/certificate`.
 
 pub mod key;
-mod kubeconfig_text;
+pub(crate) mod kubeconfig_text;
 mod start;
 mod store;
 
@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 use self::key::Key;
+use self::kubeconfig_text::User;
 pub use self::start::Start;
 use self::store::Store;
 use crate::files::read::read;
-use crate::files::write::{self, Disk, PRIVATE};
+use crate::files::write::{self, Disk, Op, PRIVATE};
 use crate::identity::kubeconfig;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
@@ -177,7 +178,7 @@ impl Pki {
     /// Writes a kubeconfig that replaces the bootstrap kubeconfig. If the write fails, the next
     /// start uses the stored certificate.
     fn write_kubeconfig(&mut self, bootstrap: ApiConfig, identity: ClientCertificate) -> ApiConfig {
-        let text = kubeconfig_text::render(&bootstrap, &self.store.current_path());
+        let text = kubeconfig_text::render(&bootstrap, &User::Pair(&self.store.current_path()));
         let written = text.and_then(|text| {
             let ops = write::replace(&self.paths.kubeconfig, PRIVATE, text.into_bytes());
             self.disk.carry_out(ops)
@@ -200,6 +201,17 @@ impl ApiConfig {
             ..self
         }
     }
+}
+
+/// The certificate that is stored in `cert_dir`, if there is one that TLS can use.
+pub fn stored_certificate(cert_dir: &Path) -> Option<Leaf> {
+    let stored = Store::new(cert_dir).ok()?.current().ok()??;
+    usable(&stored).ok()
+}
+
+/// The operations that remove every certificate and key from `cert_dir`, the one in use first.
+pub(crate) fn remove_certificates(cert_dir: &Path) -> Result<Vec<Op>, String> {
+    Store::new(cert_dir)?.remove_all()
 }
 
 /// The first certificate of the chain, if TLS can use it with its key.

@@ -25,6 +25,8 @@ use crate::kube::x509;
 use crate::wire::api_config::ClientCertificate;
 
 const NAME: &str = "kubelet-client";
+/// Most entries of the folder that are looked at. A year's renewals are some two.
+const MOST_FILES: usize = 10_000;
 
 /// A `--cert-dir`.
 #[derive(Clone, Debug)]
@@ -131,6 +133,23 @@ impl Store {
         write::replace(&self.pending_key_path(), PRIVATE, text)
     }
 
+    /// The operations that remove every certificate and key. The links to the pair in use go first:
+    /// after a power cut none of the rest is current.
+    pub(super) fn remove_all(&self) -> Result<Vec<Op>, String> {
+        let links = [self.current_path(), self.file("-updated.pem")];
+        let names = names(&self.folder)?;
+        let (links, others): (Vec<_>, Vec<_>) =
+            names.into_iter().partition(|path| links.contains(path));
+        let mut ops: Vec<Op> = Vec::new();
+        for group in [links, others] {
+            if !group.is_empty() {
+                ops.extend(group.into_iter().map(Op::Remove));
+                ops.push(Op::Sync(self.folder.clone()));
+            }
+        }
+        Ok(ops)
+    }
+
     /// The operations that remove the key of a request.
     pub(super) fn remove_pending_key(&self) -> Vec<Op> {
         match guard::exists(&self.pending_key_path()) {
@@ -141,6 +160,26 @@ impl Store {
             false => Vec::new(),
         }
     }
+}
+
+/// The paths of certificates and keys in `folder`, sorted; none if there is no folder.
+fn names(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let line = |e: &std::io::Error| format!("{}: {}", folder.display(), cause(e));
+    if !exists(folder)? {
+        return Ok(Vec::new());
+    }
+    #[expect(clippy::disallowed_methods, reason = "guarded, and bounded")]
+    let entries = guard::found(folder).and_then(fs::read_dir);
+    let entries = entries.map_err(|e| line(&e))?.take(MOST_FILES);
+    let mut found = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(|e| line(&e))?.file_name();
+        if name.to_str().is_some_and(|name| name.starts_with(NAME)) {
+            found.push(folder.join(name));
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// Whether `path` exists. A path that must not be touched or cannot be resolved is an error.

@@ -5,6 +5,7 @@ use crate::auth::{self, Attributes, User};
 use crate::discovery;
 use crate::fields::{self, Writer};
 use crate::http::{Request, Response};
+use crate::join::Join;
 use crate::kinds::{self, Kind};
 use crate::openapi::Schemas;
 use crate::patch;
@@ -14,6 +15,7 @@ use crate::rbac::Rbac;
 use crate::selector::Selector;
 use crate::status::{self, Cause, Failure};
 use crate::store::{Key, Store};
+use crate::supervisor::Supervisor;
 use crate::table;
 use crate::time;
 use crate::validate::{self, Decoded};
@@ -31,6 +33,8 @@ pub(crate) struct Api {
     pub(crate) schemas: Option<Schemas>,
     checked: Mutex<Checked>,
     pub(crate) rbac: Mutex<Rbac>,
+    join: Mutex<Join>,
+    pub(crate) supervisor: Mutex<Option<Supervisor>>,
     pub(crate) ignores_preconditions: AtomicBool,
 }
 
@@ -98,6 +102,10 @@ impl Api {
     }
 
     /// Answers a request; `user` is `None` where credentials were given that are not valid.
+    pub(crate) fn join(&self) -> MutexGuard<'_, Join> {
+        self.join.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn handle(&self, request: &Request, user: Option<&User>) -> Answer {
         match self.try_handle(request, user) {
             Ok(answer) => answer,
@@ -158,6 +166,17 @@ impl Api {
         })?;
         if target.resource == REVIEWS && target.group == "authorization.k8s.io" {
             return self.review(user, verb, &request.body).map(Answer::Whole);
+        }
+        if (target.resource.as_str(), verb) == ("configmaps", "get") {
+            let info = self.join().cluster_info();
+            let info = info.filter(|_| target.name == "cluster-info");
+            let about = status::Subject {
+                group: "",
+                resource: "configmaps",
+                name: &target.name,
+            };
+            let info = info.ok_or_else(|| status::not_found(&about))?;
+            return Ok(Answer::Whole(Response::json(200, &info)));
         }
         let Some(kind) = Kind::find(&target.group, &target.version, &target.resource) else {
             return Err(status::no_such_resource());
@@ -232,7 +251,7 @@ impl Api {
         }
     }
 
-    fn rbac(&self) -> MutexGuard<'_, Rbac> {
+    pub(crate) fn rbac(&self) -> MutexGuard<'_, Rbac> {
         self.rbac.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -120,7 +120,7 @@ pub(crate) fn decide(user: &User, want: &Attributes<'_>, rbac: &Rbac) -> Result<
             Err(why) => reason = why,
         }
     }
-    if built_in_roles(user, want) {
+    if built_in_roles(user, want, rbac.binds_bootstrappers) {
         return Ok("RBAC: allowed by a role of the double".to_owned());
     }
     rbac.allows(user, want).ok_or(reason)
@@ -194,11 +194,13 @@ fn own_lease(node: &str, want: &Attributes<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn built_in_roles(user: &User, want: &Attributes<'_>) -> bool {
+fn built_in_roles(user: &User, want: &Attributes<'_>, binds_bootstrappers: bool) -> bool {
     let one_of = |verbs: &[&str]| verbs.contains(&want.verb);
     match (want.group, want.resource, want.subresource) {
         ("certificates.k8s.io", "certificatesigningrequests", "") => {
-            user.is_in("system:bootstrappers") && one_of(&["create", "get", "list", "watch"])
+            !binds_bootstrappers
+                && user.is_in("system:bootstrappers")
+                && one_of(&["create", "get", "list", "watch"])
         }
         // ClusterRole system:basic-user
         ("authorization.k8s.io", "selfsubjectaccessreviews", "") => {

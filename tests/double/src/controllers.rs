@@ -3,6 +3,7 @@
 
 use crate::admission::request_der;
 use crate::api::{Api, key};
+use crate::auth::{self, Attributes, User};
 use crate::der;
 use crate::fields::{self, Writer};
 use crate::kinds::{CSR, Kind, LEASE, NODE};
@@ -301,7 +302,7 @@ pub(crate) fn certificates(api: &Api, authority: &Authority, signing: Signing) {
             continue;
         }
         if !has("Approved") {
-            if approvable(&csr) {
+            if approvable(api, &csr) {
                 approve(api, csr);
             }
             continue;
@@ -310,7 +311,7 @@ pub(crate) fn certificates(api: &Api, authority: &Authority, signing: Signing) {
     }
 }
 
-fn approvable(csr: &Value) -> bool {
+fn approvable(api: &Api, csr: &Value) -> bool {
     let Some(request) = request_der(csr) else {
         return false;
     };
@@ -332,13 +333,39 @@ fn approvable(csr: &Value) -> bool {
             .is_some_and(|g| g.iter().any(|g| g == name))
     };
     let subject = &parsed.subject;
-    let allowed = in_group("system:bootstrappers")
-        || in_group("system:nodes") && csr["spec"]["username"] == subject.common_name.as_str();
+    let is_own = csr["spec"]["username"] == subject.common_name.as_str();
+    let allowed = match api.join().by_rbac {
+        false => in_group("system:bootstrappers") || in_group("system:nodes") && is_own,
+        // sarapprove.go: a renewal is asked for first.
+        true => {
+            is_own && may_create(api, csr, "selfnodeclient") || may_create(api, csr, "nodeclient")
+        }
+    };
     good_usages
         && !parsed.has_attributes
         && subject.organizations == ["system:nodes"]
         && subject.common_name.starts_with("system:node:")
         && allowed
+}
+
+/// The SubjectAccessReview of the approver about a requester.
+fn may_create(api: &Api, csr: &Value, subresource: &str) -> bool {
+    let groups = csr["spec"]["groups"].as_array().into_iter().flatten();
+    let groups: Vec<String> = groups
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    let user = User::new(text(csr, "/spec/username"), &groups);
+    let want = Attributes {
+        verb: "create",
+        group: "certificates.k8s.io",
+        resource: "certificatesigningrequests",
+        subresource,
+        namespace: "",
+        name: "",
+        fields: "",
+    };
+    auth::decide(&user, &want, &api.rbac()).is_ok()
 }
 
 fn approve(api: &Api, mut csr: Value) {

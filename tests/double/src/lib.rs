@@ -19,6 +19,7 @@ mod discovery;
 mod faults;
 mod fields;
 mod http;
+mod join;
 mod kinds;
 mod kubeconfig;
 mod openapi;
@@ -31,6 +32,7 @@ mod selector;
 mod server;
 mod status;
 mod store;
+mod supervisor;
 mod table;
 mod time;
 mod validate;
@@ -38,8 +40,10 @@ mod validate;
 pub use auth::RBAC_NODE_GROUP;
 pub use controllers::LeftReady;
 pub use faults::{Fault, Faults, Rule};
+pub use join::{BootstrapToken, KUBEADM_GROUP};
 pub use pki::{Authority, Identity, Validity};
 pub use server::{Recorded, Tls};
+pub use supervisor::Supervisor;
 pub use table::print as print_table;
 
 use api::{Answer, Api};
@@ -66,6 +70,7 @@ pub struct Builder {
     longest: i64,
     backdate: i64,
     tokens: Vec<(String, String, Vec<String>)>,
+    kubeadm: Option<bool>,
 }
 
 impl Default for Builder {
@@ -77,6 +82,7 @@ impl Default for Builder {
             longest: 365 * 86400,
             backdate: controllers::BACKDATE,
             tokens: Vec::new(),
+            kubeadm: None,
         }
     }
 }
@@ -139,6 +145,21 @@ impl Builder {
         )
     }
 
+    /// A cluster that kubeadm made, with its RBAC and cluster-info.
+    #[must_use]
+    pub fn kubeadm(mut self) -> Self {
+        self.kubeadm = Some(true);
+        self.approve_csrs()
+    }
+
+    /// A cluster that kubeadm did not make: bootstrap tokens, no cluster-info, and no binding for
+    /// them.
+    #[must_use]
+    pub fn without_kubeadm(mut self) -> Self {
+        self.kubeadm = Some(false);
+        self.approve_csrs()
+    }
+
     /// Starts the double on 127.0.0.1, on a free port.
     ///
     /// # Panics
@@ -171,6 +192,9 @@ impl Builder {
         for (token, user, groups) in &self.tokens {
             let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
             double.add_token(token, user, &groups);
+        }
+        if let Some(is_kubeadm) = self.kubeadm {
+            double.bind_bootstrappers(is_kubeadm);
         }
         double.spawn(self.lifecycle, self.approve);
         double
@@ -354,6 +378,104 @@ impl Double {
     pub fn add_token(&self, token: &str, user: &str, groups: &[&str]) {
         let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
         lock(&self.inner.shared.tokens).insert(token.to_owned(), User::new(user, &groups));
+    }
+
+    fn bind_bootstrappers(&self, is_kubeadm: bool) {
+        lock(&self.inner.shared.api.rbac).binds_bootstrappers = true;
+        self.inner.shared.api.join().by_rbac = true;
+        if is_kubeadm {
+            self.set_rbac(&join::rbac());
+            self.set_cluster_info(Some(&self.cluster_info(&self.url(), &self.ca_pem())));
+        }
+    }
+
+    /// The kubeconfig in cluster-info, as kubeadm writes it.
+    #[must_use]
+    pub fn cluster_info(&self, server: &str, ca_pem: &str) -> String {
+        join::kubeconfig(server, ca_pem)
+    }
+
+    /// Replaces the kubeconfig in cluster-info, or removes the ConfigMap.
+    pub fn set_cluster_info(&self, kubeconfig: Option<&str>) {
+        self.inner.shared.api.join().kubeconfig = kubeconfig.map(str::to_owned);
+    }
+
+    /// The next GETs of cluster-info have these members of `data`, one each; null removes one.
+    pub fn forge_cluster_info(&self, data: &[Value]) {
+        self.inner.shared.api.join().forged = data.to_vec();
+    }
+
+    /// The signature of a text with a token.
+    #[must_use]
+    pub fn signature(&self, text: &str, token: &BootstrapToken) -> String {
+        join::sign(text, token)
+    }
+
+    /// `--anonymous-auth=false`.
+    pub fn refuse_anonymous(&self) {
+        self.inner.shared.api.join().anonymous_off = true;
+    }
+
+    /// Adds the Secret of a bootstrap token.
+    pub fn add_bootstrap_token(&self, token: BootstrapToken) {
+        self.inner.shared.api.join().tokens.push(token);
+    }
+
+    /// tokencleaner: deletes the Secret of a token that expired, by its id.
+    pub fn remove_bootstrap_token(&self, id: &str) {
+        let mut join = self.inner.shared.api.join();
+        join.tokens.retain(|token| token.id() != id);
+    }
+
+    /// Adds or replaces the supervisor of k3s: its CA is ours, and its password is `password`.
+    pub fn set_supervisor(&self, change: impl FnOnce(&mut Supervisor)) {
+        let mut slot = lock(&self.inner.shared.api.supervisor);
+        let supervisor = slot.get_or_insert_with(|| Supervisor {
+            cacerts: self.ca_pem(),
+            password: "pa55:word".to_owned(),
+            https_port: self.port(),
+            ..Supervisor::default()
+        });
+        change(supervisor);
+    }
+
+    /// The supervisor, if there is one.
+    #[must_use]
+    pub fn supervisor(&self) -> Option<Supervisor> {
+        lock(&self.inner.shared.api.supervisor).clone()
+    }
+
+    /// `sha256` of a text, or of the CA in DER form: 64 hexadecimal digits.
+    #[must_use]
+    pub fn sha256(bytes: &[u8]) -> String {
+        pki::sha256(bytes)
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect()
+    }
+
+    /// The bindings of the three commands for a cluster that kubeadm did not make, up to `count`.
+    pub fn bind(&self, count: usize) {
+        let names = ["nodelet-ask", "nodelet-approve", "nodelet-renew"];
+        let objects = join::bindings(names, "system:bootstrappers");
+        self.set_rbac(objects.get(..2 * count).expect("three commands"));
+    }
+
+    /// What `kubeadm token create --print-join-command` prints, without `kubeadm`.
+    #[must_use]
+    pub fn join_command(&self, token: &str) -> Vec<String> {
+        let endpoint = self.url().replace("https://", "");
+        let pin = self.authority().pin();
+        [
+            "join",
+            &endpoint,
+            "--token",
+            token,
+            "--discovery-token-ca-cert-hash",
+            &pin,
+        ]
+        .map(str::to_owned)
+        .to_vec()
     }
 
     /// Replaces all roles and bindings except those that are built in.

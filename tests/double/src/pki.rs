@@ -129,10 +129,24 @@ impl Authority {
         &self.cert_pem
     }
 
+    /// `sha256:` and the digest of the public key, as `--discovery-token-ca-cert-hash` has it.
+    #[must_use]
+    pub fn pin(&self) -> String {
+        let key = self.issuer.key().subject_public_key_info();
+        let hash: String = sha256(&key).iter().map(|b| format!("{b:02x}")).collect();
+        format!("sha256:{hash}")
+    }
+
     /// The authority's private key (PKCS#8 PEM), for another signer.
     #[must_use]
     pub fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
+    }
+
+    /// The authority's certificate (DER).
+    #[must_use]
+    pub fn der_bytes(&self) -> &[u8] {
+        &self.cert_der
     }
 
     pub(crate) fn der(&self) -> &CertificateDer<'static> {
@@ -188,15 +202,36 @@ impl Authority {
         validity: Validity,
     ) -> Result<String, String> {
         let parsed = der::certificate_request(request).ok_or("not a PKCS#10 request")?;
-        check_signature(&parsed)?;
         let organizations: Vec<&str> = parsed
             .subject
             .organizations
             .iter()
             .map(String::as_str)
             .collect();
+        let subject = name(&parsed.subject.common_name, &organizations);
+        self.sign_as(request, subject, validity)
+    }
+
+    /// Signs the key of a PKCS#10 request for a node, whatever its subject is.
+    pub(crate) fn sign_for(
+        &self,
+        request: &[u8],
+        node: &str,
+        validity: Validity,
+    ) -> Result<String, String> {
+        self.sign_as(request, name(node, &["system:nodes"]), validity)
+    }
+
+    fn sign_as(
+        &self,
+        request: &[u8],
+        subject: DistinguishedName,
+        validity: Validity,
+    ) -> Result<String, String> {
+        let parsed = der::certificate_request(request).ok_or("not a PKCS#10 request")?;
+        check_signature(&parsed)?;
         let mut params = CertificateParams::default();
-        params.distinguished_name = name(&parsed.subject.common_name, &organizations);
+        params.distinguished_name = subject;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
@@ -282,6 +317,19 @@ pub(crate) fn uuid() -> String {
         &hex[16..20],
         &hex[20..]
     )
+}
+
+/// HMAC with SHA-256, with what TLS already brings.
+pub(crate) fn hmac_sha256(key: &[u8], text: &[u8]) -> Vec<u8> {
+    let suites = rustls::crypto::ring::default_provider().cipher_suites;
+    let suites = suites
+        .iter()
+        .filter_map(rustls::SupportedCipherSuite::tls13);
+    let is_sha256 = |hash| hash == rustls::crypto::hash::HashAlgorithm::SHA256;
+    let mut suites = suites.filter(|suite| is_sha256(suite.common.hash_provider.algorithm()));
+    let suite = suites.next().expect("TLS 1.3 has a SHA-256 suite");
+    let key = rustls::crypto::tls13::OkmBlock::new(key);
+    suite.hkdf_provider.hmac_sign(&key, text).as_ref().to_vec()
 }
 
 /// Random bytes.

@@ -7,6 +7,8 @@ use serde_json::Value;
 #[derive(Debug, Default)]
 pub(crate) struct Rbac {
     pub(crate) objects: Vec<Value>,
+    /// Bootstrap tokens have what `objects` grant, and no built-in role.
+    pub(crate) binds_bootstrappers: bool,
 }
 
 impl Rbac {

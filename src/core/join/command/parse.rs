@@ -1,0 +1,298 @@
+//! Parses the arguments.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use lexopt::{Arg, Parser, ValueExt as _};
+use zeroize::Zeroizing;
+
+use super::{Command, Reset, Settings, TokenSource};
+use crate::config::command_line::{self, takes_value};
+use crate::core::join::token::{Digest, digest};
+use crate::kube::time::parse_duration;
+
+/// How long `nodelet join` may take, as `timeouts.discovery` of kubeadm.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// The port of an endpoint without one, as in kubeadm.
+const PORT: u16 = 6443;
+/// Most digests.
+const MOST_PINS: usize = 64;
+
+/// Flags of `kubeadm join` that have no effect here; all have a value.
+const WITHOUT_EFFECT: [&str; 4] = [
+    "cri-socket",
+    "ignore-preflight-errors",
+    "skip-phases",
+    "patches",
+];
+const CONTROL_PLANE: [&str; 4] = [
+    "control-plane",
+    "certificate-key",
+    "apiserver-advertise-address",
+    "apiserver-bind-port",
+];
+/// Flags of a run that `nodelet join` and the unit set.
+const SET_BY_JOIN: [&str; 6] = [
+    "kubeconfig",
+    "bootstrap-kubeconfig",
+    "cert-dir",
+    "root-dir",
+    "rotate-certificates",
+    "hostname-override",
+];
+
+/// Parses the command line after `nodelet`. `None` if it is neither `join` nor `reset`.
+pub fn parse(args: &[OsString]) -> Option<Result<Command, String>> {
+    match args.first()?.to_str()? {
+        "join" => Some(words(args).and_then(|words| join(words.into_iter().skip(1)))),
+        "reset" => Some(reset(args.iter().skip(1).cloned())),
+        _ => None,
+    }
+}
+
+/// The words of a pasted line: without the blank at its end, and without `\` before a line break. An
+/// argument with ` --` in it is a whole line in quotes.
+fn words(args: &[OsString]) -> Result<Vec<OsString>, String> {
+    let mut words = Vec::new();
+    for arg in args {
+        let arg = arg.to_str().ok_or("an argument is not UTF-8")?.trim();
+        match arg.contains(" --") {
+            true => words.extend(arg.split_whitespace()),
+            false => words.push(arg),
+        }
+    }
+    words.retain(|word| !word.is_empty() && *word != "\\");
+    // `nodelet join kubeadm join ENDPOINT …`.
+    if words.get(1..3) == Some(["kubeadm", "join"].as_slice()) {
+        words.drain(1..3);
+    }
+    Ok(words.into_iter().map(OsString::from).collect())
+}
+
+/// What was given so far.
+#[derive(Default)]
+struct Given {
+    endpoint: Option<String>,
+    token: Option<TokenSource>,
+    discovery_token: Option<TokenSource>,
+    bootstrap_token: Option<TokenSource>,
+}
+
+fn join(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
+    let mut given = Given::default();
+    let mut settings = Settings {
+        server: String::new(),
+        token: TokenSource::Text(Zeroizing::default()),
+        bearer: None,
+        pins: Vec::new(),
+        unsafe_skip: false,
+        authority: None,
+        node_name: None,
+        timeout: TIMEOUT,
+        wait: true,
+        dry_run: false,
+        force: false,
+        root: None,
+        bootstrap_only: false,
+        json: false,
+        flags: Vec::new(),
+        ignored: Vec::new(),
+    };
+    let mut parser = Parser::from_args(args);
+    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+        let name = match arg {
+            Arg::Long(name) => name.replace('_', "-"),
+            Arg::Short('o') => "output".to_owned(),
+            Arg::Short('h') => "help".to_owned(),
+            Arg::Short('v') => "v".to_owned(),
+            Arg::Short(other) => return Err(format!("unknown shorthand flag: -{other}")),
+            Arg::Value(word) => {
+                let word = word.to_string_lossy().into_owned();
+                if let Some(first) = given.endpoint.replace(word) {
+                    let second = given.endpoint.unwrap_or_default();
+                    return Err(format!(
+                        "two endpoints, {first:?} and {second:?}; a value with blanks needs quotes"
+                    ));
+                }
+                continue;
+            }
+        };
+        let mut text = || text(&name, &mut parser);
+        let source = |text| TokenSource::Text(Zeroizing::new(text));
+        match name.as_str() {
+            "help" => return Ok(Command::Help),
+            "version" => return Ok(Command::Version),
+            "token" => given.token = Some(source(text()?)),
+            "token-file" => given.token = Some(TokenSource::File(text()?.into())),
+            "discovery-token" => given.discovery_token = Some(source(text()?)),
+            "tls-bootstrap-token" => given.bootstrap_token = Some(source(text()?)),
+            "discovery-token-ca-cert-hash" => add_pins(&mut settings.pins, &text()?)?,
+            "discovery-token-unsafe-skip-ca-verification" => settings.unsafe_skip = true,
+            "certificate-authority" => settings.authority = Some(text()?.into()),
+            "node-name" | "hostname-override" => settings.node_name = Some(text()?),
+            "timeout" => {
+                let timeout = parse_duration(&text()?);
+                settings.timeout = timeout.map_err(|e| format!("--timeout: {e}"))?;
+            }
+            "no-wait" => settings.wait = false,
+            "dry-run" => settings.dry_run = true,
+            "force" => settings.force = true,
+            "root" => settings.root = Some(text()?.into()),
+            "bootstrap-only" => settings.bootstrap_only = true,
+            "output" => settings.json = is_json(&text()?)?,
+            name => match WITHOUT_EFFECT.iter().find(|flag| **flag == name) {
+                Some(flag) => {
+                    text()?;
+                    settings.ignored.push(flag);
+                }
+                None => settings.flags.push(flag_of_a_run(name, &mut parser)?),
+            },
+        }
+    }
+    finish(settings, given).map(|settings| Command::Join(Box::new(settings)))
+}
+
+fn finish(mut settings: Settings, given: Given) -> Result<Settings, String> {
+    let endpoint = given
+        .endpoint
+        .ok_or("the endpoint is missing: nodelet join HOST:PORT --token …; see join --help")?;
+    settings.server = server(&endpoint)?;
+    let missing = "--token is missing; on the control plane: \
+                   kubeadm token create --print-join-command";
+    (settings.token, settings.bearer) =
+        match (given.discovery_token, given.token, given.bootstrap_token) {
+            (Some(discovery), token, bearer) => (discovery, bearer.or(token)),
+            (None, Some(token), bearer) => (token, bearer),
+            (None, None, _) => return Err(missing.into()),
+        };
+    if settings.root.is_some() && settings.node_name.is_none() && !settings.bootstrap_only {
+        return Err(
+            "--root needs --node-name for an image of one board, or --bootstrap-only for one of \
+             many: the host name is this machine's"
+                .into(),
+        );
+    }
+    // The flags are those of a run: its parser checks their values.
+    let flags = settings.flags.iter().map(OsString::from);
+    command_line::parse(flags)?;
+    settings.wait &= settings.root.is_none() && !settings.dry_run;
+    Ok(settings)
+}
+
+fn reset(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
+    let mut reset = Reset::default();
+    let mut parser = Parser::from_args(args);
+    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+        match arg {
+            Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
+            Arg::Long("force") => reset.force = true,
+            Arg::Long("root") => reset.root = Some(text("root", &mut parser)?.into()),
+            Arg::Long("output") | Arg::Short('o') => {
+                reset.json = is_json(&text("output", &mut parser)?)?;
+            }
+            Arg::Long(other) => return Err(format!("unknown flag: --{other}; see reset --help")),
+            Arg::Short(other) => return Err(format!("unknown shorthand flag: -{other}")),
+            Arg::Value(word) => return Err(format!("unexpected argument {word:?}")),
+        }
+    }
+    Ok(Command::Reset(reset))
+}
+
+/// `HOST[:6443][/prefix]` or `https://HOST[:443][/prefix]` as a URL.
+fn server(endpoint: &str) -> Result<String, String> {
+    if let Some(scheme) = endpoint.split_once("://").map(|(scheme, _)| scheme) {
+        return match scheme {
+            "https" => Ok(endpoint.to_owned()),
+            _ => Err(format!("{endpoint:?}: only https is safe for a token")),
+        };
+    }
+    let (authority, prefix) = match endpoint.split_once('/') {
+        Some((authority, prefix)) => (authority, format!("/{prefix}")),
+        None => (endpoint, String::new()),
+    };
+    let after_host = match authority.rsplit_once(']') {
+        Some((_, after)) => after,
+        None if authority.matches(':').count() > 1 => {
+            return Err(format!(
+                "{endpoint:?}: an IPv6 address needs brackets: [fd00::1]:6443"
+            ));
+        }
+        None => authority,
+    };
+    let port = match after_host.contains(':') {
+        true => String::new(),
+        false => format!(":{PORT}"),
+    };
+    Ok(format!("https://{authority}{port}{prefix}"))
+}
+
+fn add_pins(pins: &mut Vec<Digest>, text: &str) -> Result<(), String> {
+    for item in text.split(',').map(str::trim).filter(|i| !i.is_empty()) {
+        let fault = |what: &str| format!("--discovery-token-ca-cert-hash {item:?}: {what}");
+        let (format, hex) = item.split_once(':').unwrap_or(("", item));
+        if !format.eq_ignore_ascii_case("sha256") {
+            return Err(fault("unknown hash format; known is sha256:"));
+        }
+        let pin = digest(hex).ok_or_else(|| fault("64 hexadecimal digits are needed"))?;
+        if !pins.contains(&pin) {
+            pins.push(pin);
+        }
+    }
+    match pins.len() <= MOST_PINS {
+        true => Ok(()),
+        false => Err(format!(
+            "--discovery-token-ca-cert-hash: at most {MOST_PINS}"
+        )),
+    }
+}
+
+/// A flag of a run, as one word of the file of the unit. systemd would take blanks, quotes and
+/// backslashes apart (systemd.exec(5), EnvironmentFile).
+fn flag_of_a_run(name: &str, parser: &mut Parser) -> Result<String, String> {
+    if CONTROL_PLANE.contains(&name) {
+        return Err(format!(
+            "--{name}: nodelet runs no pods, so it carries no control plane; use the line without \
+             --certificate-key"
+        ));
+    }
+    if ["config", "discovery-file"].contains(&name) {
+        return Err(format!(
+            "--{name}: not for nodelet join; put a kubeconfig with the token to \
+             /etc/credstore/nodelet.bootstrap-kubeconfig"
+        ));
+    }
+    if SET_BY_JOIN.contains(&name) {
+        return Err(format!("--{name}: nodelet join sets it"));
+    }
+    let flag = match takes_value(name) {
+        Some(true) => format!("--{name}={}", text(name, parser)?),
+        Some(false) => match parser.optional_value() {
+            Some(value) => format!("--{name}={}", value.to_string_lossy()),
+            None => format!("--{name}"),
+        },
+        None => return Err(format!("unknown flag: --{name}; see join --help")),
+    };
+    let is_plain = |c: char| c.is_ascii_graphic() && !"'\"\\".contains(c);
+    match flag.chars().all(is_plain) {
+        true => Ok(flag),
+        false => Err(format!(
+            "--{name}: a value with blanks, quotes or backslashes; write it into \
+             /etc/default/nodelet"
+        )),
+    }
+}
+
+fn is_json(text: &str) -> Result<bool, String> {
+    match text {
+        "json" => Ok(true),
+        "text" => Ok(false),
+        other => Err(format!("--output {other:?}: write json or text")),
+    }
+}
+
+fn text(name: &str, parser: &mut Parser) -> Result<String, String> {
+    let value = parser
+        .value()
+        .map_err(|_| format!("flag needs an argument: --{name}"))?;
+    value.string().map_err(|_| format!("--{name}: not UTF-8"))
+}

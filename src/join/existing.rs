@@ -1,0 +1,115 @@
+//! The identity that the machine has already, so that `nodelet join` replaces none by mistake.
+
+use std::time::Duration;
+
+use super::files::Places;
+use super::proof;
+use crate::check::Finding;
+use crate::core::join::command::Settings;
+use crate::core::join::token::Token;
+use crate::files::guard;
+use crate::files::read::read;
+use crate::identity::kubeconfig;
+use crate::identity::pki::stored_certificate;
+use crate::kube::time::Wall;
+use crate::kube::x509::Leaf;
+use crate::wire::api_config::ApiConfig;
+use crate::wire::authorization::Authorization;
+
+const CHECK: &str = "joined";
+/// A certificate that ends sooner than this is asked for again.
+const ENOUGH: Duration = Duration::from_secs(24 * 3600);
+
+/// What is there.
+#[derive(Debug)]
+pub(super) enum Existing {
+    /// Nothing that matters, or `--force`.
+    None(Finding),
+    /// An identity of the same cluster and name.
+    Same(Finding, Box<ApiConfig>),
+}
+
+/// Looks for an identity. `Err` is the finding of one that is in the way.
+pub(super) fn find(
+    places: &Places,
+    settings: &Settings,
+    token: &Token,
+    name: &str,
+    now: Wall,
+) -> Result<Existing, Finding> {
+    let kubelet = places.of_a_kubelet().into_iter().find(|p| guard::exists(p));
+    if let Some(path) = kubelet {
+        let line = format!("{}: a kubelet is on this machine", path.display());
+        match settings.force {
+            true => log::warn!("{line}; stop it, or the two write one Node"),
+            false => return Err(Finding::failed(CHECK, &line, "stop and remove it")),
+        }
+    }
+    let candidates = [
+        places.kubeconfig(),
+        places.issued_kubeconfig(),
+        places.bootstrap(),
+    ];
+    let Some(path) = candidates.iter().find(|path| guard::exists(path)) else {
+        return Ok(Existing::None(Finding::ok(CHECK, "no identity yet")));
+    };
+    let config = match kubeconfig::load(path, None) {
+        Ok(config) => config,
+        Err(why) => return replaced(settings, &why),
+    };
+    let (endpoint, prefix) = (&config.endpoint, &config.endpoint.prefix);
+    let given = config.certificate.as_ref();
+    let given = given.and_then(|certificate| Leaf::of_pem(&certificate.chain.bytes));
+    let leaves = [stored_certificate(&places.cert_dir()), given];
+    let leaf = leaves.into_iter().flatten().max_by_key(|l| l.not_after);
+    let Some(leaf) = leaf else {
+        let line = format!("this board has a token of {endpoint}{prefix}");
+        return replaced(settings, &line);
+    };
+    let (user, until) = (&leaf.subject.common_name, leaf.not_after.time());
+    let detail = format!("an identity of {endpoint}{prefix} as {user} until {until}");
+    let is_same = *user == format!("system:node:{name}")
+        && now.after(ENOUGH) < leaf.not_after
+        && is_same_cluster(settings, token, &config, now);
+    match is_same && !settings.force {
+        true => {
+            let finding = Finding::ok(CHECK, format!("already: {detail}"));
+            Ok(Existing::Same(finding, Box::new(config)))
+        }
+        false => replaced(settings, &format!("this board has {detail}")),
+    }
+}
+
+fn replaced(settings: &Settings, line: &str) -> Result<Existing, Finding> {
+    match settings.force {
+        true => Ok(Existing::None(Finding::note(
+            CHECK,
+            format!("{line}: replaced"),
+            "",
+        ))),
+        false => Err(Finding::failed(
+            CHECK,
+            line,
+            "nodelet join --force replaces it",
+        )),
+    }
+}
+
+/// Whether the CA of `config` is the one that the command line trusts.
+fn is_same_cluster(settings: &Settings, token: &Token, config: &ApiConfig, now: Wall) -> bool {
+    let Some(ca) = &config.ca else { return false };
+    if let Some(path) = &settings.authority {
+        return read(path).is_ok_and(|bytes| bytes == ca.bytes);
+    }
+    let is_bearer = matches!(config.authorization, Some(Authorization::Bearer { .. }));
+    match token {
+        Token::Bootstrap(_) if !settings.pins.is_empty() => {
+            !is_bearer && proof::pinned(&ca.bytes, &settings.pins, now).is_ok()
+        }
+        Token::Supervisor {
+            hash: Some(hash), ..
+        } => proof::has_digest(&ca.bytes, hash),
+        // Nothing but the address tells clusters apart.
+        _ => format!("{}{}", config.endpoint, config.endpoint.prefix) == settings.server,
+    }
+}

@@ -1,0 +1,288 @@
+//! Joins a cluster of k3s or rke2 at its supervisor, with the server's token or one of
+//! `k3s token create`.
+//!
+//! Written from the source of k3s (`pkg/clientaccess`, `pkg/server/handlers`, `pkg/nodepassword`,
+//! `pkg/agent/config`); rke2 answers the same paths and headers. No credential is sent before the
+//! digest in the token has proved the CA.
+
+use ring::rand::{SecureRandom as _, SystemRandom};
+use rustls::pki_types::CertificateSigningRequestDer;
+use rustls::pki_types::pem::PemObject as _;
+use zeroize::Zeroizing;
+
+use super::certificate::{identity, renewal};
+use super::proof;
+use super::server::{self, pem};
+use super::walk::{Joined, Walk, bearer, failed, is_transient, notes};
+use crate::check::Finding;
+use crate::core::join::token::{Credentials, Digest, hexadecimal};
+use crate::files::guard;
+use crate::files::read::read;
+use crate::identity::pki::key::Key;
+use crate::kube::json;
+use crate::kube::message::{Accept, Method, Outcome, Request, Response};
+use crate::kube::x509::{Leaf, Subject};
+use crate::wire::api::Api;
+use crate::wire::api_config::{ApiConfig, ClientCertificate};
+use crate::wire::authorization::Authorization;
+use crate::wire::secret::Secret;
+
+const CERTIFICATE: &str = "certificate";
+const CACERTS: &str = "/cacerts";
+const CONFIG: &str = "/v1-k3s/config";
+const CLIENT_KUBELET: &str = "/v1-k3s/client-kubelet.crt";
+/// The user of every token that is a password.
+const USER: &str = "node";
+
+const SOMEBODY: &str = "another cluster, or somebody is in between: copy the token again";
+
+/// The steps from `name-resolution` to `renewal`.
+pub(super) fn get(
+    walk: &mut Walk<'_>,
+    hash: Option<&Digest>,
+    credentials: &Credentials,
+) -> Result<Joined, Finding> {
+    let config = find(walk, hash)?;
+    let mut api = walk
+        .api(&config)
+        .map_err(|why| failed("tls", &why, SOMEBODY))?;
+    let authorization = authorization(credentials);
+    let set = api.set_authorization(&authorization);
+    set.map_err(|why| failed("token", &why, ""))?;
+    let port = api_port(walk, &mut api)?;
+    walk.add(Finding::ok("token", "the supervisor accepts it"));
+    notes(
+        walk,
+        &["csr-create", "approval"],
+        "not needed: the supervisor signs",
+    );
+    notes(walk, &["namesake"], "the node password decides");
+    let mut config = config;
+    config.endpoint.port = port;
+    walk.server = format!("{}{}", config.endpoint, config.endpoint.prefix);
+    if walk.settings.dry_run {
+        notes(walk, &[CERTIFICATE, "renewal"], "not asked for: --dry-run");
+        return Ok(Joined {
+            config,
+            renews: true,
+        });
+    }
+    let (identity, leaf) = request(walk, &mut api)?;
+    let until = leaf.not_after.time();
+    let detail = format!("{} until {until}", leaf.subject.common_name);
+    walk.add(Finding::ok(CERTIFICATE, detail));
+    walk.expires = Some(leaf.not_after);
+    config.certificate = Some(identity);
+    let renews = renewal(walk, &config, &until);
+    Ok(Joined { config, renews })
+}
+
+fn authorization(credentials: &Credentials) -> Authorization {
+    match credentials {
+        Credentials::Bearer(token) => bearer(token),
+        Credentials::Password(password) => Authorization::Basic {
+            username: USER.to_owned(),
+            password: Secret::new(password.to_string()),
+        },
+    }
+}
+
+/// The supervisor, proved, without credentials.
+fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<ApiConfig, Finding> {
+    let mut config = ApiConfig::at(server::endpoint(walk.settings)?);
+    config.ca = server::authority(walk.settings)?;
+    config.insecure = config.ca.is_none();
+    server::reach(walk, &config)?;
+    notes(walk, &["cluster-info", "signature"], "not used by k3s");
+    let request = Request::get(CACERTS.to_owned(), Accept::Object);
+    if config.insecure {
+        let mut api = walk.api(&config).map_err(|why| failed("ca", &why, ""))?;
+        let response = ask(walk, &mut api, &request, "ca")?;
+        if response.accepted().is_err() {
+            let line = format!(
+                "no supervisor of k3s or rke2: {CACERTS} is {}",
+                response.code
+            );
+            let remedy = "is it the server's URL? rke2 listens on port 9345";
+            return Err(Finding::failed("ca", &line, remedy));
+        }
+        let (ca, finding) = match hash {
+            Some(hash) => (
+                proof::covered(&response.body, hash),
+                Finding::ok("ca", "its hash is that of the token"),
+            ),
+            None => (
+                proof::unpinned(&response.body),
+                Finding::note(
+                    "ca",
+                    "not proved: anybody can be this server",
+                    "use a K10 token",
+                ),
+            ),
+        };
+        let ca = ca.map_err(|why| failed("ca", &why, SOMEBODY))?;
+        config.ca = Some(pem(CACERTS, ca.into_bytes()));
+        config.insecure = false;
+        walk.add(finding);
+        let first = response.body;
+        let mut api = walk
+            .api(&config)
+            .map_err(|why| failed("ca", &why, SOMEBODY))?;
+        let second = verified(walk, &mut api, &request)?;
+        if second.body != first {
+            let line = format!("the verified server has another {CACERTS}");
+            return Err(Finding::failed("tls", &line, SOMEBODY));
+        }
+    } else {
+        walk.add(Finding::ok("ca", "from --certificate-authority"));
+        let mut api = walk.api(&config).map_err(|why| failed("ca", &why, ""))?;
+        verified(walk, &mut api, &request)?;
+    }
+    let endpoint = &config.endpoint;
+    walk.add(Finding::ok("tls", format!("{endpoint} was verified")));
+    Ok(config)
+}
+
+/// Any answer over verified TLS.
+fn verified(walk: &Walk<'_>, api: &mut Api, request: &Request) -> Result<Response, Finding> {
+    match walk.send(api, request) {
+        Outcome::Answered(response) => Ok(response),
+        Outcome::Silent(line) => Err(failed("tls", &line, SOMEBODY)),
+    }
+}
+
+/// The response to a request that is repeated while the server starts or is busy.
+fn ask(
+    walk: &Walk<'_>,
+    api: &mut Api,
+    request: &Request,
+    check: &'static str,
+) -> Result<Response, Finding> {
+    loop {
+        let outcome = walk.send(api, request);
+        let may_pass = is_transient(&outcome);
+        let line = match outcome {
+            Outcome::Answered(response) if !may_pass => return Ok(response),
+            Outcome::Answered(response) => match response.accepted() {
+                Err(refused) => refused.to_string(),
+                Ok(()) => String::new(),
+            },
+            Outcome::Silent(line) => line,
+        };
+        let line = line.split("; ").next().unwrap_or_default();
+        log::info!("{check}: {line}; trying again until --timeout");
+        if !walk.pause(server::RETRY) {
+            return Err(Finding::failed(check, line, "is the server up?"));
+        }
+    }
+}
+
+/// The port of the API server. The answer also holds secrets of the cluster, which are not read.
+fn api_port(walk: &Walk<'_>, api: &mut Api) -> Result<u16, Finding> {
+    let request = Request::get(CONFIG.to_owned(), Accept::Object);
+    let response = ask(walk, api, &request, "token")?;
+    if let Err(refused) = response.accepted() {
+        let line = format!("the supervisor does not accept the token: {}", refused.code);
+        let remedy = "it expired, or the server has an agent token: use k3s token create, or \
+                      /var/lib/rancher/k3s/server/agent-token";
+        return Err(Finding::failed("token", &line, remedy));
+    }
+    let body = Zeroizing::new(response.body);
+    let port = json::parse(&body).and_then(|config| config.get("HTTPSPort")?.as_u64());
+    let port = port.and_then(|port| u16::try_from(port).ok());
+    port.filter(|port| *port != 0).ok_or_else(|| {
+        let line = format!("{CONFIG} has no HTTPSPort");
+        Finding::failed("token", &line, "is it a server of k3s or rke2?")
+    })
+}
+
+/// Asks for the certificate, and proves with the node password that the name is this board's.
+fn request(walk: &mut Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Finding> {
+    let unusable = |why: String| failed(CERTIFICATE, &why, "");
+    let password = password(walk)?;
+    let key = Key::generate().map_err(unusable)?;
+    let subject = Subject {
+        common_name: format!("system:node:{}", walk.board.name),
+        organizations: vec!["system:nodes".to_owned()],
+    };
+    let signed = key.request(subject).map_err(unusable)?;
+    let der = CertificateSigningRequestDer::from_pem_slice(signed.pem.as_bytes());
+    let der = der.map_err(|_| unusable("the request cannot be encoded".into()))?;
+    let mut headers = vec![
+        ("k3s-node-name", walk.board.name.as_str()),
+        ("k3s-node-password", &password),
+    ];
+    if !walk.board.address.is_empty() {
+        headers.push(("k3s-node-ip", &walk.board.address));
+    }
+    api.set_headers(&headers).map_err(unusable)?;
+    let request = Request {
+        method: Method::Post,
+        path: CLIENT_KUBELET.to_owned(),
+        accept: Accept::Object,
+        body: der.to_vec(),
+    };
+    let response = ask(walk, api, &request, CERTIFICATE)?;
+    api.set_headers(&[]).map_err(unusable)?;
+    if let Err(refused) = response.accepted() {
+        let name = &walk.board.name;
+        let line = format!("{} {}", refused.code, refused.message);
+        let is_taken = refused.code == 403
+            && ["password", "hash"]
+                .iter()
+                .any(|word| refused.message.contains(word));
+        let remedy = match is_taken {
+            true => format!(
+                "another board has, or had, this name: use --node-name, or kubectl delete node \
+                 {name} and kubectl -n kube-system delete secret {name}.node-password.k3s"
+            ),
+            false => "may this token join agents? use k3s token create".to_owned(),
+        };
+        return Err(failed(CERTIFICATE, line.trim(), &remedy));
+    }
+    let chain = Zeroizing::new(response.body);
+    let chain = str::from_utf8(&chain).map_err(|_| unusable("it is not PEM".into()))?;
+    if chain.contains("PRIVATE KEY") {
+        let line = "the server made the key itself, and all boards share it";
+        let remedy = "upgrade k3s to v1.31.7, v1.32.2 or newer";
+        return Err(Finding::failed(CERTIFICATE, line, remedy));
+    }
+    let (identity, leaf) = identity(chain, &key).map_err(unusable)?;
+    match leaf.subject == signed.wanted.subject {
+        true => Ok((identity, leaf)),
+        false => Err(unusable(format!(
+            "it is for {:?}",
+            leaf.subject.common_name
+        ))),
+    }
+}
+
+/// The node password. A new one is stored before it is sent: the first password for a name is the
+/// only one that the server will ever accept.
+fn password(walk: &mut Walk<'_>) -> Result<Zeroizing<String>, Finding> {
+    let failed = |why: String| Finding::failed("files", &why, "nothing else was changed");
+    let (own, of_k3s) = (walk.places.password(), walk.places.password_of_k3s());
+    let mut known = None;
+    for path in [&own, &of_k3s] {
+        if known.is_none() && guard::exists(path) {
+            let line = |why: String| failed(format!("{}: {why}", path.display()));
+            let bytes = Zeroizing::new(read(path).map_err(line)?);
+            let text = str::from_utf8(&bytes).map_err(|_| line("not UTF-8 text".into()))?;
+            known = Some(Zeroizing::new(text.trim().to_owned())).filter(|text| !text.is_empty());
+        }
+    }
+    let password = match known {
+        Some(password) if guard::exists(&own) => return Ok(password),
+        Some(password) => password,
+        None => {
+            let mut random = [0; 16];
+            let filled = SystemRandom::new().fill(&mut random);
+            filled.map_err(|_| failed("no random numbers for a password".into()))?;
+            Zeroizing::new(hexadecimal(&random))
+        }
+    };
+    let ops = walk.places.write_password(&password);
+    walk.disk.carry_out(ops).map_err(failed)?;
+    walk.wrote.push(own.display().to_string());
+    Ok(password)
+}

@@ -1,0 +1,116 @@
+//! Power cuts while `nodelet join` writes.
+#![allow(clippy::disallowed_methods)]
+
+use std::path::Path;
+
+use zeroize::Zeroizing;
+
+use super::files::{Places, Written};
+use crate::files::power_cut;
+use crate::files::read::read;
+use crate::files::tree::Tree;
+use crate::files::write::Disk;
+
+fn new(kubeconfig: bool) -> Written {
+    let text = Some(Zeroizing::new("the new identity".to_owned()));
+    let (kubeconfig, bootstrap) = match kubeconfig {
+        true => (text, None),
+        false => (None, text),
+    };
+    Written {
+        kubeconfig,
+        bootstrap,
+        flags: vec!["--new".to_owned()],
+    }
+}
+
+fn written(places: &Places, new: Written) -> Disk {
+    let mut disk = Disk::default();
+    let (ops, paths) = places.write(new).unwrap();
+    disk.carry_out(ops).unwrap();
+    assert_eq!(paths.len(), 2);
+    disk
+}
+
+fn text(path: &Path) -> String {
+    read(path).map_or(String::new(), |bytes| String::from_utf8(bytes).unwrap())
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).map_or(true, |entries| entries.count() == 0)
+}
+
+/// Each state is the old identity, or none, or the new one with its flags and without a certificate
+/// of the old cluster; and the same join again gives the new one.
+#[test]
+fn a_power_cut_at_any_operation_leaves_one_identity() {
+    for (is_first, kubeconfig) in [(true, true), (true, false), (false, true), (false, false)] {
+        let tree = Tree::new("join-power");
+        let places = Places::new(Some(tree.path()));
+        if !is_first {
+            tree.write("etc/credstore/nodelet.kubeconfig", b"the old identity");
+            tree.write("etc/default/nodelet-join", b"NODELET_JOIN_FLAGS=--old\n");
+            tree.write("var/lib/nodelet/kubeconfig", b"the old identity");
+            tree.write("var/lib/nodelet/pki/kubelet-client-1.pem", b"old");
+            std::os::unix::fs::symlink(
+                "kubelet-client-1.pem",
+                tree.path()
+                    .join("var/lib/nodelet/pki/kubelet-client-current.pem"),
+            )
+            .unwrap();
+        }
+        let act = || (written(&places, new(kubeconfig)).done, ());
+        let paths = [places.kubeconfig(), places.bootstrap()];
+        let states = power_cut::survives(tree.path(), act, |(), state| {
+            let texts = paths.each_ref().map(|path| text(path));
+            let is_new = texts.iter().any(|text| text == "the new identity");
+            for text in &texts {
+                let known = ["", "the old identity", "the new identity"];
+                assert!(known.contains(&text.as_str()), "{text}: {state}");
+            }
+            if is_new {
+                let flags = text(&places.flags());
+                assert!(
+                    flags.contains("NODELET_JOIN_FLAGS=--new\n"),
+                    "{flags}: {state}"
+                );
+                assert!(is_empty(&places.cert_dir()), "{state}");
+                assert!(!texts.contains(&"the old identity".to_owned()), "{state}");
+            }
+            written(&places, new(kubeconfig));
+            let texts = paths.each_ref().map(|path| text(path));
+            let want = match kubeconfig {
+                true => ["the new identity", ""],
+                false => ["", "the new identity"],
+            };
+            assert_eq!(texts, want, "{state}");
+            assert!(is_empty(&places.cert_dir()), "{state}");
+        });
+        assert!(states > 10, "{states}");
+    }
+}
+
+/// A reset that is cut can be repeated, and never leaves a certificate in use without the rest.
+#[test]
+fn a_power_cut_of_a_reset_is_repeated() {
+    let tree = Tree::new("reset-power");
+    let places = Places::new(Some(tree.path()));
+    written(&places, new(true));
+    tree.write("var/lib/nodelet/pki/kubelet-client-1.pem", b"old");
+    tree.write("var/lib/nodelet/pki/other.pem", b"stays");
+    let act = || {
+        let mut disk = Disk::default();
+        let (report, removed) = super::reset::carry_out(&mut disk, &places, false);
+        assert_eq!((report.failed().len(), removed.len()), (0, 3));
+        (disk.done, ())
+    };
+    let states = power_cut::survives(tree.path(), act, |(), state| {
+        let (report, _) = super::reset::carry_out(&mut Disk::default(), &places, false);
+        assert_eq!(report.failed().len(), 0, "{state}");
+        for path in [places.kubeconfig(), places.flags()] {
+            assert_eq!(text(&path), "", "{state}");
+        }
+        assert_eq!(text(&places.cert_dir().join("other.pem")), "stays");
+    });
+    assert!(states > 5, "{states}");
+}

@@ -1,0 +1,206 @@
+//! What the steps of `nodelet join` share: time, requests, findings.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::files::Places;
+use super::{End, finish};
+use crate::check::{Finding, Mark, Report};
+use crate::core::instant::{Mono, Now};
+use crate::core::join::command::Settings;
+use crate::files::write::Disk;
+use crate::kube::message::{Outcome, Request};
+use crate::kube::time::Wall;
+use crate::process::clock::{self, Clock};
+use crate::wire::api::Api;
+use crate::wire::api_config::ApiConfig;
+use crate::wire::authorization::Authorization;
+use crate::wire::secret::Secret;
+
+/// The names of the steps, which stay the same from version to version.
+pub(super) const CHECKS: [&str; 17] = [
+    "root",
+    "joined",
+    "name-resolution",
+    "tcp",
+    "cluster-info",
+    "signature",
+    "ca",
+    "tls",
+    "token",
+    "csr-create",
+    "approval",
+    "namesake",
+    "certificate",
+    "renewal",
+    "files",
+    "start",
+    "ready",
+];
+
+/// Time limit of one request.
+const CALL: Duration = Duration::from_secs(10);
+
+/// The machine that joins.
+pub(super) struct Board {
+    /// The name of the Node; empty in an image of many boards.
+    pub(super) name: String,
+    /// Its address; empty if that is not known yet.
+    pub(super) address: String,
+    /// Empty if it cannot be read.
+    pub(super) boot_id: String,
+}
+
+/// One run of `nodelet join`.
+pub(super) struct Walk<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) board: Board,
+    pub(super) places: Places,
+    pub(super) disk: Disk,
+    /// The URL of the server.
+    pub(super) server: String,
+    /// When the new certificate expires.
+    pub(super) expires: Option<Wall>,
+    /// The paths of the new files.
+    pub(super) wrote: Vec<String>,
+    findings: Vec<Finding>,
+    user_agent: &'a str,
+    clock: Clock,
+    end: Mono,
+    print: &'a mut dyn FnMut(&str) -> Result<(), String>,
+}
+
+/// What the steps before the files found.
+pub(super) struct Joined {
+    /// The server, verified, with the credentials to store.
+    pub(super) config: ApiConfig,
+    /// The server approves renewals.
+    pub(super) renews: bool,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(
+        settings: &'a Settings,
+        board: Board,
+        user_agent: &'a str,
+        print: &'a mut dyn FnMut(&str) -> Result<(), String>,
+    ) -> Self {
+        let clock = Clock::start();
+        Self {
+            settings,
+            board,
+            places: Places::new(settings.root.as_deref()),
+            disk: Disk::default(),
+            server: settings.server.clone(),
+            expires: None,
+            wrote: Vec::new(),
+            findings: Vec::new(),
+            user_agent,
+            end: clock.now().mono.after(settings.timeout),
+            clock,
+            print,
+        }
+    }
+}
+
+impl Walk<'_> {
+    pub(super) fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Waits; false once the time of the command is over.
+    pub(super) fn pause(&self, time: Duration) -> bool {
+        let left = self.end.since(self.now().mono);
+        clock::pause(time.min(left));
+        !self.end.since(self.now().mono).is_zero()
+    }
+
+    pub(super) fn send(&self, api: &mut Api, request: &Request) -> Outcome {
+        self.send_within(api, request, CALL)
+    }
+
+    /// Sends one request; silence once the time of the command is over.
+    pub(super) fn send_within(&self, api: &mut Api, request: &Request, limit: Duration) -> Outcome {
+        match self.end.since(self.now().mono) {
+            left if left.is_zero() => {
+                let limit = self.settings.timeout;
+                Outcome::Silent(format!("the time of {limit:?} is over (--timeout)"))
+            }
+            left => api.call(request, limit.min(left)),
+        }
+    }
+
+    pub(super) fn api(&self, config: &ApiConfig) -> Result<Api, String> {
+        Api::new(config, self.user_agent)
+    }
+
+    /// Adds a finding, and prints it at once.
+    pub(super) fn add(&mut self, finding: Finding) {
+        if !self.settings.json {
+            // A closed stdout must not end a join half way; the files matter more.
+            let _ = (self.print)(&finding.line());
+        }
+        self.findings.push(finding);
+    }
+
+    /// Prints the end of the report. Steps that were not taken are skipped.
+    pub(super) fn finish(mut self) -> End {
+        // Without a failure, steps are skipped on a board that has joined already.
+        let failed = self.findings.iter().find(|f| f.mark == Mark::Failed);
+        let cause = failed.map_or("joined", |finding| finding.check);
+        let found = |name: &&&str| self.findings.iter().any(|f| f.check == **name);
+        let skipped = CHECKS.iter().filter(|name| !found(name));
+        let skipped: Vec<Finding> = skipped.map(|name| Finding::skipped(name, cause)).collect();
+        self.findings.extend(skipped);
+        let position = |finding: &Finding| CHECKS.iter().position(|name| *name == finding.check);
+        self.findings.sort_by_key(position);
+        let report = Report {
+            node_name: self.board.name,
+            findings: self.findings,
+        };
+        let members = [
+            ("server", json!(self.server)),
+            (
+                "certificateExpires",
+                self.expires.map_or(Value::Null, |at| json!(at.time())),
+            ),
+            ("wrote", json!(self.wrote)),
+        ];
+        let json = self.settings.json.then_some(members.as_slice());
+        finish("join", &report, json, self.print)
+    }
+}
+
+/// A finding of a failure. `line` may end with a remedy for a running agent, which is dropped.
+pub(super) fn failed(check: &'static str, line: &str, remedy: &str) -> Finding {
+    let cause = line.split("; ").next().unwrap_or(line);
+    Finding::failed(check, cause, remedy)
+}
+
+/// The credentials of a request with a bootstrap token.
+pub(super) fn bearer(token: &str) -> Authorization {
+    Authorization::Bearer {
+        token: Secret::new(token.to_owned()),
+        file: None,
+    }
+}
+
+/// Whether a later attempt may succeed: the server starts, or is busy.
+pub(super) fn is_transient(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Silent(_) => true,
+        Outcome::Answered(response) => response.code >= 500 || response.code == 429,
+    }
+}
+
+/// Adds a note for each step that is not needed.
+pub(super) fn notes(walk: &mut Walk<'_>, checks: &[&'static str], why: &str) {
+    for check in checks {
+        walk.add(Finding::note(check, why, ""));
+    }
+}

@@ -1,0 +1,310 @@
+//! Servers that lie: each is refused before a credential is sent to it.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use apidouble::{Authority, BootstrapToken, Double, Fault, Rule, Validity};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+
+use super::{Joined, Site, TOKEN};
+use crate::clocks::{in_1970, library};
+use crate::common::board::binary;
+use support::eventually;
+
+const CLUSTER_INFO: &str = "cluster-info";
+const NAMES: &[&str] = &["127.0.0.1", "localhost"];
+
+impl Site {
+    /// The findings of a join that must fail, without a credential sent and without a file.
+    fn refused(&self, at: &str, parts: &[&str]) -> Joined {
+        let joined = self.join(&["--timeout=1s"]);
+        joined.failed_at(at, parts);
+        assert!(!self.saw_credentials(), "a credential was sent: {joined:?}");
+        assert_eq!(self.files(), [] as [String; 0]);
+        assert_eq!(self.double.list("csrs"), [] as [Value; 0]);
+        joined
+    }
+
+    /// cluster-info with this kubeconfig, signed by one who knows the token.
+    fn sign(&self, kubeconfig: &str) {
+        self.double.set_cluster_info(Some(kubeconfig));
+    }
+}
+
+#[test]
+fn another_cluster_info_from_the_verified_server_is_refused() {
+    let site = Site::kubeadm();
+    let other = site
+        .double
+        .cluster_info("https://127.0.0.1:1", &site.double.ca_pem());
+    let jws = site.double.signature(&other, &BootstrapToken::new(TOKEN));
+    // The first look sees the true one, the second another that is signed as well.
+    let forged = json!({"kubeconfig": other, "jws-kubeconfig-lwxivu": jws});
+    site.double.forge_cluster_info(&[json!({}), forged]);
+    site.refused(
+        "tls",
+        &["has another cluster-info", "somebody may be between"],
+    );
+}
+
+/// Whoever knows the token adds a CA of its own to the pinned one, which is public, and serves with
+/// it. kubeadm sends the bearer token (recorded in kubeadm-words.json).
+#[test]
+fn a_padded_bundle_of_one_who_knows_the_token_is_refused() {
+    for theirs_first in [false, true] {
+        let site = Site::kubeadm();
+        let theirs = Authority::new("somebody-else");
+        let bundle = match theirs_first {
+            true => format!("{}{}", theirs.pem(), site.double.ca_pem()),
+            false => format!("{}{}", site.double.ca_pem(), theirs.pem()),
+        };
+        site.sign(&site.double.cluster_info(&site.double.url(), &bundle));
+        site.double
+            .swap_certificate(&theirs.server(NAMES, Validity::VALID));
+        site.refused("tls", &["certificate", "somebody may be between"]);
+    }
+    // The honest server with such a bundle is joined, and the pinned CA alone is stored.
+    let site = Site::kubeadm();
+    let theirs = Authority::new("somebody-else");
+    let bundle = format!("{}{}", theirs.pem(), site.double.ca_pem());
+    site.sign(&site.double.cluster_info(&site.double.url(), &bundle));
+    assert_eq!(site.join(&[]).code, 0);
+    let kubeconfig = nodelet::identity::kubeconfig::parse(&site.kubeconfig(), &[]).unwrap();
+    assert_eq!(
+        kubeconfig.ca.unwrap().bytes,
+        site.double.ca_pem().as_bytes()
+    );
+}
+
+#[test]
+fn a_bundle_without_a_usable_pinned_ca_is_refused() {
+    let theirs = Authority::new("somebody-else");
+    for (ca, parts) in [
+        (
+            theirs.pem().to_owned(),
+            ["none of the CAs (sha256:", "copy the line again"],
+        ),
+        (String::new(), ["no CA", "copy the line again"]),
+        (theirs.pem().repeat(1000), ["more than 100 CAs", ""]),
+        (
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".into(),
+            ["cannot be parsed", ""],
+        ),
+    ] {
+        let site = Site::kubeadm();
+        let info = site.double.cluster_info(&site.double.url(), &ca);
+        site.sign(&info);
+        match ca.is_empty() {
+            true => site.refused("ca", &["no certificate-authority-data"]),
+            false => site.refused("ca", &parts),
+        };
+    }
+}
+
+#[test]
+fn no_signature_but_the_right_one_is_accepted() {
+    let site = Site::kubeadm();
+    let info = site
+        .double
+        .cluster_info(&site.double.url(), &site.double.ca_pem());
+    let token = BootstrapToken::new(TOKEN);
+    let good = site.double.signature(&info, &token);
+    let encoded = |text: &str| URL_SAFE_NO_PAD.encode(text);
+    let none = encoded(r#"{"alg":"none","kid":"lwxivu"}"#);
+    let tag = good.rsplit_once('.').unwrap().1;
+    for signature in [
+        format!("{none}.."),
+        format!("{none}..{tag}"),
+        format!("{good}="),
+        format!(" {good}"),
+        // The payload attached.
+        good.replace("..", &format!(".{}.", encoded(&info))),
+        // Of another token, and over another text.
+        site.double
+            .signature(&info, &BootstrapToken::new("lwxivu.ffffffffffffffff")),
+        site.double
+            .signature(&info, &BootstrapToken::new("abcdef.2uczm8x4xi2v7hqd")),
+        site.double.signature(&format!("{info}\n"), &token),
+        "x".repeat(100_000),
+    ] {
+        site.double.clear_requests();
+        let data = json!({"jws-kubeconfig-lwxivu": signature});
+        site.double.forge_cluster_info(&[data]);
+        site.refused("signature", &["does not fit the token"]);
+        assert_eq!(site.double.requests().len(), 1, "{signature}");
+    }
+    // Over a forged text.
+    site.double
+        .forge_cluster_info(&[json!({"kubeconfig": format!("{info}# forged\n")})]);
+    site.refused("signature", &["does not fit the token"]);
+}
+
+#[test]
+fn a_signed_kubeconfig_without_a_safe_server_is_refused() {
+    let site = Site::kubeadm();
+    let ca = site.double.ca_pem();
+    let good = site.double.cluster_info(&site.double.url(), &ca);
+    let http = site
+        .double
+        .cluster_info(&site.double.url().replace("https", "http"), &ca);
+    let cluster = good
+        .split("clusters:\n")
+        .nth(1)
+        .unwrap()
+        .split("contexts")
+        .next()
+        .unwrap();
+    let two = good.replace(cluster, &format!("{cluster}{cluster}"));
+    for (text, part) in [
+        (http.as_str(), "not https"),
+        (&two, "twice"),
+        ("clusters: [", "line 2"),
+        ("{}", "no cluster"),
+        (&good.replace("https://", "ftp://"), "ftp"),
+        (&"[".repeat(1000), "recursion limit"),
+    ] {
+        site.sign(text);
+        site.refused("ca", &["not usable", part]);
+    }
+}
+
+#[test]
+fn a_server_that_floods_stalls_or_redirects_gets_no_credential() {
+    for (fault, part) in [
+        (Fault::Oversized(10), "larger than"),
+        (Fault::EndlessHeaders, "head of the answer"),
+        (Fault::StallBeforeHeaders, "timed out"),
+        (Fault::StallInBody(100), "timed out"),
+        (
+            Fault::Trickle {
+                bytes: 1,
+                every: Duration::from_millis(100),
+            },
+            "timed out",
+        ),
+        (Fault::Redirect("https://127.0.0.1:1/".into()), "307"),
+        (Fault::Garbage, "not the answer of an API server"),
+        (
+            Fault::Status {
+                code: 503,
+                retry_after: None,
+            },
+            "503",
+        ),
+        (
+            Fault::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>".to_vec()),
+            "is the port right?",
+        ),
+    ] {
+        let site = Site::kubeadm();
+        let shown = format!("{fault:?}");
+        site.double
+            .faults()
+            .push(Rule::new(fault).path(CLUSTER_INFO).always());
+        let joined = site.refused("cluster-info", &[]);
+        assert!(
+            joined.line("cluster-info").contains(part),
+            "{shown}: {joined:?}"
+        );
+    }
+}
+
+/// A signer that issues the certificate of another key.
+#[test]
+fn a_certificate_for_another_key_is_not_stored() {
+    let double = Double::builder().without_kubeadm().start();
+    double.add_bootstrap_token(BootstrapToken::new(TOKEN).groups(&[]));
+    double.bind(1);
+    let site = Site::new(double);
+    let other = site.double.node_identity("pi", Validity::VALID).cert_pem;
+    let other = STANDARD.encode(other);
+    let ca = site.root.write("ca.crt", site.double.ca_pem());
+    let double = site.double.clone();
+    let forger = thread::spawn(move || {
+        let csr = eventually("a CSR", Duration::from_secs(10), || {
+            double.list("csrs").pop()
+        });
+        let name = csr["metadata"]["name"].as_str().unwrap();
+        let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
+        let approved = json!([{"type": "Approved", "status": "True", "reason": "r", "message": "m",
+            "lastUpdateTime": null, "lastTransitionTime": null}]);
+        for (subresource, status) in [
+            ("status", json!({"certificate": other})),
+            ("approval", json!({"conditions": approved})),
+        ] {
+            let path = format!("{path}/{subresource}");
+            let change = json!({"status": status});
+            let merge = "application/merge-patch+json";
+            let (code, answer) = double.as_admin("PATCH", &path, merge, &change);
+            assert_eq!(code, 200, "{answer}");
+        }
+    });
+    let authority = format!("--certificate-authority={}", ca.display());
+    let args = [
+        "join",
+        &site.double.url(),
+        "--node-name=pi",
+        "--timeout=3s",
+        "--token",
+        TOKEN,
+        &authority,
+    ];
+    let joined = site.run(&args.map(str::to_owned));
+    forger.join().unwrap();
+    joined.failed_at("certificate", &["another key"]);
+    assert_eq!(site.files(), ["ca.crt"]);
+}
+
+/// A board without an RTC: TLS says so, and nothing is sent.
+#[test]
+fn a_clock_in_1970_is_named() {
+    let site = Site::kubeadm();
+    let offset = site.root.write("offset", in_1970().to_string());
+    let output = Command::new(binary())
+        .args(site.double.join_command(TOKEN))
+        .args([
+            "--node-name=pi",
+            "--timeout=2s",
+            "--root",
+            site.path("tree").to_str().unwrap(),
+        ])
+        .env("LD_PRELOAD", library())
+        .env("CLOCK_OFFSET_FILE", offset)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("✗ tls: "), "{text}");
+    assert!(
+        text.contains("not valid before") && text.contains("clock says 1970"),
+        "{text}"
+    );
+    assert!(!site.saw_credentials());
+}
+
+/// Something that is no TLS server answers, and closes.
+#[test]
+fn a_port_without_tls_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut stream = stream;
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let site = Site::kubeadm();
+    let mut args = site.double.join_command(TOKEN);
+    args[1] = format!("127.0.0.1:{port}");
+    args.extend(["--node-name=pi".into(), "--timeout=1s".into()]);
+    site.run(&args)
+        .failed_at("cluster-info", &["does not speak TLS"]);
+    args[1] = "127.0.0.1:1".into();
+    site.run(&args)
+        .failed_at("tcp", &["connection refused", "is the server up"]);
+}

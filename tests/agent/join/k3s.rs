@@ -1,0 +1,236 @@
+//! The way of k3s and rke2, against a supervisor that is written from their source.
+
+use apidouble::{Authority, Double, Validity};
+use serde_json::Value;
+
+use super::{Joined, Site, mode};
+use crate::common::board::Board;
+use nodelet::identity::kubeconfig;
+use nodelet::kube::x509::Leaf;
+
+const KUBECONFIG: &str = "etc/credstore/nodelet.kubeconfig";
+const PASSWORD: &str = "etc/credstore/nodelet.k3s-password";
+const FLAGS: &str = "etc/default/nodelet-join";
+const BEARER: &str = "lwxivu.2uczm8x4xi2v7hqd";
+
+fn site() -> Site {
+    let site = Site::new(Double::builder().without_kubeadm().start());
+    site.double
+        .set_supervisor(|k3s| k3s.tokens.push(BEARER.to_owned()));
+    site
+}
+
+/// The token with the hash of `/cacerts` as served.
+fn token(site: &Site) -> String {
+    let hash = Double::sha256(site.double.ca_pem().as_bytes());
+    format!("K10{hash}::server:pa55:word")
+}
+
+fn join(site: &Site, token: &str, more: &[&str]) -> Joined {
+    let url = site.double.url();
+    let mut args = vec![
+        "join",
+        &url,
+        "--token",
+        token,
+        "--node-name=pi",
+        "--timeout=2s",
+    ];
+    args.extend(more);
+    let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+    let joined = site.run(&args);
+    for secret in ["pa55", "a secret of the cluster"] {
+        let text = format!("{} {}", joined.report, joined.stderr);
+        assert!(!text.contains(secret), "{secret} is in the output: {text}");
+    }
+    for file in site.files() {
+        assert!(!site.text(&file).contains("pa55"), "the token is in {file}");
+    }
+    joined
+}
+
+#[test]
+fn a_token_of_the_server_ends_with_a_certificate_that_the_agent_runs_with() {
+    let site = site();
+    let joined = join(&site, &token(&site), &["--node-labels=a=b"]);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert_eq!(site.files(), [PASSWORD, KUBECONFIG, FLAGS]);
+    assert_eq!(mode(&site.path(PASSWORD)), 0o600);
+    assert_eq!(mode(&site.path("etc/credstore")), 0o700);
+    let config = kubeconfig::parse(&site.kubeconfig(), &[]).unwrap();
+    assert_eq!(config.ca.unwrap().bytes, site.double.ca_pem().as_bytes());
+    let leaf = Leaf::of_pem(&config.certificate.unwrap().chain.bytes).unwrap();
+    assert_eq!(leaf.subject.common_name, "system:node:pi");
+    let password = site.text(PASSWORD);
+    let passwords = site.double.supervisor().unwrap().passwords;
+    assert_eq!(passwords["pi"], password);
+    assert_eq!(password.len(), 32);
+    // Nobody approves renewals by a CSR here: the date and the command.
+    assert!(
+        joined.line("renewal").contains("nodelet-renew"),
+        "{joined:?}"
+    );
+    assert!(!site.text(FLAGS).contains("--rotate-certificates"));
+    // The CA is proved by two anonymous requests before the token is sent.
+    let requests = site.double.requests();
+    for (index, request) in requests.iter().enumerate() {
+        let is_anonymous = request.header("authorization").is_none();
+        let is_review = request.path.contains("selfsubjectaccessreviews");
+        assert_eq!(is_anonymous, index < 2 || is_review, "{request:?}");
+        let has_password = request.header("k3s-node-password").is_some();
+        assert_eq!(has_password, request.path.ends_with("client-kubelet.crt"));
+    }
+    let kubeconfig = format!("--kubeconfig={}", site.path(KUBECONFIG).display());
+    let root_dir = format!("--root-dir={}", site.path("state").display());
+    let board = Board::start(&[&kubeconfig, &root_dir, "--hostname-override=pi"]);
+    board.says("node pi: registered");
+    // The same line again, and with --force: the same password.
+    let again = join(&site, &token(&site), &[]);
+    assert!(again.line("joined").contains("already"), "{again:?}");
+    let forced = join(&site, &token(&site), &["--force"]);
+    assert_eq!(forced.code, 0, "{forced:?}");
+    assert_eq!(site.text(PASSWORD), password);
+}
+
+#[test]
+fn a_token_of_k3s_token_create_is_a_bearer() {
+    let site = site();
+    let hash = Double::sha256(site.double.ca_pem().as_bytes());
+    let joined = join(&site, &format!("K10{hash}::{BEARER}"), &[]);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    let requests = site.double.requests();
+    let config = requests
+        .iter()
+        .find(|r| r.path == "/v1-k3s/config")
+        .unwrap();
+    assert_eq!(
+        config.header("authorization"),
+        Some(format!("Bearer {BEARER}").as_str())
+    );
+}
+
+/// rke2: the supervisor on 9345, the API server on 6443.
+#[test]
+fn the_api_server_may_have_another_port() {
+    let site = site();
+    site.double.set_supervisor(|k3s| k3s.https_port = 1);
+    let joined = join(&site, &token(&site), &[]);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert_eq!(joined.report["server"], "https://127.0.0.1:1");
+    assert!(site.kubeconfig().contains("https://127.0.0.1:1\""));
+    assert!(joined.line("renewal").contains("unknown"), "{joined:?}");
+}
+
+/// Of three CAs the one whose DER form has the hash becomes a root; k3s trusts all three.
+#[test]
+fn of_a_custom_chain_the_root_alone_is_kept() {
+    let site = site();
+    let [one, two] = [Authority::new("one"), Authority::new("two")];
+    let chain = format!("{}{}{}", one.pem(), two.pem(), site.double.ca_pem());
+    site.double
+        .set_supervisor(|k3s| k3s.cacerts.clone_from(&chain));
+    let hash = Double::sha256(site.double.authority().der_bytes());
+    let token = format!("K10{hash}::server:pa55:word");
+    let joined = join(&site, &token, &[]);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    let config = kubeconfig::parse(&site.kubeconfig(), &[]).unwrap();
+    assert_eq!(config.ca.unwrap().bytes, site.double.ca_pem().as_bytes());
+    assert!(join(&site, &token, &[]).line("joined").contains("already"));
+    // A stranger's root in the chain proves nothing.
+    let other = super::Site::new(Double::builder().without_kubeadm().start());
+    other
+        .double
+        .set_supervisor(|k3s| k3s.cacerts.clone_from(&chain));
+    let joined = join(&other, &token, &[]);
+    joined.failed_at("tls", &["certificate"]);
+    assert!(!other.saw_credentials());
+}
+
+#[test]
+fn a_server_of_another_ca_gets_no_token() {
+    let site = site();
+    let good = token(&site);
+    let other = Authority::new("somebody-else");
+    // Another CA, and the right text with a certificate of another CA.
+    site.double
+        .set_supervisor(|k3s| k3s.cacerts = other.pem().to_owned());
+    join(&site, &good, &[]).failed_at("ca", &["the hash of /cacerts is", "the token says", "copy"]);
+    site.double
+        .set_supervisor(|k3s| k3s.cacerts = site.double.ca_pem());
+    site.double
+        .swap_certificate(&other.server(&["127.0.0.1"], Validity::VALID));
+    join(&site, &good, &[]).failed_at("tls", &["certificate"]);
+    // The short form has no hash at all.
+    let short = join(&site, "pa55:word", &[]);
+    assert_eq!(short.code, 2, "{short:?}");
+    assert!(!site.saw_credentials());
+    assert_eq!(site.files(), [] as [String; 0]);
+}
+
+#[test]
+fn each_refusal_of_the_supervisor_has_its_remedy() {
+    let site = site();
+    let hash = Double::sha256(site.double.ca_pem().as_bytes());
+    join(&site, &format!("K10{hash}::server:other"), &[])
+        .failed_at("token", &["401", "agent-token", "k3s token create"]);
+    // The name is taken by a board with another password.
+    site.double.set_supervisor(|k3s| {
+        k3s.passwords
+            .insert("pi".to_owned(), "of another board".to_owned());
+    });
+    let taken = join(&site, &token(&site), &[]);
+    taken.failed_at(
+        "certificate",
+        &[
+            "403",
+            "--node-name",
+            "kubectl delete node pi",
+            "delete secret pi.node-password.k3s",
+        ],
+    );
+    // The password stays: it may be the one that the server stored.
+    assert_eq!(site.files(), [PASSWORD]);
+    site.double.set_supervisor(|k3s| {
+        k3s.passwords.clear();
+        k3s.is_old = true;
+    });
+    join(&site, &token(&site), &[]).failed_at("certificate", &["all boards share it", "v1.31.7"]);
+    assert!(!site.files().contains(&KUBECONFIG.to_owned()));
+    // A kube-apiserver that is no supervisor.
+    let kubeadm = Site::kubeadm();
+    let joined = join(&kubeadm, &token(&kubeadm), &[]);
+    joined.failed_at("ca", &["no supervisor", "403", "9345"]);
+    assert!(!kubeadm.saw_credentials());
+}
+
+#[test]
+fn a_server_that_starts_is_waited_for_and_a_dry_run_stores_no_password() {
+    let site = site();
+    site.double.set_supervisor(|k3s| k3s.not_ready = 1);
+    let joined = join(&site, &token(&site), &["--dry-run", "--timeout=20s"]);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert!(joined.stderr.contains("503"), "{joined:?}");
+    assert_eq!(site.files(), [] as [String; 0]);
+    assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
+    assert!(site.double.supervisor().unwrap().passwords.is_empty());
+}
+
+#[test]
+fn the_password_of_a_former_k3s_agent_is_taken_over_and_reset_keeps_it() {
+    let site = site();
+    site.root.write(
+        "etc/rancher/node/password",
+        "0123456789abcdef0123456789abcdef\n",
+    );
+    assert_eq!(join(&site, &token(&site), &[]).code, 0);
+    assert_eq!(site.text(PASSWORD), "0123456789abcdef0123456789abcdef");
+    let reset = |more: &[&str]| {
+        let args = [&["reset"], more].concat();
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        assert_eq!(site.run(&args).code, 0);
+    };
+    reset(&[]);
+    assert_eq!(site.files(), [PASSWORD, "etc/rancher/node/password"]);
+    reset(&["--force"]);
+    assert_eq!(site.files(), ["etc/rancher/node/password"]);
+}

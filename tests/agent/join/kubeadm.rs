@@ -1,0 +1,486 @@
+//! The way of kubeadm, step by step, and each step that can fail.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use apidouble::{BootstrapToken, Double};
+use serde_json::{Value, json};
+
+use super::{Joined, SECRET, Site, TOKEN, mode};
+use crate::common::board::{Board, binary};
+use nodelet::identity::kubeconfig;
+use nodelet::kube::x509::Leaf;
+
+const KUBECONFIG: &str = "etc/credstore/nodelet.kubeconfig";
+const BOOTSTRAP: &str = "etc/credstore/nodelet.bootstrap-kubeconfig";
+const FLAGS: &str = "etc/default/nodelet-join";
+
+fn leaf(site: &Site) -> Leaf {
+    let config = kubeconfig::parse(&site.kubeconfig(), &[]).unwrap();
+    Leaf::of_pem(&config.certificate.unwrap().chain.bytes).unwrap()
+}
+
+fn strings(args: &[&str]) -> Vec<String> {
+    args.iter().map(|arg| (*arg).to_owned()).collect()
+}
+
+#[test]
+fn the_printed_line_ends_with_a_certificate_and_no_token() {
+    let site = Site::kubeadm();
+    let joined = site.join(&["--node-labels=a=b"]);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert_eq!(joined.report["server"], site.double.url());
+    assert_eq!(site.files(), [KUBECONFIG, FLAGS]);
+    assert_eq!(mode(&site.path(KUBECONFIG)), 0o600);
+    assert_eq!(mode(&site.path("etc/credstore")), 0o700);
+    assert_eq!(mode(&site.path(FLAGS)), 0o644);
+    let flags = "NODELET_JOIN_FLAGS=--rotate-certificates --hostname-override=pi --node-labels=a=b";
+    assert!(site.text(FLAGS).contains(&format!("{flags}\n")));
+    let leaf = leaf(&site);
+    assert_eq!(leaf.subject.common_name, "system:node:pi");
+    assert_eq!(joined.report["certificateExpires"], leaf.not_after.time());
+    let wrote = joined.report["wrote"].as_array().unwrap();
+    assert_eq!(wrote.len(), 2, "{wrote:?}");
+    for step in [
+        "cluster-info",
+        "signature",
+        "ca",
+        "tls",
+        "token",
+        "csr-create",
+        "approval",
+    ] {
+        assert_eq!(joined.step(step)["ok"], true, "{step}");
+    }
+    assert_eq!(joined.step("renewal")["ok"], true, "{joined:?}");
+    // Discovery is anonymous, before and after TLS is verified.
+    for request in site.double.requests() {
+        let is_discovery = request.path.ends_with("cluster-info");
+        assert!(!is_discovery || request.header("authorization").is_none());
+        assert_eq!(
+            is_discovery,
+            request.user == "system:anonymous",
+            "{request:?}"
+        );
+    }
+}
+
+/// A person sees each step on a line of its own, with its mark.
+#[test]
+fn the_text_has_one_line_for_each_step() {
+    let site = Site::kubeadm();
+    let output = Command::new(binary())
+        .args(site.double.join_command(TOKEN))
+        .args([
+            "--node-name=pi",
+            "--root",
+            site.root.path().to_str().unwrap(),
+        ])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let names: Vec<&str> = text
+        .lines()
+        .map(|line| line.split([' ', ':']).nth(1).unwrap())
+        .collect();
+    assert_eq!(names, super::STEPS, "{text}");
+    assert!(
+        text.lines().all(|line| line.starts_with(['✓', '–'])),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_agent_runs_with_what_join_wrote() {
+    let site = Site::kubeadm();
+    assert_eq!(site.join(&[]).code, 0);
+    let path = |name: &str| site.path(name).to_str().unwrap().to_owned();
+    let flags = site.text(FLAGS);
+    let flags = flags.split_once("NODELET_JOIN_FLAGS=").unwrap().1.trim();
+    let kubeconfig = format!("--kubeconfig={}", path(KUBECONFIG));
+    let root_dir = format!("--root-dir={}", path("var/lib/nodelet"));
+    let mut args = vec![kubeconfig.as_str(), &root_dir];
+    args.extend(flags.split(' '));
+    let board = Board::start(&args);
+    board.says("node pi: registered");
+    // The certificate of a join is renewed at once, and then stored.
+    board.says("certificate: a new certificate is in use");
+    drop(board);
+    // The same line again changes nothing.
+    let before = site.kubeconfig();
+    let joined = site.join(&[]);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert!(
+        joined
+            .line("joined")
+            .contains("already: an identity of https://")
+    );
+    assert!(
+        joined.line("tcp").contains("skipped because of joined"),
+        "{joined:?}"
+    );
+    assert_eq!(site.kubeconfig(), before);
+}
+
+#[test]
+fn a_token_comes_from_a_file_or_from_stdin() {
+    let site = Site::kubeadm();
+    let token = site.root.write("token", format!("{TOKEN}\n"));
+    let mut args = site.double.join_command(TOKEN);
+    let place = args.iter().position(|arg| arg == "--token").unwrap();
+    args[place] = "--token-file".to_owned();
+    for (source, force) in [(token.to_str().unwrap(), "--no-wait"), ("-", "--force")] {
+        args[place + 1] = source.to_owned();
+        let output = Command::new(binary())
+            .args(&args)
+            .args([
+                "--node-name=pi",
+                force,
+                "--root",
+                site.path("tree").to_str().unwrap(),
+            ])
+            .stdin(fs::File::open(&token).unwrap())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    args[place + 1] = "/nowhere".to_owned();
+    let output = Command::new(binary())
+        .args(&args)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr.contains("--token-file /nowhere: no such file"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_dry_run_checks_and_changes_nothing() {
+    let site = Site::kubeadm();
+    let joined = site.join(&["--dry-run"]);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert_eq!(site.files(), [] as [String; 0]);
+    assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
+    assert!(joined.line("files").contains("would write"), "{joined:?}");
+    assert!(joined.line("files").contains(KUBECONFIG));
+    assert_eq!(joined.step("token")["ok"], true);
+    assert_eq!(joined.report["wrote"], json!([]));
+    site.double
+        .add_bootstrap_token(BootstrapToken::new("nogrup.3333333333333333").groups(&[]));
+    let mut args = site.double.join_command("nogrup.3333333333333333");
+    args.extend(strings(&["--node-name=pi", "--dry-run"]));
+    site.run(&args).failed_at("csr-create", &["nodelet-ask"]);
+}
+
+#[test]
+fn an_image_of_many_boards_has_the_token_and_the_flags_of_the_bootstrap() {
+    let site = Site::kubeadm();
+    let mut args = site.double.join_command(TOKEN);
+    args.push("--bootstrap-only".into());
+    let joined = site.run(&args);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert_eq!(site.files(), [BOOTSTRAP, FLAGS]);
+    assert_eq!(mode(&site.path(BOOTSTRAP)), 0o600);
+    assert!(site.text(BOOTSTRAP).contains(SECRET));
+    let flags = site.text(FLAGS);
+    assert!(
+        flags.contains("--bootstrap-kubeconfig=/run/credentials/nodelet.service/"),
+        "{flags}"
+    );
+    assert!(!flags.contains("--hostname-override"), "{flags}");
+    assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
+    // A board starts from that file.
+    let (file, root_dir) = (site.path(BOOTSTRAP), site.path("state"));
+    let board = Board::start(&[
+        &format!("--kubeconfig={}", site.path("state/kubeconfig").display()),
+        &format!("--bootstrap-kubeconfig={}", file.display()),
+        &format!("--root-dir={}", root_dir.display()),
+        "--rotate-certificates",
+        "--hostname-override=pi-7",
+    ]);
+    board.says("node pi-7: registered");
+}
+
+#[test]
+fn a_cluster_without_kubeadm_is_joined_with_its_ca_and_three_commands() {
+    let double = Double::builder().without_kubeadm().start();
+    let token = BootstrapToken::new(TOKEN).groups(&[]);
+    double.add_bootstrap_token(token);
+    let site = Site::new(double);
+    site.join(&[]).failed_at(
+        "cluster-info",
+        &["403", "--certificate-authority FILE and three commands"],
+    );
+    assert!(!site.saw_credentials());
+    let ca = site.root.write("ca.crt", site.double.ca_pem());
+    let endpoint = site.double.url();
+    let args = strings(&[
+        "join",
+        &endpoint,
+        "--node-name=pi",
+        "--timeout=1s",
+        &format!("--token={TOKEN}"),
+        &format!("--certificate-authority={}", ca.display()),
+    ]);
+    site.run(&args)
+        .failed_at("csr-create", &["may not create", "nodelet-ask"]);
+    site.double.bind(1);
+    let joined = site.run(&args);
+    joined.failed_at(
+        "certificate",
+        &["not issued in time", "kubectl certificate approve"],
+    );
+    assert!(
+        joined.line("approval").contains("nodelet-approve"),
+        "{joined:?}"
+    );
+    site.double.bind(2);
+    let joined = site.run(&args);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert!(
+        joined.line("renewal").contains("nodelet-renew"),
+        "{joined:?}"
+    );
+    assert!(!site.text(FLAGS).contains("--rotate-certificates"));
+    site.double.bind(3);
+    let joined = site.run(&[args, strings(&["--force"])].concat());
+    assert_eq!(joined.step("renewal")["ok"], true, "{joined:?}");
+    assert!(site.text(FLAGS).contains("--rotate-certificates"));
+}
+
+#[test]
+fn a_cluster_without_anonymous_requests_says_so() {
+    let site = Site::kubeadm();
+    site.double.refuse_anonymous();
+    site.join(&[])
+        .failed_at("cluster-info", &["401", "--certificate-authority FILE"]);
+    assert!(!site.saw_credentials());
+}
+
+/// A token by id, secret, usages, expiry and groups, as recorded in join-token-trouble.json.
+#[test]
+fn each_fault_of_a_token_has_its_remedy() {
+    let site = Site::kubeadm();
+    let tokens = [
+        BootstrapToken::new("signon.1111111111111111").usages(true, false),
+        BootstrapToken::new("authon.2222222222222222").usages(false, true),
+        BootstrapToken::new("nogrup.3333333333333333").groups(&["system:bootstrappers:edge"]),
+        BootstrapToken::new("expire.4444444444444444").expires_in(Duration::ZERO),
+    ];
+    for token in tokens {
+        site.double.add_bootstrap_token(token);
+    }
+    let join = |token: &str| {
+        let mut args = site.double.join_command(token);
+        args.push("--node-name=pi".into());
+        args.push("--timeout=1s".into());
+        site.run(&args)
+    };
+    let again = "kubeadm token create --print-join-command";
+    for unsigned in [
+        "zzzzzz.0123456789abcdef",
+        "authon.2222222222222222",
+        "expire.4444444444444444",
+    ] {
+        join(unsigned).failed_at(
+            "signature",
+            &["no signature", &unsigned[..6], "expired", again],
+        );
+    }
+    join("lwxivu.ffffffffffffffff")
+        .failed_at("signature", &["does not fit", "copy the line again"]);
+    assert!(!site.saw_credentials());
+    join("signon.1111111111111111").failed_at("token", &["401", "signon", "usages", again]);
+    join("nogrup.3333333333333333").failed_at("csr-create", &["may not", "nodelet-ask"]);
+    assert_eq!(site.files(), [] as [String; 0]);
+}
+
+#[test]
+fn a_live_board_of_the_same_name_is_not_replaced_without_force() {
+    let site = Site::kubeadm();
+    let node = |ready: &str| {
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}, "status": {
+            "nodeInfo": {"bootID": "another"},
+            "conditions": [{"type": "Ready", "status": ready, "reason": "r", "message": "m",
+                "lastHeartbeatTime": null, "lastTransitionTime": null}]}})
+    };
+    let (code, answer) =
+        site.double
+            .as_admin("POST", "/api/v1/nodes", "application/json", &node("True"));
+    assert_eq!(code, 201, "{answer}");
+    let (code, answer) = site.double.as_admin(
+        "PATCH",
+        "/api/v1/nodes/pi/status",
+        "application/merge-patch+json",
+        &json!({"status": node("True")["status"]}),
+    );
+    assert_eq!(code, 200, "{answer}");
+    site.join(&[]).failed_at(
+        "namesake",
+        &["is Ready", "kubectl delete node pi", "--node-name"],
+    );
+    assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
+    let joined = site.join(&["--force"]);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert_eq!(joined.step("namesake")["ok"], Value::Null);
+}
+
+/// The certificates of the first cluster would win over the new kubeconfig.
+#[test]
+fn force_replaces_the_identity_of_another_cluster_with_its_certificates() {
+    let (first, mut second) = (Site::kubeadm(), Site::kubeadm());
+    assert_eq!(first.join(&[]).code, 0);
+    let root_dir = first.path("var/lib/nodelet");
+    let kubeconfig = first.path(KUBECONFIG);
+    let args = [
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--root-dir={}", root_dir.display()),
+        "--rotate-certificates".to_owned(),
+        "--hostname-override=pi".to_owned(),
+    ];
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let board = Board::start(&args);
+    board.says("certificate: a new certificate is in use");
+    drop(board);
+    let old = first.kubeconfig();
+    // The second cluster, on the board of the first one.
+    std::mem::swap(&mut second.root, &mut { first }.root);
+    let site = second;
+    let joined = site.join(&[]);
+    joined.failed_at(
+        "joined",
+        &[
+            "this board has an identity of https://",
+            "system:node:pi",
+            "--force",
+        ],
+    );
+    assert_eq!(site.kubeconfig(), old);
+    let joined = site.join(&["--force"]);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert!(joined.line("joined").contains("replaced"), "{joined:?}");
+    let stored: Vec<String> = site.files();
+    assert!(
+        !stored
+            .iter()
+            .any(|file| file.contains("pki/kubelet-client")),
+        "{stored:?}"
+    );
+    let board = Board::start(&args);
+    board.says("node pi: registered");
+    assert!(site.double.get("nodes/pi").is_some());
+}
+
+#[test]
+fn a_kubelet_on_the_machine_is_in_the_way() {
+    for path in [
+        "etc/kubernetes/kubelet.conf",
+        "var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+    ] {
+        let site = Site::kubeadm();
+        site.root.write(path, "kubelet");
+        site.join(&[])
+            .failed_at("joined", &[path, "a kubelet is on this machine", "stop"]);
+        assert_eq!(site.join(&["--force"]).code, 0);
+    }
+}
+
+/// kind and NAT: the server of cluster-info is not reachable from the board.
+#[test]
+fn the_typed_endpoint_is_used_where_the_signed_server_does_not_answer() {
+    let site = Site::kubeadm();
+    let closed = "https://127.0.0.1:9";
+    let info = site.double.cluster_info(closed, &site.double.ca_pem());
+    site.double.set_cluster_info(Some(&info));
+    let joined = site.join(&[]);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert!(
+        joined.stderr.contains("its server does not answer"),
+        "{joined:?}"
+    );
+    assert_eq!(joined.report["server"], site.double.url());
+    assert!(site.kubeconfig().contains(&site.double.url()));
+}
+
+#[test]
+fn an_unpinned_join_needs_its_flag_and_is_noted() {
+    let site = Site::kubeadm();
+    let mut args = site.double.join_command(TOKEN);
+    args.truncate(4);
+    args.push("--node-name=pi".into());
+    let joined = site.run(&args);
+    assert_eq!(joined.code, 2, "{joined:?}");
+    for part in ["--discovery-token-ca-cert-hash", "K10"] {
+        assert!(joined.stderr.contains(part), "{joined:?}");
+    }
+    assert_eq!(site.double.requests().len(), 0);
+    args.push("--discovery-token-unsafe-skip-ca-verification".into());
+    let joined = site.run(&args);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert!(joined.line("ca").contains("not pinned"), "{joined:?}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_fails_first() {
+    let site = Site::kubeadm();
+    site.root.write("etc", "a file in the place of the folder");
+    site.join(&[])
+        .failed_at("root", &["cannot be written", "sudo", "--root"]);
+    assert_eq!(site.double.requests().len(), 0);
+}
+
+#[test]
+fn reset_removes_what_join_and_the_agent_wrote() {
+    let site = Site::kubeadm();
+    assert_eq!(site.join(&[]).code, 0);
+    site.root.write("var/lib/nodelet/kubeconfig", "text");
+    for name in [
+        "kubelet-client-2026-11-21-06-19-25.pem",
+        "kubelet-client.key.tmp",
+        "other.pem",
+    ] {
+        site.root
+            .write(&format!("var/lib/nodelet/pki/{name}"), "text");
+    }
+    let processes = site
+        .root
+        .write("sys/fs/cgroup/nodelet.service/cgroup.procs", "7\n");
+    let reset = |site: &Site| -> Joined { site.run(&["reset".to_owned()]) };
+    let running = reset(&site);
+    assert_eq!(running.code, 1);
+    assert!(
+        running
+            .line("running")
+            .contains("systemctl disable --now nodelet"),
+        "{running:?}"
+    );
+    assert!(site.files().contains(&KUBECONFIG.to_owned()));
+    fs::write(processes, "").unwrap();
+    let done = reset(&site);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(
+        done.line("node").contains("kubectl delete node pi"),
+        "{done:?}"
+    );
+    assert!(
+        done.line("node").contains("valid until it expires"),
+        "{done:?}"
+    );
+    let left = [
+        "sys/fs/cgroup/nodelet.service/cgroup.procs",
+        "var/lib/nodelet/pki/other.pem",
+    ];
+    assert_eq!(site.files(), left);
+    // Again: nothing is left, and that is no failure.
+    let again = reset(&site);
+    assert_eq!(again.code, 0, "{again:?}");
+    assert!(
+        again.line("files").contains("nothing to remove"),
+        "{again:?}"
+    );
+}

@@ -1,0 +1,193 @@
+//! `nodelet join` and `nodelet reset` against the API double: from the printed line to the files, and
+//! what refuses a token.
+
+mod abuse;
+mod k3s;
+mod kubeadm;
+mod ready;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use apidouble::{BootstrapToken, Double};
+use serde_json::Value;
+
+use crate::common::board::binary;
+use support::Folder;
+
+pub const TOKEN: &str = "lwxivu.2uczm8x4xi2v7hqd";
+pub const SECRET: &str = "2uczm8x4xi2v7hqd";
+
+/// The names of the steps, in their order of printing. Scripts of operators rely on both.
+pub const STEPS: [&str; 17] = [
+    "root",
+    "joined",
+    "name-resolution",
+    "tcp",
+    "cluster-info",
+    "signature",
+    "ca",
+    "tls",
+    "token",
+    "csr-create",
+    "approval",
+    "namesake",
+    "certificate",
+    "renewal",
+    "files",
+    "start",
+    "ready",
+];
+
+/// A cluster, and the root folder of a board.
+pub struct Site {
+    pub double: Double,
+    pub root: Folder,
+}
+
+/// The output of one run of the command.
+#[derive(Debug)]
+pub struct Joined {
+    pub code: i32,
+    pub report: Value,
+    pub stderr: String,
+}
+
+impl Joined {
+    /// The finding of a step.
+    pub fn step(&self, name: &str) -> &Value {
+        let steps = self.report["checks"].as_array().unwrap();
+        let found = steps.iter().find(|step| step["check"] == name);
+        found.unwrap_or_else(|| panic!("no {name}: {self:?}"))
+    }
+
+    /// The detail of a step, and its remedy.
+    pub fn line(&self, name: &str) -> String {
+        let step = self.step(name);
+        let text = |member: &str| step[member].as_str().unwrap().to_owned();
+        format!("{}; {}", text("detail"), text("remedy"))
+    }
+
+    /// Fails unless this step alone failed, with all parts in its line.
+    pub fn failed_at(&self, name: &str, parts: &[&str]) {
+        assert_eq!(self.code, 1, "{self:?}");
+        let steps = self.report["checks"].as_array().unwrap();
+        let failed: Vec<&str> = steps
+            .iter()
+            .filter(|step| step["ok"] == false)
+            .map(|step| step["check"].as_str().unwrap())
+            .collect();
+        assert_eq!(failed, [name], "{self:?}");
+        let line = self.line(name);
+        for part in parts {
+            assert!(line.contains(part), "{line}\nlacks {part}");
+        }
+        assert_eq!(self.report["ok"], false);
+        assert!(self.stderr.contains(&format!("join failed: {name}")));
+    }
+}
+
+impl Site {
+    /// A cluster of kubeadm with the token.
+    pub fn kubeadm() -> Self {
+        let double = Double::builder().kubeadm().start();
+        double.add_bootstrap_token(BootstrapToken::new(TOKEN));
+        Self::new(double)
+    }
+
+    pub fn new(double: Double) -> Self {
+        Self {
+            double,
+            root: Folder::new("join"),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    pub fn kubeconfig(&self) -> String {
+        self.text("etc/credstore/nodelet.kubeconfig")
+    }
+
+    /// All files below the root.
+    pub fn files(&self) -> Vec<String> {
+        files(self.root.path())
+    }
+
+    /// Runs the printed line for the board `pi`, with these arguments behind it.
+    pub fn join(&self, more: &[&str]) -> Joined {
+        let mut args = self.double.join_command(TOKEN);
+        args.push("--node-name=pi".to_owned());
+        args.extend(more.iter().map(|arg| (*arg).to_owned()));
+        self.run(&args)
+    }
+
+    /// Runs `args` below the root, as JSON. The token must be in no output and in no file.
+    pub fn run(&self, args: &[String]) -> Joined {
+        let root = self.root.path().to_str().unwrap();
+        let output = Command::new(binary())
+            .args(args)
+            .args(["--root", root, "--output=json"])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        for text in [&stdout, &stderr] {
+            assert!(!text.contains(SECRET), "the token is in the output: {text}");
+        }
+        let is_bootstrap = args.iter().any(|arg| arg == "--bootstrap-only");
+        for file in self.files().iter().filter(|_| !is_bootstrap) {
+            let bytes = fs::read(self.path(file)).unwrap();
+            let text = String::from_utf8_lossy(&bytes);
+            assert!(!text.contains(SECRET), "the token is in {file}");
+        }
+        let report: Value = serde_json::from_str(&stdout).unwrap_or(Value::Null);
+        if args[0] == "join" && !report.is_null() {
+            let steps = report["checks"].as_array().unwrap();
+            let names: Vec<&str> = steps.iter().map(|s| s["check"].as_str().unwrap()).collect();
+            assert_eq!(names, STEPS);
+        }
+        Joined {
+            code: output.status.code().unwrap(),
+            report,
+            stderr,
+        }
+    }
+
+    /// Whether any request had credentials.
+    pub fn saw_credentials(&self) -> bool {
+        let requests = self.double.requests();
+        requests.iter().any(|r| r.header("authorization").is_some())
+    }
+}
+
+pub fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![folder.to_owned()];
+    while let Some(next) = open.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() && !path.is_symlink() {
+                true => open.push(path),
+                false => {
+                    let path = path.strip_prefix(folder).unwrap();
+                    found.push(path.to_str().unwrap().to_owned());
+                }
+            }
+        }
+    }
+    found.sort();
+    found
+}

@@ -1,0 +1,146 @@
+//! From enter to Ready, in a mount namespace in which the test plays systemd. It needs root.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use apidouble::{BootstrapToken, Double};
+use nix::mount::{MsFlags, mount};
+use serde_json::Value;
+use support::{eventually, skip};
+
+use super::{SECRET, TOKEN};
+use crate::common::board::{Board, binary};
+use crate::common::namespace;
+
+const SOON: Duration = Duration::from_secs(20);
+const TRIGGER: &str = "/run/nodelet-joined";
+const KUBECONFIG: &str = "/etc/credstore/nodelet.kubeconfig";
+
+/// Time from enter to Ready, for the debug binary on a machine that other tests use.
+const LIMIT: Duration = Duration::from_millis(1500);
+
+/// Empty folders in the place of those that join writes, for this thread and its processes.
+fn board() -> Result<(), String> {
+    namespace::mounts()?;
+    let machine_id = fs::read("/etc/machine-id").unwrap_or_default();
+    for folder in ["/etc", "/run", "/var/lib"] {
+        let kind = Some("tmpfs");
+        mount(kind, folder, kind, MsFlags::empty(), Some("size=8m"))
+            .map_err(|e| format!("{folder}: {e}"))?;
+    }
+    fs::write("/etc/machine-id", machine_id).unwrap();
+    fs::create_dir_all("/run/systemd/system").unwrap();
+    Ok(())
+}
+
+fn cluster() -> Double {
+    let double = Double::builder().kubeadm().start();
+    double.add_bootstrap_token(BootstrapToken::new(TOKEN));
+    double
+}
+
+fn join(double: &Double, more: &[&str]) -> Child {
+    Command::new(binary())
+        .args(double.join_command(TOKEN))
+        .args(["--node-name=pi"])
+        .args(more)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// What nodelet.service does.
+fn start() -> Board {
+    let flags = fs::read_to_string("/etc/default/nodelet-join").unwrap();
+    let flags = flags.split_once("NODELET_JOIN_FLAGS=").unwrap().1.trim();
+    let kubeconfig = format!("--kubeconfig={KUBECONFIG}");
+    let mut args = vec![kubeconfig.as_str(), "--root-dir=/var/lib/nodelet"];
+    args.extend(flags.split(' '));
+    Board::start(&args)
+}
+
+#[test]
+fn a_line_ends_with_a_ready_node_in_time() {
+    if let Err(why) = board() {
+        return skip::required(&why);
+    }
+    let double = cluster();
+    // The best of three: other tests use the machine.
+    let mut best = Duration::MAX;
+    for _ in 0..3 {
+        let begin = Instant::now();
+        let join = join(&double, &["--force"]);
+        eventually("the trigger of nodelet.path", SOON, || {
+            fs::metadata(TRIGGER).ok()
+        });
+        let board = start();
+        let output = join.wait_with_output().unwrap();
+        let took = begin.elapsed();
+        best = best.min(took);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{text}");
+        let last = text.lines().last().unwrap();
+        assert!(last.starts_with("✓ ready: pi   Ready   v1."), "{text}");
+        println!("from enter to Ready: {took:?}");
+        drop(board);
+        fs::remove_file(TRIGGER).unwrap();
+        let (code, answer) = double.as_admin("DELETE", "/api/v1/nodes/pi", "", &Value::Null);
+        assert_eq!(code, 200, "{answer}");
+    }
+    assert!(best <= LIMIT, "{best:?}");
+}
+
+#[test]
+fn a_node_that_does_not_come_fails_in_time_and_keeps_the_files() {
+    if let Err(why) = board() {
+        return skip::required(&why);
+    }
+    let double = cluster();
+    let output = join(&double, &["--timeout=2s"]).wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let last = text.lines().last().unwrap();
+    for part in [
+        "✗ ready: not Ready after 2 s: it is not registered",
+        "journalctl -u nodelet",
+    ] {
+        assert!(last.contains(part), "{text}");
+    }
+    assert!(fs::metadata(KUBECONFIG).is_ok());
+    // The same line waits again.
+    let again = join(&double, &[]);
+    let board = start();
+    let output = again.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("✓ joined: already"), "{text}");
+    drop(board);
+}
+
+/// The power fails at a random moment; the same line is the cure, and no token is in a file.
+#[test]
+fn a_join_that_was_killed_is_repeated() {
+    if let Err(why) = board() {
+        return skip::required(&why);
+    }
+    let double = cluster();
+    for milliseconds in (0..150).step_by(10) {
+        let mut cut = join(&double, &["--no-wait", "--force"]);
+        thread::sleep(Duration::from_millis(milliseconds));
+        cut.kill().unwrap();
+        cut.wait().unwrap();
+        let _ = fs::remove_file("/etc/default/nodelet-join.new");
+        let output = join(&double, &["--no-wait"]).wait_with_output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "after {milliseconds} ms: {text}");
+        for file in [KUBECONFIG, "/etc/default/nodelet-join"] {
+            let text = fs::read_to_string(file).unwrap();
+            assert!(!text.is_empty() && !text.contains(SECRET), "{file}: {text}");
+        }
+        fs::remove_file(KUBECONFIG).unwrap();
+    }
+}

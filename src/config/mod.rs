@@ -128,7 +128,12 @@ impl Config {
             Some(name) if !name.is_empty() => name.clone(),
             _ => hostname()?,
         };
-        let name = names::node_name(&hostname).map_err(|e| format!("hostname: {e}"))?;
+        Self::named(flags, &hostname)
+    }
+
+    /// Not generic, so that its callers share one copy.
+    fn named(flags: Flags, hostname: &str) -> Result<Self, String> {
+        let name = names::node_name(hostname).map_err(|e| format!("hostname: {e}"))?;
 
         let external_cloud = match flags.cloud_provider.as_str() {
             "" => false,

@@ -149,19 +149,20 @@ impl Walk<'_> {
     }
 
     /// Prints the end of the report. Steps that were not taken are skipped.
-    pub(super) fn finish(mut self) -> End {
+    pub(super) fn finish(self) -> End {
         // Without a failure, steps are skipped on a board that has joined already.
         let failed = self.findings.iter().find(|f| f.mark == Mark::Failed);
         let cause = failed.map_or("joined", |finding| finding.check);
-        let found = |name: &&&str| self.findings.iter().any(|f| f.check == **name);
-        let skipped = CHECKS.iter().filter(|name| !found(name));
-        let skipped: Vec<Finding> = skipped.map(|name| Finding::skipped(name, cause)).collect();
-        self.findings.extend(skipped);
-        let position = |finding: &Finding| CHECKS.iter().position(|name| *name == finding.check);
-        self.findings.sort_by_key(position);
+        let find = |check: &&'static str| {
+            // A failure comes after what the same step found before.
+            let found = self.findings.iter().rfind(|f| f.check == *check);
+            found
+                .cloned()
+                .unwrap_or_else(|| Finding::skipped(check, cause))
+        };
         let report = Report {
+            findings: CHECKS.iter().map(find).collect(),
             node_name: self.board.name,
-            findings: self.findings,
         };
         let members = [
             ("server", json!(self.server)),

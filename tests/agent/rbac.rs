@@ -229,10 +229,10 @@ fn each_rule_is_needed_and_a_missing_one_is_reported() {
     }
 }
 
-/// The commands of the README that need no server write a kubeconfig that works.
+/// The commands of systemd/README.md that need no server write a kubeconfig that works.
 #[test]
 fn the_commands_of_the_readme_write_a_kubeconfig() {
-    let readme = include_str!("../../README.md");
+    let readme = include_str!("../../systemd/README.md");
     let (_, section) = readme.split_once("## With a ServiceAccount token").unwrap();
     let (_, block) = section.split_once("```sh\n").unwrap();
     let (commands, _) = block.split_once("```").unwrap();

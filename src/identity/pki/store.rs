@@ -162,7 +162,7 @@ impl Store {
     }
 }
 
-/// The paths of certificates and keys in `folder`, sorted; none if there is no folder.
+/// The paths of certificates and keys in `folder`; none if there is no folder.
 fn names(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let line = |e: &std::io::Error| format!("{}: {}", folder.display(), cause(e));
     if !exists(folder)? {
@@ -178,7 +178,6 @@ fn names(folder: &Path) -> Result<Vec<PathBuf>, String> {
             found.push(folder.join(name));
         }
     }
-    found.sort();
     Ok(found)
 }
 

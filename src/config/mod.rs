@@ -7,6 +7,7 @@ pub mod command_line;
 pub mod file;
 pub mod flags;
 mod ignored;
+pub mod problems;
 mod reservation;
 pub mod thresholds;
 mod validation;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::flags::{Flags, Pairs};
+use crate::config::problems::Problems;
 use crate::config::thresholds::Threshold;
 use crate::kube::names::{self, Taint};
 
@@ -63,6 +65,8 @@ pub struct Config {
     pub event_qps: u32,
     /// `--event-burst`: maximum events at once.
     pub event_burst: u32,
+    /// `--node-problem-detection` and `--node-condition`.
+    pub problems: Problems,
     /// Settings of the Node object.
     pub node: NodeConfig,
 }
@@ -166,6 +170,7 @@ impl Config {
             local_storage: flags.local_storage_capacity_isolation,
             event_qps: converted(flags.event_qps),
             event_burst: converted(flags.event_burst),
+            problems: Problems::parse(&flags.node_problem_detection, &flags.node_conditions)?,
             node: NodeConfig {
                 name,
                 register: flags.register_node,

@@ -12,6 +12,7 @@ pub mod memory;
 pub mod mounts;
 pub mod pids;
 pub mod pressure;
+pub mod problems;
 mod root;
 pub mod routes;
 pub mod system;

@@ -15,6 +15,7 @@ use crate::core::wall_clock::WallClock;
 use crate::files::write;
 use crate::host::Host;
 use crate::host::fact_cache::FactCache;
+use crate::host::problems::Watch;
 use crate::identity::Identity;
 use crate::kube::time::Wall;
 use crate::process::clock::Clock;
@@ -41,6 +42,7 @@ pub struct Connection {
 pub struct Agent {
     kubelet: Kubelet,
     facts: FactCache,
+    problems: Watch,
     api: Api,
     identity: Identity,
     clock: Clock,
@@ -63,6 +65,7 @@ impl Agent {
         let clock = Clock::start();
         let wall_clock = WallClock::new(WallClock::built());
         Self {
+            problems: Watch::new(&host, &config.problems),
             facts: FactCache::new(host, &config.node.name),
             kubelet: Kubelet::new(
                 config,
@@ -90,13 +93,14 @@ impl Agent {
             }
             let turn = self.kubelet.next(start, || self.api.is_connected());
             match self.wait(&turn, start) {
-                Woken::Stop => return self.notify.stopping(),
+                Woken::Stop => return self.stop(),
                 Woken::MemoryPressure => self.kubelet.on_memory_pressure(self.clock.now().mono),
                 Woken::Network => {
                     self.facts.forget();
                     let settled = self.clock.now().mono.after(NETWORK_SETTLES);
                     self.kubelet.compute_status_by(settled);
                 }
+                Woken::Voltage => self.problems.on_voltage(&|| self.clock.now().mono),
                 Woken::Timeout => {}
             }
             match turn {
@@ -126,14 +130,38 @@ impl Agent {
         // After a wait the poll without a timeout is skipped: it would find nothing new.
         let skip_poll = self.has_waited && pause.is_zero();
         self.has_waited = !pause.is_zero();
-        match skip_poll {
-            true => Woken::Timeout,
-            false => self.wakeup.wait(pause),
+        if skip_poll {
+            return Woken::Timeout;
         }
+        let wants_voltage = self.kubelet.pace().wait_for_voltage;
+        if wants_voltage != self.wakeup.waits_for_voltage() {
+            let file = wants_voltage.then(|| self.problems.voltage_descriptor());
+            self.wakeup.wait_for_voltage(file.flatten());
+        }
+        self.wakeup.wait(pause)
+    }
+
+    fn stop(mut self) {
+        if let Some(boots) = self.kubelet.boots_at_stop() {
+            self.problems.write_boots(boots);
+        }
+        self.notify.stopping();
+    }
+
+    /// Looks at the sources of the board's health, if a look is due.
+    fn look(&mut self) {
+        let clock = || self.clock.now().mono;
+        if let Some(look) = self.problems.look(self.kubelet.pace(), &clock) {
+            self.kubelet.on_look(&look, self.clock.now());
+        }
+        self.kubelet.on_files(&self.problems.files());
     }
 
     /// Sends the next request for `work` and passes the response to the kubelet.
     fn send(&mut self, work: Work, budget: Duration, start: Now) {
+        if work == Work::Node {
+            self.look();
+        }
         let Some(request) = self.kubelet.request(work, start, |node, may_wait| {
             let clock = || self.clock.now().mono;
             self.facts.facts(node, may_wait, clock)
@@ -147,7 +175,12 @@ impl Agent {
         let outcome = api.call(&request, budget);
         self.identity.on_response(&outcome);
         let now = self.clock.now();
-        match self.kubelet.on_response(work, outcome, start.mono, now) {
+        let effect = self.kubelet.on_response(work, outcome, start.mono, now);
+        if let Some(boots) = self.kubelet.boots_to_write(now) {
+            let is_ok = self.problems.write_boots(boots);
+            self.kubelet.on_boots_written(is_ok);
+        }
+        match effect {
             Effect::None => {}
             Effect::Registered => self.registered(),
             Effect::Disconnect => self.api_for(work).disconnect(),

@@ -20,4 +20,5 @@ mod main_job;
 mod narrow;
 mod neighbours;
 mod network;
+mod problems;
 mod rbac;

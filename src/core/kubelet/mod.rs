@@ -4,6 +4,7 @@
 //! The loop in `agent` supplies time, facts and responses. The tests run this code against
 //! simulated servers that refuse, send invalid bodies or do not respond, and check the lease law.
 
+mod problems;
 mod response;
 mod rotation;
 mod summary;
@@ -23,6 +24,7 @@ use crate::core::instant::{Mono, Now};
 use crate::core::lease::Lease;
 use crate::core::node::{self, Node};
 use crate::core::outage_log::OutageLog;
+use crate::core::problems::Problems;
 use crate::core::schedule::{Dues, Law, Next, Schedule};
 use crate::core::wall_clock::WallClock;
 use crate::kube::message::Request;
@@ -38,6 +40,7 @@ pub struct Kubelet {
     time_due: Mono,
     eviction: Eviction,
     node: Node,
+    problems: Problems,
     lease: Lease,
     events: events::Queue,
     /// The uid of the Node that owns the Lease.
@@ -79,6 +82,7 @@ impl Kubelet {
             lease_duration: Duration::from_secs(config.lease_duration_seconds.into()),
         };
         let node = Node::new(config.node.register, now);
+        let problems = Problems::new(&config.problems, wall_clock.earliest());
         let mut events =
             events::Queue::new(&config.node.name, config.event_qps, config.event_burst);
         events.push(Event::starting(), now);
@@ -89,6 +93,7 @@ impl Kubelet {
             time_due: now,
             eviction: Eviction::new(&config.thresholds, config.pressure_transition_period),
             node,
+            problems,
             lease: Lease::new(&config.node.name, config.lease_duration_seconds),
             events,
             owner: None,
@@ -177,6 +182,7 @@ impl Kubelet {
 
     fn write(&mut self, facts: &Facts, now: Now) -> Option<Request> {
         self.pressures = self.eviction.synchronize(facts, now.mono);
+        self.publish_problems(now);
         let (request, missing) = self.node.write(&self.config, facts, self.pressures, now);
         self.unhealthy.clone_from(&facts.unhealthy);
         if missing.is_empty() {

@@ -14,6 +14,7 @@ impl Kubelet {
             && let Some(date) = response.date
         {
             self.wall_clock.on_server_date(date, now.mono);
+            self.problems.on_date(date, start, now);
         }
         if work == Work::Time {
             self.wall_clock.log_state(now);
@@ -116,6 +117,7 @@ impl Kubelet {
                 self.node_log.succeeded(now.mono);
             }
         }
+        self.follow_problems(&step, now.mono);
         self.follow_node_uid(now.mono);
         for event in self.node.take_events() {
             match event.kind {

@@ -6,6 +6,7 @@
 pub mod board;
 pub mod certificate;
 pub(crate) mod probe;
+pub mod problems;
 pub mod server;
 
 use serde_json::{Value, json};

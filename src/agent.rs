@@ -14,6 +14,7 @@ use crate::core::kubelet::{Effect, FAST_TICK, Kubelet, Turn, Work};
 use crate::core::wall_clock::WallClock;
 use crate::files::write;
 use crate::host::fact_cache::FactCache;
+use crate::host::problems::Watch;
 use crate::identity::{Identity, Replaced};
 use crate::kube::text::VERBOSE;
 use crate::kube::time::Wall;
@@ -41,6 +42,7 @@ pub struct Connection {
 pub struct Agent {
     kubelet: Kubelet,
     facts: FactCache,
+    problems: Watch,
     api: Api,
     identity: Identity,
     clock: Clock,
@@ -64,6 +66,7 @@ impl Agent {
         let wall_clock =
             WallClock::new(WallClock::built()).started_after_boot(clock.boot_to_start());
         Self {
+            problems: Watch::new(&facts.host, &config.problems),
             facts,
             kubelet: Kubelet::new(
                 config,
@@ -95,7 +98,7 @@ impl Agent {
             }
             let turn = self.kubelet.next(start, || self.api.is_connected());
             match self.wait(&turn, start) {
-                Woken::Stop if self.kubelet.on_stop() => return self.notify.stopping(),
+                Woken::Stop if self.kubelet.on_stop() => return self.stop(),
                 Woken::Shutdown => self.kubelet.on_shutdown(self.clock.now().mono),
                 Woken::MemoryPressure => self.kubelet.on_memory_pressure(self.clock.now().mono),
                 Woken::Network => {
@@ -103,13 +106,14 @@ impl Agent {
                     let settled = self.clock.now().mono.after(NETWORK_SETTLES);
                     self.kubelet.compute_status_by(settled);
                 }
+                Woken::Voltage => self.problems.on_voltage(&|| self.clock.now().mono),
                 Woken::Stop | Woken::Timeout => {}
             }
             match turn {
                 Turn::Send(work, budget) => self.send(work, budget, start),
                 Turn::Identity(task, wall) => self.carry_out(&task, wall),
                 Turn::Wait(_) => self.check_health(),
-                Turn::End => return self.notify.stopping(),
+                Turn::End => return self.stop(),
             }
         }
     }
@@ -133,14 +137,38 @@ impl Agent {
         // After a wait the poll without a timeout is skipped: it would find nothing new.
         let skip_poll = self.has_waited && pause.is_zero();
         self.has_waited = !pause.is_zero();
-        match skip_poll {
-            true => Woken::Timeout,
-            false => self.wakeup.wait(pause),
+        if skip_poll {
+            return Woken::Timeout;
         }
+        let wants_voltage = self.kubelet.pace().wait_for_voltage;
+        if wants_voltage != self.wakeup.waits_for_voltage() {
+            let file = wants_voltage.then(|| self.problems.voltage_descriptor());
+            self.wakeup.wait_for_voltage(file.flatten());
+        }
+        self.wakeup.wait(pause)
+    }
+
+    fn stop(mut self) {
+        if let Some(boots) = self.kubelet.boots_at_stop() {
+            self.problems.write_boots(boots);
+        }
+        self.notify.stopping();
+    }
+
+    /// Looks at the sources of the board's health, if a look is due.
+    fn look(&mut self) {
+        let clock = || self.clock.now().mono;
+        if let Some(look) = self.problems.look(self.kubelet.pace(), &clock) {
+            self.kubelet.on_look(&look, self.clock.now());
+        }
+        self.kubelet.on_files(&self.problems.files());
     }
 
     /// Sends the next request for `work` and passes the response to the kubelet.
     fn send(&mut self, work: Work, budget: Duration, start: Now) {
+        if work == Work::Node {
+            self.look();
+        }
         let Some(request) = self.kubelet.request(work, start, |node, may_wait| {
             let clock = || self.clock.now().mono;
             let watched = self.wakeup.watches_network();
@@ -155,7 +183,12 @@ impl Agent {
         let outcome = api.call(&request, budget);
         self.identity.on_response(&outcome);
         let now = self.clock.now();
-        match self.kubelet.on_response(work, outcome, start.mono, now) {
+        let effect = self.kubelet.on_response(work, outcome, start.mono, now);
+        if let Some(boots) = self.kubelet.boots_to_write(now) {
+            let is_ok = self.problems.write_boots(boots);
+            self.kubelet.on_boots_written(is_ok);
+        }
+        match effect {
             Effect::None => {}
             Effect::Registered => self.registered(),
             Effect::Disconnect => self.api_for(work).disconnect(),

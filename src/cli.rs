@@ -25,11 +25,12 @@ use crate::core::status::{self, Desired};
 use crate::files::read::read;
 use crate::files::yaml;
 use crate::host::fact_cache::{FactCache, ask_name_servers};
+use crate::host::problems::Watch;
 use crate::host::{Host, HostRoot, Kept};
 use crate::identity::{ApiAccess, Source};
 use crate::join;
-use crate::kube::describe;
 use crate::kube::text::OneLine;
+use crate::kube::{describe, object};
 use crate::process::clock::Clock;
 use crate::process::logging;
 use crate::process::notify::Notify;
@@ -179,7 +180,14 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
         }
     };
     let (config, host, (_, mut facts)) = configure(flags, args)?;
-    let desired = desired(&config, &host, &mut facts, &Clock::start());
+    let clock = Clock::start();
+    let mut desired = desired(&config, &host, &mut facts, &clock);
+    let mut watch = Watch::new(&host, &config.problems);
+    let status = object::members(&mut desired.node, &["status"]);
+    watch.listed(&config.problems, &|| clock.now()).apply(
+        object::elements(status, "conditions"),
+        &clock.now().wall.time(),
+    );
     for line in &desired.missing {
         print_error(line);
     }

@@ -387,6 +387,8 @@ fn parse_all(text: &str) {
     let _ = hosts::addresses(text, "board");
     let found = table::parse_mountinfo(text);
     let _ = cgroup::mode(&found);
+    let _ = table::parse_superblocks(text, |_| true);
+    let _ = table::read_only_in_fstab(text);
     let _ = table::over(&table::parse_mounts(text), Path::new("/var/lib"));
 }
 

@@ -8,6 +8,7 @@ pub mod certificate;
 pub mod daemon_sets;
 pub mod guest;
 pub(crate) mod probe;
+pub mod problems;
 pub mod server;
 
 use serde_json::{Value, json};

@@ -8,6 +8,7 @@ pub mod file;
 pub mod flags;
 mod ignored;
 mod node_ip;
+pub mod problems;
 mod reservation;
 pub mod thresholds;
 mod validation;
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::flags::{Flags, Pairs};
+use crate::config::problems::Problems;
 use crate::config::thresholds::Threshold;
 use crate::kube::names::{self, Taint};
 use crate::kube::version::Version;
@@ -73,6 +75,8 @@ pub struct Config {
     pub event_burst: u32,
     /// `--kubelet-version=server`: the Node reports the version of the API server.
     pub reports_server_version: bool,
+    /// `--node-problem-detection` and `--node-condition`.
+    pub problems: Problems,
     /// Settings of the Node object.
     pub node: NodeConfig,
 }
@@ -204,6 +208,7 @@ impl Config {
             event_qps: converted(flags.event_qps),
             event_burst: converted(flags.event_burst),
             reports_server_version,
+            problems: Problems::parse(&flags.node_problem_detection, &flags.node_conditions)?,
             node: NodeConfig {
                 name,
                 register: flags.register_node,

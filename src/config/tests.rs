@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::command_line;
+use crate::config::problems::{FileCondition, Kind, Listing};
 use crate::config::thresholds::{self, Amount, Signal};
 
 /// The configuration of a command line, on a host called `Pi-3.lab`.
@@ -41,6 +42,11 @@ fn the_default_configuration() {
         event_qps: 50,
         event_burst: 100,
         reports_server_version: false,
+        problems: Problems {
+            listing: Listing::Problems,
+            kinds: Kind::ALL.to_vec(),
+            files: Vec::new(),
+        },
         node: NodeConfig {
             name: "pi-3.lab".to_owned(),
             register: true,
@@ -100,6 +106,8 @@ fn every_flag_reaches_the_configuration() {
         "--pods-per-core=1",
         "--port=65535",
         "--enable-controller-attach-detach=false",
+        "--node-problem-detection=all,NTPProblem",
+        "--node-condition=OnBattery=/run/ups",
     ]);
     let labels = [
         ("a", "2"),
@@ -126,6 +134,14 @@ fn every_flag_reaches_the_configuration() {
         event_qps: 50,
         event_burst: 100,
         reports_server_version: false,
+        problems: Problems {
+            listing: Listing::All,
+            kinds: vec![Kind::NTPProblem],
+            files: vec![FileCondition {
+                name: "OnBattery".to_owned(),
+                path: "/run/ups".into(),
+            }],
+        },
         node: NodeConfig {
             name: "overridden".to_owned(),
             register: false,

@@ -17,6 +17,7 @@ pub mod node;
 pub mod outage_log;
 pub mod patch;
 pub mod pods;
+pub mod problems;
 pub mod schedule;
 pub mod server_version;
 pub mod status;

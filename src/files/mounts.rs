@@ -32,6 +32,56 @@ pub fn parse_mountinfo(text: &str) -> Vec<Mount> {
     text.lines().filter_map(mount).collect()
 }
 
+/// The file system of a mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// The device number, `179:2`.
+    pub number: String,
+    /// Mount point, with its escapes decoded; what is not UTF-8 is replaced.
+    pub point: String,
+    /// `ext4`, `overlay`.
+    pub fs_type: String,
+    /// `/dev/mmcblk0p2`, `/dev/root`.
+    pub source: String,
+    /// Options of the superblock, not of the mount: `rw,errors=remount-ro`.
+    pub options: String,
+}
+
+/// The file systems of mountinfo whose type `is_wanted`, one entry for each mount.
+pub fn parse_superblocks(text: &str, is_wanted: fn(&str) -> bool) -> Vec<Superblock> {
+    let superblock = |line: &str| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let mut fields = file_system.split_whitespace();
+        let fs_type = fields.next().filter(|fs_type| is_wanted(fs_type))?;
+        Some(Superblock {
+            number: mount.split(' ').nth(2)?.to_owned(),
+            point: unescape(mount.split(' ').nth(4)?)
+                .to_string_lossy()
+                .into_owned(),
+            fs_type: fs_type.to_owned(),
+            source: fields.next()?.to_owned(),
+            options: fields.next()?.to_owned(),
+        })
+    };
+    text.lines().filter_map(superblock).collect()
+}
+
+/// The mount points that fstab mounts with the option `ro`.
+pub fn read_only_in_fstab(fstab: &str) -> Vec<PathBuf> {
+    let point = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let point = fields.next()?;
+        let mut options = fields.nth(1)?.split(',');
+        options
+            .any(|option| option == "ro")
+            .then(|| unescape(point))
+    };
+    let lines = fstab
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'));
+    lines.filter_map(point).collect()
+}
+
 /// `<source> <point> <type> <options> 0 0`; the source may be empty.
 pub fn parse_mounts(text: &str) -> Vec<Mount> {
     let mount = |line: &str| {
@@ -121,6 +171,39 @@ mod tests {
             parse_mounts(mounts),
             [mount("/", "ext4"), mount("/empty\\source", "tmpfs")]
         );
+    }
+
+    #[test]
+    fn the_options_of_a_superblock_are_the_last_field() {
+        let mountinfo = "25 1 179:2 / / ro,noatime shared:1 - ext4 /dev/root rw,errors=remount-ro\n\
+            26 25 0:20 / /run rw - tmpfs tmpfs rw\n\
+            27 25 179:1 / /boot\\040x rw - vfat /dev/mmcblk0p1 ro\nhalf - ext4\n- ext4 a rw\n";
+        let found = parse_superblocks(mountinfo, |fs_type| fs_type != "tmpfs");
+        let superblock = |number: &str, point: &str, fs_type: &str, source: &str, options: &str| {
+            let [number, point, fs_type, source, options] =
+                [number, point, fs_type, source, options].map(str::to_owned);
+            Superblock {
+                number,
+                point,
+                fs_type,
+                source,
+                options,
+            }
+        };
+        assert_eq!(
+            found,
+            [
+                superblock("179:2", "/", "ext4", "/dev/root", "rw,errors=remount-ro"),
+                superblock("179:1", "/boot x", "vfat", "/dev/mmcblk0p1", "ro"),
+            ]
+        );
+    }
+
+    #[test]
+    fn fstab_lists_what_is_read_only_by_design() {
+        let fstab = "# /dev/a /commented ext4 ro\n/dev/a / ext4 defaults,errors=remount-ro 0 1\n\
+            /dev/b\t/boot\\040x\tvfat\tdefaults,ro\n/dev/c /c vfat\n";
+        assert_eq!(read_only_in_fstab(fstab), [PathBuf::from("/boot x")]);
     }
 
     #[test]

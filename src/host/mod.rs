@@ -16,6 +16,7 @@ pub mod memory;
 pub mod mounts;
 pub mod pids;
 pub mod pressure;
+pub mod problems;
 mod root;
 pub mod routes;
 mod scan;

@@ -43,6 +43,7 @@ pub struct Wakeup {
     signals: SignalFd,
     network: Option<OwnedFd>,
     memory: Option<File>,
+    voltage: Option<OwnedFd>,
     /// On CLOCK_BOOTTIME: ppoll's own limit stands still while the board is suspended, so that the
     /// first renewal after a resume would be late.
     timer: Option<TimerFd>,
@@ -61,6 +62,9 @@ pub enum Woken {
     MemoryPressure,
     /// An interface, an address or a route changed.
     Network,
+    /// The driver of the supply voltage reported a change. It is not waited for again until the
+    /// next [`Wakeup::wait_for_voltage`].
+    Voltage,
 }
 
 impl fmt::Debug for Wakeup {
@@ -86,6 +90,7 @@ impl Wakeup {
             signals: SignalFd::with_flags(&signals, flags)?,
             network: network_socket().ok(),
             memory: memory_trigger().ok(),
+            voltage: None,
             timer: timer().ok(),
         })
     }
@@ -95,6 +100,17 @@ impl Wakeup {
         self.network.is_some()
     }
 
+    /// Whether the next wait ends when the supply voltage changes.
+    pub fn waits_for_voltage(&self) -> bool {
+        self.voltage.is_some()
+    }
+
+    /// The file of the voltage driver, which reports a change once after each read; `None` waits no
+    /// longer for it.
+    pub fn wait_for_voltage(&mut self, file: Option<OwnedFd>) {
+        self.voltage = file;
+    }
+
     /// Waits for `timeout` at most.
     pub fn wait(&mut self, timeout: Duration) -> Woken {
         let timer = self.timer.as_ref().filter(|timer| {
@@ -102,7 +118,7 @@ impl Wakeup {
             let expires = Expiration::OneShot(TimeSpec::from_duration(timeout));
             !timeout.is_zero() && timer.set(expires, TimerSetTimeFlags::empty()).is_ok()
         });
-        // A missing descriptor is replaced by the signalfd, so the array always has four entries.
+        // A missing descriptor is replaced by the signalfd, so the array always has five entries.
         // The signalfd is evaluated first.
         let signals = self.signals.as_fd();
         let network = self.network.as_ref().map_or(signals, AsFd::as_fd);
@@ -114,6 +130,10 @@ impl Wakeup {
             PollFd::new(signals, PollFlags::POLLIN),
             PollFd::new(network, PollFlags::POLLIN),
             PollFd::new(memory, urgent),
+            match &self.voltage {
+                Some(voltage) => PollFd::new(voltage.as_fd(), PollFlags::POLLPRI),
+                None => PollFd::new(signals, PollFlags::POLLIN),
+            },
             PollFd::new(timer.map_or(signals, AsFd::as_fd), PollFlags::POLLIN),
         ];
         let limit = Some(TimeSpec::from_duration(timeout));
@@ -130,7 +150,7 @@ impl Wakeup {
                 return Woken::Timeout;
             }
         }
-        let [stop, network, memory, _] =
+        let [stop, network, memory, voltage, _] =
             descriptors.map(|descriptor| descriptor.revents().unwrap_or(PollFlags::empty()));
         if !stop.is_empty() {
             return self.signal();
@@ -144,10 +164,15 @@ impl Wakeup {
             self.memory = None;
             return Woken::Timeout;
         }
-        match memory.contains(PollFlags::POLLPRI) {
-            true => Woken::MemoryPressure,
-            false => Woken::Timeout,
+        if memory.contains(PollFlags::POLLPRI) {
+            return Woken::MemoryPressure;
         }
+        if !voltage.is_empty() {
+            // It stays readable until the next read, or for ever after an error.
+            self.voltage = None;
+            return Woken::Voltage;
+        }
+        Woken::Timeout
     }
 
     /// Takes one signal; of several, the one with the lowest number, so SIGUSR1 before SIGTERM.

@@ -14,14 +14,14 @@ use apidouble::{Authority, Double, Fault, RBAC_NODE_GROUP, Rule, Validity};
 use serde_json::{Value, json};
 
 use crate::common::board::Board;
-use crate::common::{proxy::Proxy, tree};
+use crate::common::{proxy::Proxy, raspberry, tree};
 use nodelet::kube::time::Wall;
 use support::{Folder, eventually};
 
 const MERGE: &str = "application/merge-patch+json";
 
 /// The names of the checks, in their order of printing. Scripts of operators rely on both.
-const CHECKS: [&str; 38] = [
+const CHECKS: [&str; 46] = [
     "cgroups",
     "memory-controller",
     "psi",
@@ -30,6 +30,14 @@ const CHECKS: [&str; 38] = [
     "clock",
     "facts",
     "root-dir",
+    "readonly-filesystem",
+    "filesystem-corruption",
+    "storage-wear",
+    "under-voltage",
+    "thermal-throttling",
+    "kernel-deadlock",
+    "clock-sync",
+    "boots",
     "cert-dir",
     "guest",
     "kubeconfig",
@@ -249,21 +257,21 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     assert_eq!(checked.stderr, "");
     assert_eq!(checked.report["ok"], true);
     assert_eq!(checked.report["nodeName"], "pi");
-    // The recorded machine has no DMI; no flag asks for certificates.
+    // The recorded machine has no DMI and none of the files about the board's health; no flag asks
+    // for certificates.
     let open: Vec<&str> = list(&checked.report)
         .iter()
         .filter(|finding| finding["ok"].is_null())
         .map(|finding| finding["check"].as_str().unwrap())
         .collect();
+    let health = &CHECKS[8..16];
     // A node may not list DaemonSets.
     let want = [
-        "system-uuid",
-        "cert-dir",
-        "csr-create",
-        "csr-get",
-        "daemonsets",
+        &["system-uuid"],
+        health,
+        &["cert-dir", "csr-create", "csr-get", "daemonsets"],
     ];
-    assert_eq!(open, want);
+    assert_eq!(open, want.concat());
     assert_eq!(
         site.double.connections(),
         4,
@@ -279,7 +287,7 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
         .lines()
         .filter(|line| line.starts_with('✓'))
         .count();
-    assert_eq!(ticks, CHECKS.len() - 5);
+    assert_eq!(ticks, CHECKS.len() - 13);
     let whose = "✓ certificate: CN=system:node:pi, O=system:nodes";
     assert_eq!(checked.line("certificate"), whose);
 }
@@ -436,11 +444,48 @@ fn a_root_dir_on_a_file_system_without_a_size_passes() {
 
 /// Text has one line for all of them; JSON keeps an object for each, because fleets parse it.
 #[test]
+fn each_source_of_the_boards_health_has_a_line() {
+    let site = Site::new();
+    let root = raspberry::healthy(&site.folder);
+    let kubeconfig = site.kubeconfig(|text| text);
+    // The last --host-root wins.
+    let with = |more: &str| site.check(&kubeconfig, &["--host-root", &root, more]);
+    let healthy = with("--node-problem-detection=problems");
+    assert_eq!(healthy.finding("under-voltage")["ok"], true);
+    let alarm = "sys/class/hwmon/hwmon1/in0_lcrit_alarm";
+    let detail = format!("the supply voltage is sufficient ({alarm} is 0)");
+    assert_eq!(healthy.finding("under-voltage")["detail"], detail);
+    for check in &CHECKS[8..15] {
+        assert_eq!(healthy.finding(check)["ok"], true, "{check}");
+    }
+    assert!(healthy.finding("boots")["ok"].is_null(), "no history yet");
+
+    site.folder.write(raspberry::ALARM, "1\n");
+    let low = with("--node-problem-detection=problems");
+    let found = low.finding("under-voltage");
+    assert!(found["ok"].is_null(), "a problem fails no run: {found}");
+    assert!(
+        found["detail"]
+            .as_str()
+            .unwrap()
+            .starts_with("UnderVoltage would be True")
+    );
+    assert!(found["remedy"].as_str().unwrap().contains("supply"));
+    let off = with("--node-problem-detection=none");
+    assert!(
+        off.finding("under-voltage")["detail"]
+            .as_str()
+            .unwrap()
+            .contains("not detected")
+    );
+}
+
+#[test]
 fn skipped_checks_share_one_line_of_text() {
     let site = Site::new();
     let absent = site.folder.path().join("absent");
     let checked = site.check(absent.to_str().unwrap(), &[]);
-    let names = &CHECKS[11..];
+    let names = &CHECKS[19..];
     assert_eq!(names.len(), 27);
     let line = format!(
         "– skipped because of kubeconfig: {} (27)\n",

@@ -23,5 +23,6 @@ mod neighbours;
 mod network;
 mod pods;
 mod policies;
+mod problems;
 mod rbac;
 mod shutdown;

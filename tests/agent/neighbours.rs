@@ -9,6 +9,8 @@ use apidouble::Double;
 use serde_json::{Value, json};
 
 use crate::common::board::Board;
+use crate::common::raspberry;
+use nodelet::config::problems::Kind;
 use support::{Folder, eventually};
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
@@ -31,6 +33,10 @@ impl Busy {
         let folder = Arc::new(Folder::new("neighbours"));
         let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
         let root = folder.path().join("root");
+        // Every condition about the board's health is listed, some of them with a problem.
+        raspberry::healthy(&folder);
+        folder.write(raspberry::OOPSES, "1\n");
+        folder.write(raspberry::ALARM, "1\n");
         for (name, content) in [
             ("proc/sys/kernel/osrelease", "6.6.31\n"),
             ("proc/sys/kernel/random/boot_id", "5be2ad02\n"),
@@ -61,6 +67,8 @@ impl Busy {
             "--node-ip=::",
             "--node-lease-duration-seconds=8",
             "--node-status-update-frequency=10ms",
+            "--root-dir=/var/lib/kubelet",
+            "--node-problem-detection=all",
             "--eviction-hard=pid.available<1000",
             "--eviction-pressure-transition-period=1ms",
         ]);
@@ -171,6 +179,14 @@ fn a_thousand_writes_of_another_client_survive_a_busy_agent() {
         (busy.answers().1 > then + 5).then_some(())
     });
     assert_eq!(stored(&busy.node().unwrap()), Some(1000));
+    let node = busy.node().unwrap();
+    for kind in Kind::ALL {
+        let list = node["status"]["conditions"].as_array().unwrap();
+        assert!(
+            list.iter().any(|c| c["type"] == kind.name()),
+            "{kind:?}: {list:?}"
+        );
+    }
     // Both wrote at the same time.
     assert!(conflicts > 100, "only {conflicts} conflicts");
     assert!(patches > 100, "only {patches} patches");

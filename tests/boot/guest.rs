@@ -37,6 +37,17 @@ pub struct Guest {
 impl Guest {
     /// Starts the kernel of image.sh with an initramfs; waits for the shell on the console.
     pub fn boot(image: &Path, initramfs: &Path, pace: &Pace, options: &str) -> Self {
+        Self::boot_with_disk(image, initramfs, pace, options, None)
+    }
+
+    /// The same, with a disk: `/dev/vda`.
+    pub fn boot_with_disk(
+        image: &Path,
+        initramfs: &Path,
+        pace: &Pace,
+        options: &str,
+        disk: Option<&Path>,
+    ) -> Self {
         let pace = match pace {
             Pace::Free => format!("-smp {CPUS}"),
             Pace::Counted => "-smp 1 -icount shift=0".to_owned(),
@@ -62,6 +73,10 @@ impl Guest {
         .arg(format!(
             "console=ttyAMA0 quiet psi=1 panic=-1 systemd.show_status=false {options}"
         ));
+        if let Some(disk) = disk {
+            let drive = format!("if=none,id=disk,format=raw,file={}", disk.display());
+            qemu.args(["-drive", &drive, "-device", "virtio-blk-device,drive=disk"]);
+        }
         let mut guest = Self::start(qemu);
         guest.read_until("CONSOLE");
         guest.run("dmesg -n 1");

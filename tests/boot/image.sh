@@ -41,7 +41,7 @@ printf '127.0.0.1 localhost board\n' >"$root/etc/hosts"
 printf 'root:x:0:0::/root:/bin/sh\n' >"$root/etc/passwd"
 : >"$root/etc/machine-id"
 modules "$cache/systemd" "$root/usr/lib/late" \
-  virtio_ring virtio virtio_mmio failover net_failover virtio_net
+  virtio_ring virtio virtio_mmio failover net_failover virtio_net virtio_blk
 
 cat >"$root/usr/bin/late" <<'LATE'
 #!/bin/sh

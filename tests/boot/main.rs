@@ -115,6 +115,53 @@ fn a_board_with_a_bootstrap_token_gets_its_certificate() {
     assert!(guest.power_off().success());
 }
 
+/// The kernel counts an error of ext4; the API server shows both conditions, and the board stays
+/// Ready.
+#[test]
+#[ignore = "boots a virtual board: minutes, mkfs.ext4, and the network the first time"]
+fn an_error_of_ext4_reaches_the_server() {
+    let double = Double::start();
+    let folder = Folder::new("boot-ext4");
+    let kubeconfig = reached_from_guest(&double, &double.kubeconfig_for_node("board"));
+    let kubeconfig = folder.write("nodelet.kubeconfig", &kubeconfig);
+    let (image, initramfs) = parts(&folder, &[&kubeconfig]);
+    let disk = folder.path().join("disk");
+    run(Command::new("mkfs.ext4")
+        .args(["-q", "-e", "remount-ro"])
+        .arg(&disk)
+        .arg("16M"));
+    let late = format!("late={}", seconds_since_1970());
+    let mut guest =
+        Guest::boot_with_disk(&image, &initramfs, &Pace::Free, &late, Some(disk.as_path()));
+    eventually("Node Ready", 2 * A_MINUTE, || ready(&double));
+    let status = |kind: &str| {
+        let node = double.get("nodes/board").unwrap();
+        let list = node["status"]["conditions"].as_array().unwrap();
+        let found = list.iter().find(|condition| condition["type"] == kind);
+        found.map(|condition| (condition["status"].clone(), condition["message"].clone()))
+    };
+    let kinds = ["FilesystemCorruptionProblem", "ReadonlyFilesystem"];
+    guest.run("mkdir /mnt && mount -t ext4 /dev/vda /mnt");
+    // Longer than a look: a sound file system is no problem.
+    std::thread::sleep(A_MINUTE + A_MINUTE / 4);
+    assert_eq!(kinds.map(status), [None, None]);
+    guest.run("echo 1 > /sys/fs/ext4/vda/trigger_fs_error");
+    println!(
+        "{}",
+        guest.run("grep vda /proc/self/mountinfo; cat /sys/fs/ext4/vda/errors_count")
+    );
+    for kind in kinds {
+        let (status, message) = eventually(kind, 3 * A_MINUTE, || {
+            status(kind).filter(|(status, _)| status == "True")
+        });
+        println!("{kind}: {status} {message}");
+        assert!(message.as_str().unwrap().starts_with("vda (ext4 at /mnt) "));
+    }
+    assert!(ready(&double).is_some());
+    keep("boot-ext4.log", &guest.journal());
+    assert!(guest.power_off().success());
+}
+
 /// With the initramfs that dracut makes with our module. The Node stays Ready while the unit of the
 /// root file system replaces that of the initramfs.
 #[test]

@@ -46,10 +46,12 @@ impl Board {
         Self::start_with(args, &[])
     }
 
-    /// With environment variables.
+    /// With environment variables. Without a `--root-dir` in `args` there is none, so that no test
+    /// writes to a folder of this machine.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Self {
         let started = Instant::now();
         let mut child = Command::new(binary())
+            .arg("--root-dir=/nonexistent/nodelet")
             .args(args)
             .env_remove("NOTIFY_SOCKET")
             .env_remove("WATCHDOG_USEC")

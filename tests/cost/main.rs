@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::common::board::Board;
 use crate::common::budget::assert_within;
 use crate::common::cluster::Cluster;
-use crate::common::ptrace;
+use crate::common::{ptrace, raspberry};
 use support::{Folder, eventually, skip};
 
 const BUDGET: Duration = Duration::from_secs(10);
@@ -281,4 +281,36 @@ fn system_calls_of_an_idle_minute() {
         Some(calls) => assert_within("idle_minute_system_calls", calls),
         None => not_traced(),
     }
+}
+
+/// A minute of a Raspberry Pi with each source of the conditions about the board's health, beside the
+/// same board without them. 62 s have one look, whatever their phase. In the middle of an hour, so
+/// without a discovery; kernel files below another root cost more than those of `/`.
+#[test]
+fn system_calls_of_a_minute_of_looks_at_the_boards_health() {
+    let count = |detection: &'static str| {
+        std::thread::spawn(move || {
+            let double = Double::start();
+            let folder = Folder::new("cost");
+            let root = raspberry::healthy(&folder);
+            let host_root = format!("--host-root={root}");
+            let board = start(&double, &folder, &[&host_root, detection]);
+            eventually("renewals", Duration::from_secs(60), || {
+                (renewals(&double) > 1).then_some(())
+            });
+            let begin = Instant::now();
+            ptrace::system_calls(board.pid(), || begin.elapsed() >= Duration::from_secs(62))
+        })
+    };
+    let [without, with] = [
+        "--node-problem-detection=none",
+        "--node-problem-detection=problems",
+    ]
+    .map(count);
+    let (Some(without), Some(with)) = (without.join().unwrap(), with.join().unwrap()) else {
+        return not_traced();
+    };
+    println!("system calls in 62 s: {without} without the looks, {with} with them");
+    assert!(with > without + 10, "no look was counted");
+    assert_within("health_minute_system_calls", with - without);
 }

@@ -15,4 +15,5 @@ mod cross;
 mod facts;
 mod inspect;
 mod openssl;
+mod problems;
 mod systemd;

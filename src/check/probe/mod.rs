@@ -11,15 +11,17 @@ use nix::unistd::{self, AccessFlags};
 
 use self::access::Access;
 use super::server::{ALWAYS, CERTIFICATES, CREATE_NODE, PODS, Permission};
-use super::{Finding, Mark, Report, board, server};
+use super::{Finding, Mark, Report, board, problems, server};
 use crate::check;
 use crate::config::Config;
+use crate::config::problems::{Kind, Listing, Problems};
 use crate::core::facts::Facts;
 use crate::core::wall_clock::WallClock;
 use crate::files::guard;
 use crate::files::read::cause;
 use crate::files::resolve_path::Resolved;
 use crate::host::cgroup::Mode;
+use crate::host::problems::Watch;
 use crate::host::{Host, cgroup, mounts, pressure};
 use crate::identity::ApiAccess;
 use crate::process::clock::Clock;
@@ -43,6 +45,7 @@ pub(crate) fn report(
     open: impl FnOnce() -> Result<ApiAccess, String>,
 ) -> Report {
     let mut findings = board(host, facts, missing, clock);
+    findings.extend(health(host, &config.problems, clock));
     let writable = requests_certificates(config).then(|| writable(&config.cert_dir));
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
@@ -109,6 +112,19 @@ fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<F
             },
         ),
     ]
+}
+
+/// One finding for each condition about the board's health.
+fn health(host: &Host, config: &Problems, clock: &Clock) -> impl Iterator<Item = Finding> {
+    let every = Problems {
+        listing: Listing::All,
+        ..config.clone()
+    };
+    let mut watch = Watch::new(host, &every);
+    let listed = watch.listed(&every, &|| clock.now());
+    Kind::ALL
+        .into_iter()
+        .map(move |kind| problems::problem(kind, &every, &listed, &watch.sources(kind)))
 }
 
 /// Whether this process may create a file in `folder`, by access(2). For a missing folder, whether

@@ -84,6 +84,9 @@ Flags (those of the kubelet, except those marked *):
   --config FILE                        KubeletConfiguration, YAML or JSON; flags override it
   --event-qps N, --event-burst N       maximum events per second and at once (default 50, 100)
   --ready-when-exists PATH *           Ready is False until PATH exists; can be repeated
+  --node-problem-detection LIST *      conditions about the board's health: problems (default, listed
+                                       when True), all, none; TYPE,... restricts, -TYPE,... excludes
+  --node-condition TYPE=PATH *         condition TYPE is True while PATH exists; can be repeated
   --host-root DIR *                    read /proc, /sys and /etc below DIR (default /)
   -o, --output json|text *             inspect: the Node as json (default), or as text like kubectl
                                        describe node; check: json, or text (default)

@@ -57,6 +57,12 @@ const ROWS: &[Row] = &[
     ("ready-when-exists", "/run/x", |f| {
         f.ready_when_exists = vec!["/run/x".into()];
     }),
+    ("node-problem-detection", "all", |f| {
+        f.node_problem_detection = "all".to_owned();
+    }),
+    ("node-condition", "OnBattery=/run/ups", |f| {
+        f.node_conditions = vec!["OnBattery=/run/ups".to_owned()];
+    }),
     ("event-qps", "5", |f| f.event_qps = 5),
     ("event-burst", "9", |f| f.event_burst = 9),
     ("node-status-update-frequency", "1m", |f| {

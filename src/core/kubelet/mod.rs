@@ -5,6 +5,7 @@
 //! simulated servers that refuse, send invalid bodies or do not respond, and check the lease law.
 
 mod pods;
+mod problems;
 mod response;
 mod rotation;
 mod shutdown;
@@ -26,6 +27,7 @@ use crate::core::lease::Lease;
 use crate::core::node::{self, Node};
 use crate::core::outage_log::OutageLog;
 use crate::core::pods::Pods;
+use crate::core::problems::Problems;
 use crate::core::schedule::{Dues, Law, Next, Schedule};
 use crate::core::server_version::ServerVersion;
 use crate::core::wall_clock::WallClock;
@@ -45,6 +47,7 @@ pub struct Kubelet {
     time_due: Mono,
     eviction: Eviction,
     node: Node,
+    problems: Problems,
     lease: Lease,
     pods: Pods,
     server_version: ServerVersion,
@@ -91,6 +94,7 @@ impl Kubelet {
             lease_duration: Duration::from_secs(config.lease_duration_seconds.into()),
         };
         let node = Node::new(config.node.register, now);
+        let problems = Problems::new(&config.problems, wall_clock.earliest());
         let mut events =
             events::Queue::new(&config.node.name, config.event_qps, config.event_burst);
         events.push(Event::starting(), now);
@@ -101,6 +105,7 @@ impl Kubelet {
             time_due: now,
             eviction: Eviction::new(&config.thresholds, config.pressure_transition_period),
             node,
+            problems,
             lease: Lease::new(&config.node.name, config.lease_duration_seconds),
             pods: Pods::new(&config.node),
             server_version: ServerVersion::new(config.reports_server_version),
@@ -204,6 +209,7 @@ impl Kubelet {
 
     fn write(&mut self, facts: &Facts, now: Now) -> Option<Request> {
         self.pressures = self.eviction.synchronize(facts, now.mono);
+        self.publish_problems(now);
         let seen = self.with_shutdown(facts);
         let (request, missing) = self.node.write(&self.config, &seen, self.pressures, now);
         self.unhealthy.clone_from(&facts.unhealthy);

@@ -15,6 +15,7 @@ impl Kubelet {
             && let Some(date) = response.date
         {
             self.wall_clock.on_server_date(date, now.mono);
+            self.problems.on_date(date, start, now);
         }
         if work == Work::Time {
             self.wall_clock.log_state(now);
@@ -146,6 +147,7 @@ impl Kubelet {
             node::Step::Read | node::Step::Updated => self.pods.node_answered(now.mono),
             _ => {}
         }
+        self.follow_problems(&step, now.mono);
         self.follow_node_uid(now.mono);
         for event in self.node.take_events() {
             match event.kind {

@@ -10,6 +10,7 @@
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`.
 
 mod foreign_changes;
+mod problems;
 mod reconcile;
 mod request;
 mod response;
@@ -27,6 +28,7 @@ use crate::core::events::Event;
 use crate::core::eviction::Pressures;
 use crate::core::facts::Facts;
 use crate::core::instant::Mono;
+use crate::core::problems::Listed;
 use crate::kube::message::Refused;
 use crate::kube::object;
 
@@ -44,6 +46,8 @@ pub struct Node {
     state: State,
     /// The Node of the last response, with our patches applied, without managedFields.
     seen: Option<Value>,
+    /// The conditions about the board's health.
+    problems: Listed,
     /// Inputs of the last computation that needed no patch; cleared by every response.
     last_noop: Option<LastNoop>,
     backoff: Duration,
@@ -109,6 +113,7 @@ impl Node {
                 false => State::Read(Round::default()),
             },
             seen: None,
+            problems: Listed::default(),
             last_noop: None,
             backoff: FIRST_BACKOFF * 2,
             events: Vec::new(),

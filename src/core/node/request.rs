@@ -68,7 +68,7 @@ impl Node {
     /// The desired Node.
     fn desired(&self, config: &Config, facts: &Facts, pressures: Pressures, now: Now) -> Desired {
         let initial = || status::initial(config, facts, pressures, now.wall);
-        match (&self.seen, self.state.round()) {
+        let mut desired = match (&self.seen, self.state.round()) {
             (Some(seen), Some(round)) if round.adopts => {
                 let mut ours = seen.clone();
                 reconcile(&config.node, &initial().node, &mut ours);
@@ -76,7 +76,11 @@ impl Node {
             }
             (Some(seen), Some(_)) => status::desired(config, facts, pressures, seen, now.wall),
             _ => initial(),
-        }
+        };
+        let status = object::members(&mut desired.node, &["status"]);
+        let list = object::elements(status, "conditions");
+        self.problems.apply(list, &now.wall.time());
+        desired
     }
 
     fn create(&mut self, node: Value) -> Request {
@@ -89,6 +93,7 @@ impl Node {
         let mut want = want;
         let list = object::elements(object::members(&mut want, &["status"]), "conditions");
         conditions::heartbeat(list, &now.wall.time());
+        self.problems.heartbeat(list, &now.wall.time());
         let seen = self.seen.as_ref()?;
         // Within one second of the last heartbeat the conditions are equal, too.
         let change = patch::diff(seen, &want).unwrap_or_else(|| {

@@ -1,0 +1,286 @@
+//! Mounted file systems and their errors: `proc/self/mountinfo`, `sys/fs/ext4/DEV`,
+//! `proc/fs/ext4/DEV/options`, `sys/fs/btrfs`, `sys/fs/f2fs`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::reader::{Kept, MAX_DEVICES, Reader, count, join, present};
+use crate::core::facts::{Read, Unread};
+use crate::core::instant::Mono;
+use crate::core::problems::look::{Damage, Ext4Errors, Filesystem, Source};
+use crate::files::mounts::{MOUNTINFO, Superblock, parse_superblocks, read_only_in_fstab};
+
+/// An error that makes a superblock read-only reports no change of the table.
+const TABLE_EVERY: Duration = Duration::from_secs(295);
+
+/// Types that are writable unless something is wrong, and need no server or process. Never
+/// squashfs, erofs, overlay, tmpfs and the like.
+const WATCHED: [&str; 11] = [
+    "ext2", "ext3", "ext4", "vfat", "exfat", "f2fs", "btrfs", "xfs", "ubifs", "jffs2", "ntfs3",
+];
+
+/// The watched file systems.
+#[derive(Debug)]
+pub(super) struct Filesystems {
+    /// Kept open, because the kernel reports changes to the open file.
+    table: Kept,
+    read_at: Option<Mono>,
+    mounted: Read<Vec<Mounted>>,
+    damages: Vec<DamageFile>,
+}
+
+#[derive(Debug)]
+struct Mounted {
+    fs: Filesystem,
+    /// The superblock has the option `errors=remount-ro`.
+    stops_on_error: bool,
+    errors: Option<Kept>,
+}
+
+/// A file with errors on record of another file system than ext4.
+#[derive(Debug)]
+struct DamageFile {
+    device: String,
+    fs_type: &'static str,
+    file: Kept,
+    parse: fn(&str) -> Option<u64>,
+}
+
+impl Filesystems {
+    pub(super) fn new() -> Self {
+        Self {
+            table: Kept::new(MOUNTINFO),
+            read_at: None,
+            mounted: Ok(Vec::new()),
+            damages: Vec::new(),
+        }
+    }
+
+    /// Finds the counters of btrfs and f2fs.
+    pub(super) fn discover(&mut self, reader: &Reader) {
+        self.damages.clear();
+        for uuid in reader.names("sys/fs/btrfs", &|name| name.contains('-')) {
+            let folder = join("sys/fs/btrfs", &uuid);
+            let devices = reader.names(&join(&folder, "devices"), &|_| true);
+            let device = devices.into_iter().next().unwrap_or(uuid);
+            let files = reader.names(&join(&folder, "devinfo"), &|_| true);
+            self.damages.extend(files.iter().map(|id| DamageFile {
+                device: device.clone(),
+                fs_type: "btrfs",
+                file: Kept::new(format!("{folder}/devinfo/{id}/error_stats")),
+                parse: btrfs_errors,
+            }));
+        }
+        for device in reader.names("sys/fs/f2fs", &|name| name != "features") {
+            for (file, parse) in [
+                ("sb_status", f2fs_sb as fn(&str) -> Option<u64>),
+                ("cp_status", f2fs_cp),
+            ] {
+                self.damages.push(DamageFile {
+                    file: Kept::new(format!("sys/fs/f2fs/{device}/stat/{file}")),
+                    device: device.clone(),
+                    fs_type: "f2fs",
+                    parse,
+                });
+            }
+        }
+        self.damages.truncate(MAX_DEVICES);
+    }
+
+    /// The file systems, and the errors of those that are not ext4.
+    pub(super) fn look(
+        &mut self,
+        reader: &mut Reader,
+        clock: &dyn Fn() -> Mono,
+        now: Mono,
+    ) -> (Source<Vec<Filesystem>>, Vec<Damage>) {
+        let is_due = self.read_at.is_none_or(|at| now.since(at) >= TABLE_EVERY);
+        if is_due || self.mounted.is_err() || self.table.is_notified() {
+            self.read_table(reader, clock);
+            self.read_at = Some(now);
+        }
+        let filesystems = match &mut self.mounted {
+            Err(unread) => present(Err(unread.clone())),
+            Ok(mounted) => {
+                let mut grew = false;
+                for one in mounted.iter_mut() {
+                    let before = one.fs.ext4.clone();
+                    one.read_errors(reader, clock);
+                    grew |= before != one.fs.ext4 && before.is_some();
+                }
+                if grew {
+                    // An error may have changed the superblock; seen at the next look.
+                    self.read_at = None;
+                }
+                let filesystems: Vec<Filesystem> =
+                    mounted.iter().map(|one| one.fs.clone()).collect();
+                (!filesystems.is_empty()).then_some(Ok(filesystems))
+            }
+        };
+        let damages = self.damages.iter_mut().filter_map(|damage| {
+            let read = present(reader.kept(&mut damage.file, clock))?;
+            let garbage = || Unread::new(damage.file.path.as_str(), "not the kernel's format");
+            Some(Damage {
+                device: damage.device.clone(),
+                fs_type: damage.fs_type,
+                count: read.and_then(|text| (damage.parse)(&text).ok_or_else(garbage)),
+            })
+        });
+        (filesystems, damages.collect())
+    }
+
+    fn read_table(&mut self, reader: &mut Reader, clock: &dyn Fn() -> Mono) {
+        // Opens the file and arms its notification; the table itself may be longer than a page.
+        let armed = reader.kept(&mut self.table, clock);
+        let table = match armed {
+            Err(unread) => Err(unread),
+            Ok(_) => reader.list(MOUNTINFO, clock),
+        };
+        let old = std::mem::replace(&mut self.mounted, Ok(Vec::new()));
+        self.mounted = table.map(|table| {
+            let superblocks = parse_superblocks(&table, |fs_type| WATCHED.contains(&fs_type));
+            let old = old.unwrap_or_default();
+            mounted(superblocks, old, reader, clock)
+        });
+    }
+
+    /// The files of errors on record that exist.
+    pub(super) fn error_files(&self) -> Vec<&str> {
+        let mut paths = Vec::new();
+        for one in self.mounted.iter().flatten() {
+            if let (Some(_), Some(errors)) = (&one.fs.ext4, &one.errors) {
+                paths.push(errors.path.as_str());
+            }
+        }
+        for damage in &self.damages {
+            paths.push(damage.file.path.as_str());
+        }
+        paths
+    }
+}
+
+/// One entry for each device number.
+fn mounted(
+    superblocks: Vec<Superblock>,
+    mut old: Vec<Mounted>,
+    reader: &mut Reader,
+    clock: &dyn Fn() -> Mono,
+) -> Vec<Mounted> {
+    let fstab = reader.word("etc", "fstab", clock);
+    let read_only = read_only_in_fstab(&fstab);
+    let mut mounted: Vec<Mounted> = Vec::new();
+    for superblock in superblocks {
+        if superblock.source.starts_with("/dev/loop") {
+            continue;
+        }
+        let is_in_fstab = read_only
+            .iter()
+            .any(|point| point == Path::new(&superblock.point));
+        if let Some(one) = mounted
+            .iter_mut()
+            .find(|one| one.fs.number == superblock.number)
+        {
+            one.fs.is_read_only_in_fstab |= is_in_fstab;
+            continue;
+        }
+        if mounted.len() == MAX_DEVICES {
+            break;
+        }
+        let has = |word: &str| superblock.options.split(',').any(|option| option == word);
+        let device = device(&superblock, reader, clock);
+        let place = old
+            .iter()
+            .position(|one| one.fs.number == superblock.number && one.fs.device == device);
+        let kept = place.and_then(|place| old.swap_remove(place).errors);
+        let errors = superblock.fs_type.starts_with("ext").then(|| {
+            kept.unwrap_or_else(|| Kept::new(format!("sys/fs/ext4/{device}/errors_count")))
+        });
+        mounted.push(Mounted {
+            stops_on_error: has("errors=remount-ro"),
+            errors,
+            fs: Filesystem {
+                is_stopped: has("emergency_ro") || has("shutdown"),
+                is_read_only: has("ro"),
+                is_read_only_in_fstab: is_in_fstab,
+                device,
+                number: superblock.number,
+                fs_type: superblock.fs_type,
+                point: superblock.point,
+                ext4: None,
+            },
+        });
+    }
+    mounted
+}
+
+/// The kernel's name of the device: `/dev/root` and `/dev/mapper/x` are other names.
+fn device(superblock: &Superblock, reader: &mut Reader, clock: &dyn Fn() -> Mono) -> String {
+    let folder = join("sys/dev/block", &superblock.number);
+    let uevent = reader.word(&folder, "uevent", clock);
+    let name = uevent
+        .lines()
+        .find_map(|line| line.strip_prefix("DEVNAME="));
+    let base = superblock.source.rsplit('/').next().unwrap_or_default();
+    // As in sysfs.
+    name.unwrap_or(base).replace('/', "!")
+}
+
+impl Mounted {
+    fn read_errors(&mut self, reader: &mut Reader, clock: &dyn Fn() -> Mono) {
+        let Some(errors) = &mut self.errors else {
+            return;
+        };
+        let read = present(count(reader.kept_number(errors, clock)));
+        self.fs.ext4 = read.map(|count| count.map(|count| self.of_count(count, reader, clock)));
+    }
+
+    fn of_count(&self, errors: u64, reader: &mut Reader, clock: &dyn Fn() -> Mono) -> Ext4Errors {
+        let mut found = Ext4Errors {
+            count: errors,
+            ..Ext4Errors::default()
+        };
+        if errors == 0 {
+            return found;
+        }
+        let device = &self.fs.device;
+        let options = reader.word(&join("proc/fs/ext4", device), "options", clock);
+        let mut words = options.split_whitespace();
+        found.stops_on_error = self.stops_on_error || words.any(|word| word == "errors=remount-ro");
+        if found.stops_on_error {
+            let last = reader.value(&join("sys/fs/ext4", device), "last_error_time", clock);
+            found.last = last.unwrap_or_default().unsigned_abs();
+            let stat = reader.list("proc/stat", clock).unwrap_or_default();
+            let booted = stat.lines().find_map(|line| line.strip_prefix("btime "));
+            found.booted = booted.and_then(|seconds| seconds.trim().parse().ok());
+        }
+        found
+    }
+}
+
+/// The errors that mean damage, of `error_stats`: lines `corruption_errs 0`.
+fn btrfs_errors(text: &str) -> Option<u64> {
+    let number = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse::<u64>().ok()
+    };
+    let (corruption, generation) = (number("corruption_errs "), number("generation_errs "));
+    (corruption.is_some() || generation.is_some()).then(|| {
+        let sum = corruption.unwrap_or_default();
+        sum.saturating_add(generation.unwrap_or_default())
+    })
+}
+
+/// SBI_NEED_FSCK of fs/f2fs/f2fs.h.
+fn f2fs_sb(text: &str) -> Option<u64> {
+    Some((hex(text)? >> 2) & 1)
+}
+
+/// CP_ERROR_FLAG and CP_FSCK_FLAG of include/linux/f2fs_fs.h.
+fn f2fs_cp(text: &str) -> Option<u64> {
+    Some(u64::from(hex(text)? & 0x18 != 0))
+}
+
+/// A hexadecimal number, with or without `0x`.
+pub(super) fn hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
+}

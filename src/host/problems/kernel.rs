@@ -1,0 +1,148 @@
+//! Counters of kernel faults and of what has events alone: `proc/sys/kernel`, `sys/kernel`,
+//! `proc/vmstat`, EDAC, network interfaces, the watchdog.
+
+use super::reader::{Kept, Reader, count, is_numbered, present};
+use crate::core::facts::Read;
+use crate::core::instant::Mono;
+use crate::core::problems::look::{Counters, Kernel, Source};
+
+/// Bit 7 of `tainted`: the kernel has oopsed.
+const TAINT_DIE: i64 = 1 << 7;
+/// Bit 5 of `bootstatus`, WDIOF_CARDRESET of linux/watchdog.h.
+const CARD_RESET: i64 = 0x20;
+
+const VMSTAT: &str = "proc/vmstat";
+const MC: &str = "sys/devices/system/edac/mc";
+const NET: &str = "sys/class/net";
+const WATCHDOG: &str = "sys/class/watchdog/watchdog0";
+
+/// The files that are looked at. One that does not exist is left out at the discovery.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    tainted: Option<Kept>,
+    oopses: Option<Kept>,
+    soft_lockups: Option<Kept>,
+    rcu_stalls: Option<Kept>,
+    hung_tasks: Option<Kept>,
+    has_oom_kills: bool,
+    memory_errors: Vec<Kept>,
+    links: Vec<(String, Kept)>,
+    watchdog_reset: bool,
+}
+
+impl Files {
+    pub(super) fn discover(
+        reader: &mut Reader,
+        asks_watchdog: bool,
+        clock: &dyn Fn() -> Mono,
+    ) -> Self {
+        let mut kept = |path: &str| {
+            let mut file = Kept::new(path);
+            let is_there = present(reader.kept(&mut file, clock)).is_some();
+            is_there.then_some(file)
+        };
+        let mut files = Self {
+            tainted: kept("proc/sys/kernel/tainted"),
+            oopses: kept("sys/kernel/oops_count"),
+            soft_lockups: kept("sys/kernel/softlockup_count"),
+            rcu_stalls: kept("sys/kernel/rcu_stall_count"),
+            hung_tasks: kept("proc/sys/kernel/hung_task_detect_count"),
+            ..Self::default()
+        };
+        files.has_oom_kills = oom_kills(reader, clock).is_some();
+        for controller in reader.names(MC, &|name| is_numbered(name, "mc")) {
+            files
+                .memory_errors
+                .push(Kept::new(format!("{MC}/{controller}/ue_count")));
+        }
+        for name in reader.names(NET, &|name| name != "lo") {
+            // A bridge or a tunnel has no device.
+            if reader.root().open(&format!("{NET}/{name}/device")).is_ok() {
+                let file = Kept::new(format!("{NET}/{name}/carrier_changes"));
+                files.links.push((name, file));
+            }
+        }
+        if asks_watchdog {
+            let status = reader.value(WATCHDOG, "bootstatus", clock);
+            files.watchdog_reset = status.is_some_and(|status| status & CARD_RESET != 0);
+        }
+        files
+    }
+
+    pub(super) fn kernel(
+        &mut self,
+        reader: &mut Reader,
+        clock: &dyn Fn() -> Mono,
+    ) -> Source<Kernel> {
+        let mut number = |file: &mut Option<Kept>| {
+            let file = file.as_mut()?;
+            Some(reader.kept_number(file, clock))
+        };
+        let (tainted, oopses) = (number(&mut self.tainted), number(&mut self.oopses));
+        let mut optional = |file| number(file).and_then(Result::ok).map(i64::unsigned_abs);
+        let kernel = Kernel {
+            soft_lockups: optional(&mut self.soft_lockups),
+            rcu_stalls: optional(&mut self.rcu_stalls),
+            hung_tasks: optional(&mut self.hung_tasks),
+            oopses: 0,
+        };
+        let died = |tainted: i64| u64::from(tainted & TAINT_DIE != 0);
+        let oopses = match (oopses, tainted) {
+            (None, None) => return None,
+            (Some(Ok(oopses)), Some(Ok(tainted))) => oopses.unsigned_abs().max(died(tainted)),
+            (Some(Ok(oopses)), _) => oopses.unsigned_abs(),
+            (_, Some(Ok(tainted))) => died(tainted),
+            (Some(Err(unread)), _) | (_, Some(Err(unread))) => return Some(Err(unread)),
+        };
+        Some(Ok(Kernel { oopses, ..kernel }))
+    }
+
+    pub(super) fn counters(&mut self, reader: &mut Reader, clock: &dyn Fn() -> Mono) -> Counters {
+        // A sum without one of its parts would grow when that part returns.
+        let has_any = !self.memory_errors.is_empty();
+        let errors = self
+            .memory_errors
+            .iter_mut()
+            .map(|file| count(reader.kept_number(file, clock)));
+        let sum = errors.sum::<Read<u64>>().ok().filter(|_| has_any);
+        let mut links = Vec::new();
+        for (name, file) in &mut self.links {
+            if let Ok(changes) = count(reader.kept_number(file, clock)) {
+                links.push((name.clone(), changes));
+            }
+        }
+        Counters {
+            oom_kills: self
+                .has_oom_kills
+                .then(|| oom_kills(reader, clock))
+                .flatten(),
+            memory_errors: sum,
+            links,
+            // Of the first look alone.
+            watchdog_reset: std::mem::take(&mut self.watchdog_reset),
+        }
+    }
+
+    pub(super) fn paths(&self) -> Vec<&str> {
+        let files = [
+            &self.oopses,
+            &self.tainted,
+            &self.soft_lockups,
+            &self.rcu_stalls,
+            &self.hung_tasks,
+        ];
+        files
+            .into_iter()
+            .flatten()
+            .map(|file| file.path.as_str())
+            .collect()
+    }
+}
+
+fn oom_kills(reader: &mut Reader, clock: &dyn Fn() -> Mono) -> Option<u64> {
+    let vmstat = reader.list(VMSTAT, clock).ok()?;
+    let number = vmstat
+        .lines()
+        .find_map(|line| line.strip_prefix("oom_kill "))?;
+    number.trim().parse().ok()
+}

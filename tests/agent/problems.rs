@@ -1,0 +1,226 @@
+//! The conditions about the board's health, from the kernel's files to the server.
+
+use std::fs;
+use std::time::Duration;
+
+use apidouble::Double;
+use serde_json::{Value, json};
+
+use crate::common::board::Board;
+use crate::common::raspberry::{self, ALARM, OOPSES};
+use support::{Folder, eventually};
+
+const STATUS: &str = "/api/v1/nodes/pi/status";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+struct Site {
+    double: Double,
+    folder: Folder,
+}
+
+impl Site {
+    fn new() -> Self {
+        let folder = Folder::new("problems");
+        raspberry::healthy(&folder);
+        Self {
+            double: Double::start(),
+            folder,
+        }
+    }
+
+    fn start(&self, more: &[&str]) -> Board {
+        let kubeconfig = self.double.kubeconfig_for_node("pi");
+        let kubeconfig = self.folder.write("kubeconfig", kubeconfig);
+        let root = self.folder.path().join("root").display().to_string();
+        let kubeconfig = kubeconfig.display().to_string();
+        let mut args = vec![
+            "--kubeconfig",
+            &kubeconfig,
+            "--host-root",
+            &root,
+            "--hostname-override=pi",
+            "--node-ip=::",
+            "--root-dir=/var/lib/kubelet",
+            "--node-lease-duration-seconds=8",
+            "--node-status-update-frequency=1s",
+        ];
+        args.extend(more);
+        Board::start(&args)
+    }
+
+    fn condition(&self, kind: &str) -> Option<Value> {
+        let node = self.double.get("nodes/pi")?;
+        let list = node["status"]["conditions"].as_array()?.clone();
+        list.into_iter().find(|c| c["type"] == kind)
+    }
+
+    fn is(&self, kind: &str, status: &str) -> Option<Value> {
+        self.condition(kind).filter(|c| c["status"] == status)
+    }
+
+    fn events(&self, reason: &str) -> usize {
+        let events = self.double.list("events");
+        events
+            .iter()
+            .filter(|event| event["reason"] == reason)
+            .count()
+    }
+}
+
+/// An alarm holds for four looks, which come every 10 s: True within 40 s.
+#[test]
+fn a_weak_supply_and_an_oops_reach_the_server() {
+    let site = Site::new();
+    site.folder.write(ALARM, "1\n");
+    site.folder.write(OOPSES, "1\n");
+    let board = site.start(&[]);
+    let limit = Duration::from_secs(10);
+    let oops = eventually("KernelDeadlock", limit, || {
+        site.is("KernelDeadlock", "True")
+    });
+    assert_eq!(oops["reason"], "KernelOops");
+    assert_eq!(site.condition("UnderVoltage"), None, "it needs 30 s");
+    // Another program takes the condition of the kernel, and one that is not listed.
+    let theirs = |kind: &str| json!({"type": kind, "status": "False", "reason": "TheirReason", "message": "theirs"});
+    let body = json!({"status": {"conditions": [theirs("KernelDeadlock"), theirs("NTPProblem")]}});
+    let (code, _) = site.double.as_admin("PATCH", STATUS, STRATEGIC, &body);
+    assert_eq!(code, 200);
+    let foreign = ["KernelDeadlock", "NTPProblem"].map(|kind| site.condition(kind));
+    let limit = Duration::from_secs(45);
+    let low = eventually("UnderVoltage", limit, || site.is("UnderVoltage", "True"));
+    let took = board.started.elapsed();
+    println!("UnderVoltage is True after {took:?}");
+    assert!(took > Duration::from_secs(27), "{took:?}");
+    assert_eq!(low["reason"], "UnderVoltageDetected");
+    eventually("the event", Duration::from_secs(10), || {
+        (site.events("UnderVoltageDetected") == 1).then_some(())
+    });
+    assert_eq!(site.events("KernelOops"), 1);
+    let after = ["KernelDeadlock", "NTPProblem"].map(|kind| site.condition(kind));
+    assert_eq!(after, foreign, "byte for byte");
+    assert!(
+        board
+            .log()
+            .iter()
+            .any(|line| line.contains("another program writes it"))
+    );
+}
+
+#[test]
+fn a_restart_keeps_the_transition_time_and_none_deletes_our_conditions() {
+    let site = Site::new();
+    site.folder.write(OOPSES, "1\n");
+    let limit = Duration::from_secs(10);
+    let board = site.start(&["--node-problem-detection=all,KernelDeadlock,UnderVoltage"]);
+    let before = eventually("True", limit, || site.is("KernelDeadlock", "True"));
+    eventually("False", limit, || site.is("UnderVoltage", "False"));
+    assert_eq!(site.condition("ThermalThrottling"), None);
+    eventually("the event", limit, || {
+        (site.events("KernelOops") == 1).then_some(())
+    });
+    drop(board);
+    std::thread::sleep(Duration::from_secs(1));
+    let board = site.start(&["--node-status-report-frequency=1s"]);
+    let after = eventually("a heartbeat", limit, || {
+        site.condition("KernelDeadlock")
+            .filter(|c| c["lastHeartbeatTime"] != before["lastHeartbeatTime"])
+    });
+    assert_eq!(after["lastTransitionTime"], before["lastTransitionTime"]);
+    assert_eq!(site.events("KernelOops"), 1, "one event for one change");
+    drop(board);
+    let _board = site.start(&["--node-problem-detection=none"]);
+    eventually("their deletion", limit, || {
+        let gone = ["KernelDeadlock", "UnderVoltage"].map(|kind| site.condition(kind));
+        (gone == [None, None]).then_some(())
+    });
+    assert!(site.is("Ready", "True").is_some());
+}
+
+#[test]
+fn a_condition_follows_its_file() {
+    let site = Site::new();
+    let path = site.folder.path().join("ups");
+    let flag = format!("--node-condition=OnBattery={}", path.display());
+    let _board = site.start(&[&flag]);
+    let limit = Duration::from_secs(10);
+    let off = eventually("False", limit, || site.is("OnBattery", "False"));
+    assert_eq!(off["reason"], "FileMissing");
+    site.folder
+        .write("ups", "PowerFailed: the UPS feeds the board\nmore\n");
+    let on = eventually("True", limit, || site.is("OnBattery", "True"));
+    assert_eq!(on["reason"], "PowerFailed");
+    assert_eq!(on["message"], "the UPS feeds the board");
+    eventually("the event", limit, || {
+        (site.events("FileExists") == 1).then_some(())
+    });
+}
+
+/// The file `boots` has a line of this boot, which a stop makes orderly.
+#[test]
+fn a_boot_is_recorded_once_and_a_stop_is_orderly() {
+    let site = Site::new();
+    let boots = site.folder.path().join("root/var/lib/kubelet/boots");
+    let read = || fs::read_to_string(&boots).unwrap_or_default();
+    for end in ["\n", " orderly\n"] {
+        let mut board = site.start(&[]);
+        board.says("registered at");
+        let line = eventually("the line", Duration::from_secs(10), || {
+            Some(read()).filter(|text| text.ends_with(" 5be2ad02\n"))
+        });
+        assert_eq!(line.lines().count(), 1, "{line}");
+        match end {
+            // A crash.
+            "\n" => drop(board),
+            _ => drop(board.stop(nix::sys::signal::Signal::SIGTERM)),
+        }
+        assert!(read().ends_with(&format!(" 5be2ad02{end}")), "{}", read());
+    }
+}
+
+/// Method, path and body without times and versions of all requests for the Node.
+fn sent(double: &Double) -> Vec<String> {
+    fn scrub(value: &mut Value) {
+        match value {
+            Value::Object(members) => {
+                for (key, value) in members {
+                    match key.ends_with("Time") || key == "resourceVersion" {
+                        true => *value = Value::Null,
+                        false => scrub(value),
+                    }
+                }
+            }
+            Value::Array(elements) => elements.iter_mut().for_each(scrub),
+            _ => {}
+        }
+    }
+    let requests = double.requests();
+    let nodes = requests
+        .iter()
+        .filter(|r| r.code > 0 && r.path.contains("/nodes"));
+    let line = |r: &apidouble::Recorded| {
+        let mut body = match r.method.as_str() {
+            "GET" => Value::Null,
+            _ => r.json(),
+        };
+        scrub(&mut body);
+        format!("{} {} {body}", r.method, r.path)
+    };
+    nodes.map(line).collect()
+}
+
+#[test]
+fn a_healthy_board_sends_not_one_byte_more() {
+    let run = |detection: &str| {
+        let site = Site::new();
+        let _board = site.start(&[detection, "--node-status-report-frequency=1s"]);
+        eventually("reports", Duration::from_secs(20), || {
+            let sent = sent(&site.double);
+            (sent.len() >= 7).then(|| sent[..7].to_vec())
+        })
+    };
+    let [none, problems] =
+        ["none", "problems"].map(|mode| run(&format!("--node-problem-detection={mode}")));
+    assert_eq!(none, problems);
+    // The comparison sees a difference.
+    assert_ne!(none, run("--node-problem-detection=all"));
+}

@@ -8,6 +8,7 @@ pub mod file;
 pub mod flags;
 mod ignored;
 mod reservation;
+pub mod runtime;
 pub mod thresholds;
 mod validation;
 
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::flags::{Flags, Pairs};
+use crate::config::runtime::RuntimeConfig;
 use crate::config::thresholds::Threshold;
 use crate::kube::names::{self, Taint};
 
@@ -63,6 +65,8 @@ pub struct Config {
     pub event_qps: u32,
     /// `--event-burst`: maximum events at once.
     pub event_burst: u32,
+    /// `--container-runtime-endpoint`: `None` is no runtime, and then nothing asks for one.
+    pub runtime: Option<RuntimeConfig>,
     /// Settings of the Node object.
     pub node: NodeConfig,
 }
@@ -139,6 +143,8 @@ impl Config {
         };
         let extended_resources = reservation::extended(flags.extended_resources.as_ref())?;
 
+        let runtime = runtime::parse(&flags)?;
+
         let mut taints = flags.register_with_taints;
         if external_cloud {
             add_default_taint(&mut taints, UNINITIALIZED, "true");
@@ -166,6 +172,7 @@ impl Config {
             local_storage: flags.local_storage_capacity_isolation,
             event_qps: converted(flags.event_qps),
             event_burst: converted(flags.event_burst),
+            runtime,
             node: NodeConfig {
                 name,
                 register: flags.register_node,

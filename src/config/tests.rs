@@ -40,6 +40,7 @@ fn the_default_configuration() {
         local_storage: true,
         event_qps: 50,
         event_burst: 100,
+        runtime: None,
         node: NodeConfig {
             name: "pi-3.lab".to_owned(),
             register: true,
@@ -122,6 +123,7 @@ fn every_flag_reaches_the_configuration() {
         local_storage: true,
         event_qps: 50,
         event_burst: 100,
+        runtime: None,
         node: NodeConfig {
             name: "overridden".to_owned(),
             register: false,

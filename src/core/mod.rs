@@ -15,6 +15,7 @@ pub mod lease;
 pub mod node;
 pub mod outage_log;
 pub mod patch;
+pub mod runtime;
 pub mod schedule;
 pub mod status;
 pub mod wall_clock;

@@ -115,6 +115,8 @@ impl Host {
             os_image: system::os_image(root),
             network: address::read(root, hostname),
             unhealthy,
+            runtime: None,
+            image_fs: None,
         };
         (mounts, facts)
     }

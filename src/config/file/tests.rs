@@ -137,8 +137,8 @@ fn zero_is_a_value_of_a_pointer_field_only() {
         node_lease_duration_seconds: 7,
         max_pods: 7,
         pods_per_core: 7,
+        node_status_max_images: 7,
         validated_only: ValidatedOnly {
-            node_status_max_images: 7,
             read_only_port: 7,
             healthz_port: 7,
             kube_api_qps: 7,
@@ -149,7 +149,7 @@ fn zero_is_a_value_of_a_pointer_field_only() {
     };
     let mut want = default.clone();
     want.event_qps = 0;
-    want.validated_only.node_status_max_images = 0;
+    want.node_status_max_images = 0;
     want.validated_only.healthz_port = 0;
     want.validated_only.kube_api_qps = 0;
     let all = |value: &str| {
@@ -359,6 +359,7 @@ fn the_file_of_kubeadm_sets_rotation_only_and_has_no_unknown_field() {
     flags.validated_only = Default::default();
     let want = Flags {
         rotate_certificates: true,
+        container_runtime_endpoint: Some("unix:///var/run/containerd/containerd.sock".to_owned()),
         ..Flags::default()
     };
     assert_eq!(flags, want);

@@ -13,4 +13,5 @@ pub mod host;
 pub mod identity;
 pub mod kube;
 pub mod process;
+pub mod runtime;
 pub mod wire;

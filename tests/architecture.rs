@@ -13,9 +13,9 @@ use std::path::Path;
 const LONGEST: usize = 300;
 
 /// From the top down: a room may import rooms that stand below it.
-const ROOMS: [&str; 13] = [
-    "main", "lib", "cli", "agent", "check", "identity", "host", "wire", "process", "core",
-    "config", "kube", "files",
+const ROOMS: [&str; 14] = [
+    "main", "lib", "cli", "agent", "check", "identity", "host", "wire", "runtime", "process",
+    "core", "config", "kube", "files",
 ];
 
 /// Rooms without a clock, a file, a socket or the environment.
@@ -73,7 +73,13 @@ const EFFECTS: [(&[&str], &[&str]); 2] = [
             "UnixStream",
             "nix::sys::socket",
         ],
-        &["wire", "process", "host::address", "check::probe"],
+        &[
+            "wire",
+            "runtime::exchange",
+            "process",
+            "host::address",
+            "check::probe",
+        ],
     ),
 ];
 

@@ -35,7 +35,7 @@ pub struct RuntimeConfig {
 }
 
 /// The runtime that the flags name; `None` without an endpoint.
-pub(super) fn parse(flags: &Flags) -> Result<Option<RuntimeConfig>, String> {
+pub fn parse(flags: &Flags) -> Result<Option<RuntimeConfig>, String> {
     let images = non_empty(flags.image_service_endpoint.as_deref());
     let Some(endpoint) = non_empty(flags.container_runtime_endpoint.as_deref()) else {
         return match images {

@@ -1,8 +1,18 @@
 //! What one look at a container runtime found, as plain values.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::images::Images;
+
+/// What a look asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Version, images, and the folder of the images; otherwise the status alone.
+    pub details: bool,
+    /// The folder of the images, where that is a question of its own (Docker, Podman).
+    pub folder: bool,
+}
 
 /// What one look found. `None` is a part that was not asked for, or whose request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +29,8 @@ pub struct Found {
     pub image_folder: Option<String>,
     /// One line for each request that failed, apart from the status.
     pub errors: Vec<String>,
+    /// How long ago it was found; more than zero for `file://`.
+    pub age: Duration,
 }
 
 impl Found {
@@ -31,6 +43,7 @@ impl Found {
             list_is_large: false,
             image_folder: None,
             errors: Vec::new(),
+            age: Duration::ZERO,
         }
     }
 }

@@ -10,7 +10,7 @@ mod found;
 mod images;
 mod version;
 
-pub use found::{Condition, Failure, Found, Handler, Status, Step, Version};
+pub use found::{Condition, Failure, Found, Handler, Look, Status, Step, Version};
 pub use images::{Image, Images};
 
 use std::time::Duration;
@@ -20,6 +20,7 @@ use crate::core::instant::Mono;
 use crate::core::outage_log::OutageLog;
 
 /// Longest wait for a look in a turn for the Node. It is taken off the time limit of the request.
+/// An answer is also not read this short a time before anything is due.
 pub const IN_TURN: Duration = Duration::from_millis(50);
 /// The same for the first look while there is no Lease to renew.
 pub const AT_START: Duration = Duration::from_secs(1);
@@ -103,8 +104,8 @@ impl Runtime {
         Images::new(self.max_images)
     }
 
-    /// Begins a look if one is due. Returns whether it asks for details.
-    pub fn begin(&mut self, now: Mono) -> Option<bool> {
+    /// Begins a look if one is due.
+    pub fn begin(&mut self, now: Mono) -> Option<Look> {
         if now < self.due {
             return None;
         }
@@ -113,13 +114,18 @@ impl Runtime {
             (0, _) => EVERY,
             _ => RETRY,
         });
-        Some(self.failures > 0 || now >= self.details_due || self.protocol == Protocol::Podman)
+        let after_outage = self.failures > 0;
+        let is_podman = self.protocol == Protocol::Podman;
+        Some(Look {
+            details: after_outage || now >= self.details_due || is_podman,
+            folder: after_outage || self.image_folder.is_none(),
+        })
     }
 
     /// Takes what a look found.
     pub fn on_found(&mut self, found: Found, now: Mono) {
         let mut why = found.errors.join(" | ");
-        if found.version.is_some() || found.images.is_some() {
+        if found.images.is_some() {
             let every = match found.list_is_large {
                 true => RARELY,
                 false => DETAILS_EVERY,
@@ -132,6 +138,7 @@ impl Runtime {
             let before = self.facts.images.take().unwrap_or_default();
             self.facts.images = Some(images.told(&before));
         }
+        let mut is_success = false;
         match found.status {
             Ok(status) => {
                 self.facts.network = status.network;
@@ -143,12 +150,13 @@ impl Runtime {
                     let policy = status.supplemental_groups_policy;
                     self.facts.supplemental_groups_policy =
                         policy.or(self.facts.supplemental_groups_policy);
-                    self.last_success = Some(now);
+                    self.last_success = Some(now.before(found.age));
+                    is_success = true;
                 }
             }
             Err(failure) => why = failure.to_string(),
         }
-        match self.last_success == Some(now) {
+        match is_success {
             true => self.failures = 0,
             false => {
                 self.failures = self.failures.saturating_add(1);

@@ -36,6 +36,11 @@ fn details(version: &str, images: &[(&str, u64)]) -> Found {
     }
 }
 
+/// Begins a look if one is due; whether it asks for details.
+fn details_of(runtime: &mut Runtime, second: u64) -> Option<bool> {
+    runtime.begin(at(second)).map(|look| look.details)
+}
+
 const DOWN: &str = "container runtime is down";
 const NOT_YET: &str = "container runtime status check may not have completed yet";
 
@@ -191,11 +196,11 @@ fn the_30_s_rule_asks_for_a_status_at_its_end() {
 #[test]
 fn a_first_look_that_failed_is_repeated_each_second_for_two_minutes() {
     let mut runtime = Runtime::new(Protocol::Cri, 10);
-    assert_eq!(runtime.begin(at(0)), Some(true));
+    assert_eq!(details_of(&mut runtime, 0), Some(true));
     runtime.on_found(failed(), at(0));
     assert_eq!(runtime.status_due(at(0)), Some(at(1)));
-    assert_eq!(runtime.begin(at(0)), None);
-    assert_eq!(runtime.begin(at(1)), Some(true));
+    assert_eq!(details_of(&mut runtime, 0), None);
+    assert_eq!(details_of(&mut runtime, 1), Some(true));
     assert_eq!(runtime.status_due(at(119)), Some(at(120)));
     assert_eq!(runtime.status_due(at(120)), None);
 }
@@ -205,7 +210,7 @@ fn details_are_asked_for_once_a_minute_and_after_an_outage() {
     let mut runtime = Runtime::new(Protocol::Cri, 10);
     let mut asked = Vec::new();
     for second in 0..200 {
-        if let Some(with_details) = runtime.begin(at(second)) {
+        if let Some(with_details) = details_of(&mut runtime, second) {
             asked.push((second, with_details));
             let found = match (second, with_details) {
                 (90..100, _) => failed(),
@@ -233,23 +238,23 @@ fn a_large_list_is_asked_for_every_five_minutes() {
         list_is_large: true,
         ..details("2.1.9", &[])
     };
-    assert_eq!(runtime.begin(at(0)), Some(true));
+    assert_eq!(details_of(&mut runtime, 0), Some(true));
     runtime.on_found(large, at(0));
-    assert_eq!(runtime.begin(at(299)), Some(false));
-    assert_eq!(runtime.begin(at(304)), Some(true));
+    assert_eq!(details_of(&mut runtime, 299), Some(false));
+    assert_eq!(details_of(&mut runtime, 304), Some(true));
 }
 
 /// Its socket is activated by systemd: a look starts a process.
 #[test]
 fn podman_is_looked_at_every_five_minutes_and_is_down_after_two_failures() {
     let mut runtime = Runtime::new(Protocol::Podman, 10);
-    assert_eq!(runtime.begin(at(0)), Some(true));
+    assert_eq!(details_of(&mut runtime, 0), Some(true));
     runtime.on_found(details("5.4.2", &[]), at(0));
-    assert_eq!(runtime.begin(at(299)), None);
-    assert_eq!(runtime.begin(at(300)), Some(true));
+    assert_eq!(details_of(&mut runtime, 299), None);
+    assert_eq!(details_of(&mut runtime, 300), Some(true));
     runtime.on_found(failed(), at(300));
     assert_eq!(lines(&runtime, at(300)), [""; 0]);
-    assert_eq!(runtime.begin(at(301)), Some(true));
+    assert_eq!(details_of(&mut runtime, 301), Some(true));
     runtime.on_found(failed(), at(301));
     assert_eq!(lines(&runtime, at(301)), [DOWN]);
 }
@@ -296,5 +301,5 @@ fn a_failed_part_keeps_the_last_value_and_is_asked_for_again() {
     assert_eq!(facts.images.unwrap().len(), 1);
     assert_eq!(facts.version.as_deref(), Some("containerd://2.1.9"));
     assert_eq!(runtime.image_folder(), Some("/var/lib/containerd"));
-    assert_eq!(runtime.begin(at(66)), Some(true));
+    assert_eq!(details_of(&mut runtime, 66), Some(true));
 }

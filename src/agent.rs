@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::core::certificate::{Certificate, Task};
 use crate::core::instant::Now;
 use crate::core::kubelet::{Effect, FAST_TICK, Kubelet, Turn, Work};
+use crate::core::runtime::IN_TURN;
 use crate::core::wall_clock::WallClock;
 use crate::files::write;
 use crate::host::Host;
@@ -20,6 +21,7 @@ use crate::kube::time::Wall;
 use crate::process::clock::Clock;
 use crate::process::notify::Notify;
 use crate::process::wakeup::{Wakeup, Woken};
+use crate::runtime::Watch;
 use crate::wire::api::Api;
 
 /// Delay after a network change, because addresses, routes and interfaces change together.
@@ -63,7 +65,7 @@ impl Agent {
         let clock = Clock::start();
         let wall_clock = WallClock::new(WallClock::built());
         Self {
-            facts: FactCache::new(host, &config.node.name),
+            facts: FactCache::new(host, &config.node.name, config.runtime.clone()),
             kubelet: Kubelet::new(
                 config,
                 wall_clock,
@@ -88,6 +90,10 @@ impl Agent {
             if let Some(leaf) = self.identity.refresh(&mut self.api, start.mono) {
                 self.kubelet.on_certificate_replaced(leaf, start);
             }
+            let runtime = self.facts.runtime.as_mut();
+            if let Some(by) = runtime.and_then(Watch::take_status_due) {
+                self.kubelet.compute_status_by(by);
+            }
             let turn = self.kubelet.next(start, || self.api.is_connected());
             match self.wait(&turn, start) {
                 Woken::Stop => return self.notify.stopping(),
@@ -97,6 +103,7 @@ impl Agent {
                     let settled = self.clock.now().mono.after(NETWORK_SETTLES);
                     self.kubelet.compute_status_by(settled);
                 }
+                Woken::Runtime => self.read_runtime(&turn),
                 Woken::Timeout => {}
             }
             match turn {
@@ -128,7 +135,10 @@ impl Agent {
         self.has_waited = !pause.is_zero();
         match skip_poll {
             true => Woken::Timeout,
-            false => self.wakeup.wait(pause),
+            false => {
+                let runtime = self.facts.runtime.as_ref().filter(|_| pause > IN_TURN);
+                self.wakeup.wait(pause, runtime.and_then(Watch::descriptor))
+            }
         }
     }
 
@@ -141,10 +151,13 @@ impl Agent {
             return;
         };
         log::debug!("{:?} {}", request.method, request.path);
+        // The look at the runtime and the request share one time limit.
+        let runtime = self.facts.runtime.as_mut();
+        let waited = runtime.map_or(Duration::ZERO, Watch::take_waited);
         let answer_budget = self.kubelet.answer_budget(work);
         let api = self.api_for(work);
         api.set_answer_budget(answer_budget);
-        let outcome = api.call(&request, budget);
+        let outcome = api.call(&request, budget.saturating_sub(waited));
         self.identity.on_response(&outcome);
         let now = self.clock.now();
         match self.kubelet.on_response(work, outcome, start.mono, now) {
@@ -178,6 +191,14 @@ impl Agent {
             .is_some_and(changed)
         {
             self.kubelet.compute_status_by(now);
+        }
+    }
+
+    /// Reads an answer of the container runtime, unless something is due before that could end.
+    fn read_runtime(&mut self, turn: &Turn) {
+        let now = self.clock.now().mono;
+        if matches!(turn, Turn::Wait(until) if until.since(now) > IN_TURN) {
+            self.facts.drain_runtime(now);
         }
     }
 

@@ -49,6 +49,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(Command::Version) => print(&version()),
         Ok(Command::Inspect(flags)) => inspect(*flags, args),
         Ok(Command::Check(flags)) => check(*flags, args),
+        Ok(Command::Runtime(flags)) => runtime(*flags, args),
         Ok(Command::Run(flags)) => run(*flags, args),
         Err(line) => Err((EXIT_USAGE, line)),
     };
@@ -168,6 +169,23 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     print(&layout(&desired.node))
 }
 
+/// Prints what an endpoint `file://` reads. Each failed request is one line on stderr.
+fn runtime(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+    logging::start(flags.verbosity, false);
+    let (flags, _) = over_file(flags, args)?;
+    let config = config::runtime::parse(&flags).map_err(|line| (EXIT_USAGE, line))?;
+    let missing = || {
+        (
+            EXIT_USAGE,
+            "--container-runtime-endpoint is missing".to_owned(),
+        )
+    };
+    let (errors, facts) = crate::runtime::once(&config.ok_or_else(missing)?);
+    errors.iter().for_each(|line| print_error(line));
+    let failed = |failure| (EXIT_FAILURE, format!("container runtime: {failure}"));
+    print(&format!("{:#}", facts.map_err(failed)?))
+}
+
 /// Checks everything that `run` needs and changes nothing. Fails if `run` would not work.
 fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let _ = prctl::set_dumpable(false);
@@ -200,7 +218,7 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     }
 }
 
-/// The Node that `run` would register. Adds the addresses from DNS to `facts`.
+/// The Node that `run` would register. Adds to `facts` the addresses from DNS and the runtime.
 fn desired(config: &Config, host: &Host, facts: &mut Facts, clock: &Clock) -> Desired {
     let now = clock.now();
     if host.root.is_real() {
@@ -208,6 +226,7 @@ fn desired(config: &Config, host: &Host, facts: &mut Facts, clock: &Clock) -> De
         let mut name = NodeName::new(&config.node.name);
         ask_name_servers(facts, &mut name, &config.node, true, || clock.now().mono);
     }
+    facts.runtime = config.runtime.as_ref().map(crate::runtime::facts_once);
     let pressures = Eviction::new(&config.thresholds, config.pressure_transition_period)
         .synchronize(facts, now.mono);
     status::initial(config, facts, pressures, now.wall)
@@ -252,9 +271,12 @@ fn over_file(flags: Flags, args: Vec<OsString>) -> Result<(Flags, Notes), Failur
     let notes = read_config(path, &mut from_file)
         .map_err(|e| (EXIT_FAILURE, format!("--config {}: {e}", path.display())))?;
     match command_line::parse_over(from_file, args) {
-        Ok(Command::Run(flags) | Command::Inspect(flags) | Command::Check(flags)) => {
-            Ok((*flags, notes))
-        }
+        Ok(
+            Command::Run(flags)
+            | Command::Inspect(flags)
+            | Command::Check(flags)
+            | Command::Runtime(flags),
+        ) => Ok((*flags, notes)),
         Ok(_) => Ok((flags, notes)),
         Err(line) => Err((EXIT_USAGE, line)),
     }

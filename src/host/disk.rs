@@ -11,7 +11,7 @@ use nix::sys::statvfs::statvfs;
 
 use crate::core::facts::{FileSystem, Read, Unread};
 use crate::files::guard;
-use crate::files::mounts::Mount;
+use crate::files::mounts::{self, Mount};
 use crate::files::resolve_path::{Resolved, resolve_path};
 
 use super::root::{HostRoot, unread};
@@ -21,7 +21,36 @@ use super::root::{HostRoot, unread};
 pub fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem> {
     let source = format!("statvfs {}", folder.display());
     let path = existing(root, folder, mounts).map_err(|error| unread(&source, &error))?;
-    let stat = statvfs(&path).map_err(|errno| unread(&source, &errno.into()))?;
+    statvfs_of(&path, source)
+}
+
+/// The sizes of the file system that is mounted at `point`, a result of [`mount_point`].
+pub fn sizes(point: &Path) -> Read<FileSystem> {
+    statvfs_of(point, format!("statvfs {}", point.display()))
+}
+
+/// The mount point of the file system that holds `folder`, which need not be readable: that of
+/// containerd is below a folder of mode 0700.
+pub fn mount_point(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<PathBuf> {
+    let source = format!("mount of {}", folder.display());
+    let mut below = folder.ancestors();
+    let path = loop {
+        let ancestor = below.next().unwrap_or(Path::new("/"));
+        match existing(root, ancestor, mounts) {
+            Ok(path) => break path.join(folder.strip_prefix(ancestor).unwrap_or(Path::new(""))),
+            Err(error)
+                if error.kind() == io::ErrorKind::PermissionDenied
+                    && ancestor.parent().is_some() => {}
+            Err(error) => return Err(unread(&source, &error)),
+        }
+    };
+    let point = mounts::over(mounts, &path).map_or(path.as_path(), |mount| &mount.point);
+    guard::may_touch(point, mounts).map_err(|error| unread(&source, &error))?;
+    Ok(point.to_path_buf())
+}
+
+fn statvfs_of(path: &Path, source: String) -> Read<FileSystem> {
+    let stat = statvfs(path).map_err(|errno| unread(&source, &errno.into()))?;
     // The integer widths differ between targets.
     #[allow(clippy::useless_conversion)]
     let (unit, blocks, available) = (

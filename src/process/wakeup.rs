@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
@@ -59,6 +59,8 @@ pub enum Woken {
     MemoryPressure,
     /// An interface, an address or a route changed.
     Network,
+    /// The container runtime has answered.
+    Runtime,
 }
 
 impl fmt::Debug for Wakeup {
@@ -87,14 +89,15 @@ impl Wakeup {
         })
     }
 
-    /// Waits for `timeout` at most.
-    pub fn wait(&mut self, timeout: Duration) -> Woken {
+    /// Waits for `timeout` at most. `runtime` is a socket of the container runtime, if it ends the
+    /// wait.
+    pub fn wait(&mut self, timeout: Duration, runtime: Option<BorrowedFd<'_>>) -> Woken {
         let timer = self.timer.as_ref().filter(|timer| {
             // A timer of zero would never fire.
             let expires = Expiration::OneShot(TimeSpec::from_duration(timeout));
             !timeout.is_zero() && timer.set(expires, TimerSetTimeFlags::empty()).is_ok()
         });
-        // A missing descriptor is replaced by the signalfd, so the array always has four entries.
+        // A missing descriptor is replaced by the signalfd, so the array always has five entries.
         // The signalfd is evaluated first.
         let signals = self.signals.as_fd();
         let network = self.network.as_ref().map_or(signals, AsFd::as_fd);
@@ -107,6 +110,7 @@ impl Wakeup {
             PollFd::new(network, PollFlags::POLLIN),
             PollFd::new(memory, urgent),
             PollFd::new(timer.map_or(signals, AsFd::as_fd), PollFlags::POLLIN),
+            PollFd::new(runtime.unwrap_or(signals), PollFlags::POLLIN),
         ];
         let limit = Some(TimeSpec::from_duration(timeout));
         match ppoll(&mut descriptors, limit, None) {
@@ -122,7 +126,7 @@ impl Wakeup {
                 return Woken::Timeout;
             }
         }
-        let [stop, network, memory, _] =
+        let [stop, network, memory, _, answer] =
             descriptors.map(|descriptor| descriptor.revents().unwrap_or(PollFlags::empty()));
         if !stop.is_empty() {
             return Woken::Stop;
@@ -136,9 +140,12 @@ impl Wakeup {
             self.memory = None;
             return Woken::Timeout;
         }
-        match memory.contains(PollFlags::POLLPRI) {
-            true => Woken::MemoryPressure,
-            false => Woken::Timeout,
+        if memory.contains(PollFlags::POLLPRI) {
+            return Woken::MemoryPressure;
+        }
+        match answer.is_empty() {
+            false => Woken::Runtime,
+            true => Woken::Timeout,
         }
     }
 
@@ -211,13 +218,13 @@ mod tests {
         (wakeup.network, wakeup.memory) = (None, None);
         for _ in 0..3 {
             let start = Instant::now();
-            assert_eq!(wakeup.wait(Duration::from_millis(20)), Woken::Timeout);
+            assert_eq!(wakeup.wait(Duration::from_millis(20), None), Woken::Timeout);
             assert!(
                 start.elapsed() >= Duration::from_millis(19),
                 "{:?}",
                 start.elapsed()
             );
         }
-        assert_eq!(wakeup.wait(Duration::ZERO), Woken::Timeout);
+        assert_eq!(wakeup.wait(Duration::ZERO, None), Woken::Timeout);
     }
 }

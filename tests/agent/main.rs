@@ -21,3 +21,4 @@ mod narrow;
 mod neighbours;
 mod network;
 mod rbac;
+mod runtime;

@@ -11,5 +11,6 @@ pub mod namespace;
 pub mod process;
 pub mod proxy;
 pub mod ptrace;
+pub mod runtime;
 pub mod shell;
 pub mod tree;

@@ -59,6 +59,9 @@ localStorageCapacityIsolation: false
 eventRecordQPS: 5
 eventBurst: 9
 rotateCertificates: true
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+imageServiceEndpoint: /run/images.sock
+nodeStatusMaxImages: 3
 ";
     let want = Flags {
         register_node: false,
@@ -83,6 +86,9 @@ rotateCertificates: true
         event_qps: 5,
         event_burst: 9,
         rotate_certificates: true,
+        container_runtime_endpoint: Some("unix:///run/containerd/containerd.sock".to_owned()),
+        image_service_endpoint: Some("/run/images.sock".to_owned()),
+        node_status_max_images: 3,
         ..Flags::default()
     };
     assert_eq!(merged(fields, &[]), Ok(want.clone()));
@@ -339,23 +345,18 @@ volumeStatsAggPeriod: 0s
 ";
 
 #[test]
-fn the_file_of_kubeadm_sets_rotation_only_and_has_no_unknown_field() {
+fn the_file_of_kubeadm_sets_rotation_and_the_runtime_and_has_no_unknown_field() {
     let mut flags = Flags::default();
     let notes = apply(&document(KUBEADM), &mut flags).unwrap();
     assert_eq!(notes.unknown, [] as [&str; 0]);
     assert_eq!(notes.not_yet, ["healthzBindAddress", "healthzPort"]);
-    let known = [
-        "cgroupDriver",
-        "containerRuntimeEndpoint",
-        "logging",
-        "memorySwap",
-    ];
+    let known = ["cgroupDriver", "logging", "memorySwap"];
     assert!(
         known
             .iter()
             .all(|name| notes.ignored.iter().any(|n| n == name))
     );
-    assert_eq!(notes.ignored.len(), 21);
+    assert_eq!(notes.ignored.len(), 20);
     flags.validated_only = Default::default();
     let want = Flags {
         rotate_certificates: true,

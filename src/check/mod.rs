@@ -1,11 +1,12 @@
 //! `nodelet check`: checks each thing that a run needs, once, and names the remedy.
 //!
-//! This file defines a finding and its two output forms. `board`, `certificate` and `server` judge
-//! plain values. `probe` reads files and sends requests, and changes nothing.
+//! This file defines a finding and its two output forms. `board`, `certificate`, `runtime` and
+//! `server` judge plain values. `probe` reads files and sends requests, and changes nothing.
 
 pub mod board;
 pub mod certificate;
 pub(crate) mod probe;
+pub mod runtime;
 pub mod server;
 
 use serde_json::{Value, json};

@@ -9,6 +9,7 @@ use std::time::Duration;
 use nix::unistd::{self, AccessFlags};
 
 use self::access::Access;
+use super::runtime::runtime as judge_runtime;
 use super::server::{ALWAYS, CERTIFICATES, CREATE_NODE, Permission};
 use super::{Finding, Mark, Report, board, server};
 use crate::config::Config;
@@ -21,8 +22,10 @@ use crate::host::cgroup::Mode;
 use crate::host::{Host, cgroup, mounts, pressure};
 use crate::identity::ApiAccess;
 use crate::process::clock::Clock;
+use crate::runtime::look;
 
-/// Time limits of one name lookup, of all connection attempts, of one request.
+/// Time limits of one name lookup, of all connection attempts and of a look at the container
+/// runtime, of one request.
 const LOOKUP: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(10);
@@ -44,6 +47,10 @@ pub(crate) fn report(
     let writable = requests_certificates(config).then(|| writable(&config.cert_dir));
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
+    findings.extend(config.runtime.iter().flat_map(|runtime| {
+        let found = look(runtime, CONNECT, &guard::own_mounts(), || clock.now().mono);
+        judge_runtime(runtime, &found, config.node.max_pods > 0)
+    }));
     let _ = server(&mut findings, config, facts, clock, open);
     // An early end of `server` leaves the failed check as the last finding.
     let cause = findings.last().map_or("", |finding| finding.check);

@@ -30,7 +30,7 @@ const LARGE: usize = 1 << 20;
 
 /// One look by CRI: one connection, or two if the images have a socket of their own.
 #[derive(Debug)]
-pub(super) struct Cri {
+pub struct Cri {
     /// Connections that were not opened yet, in order.
     plan: Vec<(PathBuf, Vec<&'static str>)>,
     calls: Vec<&'static str>,
@@ -55,7 +55,7 @@ struct Answers {
 
 impl Cri {
     /// A look that asks for `look`. `images` is an empty list.
-    pub(super) fn new(config: &RuntimeConfig, look: Look, images: Images) -> Self {
+    pub fn new(config: &RuntimeConfig, look: Look, images: Images) -> Self {
         let (mut runtime, mut image) = (vec![STATUS], Vec::new());
         if look.details {
             runtime.push(VERSION);
@@ -121,16 +121,9 @@ impl Conversation for Cri {
         let Some(mut connection) = self.connection.take() else {
             return;
         };
-        match &failure {
-            // A missing socket or permission has no answer of a call.
-            Some(failure) => connection.fail(&failure.cause, failure.remedy),
-            None => connection.fail("the runtime has closed the connection", ""),
-        }
+        let closed = || Failure::api("the runtime has closed the connection");
+        connection.abandon(&failure.unwrap_or_else(closed));
         for (call, outcome) in self.calls.iter().zip(connection.outcomes()) {
-            let outcome = match (&failure, outcome) {
-                (Some(failure), Err(_)) => Err(failure.clone()),
-                (_, outcome) => outcome,
-            };
             self.answers.on_end(call, outcome, &mut self.found);
         }
     }
@@ -215,7 +208,10 @@ impl Answers {
             (_, Ok(())) => return,
             (_, Err(failure)) => failure,
         };
-        found.errors.push(failure.to_string());
+        // A connection that failed is told once, with the status.
+        if found.status.as_ref().err() != Some(&failure) {
+            found.errors.push(failure.to_string());
+        }
     }
 }
 

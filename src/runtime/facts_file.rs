@@ -1,55 +1,20 @@
 //! The output of `nodelet runtime`, which another unit writes to a file, and which an endpoint
 //! `file://` reads: who has the network then has no access to the socket of the runtime.
+//!
+//! The time in it is of CLOCK_BOOTTIME, so that a step of the wall clock changes no age.
 
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::core::runtime::{Failure, Found, Handler, Image, Images, Status, Step, Version};
 use crate::files::read::read;
 use crate::kube::text::one_line;
+use crate::kube::{self, object};
 
 /// A file that is older says nothing about the runtime.
 const MAX_AGE: Duration = Duration::from_secs(30);
-
-/// The document. Times are of CLOCK_BOOTTIME, so that a step of the wall clock changes no age.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Document {
-    boot_milliseconds: u64,
-    status: ReadyLines,
-    runtime: Option<String>,
-    version: Option<String>,
-    images: Option<Vec<Listed>>,
-    image_count: Option<u64>,
-    image_folder: Option<String>,
-    handlers: Vec<ListedHandler>,
-    supplemental_groups_policy: Option<bool>,
-}
-
-#[derive(Deserialize)]
-struct ReadyLines {
-    runtime: Option<String>,
-    network: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Listed {
-    id: String,
-    names: Vec<String>,
-    size_bytes: u64,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListedHandler {
-    name: String,
-    recursive_read_only_mounts: bool,
-    user_namespaces: bool,
-}
 
 /// What a look found, as JSON; the failure if it found no status. `since_boot` is the time of the
 /// look.
@@ -107,42 +72,62 @@ pub(super) fn look(path: &Path, images: Images, since_boot: Duration) -> Found {
 
 /// What the document says; the error is one line.
 pub fn parse(bytes: &[u8], mut images: Images, since_boot: Duration) -> Result<Found, String> {
-    let document: Document = serde_json::from_slice(bytes)
-        .map_err(|error| format!("not the output of nodelet runtime: {error}"))?;
+    let document = kube::json::parse(bytes).unwrap_or_default();
+    let (Some(at), Some(status)) = (
+        document.get("bootMilliseconds").and_then(Value::as_u64),
+        document.get("status").filter(|status| status.is_object()),
+    ) else {
+        return Err("not the output of nodelet runtime".to_owned());
+    };
     let age = since_boot
-        .checked_sub(Duration::from_millis(document.boot_milliseconds))
+        .checked_sub(Duration::from_millis(at))
         .ok_or("it is of another boot")?;
     if age >= MAX_AGE {
         return Err(format!("it is {} s old", age.as_secs()));
     }
-    let images = document.images.map(|listed| {
-        for image in listed {
-            images.push(Image {
-                id: image.id,
-                names: image.names.iter().map(|name| one_line(name)).collect(),
-                size_bytes: image.size_bytes,
-            });
+    let line = |key: &str| status.get(key).and_then(Value::as_str).map(one_line);
+    let text = |value: &Value, key: &str| one_line(object::text(value, &[key]));
+    let images = document
+        .get("images")
+        .filter(|list| list.is_array())
+        .map(|_| {
+            for image in object::list(&document, &["images"]) {
+                let names = object::list(image, &["names"]).iter();
+                images.push(Image {
+                    id: text(image, "id"),
+                    names: names.filter_map(Value::as_str).map(one_line).collect(),
+                    size_bytes: image.get("sizeBytes").and_then(Value::as_u64).unwrap_or(0),
+                });
+            }
+            let count = document.get("imageCount").and_then(Value::as_u64);
+            images.count = count.unwrap_or(images.count);
+            images
+        });
+    let handler = |listed: &Value| {
+        let has = |key: &str| listed.get(key) == Some(&Value::Bool(true));
+        Handler {
+            name: text(listed, "name"),
+            recursive_read_only_mounts: has("recursiveReadOnlyMounts"),
+            user_namespaces: has("userNamespaces"),
         }
-        images.count = document.image_count.unwrap_or(images.count);
-        images
-    });
-    let handler = |listed: ListedHandler| Handler {
-        name: one_line(&listed.name),
-        recursive_read_only_mounts: listed.recursive_read_only_mounts,
-        user_namespaces: listed.user_namespaces,
     };
-    let version = document.runtime.zip(document.version);
+    let folder = object::text(&document, &["imageFolder"]);
     Ok(Found {
         status: Ok(Status {
-            runtime: document.status.runtime.as_deref().map(one_line),
-            network: document.status.network.as_deref().map(one_line),
-            handlers: document.handlers.into_iter().map(handler).collect(),
-            supplemental_groups_policy: document.supplemental_groups_policy,
+            runtime: line("runtime"),
+            network: line("network"),
+            handlers: object::list(&document, &["handlers"])
+                .iter()
+                .map(handler)
+                .collect(),
+            supplemental_groups_policy: document
+                .get("supplementalGroupsPolicy")
+                .and_then(Value::as_bool),
         }),
-        version: version.and_then(|(kind, version)| Version::new(kind, one_line(&version))),
+        version: Version::new(text(&document, "runtime"), text(&document, "version")),
         images,
         list_is_large: false,
-        image_folder: document.image_folder.filter(|path| path.starts_with('/')),
+        image_folder: folder.starts_with('/').then(|| folder.to_owned()),
         errors: Vec::new(),
         age,
     })

@@ -167,8 +167,13 @@ impl Call {
         self.fail_as(why, "");
     }
 
+    /// Ends the call with a failure of its connection, unless it has ended.
+    pub(super) fn abandon(&mut self, failure: &Failure) {
+        self.outcome.get_or_insert_with(|| Err(failure.clone()));
+    }
+
     /// [`Self::fail`] with what to do.
-    pub(super) fn fail_as(&mut self, why: &str, remedy: &'static str) {
+    fn fail_as(&mut self, why: &str, remedy: &'static str) {
         if self.outcome.is_none() {
             self.outcome = Some(Err(Failure {
                 remedy,

@@ -193,10 +193,17 @@ impl Connection {
         Ok(())
     }
 
+    fn fail(&mut self, why: &str, remedy: &'static str) {
+        self.abandon(&Failure {
+            remedy,
+            ..Failure::api(why)
+        });
+    }
+
     /// Ends all calls that have not ended.
-    pub(super) fn fail(&mut self, why: &str, remedy: &'static str) {
+    pub(super) fn abandon(&mut self, failure: &Failure) {
         for call in &mut self.calls {
-            call.fail_as(why, remedy);
+            call.abandon(failure);
         }
     }
 

@@ -4,7 +4,7 @@
 //! arrives. `exchange` has the socket. [`Watch`] begins a look when `core/runtime` says so, and
 //! passes it what the look found.
 
-mod cri;
+pub mod cri;
 mod exchange;
 pub mod facts_file;
 mod grpc;
@@ -33,7 +33,7 @@ use exchange::{Exchange, Progress};
 use rest::Rest;
 
 /// One look, as one or several connections, one after the other.
-trait Conversation: Debug {
+pub trait Conversation: Debug {
     /// The socket of the next connection, and the bytes to send; `None` after the last one.
     fn open(&mut self) -> Option<(PathBuf, Vec<u8>)>;
     /// Takes received bytes and adds to `out` what must be sent. Returns whether nothing more is

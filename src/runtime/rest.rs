@@ -4,25 +4,32 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use serde::Deserializer;
 use serde::de::{SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use super::Conversation;
-use super::protobuf::Value;
+use super::protobuf;
 use crate::config::runtime::{Protocol, RuntimeConfig};
 use crate::core::runtime::{Failure, Found, Image, Images, Look, Status, Version};
 use crate::kube::text::one_line;
+use crate::kube::{json, object};
 
 const MAX_HEAD: usize = 8 << 10;
 const MAX_BODY: usize = 4 << 20;
 /// Bytes of the images from which on the list is large.
 const LARGE: usize = 1 << 20;
+/// Most values of a list of images, some 5,000 images of 40 values, and their deepest nesting.
+const MAX_VALUES: usize = 200_000;
+const MAX_DEPTH: usize = 16;
+/// Digests, and tags, that are kept of an image.
+const MAX_NAMES: usize = 5;
 /// Bytes of an error's text.
 const MAX_ERROR: usize = 200;
 
 /// One look by HTTP: a connection for each request.
 #[derive(Debug)]
-pub(super) struct Rest {
+pub struct Rest {
     path: PathBuf,
     protocol: Protocol,
     look: Look,
@@ -46,7 +53,7 @@ enum Ask {
 
 impl Rest {
     /// A look that asks for `look`. `images` is an empty list.
-    pub(super) fn new(config: &RuntimeConfig, look: Look, images: Images) -> Self {
+    pub fn new(config: &RuntimeConfig, look: Look, images: Images) -> Self {
         Self {
             path: config.path.clone(),
             protocol: config.protocol,
@@ -86,9 +93,9 @@ impl Rest {
                 self.found.list_is_large = response.body.len() > LARGE;
             }
             Ask::Info => {
-                let info: Info = serde_json::from_slice(response.body)
-                    .map_err(|error| Failure::api(format!("no information: {error}")))?;
-                self.found.image_folder = info.root.filter(|root| root.starts_with('/'));
+                let info = json::parse(response.body).unwrap_or_default();
+                let folder = object::text(&info, &["DockerRootDir"]);
+                self.found.image_folder = folder.starts_with('/').then(|| folder.to_owned());
             }
         }
         Ok(())
@@ -204,11 +211,11 @@ impl<'a> Response<'a> {
         if self.code == "200" {
             return Ok(());
         }
-        let error: Result<Error, _> = serde_json::from_slice(self.body);
-        let text = error.map_or_else(
-            |_| Value::Bytes(self.body).text(),
-            |error| one_line(&error.message),
-        );
+        let error = json::parse(self.body).unwrap_or_default();
+        let text = match object::text(&error, &["message"]) {
+            "" => protobuf::Value::Bytes(self.body).text(),
+            message => one_line(message),
+        };
         let text: String = text.chars().take(MAX_ERROR).collect();
         let code = one_line(self.code);
         Err(Failure::api(format!("HTTP status {code}: {text}")))
@@ -238,27 +245,6 @@ fn is_version(text: &str) -> bool {
         .is_some_and(|(major, minor)| is_number(major) && is_number(minor))
 }
 
-#[derive(Deserialize)]
-struct Error {
-    message: String,
-}
-
-#[derive(Deserialize)]
-struct Info {
-    #[serde(rename = "DockerRootDir")]
-    root: Option<String>,
-}
-
-/// One element of `/images/json`.
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Listed {
-    id: String,
-    repo_tags: Option<Vec<String>>,
-    repo_digests: Option<Vec<String>>,
-    size: Option<i64>,
-}
-
 /// Collects a list of any length: one image at a time is held.
 struct ImageList(Images);
 
@@ -270,17 +256,18 @@ impl<'de> Visitor<'de> for ImageList {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<Images, A::Error> {
-        while let Some(listed) = list.next_element::<Listed>()? {
-            let names = [listed.repo_digests, listed.repo_tags]
-                .into_iter()
-                .flatten();
-            let names =
-                names.flat_map(|names| names.into_iter().filter(|name| is_name(name)).take(5));
-            self.0.push(Image {
-                id: listed.id,
-                names: names.map(|name| one_line(&name)).collect(),
-                size_bytes: listed.size.and_then(|s| s.try_into().ok()).unwrap_or(0),
-            });
+        while let Some(listed) = list.next_element::<Value>()? {
+            let mut image = Image {
+                id: object::text(&listed, &["Id"]).to_owned(),
+                names: Vec::new(),
+                size_bytes: listed.get("Size").and_then(Value::as_u64).unwrap_or(0),
+            };
+            for key in ["RepoDigests", "RepoTags"] {
+                let names = object::list(&listed, &[key]).iter();
+                let names = names.filter_map(Value::as_str).filter(|name| is_name(name));
+                image.names.extend(names.take(MAX_NAMES).map(one_line));
+            }
+            self.0.push(image);
         }
         Ok(self.0)
     }
@@ -293,6 +280,9 @@ fn is_name(name: &str) -> bool {
 
 /// Adds the images of a body of `/images/json` to `images`.
 pub fn list(body: &[u8], images: Images) -> serde_json::Result<Images> {
+    if !json::is_bounded(body, MAX_VALUES, MAX_DEPTH) {
+        return Err(serde::de::Error::custom("too many values"));
+    }
     let mut json = serde_json::Deserializer::from_slice(body);
     let images = json.deserialize_seq(ImageList(images))?;
     json.end().map(|()| images)

@@ -21,4 +21,5 @@ mod narrow;
 mod neighbours;
 mod network;
 mod rbac;
+mod real_runtimes;
 mod runtime;

@@ -22,10 +22,10 @@ const FAST: [&str; 4] = [
     "--hostname-override=pi",
 ];
 /// Issue 15: from the return of the runtime to Ready.
-const BACK: Duration = Duration::from_secs(15);
-const DOWN: &str = "container runtime is down";
+pub(super) const BACK: Duration = Duration::from_secs(15);
+pub(super) const DOWN: &str = "container runtime is down";
 
-fn start(double: &Double, folder: &Folder, more: &[&str]) -> Board {
+pub(super) fn start(double: &Double, folder: &Folder, more: &[&str]) -> Board {
     let path = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
     let kubeconfig = format!("--kubeconfig={}", path.display());
     let args = [&[kubeconfig.as_str()], FAST.as_slice(), more].concat();
@@ -48,7 +48,7 @@ fn ready(node: &Value) -> (&str, &str) {
     })
 }
 
-fn wait_for(double: &Double, limit: Duration, status: &str, message: &str) -> Value {
+pub(super) fn wait_for(double: &Double, limit: Duration, status: &str, message: &str) -> Value {
     eventually(&format!("{status} {message}"), limit, || {
         node(double).filter(|node| {
             let (is, says) = ready(node);
@@ -57,19 +57,19 @@ fn wait_for(double: &Double, limit: Duration, status: &str, message: &str) -> Va
     })
 }
 
-fn version(node: &Value) -> &str {
+pub(super) fn version(node: &Value) -> &str {
     let version = &node["status"]["nodeInfo"]["containerRuntimeVersion"];
     version.as_str().unwrap_or_default()
 }
 
-fn status_patches(double: &Double) -> usize {
+pub(super) fn status_patches(double: &Double) -> usize {
     let requests = double.requests();
     let is_patch = |r: &&apidouble::Recorded| r.method == "PATCH" && r.path.ends_with("/status");
     requests.iter().filter(is_patch).count()
 }
 
 /// The longest time between two renewals.
-fn longest_gap(double: &Double) -> Duration {
+pub(super) fn longest_gap(double: &Double) -> Duration {
     let requests = double.requests();
     let renewals = requests
         .iter()

@@ -196,6 +196,7 @@ fn memory_trigger() -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
     use std::time::Instant;
 
     use super::*;
@@ -226,5 +227,21 @@ mod tests {
             );
         }
         assert_eq!(wakeup.wait(Duration::ZERO, None), Woken::Timeout);
+    }
+    #[test]
+    fn bytes_of_the_container_runtime_end_a_wait_and_are_left_to_the_caller() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut wakeup = Wakeup::new().unwrap();
+        (wakeup.network, wakeup.memory) = (None, None);
+        let short = Duration::from_millis(20);
+        assert_eq!(wakeup.wait(short, Some(ours.as_fd())), Woken::Timeout);
+        theirs.write_all(b"x").unwrap();
+        let long = Duration::from_secs(60);
+        for _ in 0..2 {
+            assert_eq!(wakeup.wait(long, Some(ours.as_fd())), Woken::Runtime);
+        }
+        assert_eq!(wakeup.wait(short, None), Woken::Timeout);
+        drop(theirs);
+        assert_eq!(wakeup.wait(long, Some(ours.as_fd())), Woken::Runtime);
     }
 }

@@ -112,14 +112,15 @@ snapshotter = "native"
     }
 }
 
-/// `nodelet runtime`, as the user `uid`.
+/// `nodelet runtime`, as the user and the group `uid`.
 fn look(endpoint: &str, uid: u32) -> Output {
     let mut command = Command::new(binary());
     command.args([
         "runtime",
         &format!("--container-runtime-endpoint={endpoint}"),
     ]);
-    command.uid(uid).output().unwrap()
+    // The group, too: that of root may use the socket.
+    command.uid(uid).gid(uid).output().unwrap()
 }
 
 fn facts(endpoint: &str) -> Option<Value> {

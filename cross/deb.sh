@@ -46,7 +46,7 @@ for architecture; do
   place 755 "dist/$target/nodelet" usr/bin/nodelet
   for file in systemd/*; do
     case $file in
-      *.service | *.path) place 644 "$file" "usr/lib/systemd/system/${file##*/}" ;;
+      *.service | *.path | *.timer) place 644 "$file" "usr/lib/systemd/system/${file##*/}" ;;
       *.default) place 644 "$file" "etc/default/$(basename "$file" .default)" ;;
       *.yaml) place 644 "$file" "usr/share/doc/nodelet/examples/${file##*/}" ;;
       */dracut)

@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::core::certificate::{Certificate, Task};
 use crate::core::instant::Now;
 use crate::core::kubelet::{Effect, FAST_TICK, Kubelet, Turn, Work};
+use crate::core::runtime::IN_TURN;
 use crate::core::wall_clock::WallClock;
 use crate::files::write;
 use crate::host::fact_cache::FactCache;
@@ -22,6 +23,7 @@ use crate::process::clock::Clock;
 use crate::process::notify::Notify;
 use crate::process::wakeup::{Wakeup, Woken};
 use crate::wire::api::Api;
+use crate::wire::runtime;
 
 /// Delay after a network change, because addresses, routes and interfaces change together.
 const NETWORK_SETTLES: Duration = Duration::from_secs(1);
@@ -96,6 +98,10 @@ impl Agent {
                 Some(Replaced::Token) => self.kubelet.on_token_replaced(),
                 None => {}
             }
+            let runtime = self.facts.runtime.as_mut();
+            if let Some(by) = runtime.and_then(runtime::Watch::take_status_due) {
+                self.kubelet.compute_status_by(by);
+            }
             let turn = self.kubelet.next(start, || self.api.is_connected());
             match self.wait(&turn, start) {
                 Woken::Stop if self.kubelet.on_stop() => return self.stop(),
@@ -107,6 +113,7 @@ impl Agent {
                     self.kubelet.compute_status_by(settled);
                 }
                 Woken::Voltage => self.problems.on_voltage(&|| self.clock.now().mono),
+                Woken::Runtime => self.read_runtime(&turn),
                 Woken::Stop | Woken::Timeout => {}
             }
             match turn {
@@ -145,7 +152,9 @@ impl Agent {
             let file = wants_voltage.then(|| self.problems.voltage_descriptor());
             self.wakeup.wait_for_voltage(file.flatten());
         }
-        self.wakeup.wait(pause)
+        let runtime = self.facts.runtime.as_ref().filter(|_| pause > IN_TURN);
+        self.wakeup
+            .wait(pause, runtime.and_then(runtime::Watch::descriptor))
     }
 
     fn stop(mut self) {
@@ -177,10 +186,13 @@ impl Agent {
             return;
         };
         log::info!(target: VERBOSE, "{:?} {}", request.method, request.path);
+        // The look at the runtime and the request share one time limit.
+        let runtime = self.facts.runtime.as_mut();
+        let waited = runtime.map_or(Duration::ZERO, runtime::Watch::take_waited);
         let answer_budget = self.kubelet.answer_budget(work);
         let api = self.api_for(work);
         api.set_answer_budget(answer_budget);
-        let outcome = api.call(&request, budget);
+        let outcome = api.call(&request, budget.saturating_sub(waited));
         self.identity.on_response(&outcome);
         let now = self.clock.now();
         let effect = self.kubelet.on_response(work, outcome, start.mono, now);
@@ -219,6 +231,14 @@ impl Agent {
             .is_some_and(changed)
         {
             self.kubelet.compute_status_by(now);
+        }
+    }
+
+    /// Reads an answer of the container runtime, unless something is due before that could end.
+    fn read_runtime(&mut self, turn: &Turn) {
+        let now = self.clock.now().mono;
+        if matches!(turn, Turn::Wait(until) if until.since(now) > IN_TURN) {
+            self.facts.drain_runtime(now);
         }
     }
 

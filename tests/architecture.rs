@@ -73,7 +73,13 @@ const EFFECTS: [(&[&str], &[&str]); 2] = [
             "UnixStream",
             "nix::sys::socket",
         ],
-        &["wire", "process", "host::address", "check::probe"],
+        &[
+            "wire",
+            "wire::runtime::exchange",
+            "process",
+            "host::address",
+            "check::probe",
+        ],
     ),
 ];
 

@@ -110,6 +110,7 @@ const COMMANDS: &[(&str, Runner)] = &[
     ("cross/reproduce.sh armv7-unknown-linux-musleabihf", BOARDS),
     ("tests/package.sh arm64 armhf", BOARDS),
     ("cargo test --test soak -- --ignored", BOARDS),
+    ("tests/runtimes.sh", BOARDS),
     ("cargo test --test boot -- --ignored --nocapture --test-threads 1", BOARDS),
     ("cargo bench --bench facts", BOARDS),
     ("cargo bench --bench heartbeat", BOARDS),

@@ -1,7 +1,8 @@
 //! `nodelet check`: checks each thing that a run needs, once, and names the remedy.
 //!
-//! This file defines a finding and its two output forms. `board`, `certificate`, `server`, `guest`
-//! and `daemon_sets` judge plain values. `probe` reads files and sends requests, and changes nothing.
+//! This file defines a finding and its two output forms. `board`, `certificate`, `runtime`, `server`,
+//! `guest` and `daemon_sets` judge plain values. `probe` reads files and sends requests, and changes
+//! nothing.
 
 pub mod board;
 pub mod certificate;
@@ -9,6 +10,7 @@ pub mod daemon_sets;
 pub mod guest;
 pub(crate) mod probe;
 pub mod problems;
+pub mod runtime;
 pub mod server;
 
 use serde_json::{Value, json};

@@ -61,6 +61,10 @@ pub struct Flags {
     pub ready_when_exists: Vec<PathBuf>,
     pub node_problem_detection: String,
     pub node_conditions: Vec<String>,
+    /// `None` is no runtime.
+    pub container_runtime_endpoint: Option<String>,
+    pub image_service_endpoint: Option<String>,
+    pub node_status_max_images: i32,
     pub event_qps: i32,
     pub event_burst: i32,
     pub verbosity: u8,
@@ -76,7 +80,6 @@ pub struct Flags {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(missing_docs, reason = "the kubelet's names")]
 pub struct ValidatedOnly {
-    pub node_status_max_images: i32,
     pub read_only_port: i32,
     pub healthz_port: i32,
     pub kube_api_qps: i32,
@@ -89,8 +92,6 @@ pub struct ValidatedOnly {
     pub system_cgroups: String,
     pub system_reserved_cgroup: String,
     pub kube_reserved_cgroup: String,
-    /// `None` is the default, containerd's socket.
-    pub container_runtime_endpoint: Option<String>,
     pub run_once: bool,
     pub lock_file: String,
     pub exit_on_lock_contention: bool,
@@ -142,6 +143,9 @@ impl Default for Flags {
             ready_when_exists: Vec::new(),
             node_problem_detection: "problems".to_owned(),
             node_conditions: Vec::new(),
+            container_runtime_endpoint: None,
+            image_service_endpoint: None,
+            node_status_max_images: 10,
             event_qps: 50,
             event_burst: 100,
             verbosity: 0,
@@ -269,7 +273,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
     unimplemented("healthz-bind-address", "healthzBindAddress", Text(|_, _| {})),
     used("event-qps", "eventRecordQPS", NumberOrZero(|f, v| f.event_qps = v)),
     used("event-burst", "eventBurst", Number(|f, v| f.event_burst = v)),
-    ignored("node-status-max-images", "nodeStatusMaxImages", NumberOrZero(|f, v| f.validated_only.node_status_max_images = v)),
+    used("container-runtime-endpoint", "containerRuntimeEndpoint", Text(|f, v| f.container_runtime_endpoint = Some(v))),
+    used("image-service-endpoint", "imageServiceEndpoint", Text(|f, v| f.image_service_endpoint = Some(v))),
+    used("node-status-max-images", "nodeStatusMaxImages", NumberOrZero(|f, v| f.node_status_max_images = v)),
     ignored("read-only-port", "readOnlyPort", Number(|f, v| f.validated_only.read_only_port = v)),
     ignored("kube-api-qps", "kubeAPIQPS", NumberOrZero(|f, v| f.validated_only.kube_api_qps = v)),
     ignored("kube-api-burst", "kubeAPIBurst", Number(|f, v| f.validated_only.kube_api_burst = v)),
@@ -279,7 +285,6 @@ pub(crate) const SETTINGS: &[Setting] = &[
     ignored("system-cgroups", "systemCgroups", Text(|f, v| f.validated_only.system_cgroups = v)),
     ignored("system-reserved-cgroup", "systemReservedCgroup", Text(|f, v| f.validated_only.system_reserved_cgroup = v)),
     ignored("kube-reserved-cgroup", "kubeReservedCgroup", Text(|f, v| f.validated_only.kube_reserved_cgroup = v)),
-    ignored("container-runtime-endpoint", "containerRuntimeEndpoint", Text(|f, v| f.validated_only.container_runtime_endpoint = Some(v))),
     ignored("runonce", "runOnce", Switch(|f, v| f.validated_only.run_once = v)),
     ignored("lock-file", "", Text(|f, v| f.validated_only.lock_file = v)),
     ignored("exit-on-lock-contention", "", Switch(|f, v| f.validated_only.exit_on_lock_contention = v)),

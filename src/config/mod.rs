@@ -10,6 +10,7 @@ mod ignored;
 mod node_ip;
 pub mod problems;
 mod reservation;
+pub mod runtime;
 pub mod thresholds;
 mod validation;
 
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use crate::config::flags::{Flags, Pairs};
 use crate::config::problems::Problems;
+use crate::config::runtime::RuntimeConfig;
 use crate::config::thresholds::Threshold;
 use crate::kube::names::{self, Taint};
 use crate::kube::version::Version;
@@ -77,6 +79,8 @@ pub struct Config {
     pub reports_server_version: bool,
     /// `--node-problem-detection` and `--node-condition`.
     pub problems: Problems,
+    /// `--container-runtime-endpoint`: `None` is no runtime, and then nothing asks for one.
+    pub runtime: Option<RuntimeConfig>,
     /// Settings of the Node object.
     pub node: NodeConfig,
 }
@@ -180,6 +184,8 @@ impl Config {
         };
         let extended_resources = reservation::extended(flags.extended_resources.as_ref())?;
 
+        let runtime = runtime::parse(&flags)?;
+
         let mut taints = flags.register_with_taints;
         if external_cloud {
             add_default_taint(&mut taints, UNINITIALIZED, "true");
@@ -209,6 +215,7 @@ impl Config {
             event_burst: converted(flags.event_burst),
             reports_server_version,
             problems: Problems::parse(&flags.node_problem_detection, &flags.node_conditions)?,
+            runtime,
             node: NodeConfig {
                 name,
                 register: flags.register_node,

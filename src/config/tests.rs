@@ -47,6 +47,7 @@ fn the_default_configuration() {
             kinds: Kind::ALL.to_vec(),
             files: Vec::new(),
         },
+        runtime: None,
         node: NodeConfig {
             name: "pi-3.lab".to_owned(),
             register: true,
@@ -142,6 +143,7 @@ fn every_flag_reaches_the_configuration() {
                 path: "/run/ups".into(),
             }],
         },
+        runtime: None,
         node: NodeConfig {
             name: "overridden".to_owned(),
             register: false,

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::core::runtime::RuntimeFacts;
+
 /// Why one fact is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread {
@@ -68,6 +70,11 @@ pub struct Facts {
     pub network: Network,
     /// One line for each failed health check; any of them makes the Node not ready.
     pub unhealthy: Vec<String>,
+    /// The container runtime; `None` without `--container-runtime-endpoint`.
+    pub runtime: Option<RuntimeFacts>,
+    /// The file system that holds the runtime's images; `None` if that is not known. Only
+    /// eviction uses it.
+    pub image_fs: Option<Read<FileSystem>>,
 }
 
 impl Facts {
@@ -94,8 +101,11 @@ impl Facts {
             os_image,
             network,
             unhealthy,
+            runtime,
+            image_fs,
         } = self;
         let capacity = |fs: &FileSystem| fs.capacity_bytes;
+        let image_error = |fs: &Option<Read<FileSystem>>| fs.as_ref()?.clone().err();
         *cpus == other.cpus
             && *memory == other.memory
             && working_set_bytes.as_ref().err() == other.working_set_bytes.as_ref().err()
@@ -109,6 +119,8 @@ impl Facts {
             && *os_image == other.os_image
             && *network == other.network
             && *unhealthy == other.unhealthy
+            && *runtime == other.runtime
+            && image_error(image_fs) == image_error(&other.image_fs)
     }
 }
 
@@ -242,6 +254,8 @@ impl Facts {
                 dns: Vec::new(),
             },
             unhealthy: Vec::new(),
+            runtime: None,
+            image_fs: None,
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod outage_log;
 pub mod patch;
 pub mod pods;
 pub mod problems;
+pub mod runtime;
 pub mod schedule;
 pub mod server_version;
 pub mod status;

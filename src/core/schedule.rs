@@ -286,7 +286,11 @@ impl Schedule {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::core::runtime::{IN_TURN, OVERDUE};
     use crate::kube::message::Response;
+
+    /// Time of reading 256 KiB from the container runtime on a slow board.
+    const DRAIN: Duration = Duration::from_millis(20);
 
     const LAW: Law = Law {
         lease_duration: Duration::from_secs(40),
@@ -300,6 +304,14 @@ pub(crate) mod tests {
         NodeBeforeLease,
         NodeAfterSilence,
         RetryFromTheEnd,
+        WaitForTheRuntime,
+    }
+
+    /// A look at the container runtime that has no answer yet.
+    struct Look {
+        began: Mono,
+        /// When its next bytes arrive.
+        arrives: Mono,
     }
 
     /// xorshift: one seed gives the same run each time.
@@ -349,6 +361,9 @@ pub(crate) mod tests {
         let mut now = Mono::START;
         let mut last: Option<(Mono, Duration)> = None;
         let mut registered = false;
+        // The runtime of one board in two answers each look after up to this time.
+        let slowness = [0, 90_000][usize::from(random.below(2) == 0)];
+        let mut look: Option<Look> = None;
         let mut turns = 0;
         let mut dues = Dues {
             node: Mono::START,
@@ -385,7 +400,22 @@ pub(crate) mod tests {
                     return Err("waits until a time in the past".to_owned());
                 }
                 Next::Wait(until) => {
-                    now = until;
+                    now = match look.take() {
+                        // Its bytes end the wait. Reading 256 KiB of them takes some time, and a
+                        // runtime may send for ever.
+                        Some(pending) if until.since(pending.arrives.max(now)) > IN_TURN => {
+                            now = now.max(pending.arrives);
+                            if random.below(2) == 0 && now.since(pending.began) < OVERDUE {
+                                let arrives = now.after(Duration::from_millis(random.below(500)));
+                                look = Some(Look { arrives, ..pending });
+                            }
+                            now.after(DRAIN)
+                        }
+                        pending => {
+                            look = pending;
+                            until
+                        }
+                    };
                     continue;
                 }
                 Next::Lease(budget)
@@ -394,6 +424,25 @@ pub(crate) mod tests {
                 | Next::Pods(budget) => budget,
             };
             let start = now;
+            // A turn for the Node looks at the runtime first.
+            let mut waited = Duration::ZERO;
+            if let Next::Node(_) = next
+                && slowness > 0
+                && look.as_ref().is_none_or(|l| now.since(l.began) >= OVERDUE)
+            {
+                let answers = Duration::from_millis(random.below(slowness));
+                waited = match fault {
+                    Fault::WaitForTheRuntime => answers,
+                    _ => answers.min(IN_TURN),
+                };
+                let arrives = now.after(answers);
+                look = (answers > waited).then_some(Look {
+                    began: now,
+                    arrives,
+                });
+                now = now.after(waited);
+            }
+            let budget = budget.saturating_sub(waited);
             let took = random.up_to(budget).max(Duration::from_millis(1));
             let outcome = match random.below(10) {
                 n if n < failures[0] => Outcome::Silent(String::new()),
@@ -468,6 +517,7 @@ pub(crate) mod tests {
             Fault::NodeBeforeLease,
             Fault::NodeAfterSilence,
             Fault::RetryFromTheEnd,
+            Fault::WaitForTheRuntime,
         ] {
             let found = (0..SCHEDULES)
                 .filter(|seed| simulate(*seed, fault).is_err())

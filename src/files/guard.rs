@@ -37,7 +37,7 @@ fn can_block(fs_type: &str) -> bool {
 
 /// The current mount table of this process, without its root. Empty if it cannot be read: then
 /// nothing is refused.
-pub(super) fn own_mounts() -> Vec<Mount> {
+pub fn own_mounts() -> Vec<Mount> {
     without_root(read_own_mounts().unwrap_or_default())
 }
 

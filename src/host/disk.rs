@@ -1,4 +1,5 @@
-//! The sizes of the file system of `--root-dir`, by statvfs of its nearest existing ancestor.
+//! The sizes of the file system of `--root-dir`, by statvfs of its nearest existing ancestor, and of
+//! the file system of the container runtime's images.
 //!
 //! statvfs and stat block for ever on a network file system whose server is down, and one blocked
 //! call loses the Lease. So each path is compared with this process's mount table first, and such
@@ -11,7 +12,7 @@ use nix::sys::statvfs::{Statvfs, statvfs};
 
 use crate::core::facts::{FileSystem, Read, Unread};
 use crate::files::guard;
-use crate::files::mounts::Mount;
+use crate::files::mounts::{self, Mount};
 use crate::files::resolve_path::{Resolved, resolve_path};
 
 use super::root::{HostRoot, unread};
@@ -46,6 +47,57 @@ impl NodeFs {
         self.resolved = Some(path);
         sizes
     }
+}
+
+/// The file system that holds the images of the container runtime, and its mount point. As that of
+/// [`NodeFs`], the path must not be kept for long.
+#[derive(Debug, Default)]
+pub(super) struct ImageFs {
+    folder: String,
+    point: Option<PathBuf>,
+}
+
+impl ImageFs {
+    /// The sizes of the file system of `folder`, which need not be readable. `mounts` is this
+    /// process's mount table, for any root; the same one in each call.
+    pub(super) fn read(
+        &mut self,
+        root: &HostRoot,
+        folder: &str,
+        mounts: &[Mount],
+    ) -> Read<FileSystem> {
+        if self.folder != folder {
+            (self.folder, self.point) = (folder.to_owned(), None);
+        }
+        let point = match self.point.take() {
+            Some(point) => point,
+            None => mount_point(root, Path::new(folder), mounts)?,
+        };
+        let stat = statvfs(&point).map_err(|errno| unread(&source(&point), &errno.into()))?;
+        let sizes = sizes(&stat, &point, &point);
+        self.point = Some(point);
+        sizes
+    }
+}
+
+/// The mount point of the file system that holds `folder`, which need not be readable: that of
+/// containerd is below a folder of mode 0700.
+fn mount_point(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<PathBuf> {
+    let source = format!("mount of {}", folder.display());
+    let mut below = folder.ancestors();
+    let path = loop {
+        let ancestor = below.next().unwrap_or(Path::new("/"));
+        match existing(root, ancestor, mounts) {
+            Ok(path) => break path.join(folder.strip_prefix(ancestor).unwrap_or(Path::new(""))),
+            Err(error)
+                if error.kind() == io::ErrorKind::PermissionDenied
+                    && ancestor.parent().is_some() => {}
+            Err(error) => return Err(unread(&source, &error)),
+        }
+    };
+    let point = mounts::over(mounts, &path).map_or(path.as_path(), |mount| &mount.point);
+    guard::may_touch(point, mounts).map_err(|error| unread(&source, &error))?;
+    Ok(point.to_path_buf())
 }
 
 fn source(folder: &Path) -> String {

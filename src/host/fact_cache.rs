@@ -6,6 +6,7 @@
 //! - Once a minute, what nothing announces.
 //! - Once an hour, everything, for a change that was not announced. Below another root than `/`,
 //!   where the kernel announces nothing, once a minute.
+//! - The container runtime at its own times, see `core::runtime`.
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::core::instant::Mono;
 use crate::core::status;
 use crate::host::{Host, Kept};
 use crate::wire::dns::NodeName;
+use crate::wire::runtime::Watch;
 
 /// Period of the facts that change rarely and that nothing announces.
 const UNANNOUNCED_EVERY: Duration = Duration::from_secs(60);
@@ -29,6 +31,8 @@ const ALL_EVERY: Duration = Duration::from_secs(3600);
 pub struct FactCache {
     /// The source of the facts.
     pub host: Host,
+    /// The container runtime; `None` without an endpoint.
+    pub runtime: Option<Watch>,
     name: NodeName,
     kept: Kept,
     facts: Facts,
@@ -39,10 +43,11 @@ pub struct FactCache {
 }
 
 impl FactCache {
-    /// A cache of facts that were read when the process started.
+    /// A cache of facts that were read when the process started, without a container runtime.
     pub fn new(host: Host, node_name: &str, (kept, facts): (Kept, Facts)) -> Self {
         Self {
             host,
+            runtime: None,
             name: NodeName::new(node_name),
             kept,
             facts,
@@ -91,8 +96,21 @@ impl FactCache {
             self.host.refresh_usage(kept, facts);
         }
         self.network_changed = false;
+        if let Some(watch) = &mut self.runtime {
+            let (kept, facts) = (&mut self.kept, &mut self.facts);
+            facts.runtime = Some(watch.facts(may_wait, kept.own_mounts(), &clock));
+            let folder = watch.image_folder();
+            facts.image_fs = folder.map(|folder| self.host.image_fs(kept, folder));
+        }
         ask_name_servers(&mut self.facts, &mut self.name, node, may_wait, clock);
         &self.facts
+    }
+
+    /// Reads what has arrived from the container runtime.
+    pub fn drain_runtime(&mut self, now: Mono) {
+        if let Some(watch) = &mut self.runtime {
+            watch.drain(self.kept.own_mounts(), now);
+        }
     }
 }
 

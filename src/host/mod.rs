@@ -30,6 +30,7 @@ use self::kept_file::KeptFile;
 use self::memory::Meminfo;
 use self::mounts::Mounts;
 use crate::core::facts::{Facts, FileSystem, Memory, Network, Pids, Read};
+use crate::files::mounts::Mount;
 
 /// The sources of the facts about one machine.
 #[derive(Clone, Debug)]
@@ -51,6 +52,7 @@ pub struct Kept {
     loadavg: KeptFile,
     working_set: cgroup::WorkingSet,
     node_fs: disk::NodeFs,
+    image_fs: disk::ImageFs,
     /// `sys/devices/system/cpu/online` when the CPUs were last counted; `None` if it is missing or
     /// the mounts changed since.
     online_cpus: Option<String>,
@@ -66,8 +68,14 @@ impl Kept {
             loadavg: KeptFile::new(pids::LOADAVG),
             working_set: cgroup::WorkingSet::new(mode),
             node_fs: disk::NodeFs::default(),
+            image_fs: disk::ImageFs::default(),
             online_cpus: None,
         }
+    }
+
+    /// This process's mount table; empty if it could not be read.
+    pub fn own_mounts(&self) -> &[Mount] {
+        self.mounts.own().as_deref().unwrap_or_default()
     }
 
     /// Whether a mount changed since the last call; true if that is unknown.
@@ -127,6 +135,8 @@ impl Host {
             os_image: system::os_image(root),
             network: self.network(hostname),
             unhealthy,
+            runtime: None,
+            image_fs: None,
         };
         kept.online_cpus = online_cpus.ok();
         (kept, facts)
@@ -164,6 +174,7 @@ impl Host {
     pub fn refresh_unannounced(&self, kept: &mut Kept, facts: &mut Facts, hostname: &str) {
         let root = &self.root;
         kept.node_fs = disk::NodeFs::default();
+        kept.image_fs = disk::ImageFs::default();
         kept.meminfo.forget();
         let online_cpus = cpu::online(root);
         if facts.cpus.is_err() || online_cpus.as_ref().ok() != kept.online_cpus.as_ref() {
@@ -187,6 +198,12 @@ impl Host {
     /// Reads routes, interfaces and etc/hosts. A netlink socket announces their changes.
     pub fn network(&self, hostname: &str) -> Network {
         address::read(&self.root, hostname)
+    }
+
+    /// Reads the sizes of the file system with the images of the container runtime in `folder`.
+    pub fn image_fs(&self, kept: &mut Kept, folder: &str) -> Read<FileSystem> {
+        let mounts = kept.mounts.own().as_deref().unwrap_or_default();
+        kept.image_fs.read(&self.root, folder, mounts)
     }
 
     fn usage(&self, kept: &mut Kept) -> Usage {

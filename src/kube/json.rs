@@ -18,8 +18,9 @@ pub fn parse(bytes: &[u8]) -> Option<Value> {
     }
 }
 
-/// Counts separators and nesting outside of strings; the parser judges everything else.
-fn is_bounded(bytes: &[u8], max_values: usize, max_depth: usize) -> bool {
+/// Whether a document has at most so many values and levels. Counts separators and nesting outside
+/// of strings; the parser judges everything else.
+pub(crate) fn is_bounded(bytes: &[u8], max_values: usize, max_depth: usize) -> bool {
     let (mut values, mut depth, mut is_string) = (1_usize, 0_usize, false);
     let mut bytes = bytes.iter();
     while let Some(byte) = bytes.next() {

@@ -86,8 +86,8 @@ fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
     None
 }
 
-/// Seven bits in a byte, lowest first, at most ten bytes.
-fn varint(message: &[u8]) -> Option<(u64, &[u8])> {
+/// A varint and the rest: seven bits in a byte, lowest first, at most ten bytes.
+pub(crate) fn varint(message: &[u8]) -> Option<(u64, &[u8])> {
     let end = message.iter().take(10).position(|byte| byte & 0x80 == 0)?;
     let (bytes, rest) = message.split_at_checked(end + 1)?;
     let value = bytes.iter().rev().fold(0, |value: u64, byte| {

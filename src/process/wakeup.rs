@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
@@ -65,6 +65,8 @@ pub enum Woken {
     /// The driver of the supply voltage reported a change. It is not waited for again until the
     /// next [`Wakeup::wait_for_voltage`].
     Voltage,
+    /// The container runtime has answered.
+    Runtime,
 }
 
 impl fmt::Debug for Wakeup {
@@ -111,8 +113,9 @@ impl Wakeup {
         self.voltage = file;
     }
 
-    /// Waits for `timeout` at most.
-    pub fn wait(&mut self, timeout: Duration) -> Woken {
+    /// Waits for `timeout` at most. `runtime` is a socket of the container runtime, if it ends the
+    /// wait.
+    pub fn wait(&mut self, timeout: Duration, runtime: Option<BorrowedFd<'_>>) -> Woken {
         let timer = self.timer.as_ref().filter(|timer| {
             // A timer of zero would never fire.
             let expires = Expiration::OneShot(TimeSpec::from_duration(timeout));
@@ -135,6 +138,7 @@ impl Wakeup {
                 None => PollFd::new(signals, PollFlags::POLLIN),
             },
             PollFd::new(timer.map_or(signals, AsFd::as_fd), PollFlags::POLLIN),
+            PollFd::new(runtime.unwrap_or(signals), PollFlags::POLLIN),
         ];
         let limit = Some(TimeSpec::from_duration(timeout));
         match ppoll(&mut descriptors, limit, None) {
@@ -150,7 +154,7 @@ impl Wakeup {
                 return Woken::Timeout;
             }
         }
-        let [stop, network, memory, voltage, _] =
+        let [stop, network, memory, voltage, _, answer] =
             descriptors.map(|descriptor| descriptor.revents().unwrap_or(PollFlags::empty()));
         if !stop.is_empty() {
             return self.signal();
@@ -172,7 +176,10 @@ impl Wakeup {
             self.voltage = None;
             return Woken::Voltage;
         }
-        Woken::Timeout
+        match answer.is_empty() {
+            false => Woken::Runtime,
+            true => Woken::Timeout,
+        }
     }
 
     /// Takes one signal; of several, the one with the lowest number, so SIGUSR1 before SIGTERM.
@@ -232,6 +239,7 @@ fn memory_trigger() -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
     use std::time::Instant;
 
     use super::*;
@@ -254,13 +262,29 @@ mod tests {
         (wakeup.network, wakeup.memory) = (None, None);
         for _ in 0..3 {
             let start = Instant::now();
-            assert_eq!(wakeup.wait(Duration::from_millis(20)), Woken::Timeout);
+            assert_eq!(wakeup.wait(Duration::from_millis(20), None), Woken::Timeout);
             assert!(
                 start.elapsed() >= Duration::from_millis(19),
                 "{:?}",
                 start.elapsed()
             );
         }
-        assert_eq!(wakeup.wait(Duration::ZERO), Woken::Timeout);
+        assert_eq!(wakeup.wait(Duration::ZERO, None), Woken::Timeout);
+    }
+    #[test]
+    fn bytes_of_the_container_runtime_end_a_wait_and_are_left_to_the_caller() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut wakeup = Wakeup::new().unwrap();
+        (wakeup.network, wakeup.memory) = (None, None);
+        let short = Duration::from_millis(20);
+        assert_eq!(wakeup.wait(short, Some(ours.as_fd())), Woken::Timeout);
+        theirs.write_all(b"x").unwrap();
+        let long = Duration::from_secs(60);
+        for _ in 0..2 {
+            assert_eq!(wakeup.wait(long, Some(ours.as_fd())), Woken::Runtime);
+        }
+        assert_eq!(wakeup.wait(short, None), Woken::Timeout);
+        drop(theirs);
+        assert_eq!(wakeup.wait(long, Some(ours.as_fd())), Woken::Runtime);
     }
 }

@@ -25,4 +25,6 @@ mod pods;
 mod policies;
 mod problems;
 mod rbac;
+mod real_runtimes;
+mod runtime;
 mod shutdown;

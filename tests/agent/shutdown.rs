@@ -50,7 +50,8 @@ fn an_announced_shutdown_is_on_the_server_before_the_process_ends() {
     let took = start.elapsed();
     println!("from SIGUSR1 to the end: {took:?}");
     assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    // A busy machine is slow; after 5 s the agent ends in any case.
+    assert!(took < Duration::from_secs(4), "{took:?}");
     assert_eq!(ready(&double), ("False".to_owned(), SHUTDOWN.to_owned()));
     let reasons = reasons(&double);
     assert_eq!(reasons[4..], ["Shutdown", "NodeNotReady"], "{reasons:?}");

@@ -12,5 +12,6 @@ pub mod process;
 pub mod proxy;
 pub mod ptrace;
 pub mod raspberry;
+pub mod runtime;
 pub mod shell;
 pub mod tree;

@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 use crate::common::board::Board;
 use crate::common::budget::assert_within;
 use crate::common::cluster::Cluster;
+use crate::common::runtime::Runtime;
 use crate::common::{ptrace, raspberry};
 use support::{Folder, eventually, skip};
 
@@ -313,4 +314,42 @@ fn system_calls_of_a_minute_of_looks_at_the_boards_health() {
     println!("system calls in 62 s: {without} without the looks, {with} with them");
     assert!(with > without + 10, "no look was counted");
     assert_within("health_minute_system_calls", with - without);
+}
+
+/// A board with a container runtime beside one without: six statuses each, with six looks, one or
+/// two of them with all details.
+#[test]
+fn system_calls_of_a_look_at_the_runtime() {
+    let counted = |endpoint: Option<String>| {
+        let double = Double::start();
+        let folder = Folder::new("cost-look");
+        let mut args = vec![
+            "--node-lease-duration-seconds=600",
+            "--node-status-update-frequency=5s",
+        ];
+        args.extend(endpoint.as_deref());
+        let board = start(&double, &folder, &args);
+        board.says("registered");
+        std::thread::sleep(Duration::from_secs(7));
+        let begin = Instant::now();
+        ptrace::system_calls(board.pid(), || begin.elapsed() >= Duration::from_secs(30))
+    };
+    let folder = Folder::new("cost-runtime");
+    let mut runtime = Runtime::start(&folder.path().join("c.sock"), 12);
+    let endpoint = runtime.endpoint();
+    let (without, with) = std::thread::scope(|scope| {
+        let without = scope.spawn(|| counted(None));
+        let looks = runtime.looks();
+        let with = counted(Some(endpoint));
+        assert!((6..10).contains(&(runtime.looks() - looks)));
+        (without.join().unwrap(), with)
+    });
+    runtime.stop();
+    match (without, with) {
+        (Some(without), Some(with)) => {
+            println!("{without} without a runtime, {with} with one");
+            assert_within("look_system_calls", (with - without).div_ceil(6));
+        }
+        _ => not_traced(),
+    }
 }

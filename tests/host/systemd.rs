@@ -284,3 +284,70 @@ fn initramfs_sh_refuses_wrong_arguments() {
         assert!(said.contains(why), "{words:?}: {said}");
     }
 }
+
+/// The unit that has the socket of the container runtime, and its timer.
+#[test]
+fn the_unit_of_the_container_runtime_is_valid_and_hardened() {
+    if version().is_none() {
+        return;
+    }
+    let folder = Folder::new("runtime-unit");
+    let text = |name: &str| {
+        let text = fs::read_to_string(systemd(name)).unwrap();
+        text.replace("/usr/bin/nodelet", env!("CARGO_BIN_EXE_nodelet"))
+    };
+    let service = folder.write("nodelet-runtime.service", text("nodelet-runtime.service"));
+    let timer = folder.write("nodelet-runtime.timer", text("nodelet-runtime.timer"));
+    let analyze = |words: &[&str], files: &[&Path]| {
+        let mut command = Command::new("systemd-analyze");
+        let command = command.args(words).args(files).env("LC_ALL", "C.UTF-8");
+        command.output().unwrap()
+    };
+    let words = ["verify", "--recursive-errors=yes", "--man=no"];
+    let output = analyze(&words, &[&service, &timer]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{said}");
+    let wrong = text("nodelet-runtime.timer").replace("OnBootSec=1", "OnBootSec=soon");
+    folder.write("nodelet-runtime.timer", &wrong);
+    let output = analyze(&words, &[&service, &timer]);
+    assert!(!output.stderr.is_empty(), "a wrong time is passed over");
+
+    let threshold = format!("--threshold={MOST_EXPOSURE}");
+    let words = ["security", "--offline=yes", "--no-pager", &threshold];
+    let output = analyze(&words, &[&service]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{table}");
+    println!("{}", table.lines().last().unwrap());
+    for setting in ["PrivateNetwork=", "CapabilityBoundingSet=~CAP_SYS_ADMIN"] {
+        assert!(table.contains(&format!("✓ {setting}")), "{table}");
+    }
+}
+
+/// The command of that unit: the file is replaced as a whole, and only by a look that succeeded.
+#[test]
+fn the_facts_of_the_container_runtime_are_replaced_as_a_whole() {
+    let folder = Folder::new("runtime-facts");
+    let unit = fs::read_to_string(systemd("nodelet-runtime.service")).unwrap();
+    let line = unit
+        .lines()
+        .find_map(|l| l.strip_prefix("ExecStart=/bin/sh -ec '"));
+    let script = line.unwrap().trim_end_matches('\'');
+    let run = |program: &str| {
+        let script = script.replace("/usr/bin/nodelet", program);
+        let mut command = Command::new("/bin/sh");
+        command.args(["-ec", &script]).env("ENDPOINT", "unix:///x");
+        command.env("RUNTIME_DIRECTORY", folder.path());
+        command.status().unwrap().success()
+    };
+    let facts = || fs::read_to_string(folder.path().join("facts.json")).ok();
+    assert!(!run("false"));
+    assert_eq!(facts(), None);
+    assert!(run("echo"));
+    let first = facts();
+    assert_eq!(
+        first.as_deref(),
+        Some("runtime --container-runtime-endpoint=unix:///x\n")
+    );
+    assert!(!run("false"));
+    assert_eq!(facts(), first);
+}

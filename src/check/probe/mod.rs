@@ -10,6 +10,7 @@ use std::time::Duration;
 use nix::unistd::{self, AccessFlags};
 
 use self::access::Access;
+use super::runtime::runtime as judge_runtime;
 use super::server::{ALWAYS, CERTIFICATES, CREATE_NODE, PODS, Permission};
 use super::{Finding, Mark, Report, board, problems, server};
 use crate::check;
@@ -25,8 +26,10 @@ use crate::host::problems::Watch;
 use crate::host::{Host, cgroup, mounts, pressure};
 use crate::identity::ApiAccess;
 use crate::process::clock::Clock;
+use crate::wire::runtime::look;
 
-/// Time limits of one name lookup, of all connection attempts, of one request.
+/// Time limits of one name lookup, of all connection attempts and of a look at the container
+/// runtime, of one request.
 const LOOKUP: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(10);
@@ -50,6 +53,10 @@ pub(crate) fn report(
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
     findings.push(check::guest::guest(&config.node));
+    findings.extend(config.runtime.iter().flat_map(|runtime| {
+        let found = look(runtime, CONNECT, &guard::own_mounts(), || clock.now().mono);
+        judge_runtime(runtime, &found, config.node.max_pods > 0)
+    }));
     let is_here = host.root.is_real();
     let _ = server(&mut findings, config, facts, clock, is_here, open);
     // An early end of `server` leaves the failed check as the last finding.

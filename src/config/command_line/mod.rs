@@ -21,6 +21,8 @@ pub enum Command {
     Inspect(Box<Flags>),
     /// Check the prerequisites of `Run`, and exit.
     Check(Box<Flags>),
+    /// Look at the container runtime once, print what it tells, and exit.
+    Runtime(Box<Flags>),
     /// `--version`.
     Version,
     /// `--help`.
@@ -37,6 +39,7 @@ Usage:
   nodelet check [flags]               check what a run needs; change nothing
   nodelet join ENDPOINT --token T     get a certificate, start, wait for Ready; see join --help
   nodelet reset                       remove what nodelet join wrote
+  nodelet runtime [flags]             print what the container runtime tells, once, as JSON
 
 Flags (those of the kubelet, except those marked *):
   --kubeconfig FILE                    address of the API server, and credentials
@@ -82,6 +85,10 @@ Flags (those of the kubelet, except those marked *):
   --local-storage-capacity-isolation[=true|false]   report ephemeral-storage (default true)
   --extended-resources NAME=Q,... *    devices of the board: example.com/camera=1
   --config FILE                        KubeletConfiguration, YAML or JSON; flags override it
+  --container-runtime-endpoint URL     unix://PATH: CRI of containerd or CRI-O; docker://PATH,
+                                       podman://PATH or file://PATH *; none by default
+  --image-service-endpoint URL         CRI socket of the images (default that of the runtime)
+  --node-status-max-images N           images in the Node, largest first (default 10); -1 is all
   --event-qps N, --event-burst N       maximum events per second and at once (default 50, 100)
   --ready-when-exists PATH *           Ready is False until PATH exists; can be repeated
   --node-problem-detection LIST *      conditions about the board's health: problems (default, listed
@@ -125,6 +132,10 @@ pub fn parse_over(
             }
             Arg::Value(word) if word == "check" && command.is_none() => {
                 command = Some(Command::Check);
+                continue;
+            }
+            Arg::Value(word) if word == "runtime" && command.is_none() => {
+                command = Some(Command::Runtime);
                 continue;
             }
             Arg::Value(word) => return Err(format!("unknown command {word:?}; see --help")),

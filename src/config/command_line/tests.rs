@@ -65,6 +65,15 @@ const ROWS: &[Row] = &[
     }),
     ("event-qps", "5", |f| f.event_qps = 5),
     ("event-burst", "9", |f| f.event_burst = 9),
+    ("container-runtime-endpoint", "/run/a", |f| {
+        f.container_runtime_endpoint = Some("/run/a".to_owned());
+    }),
+    ("image-service-endpoint", "/run/b", |f| {
+        f.image_service_endpoint = Some("/run/b".to_owned());
+    }),
+    ("node-status-max-images", "-1", |f| {
+        f.node_status_max_images = -1;
+    }),
     ("node-status-update-frequency", "1m", |f| {
         f.update_frequency = Duration::from_secs(60);
     }),
@@ -356,15 +365,18 @@ fn the_flags_of_kubeadms_unit_are_accepted() {
     assert_eq!(
         flags.ignored,
         [
-            "container-runtime-endpoint",
             "pod-infra-container-image",
             "cgroup-driver",
             "fail-swap-on",
             "anonymous-auth",
-            "node-status-max-images",
         ]
     );
     assert_eq!(flags.not_yet, [] as [&str; 0]);
+    assert_eq!(
+        flags.container_runtime_endpoint.as_deref(),
+        Some("unix:///run/containerd/containerd.sock")
+    );
+    assert_eq!(flags.node_status_max_images, -1);
     assert_eq!(
         flags.bootstrap_kubeconfig,
         Some("/etc/kubernetes/bootstrap-kubelet.conf".into())

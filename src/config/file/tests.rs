@@ -59,6 +59,9 @@ localStorageCapacityIsolation: false
 eventRecordQPS: 5
 eventBurst: 9
 rotateCertificates: true
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+imageServiceEndpoint: /run/images.sock
+nodeStatusMaxImages: 3
 ";
     let want = Flags {
         register_node: false,
@@ -83,6 +86,9 @@ rotateCertificates: true
         event_qps: 5,
         event_burst: 9,
         rotate_certificates: true,
+        container_runtime_endpoint: Some("unix:///run/containerd/containerd.sock".to_owned()),
+        image_service_endpoint: Some("/run/images.sock".to_owned()),
+        node_status_max_images: 3,
         ..Flags::default()
     };
     assert_eq!(merged(fields, &[]), Ok(want.clone()));
@@ -137,8 +143,8 @@ fn zero_is_a_value_of_a_pointer_field_only() {
         node_lease_duration_seconds: 7,
         max_pods: 7,
         pods_per_core: 7,
+        node_status_max_images: 7,
         validated_only: ValidatedOnly {
-            node_status_max_images: 7,
             read_only_port: 7,
             healthz_port: 7,
             kube_api_qps: 7,
@@ -149,7 +155,7 @@ fn zero_is_a_value_of_a_pointer_field_only() {
     };
     let mut want = default.clone();
     want.event_qps = 0;
-    want.validated_only.node_status_max_images = 0;
+    want.node_status_max_images = 0;
     want.validated_only.healthz_port = 0;
     want.validated_only.kube_api_qps = 0;
     let all = |value: &str| {
@@ -339,26 +345,22 @@ volumeStatsAggPeriod: 0s
 ";
 
 #[test]
-fn the_file_of_kubeadm_sets_rotation_only_and_has_no_unknown_field() {
+fn the_file_of_kubeadm_sets_rotation_and_the_runtime_and_has_no_unknown_field() {
     let mut flags = Flags::default();
     let notes = apply(&document(KUBEADM), &mut flags).unwrap();
     assert_eq!(notes.unknown, [] as [&str; 0]);
     assert_eq!(notes.not_yet, ["healthzBindAddress", "healthzPort"]);
-    let known = [
-        "cgroupDriver",
-        "containerRuntimeEndpoint",
-        "logging",
-        "memorySwap",
-    ];
+    let known = ["cgroupDriver", "logging", "memorySwap"];
     assert!(
         known
             .iter()
             .all(|name| notes.ignored.iter().any(|n| n == name))
     );
-    assert_eq!(notes.ignored.len(), 21);
+    assert_eq!(notes.ignored.len(), 20);
     flags.validated_only = Default::default();
     let want = Flags {
         rotate_certificates: true,
+        container_runtime_endpoint: Some("unix:///var/run/containerd/containerd.sock".to_owned()),
         ..Flags::default()
     };
     assert_eq!(flags, want);

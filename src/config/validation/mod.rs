@@ -50,7 +50,7 @@ fn numbers(flags: &Flags) -> Vec<String> {
         ("kubeAPIQPS (--kube-api-qps)", settings.kube_api_qps, 0),
         (
             "nodeStatusMaxImages (--node-status-max-images)",
-            settings.node_status_max_images,
+            flags.node_status_max_images,
             -1,
         ),
         ("maxPods (--max-pods)", flags.max_pods, 0),
@@ -248,7 +248,7 @@ fn rest(flags: &Flags) -> Vec<String> {
             "unable to parse reservedSystemCPUs (--reserved-cpus) {cpus}, error: {error}"
         ));
     }
-    if settings.container_runtime_endpoint.as_deref() == Some("") {
+    if flags.container_runtime_endpoint.as_deref() == Some("") {
         refuse("the containerRuntimeEndpoint was not specified or empty");
     }
     if settings.exit_on_lock_contention && settings.lock_file.is_empty() {

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use crate::config::thresholds::{Signal, Threshold};
-use crate::core::facts::Facts;
+use crate::core::facts::{Facts, FileSystem};
 use crate::core::instant::Mono;
 use crate::kube::quantity::Quantity;
 
@@ -112,11 +112,11 @@ fn observe(signal: Signal, facts: &Facts) -> Option<(u64, u64)> {
             Some((total.saturating_sub(working_set), total))
         }
         Signal::NodefsAvailable | Signal::ImagefsAvailable => {
-            let fs = facts.node_fs.as_ref().ok()?;
+            let fs = file_system(signal, facts)?;
             Some((fs.available_bytes, fs.capacity_bytes))
         }
         Signal::NodefsInodesFree | Signal::ImagefsInodesFree => {
-            let fs = facts.node_fs.as_ref().ok()?;
+            let fs = file_system(signal, facts)?;
             Some((fs.inodes_free, fs.inodes))
         }
         Signal::PidAvailable => {
@@ -124,6 +124,16 @@ fn observe(signal: Signal, facts: &Facts) -> Option<(u64, u64)> {
             Some((pids.max.saturating_sub(pids.running), pids.max))
         }
     }
+}
+
+/// The file system of a signal. Without a runtime the images are where everything else is, as on a
+/// board with one disk.
+fn file_system(signal: Signal, facts: &Facts) -> Option<&FileSystem> {
+    let fs = match (signal, &facts.image_fs) {
+        (Signal::ImagefsAvailable | Signal::ImagefsInodesFree, Some(image_fs)) => image_fs,
+        _ => &facts.node_fs,
+    };
+    fs.as_ref().ok()
 }
 
 #[cfg(test)]

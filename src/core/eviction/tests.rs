@@ -515,3 +515,43 @@ fn test_compare_threshold_value() {
         assert_eq!(a == b, equal, "{a:?} {b:?}");
     }
 }
+
+/// cri_stats_provider.go ImageFsStats: imagefs is the file system of the runtime's images, and the
+/// node's where there is no runtime.
+#[test]
+fn imagefs_is_the_file_system_of_the_images() {
+    let full = FileSystem {
+        capacity_bytes: 100,
+        available_bytes: 1,
+        inodes: 100,
+        inodes_free: 1,
+    };
+    let empty = FileSystem {
+        available_bytes: 99,
+        inodes_free: 99,
+        ..full
+    };
+    for (signal, node_fs, image_fs, want) in [
+        (Signal::ImagefsAvailable, empty, Some(Ok(full)), DISK),
+        (Signal::ImagefsInodesFree, empty, Some(Ok(full)), DISK),
+        (Signal::ImagefsAvailable, full, Some(Ok(empty)), NONE),
+        (Signal::ImagefsAvailable, full, None, DISK),
+        // Its error is not replaced by another file system.
+        (Signal::ImagefsAvailable, full, Some(unread()), NONE),
+        (Signal::NodefsAvailable, full, Some(Ok(empty)), DISK),
+        (Signal::NodefsInodesFree, empty, Some(Ok(full)), NONE),
+    ] {
+        let threshold = default_thresholds()
+            .into_iter()
+            .find(|threshold| threshold.signal == signal)
+            .unwrap();
+        let facts = Facts {
+            node_fs: Ok(node_fs),
+            image_fs: image_fs.clone(),
+            ..Facts::example()
+        };
+        let mut eviction = Eviction::new(&[threshold], TRANSITION);
+        let got = eviction.synchronize(&facts, Mono::START);
+        assert_eq!(got, want, "{signal:?} {image_fs:?}");
+    }
+}

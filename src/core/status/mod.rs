@@ -8,6 +8,7 @@ mod addresses;
 pub mod labels;
 mod reservation;
 mod resources;
+mod runtime;
 
 pub use reservation::check_reservations;
 pub(crate) use resources::HUGE_PAGES;
@@ -99,10 +100,11 @@ pub fn desired(
     set_version_info(&mut node, &config.node.kubelet_version, facts, &mut missing);
     object::members(&mut node, &["status", "daemonEndpoints", "kubeletEndpoint"])
         .insert("Port".into(), config.node.port.into());
-    remove_runtime_members(&mut node);
+    runtime::set(&mut node, facts.runtime.as_ref());
     note_unchecked_pressures(facts, &mut missing);
 
-    let mut unready = facts.unhealthy.clone();
+    let offers_pods = config.node.max_pods > 0;
+    let mut unready = runtime::unready(facts.runtime.as_ref(), &facts.unhealthy, offers_pods);
     unready.extend(resources::missing_capacities(&node, config, facts));
     let status = object::members(&mut node, &["status"]);
     let list = object::elements(status, "conditions");
@@ -134,8 +136,6 @@ fn set_version_info(
         info.insert(key.into(), text.into());
     }
     for (key, text) in [
-        // There is no runtime. UIs split the value at "://".
-        ("containerRuntimeVersion", "none://"),
         ("kubeletVersion", kubelet_version),
         ("kubeProxyVersion", ""),
         ("operatingSystem", "linux"),
@@ -154,6 +154,10 @@ fn note_unchecked_pressures(facts: &Facts, missing: &mut Vec<String>) {
             facts.storage().and_then(|fs| fs.as_ref().err()),
             "DiskPressure",
         ),
+        (
+            facts.image_fs.as_ref().and_then(|fs| fs.as_ref().err()),
+            "DiskPressure",
+        ),
         (facts.pids.as_ref().err(), "PIDPressure"),
     ];
     for (unread, condition) in facts {
@@ -167,13 +171,6 @@ fn note_unchecked_pressures(facts: &Facts, missing: &mut Vec<String>) {
             None => missing.push(start + &effect),
         }
     }
-}
-
-/// Without a runtime there are no images and no handlers.
-fn remove_runtime_members(node: &mut Value) {
-    let status = object::members(node, &["status"]);
-    status.remove("images");
-    status.remove("runtimeHandlers");
 }
 
 #[cfg(test)]

@@ -240,7 +240,8 @@ fn after_10000_operations_of_other_clients_the_node_is_ready_and_their_data_rema
             operate(&mut world.server, &mut foreign, &mut random, serial);
             for _ in 0..random.below(4) {
                 let takes = u32::try_from(random.below(200)).unwrap();
-                world.turn(&Step { takes, ..correct() }).unwrap();
+                let step = in_time(&world);
+                world.turn(&Step { takes, ..step }).unwrap();
             }
         }
         run_until_next_report(&mut world);
@@ -259,9 +260,16 @@ fn run_until_next_report(world: &mut World) {
         .after(config.report_frequency * 3 / 2 + LAW.renew_interval() * 3);
     while world.now < until {
         world.server.collect_garbage();
-        // A clock that stands still would be an NTPProblem.
-        let wall = true_time(world.now).since(Wall::default()).as_secs();
-        world.turn(&Step { wall, ..correct() }).unwrap();
+        let step = in_time(world);
+        world.turn(&step).unwrap();
+    }
+}
+
+/// A correct server, and a clock that is right: one that stands still would be an NTPProblem.
+fn in_time(world: &World) -> Step {
+    Step {
+        wall: true_time(world.now).since(Wall::default()).as_secs(),
+        ..correct()
     }
 }
 

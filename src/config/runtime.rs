@@ -1,0 +1,165 @@
+//! `--container-runtime-endpoint`, `--image-service-endpoint` and `--node-status-max-images`.
+//! Error texts: cri-client `pkg/util/util_unix.go`.
+
+use std::path::PathBuf;
+
+use super::flags::Flags;
+
+/// Bytes of the path of a socket: `sun_path` of unix(7) without its last zero.
+const MAX_PATH: usize = 107;
+
+/// What an endpoint speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// `unix://PATH` or a bare path: the Container Runtime Interface, v1.
+    Cri,
+    /// `docker://PATH`: the Docker Engine API.
+    Docker,
+    /// `podman://PATH`: the same API of Podman.
+    Podman,
+    /// `file://PATH`: the output of `nodelet runtime`.
+    File,
+}
+
+/// The container runtime of this board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeConfig {
+    /// What the endpoint speaks.
+    pub protocol: Protocol,
+    /// The socket, or the file.
+    pub path: PathBuf,
+    /// CRI: the socket of the image service, if it is another one.
+    pub image_path: Option<PathBuf>,
+    /// `--node-status-max-images`: images in the Node; -1 is no limit.
+    pub max_images: i32,
+}
+
+/// The runtime that the flags name; `None` without an endpoint.
+pub fn parse(flags: &Flags) -> Result<Option<RuntimeConfig>, String> {
+    let images = non_empty(flags.image_service_endpoint.as_deref());
+    let Some(endpoint) = non_empty(flags.container_runtime_endpoint.as_deref()) else {
+        return match images {
+            Some(_) => Err(
+                "--image-service-endpoint needs --container-runtime-endpoint: without a runtime \
+                 there are no images"
+                    .to_owned(),
+            ),
+            None => Ok(None),
+        };
+    };
+    let named = |flag: &str, endpoint: &str| {
+        self::endpoint(endpoint).map_err(|e| format!("{flag} {endpoint:?}: {e}"))
+    };
+    let (protocol, path) = named("--container-runtime-endpoint", endpoint)?;
+    let image_path = match images {
+        None => None,
+        Some(images) => match (protocol, named("--image-service-endpoint", images)?) {
+            (Protocol::Cri, (Protocol::Cri, images)) => Some(images).filter(|i| *i != path),
+            _ => {
+                return Err(format!(
+                    "--image-service-endpoint {images:?}: both endpoints must be unix://PATH"
+                ));
+            }
+        },
+    };
+    Ok(Some(RuntimeConfig {
+        protocol,
+        path,
+        image_path,
+        max_images: flags.node_status_max_images,
+    }))
+}
+
+fn non_empty(text: Option<&str>) -> Option<&str> {
+    text.filter(|text| !text.is_empty())
+}
+
+fn endpoint(endpoint: &str) -> Result<(Protocol, PathBuf), String> {
+    let (protocol, path) = match endpoint.split_once("://") {
+        None => (Protocol::Cri, endpoint),
+        Some(("unix", path)) => (Protocol::Cri, path),
+        Some(("docker", path)) => (Protocol::Docker, path),
+        Some(("podman", path)) => (Protocol::Podman, path),
+        Some(("file", path)) => (Protocol::File, path),
+        Some(("tcp", _)) => return Err("only support unix socket endpoint".to_owned()),
+        Some((other, _)) => return Err(format!("protocol {other:?} not supported")),
+    };
+    if !path.starts_with('/') || path.contains('\0') {
+        return Err(
+            "the path must be absolute, as in unix:///run/containerd/containerd.sock".into(),
+        );
+    }
+    if protocol != Protocol::File && path.len() > MAX_PATH {
+        return Err(format!("the path is longer than {MAX_PATH} bytes"));
+    }
+    Ok((protocol, path.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(endpoint: &str, images: &str) -> Result<Option<RuntimeConfig>, String> {
+        parse(&Flags {
+            container_runtime_endpoint: Some(endpoint.to_owned()),
+            image_service_endpoint: Some(images.to_owned()),
+            ..Flags::default()
+        })
+    }
+
+    #[test]
+    fn an_endpoint_names_its_protocol_and_its_path() {
+        assert_eq!(parse(&Flags::default()), Ok(None));
+        for (endpoint, protocol, path) in [
+            ("unix:///run/a.sock", Protocol::Cri, "/run/a.sock"),
+            ("/run/a.sock", Protocol::Cri, "/run/a.sock"),
+            (
+                "docker:///run/docker.sock",
+                Protocol::Docker,
+                "/run/docker.sock",
+            ),
+            ("podman:///run/p.sock", Protocol::Podman, "/run/p.sock"),
+            ("file:///run/facts.json", Protocol::File, "/run/facts.json"),
+        ] {
+            let config = parsed(endpoint, "").unwrap().unwrap();
+            assert_eq!((config.protocol, config.path), (protocol, path.into()));
+            assert_eq!((config.image_path, config.max_images), (None, 10));
+        }
+        let two = |images| parsed("unix:///run/a.sock", images).unwrap().unwrap();
+        assert_eq!(two("/run/b.sock").image_path, Some("/run/b.sock".into()));
+        assert_eq!(two("unix:///run/a.sock").image_path, None);
+    }
+
+    #[test]
+    fn an_endpoint_that_cannot_work_is_refused() {
+        let long = format!("/{}", "x".repeat(107));
+        for (endpoint, images, want) in [
+            ("tcp://127.0.0.1:1", "", "only support unix socket endpoint"),
+            ("npipe:////./pipe/x", "", "protocol \"npipe\" not supported"),
+            ("unix://run/a.sock", "", "the path must be absolute"),
+            ("containerd.sock", "", "the path must be absolute"),
+            ("unix:///a\0b", "", "the path must be absolute"),
+            (&long, "", "the path is longer than 107 bytes"),
+            ("", "/run/b.sock", "needs --container-runtime-endpoint"),
+            (
+                "docker:///run/a",
+                "/run/b.sock",
+                "both endpoints must be unix://PATH",
+            ),
+            (
+                "/run/a",
+                "docker:///run/b.sock",
+                "both endpoints must be unix://PATH",
+            ),
+            (
+                "/run/a",
+                "tcp://b",
+                "--image-service-endpoint \"tcp://b\": only support",
+            ),
+        ] {
+            let error = parsed(endpoint, images).unwrap_err();
+            assert!(error.contains(want), "{endpoint} {images}: {error}");
+        }
+        assert!(parsed(&long[..107], "").is_ok());
+    }
+}

@@ -1,0 +1,246 @@
+//! A board with a container runtime: what the Node tells, and that no runtime delays the Lease.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use apidouble::Double;
+use serde_json::Value;
+
+use crate::common::board::{Board, binary};
+use crate::common::runtime::Runtime;
+use support::{Folder, eventually};
+
+/// A renewal every 2 s, a status every second.
+const FAST: [&str; 4] = [
+    "--node-lease-duration-seconds=8",
+    "--node-status-update-frequency=1s",
+    "--eviction-hard=memory.available<1Ki",
+    "--hostname-override=pi",
+];
+/// Issue 15: from the return of the runtime to Ready.
+pub(super) const BACK: Duration = Duration::from_secs(15);
+pub(super) const DOWN: &str = "container runtime is down";
+
+pub(super) fn start(double: &Double, folder: &Folder, more: &[&str]) -> Board {
+    let path = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
+    let kubeconfig = format!("--kubeconfig={}", path.display());
+    let args = [&[kubeconfig.as_str()], FAST.as_slice(), more].concat();
+    Board::start(&args)
+}
+
+fn node(double: &Double) -> Option<Value> {
+    double.get("nodes/pi")
+}
+
+fn ready(node: &Value) -> (&str, &str) {
+    let mut conditions = node["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let ready = conditions.find(|c| c["type"] == "Ready");
+    ready.map_or(("absent", ""), |ready| {
+        let text = |key: &str| ready[key].as_str().unwrap_or_default();
+        (text("status"), text("message"))
+    })
+}
+
+pub(super) fn wait_for(double: &Double, limit: Duration, status: &str, message: &str) -> Value {
+    eventually(&format!("{status} {message}"), limit, || {
+        node(double).filter(|node| {
+            let (is, says) = ready(node);
+            is == status && says.contains(message)
+        })
+    })
+}
+
+pub(super) fn version(node: &Value) -> &str {
+    let version = &node["status"]["nodeInfo"]["containerRuntimeVersion"];
+    version.as_str().unwrap_or_default()
+}
+
+pub(super) fn status_patches(double: &Double) -> usize {
+    let requests = double.requests();
+    let is_patch = |r: &&apidouble::Recorded| r.method == "PATCH" && r.path.ends_with("/status");
+    requests.iter().filter(is_patch).count()
+}
+
+/// The longest time between two renewals.
+pub(super) fn longest_gap(double: &Double) -> Duration {
+    let requests = double.requests();
+    let renewals = requests
+        .iter()
+        .filter(|r| r.method == "PATCH" && r.path.contains("/leases/"));
+    let times: Vec<Instant> = renewals.map(|r| r.at).collect();
+    assert!(times.len() > 10, "{} renewals", times.len());
+    let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+    gaps.max().unwrap()
+}
+
+/// Killed, absent, and back; then silent, as a process that got SIGSTOP.
+#[test]
+fn an_outage_of_the_runtime_is_two_patches_and_delays_no_renewal() {
+    let (double, folder) = (Double::start(), Folder::new("runtime"));
+    let socket = folder.path().join("c.sock");
+    let mut runtime = Runtime::start(&socket, 12);
+    let mut board = start(&double, &folder, &[&runtime.endpoint()]);
+    board.watch_threads();
+
+    let node = wait_for(&double, Duration::from_secs(10), "True", "");
+    assert_eq!(version(&node), "containerd://2.1.9");
+    let images = node["status"]["images"].as_array().unwrap();
+    assert_eq!(images.len(), 10);
+    assert_eq!(images[0]["names"][0], "registry.lab/app-11:1");
+    assert_eq!(images[0]["sizeBytes"], 1_000_011);
+    assert_eq!(images[9]["sizeBytes"], 1_000_002);
+    assert_eq!(node["status"]["runtimeHandlers"][0]["name"], "");
+    double.assert_schemas_hold();
+
+    let looks = runtime.looks();
+    eventually("three more looks", Duration::from_secs(30), || {
+        (runtime.looks() >= looks + 3).then_some(())
+    });
+    double.clear_requests();
+    let patches = || status_patches(&double);
+    runtime.stop();
+    let down = wait_for(&double, Duration::from_secs(45), "False", DOWN);
+    assert_eq!(version(&down), "containerd://Unknown");
+    assert_eq!(down["status"]["images"], node["status"]["images"]);
+    board.says("container runtime: ");
+    board.says("no such file or directory; is the runtime running?");
+    assert_eq!(patches(), 1, "one patch for the outage");
+
+    let mut runtime = Runtime::start(&socket, 12);
+    let returned = Instant::now();
+    let back = wait_for(&double, BACK, "True", "");
+    println!("Ready {:?} after the return", returned.elapsed());
+    assert_eq!(version(&back), "containerd://2.1.9");
+    assert_eq!(patches(), 2, "one patch for the return");
+
+    runtime.fall_silent();
+    wait_for(&double, Duration::from_secs(45), "False", DOWN);
+    assert_eq!(patches(), 3);
+    // An interval of 2 s, and one call of 1 s: the lease law.
+    let gap = longest_gap(&double);
+    assert!(gap < Duration::from_secs(4), "{gap:?}");
+    assert!(board.is_running());
+    board.assert_one_thread();
+    runtime.stop();
+}
+
+/// The network of the runtime counts only where the Node offers pods.
+#[test]
+fn without_pods_a_runtime_without_a_network_is_ready() {
+    for (more, status, message) in [
+        ("--max-pods=0", "True", "kubelet is posting ready status"),
+        (
+            "--max-pods=3",
+            "False",
+            "container runtime network not ready: NetworkReady=false reason:Reason \
+             message:message",
+        ),
+    ] {
+        let (double, folder) = (Double::start(), Folder::new("runtime-network"));
+        let mut runtime = Runtime::start(&folder.path().join("c.sock"), 0);
+        let _board = start(&double, &folder, &[&runtime.endpoint(), more]);
+        let node = wait_for(&double, Duration::from_secs(10), status, message);
+        assert_eq!(node["status"].get("images"), None);
+        runtime.stop();
+    }
+}
+
+/// A board without a runtime is a Node that says so, and its first answer makes it Ready.
+#[test]
+fn a_runtime_that_starts_later_makes_the_node_ready() {
+    let (double, folder) = (Double::start(), Folder::new("runtime-late"));
+    let socket = folder.path().join("c.sock");
+    let endpoint = format!("--container-runtime-endpoint={}", socket.display());
+    let _board = start(&double, &folder, &[&endpoint, "--max-pods=1"]);
+    let message = "[container runtime status check may not have completed yet, network state \
+                   unknown]";
+    let node = wait_for(&double, Duration::from_secs(10), "False", message);
+    assert_eq!(version(&node), "unknown://Unknown");
+    let mut runtime = Runtime::start(&socket, 1);
+    wait_for(
+        &double,
+        Duration::from_secs(5),
+        "False",
+        "network not ready",
+    );
+    runtime.stop();
+}
+
+/// Docker's daemon, and the file that `nodelet runtime` writes for an agent without the socket.
+#[test]
+fn docker_is_told_and_a_file_tells_the_same() {
+    let (double, folder) = (Double::start(), Folder::new("runtime-docker"));
+    let socket = folder.path().join("docker.sock");
+    docker(&socket);
+    let look = |endpoint: &str| {
+        let output = Command::new(binary())
+            .args([
+                "runtime",
+                &format!("--container-runtime-endpoint={endpoint}"),
+            ])
+            .output()
+            .unwrap();
+        (output.status.success(), output.stdout, output.stderr)
+    };
+    let docker = format!("docker://{}", socket.display());
+    let (succeeded, facts, stderr) = look(&docker);
+    assert!(succeeded, "{}", String::from_utf8_lossy(&stderr));
+    let file = folder.write("facts.json", &facts);
+    // As CRI it is refused, with the right word.
+    let (succeeded, _, stderr) = look(&format!("unix://{}", socket.display()));
+    assert!(!succeeded);
+    let stderr = String::from_utf8_lossy(&stderr);
+    assert!(stderr.contains("write docker:// or podman://"), "{stderr}");
+
+    for endpoint in [docker, format!("file://{}", file.display())] {
+        let board = start(
+            &double,
+            &folder,
+            &[
+                &format!("--container-runtime-endpoint={endpoint}"),
+                "--max-pods=1",
+                "--node-status-max-images=1",
+            ],
+        );
+        let node = wait_for(&double, Duration::from_secs(10), "True", "");
+        assert_eq!(version(&node), "docker://20.10.24+dfsg1", "{endpoint}");
+        let images = node["status"]["images"].as_array().unwrap();
+        assert_eq!(images.len(), 1);
+        assert_eq!(images[0]["names"][0], "b:1");
+        drop(board);
+        double.as_admin("DELETE", "/api/v1/nodes/pi", "", &Value::Null);
+    }
+}
+
+/// Answers `/_ping`, the list of images and the information for ever.
+fn docker(path: &Path) {
+    let listener = UnixListener::bind(path).unwrap();
+    thread::spawn(move || {
+        for mut socket in listener.incoming().map_while(Result::ok) {
+            let mut request = [0; 1024];
+            let length = socket.read(&mut request).unwrap_or(0);
+            let request = String::from_utf8_lossy(&request[..length]);
+            let body = match request.split(' ').nth(1) {
+                Some("/_ping") => "OK",
+                Some("/v1.41/images/json") => {
+                    r#"[{"Id":"a","RepoTags":["a:1"],"Size":1},
+                        {"Id":"b","RepoTags":["b:1"],"Size":2}]"#
+                }
+                Some("/v1.41/info") => r#"{"DockerRootDir":"/"}"#,
+                _ => {
+                    let _ = socket.write_all(b"HTTP/1.1 301 Moved Permanently\r\n\r\n");
+                    continue;
+                }
+            };
+            let server = "Api-Version: 1.41\r\nServer: Docker/20.10.24+dfsg1 (linux)";
+            let _ = write!(socket, "HTTP/1.0 200 OK\r\n{server}\r\n\r\n{body}");
+        }
+    });
+}

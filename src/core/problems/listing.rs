@@ -169,7 +169,7 @@ impl Listing {
     /// The conditions to write. With `regular` a report is due anyway; else only a changed status is
     /// published, at most once a minute. `now` has the corrected wall clock.
     pub(super) fn publish(&mut self, regular: bool, now: Now) -> Listed {
-        let is_urgent = self.slots.iter().any(Slot::is_urgent);
+        let is_urgent = self.slots.iter().any(|slot| slot.is_urgent(self.mode));
         let is_early = is_urgent && self.early.is_none_or(|at| now.mono.since(at) >= EARLY);
         if is_early && !regular {
             self.early = Some(now.mono);
@@ -203,13 +203,15 @@ impl Slot {
         );
     }
 
-    /// Whether a problem begins or ends, compared with what was written.
-    fn is_urgent(&self) -> bool {
-        let is_true = |statement: &Option<Statement>| statement.as_ref().is_some_and(|s| s.is_true);
+    /// Whether a problem begins or ends, compared with what was written; with `all` also whether
+    /// the type is new: on a Node that changes often a regular report may never be due.
+    fn is_urgent(&self, mode: Mode) -> bool {
         let before = self.published.as_ref().or(self.confirmed.as_ref());
-        !self.is_ceded
-            && self.current.is_some()
-            && is_true(&self.current) != before.is_some_and(|s| s.is_true)
+        match (&self.current, before) {
+            (Some(new), Some(before)) => !self.is_ceded && new.is_true != before.is_true,
+            (Some(new), None) => !self.is_ceded && (new.is_true || mode == Mode::All),
+            (None, _) => false,
+        }
     }
 
     /// The server has `stored`. A changed status has an event, but not the first False.

@@ -117,6 +117,7 @@ impl Agent {
                 Woken::Stop | Woken::Timeout => {}
             }
             match turn {
+                Turn::Connect(budget) => self.connect(budget),
                 Turn::Send(work, budget) => self.send(work, budget, start),
                 Turn::Identity(task, wall) => self.carry_out(&task, wall),
                 Turn::Wait(_) => self.check_health(),
@@ -136,7 +137,7 @@ impl Agent {
                 let pause = until.since(start.mono).min(longest);
                 (pause, pause)
             }
-            Turn::Send(_, budget) => (Duration::ZERO, *budget),
+            Turn::Connect(budget) | Turn::Send(_, budget) => (Duration::ZERO, *budget),
             Turn::Identity(..) | Turn::End => (Duration::ZERO, Duration::ZERO),
         };
         self.notify
@@ -171,6 +172,13 @@ impl Agent {
             self.kubelet.on_look(&look, self.clock.now());
         }
         self.kubelet.on_files(&self.problems.files());
+    }
+
+    /// Opens the connection of the first request.
+    fn connect(&mut self, budget: Duration) {
+        if let Err(why) = self.api.connect(budget) {
+            self.kubelet.on_connect_failed(&why, self.clock.now().mono);
+        }
     }
 
     /// Sends the next request for `work` and passes the response to the kubelet.

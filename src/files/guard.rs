@@ -5,11 +5,12 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use nix::errno::Errno;
 
-use super::mounts::{self, MOUNTINFO, Mount};
-use super::open::{LARGE, open, whole};
+use super::mount_table;
+use super::mounts::{self, Mount};
 use super::resolve_path::{Resolved, resolve_path};
 
 /// File system types whose calls wait for a server, another process or an automounter.
@@ -37,21 +38,8 @@ fn can_block(fs_type: &str) -> bool {
 
 /// The current mount table of this process, without its root. Empty if it cannot be read: then
 /// nothing is refused.
-pub fn own_mounts() -> Vec<Mount> {
-    without_root(read_own_mounts().unwrap_or_default())
-}
-
-/// Not checked: procfs does not block, and the check needs this table.
-fn read_own_mounts() -> io::Result<Vec<Mount>> {
-    let file = open(&Path::new("/").join(MOUNTINFO))?;
-    let bytes = whole(file, LARGE)?;
-    Ok(mounts::parse_mountinfo(&String::from_utf8_lossy(&bytes)))
-}
-
-/// A root file system on a network is allowed: this program itself was loaded from it.
-fn without_root(mut mounts: Vec<Mount>) -> Vec<Mount> {
-    mounts.retain(|mount| mount.point != Path::new("/"));
-    mounts
+pub fn own_mounts() -> Rc<[Mount]> {
+    mount_table::below_root()
 }
 
 /// Resolves `path` below `/`. `mounts` is the mount table of this process.
@@ -64,12 +52,12 @@ pub fn resolve_in(path: &Path, mounts: &[Mount]) -> io::Result<Resolved> {
 
 /// Resolves `path` below `/` with the current mount table.
 pub fn resolve(path: &Path) -> io::Result<Resolved> {
-    resolve_in(path, &own_mounts())
+    resolve_in(path, &mount_table::below_root())
 }
 
 /// The file or folder that `path` leads to, free of links.
 pub fn found(path: &Path) -> io::Result<PathBuf> {
-    found_in(path, &own_mounts())
+    found_in(path, &mount_table::below_root())
 }
 
 pub(crate) fn found_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
@@ -81,7 +69,7 @@ pub(crate) fn found_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
 
 /// `path` with its folder resolved, for a call that does not follow the last link.
 pub fn parent_resolved(path: &Path) -> io::Result<PathBuf> {
-    parent_resolved_in(path, &own_mounts())
+    parent_resolved_in(path, &mount_table::below_root())
 }
 
 pub(super) fn parent_resolved_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
@@ -195,7 +183,7 @@ mod tests {
             mount(Path::new("/"), "nfs4"),
             mount(Path::new("/no-such-server"), "nfs4"),
         ];
-        let mounts = without_root(table.to_vec());
+        let mounts = mounts::without_root(table.to_vec());
         assert!(resolve_in(Path::new("/proc"), &table).is_err());
         assert!(resolve_in(Path::new("/proc"), &mounts).is_ok());
         assert!(resolve_in(Path::new("/no-such-server/x"), &mounts).is_err());

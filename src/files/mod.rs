@@ -4,6 +4,7 @@
 //! thread. So every path is compared with the mount table before it is passed to the kernel.
 
 pub mod guard;
+pub mod mount_table;
 pub mod mounts;
 mod open;
 #[cfg(test)]

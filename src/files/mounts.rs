@@ -119,6 +119,12 @@ pub fn over<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
         .max_by_key(|mount| point(mount).len())
 }
 
+/// A root file system on a network is allowed: this program itself was loaded from it.
+pub(super) fn without_root(mut mounts: Vec<Mount>) -> Vec<Mount> {
+    mounts.retain(|mount| mount.point != Path::new("/"));
+    mounts
+}
+
 /// The kernel writes space, tab, newline, backslash and hash as three octal digits.
 fn unescape(field: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());

@@ -14,6 +14,7 @@ use nix::fcntl::OFlag;
 use zeroize::Zeroizing;
 
 use super::guard;
+use super::mount_table;
 use super::mounts::Mount;
 use super::read::{self, cause};
 
@@ -106,7 +107,7 @@ impl Disk {
 impl Op {
     /// Carries the operation out with the current mount table. The error names the path.
     pub(crate) fn carry_out(&self) -> Result<(), String> {
-        self.carry_out_in(&guard::own_mounts())
+        self.carry_out_in(&mount_table::below_root())
     }
 
     /// Every path is checked against `mounts` before the call that uses it.
@@ -185,7 +186,7 @@ pub(crate) fn private_folder(path: &Path) -> Vec<Op> {
 
 /// Creates or replaces a file, and creates its folder.
 pub(crate) fn replace(path: &Path, mode: u32, content: Vec<u8>) -> Vec<Op> {
-    replace_in(path, mode, content, &guard::own_mounts())
+    replace_in(path, mode, content, &mount_table::below_root())
 }
 
 fn replace_in(path: &Path, mode: u32, content: Vec<u8>, mounts: &[Mount]) -> Vec<Op> {

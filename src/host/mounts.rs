@@ -1,11 +1,7 @@
 //! The mount table, from `proc/self/mountinfo`, or from `proc/mounts` if that is missing.
 
-use std::fs::File;
-use std::os::fd::AsFd;
-
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
 use crate::core::facts::Read;
+use crate::files::mount_table::Watch;
 use crate::files::mounts::{MOUNTINFO, Mount, parse_mountinfo, parse_mounts};
 use crate::files::read::LARGE;
 
@@ -28,7 +24,7 @@ impl Mounts {
     pub(super) fn read(root: &HostRoot) -> Self {
         let is_real = root.is_real();
         Self {
-            watch: is_real.then(|| Watch::new(root)).flatten(),
+            watch: is_real.then(Watch::new).and_then(Result::ok),
             below_root: read(root),
             own: (!is_real).then(|| read(&HostRoot::default())),
         }
@@ -43,22 +39,6 @@ impl Mounts {
     /// This process's table: its mounts decide which paths can block.
     pub(super) fn own(&self) -> &Read<Vec<Mount>> {
         self.own.as_ref().unwrap_or(&self.below_root)
-    }
-}
-
-/// Reports changes of this process's mount table: poll(2) on mountinfo, see proc_pid_mountinfo(5).
-#[derive(Debug)]
-struct Watch(File);
-
-impl Watch {
-    /// Reports changes from now on.
-    fn new(root: &HostRoot) -> Option<Self> {
-        root.open(MOUNTINFO).ok().map(Self)
-    }
-
-    fn has_changed(&self) -> bool {
-        let mut file = [PollFd::new(self.0.as_fd(), PollFlags::POLLPRI)];
-        poll(&mut file, PollTimeout::ZERO) != Ok(0)
     }
 }
 

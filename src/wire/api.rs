@@ -23,7 +23,7 @@ use super::endpoint::Endpoint;
 use super::failure::{Failure, Stage};
 use super::link::Link;
 use super::resolver::NoLookup;
-use super::transport::Dialer;
+use super::transport::{Dialer, open_early};
 
 /// Longer than any interval between two requests. The server may close the connection earlier.
 const IDLE_AGE: Duration = Duration::from_secs(3600);
@@ -65,6 +65,16 @@ impl Api {
     /// Where the API server is.
     pub fn endpoint(&self) -> &Endpoint {
         &self.link.endpoint
+    }
+
+    /// Opens the connection of the next call, within `budget`, which includes the name lookup. If the
+    /// server has closed it by then, the call opens another one.
+    pub fn connect(&mut self, budget: Duration) -> Result<(), String> {
+        open_early(&self.link, budget).map_err(|failure| {
+            self.link.failed();
+            let why = reason(failure.into(), budget, Stage::Connecting);
+            format!("{}: {why}", self.link.endpoint)
+        })
     }
 
     /// Sends `request` and reads the whole answer within `budget`, which includes the name lookup

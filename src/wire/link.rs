@@ -15,6 +15,7 @@ use super::failure::Failure;
 use super::proxy::Proxy;
 use super::socket::{Clock, Peek, peek};
 use super::tls;
+use super::transport::Connection;
 
 /// The part of the time that a lookup may take where addresses are known already.
 const LOOKUP_PART: u32 = 4;
@@ -41,6 +42,8 @@ struct State {
     first: Option<SocketAddr>,
     /// Dead as soon as ureq drops the connection.
     stream: Weak<TcpStream>,
+    /// Opened before its request; ureq does not have it yet.
+    early: Option<Connection>,
     /// Bound of an answer over a connection that the request had to open.
     answer_budget: Option<Duration>,
 }
@@ -177,6 +180,16 @@ impl Link {
         self.with(|state| state.stream = Arc::downgrade(stream));
     }
 
+    /// Keeps an open connection for the next request.
+    pub(super) fn keep_early(&self, connection: Connection) {
+        self.with(|state| state.early = Some(connection));
+    }
+
+    /// The connection that was opened for this request, if one was. The server may have closed it.
+    pub(super) fn take_early(&self) -> Option<Connection> {
+        self.with(|state| state.early.take())
+    }
+
     /// The server answered as one in good health does.
     pub(super) fn answered(&self) {
         self.with(|state| {
@@ -190,6 +203,7 @@ impl Link {
     pub(super) fn failed(&self) {
         self.with(|state| {
             state.stream = Weak::new();
+            state.early = None;
             if let Some(peer) = state.peer {
                 state.addresses.failed(peer);
                 state.end_round();

@@ -25,7 +25,7 @@ impl Clock {
         Self(details.current_time.clone())
     }
 
-    #[cfg(test)]
+    /// The same clock, for a connection that ureq did not ask for.
     pub(super) fn system() -> Self {
         Self(Arc::new(time::Instant::now))
     }
@@ -36,6 +36,11 @@ impl Clock {
             time::Instant::Exact(now) => Some(now),
             _ => None,
         }
+    }
+
+    /// The moment at which `budget` ends that begins now.
+    pub(super) fn ends_in(&self, budget: Duration) -> Option<Instant> {
+        self.now()?.checked_add(budget)
     }
 
     /// The moment at which `timeout` ends; none if it never does.
@@ -94,11 +99,6 @@ impl Socket {
     pub(super) fn limit(&mut self, timeout: NextTimeout, answer_by: Option<Instant>) {
         let ends = [self.clock.deadline(timeout), answer_by];
         self.deadline = ends.into_iter().flatten().min();
-    }
-
-    /// The moment at which `budget` ends that begins now.
-    pub(super) fn ends_in(&self, budget: Duration) -> Option<Instant> {
-        self.clock.now()?.checked_add(budget)
     }
 
     fn wait(&self, readiness: PollFlags) -> io::Result<()> {

@@ -40,13 +40,32 @@ impl Connector for Dialer {
         _: Option<()>,
     ) -> Result<Option<Connection>, ureq::Error> {
         let clock = Clock::of(details);
-        let deadline = clock.deadline(details.timeout);
-        let connection = self.0.connect(&clock, deadline, |address, shares| {
-            Connection::open(&self.0, address, shares, &clock, deadline)
-        })?;
-        self.0.opened(connection.socket.stream());
+        let mut connection = match self.0.take_early().and_then(Connection::if_quiet) {
+            Some(early) => early,
+            None => open(&self.0, &clock, clock.deadline(details.timeout))?,
+        };
+        let answer_budget = self.0.answer_budget();
+        connection.answer_by = answer_budget.and_then(|budget| clock.ends_in(budget));
         Ok(Some(connection))
     }
+}
+
+/// Opens the connection of the next request, within `budget`.
+pub(super) fn open_early(link: &Link, budget: Duration) -> Result<(), Failure> {
+    let clock = Clock::system();
+    let mut connection = open(link, &clock, clock.ends_in(budget))?;
+    // The last message of the handshake: the server checks our certificate meanwhile.
+    connection.flush()?;
+    link.keep_early(connection);
+    Ok(())
+}
+
+fn open(link: &Link, clock: &Clock, deadline: Option<Instant>) -> Result<Connection, Failure> {
+    let opened = link.connect(clock, deadline, |address, shares| {
+        Connection::open(link, address, shares, clock, deadline)
+    })?;
+    link.opened(opened.socket.stream());
+    Ok(opened)
 }
 
 #[derive(Debug)]
@@ -85,8 +104,6 @@ impl Connection {
         let socket = Socket::new(stream, clock.clone(), ends).map_err(|e| failure(&e))?;
         let mut connection = Self::new(link, socket)?;
         connection.handshake()?;
-        let answer_budget = link.answer_budget();
-        connection.answer_by = answer_budget.and_then(|budget| connection.socket.ends_in(budget));
         Ok(connection)
     }
 
@@ -211,6 +228,10 @@ impl Connection {
                 return Err(Failure::tls(&error, &self.host));
             }
         }
+    }
+
+    fn if_quiet(mut self) -> Option<Self> {
+        self.is_quiet().unwrap_or(false).then_some(self)
     }
 
     /// Takes TLS messages that a server may send without a request; false if there is data, or the

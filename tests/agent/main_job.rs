@@ -879,6 +879,31 @@ fn a_failed_write_of_the_pod_cidr_is_one_log_line() {
     );
 }
 
+/// The first registration waits for 100 ms, as the kubelet's. On a busy machine the agent may begin
+/// late, hence the longest of several tries.
+#[test]
+fn the_connection_is_ready_well_before_the_first_registration_is_due() {
+    let (double, folder, kubeconfig) = solo("pi");
+    let early = (0..20).map(|_| {
+        double.clear_requests();
+        let board = start(&kubeconfig, "pi", &[]);
+        let first = eventually("a request", Duration::from_secs(20), || {
+            double.requests().into_iter().next()
+        });
+        drop(board);
+        first.at.duration_since(first.secured)
+    });
+    let enough = Duration::from_millis(50);
+    let mut tries = Vec::new();
+    assert!(
+        early
+            .inspect(|early| tries.push(*early))
+            .any(|early| early >= enough),
+        "{tries:?}"
+    );
+    drop(folder);
+}
+
 /// As two boards from copies of one SD card.
 #[test]
 fn a_second_board_with_the_same_name_is_one_log_line_and_no_busy_loop() {

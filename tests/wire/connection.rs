@@ -2,9 +2,13 @@
 
 use std::io::Read;
 use std::net::TcpListener;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use apidouble::Double;
+use nodelet::identity::kubeconfig;
+use rustls::ServerConnection;
 use rustls::version::{TLS12, TLS13};
 
 use super::server::*;
@@ -29,6 +33,94 @@ fn a_connection_is_kept_over_tls_12_and_13() {
         assert_eq!(server.connections(), 2);
         assert_eq!(server.heard()[4].body.len(), 20_000);
     }
+}
+
+#[test]
+fn a_connection_that_was_opened_early_carries_the_next_call() {
+    let ca = Authority::new();
+    for version in [None, Some(&TLS12), Some(&TLS13)] {
+        let tls = version.map(|version| ca.config(&ca.leaf(&["127.0.0.1"]), &[version], None));
+        let secure = tls.is_some();
+        let server = Server::start(tls, ok);
+        let mut api = if secure {
+            api(server.port, &ca)
+        } else {
+            plain(server.port)
+        };
+        api.connect(BUDGET).unwrap();
+        // Longer than the budget, and time enough for the session tickets of TLS 1.3.
+        thread::sleep(BUDGET * 11 / 10);
+        for _ in 0..2 {
+            answered(api.call(&get(), BUDGET));
+            assert!(api.is_connected());
+        }
+        assert_eq!(server.connections(), 1);
+        // One that is not used any more is closed with the others.
+        api.disconnect();
+        api.connect(BUDGET).unwrap();
+        api.disconnect();
+        assert!(!api.is_connected());
+        answered(api.call(&get(), BUDGET));
+        assert_eq!(server.connections(), 3);
+    }
+}
+
+/// The server has the last message of the handshake, with the client's certificate before it.
+#[test]
+fn the_whole_handshake_is_early() {
+    let ca = Authority::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let tls = ca.config(&ca.leaf(&["127.0.0.1"]), &[&TLS13], None);
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        let mut tcp = listener.accept().unwrap().0;
+        let mut server = ServerConnection::new(tls).unwrap();
+        while server.is_handshaking() {
+            server.complete_io(&mut tcp).unwrap();
+        }
+        done.send(()).unwrap();
+        let _ = tcp.read(&mut [0; 512]);
+    });
+    let mut api = api(port, &ca);
+    api.connect(BUDGET).unwrap();
+    is_done.recv_timeout(BUDGET * 5).unwrap();
+}
+
+#[test]
+fn a_connection_that_was_opened_early_and_closed_by_the_server_is_not_used() {
+    let double = Double::start();
+    let config = kubeconfig::parse(&double.kubeconfig_for_node("pi"), &[]).unwrap();
+    let mut api = Api::new(&config, "test").unwrap();
+    for round in 1..=3 {
+        api.connect(BUDGET).unwrap();
+        double.close_connections();
+        // The tickets of TLS 1.3 come first, so a look at the socket alone does not tell.
+        thread::sleep(BUDGET / 4);
+        answered(api.call(&get(), BUDGET));
+        assert_eq!(double.requests().len(), round, "the request is sent once");
+        assert_eq!(double.connections(), 2 * round as u64);
+        api.disconnect();
+    }
+}
+
+#[test]
+fn an_early_connection_that_fails_has_its_error_and_the_call_tries_again() {
+    let ca = Authority::new();
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = mute.local_addr().unwrap().port();
+    let start = Instant::now();
+    let why = api(port, &ca).connect(BUDGET).unwrap_err();
+    assert!(start.elapsed() < BUDGET * 3 / 2, "{:?}", start.elapsed());
+    assert_eq!(
+        why,
+        format!("https://127.0.0.1:{port}: timed out after 1s while setting up TLS")
+    );
+    drop(mute);
+    let mut client = api(port, &ca);
+    let why = client.connect(BUDGET).unwrap_err();
+    assert_eq!(why, format!("https://127.0.0.1:{port}: connection refused"));
+    assert_eq!(fails(&mut client, &get()), why);
 }
 
 fn eventually(is_so: impl Fn() -> bool) {

@@ -62,6 +62,8 @@ pub struct Kubelet {
     unhealthy: Vec<String>,
     pressures: Pressures,
     registered: bool,
+    /// The first turn is over.
+    has_begun: bool,
     /// `None` where no certificate is renewed.
     certificate: Option<Certificate>,
     /// SIGUSR1 announced that the machine goes down.
@@ -116,6 +118,7 @@ impl Kubelet {
             unhealthy: Vec::new(),
             pressures: Pressures::default(),
             registered: false,
+            has_begun: false,
             certificate,
             shutdown: None,
             certificate_log: OutageLog::new("certificate"),
@@ -142,7 +145,12 @@ impl Kubelet {
     /// The next step. `connected` is called only if a request is due.
     pub fn next(&mut self, now: Now, connected: impl FnOnce() -> bool) -> Turn {
         self.follow_shutdown(now.mono);
-        let turn = self.next_turn(now, connected);
+        let turn = match (self.next_turn(now, connected), self.has_begun) {
+            // The first registration waits: its connection is opened meanwhile.
+            (Turn::Wait(_), false) => Turn::Connect(self.law.connect_and_call_budget()),
+            (turn, _) => turn,
+        };
+        self.has_begun = true;
         self.within_shutdown(turn, now.mono)
     }
 

@@ -9,6 +9,11 @@ use crate::kube::message::{Outcome, Refused};
 use crate::kube::text::VERBOSE;
 
 impl Kubelet {
+    /// [`Turn::Connect`](super::Turn::Connect) failed. The first request connects again.
+    pub fn on_connect_failed(&mut self, why: &str, now: Mono) {
+        self.node_log.failed(why, now);
+    }
+
     /// Takes the outcome of the request that was sent at `start`.
     pub fn on_response(&mut self, work: Work, outcome: Outcome, start: Mono, now: Now) -> Effect {
         if let Outcome::Answered(response) = &outcome

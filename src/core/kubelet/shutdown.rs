@@ -97,6 +97,7 @@ impl Kubelet {
                 Turn::Send(work, budget) if !left.is_zero() => {
                     Turn::Send(work, budget.min(TIME_TO_TELL))
                 }
+                Turn::Connect(budget) => Turn::Connect(budget.min(TIME_TO_TELL)),
                 turn => turn,
             };
         }
@@ -111,7 +112,7 @@ impl Kubelet {
             }
             Turn::Wait(_) if shutdown.is_told => Turn::End,
             Turn::Wait(until) => Turn::Wait(until.min(end)),
-            Turn::Identity(..) | Turn::End => Turn::End,
+            Turn::Connect(_) | Turn::Identity(..) | Turn::End => Turn::End,
         }
     }
 

@@ -28,6 +28,8 @@ pub enum Work {
 /// The next step of the loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
+    /// Open the connection of the first request, which is not due yet; within the duration.
+    Connect(Duration),
     /// Send the next request for this work; the whole request must end within the duration.
     Send(Work, Duration),
     /// `identity` carries out this task; the time is the corrected wall clock.

@@ -633,6 +633,7 @@ impl Machine {
                 self.tell(&format!("{} -> {}", short(&name), short(&result_name)));
                 return;
             }
+            Turn::Connect(_) => return,
             Turn::Send(work, budget) => (work, budget),
             Turn::End => unreachable!("no shutdown was announced"),
         };

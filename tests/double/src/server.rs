@@ -43,6 +43,8 @@ pub struct Recorded {
     pub response_bytes: usize,
     /// Which connection (counted from 1): shows keep-alive.
     pub connection: u64,
+    /// When the TLS handshake of that connection was complete.
+    pub secured: Instant,
     /// Request headers.
     pub headers: Vec<(String, String)>,
     /// Request body.
@@ -222,17 +224,25 @@ impl Shared {
         }
     }
 
-    fn record(&self, request: &Request, user: Option<&User>, connection: u64) -> u64 {
+    fn record(
+        &self,
+        request: &Request,
+        user: Option<&User>,
+        connection: u64,
+        secured: Option<Instant>,
+    ) -> u64 {
         let id = self.next_id.fetch_add(1, Ordering::SeqCst);
+        let now = Instant::now();
         self.recorded().push(Recorded {
             method: request.method.clone(),
             path: request.target.clone(),
             code: 0,
             user: user.map_or(String::new(), |u| u.name.clone()),
-            at: Instant::now(),
+            at: now,
             request_bytes: request.bytes,
             response_bytes: 0,
             connection,
+            secured: secured.unwrap_or(now),
             headers: request.headers.clone(),
             body: request.body.clone(),
             id,
@@ -322,6 +332,8 @@ struct Connection {
     tls: ServerConnection,
     generation: u64,
     number: u64,
+    /// When the handshake was complete.
+    secured: Option<Instant>,
     /// Bytes sent for the current request.
     sent: usize,
 }
@@ -351,6 +363,7 @@ impl Connection {
             tls,
             generation: shared.generation.load(Ordering::SeqCst),
             number: shared.connections.fetch_add(1, Ordering::SeqCst) + 1,
+            secured: None,
             sent: 0,
         })
     }
@@ -411,6 +424,9 @@ impl Connection {
                 .fetch_add(1, Ordering::SeqCst);
             let _ = self.flush(); // the alert
             return Err(io::Error::new(ErrorKind::InvalidData, error));
+        }
+        if !self.tls.is_handshaking() {
+            self.secured.get_or_insert_with(Instant::now);
         }
         match self.tls.reader().read(buffer) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Err(error),
@@ -502,7 +518,9 @@ impl Connection {
         let user = self
             .shared
             .authenticate(request, self.tls.peer_certificates());
-        let id = self.shared.record(request, user.as_ref(), self.number);
+        let id = self
+            .shared
+            .record(request, user.as_ref(), self.number, self.secured);
         self.sent = 0;
         let fault = self.shared.faults.take(&request.method, &request.target);
         let mut code = 0;

@@ -408,6 +408,13 @@ impl World {
                 self.carry_out(&task, start);
                 return Ok(());
             }
+            Turn::Connect(budget) => {
+                self.now = self.now.after(budget / 1000 * step.takes);
+                if !matches!(step.behavior, Behavior::Correct) {
+                    self.kubelet.on_connect_failed("tested", self.now);
+                }
+                return Ok(());
+            }
             Turn::Send(work, budget) => (work, budget),
             Turn::End => {
                 self.ended = true;
@@ -537,6 +544,7 @@ fn certificates_are_renewed_between_lease_renewals() {
                     world.now = world.now.after(Duration::from_millis(300));
                     world.kubelet.on_response(work, outcome, now.mono, now);
                 }
+                Turn::Connect(_) => {}
                 Turn::End => panic!("no shutdown was announced"),
             }
         }
@@ -549,6 +557,50 @@ fn certificates_are_renewed_between_lease_renewals() {
             "{latest:?}"
         );
     }
+}
+
+/// The connection is opened while the first registration waits. A server that hangs delays that
+/// by the limit of one request, as a registration that hangs does, and has one line.
+#[test]
+fn the_first_turn_connects_and_a_failure_delays_the_registration_by_one_request_at_most() {
+    let limit = LAW.connect_and_call_budget();
+    for takes in [Duration::from_millis(3), limit] {
+        let mut world = World::new();
+        assert_eq!(
+            world.kubelet.next(now(&world), || false),
+            Turn::Connect(limit)
+        );
+        world.now = world.now.after(takes);
+        world.kubelet.on_connect_failed("tested", world.now);
+        let due = Mono::START.after(Duration::from_millis(100));
+        if world.now < due {
+            let turn = world.kubelet.next(now(&world), || false);
+            assert_eq!(turn, Turn::Wait(due));
+            world.now = due;
+        }
+        let turn = world.kubelet.next(now(&world), || false);
+        assert_eq!(turn, Turn::Send(Work::Node, limit));
+        assert_eq!(world.kubelet.node_log.last_error(), Some("tested"));
+        world.turn(&correct()).unwrap();
+        assert_eq!(world.kubelet.node_log.last_error(), None);
+    }
+}
+
+/// What is sent at once needs no connection beforehand.
+#[test]
+fn a_board_without_a_certificate_or_the_time_does_not_connect_early() {
+    let mut world = World::holding(Held::None);
+    let turn = world.kubelet.next(now(&world), || false);
+    assert!(matches!(turn, Turn::Identity(..)), "{turn:?}");
+    let mut world = World::new();
+    let in_1970 = Now {
+        mono: world.now,
+        wall: Wall::default(),
+    };
+    let turn = world.kubelet.next(in_1970, || false);
+    assert_eq!(turn, Turn::Send(Work::Time, LAW.connect_and_call_budget()));
+    let turn = world.kubelet.next(now(&world), || false);
+    assert!(matches!(turn, Turn::Wait(_)), "{turn:?}");
 }
 
 /// An idle hour: fewer than six renewals a minute, a report every five minutes in one request, and no
@@ -570,7 +622,9 @@ fn an_idle_hour_costs_one_request_a_renewal_and_one_a_report() {
                 world.now = until;
                 waits += u32::from(counts);
             }
-            Turn::Identity(..) | Turn::End => unreachable!("a permanent certificate, no signal"),
+            Turn::Connect(_) | Turn::Identity(..) | Turn::End => {
+                unreachable!("settled, a permanent certificate, no signal")
+            }
             Turn::Send(work, _) => {
                 let request = world.kubelet.request(work, now, |_, _| Facts::example());
                 let Some(request) = request else { continue };
@@ -764,7 +818,9 @@ fn nothing_is_written_while_the_time_is_unknown() {
                 assert!(until <= world.now.after(CLOCK_TICK), "{until:?}");
                 world.now = until;
             }
-            Turn::Identity(..) | Turn::End => panic!("{now:?}: nothing but the time is needed"),
+            Turn::Connect(_) | Turn::Identity(..) | Turn::End => {
+                panic!("{now:?}: nothing but the time is needed")
+            }
             Turn::Send(work, _) => {
                 assert_eq!(work, Work::Time);
                 let request = world

@@ -48,7 +48,9 @@ fn refuses_owner(refused: &Refused) -> bool {
 /// Only an update clears them, and no later update brings them back (apimachinery
 /// `managedfields/internal/skipnonapplied.go`).
 fn without_managed_fields() -> Map<String, Value> {
-    Map::from_iter([("managedFields".to_owned(), json!([{}]))])
+    let mut metadata = Map::new();
+    metadata.insert("managedFields".to_owned(), json!([{}]));
+    metadata
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -31,48 +31,44 @@ pub(crate) const FLAGS: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
 /// The content of a file opened by [`open`], at most `limit` bytes. A folder, or a FIFO or device
 /// without data, is an error.
 pub(crate) fn whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
-    bounded(&file, &file, limit)
+    bounded(&mut |buffer| (&file).read(buffer), &file, limit)
 }
 
 /// [`whole`] of a file that stays open: pread(2) from its start.
 pub(crate) fn whole_from_start(file: &File, limit: u64) -> io::Result<Vec<u8>> {
-    bounded(FromStart { file, offset: 0 }, file, limit)
-}
-
-/// Reads a file at an offset of its own.
-struct FromStart<'a> {
-    file: &'a File,
-    offset: u64,
-}
-
-impl io::Read for FromStart<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.file.read_at(buffer, self.offset)?;
-        self.offset += length as u64;
+    let mut offset = 0;
+    let mut read = |buffer: &mut [u8]| {
+        let length = file.read_at(buffer, offset)?;
+        offset += length as u64;
         Ok(length)
-    }
+    };
+    bounded(&mut read, file, limit)
 }
 
-fn bounded(mut reader: impl io::Read, file: &File, limit: u64) -> io::Result<Vec<u8>> {
-    let mut first = [0; 4096];
-    // fstat only if no bytes were read: it saves a system call for most kernel files.
-    let length = match reader.read(&mut first) {
-        Ok(length) if length > 0 => length,
-        _ if !file.metadata()?.is_file() => {
-            return Err(io::Error::other("not a regular file"));
+type Reader<'a> = &'a mut dyn FnMut(&mut [u8]) -> io::Result<usize>;
+
+/// Not by `read_to_end`, which is 800 bytes of code for each type of reader.
+fn bounded(read: Reader<'_>, file: &File, limit: u64) -> io::Result<Vec<u8>> {
+    let (mut buffer, mut bytes) = ([0; 4096], Vec::new());
+    loop {
+        // fstat only if no bytes were read: it saves a system call for most kernel files.
+        let length = match read(&mut buffer) {
+            Ok(length) if length > 0 => length,
+            _ if bytes.is_empty() && !file.metadata()?.is_file() => {
+                return Err(io::Error::other("not a regular file"));
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            end => return end.map(|_| bytes),
+        };
+        bytes.extend_from_slice(buffer.get(..length).unwrap_or_default());
+        if !u64::try_from(bytes.len()).is_ok_and(|length| length <= limit) {
+            return Err(io::Error::other(format!("larger than {limit} bytes")));
         }
-        other => other?,
-    };
-    let mut bytes = first.get(..length).unwrap_or_default().to_vec();
-    // A short read is the end of a disk file or of a kernel file of one record. A kernel file that
-    // is a list (seq_file) can end a read early, when its next record does not fit the buffer.
-    if length == first.len() || limit > SMALL {
-        let rest = limit.saturating_add(1).saturating_sub(bytes.len() as u64);
-        reader.take(rest).read_to_end(&mut bytes)?;
-    }
-    if u64::try_from(bytes.len()).is_ok_and(|length| length <= limit) {
-        Ok(bytes)
-    } else {
-        Err(io::Error::other(format!("larger than {limit} bytes")))
+        // A short read is the end of a disk file or of a kernel file of one record. A kernel file
+        // that is a list (seq_file) can end a read early, when its next record does not fit the
+        // buffer.
+        if bytes.len() < buffer.len() && limit <= SMALL {
+            return Ok(bytes);
+        }
     }
 }

@@ -22,7 +22,8 @@ pub fn cause(error: &io::Error) -> String {
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut letters = text.chars();
     match letters.next() {
-        Some(first) => first.to_lowercase().chain(letters).collect(),
+        // The table of Unicode's lower-case letters is 11 KB.
+        Some(first) => format!("{}{}", first.to_ascii_lowercase(), letters.as_str()),
         None => format!("{:?}", error.kind()),
     }
 }

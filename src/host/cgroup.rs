@@ -5,7 +5,7 @@
 //! Without a memory controller a kubelet does not start; here the same sum is computed from
 //! `proc/meminfo` (`memory`). If that is unreadable too, the fact is unread.
 
-use procfs::{CGroupControllers, FromRead};
+use procfs::{CGroupControllers, FromBufRead};
 
 use crate::core::facts::{Read, Unread};
 use crate::files::read::SMALL;
@@ -134,7 +134,7 @@ pub fn memory_is_usable(root: &HostRoot) -> Read<bool> {
 /// `proc/cgroups`.
 pub fn controllers(root: &HostRoot) -> Read<CGroupControllers> {
     const CGROUPS: &str = "proc/cgroups";
-    CGroupControllers::from_read(root.text(CGROUPS, SMALL)?.as_bytes())
+    CGroupControllers::from_buf_read(root.text(CGROUPS, SMALL)?.as_bytes())
         .map_err(|_| Unread::new(CGROUPS, "not the four columns of controllers"))
 }
 

@@ -5,13 +5,13 @@
 //! (`pkg/controller/certificates/approver/sarapprove.go`).
 
 use super::server::pem;
-use super::walk::{Joined, Walk, bearer, failed, is_transient, notes};
-use crate::check::server::{APPROVAL, CERTIFICATES, Permission, RENEWAL};
+use super::walk::{Failed, Joined, Walk, bearer, failed, is_transient, notes};
+use crate::check::server::{APPROVAL, CERTIFICATES, RENEWAL};
 use crate::check::{Finding, Mark};
 use crate::core::certificate::{Certificate, Next, Rules, Step, Task, TaskResult};
 use crate::core::join::token::Bootstrap;
 use crate::identity::pki::key::Key;
-use crate::kube::message::{Accept, Outcome, Request, Response};
+use crate::kube::message::{Accept, Request};
 use crate::kube::x509::{Leaf, Subject};
 use crate::kube::{json, object};
 use crate::wire::api::Api;
@@ -33,14 +33,11 @@ pub(super) const RENEW: &str = "kubectl create clusterrolebinding nodelet-renew 
 /// The steps from `token` to `renewal`. A dry run ends before the certificate.
 pub(super) fn get(
     walk: &mut Walk<'_>,
-    config: ApiConfig,
+    mut config: ApiConfig,
     token: &Bootstrap,
-) -> Result<Joined, Finding> {
-    let config = ApiConfig {
-        authorization: Some(bearer(token.bearer())),
-        ..config
-    };
-    let mut api = walk.api(&config).map_err(|why| failed("token", &why, ""))?;
+) -> Result<Joined, Failed> {
+    config.authorization = Some(bearer(token.bearer()));
+    let mut api = walk.api(&config, "token", "")?;
     reviews(walk, &mut api, token)?;
     let finding = namesake(walk, &mut api)?;
     walk.add(finding);
@@ -54,43 +51,47 @@ pub(super) fn get(
     }
     if settings.dry_run {
         notes(walk, &[CHECK, "renewal"], "not asked for: --dry-run");
+        config.authorization = None;
         return Ok(Joined {
-            config: ApiConfig {
-                authorization: None,
-                ..config
-            },
+            config,
             renews: true,
         });
     }
-    let (identity, leaf) = request(walk, &mut api)?;
+    let issued = request(walk, &mut api)?;
+    Ok(self::issued(walk, config, issued))
+}
+
+/// The checks `certificate` and `renewal`. The certificate replaces the token.
+pub(super) fn issued(
+    walk: &mut Walk<'_>,
+    mut config: ApiConfig,
+    (identity, leaf): (ClientCertificate, Leaf),
+) -> Joined {
     let until = leaf.not_after.time();
     let detail = format!("{} until {until}", leaf.subject.common_name);
     walk.add(Finding::ok(CHECK, detail));
     walk.expires = Some(leaf.not_after);
-    let config = ApiConfig {
-        authorization: None,
-        certificate: Some(identity),
-        ..config
-    };
+    config.authorization = None;
+    config.certificate = Some(identity);
     let renews = renewal(walk, &config, &until);
-    Ok(Joined { config, renews })
+    Joined { config, renews }
 }
 
 /// The checks `token`, `csr-create` and `approval`.
-fn reviews(walk: &mut Walk<'_>, api: &mut Api, token: &Bootstrap) -> Result<(), Finding> {
+fn reviews(walk: &mut Walk<'_>, api: &mut Api, token: &Bootstrap) -> Result<(), Failed> {
     let [create, _] = CERTIFICATES;
-    let response = review(walk, api, create).map_err(|line| failed("token", &line, "try again"))?;
+    let response = walk.answer(api, &create.review(&walk.board.name), "token", "try again")?;
     let id = &token.id;
     match response.code {
         429 | 500.. => {
             let line = format!("the server does not answer the review: {}", response.code);
-            return Err(Finding::failed("token", &line, "try again"));
+            return Err(failed("token", &line, "try again"));
         }
         401 => {
             let line = format!("the server does not accept the token {id}: 401");
             let remedy = "it expired, or its usages lack authentication: kubeadm token create \
                           --print-join-command";
-            return Err(Finding::failed("token", &line, remedy));
+            return Err(failed("token", &line, remedy));
         }
         _ => walk.add(Finding::ok("token", format!("the server accepts {id}"))),
     }
@@ -99,7 +100,7 @@ fn reviews(walk: &mut Walk<'_>, api: &mut Api, token: &Bootstrap) -> Result<(), 
         Mark::Failed => return Err(failed(create.check, &finding.detail, ASK)),
         _ => walk.add(finding),
     }
-    let response = review(walk, api, APPROVAL).map_err(|line| failed("approval", &line, ""))?;
+    let response = walk.answer(api, &APPROVAL.review(&walk.board.name), "approval", "")?;
     let finding = APPROVAL.judge(&response);
     walk.add(match finding.mark {
         Mark::Failed => Finding::note("approval", "a person must approve the request", APPROVE),
@@ -108,24 +109,14 @@ fn reviews(walk: &mut Walk<'_>, api: &mut Api, token: &Bootstrap) -> Result<(), 
     Ok(())
 }
 
-fn review(walk: &Walk<'_>, api: &mut Api, permission: Permission) -> Result<Response, String> {
-    match walk.send(api, &permission.review(&walk.board.name)) {
-        Outcome::Answered(response) => Ok(response),
-        Outcome::Silent(line) => Err(line),
-    }
-}
-
 /// Whether a live board has the name. Unlike a Node that is Ready, one that is not is nobody's.
-fn namesake(walk: &Walk<'_>, api: &mut Api) -> Result<Finding, Finding> {
+fn namesake(walk: &Walk<'_>, api: &mut Api) -> Result<Finding, Failed> {
     let (check, name) = ("namesake", &walk.board.name);
     if name.is_empty() {
         return Ok(Finding::note(check, "each board has its own name", ""));
     }
     let request = Request::get(format!("/api/v1/nodes/{name}"), Accept::Object);
-    let response = match walk.send(api, &request) {
-        Outcome::Answered(response) => response,
-        Outcome::Silent(line) => return Err(failed(check, &line, "try again")),
-    };
+    let response = walk.answer(api, &request, check, "try again")?;
     if response.code == 404 {
         return Ok(Finding::ok(check, "there is no Node of this name yet"));
     }
@@ -146,13 +137,13 @@ fn namesake(walk: &Walk<'_>, api: &mut Api) -> Result<Finding, Finding> {
         true if walk.settings.force => Ok(Finding::note(check, line, "")),
         true => {
             let remedy = format!("use --node-name, or kubectl delete node {name}; --force goes on");
-            Err(Finding::failed(check, &line, &remedy))
+            Err(failed(check, &line, &remedy))
         }
     }
 }
 
 /// Makes a key, and asks until its certificate is issued.
-fn request(walk: &Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Finding> {
+fn request(walk: &Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Failed> {
     let subject = Subject {
         common_name: format!("system:node:{}", walk.board.name),
         organizations: vec!["system:nodes".to_owned()],
@@ -198,7 +189,7 @@ fn request(walk: &Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), 
                 match certificate.on_response(outcome, walk.now(), 0) {
                     Step::Failed(line) if !may_pass => {
                         let (cause, remedy) = line.split_once("; ").unwrap_or((&line, ""));
-                        return Err(Finding::failed(CHECK, cause, remedy));
+                        return Err(failed(CHECK, cause, remedy));
                     }
                     step => step,
                 }
@@ -226,10 +217,11 @@ pub(super) fn identity(chain: &str, key: &Key) -> Result<(ClientCertificate, Lea
 }
 
 /// Whether the controller will approve renewals, asked with the new certificate.
-pub(super) fn renewal(walk: &mut Walk<'_>, config: &ApiConfig, until: &str) -> bool {
+fn renewal(walk: &mut Walk<'_>, config: &ApiConfig, until: &str) -> bool {
+    let request = RENEWAL.review(&walk.board.name);
     let response = walk
-        .api(config)
-        .and_then(|mut api| review(walk, &mut api, RENEWAL));
+        .api(config, "renewal", "")
+        .and_then(|mut api| walk.answer(&mut api, &request, "renewal", ""));
     let judged = response.map(|response| RENEWAL.judge(&response));
     let finding = match judged {
         Ok(finding) if finding.mark == Mark::Ok => {
@@ -243,10 +235,7 @@ pub(super) fn renewal(walk: &mut Walk<'_>, config: &ApiConfig, until: &str) -> b
                 &remedy,
             )
         }
-        Err(line) => {
-            let line = line.split("; ").next().unwrap_or(&line);
-            Finding::note("renewal", format!("unknown: {line}"), "")
-        }
+        Err(failed) => Finding::note("renewal", format!("unknown: {}", failed.detail), ""),
     };
     let renews = finding.mark == Mark::Ok;
     walk.add(finding);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::files::Places;
 use super::proof;
+use super::walk::Failed;
 use crate::check::Finding;
 use crate::core::join::command::Settings;
 use crate::core::join::token::Token;
@@ -36,13 +37,13 @@ pub(super) fn find(
     token: &Token,
     name: &str,
     now: Wall,
-) -> Result<Existing, Finding> {
+) -> Result<Existing, Failed> {
     let kubelet = places.of_a_kubelet().into_iter().find(|p| guard::exists(p));
     if let Some(path) = kubelet {
         let line = format!("{}: a kubelet is on this machine", path.display());
         match settings.force {
             true => log::warn!("{line}; stop it, or the two write one Node"),
-            false => return Err(Finding::failed(CHECK, &line, "stop and remove it")),
+            false => return Err(Finding::failed(CHECK, &line, "stop and remove it").into()),
         }
     }
     let candidates = [
@@ -60,8 +61,10 @@ pub(super) fn find(
     let (endpoint, prefix) = (&config.endpoint, &config.endpoint.prefix);
     let given = config.certificate.as_ref();
     let given = given.and_then(|certificate| Leaf::of_pem(&certificate.chain.bytes));
-    let leaves = [stored_certificate(&places.cert_dir()), given];
-    let leaf = leaves.into_iter().flatten().max_by_key(|l| l.not_after);
+    let leaf = match (stored_certificate(&places.cert_dir()), given) {
+        (Some(stored), Some(given)) if stored.not_after > given.not_after => Some(stored),
+        (stored, given) => given.or(stored),
+    };
     let Some(leaf) = leaf else {
         let line = format!("this board has a token of {endpoint}{prefix}");
         return replaced(settings, &line);
@@ -80,18 +83,14 @@ pub(super) fn find(
     }
 }
 
-fn replaced(settings: &Settings, line: &str) -> Result<Existing, Finding> {
+fn replaced(settings: &Settings, line: &str) -> Result<Existing, Failed> {
     match settings.force {
         true => Ok(Existing::None(Finding::note(
             CHECK,
             format!("{line}: replaced"),
             "",
         ))),
-        false => Err(Finding::failed(
-            CHECK,
-            line,
-            "nodelet join --force replaces it",
-        )),
+        false => Err(Finding::failed(CHECK, line, "nodelet join --force replaces it").into()),
     }
 }
 

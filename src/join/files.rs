@@ -133,7 +133,7 @@ impl Places {
         ];
         // The other form of a former join would be a second identity.
         for (path, _) in texts.iter().filter(|(_, text)| text.is_none()) {
-            ops.extend(remove(path));
+            remove(&mut ops, path);
         }
         for (path, text) in texts {
             if let Some(text) = text {
@@ -146,7 +146,7 @@ impl Places {
 
     fn forget_certificates(&self) -> Result<Vec<Op>, String> {
         let mut ops = remove_certificates(&self.cert_dir())?;
-        ops.extend(remove(&self.issued_kubeconfig()));
+        remove(&mut ops, &self.issued_kubeconfig());
         Ok(ops)
     }
 
@@ -155,10 +155,10 @@ impl Places {
     pub(super) fn remove(&self, password: bool) -> Result<(Vec<Op>, Vec<PathBuf>), String> {
         let mut ops = Vec::new();
         for path in [self.kubeconfig(), self.bootstrap(), self.flags()] {
-            ops.extend(remove(&path));
+            remove(&mut ops, &path);
         }
         if password {
-            ops.extend(remove(&self.password()));
+            remove(&mut ops, &self.password());
         }
         ops.extend(self.forget_certificates()?);
         let removed = ops.iter().filter_map(|op| match op {
@@ -185,10 +185,9 @@ fn once_each_folder(ops: Vec<Op>) -> Vec<Op> {
     kept
 }
 
-/// The operations that remove a file; none if there is none.
-fn remove(path: &Path) -> Vec<Op> {
-    match guard::exists(path) {
-        true => vec![Op::Remove(path.to_owned()), Op::Sync(write::parent(path))],
-        false => Vec::new(),
+/// Adds the operations that remove a file, if there is one.
+fn remove(ops: &mut Vec<Op>, path: &Path) {
+    if guard::exists(path) {
+        ops.extend([Op::Remove(path.to_owned()), Op::Sync(write::parent(path))]);
     }
 }

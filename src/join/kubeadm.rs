@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::proof;
 use super::server::{self, RETRY, pem};
-use super::walk::{Walk, failed, is_transient, notes};
+use super::walk::{Failed, Walk, failed, is_transient, notes};
 use crate::check::Finding;
 use crate::core::join::discovery::{self, Cluster, ClusterInfo, cluster};
 use crate::core::join::token::Bootstrap;
@@ -30,11 +30,8 @@ const NOT_KUBEADM: &str = "if kubeadm did not make this cluster: --certificate-a
 const SOMEBODY: &str = "somebody may be between this board and the server";
 
 /// The server, proved, without credentials.
-pub(super) fn find(walk: &mut Walk<'_>, token: &Bootstrap) -> Result<ApiConfig, Finding> {
-    let mut config = ApiConfig::at(server::endpoint(walk.settings)?);
-    config.ca = server::authority(walk.settings)?;
-    config.insecure = config.ca.is_none();
-    server::reach(walk, &config)?;
+pub(super) fn find(walk: &mut Walk<'_>, token: &Bootstrap) -> Result<ApiConfig, Failed> {
+    let config = server::reach(walk)?;
     match config.insecure {
         true => discover(walk, token, &config),
         false => known(walk, config),
@@ -42,17 +39,15 @@ pub(super) fn find(walk: &mut Walk<'_>, token: &Bootstrap) -> Result<ApiConfig, 
 }
 
 /// With `--certificate-authority` there is nothing to discover.
-fn known(walk: &mut Walk<'_>, config: ApiConfig) -> Result<ApiConfig, Finding> {
+fn known(walk: &mut Walk<'_>, config: ApiConfig) -> Result<ApiConfig, Failed> {
     let why = "not needed with --certificate-authority";
     notes(walk, &["cluster-info", "signature"], why);
     walk.add(Finding::ok("ca", "from --certificate-authority"));
-    let mut api = walk.api(&config).map_err(|why| failed("tls", &why, ""))?;
+    let mut api = walk.api(&config, "tls", "")?;
     // Any answer proves the server.
     let request = Request::get("/version".to_owned(), Accept::Object);
-    match walk.send(&mut api, &request) {
-        Outcome::Answered(_) => walk.add(Finding::ok("tls", "the server was verified")),
-        Outcome::Silent(line) => return Err(failed("tls", &line, "is it the CA of this server?")),
-    }
+    walk.answer(&mut api, &request, "tls", "is it the CA of this server?")?;
+    walk.add(Finding::ok("tls", "the server was verified"));
     Ok(config)
 }
 
@@ -60,7 +55,7 @@ fn discover(
     walk: &mut Walk<'_>,
     token: &Bootstrap,
     insecure: &ApiConfig,
-) -> Result<ApiConfig, Finding> {
+) -> Result<ApiConfig, Failed> {
     let first = first_look(walk, token, insecure)?;
     let from = &insecure.endpoint;
     walk.add(Finding::ok(
@@ -91,15 +86,13 @@ fn discover(
         return Err(unusable("its server is not https".into()));
     }
     let ca = trusted(walk, &cluster)?;
-    let config = ApiConfig {
-        ca: Some(pem("cluster-info", ca.into_bytes())),
-        ..ApiConfig::at(endpoint)
-    };
+    let mut config = ApiConfig::at(endpoint);
+    config.ca = Some(pem("cluster-info", ca.into_bytes()));
     second_look(walk, &first, config, &insecure.endpoint)
 }
 
 /// The certificates that become roots.
-fn trusted(walk: &mut Walk<'_>, cluster: &Cluster) -> Result<String, Finding> {
+fn trusted(walk: &mut Walk<'_>, cluster: &Cluster) -> Result<String, Failed> {
     let pins = &walk.settings.pins;
     let (ca, finding) = match pins.is_empty() {
         false => {
@@ -123,9 +116,9 @@ fn first_look(
     walk: &Walk<'_>,
     token: &Bootstrap,
     insecure: &ApiConfig,
-) -> Result<ClusterInfo, Finding> {
+) -> Result<ClusterInfo, Failed> {
     let check = "cluster-info";
-    let mut api = walk.api(insecure).map_err(|why| failed(check, &why, ""))?;
+    let mut api = walk.api(insecure, check, "")?;
     let mut unsigned_since = None;
     let mut was_told = false;
     loop {
@@ -137,7 +130,7 @@ fn first_look(
                 let remedy = format!("the token expired or was deleted; {NEW_LINE}");
                 let since = *unsigned_since.get_or_insert(now);
                 if now.since(since) >= SIGNER {
-                    return Err(Finding::failed("signature", &line, &remedy));
+                    return Err(Finding::failed("signature", &line, &remedy).into());
                 }
                 ("signature", line, remedy, Duration::from_secs(1))
             }
@@ -157,7 +150,7 @@ fn first_look(
 fn look(
     walk: &Walk<'_>,
     api: &mut Api,
-) -> Result<Result<ClusterInfo, (String, &'static str)>, Finding> {
+) -> Result<Result<ClusterInfo, (String, &'static str)>, Failed> {
     let check = "cluster-info";
     let outcome = walk.send(api, &discovery::request());
     let is_transient = is_transient(&outcome);
@@ -194,9 +187,9 @@ fn of(response: &Response) -> Option<ClusterInfo> {
 fn second_look(
     walk: &mut Walk<'_>,
     first: &ClusterInfo,
-    config: ApiConfig,
+    mut config: ApiConfig,
     typed: &Endpoint,
-) -> Result<ApiConfig, Finding> {
+) -> Result<ApiConfig, Failed> {
     let is_typed = config.endpoint == *typed;
     let limit = if is_typed { RETRY * 2 } else { OTHER_SERVER };
     let why = match verified(walk, &config, limit)? {
@@ -207,10 +200,7 @@ fn second_look(
         return Err(failed("tls", &why, SOMEBODY));
     }
     log::info!("cluster-info: its server does not answer: {why}; using {typed}");
-    let config = ApiConfig {
-        endpoint: typed.clone(),
-        ..config
-    };
+    config.endpoint = typed.clone();
     match verified(walk, &config, RETRY * 2)? {
         Ok(info) => second_finding(walk, first, &info, config),
         Err(why) => Err(failed("tls", &why, SOMEBODY)),
@@ -222,7 +212,7 @@ fn second_finding(
     first: &ClusterInfo,
     second: &ClusterInfo,
     config: ApiConfig,
-) -> Result<ApiConfig, Finding> {
+) -> Result<ApiConfig, Failed> {
     if first.kubeconfig != second.kubeconfig {
         let line = "the verified server has another cluster-info";
         return Err(failed("tls", line, SOMEBODY));
@@ -237,10 +227,8 @@ fn verified(
     walk: &Walk<'_>,
     config: &ApiConfig,
     limit: Duration,
-) -> Result<Result<ClusterInfo, String>, Finding> {
-    let mut api = walk
-        .api(config)
-        .map_err(|why| failed("tls", &why, SOMEBODY))?;
+) -> Result<Result<ClusterInfo, String>, Failed> {
+    let mut api = walk.api(config, "tls", SOMEBODY)?;
     loop {
         let outcome = walk.send_within(&mut api, &discovery::request(), limit);
         let is_transient = is_transient(&outcome);

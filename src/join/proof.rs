@@ -74,7 +74,7 @@ pub fn pinned(pem: &[u8], pins: &[Digest], now: Wall) -> Result<String, String> 
 /// All certificates of `pem`, as PEM, for a CA that is trusted without a pin.
 pub fn unpinned(pem: &[u8]) -> Result<String, String> {
     let certificates = certificates(pem)?;
-    Ok(joined(&certificates))
+    Ok(joined(&certificates, &|_| true))
 }
 
 /// The certificates of `/cacerts` that the digest of a k3s token covers, as PEM. A digest is that of
@@ -85,11 +85,10 @@ pub fn unpinned(pem: &[u8]) -> Result<String, String> {
 pub fn covered(text: &[u8], hash: &Digest) -> Result<String, String> {
     let certificates = certificates(text)?;
     let of_text = sha256(text);
-    let roots = certificates.iter().filter(|der| sha256(der) == *hash);
-    let roots: Vec<CertificateDer<'_>> = roots.cloned().collect();
+    let roots = joined(&certificates, &|der| sha256(der) == *hash);
     match certificates.len() {
-        2.. if !roots.is_empty() => Ok(joined(&roots)),
-        _ if of_text == *hash => Ok(joined(&certificates)),
+        2.. if !roots.is_empty() => Ok(roots),
+        _ if of_text == *hash => Ok(joined(&certificates, &|_| true)),
         _ => Err(format!(
             "the hash of /cacerts is {}, the token says {}",
             hexadecimal(&of_text),
@@ -104,9 +103,13 @@ pub fn has_digest(pem: &[u8], hash: &Digest) -> bool {
     sha256(pem) == *hash || roots.iter().any(|der| sha256(der) == *hash)
 }
 
-fn joined(certificates: &[CertificateDer<'_>]) -> String {
-    let pem = certificates.iter().map(|c| x509::pem("CERTIFICATE", c));
-    pem.collect()
+/// Those of `certificates` that are kept, as PEM.
+fn joined(certificates: &[CertificateDer<'_>], is_kept: &dyn Fn(&[u8]) -> bool) -> String {
+    let mut kept = String::new();
+    for certificate in certificates.iter().filter(|der| is_kept(der)) {
+        kept += &x509::pem("CERTIFICATE", certificate);
+    }
+    kept
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {

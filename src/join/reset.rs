@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::files::Places;
+use super::walk::{Failed, failed};
 use super::{End, finish};
 use crate::check::{Finding, Mark, Report};
 use crate::core::join::command::Reset;
@@ -44,7 +45,7 @@ pub(super) fn carry_out(disk: &mut Disk, places: &Places, force: bool) -> (Repor
         Err(finding) => {
             let cause = finding.check;
             let later = CHECKS.iter().skip_while(|check| **check != cause).skip(1);
-            report.findings = vec![finding];
+            report.findings = vec![*finding];
             let skipped = later.map(|check| Finding::skipped(check, cause));
             report.findings.extend(skipped);
         }
@@ -57,14 +58,14 @@ fn remove(
     places: &Places,
     force: bool,
     removed: &mut Vec<String>,
-) -> Result<[Finding; 3], Finding> {
+) -> Result<[Finding; 3], Failed> {
     if places.is_running() {
         let remedy = "systemctl disable --now nodelet";
-        return Err(Finding::failed("running", "nodelet.service runs", remedy));
+        return Err(failed("running", "nodelet.service runs", remedy));
     }
     let name = node_name(places).unwrap_or_default();
     let running = Finding::ok("running", "nodelet.service does not run");
-    let failed = |why: String| Finding::failed("files", &why, "run it with sudo");
+    let failed = |why: String| Failed::from(Finding::failed("files", &why, "run it with sudo"));
     let (ops, paths) = places.remove(force).map_err(failed)?;
     disk.carry_out(ops).map_err(failed)?;
     removed.extend(paths.iter().map(|path| path.display().to_string()));

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::walk::{Walk, failed};
+use super::walk::{Failed, Walk, failed};
+use crate::check::Mark;
 use crate::check::probe::access::Access;
-use crate::check::{Finding, Mark};
 use crate::core::join::command::Settings;
 use crate::files::read::read;
 use crate::identity::ApiAccess;
@@ -14,14 +14,9 @@ use crate::wire::endpoint::Endpoint;
 
 /// Delay of the next attempt, as in kubeadm.
 pub(super) const RETRY: Duration = Duration::from_secs(5);
-/// The endpoint of the command line.
-pub(super) fn endpoint(settings: &Settings) -> Result<Endpoint, Finding> {
-    let endpoint = Endpoint::parse(&settings.server);
-    endpoint.map_err(|line| failed("name-resolution", &line, "is the endpoint HOST:PORT?"))
-}
 
 /// The file of `--certificate-authority`.
-pub(super) fn authority(settings: &Settings) -> Result<Option<Pem>, Finding> {
+fn authority(settings: &Settings) -> Result<Option<Pem>, Failed> {
     let Some(path) = &settings.authority else {
         return Ok(None);
     };
@@ -35,11 +30,16 @@ pub(super) fn authority(settings: &Settings) -> Result<Option<Pem>, Finding> {
     }
 }
 
-/// The checks `name-resolution` and `tcp`, as `nodelet check` has them.
-pub(super) fn reach(walk: &mut Walk<'_>, config: &ApiConfig) -> Result<(), Finding> {
-    let api = walk
-        .api(config)
-        .map_err(|why| failed("ca", &why, "is it a CA in PEM form?"))?;
+/// The server, without credentials, and not verified without `--certificate-authority`. The checks
+/// `name-resolution` and `tcp`, as `nodelet check` has them.
+pub(super) fn reach(walk: &mut Walk<'_>) -> Result<ApiConfig, Failed> {
+    let endpoint = Endpoint::parse(&walk.settings.server);
+    let endpoint =
+        endpoint.map_err(|line| failed("name-resolution", &line, "is the endpoint HOST:PORT?"))?;
+    let mut config = ApiConfig::at(endpoint);
+    config.ca = authority(walk.settings)?;
+    config.insecure = config.ca.is_none();
+    let api = walk.api(&config, "ca", "is it a CA in PEM form?")?;
     let access = Access::new(ApiAccess {
         config: config.clone(),
         api,
@@ -49,10 +49,10 @@ pub(super) fn reach(walk: &mut Walk<'_>, config: &ApiConfig) -> Result<(), Findi
     walk.add(finding);
     let finding = access.dial(&addresses);
     match finding.mark {
-        Mark::Failed => Err(finding),
+        Mark::Failed => Err(finding.into()),
         _ => {
             walk.add(finding);
-            Ok(())
+            Ok(config)
         }
     }
 }

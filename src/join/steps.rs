@@ -1,12 +1,13 @@
 //! The steps of `nodelet join`, in order: the parts that are the same for every cluster.
 
+use std::ffi::OsString;
 use std::io::Read as _;
 
 use zeroize::Zeroizing;
 
 use super::existing::{self, Existing};
 use super::files::Written;
-use super::walk::{Board, Joined, Walk};
+use super::walk::{Board, Failed, Joined, Walk};
 use super::{End, certificate, kubeadm, ready, supervisor};
 use crate::check::{Finding, probe};
 use crate::config::Config;
@@ -25,7 +26,7 @@ use crate::wire::api_config::ApiConfig;
 use crate::wire::authorization::Authorization;
 
 /// Bytes of a token on stdin.
-const STDIN_LIMIT: u64 = 4096;
+const STDIN_LIMIT: usize = 4096;
 /// The remedy of an agent that does not run.
 const ENABLE: &str = "systemctl enable --now --no-block nodelet";
 
@@ -55,7 +56,7 @@ pub(super) fn join(
     }
     // A failed step ends the walk.
     if let Err(failed) = walk.run(&token, bearer.as_ref()) {
-        walk.add(failed);
+        walk.add(*failed);
     }
     walk.finish()
 }
@@ -78,12 +79,16 @@ fn parsed(source: &TokenSource) -> Result<Token, (bool, String)> {
 }
 
 fn stdin() -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    let read = std::io::stdin()
-        .lock()
-        .take(STDIN_LIMIT)
-        .read_to_end(&mut bytes);
-    read.map(|_| bytes).map_err(|e| e.to_string())
+    let mut stdin = std::io::stdin().lock();
+    let (mut bytes, mut length) = (vec![0; STDIN_LIMIT], 0);
+    while let Some(room @ [_, ..]) = bytes.get_mut(length..) {
+        match stdin.read(room).map_err(|e| e.to_string())? {
+            0 => break,
+            more => length += more,
+        }
+    }
+    bytes.truncate(length);
+    Ok(bytes)
 }
 
 /// The machine, as the flags of the run that will follow describe it.
@@ -91,7 +96,7 @@ fn board(settings: &Settings) -> Result<Board, String> {
     let name = settings.node_name.iter();
     let name = name.map(|name| format!("--hostname-override={name}"));
     let args = settings.flags.iter().cloned().chain(name);
-    let Command::Run(flags) = command_line::parse(args.map(Into::into))? else {
+    let Command::Run(flags) = command_line::parse(args.map(OsString::from))? else {
         return Err("not the flags of a run".into());
     };
     let host = Host::new(HostRoot::new(&flags.host_root), &flags.root_dir);
@@ -118,7 +123,7 @@ fn board(settings: &Settings) -> Result<Board, String> {
 }
 
 impl Walk<'_> {
-    fn run(&mut self, token: &Token, bearer: Option<&Bootstrap>) -> Result<(), Finding> {
+    fn run(&mut self, token: &Token, bearer: Option<&Bootstrap>) -> Result<(), Failed> {
         self.add(self.root()?);
         let now = self.now().wall;
         let found = existing::find(&self.places, self.settings, token, &self.board.name, now)?;
@@ -135,7 +140,7 @@ impl Walk<'_> {
         self.start_and_wait(&config, is_new)
     }
 
-    fn root(&self) -> Result<Finding, Finding> {
+    fn root(&self) -> Result<Finding, Failed> {
         let folder = self.places.credentials();
         if self.settings.dry_run {
             return Ok(Finding::note("root", "not needed for --dry-run", ""));
@@ -147,11 +152,7 @@ impl Walk<'_> {
             )),
             Err(why) => {
                 let line = format!("{} cannot be written: {why}", folder.display());
-                Err(Finding::failed(
-                    "root",
-                    &line,
-                    "run it with sudo, or with --root DIR",
-                ))
+                Err(Finding::failed("root", &line, "run it with sudo, or with --root DIR").into())
             }
         }
     }
@@ -161,7 +162,7 @@ impl Walk<'_> {
         &mut self,
         token: &Token,
         bearer: Option<&Bootstrap>,
-    ) -> Result<ApiConfig, Finding> {
+    ) -> Result<ApiConfig, Failed> {
         let joined = match token {
             Token::Bootstrap(token) => {
                 let config = kubeadm::find(self, token)?;
@@ -175,10 +176,10 @@ impl Walk<'_> {
         Ok(joined.config)
     }
 
-    fn write(&mut self, joined: &Joined) -> Result<(), Finding> {
+    fn write(&mut self, joined: &Joined) -> Result<(), Failed> {
         let failed = |why: String| {
             let remedy = "nothing else was changed; correct it and join again";
-            Finding::failed("files", &why, remedy)
+            Failed::from(Finding::failed("files", &why, remedy))
         };
         let new = self.written(joined).map_err(failed)?;
         let (ops, paths) = self.places.write(new).map_err(failed)?;
@@ -232,7 +233,7 @@ impl Walk<'_> {
     }
 
     /// `is_new`: a running agent has a copy of the former identity.
-    fn start_and_wait(&mut self, config: &ApiConfig, is_new: bool) -> Result<(), Finding> {
+    fn start_and_wait(&mut self, config: &ApiConfig, is_new: bool) -> Result<(), Failed> {
         let mut wait = self.settings.wait;
         if self.settings.dry_run || self.settings.root.is_some() {
             let why = match self.settings.dry_run {
@@ -270,9 +271,7 @@ impl Walk<'_> {
             ));
             return Ok(());
         }
-        let mut api = self
-            .api(config)
-            .map_err(|why| Finding::failed("ready", &why, ""))?;
+        let mut api = self.api(config, "ready", "")?;
         let finding = ready::wait(self, &mut api, ENABLE);
         self.add(finding);
         Ok(())

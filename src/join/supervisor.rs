@@ -10,10 +10,10 @@ use rustls::pki_types::CertificateSigningRequestDer;
 use rustls::pki_types::pem::PemObject as _;
 use zeroize::Zeroizing;
 
-use super::certificate::{identity, renewal};
+use super::certificate::{self, identity};
 use super::proof;
 use super::server::{self, pem};
-use super::walk::{Joined, Walk, bearer, failed, is_transient, notes};
+use super::walk::{Failed, Joined, Walk, bearer, failed, is_transient, notes};
 use crate::check::Finding;
 use crate::core::join::token::{Credentials, Digest, hexadecimal};
 use crate::files::guard;
@@ -41,11 +41,9 @@ pub(super) fn get(
     walk: &mut Walk<'_>,
     hash: Option<&Digest>,
     credentials: &Credentials,
-) -> Result<Joined, Finding> {
+) -> Result<Joined, Failed> {
     let config = find(walk, hash)?;
-    let mut api = walk
-        .api(&config)
-        .map_err(|why| failed("tls", &why, SOMEBODY))?;
+    let mut api = walk.api(&config, "tls", SOMEBODY)?;
     let authorization = authorization(credentials);
     let set = api.set_authorization(&authorization);
     set.map_err(|why| failed("token", &why, ""))?;
@@ -67,14 +65,8 @@ pub(super) fn get(
             renews: true,
         });
     }
-    let (identity, leaf) = request(walk, &mut api)?;
-    let until = leaf.not_after.time();
-    let detail = format!("{} until {until}", leaf.subject.common_name);
-    walk.add(Finding::ok(CERTIFICATE, detail));
-    walk.expires = Some(leaf.not_after);
-    config.certificate = Some(identity);
-    let renews = renewal(walk, &config, &until);
-    Ok(Joined { config, renews })
+    let issued = request(walk, &mut api)?;
+    Ok(certificate::issued(walk, config, issued))
 }
 
 fn authorization(credentials: &Credentials) -> Authorization {
@@ -88,15 +80,12 @@ fn authorization(credentials: &Credentials) -> Authorization {
 }
 
 /// The supervisor, proved, without credentials.
-fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<ApiConfig, Finding> {
-    let mut config = ApiConfig::at(server::endpoint(walk.settings)?);
-    config.ca = server::authority(walk.settings)?;
-    config.insecure = config.ca.is_none();
-    server::reach(walk, &config)?;
+fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<ApiConfig, Failed> {
+    let mut config = server::reach(walk)?;
     notes(walk, &["cluster-info", "signature"], "not used by k3s");
     let request = Request::get(CACERTS.to_owned(), Accept::Object);
     if config.insecure {
-        let mut api = walk.api(&config).map_err(|why| failed("ca", &why, ""))?;
+        let mut api = walk.api(&config, "ca", "")?;
         let response = ask(walk, &mut api, &request, "ca")?;
         if response.accepted().is_err() {
             let line = format!(
@@ -104,7 +93,7 @@ fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<ApiConfig, Finding
                 response.code
             );
             let remedy = "is it the server's URL? rke2 listens on port 9345";
-            return Err(Finding::failed("ca", &line, remedy));
+            return Err(failed("ca", &line, remedy));
         }
         let (ca, finding) = match hash {
             Some(hash) => (
@@ -125,30 +114,21 @@ fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<ApiConfig, Finding
         config.insecure = false;
         walk.add(finding);
         let first = response.body;
-        let mut api = walk
-            .api(&config)
-            .map_err(|why| failed("ca", &why, SOMEBODY))?;
-        let second = verified(walk, &mut api, &request)?;
+        let mut api = walk.api(&config, "ca", SOMEBODY)?;
+        // Any answer over verified TLS.
+        let second = walk.answer(&mut api, &request, "tls", SOMEBODY)?;
         if second.body != first {
             let line = format!("the verified server has another {CACERTS}");
-            return Err(Finding::failed("tls", &line, SOMEBODY));
+            return Err(failed("tls", &line, SOMEBODY));
         }
     } else {
         walk.add(Finding::ok("ca", "from --certificate-authority"));
-        let mut api = walk.api(&config).map_err(|why| failed("ca", &why, ""))?;
-        verified(walk, &mut api, &request)?;
+        let mut api = walk.api(&config, "ca", "")?;
+        walk.answer(&mut api, &request, "tls", SOMEBODY)?;
     }
     let endpoint = &config.endpoint;
     walk.add(Finding::ok("tls", format!("{endpoint} was verified")));
     Ok(config)
-}
-
-/// Any answer over verified TLS.
-fn verified(walk: &Walk<'_>, api: &mut Api, request: &Request) -> Result<Response, Finding> {
-    match walk.send(api, request) {
-        Outcome::Answered(response) => Ok(response),
-        Outcome::Silent(line) => Err(failed("tls", &line, SOMEBODY)),
-    }
 }
 
 /// The response to a request that is repeated while the server starts or is busy.
@@ -157,7 +137,7 @@ fn ask(
     api: &mut Api,
     request: &Request,
     check: &'static str,
-) -> Result<Response, Finding> {
+) -> Result<Response, Failed> {
     loop {
         let outcome = walk.send(api, request);
         let may_pass = is_transient(&outcome);
@@ -172,32 +152,32 @@ fn ask(
         let line = line.split("; ").next().unwrap_or_default();
         log::info!("{check}: {line}; trying again until --timeout");
         if !walk.pause(server::RETRY) {
-            return Err(Finding::failed(check, line, "is the server up?"));
+            return Err(failed(check, line, "is the server up?"));
         }
     }
 }
 
 /// The port of the API server. The answer also holds secrets of the cluster, which are not read.
-fn api_port(walk: &Walk<'_>, api: &mut Api) -> Result<u16, Finding> {
+fn api_port(walk: &Walk<'_>, api: &mut Api) -> Result<u16, Failed> {
     let request = Request::get(CONFIG.to_owned(), Accept::Object);
     let response = ask(walk, api, &request, "token")?;
     if let Err(refused) = response.accepted() {
         let line = format!("the supervisor does not accept the token: {}", refused.code);
         let remedy = "it expired, or the server has an agent token: use k3s token create, or \
                       /var/lib/rancher/k3s/server/agent-token";
-        return Err(Finding::failed("token", &line, remedy));
+        return Err(failed("token", &line, remedy));
     }
     let body = Zeroizing::new(response.body);
     let port = json::parse(&body).and_then(|config| config.get("HTTPSPort")?.as_u64());
     let port = port.and_then(|port| u16::try_from(port).ok());
     port.filter(|port| *port != 0).ok_or_else(|| {
         let line = format!("{CONFIG} has no HTTPSPort");
-        Finding::failed("token", &line, "is it a server of k3s or rke2?")
+        failed("token", &line, "is it a server of k3s or rke2?")
     })
 }
 
 /// Asks for the certificate, and proves with the node password that the name is this board's.
-fn request(walk: &mut Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Finding> {
+fn request(walk: &mut Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Failed> {
     let unusable = |why: String| failed(CERTIFICATE, &why, "");
     let password = password(walk)?;
     let key = Key::generate().map_err(unusable)?;
@@ -245,7 +225,7 @@ fn request(walk: &mut Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Lea
     if chain.contains("PRIVATE KEY") {
         let line = "the server made the key itself, and all boards share it";
         let remedy = "upgrade k3s to v1.31.7, v1.32.2 or newer";
-        return Err(Finding::failed(CERTIFICATE, line, remedy));
+        return Err(failed(CERTIFICATE, line, remedy));
     }
     let (identity, leaf) = identity(chain, &key).map_err(unusable)?;
     match leaf.subject == signed.wanted.subject {
@@ -259,8 +239,9 @@ fn request(walk: &mut Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Lea
 
 /// The node password. A new one is stored before it is sent: the first password for a name is the
 /// only one that the server will ever accept.
-fn password(walk: &mut Walk<'_>) -> Result<Zeroizing<String>, Finding> {
-    let failed = |why: String| Finding::failed("files", &why, "nothing else was changed");
+fn password(walk: &mut Walk<'_>) -> Result<Zeroizing<String>, Failed> {
+    let failed =
+        |why: String| Failed::from(Finding::failed("files", &why, "nothing else was changed"));
     let (own, of_k3s) = (walk.places.password(), walk.places.password_of_k3s());
     let mut known = None;
     for path in [&own, &of_k3s] {

@@ -10,7 +10,7 @@ use crate::check::{Finding, Mark, Report};
 use crate::core::instant::{Mono, Now};
 use crate::core::join::command::Settings;
 use crate::files::write::Disk;
-use crate::kube::message::{Outcome, Request};
+use crate::kube::message::{Outcome, Request, Response};
 use crate::kube::time::Wall;
 use crate::process::clock::{self, Clock};
 use crate::wire::api::Api;
@@ -135,8 +135,27 @@ impl Walk<'_> {
         }
     }
 
-    pub(super) fn api(&self, config: &ApiConfig) -> Result<Api, String> {
-        Api::new(config, self.user_agent)
+    pub(super) fn api(
+        &self,
+        config: &ApiConfig,
+        check: &'static str,
+        remedy: &str,
+    ) -> Result<Api, Failed> {
+        Api::new(config, self.user_agent).map_err(|why| failed(check, &why, remedy))
+    }
+
+    /// [`Self::send`], where silence is a failure.
+    pub(super) fn answer(
+        &self,
+        api: &mut Api,
+        request: &Request,
+        check: &'static str,
+        remedy: &str,
+    ) -> Result<Response, Failed> {
+        match self.send(api, request) {
+            Outcome::Answered(response) => Ok(response),
+            Outcome::Silent(line) => Err(failed(check, &line, remedy)),
+        }
     }
 
     /// Adds a finding, and prints it at once.
@@ -177,10 +196,14 @@ impl Walk<'_> {
     }
 }
 
+/// The finding of a failure, which ends the walk. Boxed, because each step returns it through every
+/// caller.
+pub(super) type Failed = Box<Finding>;
+
 /// A finding of a failure. `line` may end with a remedy for a running agent, which is dropped.
-pub(super) fn failed(check: &'static str, line: &str, remedy: &str) -> Finding {
+pub(super) fn failed(check: &'static str, line: &str, remedy: &str) -> Failed {
     let cause = line.split("; ").next().unwrap_or(line);
-    Finding::failed(check, cause, remedy)
+    Finding::failed(check, cause, remedy).into()
 }
 
 /// The credentials of a request with a bootstrap token.

@@ -7,12 +7,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::Value;
 
-use crate::kube::json;
 use crate::kube::protobuf::Receipt;
 use crate::kube::time::Wall;
+use crate::kube::{json, object};
 
 /// HTTP method. It determines the content type: POST and DELETE send `application/json`, PATCH
 /// sends `application/merge-patch+json` (RFC 7386).
@@ -140,19 +139,36 @@ impl Response {
         if (200..300).contains(&self.code) {
             return Ok(());
         }
-        // The error page of a proxy is neither form; then only the code is known.
-        let status = match Receipt::parse(&self.body) {
-            Some(receipt) => Status::of_receipt(&receipt),
-            None => json::parse(&self.body).and_then(|body| serde_json::from_value(body).ok()),
+        let receipt = Receipt::parse(&self.body);
+        let body = match receipt {
+            Some(_) => Value::Null,
+            None => json::parse(&self.body).unwrap_or_default(),
         };
-        let status = status
-            .filter(|status| status.kind == "Status")
-            .unwrap_or_default();
+        let text = |path: &[&str]| object::text(&body, path);
+        let (kind, reason, message, object) = match &receipt {
+            Some(receipt) => (
+                receipt.kind,
+                receipt.reason(),
+                receipt.message(),
+                receipt.details(),
+            ),
+            None => (
+                text(&["kind"]),
+                text(&["reason"]),
+                text(&["message"]),
+                (text(&["details", "kind"]), text(&["details", "name"])),
+            ),
+        };
+        // The error page of a proxy is neither form; then only the code is known.
+        let (reason, message, object) = match kind {
+            "Status" => (reason, message, object),
+            _ => Default::default(),
+        };
         Err(Refused {
             code: self.code,
-            reason: cut(&status.reason),
-            message: cut(&status.message),
-            object: (status.details.kind, status.details.name),
+            reason: cut(reason),
+            message: cut(message),
+            object: (object.0.to_owned(), object.1.to_owned()),
             retry_after: self.retry_after,
         })
     }
@@ -163,39 +179,6 @@ const MESSAGE_LIMIT: usize = 300;
 
 fn cut(text: &str) -> String {
     text.chars().take(MESSAGE_LIMIT).collect()
-}
-
-/// The used members of a `v1.Status`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    kind: String,
-    reason: String,
-    message: String,
-    details: Details,
-}
-
-/// The used members of `v1.StatusDetails`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Details {
-    name: String,
-    kind: String,
-}
-
-impl Status {
-    fn of_receipt(receipt: &Receipt<'_>) -> Option<Self> {
-        let (kind, name) = receipt.details();
-        Some(Self {
-            kind: receipt.kind.to_owned(),
-            reason: receipt.reason().to_owned(),
-            message: receipt.message().to_owned(),
-            details: Details {
-                name: name.to_owned(),
-                kind: kind.to_owned(),
-            },
-        })
-    }
 }
 
 /// An error response of the server.

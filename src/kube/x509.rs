@@ -127,9 +127,12 @@ pub struct SigningRequest {
 /// Encodes one item as PEM (RFC 7468).
 pub fn pem(label: &str, item: &[u8]) -> String {
     let text = STANDARD.encode(item);
-    let lines = text.as_bytes().chunks(64).map(String::from_utf8_lossy);
-    let lines: String = lines.flat_map(|line| [line, "\n".into()]).collect();
-    format!("-----BEGIN {label}-----\n{lines}-----END {label}-----\n")
+    let mut pem = format!("-----BEGIN {label}-----\n");
+    for line in text.as_bytes().chunks(64) {
+        pem += &String::from_utf8_lossy(line);
+        pem.push('\n');
+    }
+    pem + &format!("-----END {label}-----\n")
 }
 
 /// AttributeTypeAndValue (RFC 5280).

@@ -61,9 +61,12 @@ pub(crate) fn report(
     let _ = server(&mut findings, config, facts, clock, is_here, open);
     // An early end of `server` leaves the failed check as the last finding.
     let cause = findings.last().map_or("", |finding| finding.check);
-    let names = server_checks();
-    let skipped = names.skip_while(|name| findings.iter().any(|f| f.check == *name));
-    let skipped: Vec<Finding> = skipped.map(|name| Finding::skipped(name, cause)).collect();
+    let mut skipped = server_checks();
+    skipped.retain(|name| !findings.iter().any(|f| f.check == *name));
+    let skipped: Vec<Finding> = skipped
+        .iter()
+        .map(|name| Finding::skipped(name, cause))
+        .collect();
     findings.extend(skipped);
     Report {
         node_name: config.node.name.clone(),
@@ -72,8 +75,8 @@ pub(crate) fn report(
 }
 
 /// The names of the checks of [`server()`] after `kubeconfig`, in order.
-fn server_checks() -> impl Iterator<Item = &'static str> {
-    let network = [
+fn server_checks() -> Vec<&'static str> {
+    let mut names = vec![
         "certificate",
         "certificate-expiry",
         "name-resolution",
@@ -81,14 +84,14 @@ fn server_checks() -> impl Iterator<Item = &'static str> {
         "tls",
         "authentication",
     ];
-    let permissions = permissions().map(|permission| permission.check);
-    let node = ["namesake"].into_iter().chain(guest::CHECKS);
-    network.into_iter().chain(permissions).chain(node)
+    names.extend(permissions().iter().map(|permission| permission.check));
+    names.push("namesake");
+    names.extend(guest::CHECKS);
+    names
 }
 
-fn permissions() -> impl Iterator<Item = Permission> {
-    let always = [CREATE_NODE].into_iter().chain(ALWAYS);
-    always.chain(PODS).chain(CERTIFICATES)
+fn permissions() -> Vec<Permission> {
+    [&[CREATE_NODE], &ALWAYS[..], &PODS, &CERTIFICATES].concat()
 }
 
 fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<Finding> {
@@ -201,7 +204,11 @@ fn server(
     add(access.dial(&addresses))?;
 
     let name = &config.node.name;
-    let first = permissions().find(|p| not_needed(p, config, &access).is_none())?;
+    let permissions = permissions();
+    let mut needed = permissions
+        .iter()
+        .filter(|p| not_needed(p, config, &access).is_none());
+    let first = needed.next()?;
     let response = access.call(first.review(name));
     add(access.tls(&response))?;
     let response = match response {
@@ -211,12 +218,12 @@ fn server(
     let credential = access.credential();
     add(server::authentication(&response, credential.as_deref()))?;
 
-    for permission in permissions() {
-        let finding = match not_needed(&permission, config, &access) {
+    for permission in &permissions {
+        let finding = match not_needed(permission, config, &access) {
             Some(why) => Finding::note(permission.check, why, ""),
             None if permission == first => permission.judge(&response),
             None => match access.call(permission.review(name)) {
-                Ok(response) if PODS.contains(&permission) => {
+                Ok(response) if PODS.contains(permission) => {
                     check::guest::optional(permission.judge(&response))
                 }
                 Ok(response) => permission.judge(&response),

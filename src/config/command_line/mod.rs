@@ -105,14 +105,11 @@ The other flags of the kubelet are accepted and ignored; the log names them.
 
 /// Parses a command line without its program name.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
-    parse_over(Flags::default(), args)
+    parse_over(Flags::default(), args.into_iter().collect())
 }
 
 /// [`parse`] with the values of a configuration file instead of the defaults.
-pub fn parse_over(
-    flags: Flags,
-    args: impl IntoIterator<Item = OsString>,
-) -> Result<Command, String> {
+pub fn parse_over(flags: Flags, args: Vec<OsString>) -> Result<Command, String> {
     let mut parser = Parser::from_args(args);
     let mut flags = Box::new(flags);
     let mut given = Vec::new();

@@ -14,7 +14,7 @@ use crate::files::yaml;
 fn merged(fields: &str, words: &[&str]) -> Result<Flags, String> {
     let mut flags = Flags::default();
     apply(&document(fields), &mut flags)?;
-    match command_line::parse_over(flags, words.iter().map(Into::into)) {
+    match command_line::parse_over(flags, words.iter().map(Into::into).collect()) {
         Ok(Command::Run(flags)) => Ok(*flags),
         other => panic!("{words:?}: {other:?}"),
     }

@@ -79,7 +79,8 @@ pub fn cluster(kubeconfig: &Value) -> Result<Cluster, String> {
         text => Ok(text),
     };
     let data = text("certificate-authority-data")?;
-    let base64: Vec<u8> = data.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
+    let mut base64 = data.as_bytes().to_vec();
+    base64.retain(|b| !b.is_ascii_whitespace());
     let ca = STANDARD.decode(base64);
     Ok(Cluster {
         server: text("server")?.to_owned(),

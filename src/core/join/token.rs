@@ -158,7 +158,11 @@ pub fn digest(text: &str) -> Option<Digest> {
 
 /// 64 hexadecimal digits.
 pub fn hexadecimal(digest: &[u8]) -> String {
-    digest.iter().map(|octet| format!("{octet:02x}")).collect()
+    let mut text = String::new();
+    for octet in digest {
+        text += &format!("{octet:02x}");
+    }
+    text
 }
 
 #[cfg(test)]

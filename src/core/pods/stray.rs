@@ -123,24 +123,23 @@ pub(super) fn judge(pod: &Value, node_name: &str, boot: Option<Wall>) -> Verdict
 /// Whether a kubelet started the pod, or one of its containers, since this boot. Then its
 /// containers may run beside this process, and a StatefulSet whose pod is deleted would run twice.
 fn may_run(pod: &Value, boot: Option<Wall>) -> bool {
-    let containers = [
+    let lists = [
         "containerStatuses",
         "initContainerStatuses",
         "ephemeralContainerStatuses",
-    ]
-    .into_iter()
-    .flat_map(|list| object::list(pod, &["status", list]));
+    ];
     // After a reboot a kubelet starts new containers in a pod whose startTime stays.
-    let mut started: Vec<&str> = containers
-        .flat_map(|container| {
-            let states = ["state", "lastState"].into_iter();
-            states.flat_map(move |state| {
-                ["running", "terminated"]
-                    .map(|kind| object::text(container, &[state, kind, "startedAt"]))
-            })
-        })
-        .filter(|time| !time.is_empty())
-        .collect();
+    let mut started = Vec::new();
+    for list in lists {
+        for container in object::list(pod, &["status", list]) {
+            for state in ["state", "lastState"] {
+                for kind in ["running", "terminated"] {
+                    started.push(object::text(container, &[state, kind, "startedAt"]));
+                }
+            }
+        }
+    }
+    started.retain(|time| !time.is_empty());
     let has_containers = !object::list(pod, &["status", "containerStatuses"]).is_empty();
     let start = object::text(pod, &["status", "startTime"]);
     if !start.is_empty() {

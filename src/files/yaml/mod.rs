@@ -190,7 +190,12 @@ fn number(text: &str) -> Option<Result<Number, &'static str>> {
         let fraction = fraction.unwrap_or_default();
         let point = if fraction.is_empty() { "" } else { "." };
         let exponent = exponent.unwrap_or("0");
-        serde_json::from_str(&format!("{sign}{whole}{point}{fraction}e{exponent}")).ok()
+        let text = format!("{sign}{whole}{point}{fraction}e{exponent}");
+        // A value of bytes, like every other document: serde_json has a parser for each type.
+        match serde_json::from_slice(text.as_bytes()) {
+            Ok(Value::Number(number)) => Some(number),
+            _ => None,
+        }
     };
     Some(number.ok_or(TOO_LARGE))
 }

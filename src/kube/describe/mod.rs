@@ -4,8 +4,6 @@
 //! is as wide as its widest cell in adjacent lines, plus two.
 //! Upstream: `staging/src/k8s.io/kubectl/pkg/describe/describe.go`, describeNode.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Map, Value};
 
 use crate::kube::object;
@@ -110,14 +108,13 @@ fn roles(labels: &[(&str, &str)]) -> Vec<String> {
         Some(role) => Some(role.to_owned()),
         None => (*key == OLD_ROLE).then(|| (*value).to_owned()),
     };
-    let roles: BTreeSet<String> = labels
-        .iter()
-        .filter_map(role)
-        .filter(|role| !role.is_empty())
-        .collect();
+    let mut roles: Vec<String> = labels.iter().filter_map(role).collect();
+    roles.retain(|role| !role.is_empty());
+    roles.sort();
+    roles.dedup();
     match roles.is_empty() {
         true => Vec::new(),
-        false => vec![roles.into_iter().collect::<Vec<_>>().join(",")],
+        false => vec![roles.join(",")],
     }
 }
 

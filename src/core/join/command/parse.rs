@@ -44,14 +44,14 @@ const SET_BY_JOIN: [&str; 6] = [
 /// Parses the command line after `nodelet`. `None` if it is neither `join` nor `reset`.
 pub fn parse(args: &[OsString]) -> Option<Result<Command, String>> {
     match args.first()?.to_str()? {
-        "join" => Some(words(args).and_then(|words| join(words.into_iter().skip(1)))),
-        "reset" => Some(reset(args.iter().skip(1).cloned())),
+        "join" => Some(words(args).and_then(join)),
+        "reset" => Some(reset(args.iter().skip(1).cloned().collect())),
         _ => None,
     }
 }
 
-/// The words of a pasted line: without the blank at its end, and without `\` before a line break. An
-/// argument with ` --` in it is a whole line in quotes.
+/// The words after `join` of a pasted line: without the blank at its end, and without `\` before a
+/// line break. An argument with ` --` in it is a whole line in quotes.
 fn words(args: &[OsString]) -> Result<Vec<OsString>, String> {
     let mut words = Vec::new();
     for arg in args {
@@ -62,11 +62,12 @@ fn words(args: &[OsString]) -> Result<Vec<OsString>, String> {
         }
     }
     words.retain(|word| !word.is_empty() && *word != "\\");
-    // `nodelet join kubeadm join ENDPOINT …`.
-    if words.get(1..3) == Some(["kubeadm", "join"].as_slice()) {
-        words.drain(1..3);
-    }
-    Ok(words.into_iter().map(OsString::from).collect())
+    let words = match words.as_slice() {
+        // `nodelet join kubeadm join ENDPOINT …`.
+        [_, "kubeadm", "join", words @ ..] | [_, words @ ..] => words,
+        [] => &[],
+    };
+    Ok(words.iter().map(OsString::from).collect())
 }
 
 /// What was given so far.
@@ -78,7 +79,7 @@ struct Given {
     bootstrap_token: Option<TokenSource>,
 }
 
-fn join(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
+fn join(args: Vec<OsString>) -> Result<Command, String> {
     let mut given = Given::default();
     let mut settings = Settings {
         server: String::new(),
@@ -179,7 +180,7 @@ fn finish(mut settings: Settings, given: Given) -> Result<Settings, String> {
     Ok(settings)
 }
 
-fn reset(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
+fn reset(args: Vec<OsString>) -> Result<Command, String> {
     let mut reset = Reset::default();
     let mut parser = Parser::from_args(args);
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {

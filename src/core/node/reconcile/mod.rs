@@ -62,7 +62,8 @@ fn huge_pages(initial: &Value, existing: &mut Value) {
     let ours = resources(initial, "capacity");
     let is_ours = |name: &str| !name.starts_with(HUGE_PAGES) || ours.contains_key(name);
     for resources in ["capacity", "allocatable"] {
-        object::members(existing, &["status", resources]).retain(|name, _| is_ours(name));
+        let members = object::members(existing, &["status", resources]);
+        object::retain(members, &|name, _| is_ours(name));
     }
     for (name, size) in ours.iter().filter(|(name, _)| name.starts_with(HUGE_PAGES)) {
         for resources in ["capacity", "allocatable"] {

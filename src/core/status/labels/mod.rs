@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::ARCHITECTURE;
 use crate::config::NodeConfig;
+use crate::kube::object;
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const OS: &str = "kubernetes.io/os";
@@ -47,7 +48,7 @@ const DEFAULT_LABELS: [&str; 12] = [
 pub fn of_new_node(config: &NodeConfig) -> Map<String, Value> {
     let mut labels = configured(config);
     if config.is_guest() {
-        labels.retain(|key, value| value != "" || !is_default(key));
+        object::retain(&mut labels, &|key, value| value != "" || !is_default(key));
     }
     labels
 }

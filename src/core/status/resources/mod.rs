@@ -91,7 +91,9 @@ fn set_allocatable(status: &mut Map<String, Value>, config: &Config, facts: &Fac
     };
     let allocatable = status.entry("allocatable").or_insert_with(|| json!({}));
     let allocatable = object::members(allocatable, &[]);
-    allocatable.retain(|name, _| capacity.contains_key(name) || !names::is_extended_resource(name));
+    object::retain(allocatable, &|name, _| {
+        capacity.contains_key(name) || !names::is_extended_resource(name)
+    });
     let mut huge_pages = Quantity::bytes(0);
     for name in capacity.keys() {
         let Some(amount) = quantity(&capacity, name) else {

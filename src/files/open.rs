@@ -72,3 +72,41 @@ fn bounded(read: Reader<'_>, file: &File, limit: u64) -> io::Result<Vec<u8>> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is read of a kernel file whose reads end after these lengths, and how many reads it took.
+    fn read(lengths: &[usize], limit: u64) -> (Result<usize, String>, usize) {
+        let mut reads = 0;
+        let mut read = |buffer: &mut [u8]| {
+            let length = lengths.get(reads).copied().unwrap_or(0);
+            reads += 1;
+            match length {
+                usize::MAX => Err(io::ErrorKind::Interrupted.into()),
+                length => Ok(buffer[..length].len()),
+            }
+        };
+        let file = File::open("/proc/self/stat").unwrap();
+        let bytes = bounded(&mut read, &file, limit).map_err(|e| e.to_string());
+        (bytes.map(|bytes| bytes.len()), reads)
+    }
+
+    #[test]
+    fn a_short_first_read_is_the_end_of_a_small_file_and_no_later_one_is() {
+        for (lengths, limit, want, reads) in [
+            (&[100][..], SMALL, Ok(100), 1),
+            (&[100, 50], LARGE, Ok(150), 3),
+            (&[4096], SMALL, Ok(4096), 2),
+            (&[4096, 4000, 50], SMALL, Ok(8146), 4),
+            (&[4096, usize::MAX, 50], SMALL, Ok(4146), 4),
+            (&[], SMALL, Ok(0), 1),
+            (&[100], 99, Err("larger than 99 bytes"), 1),
+            (&[4096, 50], 4100, Err("larger than 4100 bytes"), 2),
+        ] {
+            let want = want.map_err(str::to_owned);
+            assert_eq!(read(lengths, limit), (want, reads), "{lengths:?}");
+        }
+    }
+}

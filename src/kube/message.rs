@@ -279,3 +279,39 @@ pub(crate) fn answered(code: u16, mut body: Value) -> Outcome {
     }
     Outcome::Answered(Response::test(code, body.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused(body: &Value) -> Refused {
+        Response::test(404, body.to_string())
+            .accepted()
+            .unwrap_err()
+    }
+
+    #[test]
+    fn only_a_status_says_why() {
+        let status = refused(&status_not_found("nodes", "pi"));
+        assert!(status.is_missing("nodes", "pi"));
+        assert_eq!(status.message, "nodes \"pi\" not found");
+        for kind in [json!("Node"), json!(null), json!(["Status"])] {
+            let mut body = status_not_found("nodes", "pi");
+            body["kind"] = kind;
+            let refused = refused(&body);
+            assert!(!refused.is_missing("nodes", "pi"));
+            assert_eq!((refused.reason, refused.message), Default::default());
+        }
+    }
+
+    #[test]
+    fn a_member_of_the_wrong_type_is_no_member() {
+        let body = json!({"kind": "Status", "reason": 7, "message": "m", "details": null});
+        let refused = refused(&body);
+        let texts = (refused.reason.as_str(), refused.message.as_str());
+        assert_eq!(texts, ("", "m"));
+        assert_eq!(refused.object, Default::default());
+    }
+}

@@ -195,6 +195,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn pem_has_lines_of_64_characters() {
+        let line = "A".repeat(64);
+        let want = format!("-----BEGIN X-----\n{line}\nAA==\n-----END X-----\n");
+        assert_eq!(pem("X", &[0; 49]), want);
+    }
+
+    #[test]
     fn times_are_parsed_as_in_rfc_5280() {
         for (tag, text, want) in [
             (der::UTC_TIME, "261121061925Z", Some("2026-11-21T06:19:25Z")),

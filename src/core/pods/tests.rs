@@ -190,6 +190,14 @@ fn a_pod_that_a_kubelet_started_since_the_boot_is_left() {
             0,
         ),
         (
+            "an ephemeral container that ended since",
+            json!({"startTime": "2026-11-01T00:00:00Z",
+                "ephemeralContainerStatuses": [{"lastState":
+                    {"terminated": {"startedAt": "2026-11-21T06:01:00Z"}}}]}),
+            Some(boot()),
+            0,
+        ),
+        (
             "containers before",
             json!({"startTime": "2026-11-01T00:00:00Z",
                 "containerStatuses": running("2026-11-01T00:01:00Z")}),

@@ -17,8 +17,8 @@ const BETA_OS: &str = "beta.kubernetes.io/os";
 const ARCH: &str = "kubernetes.io/arch";
 const BETA_ARCH: &str = "beta.kubernetes.io/arch";
 
-/// A guest's value of [`OS`]. DaemonSets such as kube-proxy select `linux`. A value and not
-/// absence, so that a selector can find the guests.
+/// A guest's value of `kubernetes.io/os`. DaemonSets such as kube-proxy select `linux`. A value and
+/// not absence, so that a selector can find the guests.
 pub const GUEST_OS: &str = "nodelet";
 
 /// Labels that take a Node out of the count of the control plane, each by its presence:

@@ -36,27 +36,35 @@ impl std::fmt::Display for Version {
 
 /// Digits without a leading zero.
 fn number(text: &str) -> Option<u32> {
-    let is_plain = text.bytes().all(|b| b.is_ascii_digit());
-    let is_canonical = text == "0" || !text.starts_with('0');
-    (is_plain && is_canonical).then(|| text.parse().ok())?
+    (is_digits(text) && !is_padded(text)).then(|| text.parse().ok())?
 }
 
-/// Empty, `-PRERELEASE`, `+BUILD` or both, each of identifiers separated by dots.
-fn is_suffix(text: &str) -> bool {
+/// Empty, `-PRERELEASE`, `+BUILD` or both, each of identifiers separated by dots. A number in
+/// PRERELEASE has no leading zero (semver.org 2.0.0 §9 and §10).
+pub(crate) fn is_suffix(text: &str) -> bool {
     let is_identifier = |part: &str| {
         let is_valid = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
         !part.is_empty() && part.bytes().all(is_valid)
     };
-    let are_identifiers = |text: &str| text.split('.').all(is_identifier);
+    let is_plain = |part: &str| is_identifier(part) && !(is_digits(part) && is_padded(part));
     let (release, build) = match text.split_once('+') {
         Some((release, build)) => (release, Some(build)),
         None => (text, None),
     };
     let is_release = match release.strip_prefix('-') {
-        Some(release) => are_identifiers(release),
+        Some(release) => release.split('.').all(is_plain),
         None => release.is_empty(),
     };
-    is_release && build.is_none_or(are_identifiers)
+    is_release && build.is_none_or(|build| build.split('.').all(is_identifier))
+}
+
+/// Whether a number has a leading zero.
+pub(crate) fn is_padded(number: &str) -> bool {
+    number.len() > 1 && number.starts_with('0')
+}
+
+fn is_digits(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -76,6 +84,8 @@ mod tests {
             ("v1.30.0-eks-036c24b", "v1.30.0"),
             ("v1.37.0-alpha.1.7+0b1e2f", "v1.37.0"),
             ("v10.20.4294967295", "v10.20.4294967295"),
+            // Not a number, 0 itself, and §10.
+            ("v1.36.2-01a.0+01", "v1.36.2"),
         ] {
             let version = Version::parse(text).map(|version| version.to_string());
             assert_eq!(version.as_deref(), Some(want), "{text}");
@@ -92,6 +102,8 @@ mod tests {
             "v1.36.2-",
             "v1.36.2+",
             "v1.36.2-a..b",
+            "v1.36.2-01",
+            "v1.36.2-a.00",
             "v1.36.2-a_b",
             "v1.36.2 ",
             " v1.36.2",

@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use crate::kube::version::{is_padded, is_suffix};
+
 /// The printed form of `version`; `None` if it is no version. A semantic version is printed whole,
 /// any other one as its numbers: `1.6.20~ds1` is `1.6.20`.
 pub(super) fn parse(version: &str) -> Option<String> {
@@ -39,30 +41,6 @@ pub(super) fn parse(version: &str) -> Option<String> {
         let _ = write!(text, ".{value}");
     }
     Some(text)
-}
-
-fn is_padded(number: &str) -> bool {
-    number.len() > 1 && number.starts_with('0')
-}
-
-/// Nothing, or `-pre`, `+meta` or both (semver.org 2.0.0 §9 and §10).
-fn is_suffix(rest: &str) -> bool {
-    let (pre, meta) = match rest.split_once('+') {
-        Some((pre, meta)) => (pre, Some(meta)),
-        None => (rest, None),
-    };
-    let is_identifier = |part: &str| {
-        let mut bytes = part.bytes();
-        !part.is_empty() && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-    };
-    let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    let pre_is_valid = match pre.strip_prefix('-') {
-        Some(pre) => pre
-            .split('.')
-            .all(|part| is_identifier(part) && !(is_number(part) && is_padded(part))),
-        None => pre.is_empty(),
-    };
-    pre_is_valid && meta.is_none_or(|meta| meta.split('.').all(is_identifier))
 }
 
 #[cfg(test)]

@@ -64,10 +64,7 @@ const OURS: [&str; 4] = [
 
 /// Sets a pressure condition. As upstream, reason and message change only with the status.
 pub fn set_pressure(conditions: &mut Vec<Value>, pressure: &Pressure, under: bool, now: &str) {
-    let status = match under {
-        true => "True",
-        false => "False",
-    };
+    let status = status(under);
     let (reason, message) = match under {
         true => pressure.on,
         false => pressure.off,
@@ -127,10 +124,12 @@ pub fn set_ready(conditions: &mut Vec<Value>, errors: &[String], now: &str) {
     }
 }
 
-/// Sets `lastHeartbeatTime` of our four conditions, before they are sent.
-pub fn heartbeat(conditions: &mut [Value], now: &str) {
+/// Sets `lastHeartbeatTime` of our four conditions, and of those that `is_extra` selects by type,
+/// before they are sent.
+pub fn heartbeat(conditions: &mut [Value], is_extra: impl Fn(&str) -> bool, now: &str) {
     for condition in conditions {
-        if OURS.contains(&object::text(condition, &["type"])) {
+        let kind = object::text(condition, &["type"]);
+        if OURS.contains(&kind) || is_extra(kind) {
             object::members(condition, &[]).insert("lastHeartbeatTime".into(), now.into());
         }
     }
@@ -142,11 +141,20 @@ pub fn find<'a>(node: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.find(|c| is(c, kind))
 }
 
-fn is(condition: &Value, kind: &str) -> bool {
+pub(crate) fn is(condition: &Value, kind: &str) -> bool {
     object::text(condition, &["type"]) == kind
 }
 
-fn condition(kind: &str, status: &str, reason: &str, message: &str, now: &str) -> Value {
+/// The text of a status that is not Unknown.
+pub(crate) fn status(is_true: bool) -> &'static str {
+    match is_true {
+        true => "True",
+        false => "False",
+    }
+}
+
+/// A condition whose status changed `now`.
+pub(crate) fn condition(kind: &str, status: &str, reason: &str, message: &str, now: &str) -> Value {
     json!({
         "type": kind,
         "status": status,
@@ -210,7 +218,7 @@ mod tests {
                 let mut conditions = vec![old(pressure.kind, status)];
                 set_pressure(&mut conditions, &pressure, under, NOW);
                 assert_eq!(conditions, [old(pressure.kind, status)]);
-                heartbeat(&mut conditions, NOW);
+                heartbeat(&mut conditions, |_| false, NOW);
                 assert_eq!(
                     conditions.iter().map(times).collect::<Vec<_>>(),
                     [[NOW, THEN]]
@@ -319,7 +327,7 @@ mod tests {
         ] {
             let mut conditions: Vec<Value> = before.map(|s| old(READY, s)).into_iter().collect();
             set_ready(&mut conditions, errors, NOW);
-            heartbeat(&mut conditions, NOW);
+            heartbeat(&mut conditions, |_| false, NOW);
             let reason = match status {
                 "True" => "KubeletReady",
                 _ => "KubeletNotReady",
@@ -338,7 +346,7 @@ mod tests {
             set_pressure(&mut conditions, &pressure, false, NOW);
         }
         set_ready(&mut conditions, &[], NOW);
-        heartbeat(&mut conditions, NOW);
+        heartbeat(&mut conditions, |_| false, NOW);
         assert_eq!(conditions[0], foreign);
         let kinds: Vec<&str> = conditions
             .iter()

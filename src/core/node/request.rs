@@ -92,8 +92,7 @@ impl Node {
     fn patch(&mut self, config: &Config, want: Value, changed: bool, now: Now) -> Option<Request> {
         let mut want = want;
         let list = object::elements(object::members(&mut want, &["status"]), "conditions");
-        conditions::heartbeat(list, &now.wall.time());
-        self.problems.heartbeat(list, &now.wall.time());
+        conditions::heartbeat(list, |name| self.problems.sets(name), &now.wall.time());
         let seen = self.seen.as_ref()?;
         // Within one second of the last heartbeat the conditions are equal, too.
         let change = patch::diff(seen, &want).unwrap_or_else(|| {

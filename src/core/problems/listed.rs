@@ -1,7 +1,8 @@
 //! The conditions of this program in the Node's list.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::core::conditions::{condition, is, status};
 use crate::kube::object;
 
 /// One condition, without its times.
@@ -48,7 +49,6 @@ impl Listed {
     /// Sets the conditions of a Node. An equal one is unchanged; the transition time changes with
     /// the status. New ones come before Ready, as after the kubelet's own setters.
     pub fn apply(&self, list: &mut Vec<Value>, now: &str) {
-        let is = |condition: &Value, name: &str| object::text(condition, &["type"]) == name;
         list.retain(|c| !self.removed.iter().any(|name| is(c, name)));
         for new in &self.statements {
             let found = list.iter_mut().find(|c| is(c, &new.name));
@@ -56,18 +56,8 @@ impl Listed {
             if old.as_ref() == Some(new) {
                 continue;
             }
-            let status = match new.is_true {
-                true => "True",
-                false => "False",
-            };
-            let mut condition = json!({
-                "type": new.name,
-                "status": status,
-                "lastHeartbeatTime": now,
-                "lastTransitionTime": now,
-                "reason": new.reason,
-                "message": new.message,
-            });
+            let status = status(new.is_true);
+            let mut condition = condition(&new.name, status, &new.reason, &new.message, now);
             let Some(found) = found else {
                 let ready = list.iter().position(|c| is(c, "Ready"));
                 list.insert(ready.unwrap_or(list.len()), condition);
@@ -82,13 +72,8 @@ impl Listed {
         }
     }
 
-    /// Sets `lastHeartbeatTime` of these conditions, before they are sent.
-    pub fn heartbeat(&self, list: &mut [Value], now: &str) {
-        for condition in list {
-            let name = object::text(condition, &["type"]);
-            if self.statements.iter().any(|ours| ours.name == name) {
-                object::members(condition, &[]).insert("lastHeartbeatTime".into(), now.into());
-            }
-        }
+    /// Whether [`Self::apply`] sets the condition `name`.
+    pub fn sets(&self, name: &str) -> bool {
+        self.statements.iter().any(|ours| ours.name == name)
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::*;
+use crate::core::conditions;
 
 fn voltage(alarm: bool) -> Look {
     Look {
@@ -427,19 +428,13 @@ fn a_heartbeat_is_set_for_our_types_alone() {
     cluster.report();
     let foreign = cluster.list[0].clone();
     let listed = cluster.problems.publish(true, at(cluster.seconds));
-    listed.heartbeat(&mut cluster.list, "later");
+    conditions::heartbeat(&mut cluster.list, |name| listed.sets(name), "later");
     assert_eq!(cluster.list[0], foreign);
     assert_eq!(
         cluster.find("UnderVoltage").unwrap()["lastHeartbeatTime"],
         "later"
     );
-    assert!(
-        cluster
-            .find("Ready")
-            .unwrap()
-            .get("lastHeartbeatTime")
-            .is_none()
-    );
+    assert!(!listed.sets("Ready"));
 }
 
 #[test]

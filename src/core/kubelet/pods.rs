@@ -1,4 +1,4 @@
-//! The stray pods' log lines, and what a response means for the schedule.
+//! The stray pods' log lines.
 
 use super::{Effect, Kubelet};
 use crate::core::instant::Mono;
@@ -7,10 +7,6 @@ use crate::kube::message::Outcome;
 
 impl Kubelet {
     pub(super) fn on_pods_response(&mut self, outcome: Outcome, now: Mono) -> Effect {
-        match outcome {
-            Outcome::Answered(_) => self.schedule.request_answered(),
-            Outcome::Silent(_) => self.schedule.request_silent(now),
-        }
         match self.pods.on_response(outcome, self.wall_clock.boot(), now) {
             Step::Continue => {}
             Step::Clear => {

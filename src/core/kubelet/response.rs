@@ -26,6 +26,14 @@ impl Kubelet {
             self.wall_clock.log_state(now);
         }
         let now = self.wall_clock.corrected(now);
+        // The steps of the Lease and of the certificate tell the schedule more, and the server's
+        // time is asked for before the schedule decides.
+        if let Work::Node | Work::Pods | Work::Version | Work::Event = work {
+            match &outcome {
+                Outcome::Answered(_) => self.schedule.request_answered(),
+                Outcome::Silent(_) => self.schedule.request_silent(now.mono),
+            }
+        }
         match work {
             Work::Time => {
                 if let Outcome::Silent(why) = &outcome {
@@ -37,17 +45,14 @@ impl Kubelet {
             Work::Lease => self.on_lease_response(outcome, start, now.mono),
             Work::Node => self.on_node_response(outcome, now),
             Work::Pods => self.on_pods_response(outcome, now.mono),
-            Work::Version => self.on_version_response(&outcome, now.mono),
+            Work::Version => self.on_version_response(&outcome),
             Work::Event => {
                 if let Outcome::Answered(response) = &outcome
                     && let Err(refused) = response.accepted()
                 {
                     log::info!(target: VERBOSE, "event: {refused}");
                 }
-                match self.events.on_response(&outcome) {
-                    true => self.schedule.request_answered(),
-                    false => self.schedule.request_silent(now.mono),
-                }
+                self.events.on_response(&outcome);
                 Effect::None
             }
         }
@@ -92,11 +97,7 @@ impl Kubelet {
         Effect::None
     }
 
-    fn on_version_response(&mut self, outcome: &Outcome, now: Mono) -> Effect {
-        match outcome {
-            Outcome::Answered(_) => self.schedule.request_answered(),
-            Outcome::Silent(_) => self.schedule.request_silent(now),
-        }
+    fn on_version_response(&mut self, outcome: &Outcome) -> Effect {
         let reported = &mut self.config.node.kubelet_version;
         match self.server_version.on_response(outcome) {
             Ok(version) if version == *reported => {}
@@ -117,29 +118,24 @@ impl Kubelet {
         let mut effect = Effect::None;
         match &step {
             node::Step::Silent(why) => {
-                self.schedule.request_silent(now.mono);
                 self.node_log.failed(why, now.mono);
             }
             node::Step::Refused(refused) => {
-                self.schedule.request_answered();
                 let failures = self.node_log.failed(&refused.to_string(), now.mono);
                 effect = after_refusal(refused, failures, self.law.call_budget());
             }
             node::Step::Gone => {
-                self.schedule.request_answered();
                 self.node_log
                     .failed("deleted on the server; registering again", now.mono);
             }
             node::Step::Read => {
-                self.schedule.request_answered();
                 if std::mem::take(&mut self.lease_gone) {
                     // The Node exists, so its Lease can be created again.
                     self.schedule.lease_continues(now.mono);
                 }
             }
-            node::Step::Continue => self.schedule.request_answered(),
+            node::Step::Continue => {}
             node::Step::Registered | node::Step::Adopted | node::Step::Updated => {
-                self.schedule.request_answered();
                 self.node_log.succeeded(now.mono);
                 self.status_was_sent();
             }

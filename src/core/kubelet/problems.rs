@@ -42,10 +42,11 @@ impl Kubelet {
         let is_regular = self.node.is_report_due(now.mono);
         let listed = self.problems.publish(is_regular, now);
         self.node.set_problems(listed);
-        self.push_problem_events(now.mono);
+        let events = self.problems.take_events();
+        self.push_events(events, false, now.mono);
     }
 
-    /// Follows what the server has.
+    /// Passes to the problems what a response said of the conditions on the server.
     pub(super) fn follow_problems(&mut self, step: &node::Step, now: Mono) {
         match step {
             node::Step::Read => self.problems.on_read(self.node.conditions()),
@@ -55,17 +56,7 @@ impl Kubelet {
             node::Step::Gone => self.problems.on_gone(),
             node::Step::Continue | node::Step::Refused(_) | node::Step::Silent(_) => {}
         }
-        self.push_problem_events(now);
-    }
-
-    /// Logs and queues the events.
-    fn push_problem_events(&mut self, now: Mono) {
-        for event in self.problems.take_events() {
-            match event.kind {
-                "Warning" => log::warn!("{}", event.message),
-                _ => log::info!("{}", event.message),
-            }
-            self.events.push(event, now);
-        }
+        let events = self.problems.take_events();
+        self.push_events(events, false, now);
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Effect, Kubelet, Work};
+use crate::core::events::Event;
 use crate::core::instant::{Mono, Now};
 use crate::core::{lease, node};
 use crate::kube::message::{Outcome, Refused};
@@ -150,15 +151,8 @@ impl Kubelet {
         }
         self.follow_problems(&step, now.mono);
         self.follow_node_uid(now.mono);
-        for event in self.node.take_events() {
-            match event.kind {
-                "Warning" => log::warn!("{}", event.message),
-                // The first Normal events of a Node report no change.
-                _ if step == node::Step::Registered => {}
-                _ => log::info!("{}", event.message),
-            }
-            self.events.push(event, now.mono);
-        }
+        let events = self.node.take_events();
+        self.push_events(events, step == node::Step::Registered, now.mono);
         match step {
             node::Step::Registered | node::Step::Adopted | node::Step::Updated
                 if !std::mem::replace(&mut self.registered, true) =>
@@ -170,6 +164,18 @@ impl Kubelet {
                 .new_pod_cidrs()
                 .map_or(Effect::None, Effect::PodCidrs),
             _ => effect,
+        }
+    }
+
+    /// Logs and queues events. The first Normal ones of a new Node report no change: no line.
+    pub(super) fn push_events(&mut self, events: Vec<Event>, is_new: bool, now: Mono) {
+        for event in events {
+            match event.kind {
+                "Warning" => log::warn!("{}", event.message),
+                _ if is_new => {}
+                _ => log::info!("{}", event.message),
+            }
+            self.events.push(event, now);
         }
     }
 

@@ -55,7 +55,7 @@ pub(crate) fn report(
     findings.push(check::guest::guest(&config.node));
     findings.extend(config.runtime.iter().flat_map(|runtime| {
         let found = look(runtime, CONNECT, &guard::own_mounts(), || clock.now().mono);
-        judge_runtime(runtime, &found, config.node.max_pods > 0)
+        judge_runtime(runtime, &found, !config.node.is_guest())
     }));
     let is_here = host.root.is_real();
     let _ = server(&mut findings, config, facts, clock, is_here, open);

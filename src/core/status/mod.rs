@@ -103,7 +103,7 @@ pub fn desired(
     runtime::set(&mut node, facts.runtime.as_ref());
     note_unchecked_pressures(facts, &mut missing);
 
-    let offers_pods = config.node.max_pods > 0;
+    let offers_pods = !config.node.is_guest();
     let mut unready = runtime::unready(facts.runtime.as_ref(), &facts.unhealthy, offers_pods);
     unready.extend(resources::missing_capacities(&node, config, facts));
     let status = object::members(&mut node, &["status"]);

@@ -69,10 +69,7 @@ pub fn adopt(config: &NodeConfig, existing: &mut Map<String, Value>) {
 /// The two labels that every sync repairs, as upstream's updateNode. A guest without an os label
 /// is left as it is.
 pub fn repair(config: &NodeConfig, labels: &mut Map<String, Value>) {
-    let os = match config.is_guest() {
-        true => guest_os(config),
-        false => "linux",
-    };
+    let os = os(config);
     if !os.is_empty() {
         labels.insert(OS.into(), os.into());
     }
@@ -95,19 +92,13 @@ fn reset_defaults(ours: &Map<String, Value>, existing: &mut Map<String, Value>) 
 fn configured(config: &NodeConfig) -> Map<String, Value> {
     let mut labels = Map::new();
     let mut set = |key: &str, value: &str| labels.insert(key.to_owned(), value.into());
-    if config.is_guest() {
-        let os = guest_os(config);
-        set(HOSTNAME, "");
-        set(OS, os);
-        // The control plane copies the stable label to this one if they differ.
-        set(BETA_OS, os);
-        for key in EXCLUSIONS {
-            set(key, "true");
-        }
-    } else {
-        set(HOSTNAME, &config.name);
-        set(OS, "linux");
-        set(BETA_OS, "linux");
+    let is_guest = config.is_guest();
+    set(HOSTNAME, if is_guest { "" } else { &config.name });
+    set(OS, os(config));
+    // The control plane copies the stable label to this one if they differ.
+    set(BETA_OS, os(config));
+    for key in EXCLUSIONS.into_iter().filter(|_| is_guest) {
+        set(key, "true");
     }
     set(ARCH, ARCHITECTURE);
     set(BETA_ARCH, ARCHITECTURE);
@@ -117,8 +108,11 @@ fn configured(config: &NodeConfig) -> Map<String, Value> {
     labels
 }
 
-fn guest_os(config: &NodeConfig) -> &str {
-    config.labels.get(OS).map_or(GUEST_OS, String::as_str)
+fn os(config: &NodeConfig) -> &str {
+    match config.is_guest() {
+        true => config.labels.get(OS).map_or(GUEST_OS, String::as_str),
+        false => "linux",
+    }
 }
 
 fn is_default(key: &str) -> bool {

@@ -30,10 +30,10 @@ impl TokenBucket {
 
     /// Whether the bucket has a token.
     pub fn has_token(&self, now: Mono) -> bool {
-        self.level(now) >= self.every
+        self.tokens(now) > 0
     }
 
-    /// The tokens in the bucket; without a limit as many as there are.
+    /// The tokens in the bucket; [`u32::MAX`] without a limit.
     pub fn tokens(&self, now: Mono) -> u32 {
         let every = self.every.as_nanos();
         let tokens = self.level(now).as_nanos().checked_div(every);

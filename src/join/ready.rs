@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::walk::Walk;
 use crate::check::Finding;
+use crate::core::conditions;
 use crate::kube::message::{Accept, Outcome, Request};
 use crate::kube::{json, object};
 use crate::wire::api::Api;
@@ -55,11 +56,7 @@ fn judge(walk: &Walk<'_>, body: &[u8]) -> Result<Finding, String> {
     if !walk.board.boot_id.is_empty() && info("bootID") != walk.board.boot_id {
         return Err("another boot of this name is registered".into());
     }
-    let conditions = object::list(&node, &["status", "conditions"]);
-    let mut ready = conditions
-        .iter()
-        .filter(|c| object::text(c, &["type"]) == "Ready");
-    let ready = ready.next().ok_or("it has no condition Ready")?;
+    let ready = conditions::find(&node, "Ready").ok_or("it has no condition Ready")?;
     match object::text(ready, &["status"]) {
         "True" => Ok(Finding::ok(
             CHECK,

@@ -55,6 +55,11 @@ impl Wall {
         self.0.saturating_mul(1000)
     }
 
+    /// Whole seconds since 1970-01-01T00:00:00Z.
+    pub fn seconds(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
     /// The text of a `metav1.Time`: `2026-11-21T06:18:51Z`.
     pub fn time(self) -> String {
         format!("{}Z", self.civil())
@@ -73,7 +78,7 @@ impl Wall {
             day,
             clock: [hour, minute, second],
         } = self.civil();
-        let days = self.0 / 1_000_000 / SECONDS_PER_DAY;
+        let days = self.seconds() / SECONDS_PER_DAY;
         let name = |names: &[&'static str], index: u64| {
             let index = usize::try_from(index).unwrap_or_default();
             names.get(index).copied().unwrap_or_default()
@@ -83,7 +88,7 @@ impl Wall {
     }
 
     fn civil(self) -> Civil {
-        let seconds = self.0 / 1_000_000;
+        let seconds = self.seconds();
         // The inverse of `days_before`: 400 years have 146 097 days.
         let days = seconds / SECONDS_PER_DAY + 719_468;
         let (era, day_of_era) = (days / 146_097, days % 146_097);

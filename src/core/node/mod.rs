@@ -174,7 +174,7 @@ impl Node {
                 let resync = config
                     .resync_frequency
                     .is_some_and(|period| now.since(self.read_at) >= period);
-                resync || (self.expects_writes && now >= self.report_due)
+                resync || (self.expects_writes && self.is_report_due(now))
             }
             State::Read(_) | State::Reading(_) | State::Patching { .. } => true,
         }

@@ -33,7 +33,7 @@ impl Node {
         pressures: Pressures,
         now: Now,
     ) -> (Option<Request>, Vec<String>) {
-        let report = now.mono >= self.report_due;
+        let report = self.is_report_due(now.mono);
         if let Some(last) = &self.last_noop
             && last.pressures == pressures
             && last.facts.same_status_as(facts)

@@ -96,8 +96,7 @@ impl Ntp {
         let is_down = self.timesync == Some(Daemon::Fails);
         let Some((off, is_ahead)) = self.skew else {
             return match self.timesync {
-                None => Verdict::Waiting,
-                Some(Daemon::Starts) => Verdict::Waiting,
+                None | Some(Daemon::Starts) => Verdict::Waiting,
                 Some(Daemon::Works) => Verdict::Quiet,
                 Some(Daemon::Fails) => Verdict::Problem(Problem::new(
                     2,
@@ -140,9 +139,10 @@ impl Ntp {
         self.right > 0
     }
 
-    /// Whether a response showed a wrong clock.
-    pub(super) fn is_refuted(&self) -> bool {
-        self.wrong > 0 || self.is_unset
+    /// Whether the board's clock, which shows `wall`, is wrong: a response showed that, or it is
+    /// before the build.
+    pub(super) fn is_refuted(&self, wall: Wall) -> bool {
+        self.wrong > 0 || self.is_unset || wall < self.built
     }
 }
 

@@ -32,7 +32,6 @@ pub(super) struct Rules {
     deadlock: Deadlock,
     ntp: Ntp,
     history: History,
-    built: Wall,
     /// When this boot began: the time since boot at a look.
     uptime: Option<(Mono, u64)>,
 }
@@ -48,7 +47,6 @@ impl Rules {
             deadlock: Deadlock::default(),
             ntp: Ntp::new(built),
             history: History::default(),
-            built,
             uptime: None,
         }
     }
@@ -95,7 +93,7 @@ impl Rules {
     /// Takes a look; `now.wall` is the board's clock. Returns the signs that have events.
     pub(super) fn on_look(&mut self, look: &Look, now: Now) -> Vec<Sign> {
         let mono = now.mono;
-        let wall = now.wall.since(Wall::default()).as_secs();
+        let wall = now.wall.seconds();
         let mut signs: Vec<Sign> = Vec::new();
 
         let (verdict, grown) = self.readonly.judge(&look.filesystems, wall, mono);
@@ -151,8 +149,7 @@ impl Rules {
 
     fn judge_clock(&mut self, now: Now) {
         self.step(Kind::NTPProblem, self.ntp.verdict(), now.mono);
-        let is_known = now.wall >= self.built && !self.ntp.is_refuted();
-        let wall = is_known.then(|| now.wall.since(Wall::default()).as_secs());
+        let wall = (!self.ntp.is_refuted(now.wall)).then(|| now.wall.seconds());
         self.step(Kind::FrequentReboot, self.history.verdict(wall), now.mono);
     }
 
@@ -175,8 +172,7 @@ impl Rules {
         }
         let (at, uptime) = self.uptime?;
         let since_boot = Duration::from_secs(uptime).saturating_add(now.mono.since(at));
-        let boot = now.wall.before(since_boot).since(Wall::default());
-        self.history.record(boot.as_secs())
+        self.history.record(now.wall.before(since_boot).seconds())
     }
 
     pub(super) fn on_boots_written(&mut self, is_ok: bool) {

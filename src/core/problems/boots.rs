@@ -46,10 +46,14 @@ impl History {
             .flat_map(|text| text.lines())
             .filter_map(parse)
             .collect();
-        // `parse` keeps foreign lines out, and only the last lines count.
+        self.trim();
+        self.id.clone_from(&file.boot_id);
+    }
+
+    /// Drops all but the last lines, which alone count.
+    fn trim(&mut self) {
         let excess = self.boots.len().saturating_sub(MAX_LINES);
         self.boots.drain(..excess);
-        self.id.clone_from(&file.boot_id);
     }
 
     /// Whether the file has a line of this boot: another process ran since it.
@@ -76,15 +80,14 @@ impl History {
                     id: self.id.clone(),
                     is_orderly: false,
                 });
-                let excess = self.boots.len().saturating_sub(MAX_LINES);
-                self.boots.drain(..excess);
+                self.trim();
             }
         }
         self.is_recorded = true;
         Some(self.text())
     }
 
-    /// The file at the end of this process; `None` if this boot has no line.
+    /// The file at the end of this process; `None` if it has no line of this boot.
     pub(super) fn stop(&mut self) -> Option<String> {
         let last = self.boots.last_mut().filter(|_| self.is_recorded)?;
         last.is_orderly = true;
@@ -95,6 +98,8 @@ impl History {
     pub(super) fn on_written(&mut self, is_ok: bool) {
         self.exists |= is_ok;
         self.has_failed = !is_ok;
+        // It has failed and was logged: the end of this process does not try it again.
+        self.is_recorded &= is_ok;
     }
 
     /// Whether the board is in a series of reboots at `now`, in seconds since 1970. `None`: the
@@ -265,6 +270,7 @@ mod tests {
         history.on_written(false);
         assert_eq!(history.verdict(Some(5)), Verdict::NoSource);
         assert_eq!(history.record(2), None);
+        assert_eq!(history.stop(), None, "a write that failed is not repeated");
         let unknown = History::default();
         assert_eq!(unknown.verdict(Some(5)), Verdict::NoSource);
     }

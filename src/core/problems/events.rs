@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::kernel::grew;
 use super::listed::Statement;
 use super::look::Counters;
 use crate::core::events::Event;
@@ -78,7 +79,8 @@ impl Events {
 /// The counters at the last look.
 #[derive(Debug, Default)]
 pub(super) struct Baseline {
-    last: Option<Counters>,
+    oom_kills: Option<u64>,
+    memory_errors: Option<u64>,
     links: Vec<Link>,
 }
 
@@ -93,31 +95,17 @@ struct Link {
 impl Baseline {
     /// Adds the events of what happened since the last look.
     pub(super) fn compare(&mut self, counters: &Counters, events: &mut Events, now: Mono) {
-        let grew =
-            |now: Option<u64>, before: Option<u64>| now.zip(before).is_some_and(|(n, b)| n > b);
-        if let Some(last) = &self.last {
-            if grew(counters.oom_kills, last.oom_kills) {
-                events.warn(
-                    "OOMKilling",
-                    "the kernel killed a process for lack of memory",
-                    now,
-                );
-            }
-            if grew(counters.memory_errors, last.memory_errors) {
-                events.warn(
-                    "MemoryReadError",
-                    "the memory controller counted an uncorrectable error",
-                    now,
-                );
-            }
+        if grew(counters.oom_kills, self.oom_kills) {
+            let message = "the kernel killed a process for lack of memory";
+            events.warn("OOMKilling", message, now);
+        }
+        if grew(counters.memory_errors, self.memory_errors) {
+            let message = "the memory controller counted an uncorrectable error";
+            events.warn("MemoryReadError", message, now);
         }
         // A counter that could not be read keeps its baseline.
-        let last = self.last.take().unwrap_or_default();
-        self.last = Some(Counters {
-            oom_kills: counters.oom_kills.or(last.oom_kills),
-            memory_errors: counters.memory_errors.or(last.memory_errors),
-            ..Counters::default()
-        });
+        self.oom_kills = counters.oom_kills.or(self.oom_kills);
+        self.memory_errors = counters.memory_errors.or(self.memory_errors);
         self.links
             .retain(|link| counters.links.iter().any(|(name, _)| *name == link.name));
         for (name, count) in &counters.links {

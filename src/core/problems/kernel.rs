@@ -22,6 +22,11 @@ pub(super) struct Grown {
 /// Reason of an oops. The condition is True until the next boot.
 pub(super) const OOPS: &str = "KernelOops";
 
+/// Whether a counter grew since the last look. One that fell was reset.
+pub(super) fn grew(now: Option<u64>, before: Option<u64>) -> bool {
+    now.zip(before).is_some_and(|(now, before)| now > before)
+}
+
 impl Deadlock {
     /// The verdict, and the counters that have events.
     pub(super) fn judge(&mut self, kernel: &Source<Kernel>) -> (Verdict, Grown) {
@@ -31,11 +36,6 @@ impl Deadlock {
             Some(Ok(kernel)) => *kernel,
         };
         let last = self.last.replace(kernel).unwrap_or(kernel);
-        // A counter that fell was reset: it is the new baseline.
-        let grew = |now: Option<u64>, before: Option<u64>| match (now, before) {
-            (Some(now), Some(before)) => now > before,
-            _ => false,
-        };
         let grown = Grown {
             oopses: kernel.oopses > last.oopses,
             hung_tasks: grew(kernel.hung_tasks, last.hung_tasks),

@@ -33,7 +33,7 @@ impl Kubelet {
     /// SIGUSR1: the machine is going down. A repeated one changes nothing.
     pub fn on_shutdown(&mut self, now: Mono) {
         if self.shutdown.is_none() {
-            log::info!("SIGUSR1: the machine is shutting down; Ready is now False");
+            log::info!("SIGUSR1: the machine is shutting down; Ready becomes False");
             self.shutdown = Some(Shutdown {
                 since: now,
                 ends: false,
@@ -93,7 +93,9 @@ impl Kubelet {
             let cancelled = shutdown.since.after(CANCELLED_AFTER);
             return match turn {
                 Turn::Wait(until) => Turn::Wait(until.min(cancelled)),
-                // SIGTERM may come during the request, and then has to wait for its end.
+                // SIGTERM may come during the request, and then has to wait for its end. After
+                // `end` no time is kept free for it: it then ends the process without another
+                // request, and until the shutdown is cancelled the Lease needs its usual limits.
                 Turn::Send(work, budget) if !left.is_zero() => {
                     Turn::Send(work, budget.min(TIME_TO_TELL))
                 }

@@ -242,7 +242,7 @@ fn a_service_account_asks_once_and_says_so_once() {
     };
     site.bind("web");
     let board = site.start(&["--node-status-report-frequency=1s"]);
-    let line = line_with(&board, "the server forbids to list");
+    let line = line_with(&board, "the server forbids listing them");
     assert!(
         line.contains("pods is forbidden: User \"pi\" cannot list resource \"pods\""),
         "{line}"

@@ -21,8 +21,8 @@ impl Kubelet {
             }
             // A ServiceAccount has no such rights, which is no fault.
             Step::Forbidden(refused) => log::info!(
-                "pods: a pod that is bound to this Node stays, because the server forbids to list \
-                 them: {}; a node's certificate may",
+                "pods: pods that are bound to this Node would stay: the server forbids listing \
+                 them: {}; a node's certificate is allowed to",
                 refused.message
             ),
         }

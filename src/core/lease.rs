@@ -47,7 +47,7 @@ fn refuses_owner(refused: &Refused) -> bool {
 /// Metadata that makes the server drop managedFields. They are unused and half of every response.
 /// Only an update clears them, and no later update brings them back (apimachinery
 /// `managedfields/internal/skipnonapplied.go`).
-fn without_managed_fields() -> Map<String, Value> {
+fn clear_managed_fields() -> Map<String, Value> {
     let mut metadata = Map::new();
     metadata.insert("managedFields".to_owned(), json!([{}]));
     metadata
@@ -187,7 +187,7 @@ impl Lease {
         let was_repair = self.state != State::Held { repair: json!({}) };
         let repair = match self.state {
             // A create cannot clear managedFields: the next renewal does.
-            State::Absent => json!({"metadata": without_managed_fields()}),
+            State::Absent => json!({"metadata": clear_managed_fields()}),
             _ => json!({}),
         };
         self.state = State::Held { repair };
@@ -237,7 +237,7 @@ impl Lease {
             .insert("leaseDurationSeconds".into(), self.duration_seconds.into());
         let metadata = object::members(&mut want, &["metadata"]);
         if metadata.contains_key("managedFields") {
-            metadata.extend(without_managed_fields());
+            metadata.extend(clear_managed_fields());
         }
         let owners = object::list(&seen, &["metadata", "ownerReferences"]);
         let is_owned = owners.iter().any(|o| object::text(o, &["uid"]) == node_uid);

@@ -25,10 +25,9 @@ use crate::kube::time::Wall;
 
 /// All pods.
 const PODS: &str = "/api/v1/pods";
-/// The folder of a namespace's objects.
-const PODS_OF_NAMESPACES: &str = "/api/v1/namespaces";
 
-/// Most pods of one look. With 0 for resourceVersion the server would ignore it.
+/// Most pods of one look, which is the list's `limit`. The list has no `resourceVersion=0`, with
+/// which the server would ignore the limit.
 const PODS_A_LOOK: usize = 8;
 /// Shortest time between two looks. A status that changes all the time causes no more of them.
 const LOOK_SPACING: Duration = Duration::from_secs(15);

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::core::pods::PODS_OF_NAMESPACES;
 use crate::kube::message::{Accept, Request};
 use crate::kube::names::is_dns_subdomain;
 use crate::kube::object;
 use crate::kube::time::Wall;
+
+/// The folder of the namespaces' objects.
+const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// The kubelet's message for a pod that exceeds its maxPods of 0:
 /// `pkg/kubelet/lifecycle/predicate.go`.
@@ -116,7 +118,7 @@ pub(super) fn judge(pod: &Value, node_name: &str, boot: Option<Wall>) -> Verdict
             true => Kind::Delete,
             false => Kind::Reject(generation),
         },
-        path: format!("{PODS_OF_NAMESPACES}/{namespace}/pods/{pod_name}"),
+        path: format!("{NAMESPACES}/{namespace}/pods/{pod_name}"),
     })
 }
 

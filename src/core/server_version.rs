@@ -12,6 +12,9 @@ use crate::kube::message::{Accept, Outcome, Request};
 use crate::kube::object;
 use crate::kube::version::Version;
 
+/// The path of the server's version.
+pub const PATH: &str = "/version";
+
 /// When the server's version is read.
 #[derive(Debug)]
 pub struct ServerVersion {
@@ -62,7 +65,7 @@ impl ServerVersion {
 
     /// The request.
     pub fn request(&self) -> Request {
-        Request::get("/version".to_owned(), Accept::Object)
+        Request::get(PATH.to_owned(), Accept::Object)
     }
 
     /// Takes the outcome. Returns the kubeletVersion to report, or why the last one stays.

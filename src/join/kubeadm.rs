@@ -11,6 +11,7 @@ use super::walk::{Failed, Walk, failed, is_transient, notes};
 use crate::check::Finding;
 use crate::core::join::discovery::{self, Cluster, ClusterInfo, cluster};
 use crate::core::join::token::Bootstrap;
+use crate::core::server_version;
 use crate::files::yaml;
 use crate::kube::json;
 use crate::kube::message::{Accept, Outcome, Request, Response};
@@ -45,7 +46,7 @@ fn known(walk: &mut Walk<'_>, config: ApiConfig) -> Result<ApiConfig, Failed> {
     walk.add(Finding::ok("ca", "from --certificate-authority"));
     let mut api = walk.api(&config, "tls", "")?;
     // Any answer proves the server.
-    let request = Request::get("/version".to_owned(), Accept::Object);
+    let request = Request::get(server_version::PATH.to_owned(), Accept::Object);
     walk.answer(&mut api, &request, "tls", "is it the CA of this server?")?;
     walk.add(Finding::ok("tls", "the server was verified"));
     Ok(config)

@@ -7,9 +7,9 @@ use super::access::Access;
 use crate::check::daemon_sets::{self, Target, daemon_sets};
 use crate::check::{Finding, guest};
 use crate::config::Config;
-use crate::core::instant::Mono;
-use crate::core::pods;
 use crate::core::status::labels;
+use crate::core::wall_clock::WallClock;
+use crate::core::{pods, server_version};
 use crate::kube::message::{Accept, Request, Response};
 use crate::kube::object;
 use crate::kube::time::Wall;
@@ -75,16 +75,21 @@ pub(super) fn findings(
             (note("pods"), note("daemonsets"))
         }
     };
-    let version = look("server-version", "/version", Accept::Object, &|version| {
-        guest::server_version(config, version)
-    });
+    let version = look(
+        "server-version",
+        server_version::PATH,
+        Accept::Object,
+        &|version| guest::server_version(config, version),
+    );
     [labels, taint, pod_cidr, pods, version, daemon_sets]
 }
 
 /// The time of this boot by the server's clock.
 fn boot(server_time: Option<Wall>, clock: &Clock) -> Option<Wall> {
-    let since_start = clock.now().mono.since(Mono::START);
-    Some(server_time?.before(clock.boot_to_start() + since_start))
+    let wall_clock = WallClock::new(WallClock::built());
+    let mut wall_clock = wall_clock.started_after_boot(clock.boot_to_start());
+    wall_clock.on_server_date(server_time?, clock.now().mono);
+    wall_clock.boot()
 }
 
 /// The Node after the next start.

@@ -71,7 +71,7 @@ pub(super) fn find(
     };
     let (user, until) = (&leaf.subject.common_name, leaf.not_after.time());
     let detail = format!("an identity of {endpoint}{prefix} as {user} until {until}");
-    let is_same = *user == format!("system:node:{name}")
+    let is_same = leaf.subject.node_name() == Some(name)
         && now.after(ENOUGH) < leaf.not_after
         && is_same_cluster(settings, token, &config, now);
     match is_same && !settings.force {

@@ -181,10 +181,7 @@ fn request(walk: &mut Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Lea
     let unusable = |why: String| failed(CERTIFICATE, &why, "");
     let password = password(walk)?;
     let key = Key::generate().map_err(unusable)?;
-    let subject = Subject {
-        common_name: format!("system:node:{}", walk.board.name),
-        organizations: vec!["system:nodes".to_owned()],
-    };
+    let subject = Subject::of_node(&walk.board.name);
     let signed = key.request(subject).map_err(unusable)?;
     let der = CertificateSigningRequestDer::from_pem_slice(signed.pem.as_bytes());
     let der = der.map_err(|_| unusable("the request cannot be encoded".into()))?;

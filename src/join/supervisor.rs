@@ -81,11 +81,10 @@ fn authorization(credentials: &Credentials) -> Authorization {
 
 /// The supervisor, proved, without credentials.
 fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<ApiConfig, Failed> {
-    let mut config = server::reach(walk)?;
+    let (mut config, mut api) = server::reach(walk)?;
     notes(walk, &["cluster-info", "signature"], "not used by k3s");
     let request = Request::get(CACERTS.to_owned(), Accept::Object);
     if config.insecure {
-        let mut api = walk.api(&config, "ca", "")?;
         let response = ask(walk, &mut api, &request, "ca")?;
         if response.accepted().is_err() {
             let line = format!(
@@ -123,7 +122,6 @@ fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<ApiConfig, Failed>
         }
     } else {
         walk.add(Finding::ok("ca", "from --certificate-authority"));
-        let mut api = walk.api(&config, "ca", "")?;
         walk.answer(&mut api, &request, "tls", SOMEBODY)?;
     }
     let endpoint = &config.endpoint;

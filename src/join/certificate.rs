@@ -185,8 +185,7 @@ fn request(walk: &Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), 
                 let may_pass = is_transient(&outcome);
                 match certificate.on_response(outcome, walk.now(), 0) {
                     Step::Failed(line) if !may_pass => {
-                        let (cause, remedy) = line.split_once("; ").unwrap_or((&line, ""));
-                        return Err(failed(CHECK, cause, remedy));
+                        return Err(Finding::failed(CHECK, &line, "").into());
                     }
                     step => step,
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::proof;
 use super::server::{self, RETRY, pem};
 use super::walk::{Failed, Walk, failed, is_transient, notes};
-use crate::check::Finding;
+use crate::check::{Finding, without_remedy};
 use crate::core::join::discovery::{self, Cluster, ClusterInfo, cluster};
 use crate::core::join::token::Bootstrap;
 use crate::files::yaml;
@@ -131,7 +131,7 @@ fn first_look(walk: &Walk<'_>, token: &Bootstrap, mut api: Api) -> Result<Cluste
             Err((line, remedy)) => (check, line, remedy.to_owned(), RETRY),
         };
         if !std::mem::replace(&mut was_told, true) {
-            let cause = line.split("; ").next().unwrap_or_default();
+            let cause = without_remedy(&line);
             log::info!("{check}: {cause}; trying again until --timeout");
         }
         if !walk.pause(pause) {

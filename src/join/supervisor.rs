@@ -14,7 +14,7 @@ use super::certificate::{self, identity};
 use super::proof;
 use super::server::{self, pem};
 use super::walk::{Failed, Joined, Walk, bearer, failed, is_transient, notes};
-use crate::check::Finding;
+use crate::check::{Finding, without_remedy};
 use crate::core::join::token::{Credentials, Digest, hexadecimal};
 use crate::files::guard;
 use crate::files::read::read;
@@ -136,21 +136,23 @@ fn ask(
     request: &Request,
     check: &'static str,
 ) -> Result<Response, Failed> {
+    let mut was_told = false;
     loop {
         let outcome = walk.send(api, request);
         let may_pass = is_transient(&outcome);
         let line = match outcome {
-            Outcome::Answered(response) if !may_pass => return Ok(response),
-            Outcome::Answered(response) => match response.accepted() {
-                Err(refused) => refused.to_string(),
-                Ok(()) => String::new(),
-            },
             Outcome::Silent(line) => line,
+            Outcome::Answered(response) => match response.accepted() {
+                Err(refused) if may_pass => refused.to_string(),
+                _ => return Ok(response),
+            },
         };
-        let line = line.split("; ").next().unwrap_or_default();
-        log::info!("{check}: {line}; trying again until --timeout");
+        if !std::mem::replace(&mut was_told, true) {
+            let cause = without_remedy(&line);
+            log::info!("{check}: {cause}; trying again until --timeout");
+        }
         if !walk.pause(server::RETRY) {
-            return Err(failed(check, line, "is the server up?"));
+            return Err(failed(check, &line, "is the server up?"));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{CALL, CONNECT, LOOKUP, NO_RESPONSE};
-use crate::check::{Finding, certificate, server};
+use crate::check::{Finding, certificate, server, without_remedy};
 use crate::config::Config;
 use crate::core::facts::Facts;
 use crate::core::lease::LEASES;
@@ -136,10 +136,7 @@ impl Access {
         match response.accepted() {
             Ok(()) => Ok(json::parse(&response.body)),
             Err(_) if response.code == 404 => Ok(None),
-            Err(refused) => {
-                let line = refused.to_string();
-                Err(line.split("; ").next().unwrap_or(&line).to_owned())
-            }
+            Err(refused) => Err(without_remedy(&refused.to_string()).to_owned()),
         }
     }
 

@@ -1,24 +1,17 @@
 //! Judges the client certificate of the kubeconfig without a server.
 
 use crate::kube::time::Wall;
-use crate::kube::x509::{Leaf, Subject};
+use crate::kube::x509::{Leaf, NODE, NODES};
 
 use super::Finding;
-
-const GROUP: &str = "system:nodes";
-const PREFIX: &str = "system:node:";
 
 /// The subject. RBAC may give a user that is not a node everything that a run needs.
 pub fn subject(leaf: &Leaf, node_name: &str) -> Finding {
     let check = "certificate";
-    let Subject {
-        common_name,
-        organizations,
-    } = &leaf.subject;
-    let groups = organizations.join(", ");
-    let found = format!("CN={common_name}, O={groups}");
-    let is_node = organizations.iter().any(|group| group == GROUP);
-    match common_name.strip_prefix(PREFIX) {
+    let (user, groups) = (&leaf.subject.common_name, &leaf.subject.organizations);
+    let found = format!("CN={user}, O={}", groups.join(", "));
+    let is_node = groups.iter().any(|group| group == NODES);
+    match leaf.subject.node_name() {
         Some(name) if is_node && name == node_name => Finding::ok(check, found),
         Some(name) if is_node => Finding::failed(
             check,
@@ -29,13 +22,13 @@ pub fn subject(leaf: &Leaf, node_name: &str) -> Finding {
         ),
         None if is_node => Finding::failed(
             check,
-            &format!("{found}: in the group {GROUP}, CN must be {PREFIX}<name>"),
-            &format!("request one with CN={PREFIX}{node_name}"),
+            &format!("{found}: in the group {NODES}, CN must be {NODE}<name>"),
+            &format!("request one with CN={NODE}{node_name}"),
         ),
         _ => Finding::note(
             check,
             format!("{found}: not a node, see its permissions below"),
-            &format!("for a node, request one with O={GROUP}, CN={PREFIX}{node_name}"),
+            &format!("for a node, request one with O={NODES}, CN={NODE}{node_name}"),
         ),
     }
 }
@@ -62,6 +55,7 @@ mod tests {
 
     use super::*;
     use crate::check::Mark;
+    use crate::kube::x509::Subject;
 
     fn at(seconds: u64) -> Wall {
         Wall::from_epoch(Duration::from_secs(seconds))

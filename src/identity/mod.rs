@@ -64,10 +64,7 @@ impl Source {
         };
         Self {
             paths,
-            subject: Subject {
-                common_name: format!("system:node:{}", config.node.name),
-                organizations: vec!["system:nodes".to_owned()],
-            },
+            subject: Subject::of_node(&config.node.name),
             user_agent,
         }
     }

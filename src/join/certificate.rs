@@ -144,10 +144,7 @@ fn namesake(walk: &Walk<'_>, api: &mut Api) -> Result<Finding, Failed> {
 
 /// Makes a key, and asks until its certificate is issued.
 fn request(walk: &Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Failed> {
-    let subject = Subject {
-        common_name: format!("system:node:{}", walk.board.name),
-        organizations: vec!["system:nodes".to_owned()],
-    };
+    let subject = Subject::of_node(&walk.board.name);
     let rules = Rules {
         rotate: true,
         bootstrap: true,
@@ -188,8 +185,7 @@ fn request(walk: &Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), 
                 let may_pass = is_transient(&outcome);
                 match certificate.on_response(outcome, walk.now(), 0) {
                     Step::Failed(line) if !may_pass => {
-                        let (cause, remedy) = line.split_once("; ").unwrap_or((&line, ""));
-                        return Err(failed(CHECK, cause, remedy));
+                        return Err(Finding::failed(CHECK, &line, "").into());
                     }
                     step => step,
                 }

@@ -16,6 +16,7 @@ use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::wire::api_config::ApiConfig;
 use crate::wire::authorization::Authorization;
+use crate::wire::endpoint::Endpoint;
 
 const CHECK: &str = "joined";
 /// A certificate that ends sooner than this is asked for again.
@@ -71,7 +72,7 @@ pub(super) fn find(
     };
     let (user, until) = (&leaf.subject.common_name, leaf.not_after.time());
     let detail = format!("an identity of {endpoint}{prefix} as {user} until {until}");
-    let is_same = *user == format!("system:node:{name}")
+    let is_same = leaf.subject.node_name() == Some(name)
         && now.after(ENOUGH) < leaf.not_after
         && is_same_cluster(settings, token, &config, now);
     match is_same && !settings.force {
@@ -109,6 +110,46 @@ fn is_same_cluster(settings: &Settings, token: &Token, config: &ApiConfig, now: 
             hash: Some(hash), ..
         } => proof::has_digest(&ca.bytes, hash),
         // Nothing but the address tells clusters apart.
-        _ => format!("{}{}", config.endpoint, config.endpoint.prefix) == settings.server,
+        _ => Endpoint::parse(&settings.server).is_ok_and(|typed| match token {
+            Token::Bootstrap(_) => typed == config.endpoint,
+            // The port is the supervisor's.
+            Token::Supervisor { .. } => typed.host == config.endpoint.host,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::join::command::{Command, parse};
+    use crate::join::server::pem;
+
+    #[test]
+    fn without_a_ca_on_the_command_line_the_address_tells_clusters_apart() {
+        let bootstrap = "lwxivu.2uczm8x4xi2v7hqd";
+        for (stored, typed, token, want) in [
+            ("https://cp:6443", "cp", bootstrap, true),
+            ("https://cp:6443", "https://cp:6443/", bootstrap, true),
+            ("https://cp:6443/a", "cp/a/", bootstrap, true),
+            ("https://cp:6443/a", "cp/b", bootstrap, false),
+            ("https://cp", "https://cp", bootstrap, true),
+            ("https://cp:6443", "cp:443", bootstrap, false),
+            ("https://cp:6443", "other", bootstrap, false),
+            // rke2: the supervisor on 9345, the API server on 6443.
+            ("https://cp:6443", "https://cp:9345/", "password", true),
+            ("https://cp:6443", "https://cp:6443", "password", true),
+            ("https://cp:6443", "https://other:6443", "password", false),
+        ] {
+            let skip = "--discovery-token-unsafe-skip-ca-verification";
+            let args = ["join", typed, "--token", token, skip].map(Into::into);
+            let Some(Ok(Command::Join(settings))) = parse(&args) else {
+                panic!("{typed}");
+            };
+            let token = Token::parse(token).unwrap();
+            let mut config = ApiConfig::at(Endpoint::parse(stored).unwrap());
+            config.ca = Some(pem("ca", b"a CA".to_vec()));
+            let is_same = is_same_cluster(&settings, &token, &config, Wall::default());
+            assert_eq!(is_same, want, "{stored} {typed}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::proof;
 use super::server::{self, RETRY, pem};
 use super::walk::{Failed, Walk, failed, is_transient, notes};
-use crate::check::Finding;
+use crate::check::{Finding, without_remedy};
 use crate::core::join::discovery::{self, Cluster, ClusterInfo, cluster};
 use crate::core::join::token::Bootstrap;
 use crate::core::server_version;
@@ -32,19 +32,18 @@ const SOMEBODY: &str = "somebody may be between this board and the server";
 
 /// The server, proved, without credentials.
 pub(super) fn find(walk: &mut Walk<'_>, token: &Bootstrap) -> Result<ApiConfig, Failed> {
-    let config = server::reach(walk)?;
+    let (config, api) = server::reach(walk)?;
     match config.insecure {
-        true => discover(walk, token, &config),
-        false => known(walk, config),
+        true => discover(walk, token, &config.endpoint, api),
+        false => known(walk, config, api),
     }
 }
 
 /// With `--certificate-authority` there is nothing to discover.
-fn known(walk: &mut Walk<'_>, config: ApiConfig) -> Result<ApiConfig, Failed> {
+fn known(walk: &mut Walk<'_>, config: ApiConfig, mut api: Api) -> Result<ApiConfig, Failed> {
     let why = "not needed with --certificate-authority";
     notes(walk, &["cluster-info", "signature"], why);
     walk.add(Finding::ok("ca", "from --certificate-authority"));
-    let mut api = walk.api(&config, "tls", "")?;
     // Any answer proves the server.
     let request = Request::get(server_version::PATH.to_owned(), Accept::Object);
     walk.answer(&mut api, &request, "tls", "is it the CA of this server?")?;
@@ -55,10 +54,10 @@ fn known(walk: &mut Walk<'_>, config: ApiConfig) -> Result<ApiConfig, Failed> {
 fn discover(
     walk: &mut Walk<'_>,
     token: &Bootstrap,
-    insecure: &ApiConfig,
+    from: &Endpoint,
+    insecure: Api,
 ) -> Result<ApiConfig, Failed> {
     let first = first_look(walk, token, insecure)?;
-    let from = &insecure.endpoint;
     walk.add(Finding::ok(
         "cluster-info",
         format!("from {from}{}", from.prefix),
@@ -89,7 +88,7 @@ fn discover(
     let ca = trusted(walk, &cluster)?;
     let mut config = ApiConfig::at(endpoint);
     config.ca = Some(pem("cluster-info", ca.into_bytes()));
-    second_look(walk, &first, config, &insecure.endpoint)
+    second_look(walk, &first, config, from)
 }
 
 /// The certificates that become roots.
@@ -113,13 +112,8 @@ fn trusted(walk: &mut Walk<'_>, cluster: &Cluster) -> Result<String, Failed> {
 }
 
 /// The ConfigMap from a server that is not verified.
-fn first_look(
-    walk: &Walk<'_>,
-    token: &Bootstrap,
-    insecure: &ApiConfig,
-) -> Result<ClusterInfo, Failed> {
+fn first_look(walk: &Walk<'_>, token: &Bootstrap, mut api: Api) -> Result<ClusterInfo, Failed> {
     let check = "cluster-info";
-    let mut api = walk.api(insecure, check, "")?;
     let mut unsigned_since = None;
     let mut was_told = false;
     loop {
@@ -138,7 +132,7 @@ fn first_look(
             Err((line, remedy)) => (check, line, remedy.to_owned(), RETRY),
         };
         if !std::mem::replace(&mut was_told, true) {
-            let cause = line.split("; ").next().unwrap_or_default();
+            let cause = without_remedy(&line);
             log::info!("{check}: {cause}; trying again until --timeout");
         }
         if !walk.pause(pause) {

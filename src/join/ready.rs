@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::walk::Walk;
-use crate::check::Finding;
+use crate::check::{Finding, without_remedy};
 use crate::core::conditions;
 use crate::kube::message::{Accept, Outcome, Request};
 use crate::kube::{json, object};
@@ -41,8 +41,7 @@ pub(super) fn wait(walk: &Walk<'_>, api: &mut Api, how: &str) -> Finding {
         };
         if !walk.pause(poll) {
             let limit = walk.settings.timeout.as_secs();
-            let line = line.split("; ").next().unwrap_or_default();
-            let line = format!("not Ready after {limit} s: {line}");
+            let line = format!("not Ready after {limit} s: {}", without_remedy(&line));
             return Finding::failed(CHECK, &line, &format!("journalctl -u nodelet; {how}"));
         }
         poll = (poll * 2).min(LAST_POLL);

@@ -93,6 +93,5 @@ fn node_name(places: &Places) -> Option<String> {
         Leaf::of_pem(&config.certificate.as_ref()?.chain.bytes)
     };
     let leaf = stored_certificate(&places.cert_dir()).or_else(given)?;
-    let name = leaf.subject.common_name.strip_prefix("system:node:")?;
-    Some(name.to_owned())
+    leaf.subject.node_name().map(str::to_owned)
 }

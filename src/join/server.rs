@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::walk::{Failed, Walk, failed};
 use crate::check::Mark;
-use crate::check::probe::access::Access;
+use crate::check::probe::access::{dial, resolve};
 use crate::core::join::command::Settings;
 use crate::files::read::read;
-use crate::identity::ApiAccess;
+use crate::wire::api::Api;
 use crate::wire::api_config::{ApiConfig, Pem};
 use crate::wire::endpoint::Endpoint;
 
@@ -30,9 +30,9 @@ fn authority(settings: &Settings) -> Result<Option<Pem>, Failed> {
     }
 }
 
-/// The server, without credentials, and not verified without `--certificate-authority`. The checks
-/// `name-resolution` and `tcp`, as `nodelet check` has them.
-pub(super) fn reach(walk: &mut Walk<'_>) -> Result<ApiConfig, Failed> {
+/// The server, without credentials, and not verified without `--certificate-authority`, and a client
+/// that is not connected yet. The checks `name-resolution` and `tcp`, as `nodelet check` has them.
+pub(super) fn reach(walk: &mut Walk<'_>) -> Result<(ApiConfig, Api), Failed> {
     let endpoint = Endpoint::parse(&walk.settings.server);
     let endpoint =
         endpoint.map_err(|line| failed("name-resolution", &line, "is the endpoint HOST:PORT?"))?;
@@ -40,19 +40,14 @@ pub(super) fn reach(walk: &mut Walk<'_>) -> Result<ApiConfig, Failed> {
     config.ca = authority(walk.settings)?;
     config.insecure = config.ca.is_none();
     let api = walk.api(&config, "ca", "is it a CA in PEM form?")?;
-    let access = Access::new(ApiAccess {
-        config: config.clone(),
-        api,
-        bootstrap: None,
-    });
-    let (finding, addresses) = access.resolve(walk.clock())?;
+    let (finding, addresses) = resolve(&config.endpoint, walk.clock())?;
     walk.add(finding);
-    let finding = access.dial(&addresses);
+    let finding = dial(&addresses);
     match finding.mark {
         Mark::Failed => Err(finding.into()),
         _ => {
             walk.add(finding);
-            Ok(config)
+            Ok((config, api))
         }
     }
 }

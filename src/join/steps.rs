@@ -62,7 +62,7 @@ pub(super) fn join(
 }
 
 /// The token of `source`.
-fn parsed(source: &TokenSource) -> Result<Token, (bool, String)> {
+pub(super) fn parsed(source: &TokenSource) -> Result<Token, (bool, String)> {
     match source {
         TokenSource::Text(text) => Token::parse(text).map_err(|line| (true, line)),
         TokenSource::File(path) => {
@@ -70,7 +70,13 @@ fn parsed(source: &TokenSource) -> Result<Token, (bool, String)> {
                 true => stdin(),
                 false => read(path),
             };
-            let line = |why: String| (false, format!("--token-file {}: {why}", path.display()));
+            let line = |why: String| match path.to_str().is_some_and(Token::is_whole) {
+                true => (
+                    true,
+                    "--token-file: this is a token; use --token".to_owned(),
+                ),
+                false => (false, format!("--token-file {}: {why}", path.display())),
+            };
             let bytes = Zeroizing::new(bytes.map_err(line)?);
             let text = str::from_utf8(&bytes).map_err(|_| line("not UTF-8 text".into()))?;
             Token::parse(text).map_err(line)

@@ -14,7 +14,7 @@ use super::certificate::{self, identity};
 use super::proof;
 use super::server::{self, pem};
 use super::walk::{Failed, Joined, Walk, bearer, failed, is_transient, notes};
-use crate::check::Finding;
+use crate::check::{Finding, without_remedy};
 use crate::core::join::token::{Credentials, Digest, hexadecimal};
 use crate::files::guard;
 use crate::files::read::read;
@@ -81,11 +81,10 @@ fn authorization(credentials: &Credentials) -> Authorization {
 
 /// The supervisor, proved, without credentials.
 fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<ApiConfig, Failed> {
-    let mut config = server::reach(walk)?;
+    let (mut config, mut api) = server::reach(walk)?;
     notes(walk, &["cluster-info", "signature"], "not used by k3s");
     let request = Request::get(CACERTS.to_owned(), Accept::Object);
     if config.insecure {
-        let mut api = walk.api(&config, "ca", "")?;
         let response = ask(walk, &mut api, &request, "ca")?;
         if response.accepted().is_err() {
             let line = format!(
@@ -123,7 +122,6 @@ fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<ApiConfig, Failed>
         }
     } else {
         walk.add(Finding::ok("ca", "from --certificate-authority"));
-        let mut api = walk.api(&config, "ca", "")?;
         walk.answer(&mut api, &request, "tls", SOMEBODY)?;
     }
     let endpoint = &config.endpoint;
@@ -138,21 +136,23 @@ fn ask(
     request: &Request,
     check: &'static str,
 ) -> Result<Response, Failed> {
+    let mut was_told = false;
     loop {
         let outcome = walk.send(api, request);
         let may_pass = is_transient(&outcome);
         let line = match outcome {
-            Outcome::Answered(response) if !may_pass => return Ok(response),
-            Outcome::Answered(response) => match response.accepted() {
-                Err(refused) => refused.to_string(),
-                Ok(()) => String::new(),
-            },
             Outcome::Silent(line) => line,
+            Outcome::Answered(response) => match response.accepted() {
+                Err(refused) if may_pass => refused.to_string(),
+                _ => return Ok(response),
+            },
         };
-        let line = line.split("; ").next().unwrap_or_default();
-        log::info!("{check}: {line}; trying again until --timeout");
+        if !std::mem::replace(&mut was_told, true) {
+            let cause = without_remedy(&line);
+            log::info!("{check}: {cause}; trying again until --timeout");
+        }
         if !walk.pause(server::RETRY) {
-            return Err(failed(check, line, "is the server up?"));
+            return Err(failed(check, &line, "is the server up?"));
         }
     }
 }
@@ -181,10 +181,7 @@ fn request(walk: &mut Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Lea
     let unusable = |why: String| failed(CERTIFICATE, &why, "");
     let password = password(walk)?;
     let key = Key::generate().map_err(unusable)?;
-    let subject = Subject {
-        common_name: format!("system:node:{}", walk.board.name),
-        organizations: vec!["system:nodes".to_owned()],
-    };
+    let subject = Subject::of_node(&walk.board.name);
     let signed = key.request(subject).map_err(unusable)?;
     let der = CertificateSigningRequestDer::from_pem_slice(signed.pem.as_bytes());
     let der = der.map_err(|_| unusable("the request cannot be encoded".into()))?;

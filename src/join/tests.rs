@@ -1,4 +1,4 @@
-//! Power cuts while `nodelet join` writes.
+//! Power cuts while `nodelet join` writes, and a token that is given as a file.
 #![allow(clippy::disallowed_methods)]
 
 use std::path::Path;
@@ -6,6 +6,8 @@ use std::path::Path;
 use zeroize::Zeroizing;
 
 use super::files::{Places, Written};
+use super::steps::parsed;
+use crate::core::join::command::TokenSource;
 use crate::files::power_cut;
 use crate::files::read::read;
 use crate::files::tree::Tree;
@@ -113,4 +115,21 @@ fn a_power_cut_of_a_reset_is_repeated() {
         assert_eq!(text(&places.cert_dir().join("other.pem")), "stays");
     });
     assert!(states > 5, "{states}");
+}
+
+#[test]
+fn a_token_as_the_name_of_its_file_is_not_shown() {
+    let hash = "45".repeat(32);
+    for (name, want) in [
+        ("lwxivu.2uczm8x4xi2v7hqd", "use --token"),
+        (&format!("K10{hash}::server:x"), "use --token"),
+        (
+            "/nowhere/token",
+            "--token-file /nowhere/token: no such file",
+        ),
+    ] {
+        let (_, line) = parsed(&TokenSource::File(name.into())).unwrap_err();
+        assert!(line.contains(want), "{line}");
+        assert_eq!(line.contains(name), name.starts_with('/'), "{line}");
+    }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::files::Places;
 use super::{End, finish};
-use crate::check::{Finding, Mark, Report};
+use crate::check::{Finding, Mark, Report, without_remedy};
 use crate::core::instant::{Mono, Now};
 use crate::core::join::command::Settings;
 use crate::files::write::Disk;
@@ -202,8 +202,7 @@ pub(super) type Failed = Box<Finding>;
 
 /// A finding of a failure. `line` may end with a remedy for a running agent, which is dropped.
 pub(super) fn failed(check: &'static str, line: &str, remedy: &str) -> Failed {
-    let cause = line.split("; ").next().unwrap_or(line);
-    Finding::failed(check, cause, remedy).into()
+    Finding::failed(check, without_remedy(line), remedy).into()
 }
 
 /// The credentials of a request with a bootstrap token.

@@ -14,6 +14,11 @@ use crate::kube::time::Wall;
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
 
+/// The group of all nodes (`pkg/auth/nodeidentifier/default.go`).
+pub const NODES: &str = "system:nodes";
+/// What the user name of a node begins with.
+pub const NODE: &str = "system:node:";
+
 /// The subject of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
@@ -21,6 +26,21 @@ pub struct Subject {
     pub common_name: String,
     /// `O`, the groups of the user.
     pub organizations: Vec<String>,
+}
+
+impl Subject {
+    /// The subject of the node `name`.
+    pub fn of_node(name: &str) -> Self {
+        Self {
+            common_name: format!("{NODE}{name}"),
+            organizations: vec![NODES.to_owned()],
+        }
+    }
+
+    /// The name of the node; `None` if the user is not a node.
+    pub fn node_name(&self) -> Option<&str> {
+        self.common_name.strip_prefix(NODE)
+    }
 }
 
 /// The first certificate of a chain: that of the node.
@@ -278,6 +298,15 @@ mod tests {
                 let _ = Leaf::parse(&broken);
             }
         }
+    }
+
+    #[test]
+    fn the_subject_of_a_node_has_its_name_and_group() {
+        let node = Subject::of_node("pi-3");
+        assert_eq!(node.common_name, "system:node:pi-3");
+        assert_eq!(node.organizations, ["system:nodes"]);
+        assert_eq!(node.node_name(), Some("pi-3"));
+        assert_eq!(Subject::default().node_name(), None);
     }
 
     #[test]

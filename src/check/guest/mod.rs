@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Finding, Mark};
+use super::{Finding, Mark, without_remedy};
 use crate::config::{Config, NO_PODS, NodeConfig};
 use crate::core::pods;
 use crate::core::status::labels;
@@ -191,7 +191,7 @@ pub(super) fn forbidden(check: &'static str, refused: &Refused) -> Finding {
         403 => Finding::note(check, "not allowed to look", ""),
         _ => {
             let line = refused.to_string();
-            let line = line.split("; ").next().unwrap_or(&line);
+            let line = without_remedy(&line);
             Finding::note(check, format!("cannot be read: {line}"), "")
         }
     }

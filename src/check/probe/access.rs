@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{CALL, CONNECT, LOOKUP, NO_RESPONSE};
-use crate::check::{Finding, certificate, server};
+use crate::check::{Finding, certificate, server, without_remedy};
 use crate::config::Config;
 use crate::core::facts::Facts;
 use crate::core::lease::LEASES;
@@ -22,14 +22,14 @@ use crate::wire::dns::Resolver;
 use crate::wire::endpoint::Endpoint;
 
 /// The access that is checked.
-pub(crate) struct Access {
+pub(super) struct Access {
     access: ApiAccess,
     /// The time in the last object's response.
     server_time: Option<Wall>,
 }
 
 impl Access {
-    pub(crate) fn new(access: ApiAccess) -> Self {
+    pub(super) fn new(access: ApiAccess) -> Self {
         Self {
             access,
             server_time: None,
@@ -93,45 +93,10 @@ impl Access {
     }
 
     /// Where the TCP connection goes: the proxy, or else the server.
-    fn peer(&self) -> &Endpoint {
+    pub(super) fn peer(&self) -> &Endpoint {
         let config = &self.access.config;
         let proxy = config.proxy.as_ref();
         proxy.map_or(&config.endpoint, |proxy| &proxy.endpoint)
-    }
-
-    pub(crate) fn resolve(&self, clock: &Clock) -> Result<(Finding, Vec<SocketAddr>), Finding> {
-        let check = "name-resolution";
-        let Endpoint { host, port, .. } = self.peer();
-        if let Some(address) = self.peer().address() {
-            let finding = Finding::note(check, format!("{host} is an address"), "");
-            return Ok((finding, vec![SocketAddr::new(address, *port)]));
-        }
-        let start = clock.now().mono;
-        let left = || LOOKUP.saturating_sub(clock.now().mono.since(start));
-        let found = Resolver::system().lookup(host, left).map_err(|why| {
-            let line = format!("{host}: {why}");
-            let remedy = "is the name right in server, and are the name servers in \
-                          /etc/resolv.conf reachable?";
-            Finding::failed(check, &line, remedy)
-        })?;
-        let names: Vec<String> = found.iter().map(ToString::to_string).collect();
-        let finding = Finding::ok(check, format!("{host} is {}", names.join(", ")));
-        let addresses = found.into_iter().map(|ip| SocketAddr::new(ip, *port));
-        Ok((finding, addresses.collect()))
-    }
-
-    /// Succeeds with the first address that accepts a connection, as a run does.
-    pub(crate) fn dial(&self, addresses: &[SocketAddr]) -> Finding {
-        let share = u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
-        let mut failures = Vec::new();
-        for address in addresses {
-            match TcpStream::connect_timeout(address, CONNECT / share) {
-                Ok(_) => return Finding::ok("tcp", address.to_string()),
-                Err(e) => failures.push(format!("{address}: {}", cause(&e))),
-            }
-        }
-        let remedy = "is the server up, is its port right, and does a firewall allow it?";
-        Finding::failed("tcp", &failures.join(" | "), remedy)
     }
 
     /// The result of the TLS handshake, from the first response.
@@ -150,7 +115,7 @@ impl Access {
         }
     }
 
-    pub(crate) fn call(&mut self, request: Request) -> Result<Response, String> {
+    pub(super) fn call(&mut self, request: Request) -> Result<Response, String> {
         match self.access.api.call(&request, CALL) {
             Outcome::Answered(response) => Ok(response),
             Outcome::Silent(line) => Err(line),
@@ -171,10 +136,7 @@ impl Access {
         match response.accepted() {
             Ok(()) => Ok(json::parse(&response.body)),
             Err(_) if response.code == 404 => Ok(None),
-            Err(refused) => {
-                let line = refused.to_string();
-                Err(line.split("; ").next().unwrap_or(&line).to_owned())
-            }
+            Err(refused) => Err(without_remedy(&refused.to_string()).to_owned()),
         }
     }
 
@@ -201,4 +163,43 @@ impl Access {
             Err(line) => Finding::note("namesake", format!("cannot be read: {line}"), ""),
         }
     }
+}
+
+/// The addresses of `peer`, as a run finds them.
+pub(crate) fn resolve(
+    peer: &Endpoint,
+    clock: &Clock,
+) -> Result<(Finding, Vec<SocketAddr>), Finding> {
+    let check = "name-resolution";
+    let Endpoint { host, port, .. } = peer;
+    if let Some(address) = peer.address() {
+        let finding = Finding::note(check, format!("{host} is an address"), "");
+        return Ok((finding, vec![SocketAddr::new(address, *port)]));
+    }
+    let start = clock.now().mono;
+    let left = || LOOKUP.saturating_sub(clock.now().mono.since(start));
+    let found = Resolver::system().lookup(host, left).map_err(|why| {
+        let line = format!("{host}: {why}");
+        let remedy = "is the name right in server, and are the name servers in \
+                      /etc/resolv.conf reachable?";
+        Finding::failed(check, &line, remedy)
+    })?;
+    let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+    let finding = Finding::ok(check, format!("{host} is {}", names.join(", ")));
+    let addresses = found.into_iter().map(|ip| SocketAddr::new(ip, *port));
+    Ok((finding, addresses.collect()))
+}
+
+/// Succeeds with the first address that accepts a connection, as a run does.
+pub(crate) fn dial(addresses: &[SocketAddr]) -> Finding {
+    let share = u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+    let mut failures = Vec::new();
+    for address in addresses {
+        match TcpStream::connect_timeout(address, CONNECT / share) {
+            Ok(_) => return Finding::ok("tcp", address.to_string()),
+            Err(e) => failures.push(format!("{address}: {}", cause(&e))),
+        }
+    }
+    let remedy = "is the server up, is its port right, and does a firewall allow it?";
+    Finding::failed("tcp", &failures.join(" | "), remedy)
 }

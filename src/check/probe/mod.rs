@@ -194,14 +194,14 @@ fn server(
     for finding in access.certificate(&config.node.name, clock) {
         add(finding);
     }
-    let addresses = match access.resolve(clock) {
+    let addresses = match access::resolve(access.peer(), clock) {
         Ok((finding, addresses)) => {
             add(finding);
             addresses
         }
         Err(finding) => return add(finding),
     };
-    add(access.dial(&addresses))?;
+    add(access::dial(&addresses))?;
 
     let name = &config.node.name;
     let permissions = permissions();

@@ -91,6 +91,15 @@ impl Bootstrap {
 }
 
 impl Token {
+    /// Whether `text` is a token that names its cluster or its kind, so that it must not be shown.
+    pub fn is_whole(text: &str) -> bool {
+        let token = Self::parse(text);
+        matches!(
+            token,
+            Ok(Self::Bootstrap(_) | Self::Supervisor { hash: Some(_), .. })
+        )
+    }
+
     /// Parses a token, with or without white space around it. The error quotes nothing of it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();

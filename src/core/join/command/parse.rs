@@ -1,4 +1,4 @@
-//! Parses the arguments.
+//! Parses the arguments. An error quotes no word that may be a token at the wrong place.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::{Command, Reset, Settings, TokenSource};
 use crate::config::command_line::{self, takes_value};
-use crate::core::join::token::{Digest, digest};
+use crate::core::join::token::{Digest, Token, digest};
 use crate::kube::time::parse_duration;
 
 /// How long `nodelet join` may take, as `timeouts.discovery` of kubeadm.
@@ -100,7 +100,7 @@ fn join(args: Vec<OsString>) -> Result<Command, String> {
         ignored: Vec::new(),
     };
     let mut parser = Parser::from_args(args);
-    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+    while let Some(arg) = parser.next().map_err(fault)? {
         let name = match arg {
             Arg::Long(name) => name.replace('_', "-"),
             Arg::Short('o') => "output".to_owned(),
@@ -109,11 +109,11 @@ fn join(args: Vec<OsString>) -> Result<Command, String> {
             Arg::Short(other) => return Err(format!("unknown shorthand flag: -{other}")),
             Arg::Value(word) => {
                 let word = word.to_string_lossy().into_owned();
-                if let Some(first) = given.endpoint.replace(word) {
-                    let second = given.endpoint.unwrap_or_default();
-                    return Err(format!(
-                        "two endpoints, {first:?} and {second:?}; a value with blanks needs quotes"
-                    ));
+                if given.endpoint.replace(word).is_some() {
+                    return Err(
+                        "two endpoints; a token needs --token, and a value with blanks needs quotes"
+                            .into(),
+                    );
                 }
                 continue;
             }
@@ -154,8 +154,9 @@ fn join(args: Vec<OsString>) -> Result<Command, String> {
 }
 
 fn finish(mut settings: Settings, given: Given) -> Result<Settings, String> {
-    let endpoint = given
-        .endpoint
+    // A token as host name would be shown, and asked for in DNS.
+    let endpoint = given.endpoint.filter(|word| !Token::is_whole(word));
+    let endpoint = endpoint
         .ok_or("the endpoint is missing: nodelet join HOST:PORT --token …; see join --help")?;
     settings.server = server(&endpoint)?;
     let missing = "--token is missing; on the control plane: \
@@ -183,7 +184,7 @@ fn finish(mut settings: Settings, given: Given) -> Result<Settings, String> {
 fn reset(args: Vec<OsString>) -> Result<Command, String> {
     let mut reset = Reset::default();
     let mut parser = Parser::from_args(args);
-    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
+    while let Some(arg) = parser.next().map_err(fault)? {
         match arg {
             Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
             Arg::Long("force") => reset.force = true,
@@ -193,7 +194,7 @@ fn reset(args: Vec<OsString>) -> Result<Command, String> {
             }
             Arg::Long(other) => return Err(format!("unknown flag: --{other}; see reset --help")),
             Arg::Short(other) => return Err(format!("unknown shorthand flag: -{other}")),
-            Arg::Value(word) => return Err(format!("unexpected argument {word:?}")),
+            Arg::Value(_) => return Err("unexpected argument; see reset --help".into()),
         }
     }
     Ok(Command::Reset(reset))
@@ -204,7 +205,7 @@ fn server(endpoint: &str) -> Result<String, String> {
     if let Some(scheme) = endpoint.split_once("://").map(|(scheme, _)| scheme) {
         return match scheme {
             "https" => Ok(endpoint.to_owned()),
-            _ => Err(format!("{endpoint:?}: only https is safe for a token")),
+            _ => Err("the endpoint: only https is safe for a token".into()),
         };
     }
     let (authority, prefix) = match endpoint.split_once('/') {
@@ -214,9 +215,7 @@ fn server(endpoint: &str) -> Result<String, String> {
     let after_host = match authority.rsplit_once(']') {
         Some((_, after)) => after,
         None if authority.matches(':').count() > 1 => {
-            return Err(format!(
-                "{endpoint:?}: an IPv6 address needs brackets: [fd00::1]:6443"
-            ));
+            return Err("the endpoint: an IPv6 address needs brackets: [fd00::1]:6443".into());
         }
         None => authority,
     };
@@ -229,7 +228,7 @@ fn server(endpoint: &str) -> Result<String, String> {
 
 fn add_pins(pins: &mut Vec<Digest>, text: &str) -> Result<(), String> {
     for item in text.split(',').map(str::trim).filter(|i| !i.is_empty()) {
-        let fault = |what: &str| format!("--discovery-token-ca-cert-hash {item:?}: {what}");
+        let fault = |what: &str| format!("--discovery-token-ca-cert-hash: {what}");
         let (format, hex) = item.split_once(':').unwrap_or(("", item));
         if !format.eq_ignore_ascii_case("sha256") {
             return Err(fault("unknown hash format; known is sha256:"));
@@ -288,6 +287,14 @@ fn is_json(text: &str) -> Result<bool, String> {
         "json" => Ok(true),
         "text" => Ok(false),
         other => Err(format!("--output {other:?}: write json or text")),
+    }
+}
+
+/// lexopt quotes the value of a flag that takes none.
+fn fault(error: lexopt::Error) -> String {
+    match error {
+        lexopt::Error::UnexpectedValue { option, .. } => format!("{option} takes no value"),
+        other => other.to_string(),
     }
 }
 

@@ -220,6 +220,41 @@ fn flags_of_a_run_are_kept_and_checked() {
 }
 
 #[test]
+fn a_token_at_the_wrong_place_is_in_no_error() {
+    let k10 = format!("K10{}::node:s3cret", &HASH[7..]);
+    for token in [TOKEN, &k10] {
+        for (line, part) in [
+            ("join h:6443 TOKEN", "two endpoints; a token needs --token"),
+            ("join TOKEN h:6443 --token-file f", "two endpoints"),
+            ("join TOKEN", "the endpoint is missing"),
+            ("join TOKEN --token-file f", "the endpoint is missing"),
+            ("join http://TOKEN --token-file f", "only https"),
+            ("join x:TOKEN:1 --token-file f", "needs brackets"),
+            (
+                "join h --discovery-token-ca-cert-hash TOKEN",
+                "unknown hash format",
+            ),
+            (
+                "join h --discovery-token-ca-cert-hash sha256:TOKEN",
+                "64 hexadecimal",
+            ),
+            (
+                "join h --discovery-token-unsafe-skip-ca-verification=TOKEN",
+                "takes no value",
+            ),
+            ("reset TOKEN", "unexpected argument"),
+            ("reset --force=TOKEN", "takes no value"),
+        ] {
+            let error = error(&line.replace("TOKEN", token));
+            assert!(error.contains(part), "{line}: {error}");
+            for secret in ["2uczm8x4xi2v7hqd", "s3cret"] {
+                assert!(!error.contains(secret), "{line}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
 fn flags_of_kubeadm_are_ignored_or_refused() {
     let settings = settings(
         "join h --token a --cri-socket unix:///x --ignore-preflight-errors=all --skip-phases=a",

@@ -37,7 +37,7 @@ const DETAILS_EVERY: Duration = Duration::from_secs(60);
 /// The same if the list of images is large; for Podman, the time between all looks: its socket is
 /// usually activated by systemd, and a look would start a process.
 const RARELY: Duration = Duration::from_secs(300);
-/// A runtime without success for this time is down (maxRuntimeStatusDelay... of the kubelet).
+/// A runtime without success for this time is down (maxWaitForContainerRuntime of the kubelet).
 const DOWN_AFTER: Duration = Duration::from_secs(30);
 /// While no look has succeeded for this time after the start, looks follow each other by
 /// [`RETRY`].

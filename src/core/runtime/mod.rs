@@ -10,8 +10,8 @@ mod found;
 mod images;
 mod version;
 
-pub use found::{Condition, Failure, Found, Handler, Look, Status, Step, Version};
-pub use images::{Image, Images};
+pub use found::{Condition, Failure, Found, Handler, LARGE_LIST, Look, Status, Step, Version};
+pub use images::{Image, Images, MAX_NAMES};
 
 use std::time::Duration;
 
@@ -67,7 +67,6 @@ pub struct RuntimeFacts {
 #[derive(Debug)]
 pub struct Runtime {
     protocol: Protocol,
-    max_images: i32,
     facts: RuntimeFacts,
     version: Option<Version>,
     image_folder: Option<String>,
@@ -80,11 +79,10 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Before the first look, which is due at once. `max_images` is `--node-status-max-images`.
-    pub fn new(protocol: Protocol, max_images: i32) -> Self {
+    /// Before the first look, which is due at once.
+    pub fn new(protocol: Protocol) -> Self {
         Self {
             protocol,
-            max_images,
             facts: RuntimeFacts {
                 network: Some("network state unknown".to_owned()),
                 ..RuntimeFacts::default()
@@ -97,11 +95,6 @@ impl Runtime {
             details_due: Mono::START,
             log: OutageLog::new("container runtime"),
         }
-    }
-
-    /// An empty list for the images of a look.
-    pub fn images(&self) -> Images {
-        Images::new(self.max_images)
     }
 
     /// Begins a look if one is due.

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use super::*;
-use crate::core::runtime::{Image, Step};
+use crate::core::runtime::{Image, Images, Step};
 use crate::files::tree::Tree;
 
 fn config(protocol: Protocol) -> RuntimeConfig {
@@ -166,7 +166,7 @@ fn healthy() -> Vec<u8> {
 /// Gives `bytes` to a look by CRI in pieces, then the end of the connection. What was found, and
 /// what was sent.
 fn cri(look: Look, bytes: &[u8], piece: usize) -> (Found, Vec<u8>) {
-    let mut cri = Box::new(Cri::new(&config(Protocol::Cri), look, Images::new(10)));
+    let mut cri = Box::new(Cri::new(&config(Protocol::Cri), look));
     let (path, mut out) = cri.open().unwrap();
     assert_eq!(path, config(Protocol::Cri).path);
     let request = out.len();
@@ -195,7 +195,7 @@ fn a_request_is_the_bytes_that_containerd_and_cri_o_accept() {
         details: false,
         folder: false,
     };
-    let mut one = Cri::new(&config(Protocol::Cri), look, Images::new(10));
+    let mut one = Cri::new(&config(Protocol::Cri), look);
     let (_, bytes) = one.open().unwrap();
     let mut want = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     want.extend(b"\0\0\x18\x04\0\0\0\0\0");
@@ -225,7 +225,7 @@ fn a_request_is_the_bytes_that_containerd_and_cri_o_accept() {
     assert_eq!(block[..3], [0x83, 0x86, 0x04]);
     assert!(headers.ends_with(b"\0\0\x05\0\x01\0\0\0\x01\0\0\0\0\0"));
 
-    let mut four = Cri::new(&config(Protocol::Cri), ALL, Images::new(10));
+    let mut four = Cri::new(&config(Protocol::Cri), ALL);
     let all = four.open().unwrap().1;
     assert!(all.len() < 700, "{}", all.len());
     assert!(all.windows(7).any(|w| w == b"\x0a\x050.1.0"));
@@ -508,7 +508,7 @@ fn goaway_ends_the_calls_above_its_stream_alone() {
 
 #[test]
 fn an_endless_answer_is_ended_after_16_mib() {
-    let mut cri = Cri::new(&config(Protocol::Cri), ALL, Images::new(10));
+    let mut cri = Cri::new(&config(Protocol::Cri), ALL);
     let mut out = cri.open().unwrap().1;
     let mut length = 0;
     let start = [
@@ -552,7 +552,7 @@ fn images_with_a_socket_of_their_own_are_a_second_connection() {
         image_path: Some("/run/images.sock".into()),
         ..config(Protocol::Cri)
     };
-    let mut cri = Box::new(Cri::new(&two, ALL, Images::new(10)));
+    let mut cri = Box::new(Cri::new(&two, ALL));
     let (path, mut out) = cri.open().unwrap();
     assert_eq!(path, two.path);
     let first = [settings(), answer(1, &status(true)), answer(3, &version())].concat();
@@ -615,7 +615,7 @@ const INFO: &str = r#"{"ID": "x", "DockerRootDir": "/var/lib/docker", "Plugins":
 
 /// Gives each answer to a look in pieces; the requests and what was found.
 fn rest(protocol: Protocol, look: Look, answers: &[&str], piece: usize) -> (Vec<String>, Found) {
-    let mut rest = Box::new(Rest::new(&config(protocol), look, Images::new(10)));
+    let mut rest = Box::new(Rest::new(&config(protocol), look));
     let mut requests = Vec::new();
     let mut answers = answers.iter();
     while let Some((_, request)) = rest.open() {

@@ -26,7 +26,7 @@ pub struct Found {
     pub version: Option<Version>,
     /// The images.
     pub images: Option<Images>,
-    /// The list of images has more than [`LARGE_LIST`].
+    /// The list of images has more than [`LARGE_LIST`], or was refused for its size.
     pub list_is_large: bool,
     /// The folder of the images: `image_filesystems[0].fs_id.mountpoint`, or `DockerRootDir`.
     pub image_folder: Option<String>,

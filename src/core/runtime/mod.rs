@@ -75,6 +75,9 @@ pub struct Runtime {
     last_success: Option<Mono>,
     due: Mono,
     details_due: Mono,
+    /// What failed in the last look with details, apart from the status. A look at the status
+    /// alone does not end such a failure.
+    errors: Vec<String>,
     log: OutageLog,
 }
 
@@ -93,6 +96,7 @@ impl Runtime {
             last_success: None,
             due: Mono::START,
             details_due: Mono::START,
+            errors: Vec::new(),
             log: OutageLog::new("container runtime"),
         }
     }
@@ -109,16 +113,21 @@ impl Runtime {
         });
         let after_outage = self.failures > 0;
         let is_podman = self.protocol == Protocol::Podman;
+        let details = after_outage || now >= self.details_due || is_podman;
+        if details {
+            self.errors.clear();
+        }
         Some(Look {
-            details: after_outage || now >= self.details_due || is_podman,
+            details,
             folder: after_outage || self.image_folder.is_none(),
         })
     }
 
     /// Takes what a look found.
     pub fn on_found(&mut self, found: Found, now: Mono) {
-        let mut why = found.errors.join(" | ");
-        if found.images.is_some() {
+        self.errors.extend(found.errors);
+        let mut why = self.errors.join(" | ");
+        if found.images.is_some() || found.list_is_large {
             let every = match found.list_is_large {
                 true => RARELY,
                 false => DETAILS_EVERY,

@@ -244,6 +244,37 @@ fn a_large_list_is_asked_for_every_five_minutes() {
     assert_eq!(details_of(&mut runtime, 304), Some(true));
 }
 
+/// Each attempt would transfer up to its limit. Its failure lasts until the next attempt: without
+/// a line that it ended, and another one that it began.
+#[test]
+fn a_list_that_is_refused_for_its_size_is_asked_for_every_five_minutes() {
+    let mut runtime = Runtime::new(Protocol::Docker);
+    let too_large = "/images/json: the answer is larger than 4 MiB";
+    let mut asked = Vec::new();
+    for second in 0..=900 {
+        let Some(with_details) = details_of(&mut runtime, second) else {
+            continue;
+        };
+        let found = match (second, with_details) {
+            (900, true) => details("20.10.24", &[]),
+            (_, true) => Found {
+                list_is_large: true,
+                errors: vec![too_large.to_owned()],
+                ..ready()
+            },
+            _ => ready(),
+        };
+        if with_details {
+            asked.push(second);
+        }
+        runtime.on_found(found, at(second));
+        let why = runtime.log.last_error();
+        assert_eq!(why, (second < 900).then_some(too_large), "{second}");
+        assert_eq!(lines(&runtime, at(second)), [""; 0]);
+    }
+    assert_eq!(asked, [0, 300, 600, 900]);
+}
+
 /// Its socket is activated by systemd: a look starts a process.
 #[test]
 fn podman_is_looked_at_every_five_minutes_and_is_down_after_two_failures() {

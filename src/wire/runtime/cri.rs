@@ -119,6 +119,8 @@ impl Conversation for Cri {
         };
         let closed = || Failure::api("the runtime has closed the connection");
         connection.abandon(&failure.unwrap_or_else(closed));
+        // The list of images is the only answer of that size.
+        self.found.list_is_large |= connection.is_too_large();
         for (call, outcome) in self.calls.iter().zip(connection.outcomes()) {
             self.answers.on_end(call, outcome, &mut self.found);
         }
@@ -194,7 +196,7 @@ impl Answers {
             }
             (LIST_IMAGES, Ok(())) => {
                 found.images = self.images.take();
-                found.list_is_large = self.image_bytes > LARGE_LIST;
+                found.list_is_large |= self.image_bytes > LARGE_LIST;
                 return;
             }
             (IMAGE_FS_INFO, Ok(())) => {

@@ -17,9 +17,10 @@ use crate::kube::{self, object};
 const MAX_AGE: Duration = Duration::from_secs(30);
 
 /// What a look found, as JSON; the failure if it found no status. `since_boot` is the time of the
-/// look.
+/// look, from which the age of what it found is taken: a copy of a file is as old as the file.
 pub(crate) fn write(found: Found, since_boot: Duration) -> Result<Value, Failure> {
     let status = found.status?;
+    let at = since_boot.saturating_sub(found.age);
     let count = found.images.as_ref().map(|images| images.count);
     let images = found.images.map(|images| {
         let images = images.told(&[]).into_iter();
@@ -39,7 +40,7 @@ pub(crate) fn write(found: Found, since_boot: Duration) -> Result<Value, Failure
         })
         .collect();
     Ok(json!({
-        "bootMilliseconds": u64::try_from(since_boot.as_millis()).unwrap_or(u64::MAX),
+        "bootMilliseconds": u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
         "status": {"runtime": status.runtime, "network": status.network},
         "runtime": found.version.as_ref().map(|version| &version.kind),
         "version": found.version.as_ref().map(|version| &version.version),

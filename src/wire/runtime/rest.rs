@@ -81,6 +81,7 @@ impl Rest {
             remedy: "is it the socket of Docker or Podman? Write unix:// for containerd and CRI-O",
             ..Failure::api("it speaks no HTTP")
         })?;
+        self.found.list_is_large |= ask == Ask::Images && response.body.len() > LARGE_LIST;
         response.check()?;
         match ask {
             Ask::Ping => {
@@ -97,7 +98,6 @@ impl Rest {
                 let images = list(response.body, Images::new(self.max_images))
                     .map_err(|error| Failure::api(format!("no list of images: {error}")))?;
                 self.found.images = Some(images);
-                self.found.list_is_large = response.body.len() > LARGE_LIST;
             }
             Ask::Info => {
                 let info = json::parse(response.body).unwrap_or_default();

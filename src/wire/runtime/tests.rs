@@ -530,6 +530,33 @@ fn an_endless_answer_is_ended_after_16_mib() {
     let failure = found.status.unwrap_err();
     assert_eq!(failure.cause, "the answers are larger than 16 MiB");
     assert_eq!(found.errors, [""; 0], "it is told once");
+    assert!(found.list_is_large);
+}
+
+/// CRI-O sends up to 80 MiB, containerd refuses to send more than 16 MiB.
+#[test]
+fn a_list_that_is_refused_for_its_size_is_large() {
+    let refused = trailers("8", "trying to send message larger than max");
+    let unavailable = trailers("14", "");
+    for (list, is_large) in [
+        (
+            [
+                frame(1, 4, 5, OK),
+                frame(0, 0, 5, &[0, 1, 0, 0, 1]),
+                frame(1, 5, 5, DONE),
+            ]
+            .concat(),
+            true,
+        ),
+        (frame(1, 5, 5, &[OK, &refused].concat()), true),
+        (frame(1, 5, 5, &[OK, &unavailable].concat()), false),
+        (answer(5, &image("a", 1)), false),
+    ] {
+        let bytes = [settings(), answer(1, &status(true)), list].concat();
+        let found = cri(ALL, &bytes, 100).0;
+        assert!(found.status.is_ok());
+        assert_eq!(found.list_is_large, is_large, "{:?}", found.errors);
+    }
 }
 
 #[test]
@@ -704,6 +731,7 @@ fn a_ping_alone_and_podman() {
 fn an_error_of_docker_has_its_status_and_message() {
     let ok = http(DOCKER, "OK");
     let huge = format!("HTTP/1.0 200 OK\r\n\r\n{}", " ".repeat((4 << 20) + 1));
+    let many = http("", &format!("[{}]", "0,".repeat(1 << 20)));
     let head = format!("HTTP/1.0 200 OK\r\nX: {}", "x".repeat(9000));
     for (images, want) in [
         (
@@ -729,6 +757,7 @@ fn an_error_of_docker_has_its_status_and_message() {
             "no list of images: ",
         ),
         (huge.as_str(), "the answer is larger than 4 MiB"),
+        (many.as_str(), "no list of images: too many values"),
         (head.as_str(), "it speaks no HTTP; "),
         ("\0\0\x18\x04\0", "it speaks no HTTP; "),
     ] {
@@ -746,6 +775,7 @@ fn an_error_of_docker_has_its_status_and_message() {
             "{:?} {want}",
             found.errors
         );
+        assert_eq!(found.list_is_large, images.len() > 1 << 20, "{want}");
     }
     let (_, found) = rest(Protocol::Docker, ALL, &["HTTP/1.0 503 No\r\n\r\n"], 10);
     assert_eq!(found.status.unwrap_err().cause, "HTTP status 503: ");
@@ -768,6 +798,8 @@ fn what_is_written_is_read_back() {
             ..found
         }
     );
+    let copy = facts_file::write(later, at + Duration::from_secs(29)).unwrap();
+    assert_eq!(copy.to_string(), text, "a copy is not newer");
     assert_eq!(
         read(at + Duration::from_secs(30)).unwrap_err(),
         "it is 30 s old"

@@ -163,12 +163,6 @@ impl Watch {
     }
 }
 
-/// What a Node would tell, after one look of at most 1 s: for `inspect` and `check`.
-pub fn facts_once(config: &RuntimeConfig) -> RuntimeFacts {
-    let clock = Clock::start();
-    Watch::new(config.clone()).facts(true, &own_mounts(), || clock.now().mono)
-}
-
 /// One look with all details, for `nodelet runtime`: a line for each request that failed, and the
 /// document.
 pub fn once(config: &RuntimeConfig) -> (Vec<String>, Result<Value, Failure>) {

@@ -35,7 +35,15 @@ pub fn daemon_sets(list: &Response, target: &Target) -> Finding {
         return forbidden(check, &refused);
     }
     let body = json::parse(&list.body).unwrap_or_default();
+    if object::text(&body, &["kind"]) != "DaemonSetList" {
+        return Finding::note(check, "the response is not a DaemonSetList", "");
+    }
     let sets = object::list(&body, &["items"]);
+    // The server has more than the limit in PATH.
+    let first = match object::text(&body, &["metadata", "continue"]) {
+        "" => "",
+        _ => "the first ",
+    };
     let stranded: Vec<String> = sets
         .iter()
         .filter(|set| target.is_chosen(object::at(set, &["spec", "template", "spec"])))
@@ -45,7 +53,10 @@ pub fn daemon_sets(list: &Response, target: &Target) -> Finding {
         })
         .collect();
     match stranded.as_slice() {
-        [] => Finding::ok(check, format!("none of {} wants a pod here", sets.len())),
+        [] => Finding::ok(
+            check,
+            format!("none of {first}{} wants a pod here", sets.len()),
+        ),
         names => Finding::note(
             check,
             format!("{} want a pod here, which waits for ever", names.join(", ")),
@@ -243,7 +254,10 @@ mod tests {
                 "spec": {"template": {"spec": spec}}})
         };
         let all = json!({"tolerations": [{"operator": "Exists"}]});
-        let list = |items: Value| Response::test(200, json!({"items": items}).to_string());
+        let list = |items: Value| {
+            let list = json!({"kind": "DaemonSetList", "items": items});
+            Response::test(200, list.to_string())
+        };
         let found = daemon_sets(
             &list(json!([set("a", json!({})), set("b", all)])),
             &target(),
@@ -261,5 +275,31 @@ mod tests {
             (forbidden.mark, &*forbidden.detail),
             (Mark::Note, "not allowed to look")
         );
+    }
+
+    #[test]
+    fn an_unreadable_list_is_a_note_and_a_part_of_a_list_says_so() {
+        for (body, mark, detail) in [
+            ("", Mark::Note, "the response is not a DaemonSetList"),
+            ("{}", Mark::Note, "the response is not a DaemonSetList"),
+            (
+                r#"{"kind": "PodList", "items": []}"#,
+                Mark::Note,
+                "the response is not a DaemonSetList",
+            ),
+            (
+                r#"{"kind": "DaemonSetList", "items": null}"#,
+                Mark::Ok,
+                "none of 0 wants a pod here",
+            ),
+            (
+                r#"{"kind": "DaemonSetList", "metadata": {"continue": "x"}, "items": [{}, {}]}"#,
+                Mark::Ok,
+                "none of the first 2 wants a pod here",
+            ),
+        ] {
+            let found = daemon_sets(&Response::test(200, body), &target());
+            assert_eq!((found.mark, &*found.detail), (mark, detail), "{body}");
+        }
     }
 }

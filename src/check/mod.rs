@@ -1,8 +1,8 @@
 //! `nodelet check`: checks each thing that a run needs, once, and names the remedy.
 //!
-//! This file defines a finding and its two output forms. `board`, `certificate`, `runtime`, `server`,
-//! `guest` and `daemon_sets` judge plain values. `probe` reads files and sends requests, and changes
-//! nothing.
+//! This file defines a finding and its two output forms. `board`, `certificate`, `problems`,
+//! `runtime`, `server`, `guest` and `daemon_sets` judge plain values. `probe` reads files and sends
+//! requests, and changes nothing.
 
 pub mod board;
 pub mod certificate;
@@ -22,7 +22,7 @@ use crate::kube::text::one_line;
 pub enum Mark {
     /// A run works with this.
     Ok,
-    /// A run would not work.
+    /// A run would not work, or the cluster would suffer.
     Failed,
     /// Not needed, or missing but optional.
     Note,
@@ -54,7 +54,7 @@ impl Finding {
         }
     }
 
-    /// A run would not work. A remedy in `line`, after a semicolon, wins over `remedy`.
+    /// See [`Mark::Failed`]. A remedy in `line`, after a semicolon, wins over `remedy`.
     pub fn failed(check: &'static str, line: &str, remedy: &str) -> Self {
         let (detail, remedy) = line.split_once("; ").unwrap_or((line, remedy));
         Self {

@@ -1,17 +1,17 @@
 //! The commands that look and print: `inspect`, `check` and `runtime`.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use nix::sys::prctl;
-use serde_json::Value;
 
-use super::configure::{configure, over_file};
+use super::configure::{First, configure, over_file};
 use super::{EXIT_FAILURE, EXIT_USAGE, Failure, print, print_error, source};
-use crate::check::{Report, probe};
+use crate::check::probe;
 use crate::config::flags::Flags;
 use crate::config::{self, Config};
 use crate::core::eviction::Eviction;
-use crate::core::facts::Facts;
+use crate::core::runtime::{Found, Runtime};
 use crate::core::status::{self, Desired};
 use crate::host::Host;
 use crate::host::fact_cache::ask_name_servers;
@@ -22,23 +22,17 @@ use crate::process::logging;
 use crate::wire::dns::NodeName;
 use crate::wire::runtime as container_runtime;
 
+/// Time limit of a look at the container runtime.
+const LOOK: Duration = Duration::from_secs(5);
+
 /// Prints the Node that `run` would register. Each fact that cannot be read is one line on stderr,
 /// and not a failure.
 pub(super) fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     logging::start(flags.verbosity, false);
-    let layout: fn(&Value) -> String = match flags.output.as_deref() {
-        None | Some("json") => |node| format!("{node:#}"),
-        Some("text") => describe::node,
-        Some(other) => {
-            return Err((
-                EXIT_USAGE,
-                format!("--output {other:?}: write json or text"),
-            ));
-        }
-    };
-    let (config, host, (_, mut facts)) = configure(flags, args)?;
+    let is_json = is_json(&flags, "json")?;
+    let (config, host, mut first) = configure(flags, args)?;
     let clock = Clock::start();
-    let mut desired = desired(&config, &host, &mut facts, &clock);
+    let (mut desired, _) = desired(&config, &host, &mut first, &clock);
     let mut watch = Watch::new(&host, &config.problems);
     let status = object::members(&mut desired.node, &["status"]);
     watch.listed(&config.problems, &|| clock.now()).apply(
@@ -48,7 +42,10 @@ pub(super) fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> 
     for line in &desired.missing {
         print_error(line);
     }
-    print(&layout(&desired.node))
+    print(&match is_json {
+        true => format!("{:#}", desired.node),
+        false => describe::node(&desired.node),
+    })
 }
 
 /// Prints what an endpoint `file://` reads. Each failed request is one line on stderr.
@@ -72,19 +69,10 @@ pub(super) fn runtime(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> 
 pub(super) fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let _ = prctl::set_dumpable(false);
     logging::start(flags.verbosity, false);
-    let layout: fn(&Report) -> String = match flags.output.as_deref() {
-        None | Some("text") => Report::text,
-        Some("json") => |report| format!("{:#}", report.json()),
-        Some(other) => {
-            return Err((
-                EXIT_USAGE,
-                format!("--output {other:?}: write json or text"),
-            ));
-        }
-    };
-    let (config, host, (_, mut facts)) = configure(flags, args)?;
+    let is_json = is_json(&flags, "text")?;
+    let (config, host, mut first) = configure(flags, args)?;
     let clock = Clock::start();
-    let missing = desired(&config, &host, &mut facts, &clock).missing;
+    let (Desired { missing, .. }, found) = desired(&config, &host, &mut first, &clock);
     let connect = || {
         let path = config
             .kubeconfig
@@ -92,24 +80,56 @@ pub(super) fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
             .ok_or("--kubeconfig is missing")?;
         source(&config, path).open_read_only(clock.now().wall)
     };
-    let report = probe::report(&config, &host, &facts, &missing, &clock, connect);
-    print(&layout(&report))?;
+    let (_, facts) = first;
+    let found = found.as_ref();
+    let report = probe::report(&config, &host, &facts, &missing, found, &clock, connect);
+    print(&match is_json {
+        true => format!("{:#}", report.json()),
+        false => report.text(),
+    })?;
     match report.failed().as_slice() {
         [] => Ok(()),
         failed => Err((EXIT_FAILURE, format!("check failed: {}", failed.join(", ")))),
     }
 }
 
-/// The Node that `run` would register. Adds to `facts` the addresses from DNS and the runtime.
-fn desired(config: &Config, host: &Host, facts: &mut Facts, clock: &Clock) -> Desired {
+/// Whether `--output`, or else `default`, is json and not text.
+fn is_json(flags: &Flags, default: &str) -> Result<bool, Failure> {
+    match flags.output.as_deref().unwrap_or(default) {
+        "json" => Ok(true),
+        "text" => Ok(false),
+        other => Err((
+            EXIT_USAGE,
+            format!("--output {other:?}: write json or text"),
+        )),
+    }
+}
+
+/// The Node that `run` would register, and what the look at the container runtime found. Adds to
+/// the facts the addresses from DNS, and those of the runtime.
+fn desired(
+    config: &Config,
+    host: &Host,
+    (kept, facts): &mut First,
+    clock: &Clock,
+) -> (Desired, Option<Found>) {
     let now = clock.now();
     if host.root.is_real() {
         // The name of another machine is not looked up in this machine's DNS.
         let mut name = NodeName::new(&config.node.name);
         ask_name_servers(facts, &mut name, &config.node, true, || clock.now().mono);
     }
-    facts.runtime = config.runtime.as_ref().map(container_runtime::facts_once);
+    let found = config.runtime.as_ref().map(|config| {
+        let found = container_runtime::look(config, LOOK, kept.own_mounts(), || clock.now().mono);
+        let mut runtime = Runtime::new(config.protocol);
+        let now = clock.now().mono;
+        runtime.on_found(found.clone(), now);
+        facts.runtime = Some(runtime.facts(now));
+        let folder = runtime.image_folder();
+        facts.image_fs = folder.map(|folder| host.image_fs(kept, folder));
+        found
+    });
     let pressures = Eviction::new(&config.thresholds, config.pressure_transition_period)
         .synchronize(facts, now.mono);
-    status::initial(config, facts, pressures, now.wall)
+    (status::initial(config, facts, pressures, now.wall), found)
 }

@@ -16,6 +16,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ureq::unversioned::transport::time;
 use ureq::unversioned::transport::{ConnectionDetails, NextTimeout};
 
+/// The time limit of a poll, rounded up: 0 ms would spin during the last millisecond.
+pub(super) fn poll_timeout(left: Duration) -> PollTimeout {
+    let left = left.saturating_add(Duration::from_millis(1));
+    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+}
+
 /// ureq's clock, the one that its deadlines are counted by.
 #[derive(Clone)]
 pub(super) struct Clock(Arc<dyn Fn() -> time::Instant + Send + Sync>);
@@ -104,10 +110,8 @@ impl Socket {
     fn wait(&self, readiness: PollFlags) -> io::Result<()> {
         loop {
             let left = self.clock.left(self.deadline)?;
-            // Rounded up, or the last millisecond would be spent spinning.
-            let left =
-                PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
-            match poll(&mut [PollFd::new(self.stream.as_fd(), readiness)], left) {
+            let mut stream = [PollFd::new(self.stream.as_fd(), readiness)];
+            match poll(&mut stream, poll_timeout(left)) {
                 Ok(0) | Err(Errno::EINTR) => {}
                 Ok(_) => return Ok(()),
                 Err(e) => return Err(e.into()),

@@ -219,6 +219,36 @@ fn docker_is_told_and_a_file_tells_the_same() {
     }
 }
 
+/// The file system of the images is that of a run: `/proc` has no size, `/` has less than 1 Ei.
+#[test]
+fn inspect_and_check_look_at_the_runtime_once() {
+    let folder = Folder::new("runtime-once");
+    let mut runtime = Runtime::start(&folder.path().join("c.sock"), 3);
+    let print = |command: &str| {
+        let output = Command::new(binary())
+            .args([command, "--output=json", "--hostname-override=pi"])
+            .args(["--root-dir=/proc", "--eviction-hard=imagefs.available<1Ei"])
+            .arg(runtime.endpoint())
+            .output()
+            .unwrap();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let node = print("inspect");
+    assert_eq!(runtime.looks(), 1);
+    assert_eq!(version(&node), "containerd://2.1.9");
+    assert_eq!(node["status"]["images"].as_array().unwrap().len(), 3);
+    let conditions = node["status"]["conditions"].as_array().unwrap();
+    let disk = conditions.iter().find(|c| c["type"] == "DiskPressure");
+    assert_eq!(disk.unwrap()["status"], "True");
+
+    let report = print("check");
+    assert_eq!(runtime.looks(), 2);
+    let checks = report["checks"].as_array().unwrap();
+    let images = checks.iter().find(|c| c["check"] == "runtime-images");
+    assert_eq!(images.unwrap()["detail"], "3");
+    runtime.stop();
+}
+
 /// Answers `/_ping`, the list of images and the information for ever.
 fn docker(path: &Path) {
     let listener = UnixListener::bind(path).unwrap();

@@ -59,7 +59,7 @@ pub fn labels(config: &NodeConfig, node: Option<&Value>) -> Finding {
     let Some(node) = node else {
         return Finding::ok(check, "there is no Node of this name yet");
     };
-    let before = labels_of(Some(node));
+    let before = labels_of(node);
     let mut after = before.clone();
     labels::adopt(config, &mut after);
     let keys = before.keys().chain(after.keys());
@@ -197,10 +197,9 @@ pub(super) fn forbidden(check: &'static str, refused: &Refused) -> Finding {
     }
 }
 
-/// The labels of a Node, or none.
-pub(super) fn labels_of(node: Option<&Value>) -> Map<String, Value> {
-    let labels = node.and_then(|node| object::at(node, &["metadata", "labels"]));
-    labels
+/// The labels of a Node; empty if it has none.
+pub(super) fn labels_of(node: &Value) -> Map<String, Value> {
+    object::at(node, &["metadata", "labels"])
         .and_then(Value::as_object)
         .cloned()
         .unwrap_or_default()

@@ -96,7 +96,7 @@ fn boot(server_time: Option<Wall>, clock: &Clock) -> Option<Wall> {
 fn target(config: &Config, node: Option<&Value>) -> Target {
     let (labels, taints) = match node {
         Some(node) => {
-            let mut labels = guest::labels_of(Some(node));
+            let mut labels = guest::labels_of(node);
             labels::adopt(&config.node, &mut labels);
             (labels, object::list(node, &["spec", "taints"]).to_vec())
         }

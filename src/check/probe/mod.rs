@@ -17,6 +17,7 @@ use crate::check;
 use crate::config::Config;
 use crate::config::problems::{Kind, Listing, Problems};
 use crate::core::facts::Facts;
+use crate::core::runtime::Found;
 use crate::core::wall_clock::WallClock;
 use crate::files::guard;
 use crate::files::read::cause;
@@ -26,10 +27,8 @@ use crate::host::problems::Watch;
 use crate::host::{Host, cgroup, mounts, pressure};
 use crate::identity::ApiAccess;
 use crate::process::clock::Clock;
-use crate::wire::runtime::look;
 
-/// Time limits of one name lookup, of all connection attempts and of a look at the container
-/// runtime, of one request.
+/// Time limits of one name lookup, of all connection attempts, of one request.
 const LOOKUP: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(5);
 const CALL: Duration = Duration::from_secs(10);
@@ -37,13 +36,14 @@ const CALL: Duration = Duration::from_secs(10);
 /// Remedy for a server that does not respond.
 const NO_RESPONSE: &str = "is server the URL of an API server?";
 
-/// Runs all checks. `missing` has one line for each fact that the Node would lack; `open` reads the
-/// kubeconfig.
+/// Runs all checks. `missing` has one line for each fact that the Node would lack; `found` is the
+/// look at the container runtime, if there is one; `open` reads the kubeconfig.
 pub(crate) fn report(
     config: &Config,
     host: &Host,
     facts: &Facts,
     missing: &[String],
+    found: Option<&Found>,
     clock: &Clock,
     open: impl FnOnce() -> Result<ApiAccess, String>,
 ) -> Report {
@@ -53,10 +53,13 @@ pub(crate) fn report(
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
     findings.push(check::guest::guest(&config.node));
-    findings.extend(config.runtime.iter().flat_map(|runtime| {
-        let found = look(runtime, CONNECT, &guard::own_mounts(), || clock.now().mono);
-        judge_runtime(runtime, &found, !config.node.is_guest())
-    }));
+    findings.extend(
+        config
+            .runtime
+            .iter()
+            .zip(found)
+            .flat_map(|(runtime, found)| judge_runtime(runtime, found, !config.node.is_guest())),
+    );
     let is_here = host.root.is_real();
     let _ = server(&mut findings, config, facts, clock, is_here, open);
     // An early end of `server` leaves the failed check as the last finding.

@@ -123,19 +123,15 @@ pub fn parse_over(flags: Flags, args: Vec<OsString>) -> Result<Command, String> 
             Arg::Short(other) => {
                 return Err(format!("unknown shorthand flag: -{other}; see --help"));
             }
-            Arg::Value(word) if word == "inspect" && command.is_none() => {
-                command = Some(Command::Inspect);
+            Arg::Value(word) => {
+                command = match (word.to_str(), command) {
+                    (Some("inspect"), None) => Some(Command::Inspect),
+                    (Some("check"), None) => Some(Command::Check),
+                    (Some("runtime"), None) => Some(Command::Runtime),
+                    _ => return Err(format!("unknown command {word:?}; see --help")),
+                };
                 continue;
             }
-            Arg::Value(word) if word == "check" && command.is_none() => {
-                command = Some(Command::Check);
-                continue;
-            }
-            Arg::Value(word) if word == "runtime" && command.is_none() => {
-                command = Some(Command::Runtime);
-                continue;
-            }
-            Arg::Value(word) => return Err(format!("unknown command {word:?}; see --help")),
         };
         match name.as_str() {
             "help" => return Ok(Command::Help),
@@ -143,10 +139,12 @@ pub fn parse_over(flags: Flags, args: Vec<OsString>) -> Result<Command, String> 
             _ => flags.set(&name, &mut given, &mut parser)?,
         }
     }
-    if command.is_none() && flags.output.is_some() {
-        return Err("--output is for nodelet inspect and nodelet check".to_owned());
+    match command.unwrap_or(Command::Run)(flags) {
+        Command::Run(flags) | Command::Runtime(flags) if flags.output.is_some() => {
+            Err("--output is for nodelet inspect and nodelet check".to_owned())
+        }
+        command => Ok(command),
     }
-    Ok(command.unwrap_or(Command::Run)(flags))
 }
 
 /// Whether the flag `name` of a run needs a value; `None` if there is no such flag.
@@ -157,8 +155,13 @@ pub fn takes_value(name: &str) -> Option<bool> {
     if ignored::VALUES.contains(&name) {
         return Some(true);
     }
-    let setting = SETTINGS.iter().find(|setting| setting.flag == name);
-    setting.map(|setting| !matches!(setting.kind, Kind::Switch(_)))
+    setting(name).map(|setting| !matches!(setting.kind, Kind::Switch(_)))
+}
+
+/// The setting of the flag `name`. In the table, an empty name means "no flag".
+fn setting(name: &str) -> Option<&'static Setting> {
+    let mut settings = SETTINGS.iter();
+    settings.find(|setting| setting.flag == name && !name.is_empty())
 }
 
 impl Flags {
@@ -177,9 +180,7 @@ impl Flags {
             self.ignored.push(name);
             return value(name, parser).map(drop);
         }
-        // In the table, an empty name means "no flag".
-        let is_named = |setting: &&Setting| setting.flag == name && !name.is_empty();
-        let Some(setting) = SETTINGS.iter().find(is_named) else {
+        let Some(setting) = setting(name) else {
             return Err(format!("unknown flag: --{name}; see --help"));
         };
         match setting.usage {

@@ -205,6 +205,7 @@ fn each_command_is_recognized() {
         (&["inspect", "--port=1"], Command::Inspect(run())),
         (&["--port", "1", "inspect"], Command::Inspect(run())),
         (&["--port=1", "check"], Command::Check(run())),
+        (&["runtime", "--port=1"], Command::Runtime(run())),
         (&["--version"], Command::Version),
         (&["--port=1", "--help"], Command::Help),
         (&["-h"], Command::Help),
@@ -227,6 +228,36 @@ fn inspect_has_an_output_format() {
         assert_eq!(flags.output.as_deref(), Some("text"), "{words:?}");
     }
     assert!(USAGE.contains("--output"));
+}
+
+/// `nodelet runtime` prints JSON alone, which an endpoint `file://` reads.
+#[test]
+fn a_run_and_the_look_at_the_runtime_have_no_output_format() {
+    let line = "--output is for nodelet inspect and nodelet check";
+    for words in [
+        &["--output=json"][..],
+        &["runtime", "-o", "text"],
+        &["-ojson", "runtime"],
+    ] {
+        assert_eq!(parse(words), Err(line.to_owned()), "{words:?}");
+    }
+}
+
+/// Settings of the file alone have an empty name in the table of flags.
+#[test]
+fn a_join_line_with_a_flag_without_a_name_is_an_error() {
+    assert_eq!(takes_value(""), None);
+    assert_eq!(takes_value("register-node"), Some(false));
+    assert_eq!(takes_value("port"), Some(true));
+    let words = [
+        "join",
+        "10.0.0.1:6443",
+        "--token=abcdef.0123456789abcdef",
+        "--=x",
+    ];
+    let parsed = crate::core::join::command::parse(&words.map(OsString::from));
+    let line = parsed.unwrap().unwrap_err();
+    assert_eq!(line, "unknown flag: --; see join --help");
 }
 
 #[test]

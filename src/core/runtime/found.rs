@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use super::images::Images;
 
+/// Bytes of a list of images above which it is asked for less often.
+pub const LARGE_LIST: usize = 1 << 20;
+
 /// What a look asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
@@ -23,7 +26,7 @@ pub struct Found {
     pub version: Option<Version>,
     /// The images.
     pub images: Option<Images>,
-    /// The list of images has more than 1 MiB: it is asked for less often.
+    /// The list of images has more than [`LARGE_LIST`], or was refused for its size.
     pub list_is_large: bool,
     /// The folder of the images: `image_filesystems[0].fs_id.mountpoint`, or `DockerRootDir`.
     pub image_folder: Option<String>,

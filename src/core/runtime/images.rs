@@ -1,8 +1,8 @@
 //! `status.images`: which images a Node tells, and their order and names.
 //! Upstream: `pkg/kubelet/util/sliceutils`, `pkg/kubelet/nodestatus/setters.go` Images.
 
-/// Names of one image (MaxNamesPerImageInNodeStatus).
-const MAX_NAMES: usize = 5;
+/// Names of one image (MaxNamesPerImageInNodeStatus), and digests or tags that are read of one.
+pub const MAX_NAMES: usize = 5;
 /// Bytes of one name; an image with a longer one is skipped.
 const MAX_NAME_BYTES: usize = 1 << 10;
 /// Without a limit of their number: images, and bytes of their names and ids.

@@ -10,8 +10,8 @@ mod found;
 mod images;
 mod version;
 
-pub use found::{Condition, Failure, Found, Handler, Look, Status, Step, Version};
-pub use images::{Image, Images};
+pub use found::{Condition, Failure, Found, Handler, LARGE_LIST, Look, Status, Step, Version};
+pub use images::{Image, Images, MAX_NAMES};
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ const DETAILS_EVERY: Duration = Duration::from_secs(60);
 /// The same if the list of images is large; for Podman, the time between all looks: its socket is
 /// usually activated by systemd, and a look would start a process.
 const RARELY: Duration = Duration::from_secs(300);
-/// A runtime without success for this time is down (maxRuntimeStatusDelay... of the kubelet).
+/// A runtime without success for this time is down (maxWaitForContainerRuntime of the kubelet).
 const DOWN_AFTER: Duration = Duration::from_secs(30);
 /// While no look has succeeded for this time after the start, looks follow each other by
 /// [`RETRY`].
@@ -67,7 +67,6 @@ pub struct RuntimeFacts {
 #[derive(Debug)]
 pub struct Runtime {
     protocol: Protocol,
-    max_images: i32,
     facts: RuntimeFacts,
     version: Option<Version>,
     image_folder: Option<String>,
@@ -76,15 +75,17 @@ pub struct Runtime {
     last_success: Option<Mono>,
     due: Mono,
     details_due: Mono,
+    /// What failed in the last look with details, apart from the status. A look at the status
+    /// alone does not end such a failure.
+    errors: Vec<String>,
     log: OutageLog,
 }
 
 impl Runtime {
-    /// Before the first look, which is due at once. `max_images` is `--node-status-max-images`.
-    pub fn new(protocol: Protocol, max_images: i32) -> Self {
+    /// Before the first look, which is due at once.
+    pub fn new(protocol: Protocol) -> Self {
         Self {
             protocol,
-            max_images,
             facts: RuntimeFacts {
                 network: Some("network state unknown".to_owned()),
                 ..RuntimeFacts::default()
@@ -95,13 +96,9 @@ impl Runtime {
             last_success: None,
             due: Mono::START,
             details_due: Mono::START,
+            errors: Vec::new(),
             log: OutageLog::new("container runtime"),
         }
-    }
-
-    /// An empty list for the images of a look.
-    pub fn images(&self) -> Images {
-        Images::new(self.max_images)
     }
 
     /// Begins a look if one is due.
@@ -116,16 +113,21 @@ impl Runtime {
         });
         let after_outage = self.failures > 0;
         let is_podman = self.protocol == Protocol::Podman;
+        let details = after_outage || now >= self.details_due || is_podman;
+        if details {
+            self.errors.clear();
+        }
         Some(Look {
-            details: after_outage || now >= self.details_due || is_podman,
+            details,
             folder: after_outage || self.image_folder.is_none(),
         })
     }
 
     /// Takes what a look found.
     pub fn on_found(&mut self, found: Found, now: Mono) {
-        let mut why = found.errors.join(" | ");
-        if found.images.is_some() {
+        self.errors.extend(found.errors);
+        let mut why = self.errors.join(" | ");
+        if found.images.is_some() || found.list_is_large {
             let every = match found.list_is_large {
                 true => RARELY,
                 false => DETAILS_EVERY,

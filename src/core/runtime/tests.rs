@@ -116,21 +116,21 @@ fn test_update_node_status_with_runtime_state_error() {
             &[network_line],
         ),
     ] {
-        let mut runtime = Runtime::new(Protocol::Cri, 10);
+        let mut runtime = Runtime::new(Protocol::Cri);
         runtime.on_found(status(&both), at(0));
         assert_eq!(lines(&runtime, at(0)), [""; 0]);
         runtime.on_found(look, at(second));
         assert_eq!(lines(&runtime, at(second)), want, "{name}");
     }
     // Not checked: a runtime that was not looked at again is not down by itself.
-    let mut runtime = Runtime::new(Protocol::Cri, 10);
+    let mut runtime = Runtime::new(Protocol::Cri);
     runtime.on_found(status(&both), at(0));
     assert_eq!(lines(&runtime, at(100)), [""; 0]);
 }
 
 #[test]
 fn a_runtime_that_never_answered_has_no_status_and_no_network() {
-    let mut runtime = Runtime::new(Protocol::Cri, 10);
+    let mut runtime = Runtime::new(Protocol::Cri);
     let want = [NOT_YET, "network state unknown"];
     assert_eq!(lines(&runtime, at(0)), want);
     runtime.on_found(failed(), at(0));
@@ -157,7 +157,7 @@ fn a_runtime_that_never_answered_has_no_status_and_no_network() {
 /// One change when the runtime goes, and one when it returns.
 #[test]
 fn an_outage_is_two_changes() {
-    let mut runtime = Runtime::new(Protocol::Cri, 10);
+    let mut runtime = Runtime::new(Protocol::Cri);
     let mut told = Vec::new();
     for second in (0..200).step_by(10) {
         let found = match second {
@@ -183,7 +183,7 @@ fn an_outage_is_two_changes() {
 /// A status of `seconds` after the last success is computed in time, though no tick falls there.
 #[test]
 fn the_30_s_rule_asks_for_a_status_at_its_end() {
-    let mut runtime = Runtime::new(Protocol::Cri, 10);
+    let mut runtime = Runtime::new(Protocol::Cri);
     runtime.on_found(ready(), at(7));
     assert_eq!(runtime.status_due(at(7)), None);
     runtime.on_found(failed(), at(10));
@@ -195,7 +195,7 @@ fn the_30_s_rule_asks_for_a_status_at_its_end() {
 
 #[test]
 fn a_first_look_that_failed_is_repeated_each_second_for_two_minutes() {
-    let mut runtime = Runtime::new(Protocol::Cri, 10);
+    let mut runtime = Runtime::new(Protocol::Cri);
     assert_eq!(details_of(&mut runtime, 0), Some(true));
     runtime.on_found(failed(), at(0));
     assert_eq!(runtime.status_due(at(0)), Some(at(1)));
@@ -207,7 +207,7 @@ fn a_first_look_that_failed_is_repeated_each_second_for_two_minutes() {
 
 #[test]
 fn details_are_asked_for_once_a_minute_and_after_an_outage() {
-    let mut runtime = Runtime::new(Protocol::Cri, 10);
+    let mut runtime = Runtime::new(Protocol::Cri);
     let mut asked = Vec::new();
     for second in 0..200 {
         if let Some(with_details) = details_of(&mut runtime, second) {
@@ -233,7 +233,7 @@ fn details_are_asked_for_once_a_minute_and_after_an_outage() {
 
 #[test]
 fn a_large_list_is_asked_for_every_five_minutes() {
-    let mut runtime = Runtime::new(Protocol::Cri, 10);
+    let mut runtime = Runtime::new(Protocol::Cri);
     let large = Found {
         list_is_large: true,
         ..details("2.1.9", &[])
@@ -244,10 +244,41 @@ fn a_large_list_is_asked_for_every_five_minutes() {
     assert_eq!(details_of(&mut runtime, 304), Some(true));
 }
 
+/// Each attempt would transfer up to its limit. Its failure lasts until the next attempt: without
+/// a line that it ended, and another one that it began.
+#[test]
+fn a_list_that_is_refused_for_its_size_is_asked_for_every_five_minutes() {
+    let mut runtime = Runtime::new(Protocol::Docker);
+    let too_large = "/images/json: the answer is larger than 4 MiB";
+    let mut asked = Vec::new();
+    for second in 0..=900 {
+        let Some(with_details) = details_of(&mut runtime, second) else {
+            continue;
+        };
+        let found = match (second, with_details) {
+            (900, true) => details("20.10.24", &[]),
+            (_, true) => Found {
+                list_is_large: true,
+                errors: vec![too_large.to_owned()],
+                ..ready()
+            },
+            _ => ready(),
+        };
+        if with_details {
+            asked.push(second);
+        }
+        runtime.on_found(found, at(second));
+        let why = runtime.log.last_error();
+        assert_eq!(why, (second < 900).then_some(too_large), "{second}");
+        assert_eq!(lines(&runtime, at(second)), [""; 0]);
+    }
+    assert_eq!(asked, [0, 300, 600, 900]);
+}
+
 /// Its socket is activated by systemd: a look starts a process.
 #[test]
 fn podman_is_looked_at_every_five_minutes_and_is_down_after_two_failures() {
-    let mut runtime = Runtime::new(Protocol::Podman, 10);
+    let mut runtime = Runtime::new(Protocol::Podman);
     assert_eq!(details_of(&mut runtime, 0), Some(true));
     runtime.on_found(details("5.4.2", &[]), at(0));
     assert_eq!(details_of(&mut runtime, 299), None);
@@ -274,7 +305,7 @@ fn a_status_that_is_not_ready_changes_no_handlers() {
             ..Status::default()
         })
     };
-    let mut runtime = Runtime::new(Protocol::Cri, 10);
+    let mut runtime = Runtime::new(Protocol::Cri);
     runtime.on_found(with(None, "runc", Some(true)), at(0));
     runtime.on_found(with(Some("no"), "crun", Some(false)), at(1));
     let facts = runtime.facts(at(1));
@@ -289,7 +320,7 @@ fn a_status_that_is_not_ready_changes_no_handlers() {
 
 #[test]
 fn a_failed_part_keeps_the_last_value_and_is_asked_for_again() {
-    let mut runtime = Runtime::new(Protocol::Cri, 10);
+    let mut runtime = Runtime::new(Protocol::Cri);
     runtime.on_found(details("2.1.9", &[("a", 1)]), at(0));
     assert_eq!(runtime.image_folder(), Some("/var/lib/containerd"));
     let partly = Found {

@@ -25,7 +25,7 @@ use crate::kube::x509;
 use crate::wire::api_config::ClientCertificate;
 
 const NAME: &str = "kubelet-client";
-/// Most entries of the folder that are looked at. A year's renewals are some two.
+/// Most entries of the folder. A board adds about two files a year.
 const MOST_FILES: usize = 10_000;
 
 /// A `--cert-dir`.
@@ -163,6 +163,7 @@ impl Store {
 }
 
 /// The paths of certificates and keys in `folder`; none if there is no folder.
+/// More than [`MOST_FILES`] entries are an error.
 fn names(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let line = |e: &std::io::Error| format!("{}: {}", folder.display(), cause(e));
     if !exists(folder)? {
@@ -170,9 +171,15 @@ fn names(folder: &Path) -> Result<Vec<PathBuf>, String> {
     }
     #[expect(clippy::disallowed_methods, reason = "guarded, and bounded")]
     let entries = guard::found(folder).and_then(fs::read_dir);
-    let entries = entries.map_err(|e| line(&e))?.take(MOST_FILES);
     let mut found = Vec::new();
-    for entry in entries {
+    for (count, entry) in entries.map_err(|e| line(&e))?.enumerate() {
+        if count == MOST_FILES {
+            // The rest may have keys, which would stay.
+            return Err(format!(
+                "{}: more than {MOST_FILES} files; move away those that are not {NAME}*",
+                folder.display()
+            ));
+        }
         let name = entry.map_err(|e| line(&e))?.file_name();
         if name.to_str().is_some_and(|name| name.starts_with(NAME)) {
             found.push(folder.join(name));

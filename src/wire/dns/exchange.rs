@@ -12,9 +12,10 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 
 use super::message::{self, Kind, MAX_ADDRESSES, Name, Question, Reply};
+use crate::wire::socket::poll_timeout;
 
 /// UDP port of a name server.
 pub(super) const PORT: u16 = 53;
@@ -221,10 +222,8 @@ impl Exchange {
             .filter_map(|server| server.socket.as_ref())
             .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
             .collect();
-        // Rounded up: 0 ms would spin during the last millisecond.
-        let timeout = PollTimeout::try_from(at_most + Duration::from_millis(1));
         // EINTR ends the wait early; the caller calls again.
-        let _ = poll(&mut sockets, timeout.unwrap_or(PollTimeout::MAX));
+        let _ = poll(&mut sockets, poll_timeout(at_most));
     }
 }
 

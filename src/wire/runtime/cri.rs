@@ -8,7 +8,7 @@ use super::http2::Connection;
 use super::protobuf::{Value, fields};
 use crate::config::runtime::RuntimeConfig;
 use crate::core::runtime::{
-    Condition, Failure, Found, Handler, Image, Images, Look, Status, Version,
+    Condition, Failure, Found, Handler, Image, Images, LARGE_LIST, Look, MAX_NAMES, Status, Version,
 };
 use crate::kube::text::one_line;
 
@@ -23,10 +23,6 @@ const KUBELET_API: &[u8] = b"\x0a\x050.1.0";
 
 const MAX_CONDITIONS: usize = 16;
 const MAX_HANDLERS: usize = 64;
-/// Digests, and tags, that are kept of an image.
-const MAX_NAMES: usize = 5;
-/// Bytes of the images from which on the list is large.
-const LARGE: usize = 1 << 20;
 
 /// One look by CRI: one connection, or two if the images have a socket of their own.
 #[derive(Debug)]
@@ -54,8 +50,8 @@ struct Answers {
 }
 
 impl Cri {
-    /// A look that asks for `look`. `images` is an empty list.
-    pub fn new(config: &RuntimeConfig, look: Look, images: Images) -> Self {
+    /// A look that asks for `look`.
+    pub fn new(config: &RuntimeConfig, look: Look) -> Self {
         let (mut runtime, mut image) = (vec![STATUS], Vec::new());
         if look.details {
             runtime.push(VERSION);
@@ -79,7 +75,7 @@ impl Cri {
                 conditions: Vec::new(),
                 handlers: Vec::new(),
                 policy: None,
-                images: Some(images),
+                images: Some(Images::new(config.max_images)),
                 image_bytes: 0,
                 image_folder: None,
             },
@@ -123,6 +119,8 @@ impl Conversation for Cri {
         };
         let closed = || Failure::api("the runtime has closed the connection");
         connection.abandon(&failure.unwrap_or_else(closed));
+        // The list of images is the only answer of that size.
+        self.found.list_is_large |= connection.is_too_large();
         for (call, outcome) in self.calls.iter().zip(connection.outcomes()) {
             self.answers.on_end(call, outcome, &mut self.found);
         }
@@ -198,7 +196,7 @@ impl Answers {
             }
             (LIST_IMAGES, Ok(())) => {
                 found.images = self.images.take();
-                found.list_is_large = self.image_bytes > LARGE;
+                found.list_is_large |= self.image_bytes > LARGE_LIST;
                 return;
             }
             (IMAGE_FS_INFO, Ok(())) => {

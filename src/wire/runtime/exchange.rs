@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
 use super::Conversation;
@@ -17,6 +17,7 @@ use crate::core::runtime::{Failure, Found, Step};
 use crate::files::guard;
 use crate::files::mounts::Mount;
 use crate::files::read::cause;
+use crate::wire::socket::poll_timeout;
 
 /// Bytes of one read.
 const PIECE: usize = 16 << 10;
@@ -109,10 +110,8 @@ impl Exchange {
     /// Waits for the runtime, at most for `limit`.
     pub(super) fn wait(&self, limit: Duration) {
         let mut socket = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-        // Rounded up: 0 ms would spin during the last millisecond.
-        let timeout = PollTimeout::try_from(limit + Duration::from_millis(1));
         // EINTR ends the wait early; the caller calls again.
-        let _ = poll(&mut socket, timeout.unwrap_or(PollTimeout::MAX));
+        let _ = poll(&mut socket, poll_timeout(limit));
     }
 
     /// The connection has ended: the next one, or the end of the look.

@@ -3,11 +3,11 @@
 //!
 //! The time in it is of CLOCK_BOOTTIME, so that a step of the wall clock changes no age.
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::config::runtime::RuntimeConfig;
 use crate::core::runtime::{Failure, Found, Handler, Image, Images, Status, Step, Version};
 use crate::files::read::read;
 use crate::kube::text::one_line;
@@ -17,9 +17,10 @@ use crate::kube::{self, object};
 const MAX_AGE: Duration = Duration::from_secs(30);
 
 /// What a look found, as JSON; the failure if it found no status. `since_boot` is the time of the
-/// look.
+/// look, from which the age of what it found is taken: a copy of a file is as old as the file.
 pub(crate) fn write(found: Found, since_boot: Duration) -> Result<Value, Failure> {
     let status = found.status?;
+    let at = since_boot.saturating_sub(found.age);
     let count = found.images.as_ref().map(|images| images.count);
     let images = found.images.map(|images| {
         let images = images.told(&[]).into_iter();
@@ -39,7 +40,7 @@ pub(crate) fn write(found: Found, since_boot: Duration) -> Result<Value, Failure
         })
         .collect();
     Ok(json!({
-        "bootMilliseconds": u64::try_from(since_boot.as_millis()).unwrap_or(u64::MAX),
+        "bootMilliseconds": u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
         "status": {"runtime": status.runtime, "network": status.network},
         "runtime": found.version.as_ref().map(|version| &version.kind),
         "version": found.version.as_ref().map(|version| &version.version),
@@ -51,8 +52,9 @@ pub(crate) fn write(found: Found, since_boot: Duration) -> Result<Value, Failure
     }))
 }
 
-/// Reads the file at `path`. `images` is an empty list.
-pub(super) fn look(path: &Path, images: Images, since_boot: Duration) -> Found {
+/// Reads the file.
+pub(super) fn look(config: &RuntimeConfig, since_boot: Duration) -> Found {
+    let path = &config.path;
     let failed = |at, cause: String| {
         Found::failed(Failure {
             at,
@@ -64,13 +66,13 @@ pub(super) fn look(path: &Path, images: Images, since_boot: Duration) -> Found {
         Ok(bytes) => bytes,
         Err(cause) => return failed(Step::Socket, cause),
     };
-    match parse(&bytes, images, since_boot) {
+    match parse(&bytes, Images::new(config.max_images), since_boot) {
         Ok(found) => found,
         Err(cause) => failed(Step::Api, cause),
     }
 }
 
-/// What the document says; the error is one line.
+/// What the document says; the error is one line. `images` is an empty list.
 pub fn parse(bytes: &[u8], mut images: Images, since_boot: Duration) -> Result<Found, String> {
     let document = kube::json::parse(bytes).unwrap_or_default();
     let (Some(at), Some(status)) = (

@@ -28,6 +28,7 @@ const CODES: [&str; 17] = [
     "DataLoss",
     "Unauthenticated",
 ];
+const RESOURCE_EXHAUSTED: usize = 8;
 const UNIMPLEMENTED: usize = 12;
 const UNAVAILABLE: usize = 14;
 
@@ -58,6 +59,12 @@ impl Call {
 
     pub(super) fn outcome(&self) -> Option<&Result<(), Failure>> {
         self.outcome.as_ref()
+    }
+
+    /// Whether the answer was refused for its size, here or by the server.
+    pub(super) fn is_too_large(&self) -> bool {
+        // What is left of a message that was refused here is never counted down.
+        self.left > MAX_MESSAGE || self.status == Some(RESOURCE_EXHAUSTED)
     }
 
     /// One header or trailer.

@@ -212,6 +212,11 @@ impl Connection {
         self.calls.iter().all(|call| call.outcome().is_some())
     }
 
+    /// Whether an answer was refused for its size.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.received > MAX_RECEIVED || self.calls.iter().any(Call::is_too_large)
+    }
+
     /// How each call ended, in the order of [`Self::open`].
     pub(super) fn outcomes(&self) -> impl Iterator<Item = Result<(), Failure>> {
         let unfinished = || Err(Failure::api("no answer"));

@@ -23,7 +23,7 @@ use serde_json::Value;
 use crate::config::runtime::{Protocol, RuntimeConfig};
 use crate::core::instant::Mono;
 use crate::core::runtime::{
-    AT_START, Failure, Found, IN_TURN, Images, Look, OVERDUE, Runtime, RuntimeFacts, SETTLES,
+    AT_START, Failure, Found, IN_TURN, Look, OVERDUE, Runtime, RuntimeFacts, SETTLES,
 };
 use crate::files::guard::own_mounts;
 use crate::files::mounts::Mount;
@@ -62,7 +62,7 @@ impl Watch {
     /// Before the first look.
     pub fn new(config: RuntimeConfig) -> Self {
         Self {
-            runtime: Runtime::new(config.protocol, config.max_images),
+            runtime: Runtime::new(config.protocol),
             config,
             pending: None,
             is_new: true,
@@ -90,7 +90,7 @@ impl Watch {
                 true => AT_START,
                 false => IN_TURN,
             };
-            let progress = begin(&self.config, look, self.runtime.images(), mounts, start);
+            let progress = begin(&self.config, look, mounts, start);
             self.settle(progress, start);
         }
         let mut now = start;
@@ -163,12 +163,6 @@ impl Watch {
     }
 }
 
-/// What a Node would tell, after one look of at most 1 s: for `inspect` and `check`.
-pub fn facts_once(config: &RuntimeConfig) -> RuntimeFacts {
-    let clock = Clock::start();
-    Watch::new(config.clone()).facts(true, &own_mounts(), || clock.now().mono)
-}
-
 /// One look with all details, for `nodelet runtime`: a line for each request that failed, and the
 /// document.
 pub fn once(config: &RuntimeConfig) -> (Vec<String>, Result<Value, Failure>) {
@@ -190,8 +184,7 @@ pub fn look(
         details: true,
         folder: true,
     };
-    let images = Images::new(config.max_images);
-    let mut progress = begin(config, all, images, mounts, start);
+    let mut progress = begin(config, all, mounts, start);
     loop {
         let exchange = match progress {
             Progress::Done(found) => return *found,
@@ -206,18 +199,12 @@ pub fn look(
     }
 }
 
-fn begin(
-    config: &RuntimeConfig,
-    look: Look,
-    images: Images,
-    mounts: &[Mount],
-    now: Mono,
-) -> Progress {
+fn begin(config: &RuntimeConfig, look: Look, mounts: &[Mount], now: Mono) -> Progress {
     let conversation: Box<dyn Conversation> = match config.protocol {
-        Protocol::Cri => Box::new(Cri::new(config, look, images)),
-        Protocol::Docker | Protocol::Podman => Box::new(Rest::new(config, look, images)),
+        Protocol::Cri => Box::new(Cri::new(config, look)),
+        Protocol::Docker | Protocol::Podman => Box::new(Rest::new(config, look)),
         Protocol::File => {
-            let found = facts_file::look(&config.path, images, since_boot());
+            let found = facts_file::look(config, since_boot());
             return Progress::Done(Box::new(found));
         }
     };

@@ -11,19 +11,17 @@ use serde_json::Value;
 use super::Conversation;
 use super::protobuf;
 use crate::config::runtime::{Protocol, RuntimeConfig};
-use crate::core::runtime::{Failure, Found, Image, Images, Look, Status, Version};
+use crate::core::runtime::{
+    Failure, Found, Image, Images, LARGE_LIST, Look, MAX_NAMES, Status, Version,
+};
 use crate::kube::text::one_line;
 use crate::kube::{json, object};
 
 const MAX_HEAD: usize = 8 << 10;
 const MAX_BODY: usize = 4 << 20;
-/// Bytes of the images from which on the list is large.
-const LARGE: usize = 1 << 20;
 /// Most values of a list of images, some 5,000 images of 40 values, and their deepest nesting.
 const MAX_VALUES: usize = 200_000;
 const MAX_DEPTH: usize = 16;
-/// Digests, and tags, that are kept of an image.
-const MAX_NAMES: usize = 5;
 /// Bytes of an error's text.
 const MAX_ERROR: usize = 200;
 
@@ -33,7 +31,7 @@ pub struct Rest {
     path: PathBuf,
     protocol: Protocol,
     look: Look,
-    images: Option<Images>,
+    max_images: i32,
     /// The next request.
     next: Option<Ask>,
     /// The request that was sent.
@@ -51,14 +49,24 @@ enum Ask {
     Info,
 }
 
+impl Ask {
+    fn path(self) -> &'static str {
+        match self {
+            Self::Ping => "/_ping",
+            Self::Images => "/images/json",
+            Self::Info => "/info",
+        }
+    }
+}
+
 impl Rest {
-    /// A look that asks for `look`. `images` is an empty list.
-    pub fn new(config: &RuntimeConfig, look: Look, images: Images) -> Self {
+    /// A look that asks for `look`.
+    pub fn new(config: &RuntimeConfig, look: Look) -> Self {
         Self {
             path: config.path.clone(),
             protocol: config.protocol,
             look,
-            images: Some(images),
+            max_images: config.max_images,
             next: Some(Ask::Ping),
             asked: None,
             prefix: String::new(),
@@ -73,6 +81,7 @@ impl Rest {
             remedy: "is it the socket of Docker or Podman? Write unix:// for containerd and CRI-O",
             ..Failure::api("it speaks no HTTP")
         })?;
+        self.found.list_is_large |= ask == Ask::Images && response.body.len() > LARGE_LIST;
         response.check()?;
         match ask {
             Ask::Ping => {
@@ -86,11 +95,9 @@ impl Rest {
             }
             Ask::Images => {
                 self.next = self.look.folder.then_some(Ask::Info);
-                let images = self.images.take().unwrap_or_else(|| Images::new(0));
-                let images = list(response.body, images)
+                let images = list(response.body, Images::new(self.max_images))
                     .map_err(|error| Failure::api(format!("no list of images: {error}")))?;
                 self.found.images = Some(images);
-                self.found.list_is_large = response.body.len() > LARGE;
             }
             Ask::Info => {
                 let info = json::parse(response.body).unwrap_or_default();
@@ -107,11 +114,8 @@ impl Conversation for Rest {
         let ask = self.next.take()?;
         self.asked = Some(ask);
         self.received.clear();
-        let (prefix, path) = match ask {
-            Ask::Ping => ("", "/_ping"),
-            Ask::Images => (self.prefix.as_str(), "/images/json"),
-            Ask::Info => (self.prefix.as_str(), "/info"),
-        };
+        // Empty until the ping is answered.
+        let (prefix, path) = (&self.prefix, ask.path());
         let agent = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
         let request = format!(
             "GET {prefix}{path} HTTP/1.0\r\nHost: localhost\r\nUser-Agent: {agent}\r\n\r\n"
@@ -141,11 +145,8 @@ impl Conversation for Rest {
             (_, Ok(())) => {}
             (Ask::Ping, Err(failure)) => self.found.status = Err(failure),
             (ask, Err(failure)) => {
-                let name = match ask {
-                    Ask::Images => "/images/json",
-                    _ => "/info",
-                };
-                self.found.errors.push(format!("{name}: {failure}"));
+                let path = ask.path();
+                self.found.errors.push(format!("{path}: {failure}"));
             }
         }
     }

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use super::*;
-use crate::core::runtime::{Image, Step};
+use crate::core::runtime::{Image, Images, Step};
 use crate::files::tree::Tree;
 
 fn config(protocol: Protocol) -> RuntimeConfig {
@@ -166,7 +166,7 @@ fn healthy() -> Vec<u8> {
 /// Gives `bytes` to a look by CRI in pieces, then the end of the connection. What was found, and
 /// what was sent.
 fn cri(look: Look, bytes: &[u8], piece: usize) -> (Found, Vec<u8>) {
-    let mut cri = Box::new(Cri::new(&config(Protocol::Cri), look, Images::new(10)));
+    let mut cri = Box::new(Cri::new(&config(Protocol::Cri), look));
     let (path, mut out) = cri.open().unwrap();
     assert_eq!(path, config(Protocol::Cri).path);
     let request = out.len();
@@ -195,7 +195,7 @@ fn a_request_is_the_bytes_that_containerd_and_cri_o_accept() {
         details: false,
         folder: false,
     };
-    let mut one = Cri::new(&config(Protocol::Cri), look, Images::new(10));
+    let mut one = Cri::new(&config(Protocol::Cri), look);
     let (_, bytes) = one.open().unwrap();
     let mut want = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     want.extend(b"\0\0\x18\x04\0\0\0\0\0");
@@ -225,7 +225,7 @@ fn a_request_is_the_bytes_that_containerd_and_cri_o_accept() {
     assert_eq!(block[..3], [0x83, 0x86, 0x04]);
     assert!(headers.ends_with(b"\0\0\x05\0\x01\0\0\0\x01\0\0\0\0\0"));
 
-    let mut four = Cri::new(&config(Protocol::Cri), ALL, Images::new(10));
+    let mut four = Cri::new(&config(Protocol::Cri), ALL);
     let all = four.open().unwrap().1;
     assert!(all.len() < 700, "{}", all.len());
     assert!(all.windows(7).any(|w| w == b"\x0a\x050.1.0"));
@@ -508,7 +508,7 @@ fn goaway_ends_the_calls_above_its_stream_alone() {
 
 #[test]
 fn an_endless_answer_is_ended_after_16_mib() {
-    let mut cri = Cri::new(&config(Protocol::Cri), ALL, Images::new(10));
+    let mut cri = Cri::new(&config(Protocol::Cri), ALL);
     let mut out = cri.open().unwrap().1;
     let mut length = 0;
     let start = [
@@ -530,6 +530,33 @@ fn an_endless_answer_is_ended_after_16_mib() {
     let failure = found.status.unwrap_err();
     assert_eq!(failure.cause, "the answers are larger than 16 MiB");
     assert_eq!(found.errors, [""; 0], "it is told once");
+    assert!(found.list_is_large);
+}
+
+/// CRI-O sends up to 80 MiB, containerd refuses to send more than 16 MiB.
+#[test]
+fn a_list_that_is_refused_for_its_size_is_large() {
+    let refused = trailers("8", "trying to send message larger than max");
+    let unavailable = trailers("14", "");
+    for (list, is_large) in [
+        (
+            [
+                frame(1, 4, 5, OK),
+                frame(0, 0, 5, &[0, 1, 0, 0, 1]),
+                frame(1, 5, 5, DONE),
+            ]
+            .concat(),
+            true,
+        ),
+        (frame(1, 5, 5, &[OK, &refused].concat()), true),
+        (frame(1, 5, 5, &[OK, &unavailable].concat()), false),
+        (answer(5, &image("a", 1)), false),
+    ] {
+        let bytes = [settings(), answer(1, &status(true)), list].concat();
+        let found = cri(ALL, &bytes, 100).0;
+        assert!(found.status.is_ok());
+        assert_eq!(found.list_is_large, is_large, "{:?}", found.errors);
+    }
 }
 
 #[test]
@@ -552,7 +579,7 @@ fn images_with_a_socket_of_their_own_are_a_second_connection() {
         image_path: Some("/run/images.sock".into()),
         ..config(Protocol::Cri)
     };
-    let mut cri = Box::new(Cri::new(&two, ALL, Images::new(10)));
+    let mut cri = Box::new(Cri::new(&two, ALL));
     let (path, mut out) = cri.open().unwrap();
     assert_eq!(path, two.path);
     let first = [settings(), answer(1, &status(true)), answer(3, &version())].concat();
@@ -615,7 +642,7 @@ const INFO: &str = r#"{"ID": "x", "DockerRootDir": "/var/lib/docker", "Plugins":
 
 /// Gives each answer to a look in pieces; the requests and what was found.
 fn rest(protocol: Protocol, look: Look, answers: &[&str], piece: usize) -> (Vec<String>, Found) {
-    let mut rest = Box::new(Rest::new(&config(protocol), look, Images::new(10)));
+    let mut rest = Box::new(Rest::new(&config(protocol), look));
     let mut requests = Vec::new();
     let mut answers = answers.iter();
     while let Some((_, request)) = rest.open() {
@@ -704,6 +731,7 @@ fn a_ping_alone_and_podman() {
 fn an_error_of_docker_has_its_status_and_message() {
     let ok = http(DOCKER, "OK");
     let huge = format!("HTTP/1.0 200 OK\r\n\r\n{}", " ".repeat((4 << 20) + 1));
+    let many = http("", &format!("[{}]", "0,".repeat(1 << 20)));
     let head = format!("HTTP/1.0 200 OK\r\nX: {}", "x".repeat(9000));
     for (images, want) in [
         (
@@ -729,6 +757,7 @@ fn an_error_of_docker_has_its_status_and_message() {
             "no list of images: ",
         ),
         (huge.as_str(), "the answer is larger than 4 MiB"),
+        (many.as_str(), "no list of images: too many values"),
         (head.as_str(), "it speaks no HTTP; "),
         ("\0\0\x18\x04\0", "it speaks no HTTP; "),
     ] {
@@ -746,6 +775,7 @@ fn an_error_of_docker_has_its_status_and_message() {
             "{:?} {want}",
             found.errors
         );
+        assert_eq!(found.list_is_large, images.len() > 1 << 20, "{want}");
     }
     let (_, found) = rest(Protocol::Docker, ALL, &["HTTP/1.0 503 No\r\n\r\n"], 10);
     assert_eq!(found.status.unwrap_err().cause, "HTTP status 503: ");
@@ -768,6 +798,8 @@ fn what_is_written_is_read_back() {
             ..found
         }
     );
+    let copy = facts_file::write(later, at + Duration::from_secs(29)).unwrap();
+    assert_eq!(copy.to_string(), text, "a copy is not newer");
     assert_eq!(
         read(at + Duration::from_secs(30)).unwrap_err(),
         "it is 30 s old"

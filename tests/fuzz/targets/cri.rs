@@ -2,7 +2,7 @@
 #![no_main]
 
 use nodelet::config::runtime::{Protocol, RuntimeConfig};
-use nodelet::core::runtime::{Images, Look};
+use nodelet::core::runtime::Look;
 use nodelet::wire::runtime::Conversation;
 use nodelet::wire::runtime::cri::Cri;
 
@@ -22,7 +22,7 @@ libfuzzer_sys::fuzz_target!(|input: (u8, &[u8])| {
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     for bytes in [bytes, [&settings, bytes].concat().as_slice()] {
         let found = [bytes.len().max(1), usize::from(piece) + 1].map(|piece| {
-            let mut cri = Box::new(Cri::new(&config, all, Images::new(10)));
+            let mut cri = Box::new(Cri::new(&config, all));
             let mut out = cri.open().expect("a connection").1;
             let request = out.len();
             for piece in bytes.chunks(piece) {

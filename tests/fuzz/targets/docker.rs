@@ -21,7 +21,7 @@ libfuzzer_sys::fuzz_target!(|input: (u8, &[u8])| {
     };
     let head = b"HTTP/1.0 200 OK\r\nApi-Version: 1.41\r\n\r\n".as_slice();
     for bytes in [bytes, [head, bytes].concat().as_slice()] {
-        let mut rest = Box::new(Rest::new(&config, all, Images::new(10)));
+        let mut rest = Box::new(Rest::new(&config, all));
         let mut connections = 0;
         while rest.open().is_some() {
             connections += 1;

@@ -425,3 +425,19 @@ fn find_returns_the_certificate_of_a_new_kubeconfig() {
     let (_, leaf) = pki.find(day(10)).unwrap().unwrap();
     assert_eq!(leaf.not_after, day(97));
 }
+
+#[test]
+fn a_folder_of_too_many_files_is_an_error_and_leaves_no_key_silently() {
+    let folder = Folder::new();
+    let cert_dir = folder.0.join("lib/pki");
+    folder.write("lib/pki/kubelet-client.key.tmp", "");
+    for number in 1..10_000 {
+        fs::write(cert_dir.join(number.to_string()), "").unwrap();
+    }
+    let ops = remove_certificates(&cert_dir).unwrap();
+    assert_eq!(ops.len(), 2, "{ops:?}");
+    folder.write("lib/pki/one-more", "");
+    let why = remove_certificates(&cert_dir).unwrap_err();
+    let want = "more than 10000 files; move away those that are not kubelet-client*";
+    assert_eq!(why, format!("{}: {want}", cert_dir.display()));
+}

@@ -573,7 +573,7 @@ fn the_token_commands_make_a_kubeconfig() {
     symlink(root().join("systemd"), folder.path().join("systemd")).unwrap();
     let real = run(&folder, "command -v kubectl").stdout;
     let real = String::from_utf8(real).unwrap();
-    // The server's part; `kubectl config` is the real one. tests/rbac.rs holds the manifest.
+    // The server's part; `kubectl config` is the real one. tests/agent/rbac.rs tests the manifest.
     let [token, ca] = ["t0ken", &double.ca_pem()].map(|text| STANDARD.encode(text));
     let stub = format!(
         "case \"$*\" in\n\

@@ -442,7 +442,6 @@ fn a_root_dir_on_a_file_system_without_a_size_passes() {
     assert!(!checked.wrong().contains(&"root-dir"), "{}", checked.text);
 }
 
-/// Text has one line for all of them; JSON keeps an object for each, because fleets parse it.
 #[test]
 fn each_source_of_the_boards_health_has_a_line() {
     let site = Site::new();
@@ -480,6 +479,7 @@ fn each_source_of_the_boards_health_has_a_line() {
     );
 }
 
+/// Text has one line for all of them; JSON keeps an object for each, because fleets parse it.
 #[test]
 fn skipped_checks_share_one_line_of_text() {
     let site = Site::new();

@@ -1,4 +1,4 @@
-//! A double of a container runtime that speaks CRI: prepared answers over a Unix socket. The units
+//! A double of a container runtime that speaks CRI: prepared answers over a Unix socket. The unit
 //! tests of `src/wire/runtime` have the cases of the wire; this one lives, dies and falls silent.
 
 use std::fs;

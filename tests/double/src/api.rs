@@ -101,11 +101,11 @@ impl Api {
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers a request; `user` is `None` where credentials were given that are not valid.
     pub(crate) fn join(&self) -> MutexGuard<'_, Join> {
         self.join.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Answers a request; `user` is `None` where credentials were given that are not valid.
     pub(crate) fn handle(&self, request: &Request, user: Option<&User>) -> Answer {
         match self.try_handle(request, user) {
             Ok(answer) => answer,

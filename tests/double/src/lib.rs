@@ -427,7 +427,7 @@ impl Double {
         join.tokens.retain(|token| token.id() != id);
     }
 
-    /// Adds or replaces the supervisor of k3s: its CA is ours, and its password is `password`.
+    /// Adds or replaces the supervisor of k3s: its CA is ours, and its password is `pa55:word`.
     pub fn set_supervisor(&self, change: impl FnOnce(&mut Supervisor)) {
         let mut slot = lock(&self.inner.shared.api.supervisor);
         let supervisor = slot.get_or_insert_with(|| Supervisor {
@@ -445,7 +445,7 @@ impl Double {
         lock(&self.inner.shared.api.supervisor).clone()
     }
 
-    /// `sha256` of a text, or of the CA in DER form: 64 hexadecimal digits.
+    /// SHA-256 of these bytes: 64 hexadecimal digits.
     #[must_use]
     pub fn sha256(bytes: &[u8]) -> String {
         pki::sha256(bytes)

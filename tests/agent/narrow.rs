@@ -119,18 +119,6 @@ fn stays_ready_through_reconnects(waits: &[u64]) {
         count(&|r| r.method == "PATCH" && r.path.contains("/nodes/")),
         board.log()
     );
-    let mut lines = String::new();
-    for r in &requests {
-        lines += &format!(
-            "{:.2} {} {} {} conn {}\n",
-            r.at.duration_since(board.started).as_secs_f32(),
-            r.method,
-            r.path.rsplit('/').nth(1).unwrap(),
-            r.code,
-            r.connection
-        );
-    }
-    println!("{waits:?}\n{lines}");
     assert!(link.connections() > drops, "it did not reconnect");
     assert!(!double.ever_left_ready(), "{:?}", double.left_ready());
     assert_ne!(heartbeat(), first, "no status was reported");

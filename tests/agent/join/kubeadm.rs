@@ -7,7 +7,7 @@ use std::time::Duration;
 use apidouble::{BootstrapToken, Double};
 use serde_json::{Value, json};
 
-use super::{Joined, SECRET, Site, TOKEN, mode};
+use super::{Joined, SECRET, Site, TOKEN, agent, mode};
 use crate::common::board::{Board, binary};
 use nodelet::identity::kubeconfig;
 use nodelet::kube::x509::Leaf;
@@ -42,15 +42,7 @@ fn the_printed_line_ends_with_a_certificate_and_no_token() {
     assert_eq!(joined.report["certificateExpires"], leaf.not_after.time());
     let wrote = joined.report["wrote"].as_array().unwrap();
     assert_eq!(wrote.len(), 2, "{wrote:?}");
-    for step in [
-        "cluster-info",
-        "signature",
-        "ca",
-        "tls",
-        "token",
-        "csr-create",
-        "approval",
-    ] {
+    for step in &super::STEPS[4..11] {
         assert_eq!(joined.step(step)["ok"], true, "{step}");
     }
     assert_eq!(joined.step("renewal")["ok"], true, "{joined:?}");
@@ -95,14 +87,7 @@ fn the_text_has_one_line_for_each_step() {
 fn the_agent_runs_with_what_join_wrote() {
     let site = Site::kubeadm();
     assert_eq!(site.join(&[]).code, 0);
-    let path = |name: &str| site.path(name).to_str().unwrap().to_owned();
-    let flags = site.text(FLAGS);
-    let flags = flags.split_once("NODELET_JOIN_FLAGS=").unwrap().1.trim();
-    let kubeconfig = format!("--kubeconfig={}", path(KUBECONFIG));
-    let root_dir = format!("--root-dir={}", path("var/lib/nodelet"));
-    let mut args = vec![kubeconfig.as_str(), &root_dir];
-    args.extend(flags.split(' '));
-    let board = Board::start(&args);
+    let board = agent(site.root.path());
     board.says("node pi: registered");
     // The certificate of a join is renewed at once, and then stored.
     board.says("certificate: a new certificate is in use");

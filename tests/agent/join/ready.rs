@@ -10,8 +10,8 @@ use nix::mount::{MsFlags, mount};
 use serde_json::Value;
 use support::{eventually, skip};
 
-use super::{SECRET, TOKEN};
-use crate::common::board::{Board, binary};
+use super::{SECRET, TOKEN, agent};
+use crate::common::board::binary;
 use crate::common::namespace;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -53,16 +53,6 @@ fn join(double: &Double, more: &[&str]) -> Child {
         .unwrap()
 }
 
-/// What nodelet.service does.
-fn start() -> Board {
-    let flags = fs::read_to_string("/etc/default/nodelet-join").unwrap();
-    let flags = flags.split_once("NODELET_JOIN_FLAGS=").unwrap().1.trim();
-    let kubeconfig = format!("--kubeconfig={KUBECONFIG}");
-    let mut args = vec![kubeconfig.as_str(), "--root-dir=/var/lib/nodelet"];
-    args.extend(flags.split(' '));
-    Board::start(&args)
-}
-
 #[test]
 fn a_line_ends_with_a_ready_node_in_time() {
     if let Err(why) = board() {
@@ -77,7 +67,7 @@ fn a_line_ends_with_a_ready_node_in_time() {
         eventually("the trigger of nodelet.path", SOON, || {
             fs::metadata(TRIGGER).ok()
         });
-        let board = start();
+        let board = agent("/".as_ref());
         let output = join.wait_with_output().unwrap();
         let took = begin.elapsed();
         best = best.min(took);
@@ -113,7 +103,7 @@ fn a_node_that_does_not_come_fails_in_time_and_keeps_the_files() {
     assert!(fs::metadata(KUBECONFIG).is_ok());
     // The same line waits again.
     let again = join(&double, &[]);
-    let board = start();
+    let board = agent("/".as_ref());
     let output = again.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");

@@ -334,7 +334,8 @@ fn approvable(api: &Api, csr: &Value) -> bool {
     };
     let subject = &parsed.subject;
     let is_own = csr["spec"]["username"] == subject.common_name.as_str();
-    let allowed = match api.join().by_rbac {
+    let binds_bootstrappers = api.rbac().binds_bootstrappers;
+    let allowed = match binds_bootstrappers {
         false => in_group("system:bootstrappers") || in_group("system:nodes") && is_own,
         // sarapprove.go: a renewal is asked for first.
         true => {

@@ -382,7 +382,6 @@ impl Double {
 
     fn bind_bootstrappers(&self, is_kubeadm: bool) {
         lock(&self.inner.shared.api.rbac).binds_bootstrappers = true;
-        self.inner.shared.api.join().by_rbac = true;
         if is_kubeadm {
             self.set_rbac(&join::rbac());
             self.set_cluster_info(Some(&self.cluster_info(&self.url(), &self.ca_pem())));
@@ -448,10 +447,7 @@ impl Double {
     /// SHA-256 of these bytes: 64 hexadecimal digits.
     #[must_use]
     pub fn sha256(bytes: &[u8]) -> String {
-        pki::sha256(bytes)
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect()
+        pki::hex(&pki::sha256(bytes))
     }
 
     /// The bindings of the three commands for a cluster that kubeadm did not make, up to `count`.

@@ -6,7 +6,7 @@ use crate::pki::{Authority, Validity};
 use crate::status;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// A supervisor beside the API.
@@ -33,11 +33,7 @@ impl Supervisor {
     pub(crate) fn answer(&mut self, request: &Request, authority: &Authority) -> Option<Response> {
         let path = request.path();
         if path == "/cacerts" {
-            return Some(Response {
-                code: 200,
-                headers: vec![("Content-Type".to_owned(), "text/plain".to_owned())],
-                body: self.cacerts.clone().into_bytes(),
-            });
+            return Some(Response::text(200, &self.cacerts));
         }
         let what = path.strip_prefix("/v1-k3s/")?;
         if self.not_ready > 0 {
@@ -92,18 +88,11 @@ impl Supervisor {
                 Err(why) => return refusal(400, "BadRequest", &why),
             },
         };
-        Response {
-            code: 200,
-            headers: vec![("Content-Type".to_owned(), "text/plain".to_owned())],
-            body: text.into_bytes(),
-        }
+        Response::text(200, &text)
     }
 }
 
 fn refusal(code: u16, reason: &str, message: &str) -> Response {
-    let body: Value = status::bad_request(message).body;
-    let mut body = body;
-    body["reason"] = reason.into();
-    body["code"] = code.into();
-    Response::json(code, &body)
+    let failure = status::failure(code, reason, message, None);
+    Response::json(code, &failure.body)
 }

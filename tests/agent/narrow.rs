@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use apidouble::{Double, Recorded};
 use serde_json::Value;
 
+use crate::common::api::condition;
 use crate::common::board::Board;
 use crate::common::link::{Link, Pace};
 use support::{Folder, eventually};
@@ -54,9 +55,7 @@ fn start() -> Site {
 
 fn ready(double: &Double) -> Value {
     let node = double.get("nodes/pi").unwrap();
-    let conditions = node["status"]["conditions"].as_array().unwrap();
-    let ready = conditions.iter().find(|c| c["type"] == "Ready");
-    ready.unwrap().clone()
+    condition(&node, "Ready").unwrap().clone()
 }
 
 /// A Node is 3 KB, which takes longer than the default timeout of a request.

@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use support::{Folder, eventually};
 
+use crate::common::api::condition;
 use crate::common::board::Board;
 
 const SHUTDOWN: &str = "node is shutting down";
@@ -27,8 +28,7 @@ fn ready_board(name: &str) -> (Double, Folder, Board) {
 /// Status and message of the condition Ready.
 fn ready(double: &Double) -> (String, String) {
     let node = double.get("nodes/pi").unwrap_or_default();
-    let conditions = node["status"]["conditions"].as_array();
-    let ready = conditions.and_then(|all| all.iter().find(|c| c["type"] == "Ready"));
+    let ready = condition(&node, "Ready");
     let text = |key: &str| ready.map_or("", |c| c[key].as_str().unwrap()).to_owned();
     (text("status"), text("message"))
 }

@@ -8,6 +8,7 @@ use apidouble::{BootstrapToken, Double};
 use serde_json::{Value, json};
 
 use super::{Joined, SECRET, Site, TOKEN, agent, mode};
+use crate::common::api::admin;
 use crate::common::board::{Board, binary};
 use nodelet::identity::kubeconfig;
 use nodelet::kube::x509::Leaf;
@@ -42,10 +43,11 @@ fn the_printed_line_ends_with_a_certificate_and_no_token() {
     assert_eq!(joined.report["certificateExpires"], leaf.not_after.time());
     let wrote = joined.report["wrote"].as_array().unwrap();
     assert_eq!(wrote.len(), 2, "{wrote:?}");
-    for step in &super::STEPS[4..11] {
-        assert_eq!(joined.step(step)["ok"], true, "{step}");
+    let proofs = ["cluster-info", "signature", "ca", "tls", "token"];
+    let identity = ["csr-create", "approval", "renewal"];
+    for step in proofs.iter().chain(&identity) {
+        assert_eq!(joined.step(step)["ok"], true, "{step}: {joined:?}");
     }
-    assert_eq!(joined.step("renewal")["ok"], true, "{joined:?}");
     // Discovery is anonymous, before and after TLS is verified.
     for request in site.double.requests() {
         let is_discovery = request.path.ends_with("cluster-info");
@@ -288,23 +290,13 @@ fn each_fault_of_a_token_has_its_remedy() {
 #[test]
 fn a_live_board_of_the_same_name_is_not_replaced_without_force() {
     let site = Site::kubeadm();
-    let node = |ready: &str| {
-        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}, "status": {
-            "nodeInfo": {"bootID": "another"},
-            "conditions": [{"type": "Ready", "status": ready, "reason": "r", "message": "m",
-                "lastHeartbeatTime": null, "lastTransitionTime": null}]}})
-    };
-    let (code, answer) =
-        site.double
-            .as_admin("POST", "/api/v1/nodes", "application/json", &node("True"));
-    assert_eq!(code, 201, "{answer}");
-    let (code, answer) = site.double.as_admin(
-        "PATCH",
-        "/api/v1/nodes/pi/status",
-        "application/merge-patch+json",
-        &json!({"status": node("True")["status"]}),
-    );
-    assert_eq!(code, 200, "{answer}");
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}, "status": {
+        "nodeInfo": {"bootID": "another"},
+        "conditions": [{"type": "Ready", "status": "True", "reason": "r", "message": "m",
+            "lastHeartbeatTime": null, "lastTransitionTime": null}]}});
+    admin(&site.double, "POST", "/api/v1/nodes", &node);
+    let status = json!({"status": node["status"]});
+    admin(&site.double, "PATCH", "/api/v1/nodes/pi/status", &status);
     site.join(&[]).failed_at(
         "namesake",
         &["is Ready", "kubectl delete node pi", "--node-name"],

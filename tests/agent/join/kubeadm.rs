@@ -43,9 +43,16 @@ fn the_printed_line_ends_with_a_certificate_and_no_token() {
     assert_eq!(joined.report["certificateExpires"], leaf.not_after.time());
     let wrote = joined.report["wrote"].as_array().unwrap();
     assert_eq!(wrote.len(), 2, "{wrote:?}");
-    let proofs = ["cluster-info", "signature", "ca", "tls", "token"];
-    let identity = ["csr-create", "approval", "renewal"];
-    for step in proofs.iter().chain(&identity) {
+    for step in [
+        "cluster-info",
+        "signature",
+        "ca",
+        "tls",
+        "token",
+        "csr-create",
+        "approval",
+        "renewal",
+    ] {
         assert_eq!(joined.step(step)["ok"], true, "{step}: {joined:?}");
     }
     // Discovery is anonymous, before and after TLS is verified.

@@ -1,5 +1,5 @@
-//! `nodelet join` and `nodelet reset` against the API double: from the printed line to the files, and
-//! what refuses a token.
+//! `nodelet join` and `nodelet reset` against the API double: from the printed line to the files,
+//! and what refuses a token.
 
 mod abuse;
 mod k3s;

@@ -2,10 +2,9 @@
 //! (`pkg/server/handlers`, `pkg/nodepassword`, `pkg/clientaccess`), not from a recording.
 
 use crate::http::{Request, Response};
+use crate::kubeconfig::base64;
 use crate::pki::{Authority, Validity};
 use crate::status;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -55,7 +54,7 @@ impl Supervisor {
     }
 
     fn knows(&self, authorization: &str) -> bool {
-        let pair = STANDARD.encode(format!("node:{}", self.password));
+        let pair = base64(&format!("node:{}", self.password));
         let bearer = authorization.strip_prefix("Bearer ").unwrap_or_default();
         authorization == format!("Basic {pair}") || self.tokens.iter().any(|t| t == bearer)
     }

@@ -317,14 +317,9 @@ impl Api {
         }
         let answer = match path {
             "/version" | "/version/" => Response::json(200, &discovery::version()),
-            "/healthz" | "/livez" | "/readyz" => Response {
-                code: 200,
-                headers: vec![(
-                    "Content-Type".to_owned(),
-                    "text/plain; charset=utf-8".to_owned(),
-                )],
-                body: b"ok".to_vec(),
-            },
+            "/healthz" | "/livez" | "/readyz" => {
+                Response::text(200, "ok").with("Content-Type", "text/plain; charset=utf-8")
+            }
             "/api" | "/apis" if form(request) == Some(Form::Discovery) => {
                 Response::json(200, &discovery::aggregated(path == "/api"))
                     .with("Content-Type", discovery::AGGREGATED)

@@ -73,13 +73,7 @@ const EFFECTS: [(&[&str], &[&str]); 2] = [
             "UnixStream",
             "nix::sys::socket",
         ],
-        &[
-            "wire",
-            "wire::runtime::exchange",
-            "process",
-            "host::address",
-            "check::probe",
-        ],
+        &["wire", "process", "host::address", "check::probe"],
     ),
 ];
 

@@ -476,6 +476,13 @@ fn run(folder: &Folder, script: &str) -> Output {
     output
 }
 
+/// A folder with `systemd/` of this repository.
+fn folder_with_systemd(name: &str) -> Folder {
+    let folder = Folder::new(name);
+    symlink(root().join("systemd"), folder.path().join("systemd")).unwrap();
+    folder
+}
+
 fn write_program(folder: &Folder, name: &str, script: &str) {
     let path = folder.write(&format!("bin/{name}"), format!("#!/bin/sh\n{script}"));
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -569,11 +576,10 @@ fn the_token_commands_make_a_kubeconfig() {
             &["system:masters"],
         )
         .start();
-    let folder = Folder::new("token");
-    symlink(root().join("systemd"), folder.path().join("systemd")).unwrap();
+    let folder = folder_with_systemd("token");
     let real = run(&folder, "command -v kubectl").stdout;
     let real = String::from_utf8(real).unwrap();
-    // The server's part; `kubectl config` is the real one. tests/rbac.rs holds the manifest.
+    // The server's part; `kubectl config` is the real one. tests/agent/rbac.rs tests the manifest.
     let [token, ca] = ["t0ken", &double.ca_pem()].map(|text| STANDARD.encode(text));
     let stub = format!(
         "case \"$*\" in\n\
@@ -641,8 +647,7 @@ fn the_initramfs_commands_append_an_aligned_archive() {
     if !skip::has_tool("cpio") {
         return;
     }
-    let folder = Folder::new("initramfs");
-    symlink(root().join("systemd"), folder.path().join("systemd")).unwrap();
+    let folder = folder_with_systemd("initramfs");
     folder.write("dist/aarch64-unknown-linux-musl/nodelet", "a binary");
     folder.write("nodelet.kubeconfig", "a secret");
     folder.write("initramfs.img", "seven b");
@@ -655,8 +660,7 @@ fn the_initramfs_commands_append_an_aligned_archive() {
 /// A folder with `systemd/`, and with a `kubectl` that adds to the file `applied`: its arguments as
 /// a comment, and the content of the file that its last argument names (`-` is its input).
 fn folder_with_kubectl(name: &str) -> Folder {
-    let folder = Folder::new(name);
-    symlink(root().join("systemd"), folder.path().join("systemd")).unwrap();
+    let folder = folder_with_systemd(name);
     let stub = "echo \"# $*\" >>applied\n\
                 for file; do :; done\n\
                 case \"$*\" in *' -f '* | *' --patch-file='*) ;; *) exit 1 ;; esac\n\
@@ -735,8 +739,7 @@ fn the_promtool_commands_check_and_test_the_rules() {
     if !skip::has_tool("promtool") {
         return;
     }
-    let folder = Folder::new("promtool");
-    symlink(root().join("systemd"), folder.path().join("systemd")).unwrap();
+    let folder = folder_with_systemd("promtool");
     run(&folder, &block("systemd/monitoring/README.md", "Test"));
 }
 

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::common::api::condition;
 use crate::common::board::Board;
 use apidouble::Double;
 use serde_json::Value;
@@ -123,11 +124,7 @@ fn onset(mut hog: Hog) -> Duration {
         let double = &double;
         move || {
             let node: Value = double.get("nodes/pi")?;
-            let conditions = node["status"]["conditions"].as_array()?.clone();
-            let found = conditions
-                .iter()
-                .find(|c| c["type"] == "MemoryPressure")?
-                .clone();
+            let found = condition(&node, "MemoryPressure")?;
             (found["status"] == status).then_some(())
         }
     };

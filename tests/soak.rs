@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use apidouble::{Double, Fault, Rule, Validity};
 use serde_json::Value;
 
+use crate::common::api::is_ready;
 use crate::common::board::Board;
 use support::{Folder, eventually};
 
@@ -118,10 +119,7 @@ fn a_fault_every_second_leaks_nothing_and_says_little() {
     storm(STORM);
     let after = calm(&board);
     eventually("Ready", Duration::from_secs(15), || {
-        let node = double.get("nodes/pi")?;
-        let mut conditions = node["status"]["conditions"].as_array()?.iter();
-        conditions.find(|c| c["type"] == "Ready" && c["status"] == "True")?;
-        Some(())
+        double.get("nodes/pi").filter(is_ready)
     });
     let log = board.log();
     println!("{before:?} -> {after:?}, {} lines:\n{log:#?}", log.len());

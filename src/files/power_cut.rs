@@ -45,7 +45,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Runs `act` once, which returns its operations and what `check` needs. Then runs `check` on the state of each possible power cut. Returns their number.
+/// Runs `act` once, which returns its operations and what `check` needs. Then runs `check` on the
+/// state of each possible power cut. Returns their number.
 pub(crate) fn survives<T>(
     folder: &Path,
     act: impl FnOnce() -> (Vec<Op>, T),

@@ -13,12 +13,11 @@ use std::time::{Duration, SystemTime};
 use apidouble::{Authority, Double, Fault, RBAC_NODE_GROUP, Rule, Validity};
 use serde_json::{Value, json};
 
+use crate::common::api::admin;
 use crate::common::board::Board;
 use crate::common::{proxy::Proxy, raspberry, tree};
 use nodelet::kube::time::Wall;
 use support::{Folder, eventually};
-
-const MERGE: &str = "application/merge-patch+json";
 
 /// The names of the checks, in their order of printing. Scripts of operators rely on both.
 const CHECKS: [&str; 46] = [
@@ -345,13 +344,9 @@ fn another_board_that_renews_our_lease_is_reported() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text);
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
-    let admin = |method: &str, path: &str, kind: &str, body: &Value| {
-        let (code, answer) = site.double.as_admin(method, path, kind, body);
-        assert!(code < 300, "{answer}");
-    };
-    admin("POST", "/api/v1/nodes", "application/json", &node);
+    admin(&site.double, "POST", "/api/v1/nodes", &node);
     let boot_id = json!({"status": {"nodeInfo": {"bootID": "somebody-elses"}}});
-    admin("PATCH", "/api/v1/nodes/pi/status", MERGE, &boot_id);
+    admin(&site.double, "PATCH", "/api/v1/nodes/pi/status", &boot_id);
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap();
@@ -362,14 +357,14 @@ fn another_board_that_renews_our_lease_is_reported() {
             "spec": {"holderIdentity": "pi", "leaseDurationSeconds": 40, "renewTime": renewed}})
     };
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-    admin("POST", leases, "application/json", &lease(0));
+    admin(&site.double, "POST", leases, &lease(0));
     let (detail, remedy) = (
         "boot id \"somebody-elses\" renewed the Lease",
         "--hostname-override",
     );
     site.is_wrong(&kubeconfig, &[], "namesake", detail, remedy);
     // A board that does not renew its Lease does not count.
-    admin("PATCH", &format!("{leases}/pi"), MERGE, &lease(60));
+    admin(&site.double, "PATCH", &format!("{leases}/pi"), &lease(60));
     let checked = site.check(&kubeconfig, &[]);
     assert_eq!(checked.wrong(), ["labels", "taint"], "{}", checked.text);
 }
@@ -442,7 +437,6 @@ fn a_root_dir_on_a_file_system_without_a_size_passes() {
     assert!(!checked.wrong().contains(&"root-dir"), "{}", checked.text);
 }
 
-/// Text has one line for all of them; JSON keeps an object for each, because fleets parse it.
 #[test]
 fn each_source_of_the_boards_health_has_a_line() {
     let site = Site::new();
@@ -480,6 +474,7 @@ fn each_source_of_the_boards_health_has_a_line() {
     );
 }
 
+/// Text has one line for all of them; JSON keeps an object for each, because fleets parse it.
 #[test]
 fn skipped_checks_share_one_line_of_text() {
     let site = Site::new();
@@ -883,17 +878,6 @@ fn a_wrong_command_line_is_one_line_on_stderr() {
     assert_eq!(site.double.connections(), 0);
 }
 
-/// The double's administrator acts on the API.
-fn admin(site: &Site, method: &str, path: &str, body: &Value) -> Value {
-    let media = match method {
-        "PATCH" => MERGE,
-        _ => "application/json",
-    };
-    let (code, answer) = site.double.as_admin(method, path, media, body);
-    assert!(code < 300, "{method} {path}: {answer}");
-    answer
-}
-
 fn is_note(checked: &Checked, check: &str, detail: &str) {
     let finding = checked.finding(check);
     assert_eq!(finding["ok"], Value::Null, "{finding}");
@@ -910,7 +894,7 @@ fn the_node_of_a_kubelet_fails_for_its_labels_and_its_missing_taint() {
     let node = json!({"apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "pi", "labels": {"kubernetes.io/hostname": "pi"}},
         "spec": {"podCIDRs": ["10.244.3.0/24"], "podCIDR": "10.244.3.0/24"}});
-    admin(&site, "POST", "/api/v1/nodes", &node);
+    admin(&site.double, "POST", "/api/v1/nodes", &node);
     let checked = site.check(&kubeconfig, &[]);
     assert_eq!(checked.wrong(), ["labels", "taint"], "{}", checked.text);
     checked.says("labels", "kubernetes.io/hostname", "restart nodelet");
@@ -937,7 +921,7 @@ fn bound_pods_and_daemon_sets_are_named_where_the_credentials_may_list_them() {
     let pods = "/api/v1/namespaces/default/pods";
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
         "spec": {"nodeName": "pi"}});
-    admin(&site, "POST", pods, &pod);
+    admin(&site.double, "POST", pods, &pod);
     let set = |name: &str, selector: Value| {
         json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name},
         "spec": {"selector": {}, "template": {"spec": {
@@ -946,12 +930,12 @@ fn bound_pods_and_daemon_sets_are_named_where_the_credentials_may_list_them() {
     };
     let sets = "/apis/apps/v1/namespaces/kube-system/daemonsets";
     admin(
-        &site,
+        &site.double,
         "POST",
         sets,
         &set("kube-proxy", json!({"kubernetes.io/os": "linux"})),
     );
-    admin(&site, "POST", sets, &set("nodelocaldns", json!({})));
+    admin(&site.double, "POST", sets, &set("nodelocaldns", json!({})));
 
     let kubeconfig = site.kubeconfig(|text| text);
     let checked = site.check(&kubeconfig, &[]);
@@ -969,7 +953,12 @@ fn bound_pods_and_daemon_sets_are_named_where_the_credentials_may_list_them() {
 
     // A kubelet started it; the boot of another machine's files is not known.
     let status = json!({"status": {"startTime": "2026-11-21T06:18:51Z"}});
-    admin(&site, "PATCH", &format!("{pods}/web/status"), &status);
+    admin(
+        &site.double,
+        "PATCH",
+        &format!("{pods}/web/status"),
+        &status,
+    );
     let kubeconfig = site.kubeconfig(|text| text);
     site.is_wrong(
         &kubeconfig,

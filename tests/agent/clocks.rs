@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use apidouble::{Double, Validity};
 use nodelet::kube::time::Wall;
 
+use crate::common::api::is_ready;
 use crate::common::board::Board;
 use nix::sys::signal::Signal;
 use support::{Folder, eventually};
@@ -87,10 +88,7 @@ impl Site {
     }
 
     fn ready(&self) -> bool {
-        let node = self.double.get("nodes/pi").unwrap_or_default();
-        let conditions = node["status"]["conditions"].as_array().cloned();
-        let mut conditions = conditions.unwrap_or_default().into_iter();
-        conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
+        self.double.get("nodes/pi").as_ref().is_some_and(is_ready)
     }
 
     fn renewed(&self) -> Option<Wall> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use apidouble::{Authority, Double, RBAC_NODE_GROUP, Validity};
 use serde_json::Value;
 
+use crate::common::api::is_ready;
 use crate::common::board::Board;
 use crate::common::proxy::Proxy;
 use support::{Folder, eventually};
@@ -37,17 +38,8 @@ fn start(kubeconfig: &str, env: &[(&str, &str)]) -> Board {
     Board::start_with(&args, env)
 }
 
-fn is_ready(double: &Double) -> bool {
-    let node = double.get("nodes/pi").unwrap_or_default();
-    let mut conditions = node["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
-}
-
 fn becomes_ready(double: &Double) {
-    eventually("Ready", SOON, || is_ready(double).then_some(()));
+    eventually("Ready", SOON, || double.get("nodes/pi").filter(is_ready));
 }
 
 /// Waits for `count` renewals of the Lease.
@@ -181,7 +173,7 @@ fn a_board_whose_token_is_replaced_stays_ready() {
         renewals(&double, 2);
     }
     assert!(!double.ever_left_ready());
-    assert!(is_ready(&double));
+    assert!(is_ready(&double.get("nodes/pi").unwrap()));
     let refused = double.requests().iter().filter(|r| r.code == 401).count();
     assert!((3..=9).contains(&refused), "{refused} times 401");
     assert_eq!(double.connections(), 1);
@@ -220,7 +212,7 @@ fn a_board_whose_certificate_is_replaced_stays_ready() {
     // The files are read once a minute or after a 401: not each of the five is used.
     assert!(moved >= 2, "{moved} connections");
     assert!(!double.ever_left_ready());
-    assert!(is_ready(&double));
+    assert!(is_ready(&double.get("nodes/pi").unwrap()));
     board.says("pair: read again; connecting with it");
     let refused = double.requests().iter().filter(|r| r.code == 401).count();
     assert!((2..=12).contains(&refused), "{refused} times 401");

@@ -13,6 +13,7 @@ use nix::mount::{MsFlags, mount};
 use serde_json::json;
 use support::{Folder, eventually, skip};
 
+use crate::common::api::admin;
 use crate::common::board::Board;
 use crate::common::lease::longest_gap;
 use crate::common::namespace;
@@ -78,12 +79,7 @@ fn a_dead_root_dir_costs_storage_and_the_podcidr_file_and_no_renewal() {
         &[&root_dir, &cert_dir, "--node-status-report-frequency=1s"],
     );
     let spec = json!({"spec": {"podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]}});
-    double.as_admin(
-        "PATCH",
-        "/api/v1/nodes/pi",
-        "application/merge-patch+json",
-        &spec,
-    );
+    admin(&double, "PATCH", "/api/v1/nodes/pi", &spec);
     board.says_within(Duration::from_secs(20), "podCIDR cannot be written: ");
     renewals_go_on(&double);
     let lines = board.log();

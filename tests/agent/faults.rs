@@ -17,6 +17,7 @@ use apidouble::{Double, Fault, Rule, Validity};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::common::api::{admin, is_ready};
 use crate::common::board::Board;
 use crate::common::lease::renew_time;
 use crate::common::link::{Link, Pace};
@@ -57,12 +58,7 @@ impl Site {
     }
 
     fn is_ready(&self) -> bool {
-        let node = self.node().unwrap_or_default();
-        let mut conditions = node["status"]["conditions"]
-            .as_array()
-            .into_iter()
-            .flatten();
-        conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
+        self.node().as_ref().is_some_and(is_ready)
     }
 
     fn renewed(&self) -> Option<String> {
@@ -205,7 +201,7 @@ scenarios! {
         let rule = Rule::new(status(404, None)).path("/api/v1/nodes/");
         site.double.faults().push(rule.always());
         // A deleted Node makes the agent read it.
-        site.double.as_admin("DELETE", "/api/v1/nodes/pi", "", &Value::Null);
+        admin(&site.double, "DELETE", "/api/v1/nodes/pi", &Value::Null);
     } => clear;
     no_such_lease: |site| {
         let rule = Rule::new(status(404, None)).path("/leases");
@@ -220,8 +216,8 @@ scenarios! {
     } => clear;
     conflict_on_patching_the_node: |site| {
         conflict(site, "PATCH", "/api/v1/nodes");
-        site.double.as_admin("PATCH", "/api/v1/nodes/pi/status", "application/merge-patch+json",
-            &serde_json::json!({"status": {"conditions": null}}));
+        let change = serde_json::json!({"status": {"conditions": null}});
+        admin(&site.double, "PATCH", "/api/v1/nodes/pi/status", &change);
         // Two failed renewals make the agent read its Node.
         site.double.faults().push(Rule::new(status(500, None)).path("/leases").times(2));
     } => clear;

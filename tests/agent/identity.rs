@@ -17,8 +17,10 @@ use nix::sys::signal::Signal;
 use nodelet::kube::x509::Leaf;
 use serde_json::Value;
 
+use crate::common::api::is_ready;
 use crate::common::board::Board;
 use crate::common::cluster::Cluster;
+use crate::common::lease::longest_gap_of_requests;
 use support::{Folder, eventually, skip};
 
 const TOKEN: &str = "07401b.0123456789abcdef";
@@ -67,15 +69,10 @@ impl Site {
         self.start(&[&[bootstrap.as_str()], more].concat())
     }
 
-    fn is_ready(&self) -> bool {
-        let node = self.double.get("nodes/pi").unwrap_or_default();
-        let conditions = node["status"]["conditions"].as_array().cloned();
-        let mut conditions = conditions.into_iter().flatten();
-        conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
-    }
-
     fn await_ready(&self) {
-        eventually("Ready", MINUTE, || self.is_ready().then_some(()));
+        eventually("Ready", MINUTE, || {
+            self.double.get("nodes/pi").filter(is_ready)
+        });
     }
 
     fn await_csr(&self) -> Value {
@@ -106,17 +103,6 @@ impl Site {
         requests
             .filter(|r| r.user.starts_with("system:bootstrap:"))
             .collect()
-    }
-
-    /// Longest time between two accepted Lease renewals.
-    fn longest_gap(&self) -> Duration {
-        let requests = self.double.requests();
-        let renewals = requests
-            .iter()
-            .filter(|r| r.path.contains("/leases/") && r.method == "PATCH" && r.code == 200);
-        let times: Vec<_> = renewals.map(|r| r.at).collect();
-        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
-        gaps.max().unwrap_or_default()
     }
 }
 
@@ -210,7 +196,8 @@ fn certificate_renewals_delay_no_lease_renewal() {
         .map(|r| format!("{} {} {}", r.code, r.method, r.path))
         .collect();
     assert_eq!(refused, [] as [&str; 0]);
-    assert!(site.longest_gap() < LEASE / 2, "{:?}", site.longest_gap());
+    let gap = longest_gap_of_requests(&site.double);
+    assert!(gap < LEASE / 2, "{gap:?}");
     assert_eq!(site.with_token().last().map(|r| r.code), Some(200));
     let warnings: Vec<String> = board
         .log()
@@ -275,10 +262,7 @@ fn the_signer_of_a_cluster_accepts_the_request() {
     };
     let mut board = start();
     eventually("Ready", MINUTE, || {
-        let node = cluster.node("token-only")?;
-        let mut conditions = node["status"]["conditions"].as_array()?.iter();
-        conditions.find(|c| c["type"] == "Ready" && c["status"] == "True")?;
-        Some(())
+        cluster.node("token-only").filter(is_ready)
     });
     fs::remove_file(&bootstrap).unwrap();
     let leaf = || Leaf::of_pem(&fs::read(path(&format!("pki/{CURRENT}"))).ok()?);

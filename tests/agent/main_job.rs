@@ -6,6 +6,7 @@ use apidouble::{Double, Fault, Rule};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use crate::common::api::{admin, condition, is_ready};
 use crate::common::board::Board;
 use crate::common::cluster::Cluster;
 use crate::common::lease::renew_time;
@@ -19,19 +20,9 @@ const FAST: [&str; 3] = [
     "--eviction-hard=memory.available<1Ki",
 ];
 
-const MERGE: &str = "application/merge-patch+json";
-
 fn status_of<'a>(node: &'a Value, kind: &str) -> &'a str {
-    let mut conditions = node["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    let found = conditions.find(|c| c["type"] == kind);
+    let found = condition(node, kind);
     found.and_then(|c| c["status"].as_str()).unwrap_or("absent")
-}
-
-fn is_ready(node: &Value) -> bool {
-    status_of(node, "Ready") == "True"
 }
 
 fn start(kubeconfig: &str, name: &str, more: &[&str]) -> Board {
@@ -133,16 +124,6 @@ fn solo(name: &str) -> (Double, Folder, String) {
     (double, folder, path.to_str().unwrap().to_owned())
 }
 
-/// Another client changes an object.
-fn edit(double: &Double, method: &str, path: &str, body: Value) {
-    let content_type = match method {
-        "PATCH" => MERGE,
-        _ => "application/json",
-    };
-    let (code, answer) = double.as_admin(method, path, content_type, &body);
-    assert!((200..300).contains(&code), "{method} {path}: {answer}");
-}
-
 fn ready(double: &Double, name: &str) -> Value {
     eventually("Ready", Duration::from_secs(10), || {
         double.get(&format!("nodes/{name}")).filter(is_ready)
@@ -150,9 +131,12 @@ fn ready(double: &Double, name: &str) -> Value {
 }
 
 fn renews_again(double: &Double, name: &str) {
-    let before = renew_time(double, name);
+    // Its creation is no renewal: the first look at the pods follows it.
+    let before = eventually("the Lease", Duration::from_secs(20), || {
+        renew_time(double, name)
+    });
     eventually("another renewal", Duration::from_secs(20), || {
-        renew_time(double, name).filter(|now| Some(now) > before.as_ref())
+        renew_time(double, name).filter(|now| *now > before)
     });
 }
 
@@ -251,17 +235,17 @@ fn a_restart_keeps_the_node_and_the_fields_of_other_clients() {
         .as_array_mut()
         .unwrap()
         .insert(0, foreign.clone());
-    edit(
+    admin(
         &double,
         "PATCH",
         "/api/v1/nodes/pi/status",
-        json!({"status": {"conditions": conditions}}),
+        &json!({"status": {"conditions": conditions}}),
     );
-    edit(
+    admin(
         &double,
         "PATCH",
         "/api/v1/nodes/pi",
-        json!({
+        &json!({
             "metadata": {"labels": {"theirs": "1", "kubernetes.io/arch": "wrong"}, "annotations": {"note": "x"}},
             "spec": {"unschedulable": true},
         }),
@@ -300,7 +284,7 @@ fn a_restart_keeps_the_node_and_the_fields_of_other_clients() {
 fn an_existing_node_is_used_if_creation_is_forbidden() {
     let (double, _folder, kubeconfig) = solo("pi");
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
-    edit(&double, "POST", "/api/v1/nodes", node);
+    admin(&double, "POST", "/api/v1/nodes", &node);
     let forbidden = Fault::Status {
         code: 403,
         retry_after: None,
@@ -327,7 +311,7 @@ fn without_registration_the_agent_waits_for_the_node() {
     });
     assert!(double.get("nodes/pi").is_none());
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
-    edit(&double, "POST", "/api/v1/nodes", node);
+    admin(&double, "POST", "/api/v1/nodes", &node);
     ready(&double, "pi");
     renews_again(&double, "pi");
     assert!(
@@ -375,7 +359,7 @@ fn a_deleted_node_is_registered_again_and_its_lease_follows() {
     let _board = start(&kubeconfig, "pi", &["--node-labels=mine=1"]);
     renews_again(&double, "pi");
     let old = ready(&double, "pi")["metadata"]["uid"].clone();
-    edit(&double, "DELETE", "/api/v1/nodes/pi", Value::Null);
+    admin(&double, "DELETE", "/api/v1/nodes/pi", &Value::Null);
     double.tick_garbage();
     let node = eventually("a new Node", Duration::from_secs(15), || {
         double.get("nodes/pi").filter(is_ready)
@@ -396,7 +380,7 @@ fn a_deleted_lease_comes_back() {
     let _board = start(&kubeconfig, "pi", &[]);
     renews_again(&double, "pi");
     let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/pi";
-    edit(&double, "DELETE", lease, Value::Null);
+    admin(&double, "DELETE", lease, &Value::Null);
     eventually("the lease", Duration::from_secs(15), || {
         double.get("leases/pi")
     });
@@ -439,11 +423,11 @@ fn a_409_is_read_then_patched_again_with_changed_fields_only() {
 
     // Another client writes: the agent's copy of the Node is stale.
     renews_again(&double, "pi");
-    edit(
+    admin(
         &double,
         "PATCH",
         "/api/v1/nodes/pi",
-        json!({"metadata": {"labels": {"theirs": "1"}}}),
+        &json!({"metadata": {"labels": {"theirs": "1"}}}),
     );
     double.clear_requests();
     std::thread::sleep(Duration::from_millis(2500));
@@ -598,7 +582,7 @@ fn after_an_outage_the_node_is_read_and_becomes_ready_again() {
         condition["status"] = "Unknown".into();
     }
     let body = json!({"status": {"conditions": node["status"]["conditions"]}});
-    edit(&double, "PATCH", "/api/v1/nodes/pi/status", body);
+    admin(&double, "PATCH", "/api/v1/nodes/pi/status", &body);
     double.start_listening();
     renews_again(&double, "pi");
     eventually("Ready again", Duration::from_secs(5), || {
@@ -653,11 +637,11 @@ fn each_change_is_one_event_with_the_uid_of_the_node() {
     let then = std::time::Instant::now();
     ready(&double, "pi");
     println!("Ready {:?} after what it waited for", then.elapsed());
-    edit(
+    admin(
         &double,
         "PATCH",
         "/api/v1/nodes/pi",
-        json!({"spec": {"unschedulable": true}}),
+        &json!({"spec": {"unschedulable": true}}),
     );
     let first = [
         "Starting",
@@ -765,7 +749,7 @@ fn systemd_is_notified_of_ready_watchdog_status_and_stopping() {
         assert_eq!(heard(), "WATCHDOG=1\nSTATUS=registering");
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
         if register.ends_with("false") {
-            edit(&double, "POST", "/api/v1/nodes", node);
+            admin(&double, "POST", "/api/v1/nodes", &node);
         }
         while heard() != "READY=1" {}
         assert!(double.get("nodes/pi").is_some());
@@ -817,7 +801,7 @@ fn pod_cidrs_are_written_to_a_file() {
     let mut before = patches();
     for cidrs in [vec!["10.244.7.0/24"], vec!["10.244.8.0/24", "fd00:8::/64"]] {
         let spec = json!({"spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}});
-        edit(&double, "PATCH", "/api/v1/nodes/pi", spec);
+        admin(&double, "PATCH", "/api/v1/nodes/pi", &spec);
         let want = cidrs.join(",");
         board.says(&format!("node pi: podCIDR {want}"));
         eventually("the file", Duration::from_secs(5), || {
@@ -829,7 +813,7 @@ fn pod_cidrs_are_written_to_a_file() {
             (patches() >= forced).then_some(())
         });
         // podCIDRs are immutable: other CIDRs need another Node.
-        edit(&double, "DELETE", "/api/v1/nodes/pi", Value::Null);
+        admin(&double, "DELETE", "/api/v1/nodes/pi", &Value::Null);
         eventually("a new Node", Duration::from_secs(15), || {
             double.get("nodes/pi")
         });
@@ -862,7 +846,7 @@ fn a_failed_write_of_the_pod_cidr_is_one_log_line() {
         double.get("nodes/pi")
     });
     let spec = json!({"spec": {"podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]}});
-    edit(&double, "PATCH", "/api/v1/nodes/pi", spec);
+    admin(&double, "PATCH", "/api/v1/nodes/pi", &spec);
     let line = format!("podCIDR cannot be written: {root_dir}: not a directory; make --root-dir");
     board.says(&line);
     for _ in 0..2 {

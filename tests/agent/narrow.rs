@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use apidouble::{Double, Recorded};
 use serde_json::Value;
 
+use crate::common::api::condition;
 use crate::common::board::Board;
 use crate::common::link::{Link, Pace};
 use support::{Folder, eventually};
@@ -54,9 +55,7 @@ fn start() -> Site {
 
 fn ready(double: &Double) -> Value {
     let node = double.get("nodes/pi").unwrap();
-    let conditions = node["status"]["conditions"].as_array().unwrap();
-    let ready = conditions.iter().find(|c| c["type"] == "Ready");
-    ready.unwrap().clone()
+    condition(&node, "Ready").unwrap().clone()
 }
 
 /// A Node is 3 KB, which takes longer than the default timeout of a request.
@@ -119,18 +118,6 @@ fn stays_ready_through_reconnects(waits: &[u64]) {
         count(&|r| r.method == "PATCH" && r.path.contains("/nodes/")),
         board.log()
     );
-    let mut lines = String::new();
-    for r in &requests {
-        lines += &format!(
-            "{:.2} {} {} {} conn {}\n",
-            r.at.duration_since(board.started).as_secs_f32(),
-            r.method,
-            r.path.rsplit('/').nth(1).unwrap(),
-            r.code,
-            r.connection
-        );
-    }
-    println!("{waits:?}\n{lines}");
     assert!(link.connections() > drops, "it did not reconnect");
     assert!(!double.ever_left_ready(), "{:?}", double.left_ready());
     assert_ne!(heartbeat(), first, "no status was reported");

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use apidouble::Double;
 use serde_json::{Value, json};
 
+use crate::common::api::condition;
 use crate::common::board::Board;
 use crate::common::raspberry;
 use nodelet::config::problems::Kind;
@@ -113,9 +114,7 @@ impl Drop for Busy {
 
 /// The number in the stored condition of the other client.
 fn stored(node: &Value) -> Option<u64> {
-    let mut conditions = node["status"]["conditions"].as_array()?.iter();
-    let found = conditions.find(|c| c["type"] == TYPE)?;
-    found["message"].as_str()?.parse().ok()
+    condition(node, TYPE)?["message"].as_str()?.parse().ok()
 }
 
 /// Writes the condition `writes` times, or for `limit`; returns the number of writes, and of writes
@@ -181,11 +180,7 @@ fn a_thousand_writes_of_another_client_survive_a_busy_agent() {
     assert_eq!(stored(&busy.node().unwrap()), Some(1000));
     let node = busy.node().unwrap();
     for kind in Kind::ALL {
-        let list = node["status"]["conditions"].as_array().unwrap();
-        assert!(
-            list.iter().any(|c| c["type"] == kind.name()),
-            "{kind:?}: {list:?}"
-        );
+        assert!(condition(&node, kind.name()).is_some(), "{kind:?}: {node}");
     }
     // Both wrote at the same time.
     assert!(conflicts > 100, "only {conflicts} conflicts");

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant, SystemTime};
 use apidouble::{Double, RBAC_NODE_GROUP, Recorded};
 use serde_json::{Value, json};
 
+use crate::common::api::{admin, condition, is_ready};
 use crate::common::board::Board;
 use nix::sys::signal::Signal;
 use nodelet::kube::time::Wall;
 use support::{Folder, eventually};
 
-const MERGE: &str = "application/merge-patch+json";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// A double whose control plane notices a missing renewal, and the kubeconfig of `pi`.
@@ -47,20 +47,10 @@ impl Site {
         Board::start(&args)
     }
 
-    fn admin(&self, method: &str, path: &str, body: &Value) -> Value {
-        let media = match method {
-            "PATCH" => MERGE,
-            _ => "application/json",
-        };
-        let (code, answer) = self.double.as_admin(method, path, media, body);
-        assert!((200..300).contains(&code), "{method} {path}: {answer}");
-        answer
-    }
-
     fn bind(&self, name: &str) -> Value {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
             "spec": {"nodeName": "pi", "containers": [{"name": "c", "image": "i"}]}});
-        self.admin("POST", PODS, &pod)
+        admin(&self.double, "POST", PODS, &pod)
     }
 
     fn pod(&self, name: &str) -> Option<Value> {
@@ -81,10 +71,7 @@ impl Site {
     }
 
     fn is_ready(&self) -> Option<Value> {
-        let node = self.double.get("nodes/pi")?;
-        let ready = node["status"]["conditions"].as_array()?;
-        let ready = ready.iter().find(|c| c["type"] == "Ready")?;
-        (ready["status"] == "True").then_some(node)
+        self.double.get("nodes/pi").filter(is_ready)
     }
 
     fn ready(&self) -> Value {
@@ -135,7 +122,7 @@ fn a_pod_from_before_the_registration_is_rejected_after_the_first_lease() {
     site.is_rejected("web");
     assert_eq!(site.pod("web").unwrap()["metadata"]["uid"], uid);
     // Its deletion needs nobody.
-    site.admin("DELETE", &format!("{PODS}/web"), &Value::Null);
+    admin(&site.double, "DELETE", &format!("{PODS}/web"), &Value::Null);
     assert!(site.pod("web").is_none());
     let paths: Vec<String> = site.double.requests().into_iter().map(|r| r.path).collect();
     let first = |part: &str| paths.iter().position(|path| path.contains(part)).unwrap();
@@ -154,7 +141,12 @@ fn a_pod_that_comes_later_is_rejected_with_a_report_and_a_terminating_one_is_end
     });
     site.bind("web");
     let gone = site.bind("gone");
-    site.admin("DELETE", &format!("{PODS}/gone"), &Value::Null);
+    admin(
+        &site.double,
+        "DELETE",
+        &format!("{PODS}/gone"),
+        &Value::Null,
+    );
     let waiting = site.pod("gone").unwrap();
     assert!(
         waiting["metadata"]["deletionTimestamp"].is_string(),
@@ -187,7 +179,12 @@ fn a_pod_that_a_kubelet_started_since_the_boot_is_left() {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let status = json!({"status": {"phase": "Running",
         "startTime": Wall::from_epoch(now.unwrap()).time()}});
-    site.admin("PATCH", &format!("{PODS}/web/status"), &status);
+    admin(
+        &site.double,
+        "PATCH",
+        &format!("{PODS}/web/status"),
+        &status,
+    );
     site.bind("stray");
     let board = site.start(&[]);
     site.is_rejected("stray");
@@ -207,9 +204,11 @@ fn a_controller_that_insists_is_bounded() {
         site.bind(&format!("p{index}"));
     }
     let _board = site.start(&["--node-status-report-frequency=1s"]);
-    let started = Instant::now();
+    let first = eventually("the first look", Duration::from_secs(10), || {
+        site.about_pods().first().map(|look| look.at)
+    });
     let mut serial = 8;
-    while started.elapsed() < Duration::from_secs(40) {
+    while first.elapsed() < Duration::from_secs(40) {
         let failed = (0..serial).filter(|index| {
             let pod = site.pod(&format!("p{index}"));
             pod.is_some_and(|pod| pod["status"]["phase"] == "Failed")
@@ -282,7 +281,7 @@ fn a_node_is_taken_over_both_ways() {
     board.stop(Signal::SIGTERM);
     let theirs = json!({"metadata": {"labels": {
         "example.com/rack": "7", "topology.kubernetes.io/zone": "a"}}});
-    site.admin("PATCH", "/api/v1/nodes/pi", &theirs);
+    admin(&site.double, "PATCH", "/api/v1/nodes/pi", &theirs);
     let with_theirs = |mut labels: Value| {
         labels["example.com/rack"] = "7".into();
         labels["topology.kubernetes.io/zone"] = "a".into();
@@ -297,13 +296,13 @@ fn a_node_is_taken_over_both_ways() {
     let set = json!({"metadata": {"labels": {
         "kubernetes.io/hostname": "by-hand", "node.kubernetes.io/exclude-disruption": null,
         "kubernetes.io/os": "linux"}}});
-    site.admin("PATCH", "/api/v1/nodes/pi", &set);
+    admin(&site.double, "PATCH", "/api/v1/nodes/pi", &set);
     board.stop(Signal::SIGTERM);
     let mut board = site.start(&["--node-resync-frequency=1s"]);
     eventually("the guest after a restart", Duration::from_secs(10), || {
         (site.labels() == with_theirs(guest())).then_some(())
     });
-    site.admin("PATCH", "/api/v1/nodes/pi", &set);
+    admin(&site.double, "PATCH", "/api/v1/nodes/pi", &set);
     eventually("the os label repaired", Duration::from_secs(10), || {
         (site.labels()["kubernetes.io/os"] == "nodelet").then_some(())
     });
@@ -356,11 +355,7 @@ fn an_upgrade_makes_a_guest_without_a_moment_of_not_ready() {
     std::thread::sleep(Duration::from_secs(9));
     let after = site.ready();
     assert_eq!(after["metadata"]["uid"], node["metadata"]["uid"]);
-    let transition = |node: &Value| {
-        let conditions = node["status"]["conditions"].as_array().unwrap();
-        let ready = conditions.iter().find(|c| c["type"] == "Ready").unwrap();
-        ready["lastTransitionTime"].clone()
-    };
+    let transition = |node: &Value| condition(node, "Ready").unwrap()["lastTransitionTime"].clone();
     assert_eq!(transition(&after), transition(&node));
     assert!(!site.double.ever_left_ready());
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use apidouble::Double;
 use serde_json::{Value, json};
 
+use crate::common::api::condition;
 use crate::common::board::Board;
 use crate::common::raspberry::{self, ALARM, OOPSES};
 use support::{Folder, eventually};
@@ -50,8 +51,7 @@ impl Site {
 
     fn condition(&self, kind: &str) -> Option<Value> {
         let node = self.double.get("nodes/pi")?;
-        let list = node["status"]["conditions"].as_array()?.clone();
-        list.into_iter().find(|c| c["type"] == kind)
+        condition(&node, kind).cloned()
     }
 
     fn is(&self, kind: &str, status: &str) -> Option<Value> {

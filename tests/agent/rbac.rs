@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use nodelet::files::yaml;
 use serde_json::{Value, json};
 
+use crate::common::api::is_ready;
 use crate::common::board::Board;
 use crate::common::cluster::Cluster;
 use support::{Folder, eventually, skip};
@@ -149,12 +150,7 @@ fn the_rules_are_enough_for_a_run() {
         "--event-qps=0",
     ];
     let board = Board::start(&args);
-    eventually("Ready", SOON, || {
-        let node = cluster.node(&name)?;
-        let conditions = node["status"]["conditions"].as_array()?;
-        let ready = conditions.iter().find(|c| c["type"] == "Ready")?;
-        (ready["status"] == "True").then_some(())
-    });
+    eventually("Ready", SOON, || cluster.node(&name).filter(is_ready));
     let mut renewed = Vec::new();
     eventually("three renewals", SOON, || {
         let time = cluster.lease(&name)?["spec"]["renewTime"].clone();

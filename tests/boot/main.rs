@@ -20,6 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use apidouble::Double;
 use serde_json::Value;
 
+use crate::common::api::{condition, is_ready};
 use crate::common::budget::assert_within;
 use guest::{CPUS, Guest, MEMORY_MIB, Pace, keep};
 use support::{Folder, eventually};
@@ -136,8 +137,7 @@ fn an_error_of_ext4_reaches_the_server() {
     eventually("Node Ready", 2 * A_MINUTE, || ready(&double));
     let status = |kind: &str| {
         let node = double.get("nodes/board").unwrap();
-        let list = node["status"]["conditions"].as_array().unwrap();
-        let found = list.iter().find(|condition| condition["type"] == kind);
+        let found = condition(&node, kind);
         found.map(|condition| (condition["status"].clone(), condition["message"].clone()))
     };
     let kinds = ["FilesystemCorruptionProblem", "ReadonlyFilesystem"];
@@ -262,12 +262,7 @@ fn seconds_since_1970() -> u64 {
 }
 
 fn ready(double: &Double) -> Option<Value> {
-    let node = double.get("nodes/board")?;
-    let conditions = node["status"]["conditions"].as_array()?;
-    let ready = conditions
-        .iter()
-        .find(|condition| condition["type"] == "Ready")?;
-    (ready["status"] == "True").then_some(node)
+    double.get("nodes/board").filter(is_ready)
 }
 
 /// `systemctl show` of some properties of the unit.

@@ -26,3 +26,15 @@ pub fn longest_gap(double: &Double, name: &str, watch: Duration) -> Duration {
     }
     longest
 }
+
+/// The longest time from one accepted renewal to the next, of more than ten requests.
+pub fn longest_gap_of_requests(double: &Double) -> Duration {
+    let requests = double.requests();
+    let renewals = requests
+        .iter()
+        .filter(|r| r.method == "PATCH" && r.path.contains("/leases/") && r.code == 200);
+    let times: Vec<Instant> = renewals.map(|r| r.at).collect();
+    assert!(times.len() > 10, "{} renewals", times.len());
+    let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+    gaps.max().unwrap()
+}

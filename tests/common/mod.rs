@@ -1,6 +1,7 @@
 //! What the test binaries and the benchmarks share.
 #![allow(dead_code, unreachable_pub)] // each binary uses a part of it
 
+pub mod api;
 pub mod board;
 pub mod budget;
 pub mod cluster;

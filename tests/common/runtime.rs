@@ -1,4 +1,4 @@
-//! A double of a container runtime that speaks CRI: prepared answers over a Unix socket. The units
+//! A double of a container runtime that speaks CRI: prepared answers over a Unix socket. The unit
 //! tests of `src/wire/runtime` have the cases of the wire; this one lives, dies and falls silent.
 
 use std::fs;
@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use support::grpc::{field, frame, prefixed, varint};
 
 /// A running runtime; [`Runtime::stop`] ends it, and removes its socket.
 pub struct Runtime {
@@ -103,7 +105,7 @@ fn respond(mut socket: UnixStream, images: &[u8]) {
 
 fn image(n: usize) -> Vec<u8> {
     let name = format!("registry.lab/app-{n}:1");
-    let size = varint(1_000_000 + n);
+    let size = varint(1_000_000 + u64::try_from(n).unwrap());
     let content = [
         field(1, format!("sha256:{n}").as_bytes()),
         field(2, name.as_bytes()),
@@ -122,36 +124,10 @@ fn condition(kind: &str, status: u8) -> Vec<u8> {
     field(1, &content.concat())
 }
 
-fn varint(mut value: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value >= 0x80 {
-        bytes.push(u8::try_from(value & 0x7f).unwrap() | 0x80);
-        value >>= 7;
-    }
-    bytes.push(u8::try_from(value).unwrap());
-    bytes
-}
-
-fn field(number: u8, content: &[u8]) -> Vec<u8> {
-    [
-        vec![number << 3 | 2],
-        varint(content.len()),
-        content.to_vec(),
-    ]
-    .concat()
-}
-
-fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let head = [&length[1..], &[kind, flags, 0, 0, 0, stream]].concat();
-    [head.as_slice(), payload].concat()
-}
-
 /// HEADERS with `:status 200`, one message, and trailers with `grpc-status 0`.
 fn answer(stream: u8, message: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     let mut bytes = frame(1, 4, stream, b"\x88");
-    for piece in [&[0], length.as_slice(), message].concat().chunks(16_384) {
+    for piece in prefixed(message).chunks(16_384) {
         bytes.extend(frame(0, 0, stream, piece));
     }
     bytes.extend(frame(1, 5, stream, b"\x00\x0bgrpc-status\x010"));

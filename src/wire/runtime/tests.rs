@@ -7,6 +7,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use support::grpc::{field, frame, prefixed, varint};
+
 use super::*;
 use crate::core::runtime::{Image, Images, Step};
 use crate::files::tree::Tree;
@@ -26,12 +28,6 @@ const ALL: Look = Look {
 };
 
 // A server's side of HTTP/2 and protobuf.
-
-fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    let head = [&length[1..], &[kind, flags, 0, 0, 0, stream]].concat();
-    [head.as_slice(), payload].concat()
-}
 
 fn settings() -> Vec<u8> {
     frame(4, 0, 0, &[0, 5, 0, 0, 0x40, 0])
@@ -55,11 +51,6 @@ fn trailers(code: &str, message: &str) -> Vec<u8> {
     .concat()
 }
 
-fn prefixed(message: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-    [&[0], length.as_slice(), message].concat()
-}
-
 /// A whole answer on `stream`.
 fn answer(stream: u8, message: &[u8]) -> Vec<u8> {
     let mut frames = frame(1, 4, stream, OK);
@@ -68,21 +59,6 @@ fn answer(stream: u8, message: &[u8]) -> Vec<u8> {
     }
     frames.extend(frame(1, 5, stream, DONE));
     frames
-}
-
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value >= 0x80 {
-        bytes.push(u8::try_from(value & 0x7f).unwrap() | 0x80);
-        value >>= 7;
-    }
-    bytes.push(u8::try_from(value).unwrap());
-    bytes
-}
-
-fn field(number: u8, content: &[u8]) -> Vec<u8> {
-    let length = varint(u64::try_from(content.len()).unwrap());
-    [vec![number << 3 | 2], length, content.to_vec()].concat()
 }
 
 fn number(number: u8, value: u64) -> Vec<u8> {
@@ -854,17 +830,22 @@ fn respond(mut socket: UnixStream, bytes: &[u8], pause: Duration) {
 
 #[test]
 fn a_quick_answer_is_found_in_the_same_turn() {
-    let tree = Tree::empty("runtime-quick");
-    let (config, thread) = server(&tree, 1, |s| respond(s, &healthy(), Duration::ZERO));
-    let mut watch = Watch::new(config);
-    let facts = watch.facts(true, &[], mono(started()));
+    // On a busy machine the server may answer after the turn.
+    let quick = (0..20).find_map(|_| {
+        let tree = Tree::empty("runtime-quick");
+        let (config, thread) = server(&tree, 1, |s| respond(s, &healthy(), Duration::ZERO));
+        let mut watch = Watch::new(config);
+        let facts = watch.facts(true, &[], mono(started()));
+        let quick = watch.descriptor().is_none().then_some((watch, facts));
+        thread.join().unwrap();
+        quick
+    });
+    let (mut watch, facts) = quick.expect("no answer in the same turn");
     assert_eq!(facts.version.as_deref(), Some("containerd://2.1.9"));
     assert_eq!(facts.down, None);
     assert_eq!(watch.image_folder(), Some("/var/lib/images"));
-    assert!(watch.descriptor().is_none());
     assert!(watch.take_waited() > Duration::ZERO);
     assert_eq!(watch.take_waited(), Duration::ZERO);
-    thread.join().unwrap();
 }
 
 #[test]
@@ -873,15 +854,14 @@ fn a_slow_answer_is_read_when_it_ends_a_wait() {
     let (config, thread) = server(&tree, 1, |s| {
         respond(s, &healthy(), Duration::from_millis(400))
     });
-    let start = started();
-    let clock = mono(start);
+    let clock = mono(started());
     let mut watch = Watch::new(config);
     let facts = watch.facts(false, &[], &clock);
     assert!(facts.down.is_some());
     // A second status does not wait for the same look.
-    let before = clock();
+    watch.take_waited();
     watch.facts(false, &[], &clock);
-    assert!(clock().since(before) < Duration::from_millis(40));
+    assert_eq!(watch.take_waited(), Duration::ZERO);
     let began = watch.pending.as_ref().unwrap().began();
     assert_eq!(watch.take_status_due(), Some(began.after(OVERDUE)));
     while watch.descriptor().is_some() {

@@ -3,7 +3,7 @@
 use apidouble::{Authority, Double, Validity};
 use serde_json::Value;
 
-use super::{Joined, Site, mode};
+use super::{Joined, Site, TOKEN, mode};
 use crate::common::board::Board;
 use nodelet::identity::kubeconfig;
 use nodelet::kube::x509::Leaf;
@@ -11,12 +11,11 @@ use nodelet::kube::x509::Leaf;
 const KUBECONFIG: &str = "etc/credstore/nodelet.kubeconfig";
 const PASSWORD: &str = "etc/credstore/nodelet.k3s-password";
 const FLAGS: &str = "etc/default/nodelet-join";
-const BEARER: &str = "lwxivu.2uczm8x4xi2v7hqd";
 
 fn site() -> Site {
     let site = Site::new(Double::builder().without_kubeadm().start());
     site.double
-        .set_supervisor(|k3s| k3s.tokens.push(BEARER.to_owned()));
+        .set_supervisor(|k3s| k3s.tokens.push(TOKEN.to_owned()));
     site
 }
 
@@ -96,7 +95,7 @@ fn a_token_of_the_server_ends_with_a_certificate_that_the_agent_runs_with() {
 fn a_token_of_k3s_token_create_is_a_bearer() {
     let site = site();
     let hash = Double::sha256(site.double.ca_pem().as_bytes());
-    let joined = join(&site, &format!("K10{hash}::{BEARER}"), &[]);
+    let joined = join(&site, &format!("K10{hash}::{TOKEN}"), &[]);
     assert_eq!(joined.code, 0, "{joined:?}");
     let requests = site.double.requests();
     let config = requests
@@ -105,7 +104,7 @@ fn a_token_of_k3s_token_create_is_a_bearer() {
         .unwrap();
     assert_eq!(
         config.header("authorization"),
-        Some(format!("Bearer {BEARER}").as_str())
+        Some(format!("Bearer {TOKEN}").as_str())
     );
 }
 

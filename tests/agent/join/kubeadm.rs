@@ -7,7 +7,8 @@ use std::time::Duration;
 use apidouble::{BootstrapToken, Double};
 use serde_json::{Value, json};
 
-use super::{Joined, SECRET, Site, TOKEN, mode};
+use super::{Joined, SECRET, Site, TOKEN, agent, mode};
+use crate::common::api::admin;
 use crate::common::board::{Board, binary};
 use nodelet::identity::kubeconfig;
 use nodelet::kube::x509::Leaf;
@@ -50,10 +51,10 @@ fn the_printed_line_ends_with_a_certificate_and_no_token() {
         "token",
         "csr-create",
         "approval",
+        "renewal",
     ] {
-        assert_eq!(joined.step(step)["ok"], true, "{step}");
+        assert_eq!(joined.step(step)["ok"], true, "{step}: {joined:?}");
     }
-    assert_eq!(joined.step("renewal")["ok"], true, "{joined:?}");
     // Discovery is anonymous, before and after TLS is verified.
     for request in site.double.requests() {
         let is_discovery = request.path.ends_with("cluster-info");
@@ -95,14 +96,7 @@ fn the_text_has_one_line_for_each_step() {
 fn the_agent_runs_with_what_join_wrote() {
     let site = Site::kubeadm();
     assert_eq!(site.join(&[]).code, 0);
-    let path = |name: &str| site.path(name).to_str().unwrap().to_owned();
-    let flags = site.text(FLAGS);
-    let flags = flags.split_once("NODELET_JOIN_FLAGS=").unwrap().1.trim();
-    let kubeconfig = format!("--kubeconfig={}", path(KUBECONFIG));
-    let root_dir = format!("--root-dir={}", path("var/lib/nodelet"));
-    let mut args = vec![kubeconfig.as_str(), &root_dir];
-    args.extend(flags.split(' '));
-    let board = Board::start(&args);
+    let board = agent(site.root.path());
     board.says("node pi: registered");
     // The certificate of a join is renewed at once, and then stored.
     board.says("certificate: a new certificate is in use");
@@ -303,23 +297,13 @@ fn each_fault_of_a_token_has_its_remedy() {
 #[test]
 fn a_live_board_of_the_same_name_is_not_replaced_without_force() {
     let site = Site::kubeadm();
-    let node = |ready: &str| {
-        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}, "status": {
-            "nodeInfo": {"bootID": "another"},
-            "conditions": [{"type": "Ready", "status": ready, "reason": "r", "message": "m",
-                "lastHeartbeatTime": null, "lastTransitionTime": null}]}})
-    };
-    let (code, answer) =
-        site.double
-            .as_admin("POST", "/api/v1/nodes", "application/json", &node("True"));
-    assert_eq!(code, 201, "{answer}");
-    let (code, answer) = site.double.as_admin(
-        "PATCH",
-        "/api/v1/nodes/pi/status",
-        "application/merge-patch+json",
-        &json!({"status": node("True")["status"]}),
-    );
-    assert_eq!(code, 200, "{answer}");
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}, "status": {
+        "nodeInfo": {"bootID": "another"},
+        "conditions": [{"type": "Ready", "status": "True", "reason": "r", "message": "m",
+            "lastHeartbeatTime": null, "lastTransitionTime": null}]}});
+    admin(&site.double, "POST", "/api/v1/nodes", &node);
+    let status = json!({"status": node["status"]});
+    admin(&site.double, "PATCH", "/api/v1/nodes/pi/status", &status);
     site.join(&[]).failed_at(
         "namesake",
         &["is Ready", "kubectl delete node pi", "--node-name"],

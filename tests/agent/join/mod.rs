@@ -1,5 +1,5 @@
-//! `nodelet join` and `nodelet reset` against the API double: from the printed line to the files, and
-//! what refuses a token.
+//! `nodelet join` and `nodelet reset` against the API double: from the printed line to the files,
+//! and what refuses a token.
 
 mod abuse;
 mod k3s;
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use apidouble::{BootstrapToken, Double};
 use serde_json::Value;
 
-use crate::common::board::binary;
+use crate::common::board::{Board, binary};
 use support::Folder;
 
 pub const TOKEN: &str = "lwxivu.2uczm8x4xi2v7hqd";
@@ -167,6 +167,18 @@ impl Site {
         let requests = self.double.requests();
         requests.iter().any(|r| r.header("authorization").is_some())
     }
+}
+
+/// The agent as nodelet.service starts it, with what join wrote below `root`.
+pub fn agent(root: &Path) -> Board {
+    let path = |name: &str| root.join(name).display().to_string();
+    let flags = fs::read_to_string(path("etc/default/nodelet-join")).unwrap();
+    let flags = flags.split_once("NODELET_JOIN_FLAGS=").unwrap().1.trim();
+    let kubeconfig = format!("--kubeconfig={}", path("etc/credstore/nodelet.kubeconfig"));
+    let root_dir = format!("--root-dir={}", path("var/lib/nodelet"));
+    let mut args = vec![kubeconfig.as_str(), &root_dir];
+    args.extend(flags.split(' '));
+    Board::start(&args)
 }
 
 pub fn mode(path: &Path) -> u32 {

@@ -17,6 +17,8 @@ use nodelet::wire::api::Api;
 use serde_json::{Value, json};
 use support::skip;
 
+use crate::common::api::condition;
+
 pub(super) struct ControlPlane {
     authority: Authority,
     port: u16,
@@ -252,9 +254,7 @@ impl ControlPlane {
             .unwrap();
         self.await_answer("the node-lifecycle controller", |plane| {
             let node = plane.get(&format!("/api/v1/nodes/{CANARY}"))?;
-            let conditions = node["status"]["conditions"].as_array()?;
-            let ready = conditions.iter().find(|c| c["type"] == "Ready")?;
-            (ready["status"] == "Unknown").then_some(())
+            (condition(&node, "Ready")?["status"] == "Unknown").then_some(())
         });
     }
 

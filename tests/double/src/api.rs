@@ -101,11 +101,11 @@ impl Api {
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers a request; `user` is `None` where credentials were given that are not valid.
     pub(crate) fn join(&self) -> MutexGuard<'_, Join> {
         self.join.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Answers a request; `user` is `None` where credentials were given that are not valid.
     pub(crate) fn handle(&self, request: &Request, user: Option<&User>) -> Answer {
         match self.try_handle(request, user) {
             Ok(answer) => answer,
@@ -317,14 +317,9 @@ impl Api {
         }
         let answer = match path {
             "/version" | "/version/" => Response::json(200, &discovery::version()),
-            "/healthz" | "/livez" | "/readyz" => Response {
-                code: 200,
-                headers: vec![(
-                    "Content-Type".to_owned(),
-                    "text/plain; charset=utf-8".to_owned(),
-                )],
-                body: b"ok".to_vec(),
-            },
+            "/healthz" | "/livez" | "/readyz" => {
+                Response::text(200, "ok").with("Content-Type", "text/plain; charset=utf-8")
+            }
             "/api" | "/apis" if form(request) == Some(Form::Discovery) => {
                 Response::json(200, &discovery::aggregated(path == "/api"))
                     .with("Content-Type", discovery::AGGREGATED)

@@ -7,9 +7,9 @@ use crate::auth::{self, Attributes, User};
 use crate::der;
 use crate::fields::{self, Writer};
 use crate::kinds::{CSR, Kind, LEASE, NODE};
+use crate::kubeconfig::base64;
 use crate::pki::{Authority, Validity};
 use crate::time;
-use base64::Engine as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -71,6 +71,12 @@ fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or("")
 }
 
+/// The condition of this type.
+fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    let mut conditions = object["status"]["conditions"].as_array()?.iter();
+    conditions.find(|condition| condition["type"] == kind)
+}
+
 /// The ttl controller: new Nodes get `node.alpha.kubernetes.io/ttl: "0"`.
 pub(crate) fn annotate(api: &Api) {
     for mut node in list(api, &NODE) {
@@ -97,14 +103,11 @@ pub(crate) fn reconcile_labels(api: &Api) {
 /// Taints follow conditions.
 pub(crate) fn taint(api: &Api) {
     for mut node in list(api, &NODE) {
-        let condition = |kind: &str| {
-            let all = node["status"]["conditions"].as_array();
-            let found = all.and_then(|c| c.iter().find(|c| c["type"] == kind));
-            found
-                .map_or("", |c| c["status"].as_str().unwrap_or(""))
-                .to_owned()
+        let status = |kind: &str| {
+            let found = condition(&node, kind).and_then(|c| c["status"].as_str());
+            found.unwrap_or("").to_owned()
         };
-        let ready = condition("Ready");
+        let ready = status("Ready");
         let wanted = [
             (
                 "node.kubernetes.io/not-ready",
@@ -113,19 +116,19 @@ pub(crate) fn taint(api: &Api) {
             ("node.kubernetes.io/unreachable", ready == "Unknown"),
             (
                 "node.kubernetes.io/memory-pressure",
-                condition("MemoryPressure") == "True",
+                status("MemoryPressure") == "True",
             ),
             (
                 "node.kubernetes.io/disk-pressure",
-                condition("DiskPressure") == "True",
+                status("DiskPressure") == "True",
             ),
             (
                 "node.kubernetes.io/pid-pressure",
-                condition("PIDPressure") == "True",
+                status("PIDPressure") == "True",
             ),
             (
                 "node.kubernetes.io/network-unavailable",
-                condition("NetworkUnavailable") == "True",
+                status("NetworkUnavailable") == "True",
             ),
             (
                 "node.kubernetes.io/unschedulable",
@@ -165,14 +168,9 @@ impl Lifecycle {
         for mut node in nodes {
             let name = text(&node, "/metadata/name").to_owned();
             let uid = text(&node, "/metadata/uid").to_owned();
-            let ready = node["status"]["conditions"]
-                .as_array()
-                .and_then(|c| c.iter().find(|c| c["type"] == "Ready").cloned());
-            let heartbeat = ready
-                .as_ref()
-                .map_or(Value::Null, |r| r["lastHeartbeatTime"].clone());
+            let ready = condition(&node, "Ready");
+            let heartbeat = ready.map_or(Value::Null, |r| r["lastHeartbeatTime"].clone());
             let status = ready
-                .as_ref()
                 .map_or("Unknown", |r| r["status"].as_str().unwrap_or(""))
                 .to_owned();
             let renewed = leases
@@ -293,10 +291,7 @@ pub(crate) const BACKDATE: i64 = 300;
 /// what is approved.
 pub(crate) fn certificates(api: &Api, authority: &Authority, signing: Signing) {
     for csr in list(api, &CSR) {
-        let has = |kind: &str| {
-            let all = csr["status"]["conditions"].as_array();
-            all.is_some_and(|c| c.iter().any(|c| c["type"] == kind))
-        };
+        let has = |kind: &str| condition(&csr, kind).is_some();
         let done = has("Denied") || has("Failed") || !text(&csr, "/status/certificate").is_empty();
         if done || text(&csr, "/spec/signerName") != "kubernetes.io/kube-apiserver-client-kubelet" {
             continue;
@@ -334,7 +329,8 @@ fn approvable(api: &Api, csr: &Value) -> bool {
     };
     let subject = &parsed.subject;
     let is_own = csr["spec"]["username"] == subject.common_name.as_str();
-    let allowed = match api.join().by_rbac {
+    let binds_bootstrappers = api.rbac().binds_bootstrappers;
+    let allowed = match binds_bootstrappers {
         false => in_group("system:bootstrappers") || in_group("system:nodes") && is_own,
         // sarapprove.go: a renewal is asked for first.
         true => {
@@ -395,10 +391,7 @@ fn sign(api: &Api, mut csr: Value, authority: &Authority, signing: Signing) {
         .ok_or_else(|| "not a request".to_owned())
         .and_then(|request| authority.sign_request(&request, validity));
     match signed {
-        Ok(pem) => {
-            let engine = base64::engine::general_purpose::STANDARD;
-            csr["status"]["certificate"] = json!(engine.encode(pem));
-        }
+        Ok(pem) => csr["status"]["certificate"] = json!(base64(&pem)),
         Err(why) => {
             let now = time::now();
             let failed = json!({"type": "Failed", "status": "True", "reason": "SigningError", "message": why,

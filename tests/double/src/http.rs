@@ -189,6 +189,14 @@ impl Response {
         }
     }
 
+    pub(crate) fn text(code: u16, body: &str) -> Self {
+        Self {
+            code,
+            headers: vec![("Content-Type".to_owned(), "text/plain".to_owned())],
+            body: body.as_bytes().to_vec(),
+        }
+    }
+
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(n, _)| n != name);
         self.headers.push((name.to_owned(), value.to_owned()));

@@ -4,6 +4,7 @@
 //! True to `tests/recordings/join-*.json`.
 
 use crate::auth::User;
+use crate::kubeconfig::base64;
 use crate::pki;
 use crate::time;
 use base64::Engine as _;
@@ -74,9 +75,6 @@ impl BootstrapToken {
 /// What of kubeadm a double has.
 #[derive(Debug, Default)]
 pub(crate) struct Join {
-    /// The built-in role of bootstrap tokens and the approver of all their requests are replaced by
-    /// RBAC.
-    pub(crate) by_rbac: bool,
     /// `--anonymous-auth=false`.
     pub(crate) anonymous_off: bool,
     /// `data.kubeconfig`; without it there is no cluster-info.
@@ -134,7 +132,7 @@ pub(crate) fn sign(text: &str, token: &BootstrapToken) -> String {
 
 /// `data.kubeconfig` as kubeadm writes it: one cluster with the empty name.
 pub(crate) fn kubeconfig(server: &str, ca_pem: &str) -> String {
-    let ca = base64::engine::general_purpose::STANDARD.encode(ca_pem);
+    let ca = base64(ca_pem);
     format!(
         "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: {ca}\n    \
          server: {server}\n  name: \"\"\ncontexts: null\ncurrent-context: \"\"\nkind: Config\n\

@@ -9,7 +9,7 @@ pub(crate) enum Credentials<'a> {
     Token(&'a str),
 }
 
-fn base64(text: &str) -> String {
+pub(crate) fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 

@@ -382,7 +382,6 @@ impl Double {
 
     fn bind_bootstrappers(&self, is_kubeadm: bool) {
         lock(&self.inner.shared.api.rbac).binds_bootstrappers = true;
-        self.inner.shared.api.join().by_rbac = true;
         if is_kubeadm {
             self.set_rbac(&join::rbac());
             self.set_cluster_info(Some(&self.cluster_info(&self.url(), &self.ca_pem())));
@@ -427,7 +426,7 @@ impl Double {
         join.tokens.retain(|token| token.id() != id);
     }
 
-    /// Adds or replaces the supervisor of k3s: its CA is ours, and its password is `password`.
+    /// Adds or replaces the supervisor of k3s: its CA is ours, and its password is `pa55:word`.
     pub fn set_supervisor(&self, change: impl FnOnce(&mut Supervisor)) {
         let mut slot = lock(&self.inner.shared.api.supervisor);
         let supervisor = slot.get_or_insert_with(|| Supervisor {
@@ -445,13 +444,10 @@ impl Double {
         lock(&self.inner.shared.api.supervisor).clone()
     }
 
-    /// `sha256` of a text, or of the CA in DER form: 64 hexadecimal digits.
+    /// SHA-256 of these bytes: 64 hexadecimal digits.
     #[must_use]
     pub fn sha256(bytes: &[u8]) -> String {
-        pki::sha256(bytes)
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect()
+        pki::hex(&pki::sha256(bytes))
     }
 
     /// The bindings of the three commands for a cluster that kubeadm did not make, up to `count`.

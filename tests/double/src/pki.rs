@@ -133,8 +133,7 @@ impl Authority {
     #[must_use]
     pub fn pin(&self) -> String {
         let key = self.issuer.key().subject_public_key_info();
-        let hash: String = sha256(&key).iter().map(|b| format!("{b:02x}")).collect();
-        format!("sha256:{hash}")
+        format!("sha256:{}", hex(&sha256(&key)))
     }
 
     /// The authority's private key (PKCS#8 PEM), for another signer.
@@ -209,7 +208,7 @@ impl Authority {
             .map(String::as_str)
             .collect();
         let subject = name(&parsed.subject.common_name, &organizations);
-        self.sign_as(request, subject, validity)
+        self.sign_as(&parsed, subject, validity)
     }
 
     /// Signs the key of a PKCS#10 request for a node, whatever its subject is.
@@ -219,24 +218,24 @@ impl Authority {
         node: &str,
         validity: Validity,
     ) -> Result<String, String> {
-        self.sign_as(request, name(node, &["system:nodes"]), validity)
+        let parsed = der::certificate_request(request).ok_or("not a PKCS#10 request")?;
+        self.sign_as(&parsed, name(node, &["system:nodes"]), validity)
     }
 
     fn sign_as(
         &self,
-        request: &[u8],
+        request: &der::CertificateRequest<'_>,
         subject: DistinguishedName,
         validity: Validity,
     ) -> Result<String, String> {
-        let parsed = der::certificate_request(request).ok_or("not a PKCS#10 request")?;
-        check_signature(&parsed)?;
+        check_signature(request)?;
         let mut params = CertificateParams::default();
         params.distinguished_name = subject;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
         validity.apply(&mut params);
-        let key = RequestedKey(parsed.key.to_vec());
+        let key = RequestedKey(request.key.to_vec());
         let certificate = params
             .signed_by(&key, &self.issuer)
             .map_err(|e| e.to_string())?;
@@ -291,16 +290,28 @@ fn name(common_name: &str, organizations: &[&str]) -> DistinguishedName {
     name
 }
 
-/// SHA-256, with what TLS already brings.
-pub(crate) fn sha256(bytes: &[u8]) -> Vec<u8> {
+/// SHA-256 and its HMAC, with what TLS already brings.
+fn sha256_suite() -> &'static rustls::Tls13CipherSuite {
     rustls::crypto::ring::default_provider()
         .cipher_suites
         .iter()
         .filter_map(rustls::SupportedCipherSuite::tls13)
-        .map(|suite| suite.common.hash_provider)
-        .find(|hash| hash.algorithm() == rustls::crypto::hash::HashAlgorithm::SHA256)
-        .map(|hash| hash.hash(bytes).as_ref().to_vec())
+        .find(|suite| {
+            let hash = suite.common.hash_provider.algorithm();
+            hash == rustls::crypto::hash::HashAlgorithm::SHA256
+        })
         .expect("TLS 1.3 has a SHA-256 suite")
+}
+
+/// SHA-256.
+pub(crate) fn sha256(bytes: &[u8]) -> Vec<u8> {
+    let hash = sha256_suite().common.hash_provider.hash(bytes);
+    hash.as_ref().to_vec()
+}
+
+/// Two lower-case hexadecimal digits for each byte.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A random UUID, as text.
@@ -308,7 +319,7 @@ pub(crate) fn uuid() -> String {
     let mut b = random::<16>();
     b[6] = b[6] & 0x0f | 0x40;
     b[8] = b[8] & 0x3f | 0x80;
-    let hex: String = b.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex(&b);
     format!(
         "{}-{}-{}-{}-{}",
         &hex[..8],
@@ -319,17 +330,11 @@ pub(crate) fn uuid() -> String {
     )
 }
 
-/// HMAC with SHA-256, with what TLS already brings.
+/// HMAC with SHA-256.
 pub(crate) fn hmac_sha256(key: &[u8], text: &[u8]) -> Vec<u8> {
-    let suites = rustls::crypto::ring::default_provider().cipher_suites;
-    let suites = suites
-        .iter()
-        .filter_map(rustls::SupportedCipherSuite::tls13);
-    let is_sha256 = |hash| hash == rustls::crypto::hash::HashAlgorithm::SHA256;
-    let mut suites = suites.filter(|suite| is_sha256(suite.common.hash_provider.algorithm()));
-    let suite = suites.next().expect("TLS 1.3 has a SHA-256 suite");
     let key = rustls::crypto::tls13::OkmBlock::new(key);
-    suite.hkdf_provider.hmac_sign(&key, text).as_ref().to_vec()
+    let tag = sha256_suite().hkdf_provider.hmac_sign(&key, text);
+    tag.as_ref().to_vec()
 }
 
 /// Random bytes.

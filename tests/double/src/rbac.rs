@@ -7,7 +7,8 @@ use serde_json::Value;
 #[derive(Debug, Default)]
 pub(crate) struct Rbac {
     pub(crate) objects: Vec<Value>,
-    /// Bootstrap tokens have what `objects` grant, and no built-in role.
+    /// Bootstrap tokens have what `objects` grant, and no built-in role; the approver of requests
+    /// for certificates looks at `objects`, too.
     pub(crate) binds_bootstrappers: bool,
 }
 

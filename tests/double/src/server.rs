@@ -205,10 +205,7 @@ impl Shared {
                 .verify_client_cert(own, others, UnixTime::now())
                 .ok()?;
             let mut user = User::from_subject(&der::certificate_subject(own)?);
-            let hash: String = pki::sha256(own)
-                .iter()
-                .map(|b| format!("{b:02x}"))
-                .collect();
+            let hash = pki::hex(&pki::sha256(own));
             user.extra = Some(
                 json!({"authentication.kubernetes.io/credential-id": [format!("X509SHA256={hash}")]}),
             );

@@ -41,7 +41,7 @@ fn details(name: &str, group: &str, kind: &str) -> Value {
     Value::Object(map)
 }
 
-fn failure(code: u16, reason: &str, message: &str, details: Option<Value>) -> Failure {
+pub(crate) fn failure(code: u16, reason: &str, message: &str, details: Option<Value>) -> Failure {
     let mut body = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code,

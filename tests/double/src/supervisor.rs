@@ -2,11 +2,10 @@
 //! (`pkg/server/handlers`, `pkg/nodepassword`, `pkg/clientaccess`), not from a recording.
 
 use crate::http::{Request, Response};
+use crate::kubeconfig::base64;
 use crate::pki::{Authority, Validity};
 use crate::status;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// A supervisor beside the API.
@@ -33,11 +32,7 @@ impl Supervisor {
     pub(crate) fn answer(&mut self, request: &Request, authority: &Authority) -> Option<Response> {
         let path = request.path();
         if path == "/cacerts" {
-            return Some(Response {
-                code: 200,
-                headers: vec![("Content-Type".to_owned(), "text/plain".to_owned())],
-                body: self.cacerts.clone().into_bytes(),
-            });
+            return Some(Response::text(200, &self.cacerts));
         }
         let what = path.strip_prefix("/v1-k3s/")?;
         if self.not_ready > 0 {
@@ -59,7 +54,7 @@ impl Supervisor {
     }
 
     fn knows(&self, authorization: &str) -> bool {
-        let pair = STANDARD.encode(format!("node:{}", self.password));
+        let pair = base64(&format!("node:{}", self.password));
         let bearer = authorization.strip_prefix("Bearer ").unwrap_or_default();
         authorization == format!("Basic {pair}") || self.tokens.iter().any(|t| t == bearer)
     }
@@ -92,18 +87,11 @@ impl Supervisor {
                 Err(why) => return refusal(400, "BadRequest", &why),
             },
         };
-        Response {
-            code: 200,
-            headers: vec![("Content-Type".to_owned(), "text/plain".to_owned())],
-            body: text.into_bytes(),
-        }
+        Response::text(200, &text)
     }
 }
 
 fn refusal(code: u16, reason: &str, message: &str) -> Response {
-    let body: Value = status::bad_request(message).body;
-    let mut body = body;
-    body["reason"] = reason.into();
-    body["code"] = code.into();
-    Response::json(code, &body)
+    let failure = status::failure(code, reason, message, None);
+    Response::json(code, &failure.body)
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub mod grpc;
 pub mod skip;
 
 /// A temporary folder, removed on drop.

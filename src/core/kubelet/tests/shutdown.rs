@@ -5,7 +5,7 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A registered board with a renewed Lease and no event left to send.
-fn settled() -> World {
+fn ready_world() -> World {
     let mut world = World::new();
     run(&mut world, SECOND * 35);
     assert!(world.kubelet.registered);
@@ -45,13 +45,13 @@ fn ready(world: &World) -> (String, String) {
 
 #[test]
 fn without_an_announcement_a_stop_ends_at_once() {
-    let mut world = settled();
+    let mut world = ready_world();
     assert!(world.kubelet.on_stop());
 }
 
 #[test]
 fn an_announced_shutdown_is_told_and_then_the_process_ends() {
-    let mut world = settled();
+    let mut world = ready_world();
     world.kubelet.on_shutdown(world.now);
     assert!(!world.kubelet.on_stop());
     let start = world.now;
@@ -73,7 +73,7 @@ fn an_announced_shutdown_is_told_and_then_the_process_ends() {
 /// may need its time: Ready is False before SIGTERM.
 #[test]
 fn the_server_is_told_before_sigterm() {
-    let mut world = settled();
+    let mut world = ready_world();
     world.kubelet.on_shutdown(world.now);
     run(&mut world, SECOND);
     assert!(!world.ended);
@@ -86,23 +86,23 @@ fn the_server_is_told_before_sigterm() {
 
 #[test]
 fn a_second_sigterm_and_silence_and_five_seconds_end_it() {
-    let mut world = settled();
+    let mut world = ready_world();
     world.kubelet.on_shutdown(world.now);
     assert!(!world.kubelet.on_stop());
     assert!(world.kubelet.on_stop(), "a second SIGTERM");
 
-    let mut world = settled();
+    let mut world = ready_world();
     world.kubelet.on_shutdown(world.now);
     world.turn(&quick(Behavior::Silent(false))).unwrap();
     assert!(world.kubelet.on_stop(), "silent before SIGTERM");
 
-    let mut world = settled();
+    let mut world = ready_world();
     world.kubelet.on_shutdown(world.now);
     assert!(!world.kubelet.on_stop());
     run_with(&mut world, SECOND, Behavior::Silent(false));
     assert!(world.ended, "silent after SIGTERM");
 
-    let mut world = settled();
+    let mut world = ready_world();
     world.kubelet.on_shutdown(world.now);
     assert!(!world.kubelet.on_stop());
     let start = world.now;
@@ -119,7 +119,7 @@ fn a_second_sigterm_and_silence_and_five_seconds_end_it() {
 /// A 409 is read and patched again, as at any other time.
 #[test]
 fn a_conflict_does_not_keep_the_message_back() {
-    let mut world = settled();
+    let mut world = ready_world();
     world.kubelet.on_shutdown(world.now);
     assert!(!world.kubelet.on_stop());
     world.turn(&quick(Behavior::Writes)).unwrap();
@@ -131,7 +131,7 @@ fn a_conflict_does_not_keep_the_message_back() {
 
 #[test]
 fn a_shutdown_that_does_not_happen_is_cancelled() {
-    let mut world = settled();
+    let mut world = ready_world();
     world.kubelet.on_shutdown(world.now);
     run(&mut world, SECOND * 59);
     world.kubelet.on_shutdown(world.now);

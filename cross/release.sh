@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds everything that a release has: cross/release.sh
 #
-# Empties dist, and writes into dist/release: each static binary as nodelet-TARGET, its symbols, each Debian package,
-# and SHA256SUMS.
+# Empties dist, and writes into dist/release: each static binary as nodelet-TARGET, its symbols,
+# each Debian package, and SHA256SUMS.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -32,7 +32,10 @@ test $# -eq 0 || targets=("$@")
 cargo fetch --locked --quiet
 cargo=${CARGO_HOME:-$HOME/.cargo}
 sysroot=$(rustc --print sysroot)
-flags=(-Cforce-unwind-tables=no -Clink-arg=--no-eh-frame-hdr -Clink-arg=--icf=all "--remap-path-prefix=$sysroot/lib/rustlib/src/rust/=" "--remap-path-prefix=$PWD/=")
+flags=(
+  -Cforce-unwind-tables=no -Clink-arg=--no-eh-frame-hdr -Clink-arg=--icf=all
+  "--remap-path-prefix=$sysroot/lib/rustlib/src/rust/=" "--remap-path-prefix=$PWD/="
+)
 for registry in "$cargo"/registry/src/*/; do flags+=("--remap-path-prefix=$registry="); done
 # Keep symbols here; objcopy moves them to nodelet.debug below.
 export CARGO_PROFILE_RELEASE_STRIP=none CARGO_PROFILE_RELEASE_DEBUG=line-tables-only
@@ -43,7 +46,8 @@ for target in "${targets[@]}"; do
   mkdir -p "$dist"
   printf -v joined '%s\x1f' "${flags[@]}"
   if test "$plain"; then
-    CARGO_ENCODED_RUSTFLAGS=${joined%$'\x1f'} cross/cargo.sh --plain "$target" build --release --locked
+    CARGO_ENCODED_RUSTFLAGS=${joined%$'\x1f'} \
+      cross/cargo.sh --plain "$target" build --release --locked
   else
     CARGO_ENCODED_RUSTFLAGS=${joined%$'\x1f'} cross/cargo.sh "$target" build --release --locked \
       -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
@@ -53,8 +57,8 @@ for target in "${targets[@]}"; do
   # compiled before that header existed, nothing else fails.
   read -r _ size _ name < <(nm --print-size --size-sort "$built" | tail -1)
   if test $((16#$size)) -gt 65536; then
-    echo "cross/build.sh: $target: $name has $((16#$size)) bytes; if this is ring's table for P-256," \
-      "run cargo clean --release --target $target, or adapt cross/p256.h to the new ring" >&2
+    echo "cross/build.sh: $target: $name has $((16#$size)) bytes; if this is ring's table for" \
+      "P-256, run cargo clean --release --target $target, or adapt cross/p256.h to the new ring" >&2
     exit 1
   fi
   cross/objcopy --only-keep-debug "$built" "$dist/nodelet.debug"

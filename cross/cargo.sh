@@ -31,13 +31,16 @@ case $target in
   # model saves another 0.7 %, and LLVM's outliner, which is off by default for ARMv7, 1.8 %.
   armv7-unknown-linux-musleabihf)
     ZIG_TARGET=arm-linux-musleabihf ZIG_CPU=generic+v7a+vfp3d16+thumb2 qemu=arm
-    code=(-Ctarget-feature=+thumb-mode -Awarnings -Crelocation-model=static -Cllvm-args=-enable-machine-outliner=always)
+    code=(-Ctarget-feature=+thumb-mode -Awarnings -Crelocation-model=static
+      -Cllvm-args=-enable-machine-outliner=always)
     ;;
   arm-unknown-linux-musleabihf)
     ZIG_TARGET=arm-linux-musleabihf ZIG_CPU=arm1176jzf_s qemu=arm
     code=(-Crelocation-model=static)
     ;;
-  riscv64gc-unknown-linux-musl) ZIG_TARGET=riscv64-linux-musl ZIG_CPU=generic_rv64+m+a+f+d+c qemu=riscv64 ;;
+  riscv64gc-unknown-linux-musl)
+    ZIG_TARGET=riscv64-linux-musl ZIG_CPU=generic_rv64+m+a+f+d+c qemu=riscv64
+    ;;
   x86_64-unknown-linux-musl)
     ZIG_TARGET=x86_64-linux-musl ZIG_CPU=x86_64 qemu=x86_64
     code=(-Crelocation-model=static)
@@ -66,7 +69,8 @@ else
   if ! test -d "$libc"; then
     new=$(mktemp -d "$libc.XXXXXX")
     echo 'int main(void) { return 0; }' >"$new/main.c"
-    linker=$("$root/cross/zig-cc" -O2 -static -lunwind -v -o "$new/main" "$new/main.c" 2>&1 | tail -1)
+    linker=$("$root/cross/zig-cc" -O2 -static -lunwind -v -o "$new/main" "$new/main.c" 2>&1 |
+      tail -1)
     # The arguments are not quoted. The path of the cache may contain blanks; names in it do not.
     while IFS= read -r path; do
       path=${path%% *}

@@ -22,7 +22,8 @@ libraries() {
     sed '/^nodelet /d; s/ ([^)]*)//' | sort -u | while IFS='|' read -r package license; do
       echo " ${package/ v/ }: $license"
       # Many crates name no holder.
-      find "${CARGO_HOME:-$HOME/.cargo}/registry/src"/*/"${package/ v/-}" -name 'LICENSE*' -exec cat {} + |
+      find "${CARGO_HOME:-$HOME/.cargo}/registry/src"/*/"${package/ v/-}" -name 'LICENSE*' \
+        -exec cat {} + |
         sed -nE 's/^ *(Copyright (\(c\) )?[0-9].*)/  \1/Ip' | sort -u
     done
 }
@@ -50,7 +51,9 @@ for architecture; do
       *.default) place 644 "$file" "etc/default/$(basename "$file" .default)" ;;
       *.yaml) place 644 "$file" "usr/share/doc/nodelet/examples/${file##*/}" ;;
       */dracut)
-        for module in "$file"/*/*; do place 755 "$module" "usr/lib/dracut/modules.d/${module#"$file"/}"; done
+        for module in "$file"/*/*; do
+          place 755 "$module" "usr/lib/dracut/modules.d/${module#"$file"/}"
+        done
         ;;
     esac
   done

@@ -1,6 +1,7 @@
-/* The unwinder that std asks for backtraces. A release binary has no unwind tables (cross/build.sh),
- * so the real one finds nothing, and it adds 41 KB: musl's printf, strerror and stdio. A panic still
- * prints its message and place, and aborts. Tests are linked with the real one. */
+/* The unwinder that std asks for backtraces. A release binary has no unwind tables
+ * (cross/build.sh), so the real one finds nothing, and it adds 41 KB: musl's printf, strerror and
+ * stdio. A panic still prints its message and place, and aborts. Tests are linked with the real
+ * one. */
 
 #include <stddef.h>
 #include <stdint.h>

@@ -44,6 +44,7 @@ enum Runner {
 
 const CI: Runner = Runner::Script(".ci/run");
 const BOARDS: Runner = Runner::Script(".ci/boards");
+const RELEASE: Runner = Runner::Script("cross/release.sh");
 const KUBEADM: Runner = Runner::Test(
     "the_kubeadm_commands_make_a_bootstrap_kubeconfig",
     "systemd/README.md",
@@ -105,7 +106,7 @@ const COMMANDS: &[(&str, Runner)] = &[
     ("cargo clippy --workspace --all-targets --locked -- -D warnings", CI),
     ("cross/build.sh aarch64-unknown-linux-musl armv7-unknown-linux-musleabihf", CI),
     ("cross/build.sh --plain aarch64-unknown-linux-musl", CI),
-    ("cross/deb.sh arm64 armhf", BOARDS),
+    ("cross/deb.sh arm64 armhf", RELEASE),
     ("cross/release.sh", BOARDS),
     ("cross/reproduce.sh armv7-unknown-linux-musleabihf", BOARDS),
     ("tests/package.sh arm64 armhf", BOARDS),

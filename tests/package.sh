@@ -41,7 +41,11 @@ for architecture; do
   expect 'files are as packed' inside dpkg --verify nodelet
   expect 'the unit is enabled' inside systemctl is-enabled nodelet.service
   expect 'the path unit is enabled' inside systemctl is-enabled nodelet.path
-  expect 'the units are sound' inside systemd-analyze verify --man=no nodelet.service nodelet.path
+  expect 'the units are sound' inside systemd-analyze verify --man=no nodelet.service nodelet.path \
+    nodelet-runtime.timer
+  expect 'the timer is not enabled' test \
+    "$(inside systemctl is-enabled nodelet-runtime.timer)" = disabled
+  expect 'the timer can be enabled' inside systemctl enable nodelet-runtime.timer
   if test "$architecture" = "$(dpkg --print-architecture)"; then
     expect 'the unit has its manual page' inside man --where 8 nodelet
     expect 'the binary runs' inside nodelet --version

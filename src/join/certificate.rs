@@ -1,7 +1,7 @@
 //! Asks a verified API server for the certificate of the node, with a bootstrap token.
 //!
-//! A review foretells what the controller will do: kube-controller-manager approves a request if its
-//! requester may create certificatesigningrequests/nodeclient
+//! A review predicts what the controller will do: kube-controller-manager approves a request if
+//! its requester may create certificatesigningrequests/nodeclient
 //! (`pkg/controller/certificates/approver/sarapprove.go`).
 
 use super::server::pem;

@@ -85,8 +85,8 @@ impl Places {
         self.at("var/lib/nodelet/pki")
     }
 
-    /// What nodelet.path watches. Unlike the kubeconfig it is never removed: systemd starts the unit
-    /// after a removal, too.
+    /// What nodelet.path watches. Unlike the kubeconfig it is never removed: systemd starts the
+    /// unit after a removal, too.
     pub(super) fn trigger(&self) -> PathBuf {
         self.at("run/nodelet-joined")
     }
@@ -114,9 +114,9 @@ impl Places {
         .map(|path| self.at(path))
     }
 
-    /// The operations that write a new identity, and the paths of the new files. The kubeconfig comes
-    /// last: after a power cut before it there is none of the new cluster, and `nodelet join` again
-    /// is the cure.
+    /// The operations that write a new identity, and the paths of the new files. The kubeconfig
+    /// comes last: after a power cut before it there is none of the new cluster, and `nodelet join`
+    /// again is the cure.
     pub(super) fn write(&self, new: Written) -> Result<(Vec<Op>, Vec<PathBuf>), String> {
         // With rotation, a stored certificate of another cluster would win over the new one.
         let mut ops = self.forget_certificates()?;

@@ -24,10 +24,10 @@ const SIGNER: Duration = Duration::from_secs(10);
 /// The server in cluster-info must open TLS within this time, if there is another one to try.
 const OTHER_SERVER: Duration = Duration::from_secs(5);
 
-/// Remedies that several steps share.
+// Remedies that several steps share.
 const NEW_LINE: &str = "on the control plane: kubeadm token create --print-join-command";
-const NOT_KUBEADM: &str = "if kubeadm did not make this cluster: --certificate-authority FILE and three commands, see \
-     README.md";
+const NOT_KUBEADM: &str = "if kubeadm did not make this cluster: --certificate-authority FILE and \
+     three commands, see README.md";
 const SOMEBODY: &str = "somebody may be between this board and the server";
 
 /// The server, proved, without credentials.
@@ -177,8 +177,8 @@ fn of(response: &Response) -> Option<ClusterInfo> {
     info.filter(|_| response.accepted().is_ok())
 }
 
-/// The same ConfigMap from the verified server. The server of cluster-info may be reachable from the
-/// control plane alone (kind, NAT): then the endpoint of the command line is used.
+/// The same ConfigMap from the verified server. The server of cluster-info may be reachable from
+/// the control plane alone (kind, NAT): then the endpoint of the command line is used.
 fn second_look(
     walk: &mut Walk<'_>,
     first: &ClusterInfo,

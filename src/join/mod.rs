@@ -1,10 +1,10 @@
 //! `nodelet join`: from a token to a Ready Node, and `nodelet reset`, the way back.
 //!
-//! `core::join` parses the command line, the token and the ConfigMap of kubeadm; `proof` computes the
-//! digests that prove the server. `steps` runs the steps: `kubeadm` and `supervisor` find and verify the server,
-//! `certificate` asks for the certificate, `files` writes it, `ready` waits for the Node. No
-//! credential is sent before the server is proved, and nothing is written before there is a
-//! certificate.
+//! `core::join` parses the command line, the token and the ConfigMap of kubeadm; `proof` computes
+//! the digests that prove the server. `steps` runs the steps: `kubeadm` and `supervisor` find and
+//! verify the server, `certificate` asks for the certificate, `files` writes it, `ready` waits for
+//! the Node. No credential is sent before the server is proved, and nothing is written before there
+//! is a certificate.
 
 mod certificate;
 mod existing;
@@ -31,8 +31,8 @@ use crate::process::logging;
 /// The end of a command: `Ok`, or a line for stderr and whether the command line is at fault.
 pub type End = Result<(), (bool, String)>;
 
-/// Runs `nodelet join` or `nodelet reset`. `None` if `args` is another command. `print` writes a line
-/// to stdout; `version` is the text of `--version`.
+/// Runs `nodelet join` or `nodelet reset`. `None` if `args` is another command. `print` writes a
+/// line to stdout; `version` is the text of `--version`.
 pub fn main(
     args: &[OsString],
     user_agent: &str,

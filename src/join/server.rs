@@ -30,8 +30,9 @@ fn authority(settings: &Settings) -> Result<Option<Pem>, Failed> {
     }
 }
 
-/// The server, without credentials, and not verified without `--certificate-authority`, and a client
-/// that is not connected yet. The checks `name-resolution` and `tcp`, as `nodelet check` has them.
+/// Carries out the checks `name-resolution` and `tcp` of `nodelet check`. Returns how to reach the
+/// server, without credentials, and a client that is not connected yet. Without
+/// `--certificate-authority` the client does not verify the server.
 pub(super) fn reach(walk: &mut Walk<'_>) -> Result<(ApiConfig, Api), Failed> {
     let endpoint = Endpoint::parse(&walk.settings.server);
     let endpoint =

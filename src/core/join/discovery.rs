@@ -31,8 +31,8 @@ pub struct Cluster {
     pub ca: Vec<u8>,
 }
 
-/// The request for the ConfigMap. Its reader must be anonymous: kubeadm's RoleBinding names the user
-/// system:anonymous alone, and an authenticated user gets 403.
+/// The request for the ConfigMap. Its reader must be anonymous: kubeadm's RoleBinding names the
+/// user system:anonymous alone, and an authenticated user gets 403.
 pub fn request() -> Request {
     Request::get(PATH.to_owned(), Accept::Object)
 }

@@ -147,7 +147,7 @@ impl Token {
     }
 }
 
-/// A digest from 64 hexadecimal digits of any case.
+/// Parses a digest of 64 hexadecimal digits of any case.
 pub fn digest(text: &str) -> Option<Digest> {
     let mut digest = Digest::default();
     let nibble = |b: u8| {
@@ -165,7 +165,7 @@ pub fn digest(text: &str) -> Option<Digest> {
     Some(digest)
 }
 
-/// 64 hexadecimal digits.
+/// The 64 hexadecimal digits of a digest, in lower case.
 pub fn hexadecimal(digest: &[u8]) -> String {
     let mut text = String::new();
     for octet in digest {

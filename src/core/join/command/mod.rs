@@ -3,6 +3,7 @@
 //! The line that `kubeadm token create --print-join-command` prints is accepted with its options in
 //! any order (`cmd/kubeadm/app/cmd/util/join.go`). Flags of a run are kept as text, for the unit.
 
+mod endpoint;
 mod parse;
 
 pub use parse::parse;

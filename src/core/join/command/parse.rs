@@ -6,15 +6,13 @@ use std::time::Duration;
 use lexopt::{Arg, Parser, ValueExt as _};
 use zeroize::Zeroizing;
 
-use super::{Command, Reset, Settings, TokenSource};
+use super::{Command, Reset, Settings, TokenSource, endpoint};
 use crate::config::command_line::{self, takes_value};
 use crate::core::join::token::{Digest, Token, digest};
 use crate::kube::time::parse_duration;
 
 /// How long `nodelet join` may take, as `timeouts.discovery` of kubeadm.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// The port of an endpoint without one, as in kubeadm.
-const PORT: u16 = 6443;
 /// Most digests.
 const MOST_PINS: usize = 64;
 
@@ -158,7 +156,7 @@ fn finish(mut settings: Settings, given: Given) -> Result<Settings, String> {
     let endpoint = given.endpoint.filter(|word| !Token::is_whole(word));
     let endpoint = endpoint
         .ok_or("the endpoint is missing: nodelet join HOST:PORT --token …; see join --help")?;
-    settings.server = server(&endpoint)?;
+    settings.server = endpoint::url(&endpoint)?;
     let missing = "--token is missing; on the control plane: \
                    kubeadm token create --print-join-command";
     (settings.token, settings.bearer) =
@@ -198,32 +196,6 @@ fn reset(args: Vec<OsString>) -> Result<Command, String> {
         }
     }
     Ok(Command::Reset(reset))
-}
-
-/// `HOST[:6443][/prefix]` or `https://HOST[:443][/prefix]` as a URL.
-fn server(endpoint: &str) -> Result<String, String> {
-    if let Some(scheme) = endpoint.split_once("://").map(|(scheme, _)| scheme) {
-        return match scheme {
-            "https" => Ok(endpoint.to_owned()),
-            _ => Err("the endpoint: only https is safe for a token".into()),
-        };
-    }
-    let (authority, prefix) = match endpoint.split_once('/') {
-        Some((authority, prefix)) => (authority, format!("/{prefix}")),
-        None => (endpoint, String::new()),
-    };
-    let after_host = match authority.rsplit_once(']') {
-        Some((_, after)) => after,
-        None if authority.matches(':').count() > 1 => {
-            return Err("the endpoint: an IPv6 address needs brackets: [fd00::1]:6443".into());
-        }
-        None => authority,
-    };
-    let port = match after_host.contains(':') {
-        true => String::new(),
-        false => format!(":{PORT}"),
-    };
-    Ok(format!("https://{authority}{port}{prefix}"))
 }
 
 fn add_pins(pins: &mut Vec<Digest>, text: &str) -> Result<(), String> {

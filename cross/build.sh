@@ -3,7 +3,7 @@
 #
 #   cross/build.sh [--plain] [TARGET...]     all five without a TARGET
 #
-# Writes dist/TARGET/nodelet (stripped), nodelet.debug (its symbols, which gdb finds by
+# Writes dist/TARGET/nodelet (stripped), nodelet-TARGET.debug (its symbols, which gdb finds by
 # .gnu_debuglink) and SHA256SUMS. --plain uses the ready-made std of rustup, as `cargo build
 # --release` does, and writes below dist/plain/.
 set -euo pipefail
@@ -37,7 +37,7 @@ flags=(
   "--remap-path-prefix=$sysroot/lib/rustlib/src/rust/=" "--remap-path-prefix=$PWD/="
 )
 for registry in "$cargo"/registry/src/*/; do flags+=("--remap-path-prefix=$registry="); done
-# Keep symbols here; objcopy moves them to nodelet.debug below.
+# Keep symbols here; objcopy moves them to nodelet-TARGET.debug below.
 export CARGO_PROFILE_RELEASE_STRIP=none CARGO_PROFILE_RELEASE_DEBUG=line-tables-only
 export CARGO_TARGET_DIR=$PWD/target
 
@@ -53,6 +53,7 @@ for target in "${targets[@]}"; do
       -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
   fi
   built=target/$target/release/nodelet
+  debug=nodelet-$target.debug
   # ring's table for P-256 has 151,552 bytes. If cross/p256.h does not fit a new ring, or ring was
   # compiled before that header existed, nothing else fails.
   read -r _ size _ name < <(nm --print-size --size-sort "$built" | tail -1)
@@ -61,9 +62,9 @@ for target in "${targets[@]}"; do
       "P-256, run cargo clean --release --target $target, or adapt cross/p256.h to the new ring" >&2
     exit 1
   fi
-  cross/objcopy --only-keep-debug "$built" "$dist/nodelet.debug"
+  cross/objcopy --only-keep-debug "$built" "$dist/$debug"
   cross/objcopy --strip-all --remove-section=.comment "$built" "$dist/nodelet"
-  (cd "$dist" && "$OLDPWD/cross/objcopy" --add-gnu-debuglink=nodelet.debug nodelet &&
-    sha256sum nodelet nodelet.debug >SHA256SUMS)
+  (cd "$dist" && "$OLDPWD/cross/objcopy" --add-gnu-debuglink="$debug" nodelet &&
+    sha256sum nodelet "$debug" >SHA256SUMS)
   ls -l "$dist/nodelet"
 done

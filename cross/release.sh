@@ -14,7 +14,7 @@ cross/deb.sh arm64 armhf armv6 riscv64 amd64
 for folder in dist/*-linux-*; do
   target=$(basename "$folder")
   install -m 755 "$folder/nodelet" "$release/nodelet-$target"
-  install -m 644 "$folder/nodelet.debug" "$release/nodelet-$target.debug"
+  install -m 644 "$folder/nodelet-$target.debug" "$release"
 done
 install -m 644 dist/*.deb "$release"
 (cd "$release" && sha256sum -- nodelet* >SHA256SUMS)

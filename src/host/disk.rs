@@ -230,4 +230,15 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(read(&root, Path::new("/"), &mounts).unwrap_err().absent);
     }
+
+    #[test]
+    fn without_a_mount_table_nothing_is_measured() {
+        let unread = || Err(Unread::new("proc/self/mountinfo", "why"));
+        let root = HostRoot::default();
+        let node = NodeFs::default().read(&root, Path::new("/"), &unread());
+        let image = ImageFs::default().read(&root, "/", &unread());
+        for sizes in [node, image] {
+            assert_eq!(sizes.unwrap_err().source, "proc/self/mountinfo");
+        }
+    }
 }

@@ -227,6 +227,20 @@ impl Host {
         }
     }
 
+    /// The file `boots` in `--root-dir`, below the root.
+    pub fn boots(&self) -> PathBuf {
+        let folder = &self.node_root_dir;
+        let folder = match self.root.is_real() {
+            true => folder.clone(),
+            // An absolute path would replace the root in `join`.
+            false => {
+                let below = folder.strip_prefix("/").unwrap_or(folder);
+                self.root.path().join(below)
+            }
+        };
+        folder.join("boots")
+    }
+
     /// The host name, from `proc/sys/kernel/hostname`.
     pub fn hostname(&self) -> Read<String> {
         system::hostname(&self.root)

@@ -5,11 +5,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use nix::errno::Errno;
 
-use super::mount_table;
+pub use super::mount_table::own_mounts;
 use super::mounts::{self, Mount};
 use super::resolve_path::{Resolved, resolve_path};
 
@@ -36,12 +35,6 @@ fn can_block(fs_type: &str) -> bool {
     CAN_BLOCK.contains(&fs_type) || fs_type.starts_with("fuse.")
 }
 
-/// The current mount table of this process, without its root. Empty if it cannot be read: then
-/// nothing is refused.
-pub fn own_mounts() -> Rc<[Mount]> {
-    mount_table::below_root()
-}
-
 /// Resolves `path` below `/`. `mounts` is the mount table of this process.
 pub fn resolve_in(path: &Path, mounts: &[Mount]) -> io::Result<Resolved> {
     let path = std::path::absolute(path)?;
@@ -52,12 +45,12 @@ pub fn resolve_in(path: &Path, mounts: &[Mount]) -> io::Result<Resolved> {
 
 /// Resolves `path` below `/` with the current mount table.
 pub fn resolve(path: &Path) -> io::Result<Resolved> {
-    resolve_in(path, &mount_table::below_root())
+    resolve_in(path, &own_mounts())
 }
 
 /// The file or folder that `path` leads to, free of links.
 pub fn found(path: &Path) -> io::Result<PathBuf> {
-    found_in(path, &mount_table::below_root())
+    found_in(path, &own_mounts())
 }
 
 pub(crate) fn found_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
@@ -69,7 +62,7 @@ pub(crate) fn found_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
 
 /// `path` with its folder resolved, for a call that does not follow the last link.
 pub fn parent_resolved(path: &Path) -> io::Result<PathBuf> {
-    parent_resolved_in(path, &mount_table::below_root())
+    parent_resolved_in(path, &own_mounts())
 }
 
 pub(super) fn parent_resolved_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {

@@ -2,10 +2,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Bytes, for files of /proc and /sys with a fixed set of lines.
 pub const SMALL: u64 = 64 << 10;
@@ -43,6 +45,14 @@ pub(crate) fn whole_from_start(file: &File, limit: u64) -> io::Result<Vec<u8>> {
         Ok(length)
     };
     bounded(&mut read, file, limit)
+}
+
+/// Whether the kernel reported a change of this file since it was opened or last asked: POLLPRI of
+/// poll(2). True if that is unknown. Mountinfo (proc_pid_mountinfo(5)) and some attributes of sysfs
+/// report changes; a sysfs attribute must be read after each report.
+pub(crate) fn has_changed(file: &File) -> bool {
+    let mut polled = [PollFd::new(file.as_fd(), PollFlags::POLLPRI)];
+    poll(&mut polled, PollTimeout::ZERO) != Ok(0)
 }
 
 type Reader<'a> = &'a mut dyn FnMut(&mut [u8]) -> io::Result<usize>;

@@ -5,15 +5,19 @@ use std::path::Path;
 
 use super::guard;
 
-pub(crate) use super::open::{FLAGS, open, open_with, whole, whole_from_start};
+pub(crate) use super::open::{FLAGS, has_changed, open, open_with, whole, whole_from_start};
 pub use super::open::{LARGE, SMALL};
 
 /// Reads a whole file of at most [`LARGE`] bytes. The error does not name the path.
 pub fn read(path: &Path) -> Result<Vec<u8>, String> {
     guard::found(path)
-        .and_then(|path| open(&path))
-        .and_then(|file| whole(file, LARGE))
+        .and_then(|path| read_found(&path))
         .map_err(|e| cause(&e))
+}
+
+/// [`read`] of a path that [`guard::found`] returned.
+pub(crate) fn read_found(path: &Path) -> io::Result<Vec<u8>> {
+    whole(open(path)?, LARGE)
 }
 
 /// The text of an error, without `(os error 2)` and with a lower-case first letter.

@@ -1,8 +1,9 @@
 //! File changes that survive a power cut: each change is a list of operations.
 //!
 //! After any prefix of the list, the files are in the old state or in the new state. This also
-//! holds if an operation was cut off, or if unsynced operations are lost in any order. The tests of
-//! `identity::pki` simulate a power cut at each operation.
+//! holds if an operation was cut off, or if unsynced operations are lost in any order.
+//! `power_cut.rs` simulates a power cut at each operation; the tests of `identity::pki` and `join`
+//! use it.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
@@ -14,7 +15,6 @@ use nix::fcntl::OFlag;
 use zeroize::Zeroizing;
 
 use super::guard;
-use super::mount_table;
 use super::mounts::Mount;
 use super::read::{self, cause};
 
@@ -107,7 +107,7 @@ impl Disk {
 impl Op {
     /// Carries the operation out with the current mount table. The error names the path.
     pub(crate) fn carry_out(&self) -> Result<(), String> {
-        self.carry_out_in(&mount_table::below_root())
+        self.carry_out_in(&guard::own_mounts())
     }
 
     /// Every path is checked against `mounts` before the call that uses it.
@@ -159,40 +159,36 @@ fn write(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Creates the missing folders of `path`.
-fn folder(path: &Path, mounts: &[Mount]) -> Vec<Op> {
+/// Creates a missing folder of this mode, and the folders above it, which every user may enter.
+fn folder(path: &Path, mode: u32, mounts: &[Mount]) -> Vec<Op> {
     let is_missing = |path: &&Path| guard::found_in(path, mounts).is_err();
     let missing = path.ancestors().take_while(is_missing);
     let missing: Vec<&Path> = missing.filter(|p| !p.as_os_str().is_empty()).collect();
-    let create = |path: &&Path| {
-        let folder = Op::Folder(path.to_path_buf(), PUBLIC_FOLDER);
-        [folder, Op::Sync(parent(path))]
+    let create = |created: &&Path| {
+        let mode = match *created == path {
+            true => mode,
+            false => PUBLIC_FOLDER,
+        };
+        let folder = Op::Folder(created.to_path_buf(), mode);
+        [folder, Op::Sync(parent(created))]
     };
     missing.iter().rev().flat_map(create).collect()
 }
 
 /// Creates a missing folder that only its owner may enter, and the folders above it.
 pub(crate) fn private_folder(path: &Path) -> Vec<Op> {
-    let mut ops = folder(path, &guard::own_mounts());
-    for op in &mut ops {
-        if let Op::Folder(created, mode) = op
-            && created == path
-        {
-            *mode = PRIVATE_FOLDER;
-        }
-    }
-    ops
+    folder(path, PRIVATE_FOLDER, &guard::own_mounts())
 }
 
 /// Creates or replaces a file, and creates its folder.
 pub(crate) fn replace(path: &Path, mode: u32, content: Vec<u8>) -> Vec<Op> {
-    replace_in(path, mode, content, &mount_table::below_root())
+    replace_in(path, mode, content, &guard::own_mounts())
 }
 
 fn replace_in(path: &Path, mode: u32, content: Vec<u8>, mounts: &[Mount]) -> Vec<Op> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
-    let mut ops = folder(&parent(path), mounts);
+    let mut ops = folder(&parent(path), PUBLIC_FOLDER, mounts);
     ops.extend([
         Op::Write(new.clone().into(), mode, Zeroizing::new(content)),
         Op::Rename(new.into(), path.to_owned()),
@@ -333,6 +329,21 @@ mod tests {
         assert_eq!(Op::Remove(absent.clone()).carry_out_in(&mounts), Ok(()));
         let words = format!("{}: no such file or directory", absent.display());
         assert_eq!(Op::Sync(absent).carry_out_in(&mounts), Err(words));
+    }
+
+    #[test]
+    fn a_private_folder_is_its_owners_and_the_folders_above_it_are_not() {
+        let tree = Tree::empty("write-private");
+        let (above, private) = (tree.path().join("a"), tree.path().join("a/b"));
+        let want = [
+            Op::Folder(above.clone(), 0o755),
+            Op::Sync(tree.path().to_owned()),
+            Op::Folder(private.clone(), 0o700),
+            Op::Sync(above),
+        ];
+        assert_eq!(private_folder(&private), want);
+        assert_eq!(Disk::default().carry_out(want.into()), Ok(()));
+        assert_eq!(private_folder(&private), []);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use nix::sys::statvfs::{Statvfs, statvfs};
 
@@ -32,7 +33,7 @@ impl NodeFs {
         &mut self,
         root: &HostRoot,
         folder: &Path,
-        mounts: &Read<Vec<Mount>>,
+        mounts: &Read<Rc<[Mount]>>,
     ) -> Read<FileSystem> {
         if let Some(path) = &self.resolved
             && let Ok(stat) = statvfs(path)
@@ -64,14 +65,17 @@ impl ImageFs {
         &mut self,
         root: &HostRoot,
         folder: &str,
-        mounts: &[Mount],
+        mounts: &Read<Rc<[Mount]>>,
     ) -> Read<FileSystem> {
         if self.folder != folder {
             (self.folder, self.point) = (folder.to_owned(), None);
         }
         let point = match self.point.take() {
             Some(point) => point,
-            None => mount_point(root, Path::new(folder), mounts)?,
+            None => {
+                let mounts = mounts.as_deref().map_err(Clone::clone)?;
+                mount_point(root, Path::new(folder), mounts)?
+            }
         };
         let stat = statvfs(&point).map_err(|errno| unread(&source(&point), &errno.into()))?;
         let sizes = sizes(&stat, &point, &point);
@@ -152,7 +156,7 @@ mod tests {
     }
 
     fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem> {
-        NodeFs::default().read(root, folder, &Ok(mounts.to_vec()))
+        NodeFs::default().read(root, folder, &Ok(mounts.into()))
     }
 
     fn at(folder: &str, mounts: &[Mount]) -> Read<FileSystem> {
@@ -225,5 +229,16 @@ mod tests {
         assert!(read(&root, Path::new("/"), &mounts).is_ok());
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(read(&root, Path::new("/"), &mounts).unwrap_err().absent);
+    }
+
+    #[test]
+    fn without_a_mount_table_nothing_is_measured() {
+        let unread = || Err(Unread::new("proc/self/mountinfo", "why"));
+        let root = HostRoot::default();
+        let node = NodeFs::default().read(&root, Path::new("/"), &unread());
+        let image = ImageFs::default().read(&root, "/", &unread());
+        for sizes in [node, image] {
+            assert_eq!(sizes.unwrap_err().source, "proc/self/mountinfo");
+        }
     }
 }

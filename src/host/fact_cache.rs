@@ -14,6 +14,7 @@ use crate::config::NodeConfig;
 use crate::core::facts::{Facts, Network};
 use crate::core::instant::Mono;
 use crate::core::status;
+use crate::files::guard::own_mounts;
 use crate::host::{Host, Kept};
 use crate::wire::dns::NodeName;
 use crate::wire::runtime::Watch;
@@ -98,7 +99,7 @@ impl FactCache {
         self.network_changed = false;
         if let Some(watch) = &mut self.runtime {
             let (kept, facts) = (&mut self.kept, &mut self.facts);
-            facts.runtime = Some(watch.facts(may_wait, kept.own_mounts(), &clock));
+            facts.runtime = Some(watch.facts(may_wait, &own_mounts(), &clock));
             let folder = watch.image_folder();
             facts.image_fs = folder.map(|folder| self.host.image_fs(kept, folder));
         }
@@ -109,7 +110,7 @@ impl FactCache {
     /// Reads what has arrived from the container runtime.
     pub fn drain_runtime(&mut self, now: Mono) {
         if let Some(watch) = &mut self.runtime {
-            watch.drain(self.kept.own_mounts(), now);
+            watch.drain(&own_mounts(), now);
         }
     }
 }
@@ -134,13 +135,17 @@ pub(crate) fn ask_name_servers(
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::os::unix::net::UnixListener;
 
     use super::*;
     use crate::config::Config;
     use crate::config::flags::Flags;
+    use crate::config::runtime::{Protocol, RuntimeConfig};
     use crate::core::facts::Unread;
+    use crate::files::mount_table::pretend;
     use crate::files::tree::Tree;
     use crate::host::HostRoot;
+    use crate::process::clock::Clock;
 
     fn missing() -> Unread {
         Unread::new("file", "why")
@@ -264,5 +269,31 @@ mod tests {
         };
         tree.write("sys/devices/system/cpu/cpu1/online", b"");
         assert_eq!([cpus(59), cpus(60)], [Ok(1), Ok(2)]);
+    }
+
+    #[test]
+    fn on_a_root_that_can_block_the_runtime_is_asked_and_on_a_mount_that_can_block_it_is_not() {
+        let tree = Tree::new("cache-runtime");
+        let path = tree.join("runtime.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let point = tree.path().display();
+        for (mount, is_asked) in [("/no-such-server", true), (&point.to_string(), false)] {
+            pretend(&format!(
+                "1 0 0:1 / / rw - nfs4 srv:/ rw\n2 1 0:2 / {mount} rw - nfs4 srv:/ rw\n"
+            ));
+            let host = Host::new(HostRoot::new(tree.path()), "/");
+            let first = host.read("localhost");
+            let mut cache = FactCache::new(host, "localhost", first);
+            cache.runtime = Some(Watch::new(RuntimeConfig {
+                protocol: Protocol::Cri,
+                path: path.clone(),
+                image_path: None,
+                max_images: 10,
+            }));
+            let clock = Clock::start();
+            cache.facts(&config(), false, true, || clock.now().mono);
+            assert_eq!(listener.accept().is_ok(), is_asked, "{mount}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::files::mounts::Mount;
 use crate::files::read::cause;
 use crate::files::resolve_path::Resolved;
 
-/// One line for each missing path. `mounts` is this process's mount table.
+/// One line for each missing path. `mounts` is that of [`guard::own_mounts`].
 pub fn read(paths: &[PathBuf], mounts: &[Mount]) -> Vec<String> {
     let unhealthy = |path: &PathBuf| {
         let cause = match guard::resolve_in(path, mounts) {

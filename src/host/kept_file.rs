@@ -1,43 +1,65 @@
-//! A kernel file that is read for each status: its descriptor is kept, because open and close cost
+//! A kernel file that is read again and again: its descriptor is kept, because open and close cost
 //! more than many reads.
 
 use std::fs::File;
+use std::io;
 
 use crate::core::facts::Read;
-use crate::files::read::{SMALL, whole_from_start};
+use crate::files::read::{SMALL, has_changed, whole_from_start};
 
 use super::root::{HostRoot, unread};
 
-/// A file of /proc or of a cgroup. No other file system: a descriptor pins its mount, which then
-/// cannot be unmounted. Below another root than `/` nothing is kept, for the same reason.
+/// A file of /proc, /sys or a cgroup. No other file system: a descriptor pins its mount, which then
+/// cannot be unmounted.
 #[derive(Debug)]
 pub(super) struct KeptFile {
-    path: &'static str,
+    pub(super) path: String,
     file: Option<File>,
 }
 
 impl KeptFile {
     /// The file at `path` below the root; opens nothing.
-    pub(super) fn new(path: &'static str) -> Self {
-        Self { path, file: None }
+    pub(super) fn new(path: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            file: None,
+        }
     }
 
-    /// The whole file, read anew from its start. After an error it is opened again once: its
-    /// cgroup may have been removed and made again.
+    /// The whole file, read anew from its start. Below another root than `/` the descriptor is not
+    /// kept: what is mounted there can be unmounted.
     pub(super) fn read(&mut self, root: &HostRoot) -> Read<Vec<u8>> {
+        let read = self.read_kept(root, SMALL);
+        if !root.is_real() {
+            self.file = None;
+        }
+        read.map_err(|error| unread(&self.path, &error))
+    }
+
+    /// The whole file, at most `limit` bytes; below any root the descriptor is kept. After an error
+    /// the file is opened again once: its cgroup or its device may have been removed and made again.
+    pub(super) fn read_kept(&mut self, root: &HostRoot, limit: u64) -> io::Result<Vec<u8>> {
         if let Some(file) = self.file.take()
-            && let Ok(bytes) = whole_from_start(&file, SMALL)
+            && let Ok(bytes) = whole_from_start(&file, limit)
         {
             self.file = Some(file);
             return Ok(bytes);
         }
-        let opened = root.open(self.path).and_then(|file| {
-            let bytes = whole_from_start(&file, SMALL)?;
-            Ok((file, bytes))
-        });
-        let (file, bytes) = opened.map_err(|error| unread(self.path, &error))?;
-        self.file = root.is_real().then_some(file);
+        let file = root.open(&self.path)?;
+        let bytes = whole_from_start(&file, limit)?;
+        self.file = Some(file);
         Ok(bytes)
+    }
+
+    /// Whether the kernel reported a change since the last call or read; false if the last read
+    /// failed.
+    pub(super) fn has_changed(&self) -> bool {
+        self.file.as_ref().is_some_and(has_changed)
+    }
+
+    /// The open file; `None` if the last read failed.
+    pub(super) fn file(&self) -> Option<&File> {
+        self.file.as_ref()
     }
 }
 
@@ -66,7 +88,7 @@ mod tests {
         file.file = Some(File::open("/proc").unwrap());
         assert!(file.read(&root).is_ok());
         assert!(file.read(&root).is_ok());
-        file.path = "proc/no-such";
+        file.path = "proc/no-such".to_owned();
         assert!(file.read(&root).is_ok(), "the descriptor is still good");
         file.file = Some(File::open("/proc").unwrap());
         assert!(file.read(&root).unwrap_err().absent);
@@ -86,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn below_another_root_no_descriptor_is_kept() {
+    fn below_another_root_a_descriptor_is_kept_on_request_alone() {
         let tree = Tree::empty("kept");
         let root = HostRoot::new(tree.path());
         let mut file = KeptFile::new("file");
@@ -97,5 +119,7 @@ mod tests {
             assert_eq!(file.read(&root).as_deref(), Ok(content));
             assert!(file.file.is_none());
         }
+        assert_eq!(file.read_kept(&root, SMALL).unwrap(), b"");
+        assert!(file.file().is_some() && !file.has_changed());
     }
 }

@@ -56,8 +56,8 @@ impl Meminfo {
         self.last = None;
     }
 
-    /// The values of the last read, if it succeeded and RAM and swap have the same size since. With `counters`, which
-    /// change all the time, the file is always read.
+    /// The values of the last read, if it succeeded and RAM and swap have the same size since. With
+    /// `counters`, which change all the time, the file is always read.
     pub(super) fn values(&mut self, root: &HostRoot, counters: bool) -> &Values {
         let Self { file, last } = self;
         let totals = root.is_real().then(totals).flatten();

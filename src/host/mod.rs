@@ -30,7 +30,7 @@ use self::kept_file::KeptFile;
 use self::memory::Meminfo;
 use self::mounts::Mounts;
 use crate::core::facts::{Facts, FileSystem, Memory, Network, Pids, Read};
-use crate::files::mounts::Mount;
+use crate::files::guard;
 
 /// The sources of the facts about one machine.
 #[derive(Clone, Debug)]
@@ -43,8 +43,7 @@ pub struct Host {
     pub ready_when_exists: Vec<PathBuf>,
 }
 
-/// What outlives a read of the facts. The mount table decides all of it, so a new table replaces it
-/// as a whole.
+/// What outlives a read of the facts. A new mount table replaces it as a whole.
 #[derive(Debug)]
 pub struct Kept {
     mounts: Mounts,
@@ -61,7 +60,7 @@ pub struct Kept {
 impl Kept {
     fn new(root: &HostRoot) -> Self {
         let mounts = Mounts::read(root);
-        let mode = cgroup::read(root, mounts.below_root.as_deref().unwrap_or_default());
+        let mode = cgroup::read(root, mounts.host.as_deref().unwrap_or_default());
         Self {
             mounts,
             meminfo: Meminfo::new(),
@@ -71,11 +70,6 @@ impl Kept {
             image_fs: disk::ImageFs::default(),
             online_cpus: None,
         }
-    }
-
-    /// This process's mount table; empty if it could not be read.
-    pub fn own_mounts(&self) -> &[Mount] {
-        self.mounts.own().as_deref().unwrap_or_default()
     }
 
     /// Whether a mount changed since the last call; true if that is unknown.
@@ -202,15 +196,13 @@ impl Host {
 
     /// Reads the sizes of the file system with the images of the container runtime in `folder`.
     pub fn image_fs(&self, kept: &mut Kept, folder: &str) -> Read<FileSystem> {
-        let mounts = kept.mounts.own().as_deref().unwrap_or_default();
-        kept.image_fs.read(&self.root, folder, mounts)
+        kept.image_fs.read(&self.root, folder, &kept.mounts.own)
     }
 
     fn usage(&self, kept: &mut Kept) -> Usage {
         let root = &self.root;
         let from_cgroup = kept.working_set.read(root);
         let meminfo = kept.meminfo.values(root, from_cgroup.is_none());
-        let own_mounts = kept.mounts.own();
         Usage {
             memory: meminfo.memory.clone(),
             has_huge_pages: meminfo.has_huge_pages,
@@ -218,26 +210,63 @@ impl Host {
                 Some(bytes) => Ok(bytes),
                 None => meminfo.working_set_bytes.clone(),
             },
-            node_fs: kept.node_fs.read(root, &self.node_root_dir, own_mounts),
-            unhealthy: health::read(
-                &self.ready_when_exists,
-                own_mounts.as_deref().unwrap_or_default(),
-            ),
+            node_fs: kept
+                .node_fs
+                .read(root, &self.node_root_dir, &kept.mounts.own),
+            unhealthy: self.unhealthy(),
         }
     }
 
     /// One line for each missing path of `--ready-when-exists`. Cheaper than
     /// [`Host::refresh_usage`], for frequent calls.
     pub fn unhealthy(&self) -> Vec<String> {
-        let mounts = mounts::read(&HostRoot::default());
-        health::read(
-            &self.ready_when_exists,
-            mounts.as_deref().unwrap_or_default(),
-        )
+        // Without such paths the kernel is not asked whether its mount table changed.
+        match self.ready_when_exists.as_slice() {
+            [] => Vec::new(),
+            paths => health::read(paths, &guard::own_mounts()),
+        }
+    }
+
+    /// The file `boots` in `--root-dir`, below the root.
+    pub fn boots(&self) -> PathBuf {
+        let folder = &self.node_root_dir;
+        let folder = match self.root.is_real() {
+            true => folder.clone(),
+            // An absolute path would replace the root in `join`.
+            false => {
+                let below = folder.strip_prefix("/").unwrap_or(folder);
+                self.root.path().join(below)
+            }
+        };
+        folder.join("boots")
     }
 
     /// The host name, from `proc/sys/kernel/hostname`.
     pub fn hostname(&self) -> Read<String> {
         system::hostname(&self.root)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::mount_table::pretend;
+
+    #[test]
+    fn on_a_root_that_can_block_health_is_read_and_on_a_mount_that_can_block_it_is_not() {
+        pretend("1 0 0:1 / / rw - nfs4 srv:/ rw\n2 1 0:2 / /proc/self rw - nfs4 srv:/ rw\n");
+        let mut host = Host::new(HostRoot::default(), "/");
+        host.ready_when_exists = vec!["/proc".into()];
+        let (mut kept, mut facts) = host.read("localhost");
+        assert_eq!(facts.unhealthy, [] as [&str; 0]);
+        host.ready_when_exists.push("/proc/self/stat".into());
+        host.refresh_usage(&mut kept, &mut facts);
+        for unhealthy in [facts.unhealthy, host.unhealthy()] {
+            assert_eq!(unhealthy.len(), 1);
+            assert!(
+                unhealthy[0].contains("/proc/self is on nfs4, which can block"),
+                "{unhealthy:?}"
+            );
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! The mount table, from `proc/self/mountinfo`, or from `proc/mounts` if that is missing.
 
+use std::rc::Rc;
+
 use crate::core::facts::Read;
-use crate::files::mount_table::Watch;
+use crate::files::mount_table::all_mounts;
 use crate::files::mounts::{MOUNTINFO, Mount, parse_mountinfo, parse_mounts};
 use crate::files::read::LARGE;
 
@@ -9,36 +11,32 @@ use super::root::{HostRoot, unread};
 
 const MOUNTS: &str = "proc/mounts";
 
-/// The mount tables: they select the cgroup files, and show which paths can block.
+/// The mount tables when the facts were read.
 #[derive(Debug)]
 pub(super) struct Mounts {
-    /// Opened before the table was read, so that no change is missed.
-    watch: Option<Watch>,
-    /// The table below the root.
-    pub(super) below_root: Read<Vec<Mount>>,
-    /// This process's table, if the root is not `/`.
-    own: Option<Read<Vec<Mount>>>,
+    /// That of the host root: it selects the cgroup files.
+    pub(super) host: Read<Rc<[Mount]>>,
+    /// That of this process, with its root: it shows which paths can block.
+    pub(super) own: Read<Rc<[Mount]>>,
 }
 
 impl Mounts {
     pub(super) fn read(root: &HostRoot) -> Self {
-        let is_real = root.is_real();
-        Self {
-            watch: is_real.then(Watch::new).and_then(Result::ok),
-            below_root: read(root),
-            own: (!is_real).then(|| read(&HostRoot::default())),
-        }
+        let own = all_mounts().map_err(|error| unread(MOUNTINFO, &error));
+        let host = match root.is_real() {
+            true => own.clone(),
+            false => read(root).map(Into::into),
+        };
+        Self { host, own }
     }
 
-    /// Whether a mount changed since the last call; true if that is unknown, or if the table could
-    /// not be read.
+    /// Whether a mount changed since the table was read. True if the table could not be read, and
+    /// below another root than `/`, where the kernel reports no change.
     pub(super) fn may_have_changed(&self) -> bool {
-        self.below_root.is_err() || self.watch.as_ref().is_none_or(Watch::has_changed)
-    }
-
-    /// This process's table: its mounts decide which paths can block.
-    pub(super) fn own(&self) -> &Read<Vec<Mount>> {
-        self.own.as_ref().unwrap_or(&self.below_root)
+        match (&self.host, all_mounts()) {
+            (Ok(host), Ok(current)) => !Rc::ptr_eq(host, &current),
+            _ => true,
+        }
     }
 }
 
@@ -61,16 +59,31 @@ fn table(root: &HostRoot, path: &str, parse: fn(&str) -> Vec<Mount>) -> Read<Vec
 mod tests {
     use super::*;
     use crate::core::facts::Unread;
+    use crate::files::mount_table::pretend;
+    use crate::files::tree::Tree;
 
     #[test]
-    fn a_table_that_was_not_read_and_one_without_a_watch_may_have_changed() {
-        let mounts = || Mounts::read(&HostRoot::default());
-        assert!(!mounts().may_have_changed());
-        let mut unread = mounts();
-        unread.below_root = Err(Unread::new(MOUNTINFO, "why"));
+    fn a_table_that_is_not_the_current_one_may_have_changed() {
+        let real = HostRoot::default();
+        // Another process may mount something between two calls.
+        let is_same = || !Mounts::read(&real).may_have_changed();
+        assert!((0..100).any(|_| is_same()));
+        let mut unread = Mounts::read(&real);
+        unread.host = Err(Unread::new(MOUNTINFO, "why"));
         assert!(unread.may_have_changed());
-        let mut unwatched = mounts();
-        unwatched.watch = None;
-        assert!(unwatched.may_have_changed());
+        let before = Mounts::read(&real);
+        pretend("1 0 0:1 / / rw - ext4 /dev/root rw\n");
+        assert!(before.may_have_changed());
+        assert_eq!(Mounts::read(&real).host.unwrap().len(), 1);
+    }
+
+    #[test]
+    fn below_another_root_a_change_is_never_excluded() {
+        let tree = Tree::new("mounts-root");
+        tree.write(MOUNTINFO, b"1 0 0:1 / / rw - ext4 /dev/root rw\n");
+        let mounts = Mounts::read(&HostRoot::new(tree.path()));
+        assert_eq!(mounts.host.as_ref().map(|table| table.len()), Ok(1));
+        assert_ne!(mounts.host, mounts.own);
+        assert!(mounts.may_have_changed());
     }
 }

@@ -45,8 +45,8 @@ pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// The time since boot. Unlike `Instant`, this includes the time that the board is suspended, because the Lease expires
-/// during it. CLOCK_BOOTTIME exists since Linux 2.6.39.
+/// The time since boot. Unlike `Instant`, this includes the time that the board is suspended,
+/// because the Lease expires during it. CLOCK_BOOTTIME exists since Linux 2.6.39.
 pub fn since_boot() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME)
         .or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC))

@@ -1,5 +1,6 @@
-//! The wait of the loop: a poll that signals, memory pressure, and changes of interfaces, addresses
-//! and routes end early.
+//! The wait of the loop: a poll that ends early with a signal, memory pressure, a change of
+//! interfaces, addresses or routes, a report of the voltage alarm, or an answer of the container
+//! runtime.
 //!
 //! PSI triggers and netlink are optional, and their absence is not logged: the periodic reads of
 //! `host::fact_cache` see the same changes later.
@@ -79,8 +80,8 @@ impl fmt::Debug for Wakeup {
 }
 
 impl Wakeup {
-    /// Blocks SIGTERM, SIGINT and SIGUSR1, so that they only end a wait. Subscribes to memory pressure and
-    /// network changes.
+    /// Blocks SIGTERM, SIGINT and SIGUSR1, so that they only end a wait. Subscribes to memory
+    /// pressure and network changes.
     pub fn new() -> io::Result<Self> {
         let mut signals = SigSet::empty();
         signals.add(Signal::SIGTERM);
@@ -121,7 +122,7 @@ impl Wakeup {
             let expires = Expiration::OneShot(TimeSpec::from_duration(timeout));
             !timeout.is_zero() && timer.set(expires, TimerSetTimeFlags::empty()).is_ok()
         });
-        // A missing descriptor is replaced by the signalfd, so the array always has five entries.
+        // A missing descriptor is replaced by the signalfd, so the array always has six entries.
         // The signalfd is evaluated first.
         let signals = self.signals.as_fd();
         let network = self.network.as_ref().map_or(signals, AsFd::as_fd);
@@ -271,6 +272,7 @@ mod tests {
         }
         assert_eq!(wakeup.wait(Duration::ZERO, None), Woken::Timeout);
     }
+
     #[test]
     fn bytes_of_the_container_runtime_end_a_wait_and_are_left_to_the_caller() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();

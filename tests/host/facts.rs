@@ -304,7 +304,9 @@ fn in_a_mount_namespace_of_its_own() {
     let during = [capacity(), capacity()];
     // Nothing of --root-dir is kept open: the mount is not busy.
     let unmounted = shell(&format!("umount {path} && echo done"));
-    let news = [(); 2].map(|()| kept.mounts_may_have_changed());
+    let changed = kept.mounts_may_have_changed();
+    host.refresh_usage(&mut kept, &mut facts);
+    let news = [changed, kept.mounts_may_have_changed()];
     assert_eq!(mounted.as_deref().map(str::trim), Some("done"));
     assert_eq!(unmounted.as_deref().map(str::trim), Some("done"));
     assert!(!quiet);

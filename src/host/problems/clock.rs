@@ -3,9 +3,10 @@
 
 use std::time::UNIX_EPOCH;
 
-use super::reader::{Kept, Reader};
+use super::reader::Reader;
 use crate::core::instant::Mono;
 use crate::core::problems::look::Timesync;
+use crate::host::kept_file::KeptFile;
 use crate::host::root::HostRoot;
 use crate::kube::time::Wall;
 
@@ -26,7 +27,7 @@ pub(super) fn timesync(root: &HostRoot) -> Option<Timesync> {
 
 /// Seconds since boot.
 pub(super) fn uptime(
-    file: &mut Kept,
+    file: &mut KeptFile,
     reader: &mut Reader,
     clock: &dyn Fn() -> Mono,
 ) -> Option<u64> {

@@ -4,11 +4,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::reader::{Kept, MAX_DEVICES, Reader, count, join, present};
+use super::reader::{MAX_DEVICES, Reader, count, join, present};
 use crate::core::facts::{Read, Unread};
 use crate::core::instant::Mono;
 use crate::core::problems::look::{Damage, Ext4Errors, Filesystem, Source};
 use crate::files::mounts::{MOUNTINFO, Superblock, parse_superblocks, read_only_in_fstab};
+use crate::host::kept_file::KeptFile;
+use crate::host::scan;
 
 /// An error that makes a superblock read-only reports no change of the table.
 const TABLE_EVERY: Duration = Duration::from_secs(295);
@@ -22,8 +24,8 @@ const WATCHED: [&str; 11] = [
 /// The watched file systems.
 #[derive(Debug)]
 pub(super) struct Filesystems {
-    /// Kept open, because the kernel reports changes to the open file.
-    table: Kept,
+    /// KeptFile open, because the kernel reports changes to the open file.
+    table: KeptFile,
     read_at: Option<Mono>,
     mounted: Read<Vec<Mounted>>,
     damages: Vec<DamageFile>,
@@ -34,7 +36,7 @@ struct Mounted {
     fs: Filesystem,
     /// The superblock has the option `errors=remount-ro`.
     stops_on_error: bool,
-    errors: Option<Kept>,
+    errors: Option<KeptFile>,
 }
 
 /// A file with errors on record of another file system than ext4.
@@ -42,14 +44,14 @@ struct Mounted {
 struct DamageFile {
     device: String,
     fs_type: &'static str,
-    file: Kept,
+    file: KeptFile,
     parse: fn(&str) -> Option<u64>,
 }
 
 impl Filesystems {
     pub(super) fn new() -> Self {
         Self {
-            table: Kept::new(MOUNTINFO),
+            table: KeptFile::new(MOUNTINFO),
             read_at: None,
             mounted: Ok(Vec::new()),
             damages: Vec::new(),
@@ -67,7 +69,7 @@ impl Filesystems {
             self.damages.extend(files.iter().map(|id| DamageFile {
                 device: device.clone(),
                 fs_type: "btrfs",
-                file: Kept::new(format!("{folder}/devinfo/{id}/error_stats")),
+                file: KeptFile::new(format!("{folder}/devinfo/{id}/error_stats")),
                 parse: btrfs_errors,
             }));
         }
@@ -77,7 +79,7 @@ impl Filesystems {
                 ("cp_status", f2fs_cp),
             ] {
                 self.damages.push(DamageFile {
-                    file: Kept::new(format!("sys/fs/f2fs/{device}/stat/{file}")),
+                    file: KeptFile::new(format!("sys/fs/f2fs/{device}/stat/{file}")),
                     device: device.clone(),
                     fs_type: "f2fs",
                     parse,
@@ -95,7 +97,7 @@ impl Filesystems {
         now: Mono,
     ) -> (Source<Vec<Filesystem>>, Vec<Damage>) {
         let is_due = self.read_at.is_none_or(|at| now.since(at) >= TABLE_EVERY);
-        if is_due || self.mounted.is_err() || self.table.is_notified() {
+        if is_due || self.mounted.is_err() || self.table.has_changed() {
             self.read_table(reader, clock);
             self.read_at = Some(now);
         }
@@ -130,14 +132,10 @@ impl Filesystems {
     }
 
     fn read_table(&mut self, reader: &mut Reader, clock: &dyn Fn() -> Mono) {
-        // Opens the file and arms its notification; the table itself may be longer than a page.
-        let armed = reader.kept(&mut self.table, clock);
-        let table = match armed {
-            Err(unread) => Err(unread),
-            Ok(_) => reader.list(MOUNTINFO, clock),
-        };
+        let table = reader.kept_list(&mut self.table, clock);
         let old = std::mem::replace(&mut self.mounted, Ok(Vec::new()));
         self.mounted = table.map(|table| {
+            let table = String::from_utf8_lossy(&table);
             let superblocks = parse_superblocks(&table, |fs_type| WATCHED.contains(&fs_type));
             let old = old.unwrap_or_default();
             mounted(superblocks, old, reader, clock)
@@ -193,7 +191,7 @@ fn mounted(
             .position(|one| one.fs.number == superblock.number && one.fs.device == device);
         let kept = place.and_then(|place| old.swap_remove(place).errors);
         let errors = superblock.fs_type.starts_with("ext").then(|| {
-            kept.unwrap_or_else(|| Kept::new(format!("sys/fs/ext4/{device}/errors_count")))
+            kept.unwrap_or_else(|| KeptFile::new(format!("sys/fs/ext4/{device}/errors_count")))
         });
         mounted.push(Mounted {
             stops_on_error: has("errors=remount-ro"),
@@ -250,8 +248,7 @@ impl Mounted {
             let last = reader.value(&join("sys/fs/ext4", device), "last_error_time", clock);
             found.last = last.unwrap_or_default().unsigned_abs();
             let stat = reader.list("proc/stat", clock).unwrap_or_default();
-            let booted = stat.lines().find_map(|line| line.strip_prefix("btime "));
-            found.booted = booted.and_then(|seconds| seconds.trim().parse().ok());
+            [found.booted] = scan::values(&stat, ["btime "], scan::lone_number);
         }
         found
     }
@@ -259,11 +256,8 @@ impl Mounted {
 
 /// The errors that mean damage, of `error_stats`: lines `corruption_errs 0`.
 fn btrfs_errors(text: &str) -> Option<u64> {
-    let number = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().parse::<u64>().ok()
-    };
-    let (corruption, generation) = (number("corruption_errs "), number("generation_errs "));
+    let lines = ["corruption_errs ", "generation_errs "];
+    let [corruption, generation] = scan::values(text.as_bytes(), lines, scan::lone_number);
     (corruption.is_some() || generation.is_some()).then(|| {
         let sum = corruption.unwrap_or_default();
         sum.saturating_add(generation.unwrap_or_default())

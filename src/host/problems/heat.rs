@@ -1,8 +1,9 @@
 //! Temperatures and throttling: `sys/class/thermal` and `sys/devices/system/cpu/cpufreq`.
 
-use super::reader::{Kept, Reader, is_numbered, join};
+use super::reader::{Reader, is_numbered, join};
 use crate::core::instant::Mono;
 use crate::core::problems::look::{Cooler, Heat, Policy, Zone};
+use crate::host::kept_file::KeptFile;
 
 const THERMAL: &str = "sys/class/thermal";
 const CPUFREQ: &str = "sys/devices/system/cpu/cpufreq";
@@ -23,11 +24,11 @@ const PI_CPU: [&str; 4] = [
 /// The files that are looked at.
 #[derive(Debug, Default)]
 pub(super) struct Sensors {
-    zones: Vec<(Zone, Kept)>,
+    zones: Vec<(Zone, KeptFile)>,
     /// `max_state` and `cur_state`.
-    coolers: Vec<(i64, Kept)>,
+    coolers: Vec<(i64, KeptFile)>,
     /// `cpuinfo_max_freq` and `scaling_max_freq`.
-    policies: Vec<(i64, Kept)>,
+    policies: Vec<(i64, KeptFile)>,
 }
 
 impl Sensors {
@@ -50,7 +51,7 @@ impl Sensors {
             {
                 found
                     .coolers
-                    .push((max, Kept::new(join(&folder, "cur_state"))));
+                    .push((max, KeptFile::new(join(&folder, "cur_state"))));
             }
         }
         if found.coolers.is_empty() {
@@ -63,7 +64,7 @@ impl Sensors {
             {
                 found
                     .policies
-                    .push((top, Kept::new(join(&folder, "scaling_max_freq"))));
+                    .push((top, KeptFile::new(join(&folder, "scaling_max_freq"))));
             }
         }
         found
@@ -115,7 +116,7 @@ fn zone_of(
     reader: &mut Reader,
     is_pi: bool,
     clock: &dyn Fn() -> Mono,
-) -> Option<(Zone, Kept)> {
+) -> Option<(Zone, KeptFile)> {
     if reader.word(folder, "mode", clock) == "disabled" {
         return None;
     }
@@ -149,5 +150,5 @@ fn zone_of(
         critical,
     };
     let has_limit = zone.is_pi_cpu || zone.critical.is_some() || zone.passive.is_some();
-    has_limit.then(|| (zone, Kept::new(join(folder, "temp"))))
+    has_limit.then(|| (zone, KeptFile::new(join(folder, "temp"))))
 }

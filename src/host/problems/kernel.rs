@@ -1,10 +1,12 @@
 //! Counters of kernel faults and of what has events alone: `proc/sys/kernel`, `sys/kernel`,
 //! `proc/vmstat`, EDAC, network interfaces, the watchdog.
 
-use super::reader::{Kept, Reader, count, is_numbered, present};
+use super::reader::{Reader, count, is_numbered, present};
 use crate::core::facts::Read;
 use crate::core::instant::Mono;
 use crate::core::problems::look::{Counters, Kernel, Source};
+use crate::host::kept_file::KeptFile;
+use crate::host::scan;
 
 /// Bit 7 of `tainted`: the kernel has oopsed.
 const TAINT_DIE: i64 = 1 << 7;
@@ -19,14 +21,14 @@ const WATCHDOG: &str = "sys/class/watchdog/watchdog0";
 /// The files that are looked at. One that does not exist is left out at the discovery.
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    tainted: Option<Kept>,
-    oopses: Option<Kept>,
-    soft_lockups: Option<Kept>,
-    rcu_stalls: Option<Kept>,
-    hung_tasks: Option<Kept>,
+    tainted: Option<KeptFile>,
+    oopses: Option<KeptFile>,
+    soft_lockups: Option<KeptFile>,
+    rcu_stalls: Option<KeptFile>,
+    hung_tasks: Option<KeptFile>,
     has_oom_kills: bool,
-    memory_errors: Vec<Kept>,
-    links: Vec<(String, Kept)>,
+    memory_errors: Vec<KeptFile>,
+    links: Vec<(String, KeptFile)>,
     watchdog_reset: bool,
 }
 
@@ -37,7 +39,7 @@ impl Files {
         clock: &dyn Fn() -> Mono,
     ) -> Self {
         let mut kept = |path: &str| {
-            let mut file = Kept::new(path);
+            let mut file = KeptFile::new(path);
             let is_there = present(reader.kept(&mut file, clock)).is_some();
             is_there.then_some(file)
         };
@@ -53,12 +55,12 @@ impl Files {
         for controller in reader.names(MC, &|name| is_numbered(name, "mc")) {
             files
                 .memory_errors
-                .push(Kept::new(format!("{MC}/{controller}/ue_count")));
+                .push(KeptFile::new(format!("{MC}/{controller}/ue_count")));
         }
         for name in reader.names(NET, &|name| name != "lo") {
             // A bridge or a tunnel has no device.
             if reader.root().open(&format!("{NET}/{name}/device")).is_ok() {
-                let file = Kept::new(format!("{NET}/{name}/carrier_changes"));
+                let file = KeptFile::new(format!("{NET}/{name}/carrier_changes"));
                 files.links.push((name, file));
             }
         }
@@ -74,7 +76,7 @@ impl Files {
         reader: &mut Reader,
         clock: &dyn Fn() -> Mono,
     ) -> Source<Kernel> {
-        let mut number = |file: &mut Option<Kept>| {
+        let mut number = |file: &mut Option<KeptFile>| {
             let file = file.as_mut()?;
             Some(reader.kept_number(file, clock))
         };
@@ -141,8 +143,6 @@ impl Files {
 
 fn oom_kills(reader: &mut Reader, clock: &dyn Fn() -> Mono) -> Option<u64> {
     let vmstat = reader.list(VMSTAT, clock).ok()?;
-    let number = vmstat
-        .lines()
-        .find_map(|line| line.strip_prefix("oom_kill "))?;
-    number.trim().parse().ok()
+    let [kills] = scan::values(&vmstat, ["oom_kill "], scan::lone_number);
+    kills
 }

@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::filesystems::Filesystems;
-use self::reader::{Kept, Reader};
+use self::reader::Reader;
 use self::voltage::Alarm;
 use super::Host;
+use super::kept_file::KeptFile;
 use crate::config::problems::{Kind, Problems as Config};
 use crate::core::facts::Unread;
 use crate::core::instant::{Mono, Now};
@@ -27,7 +28,7 @@ use crate::core::problems::{Listed, Pace, if_it_lasted};
 use crate::core::wall_clock::WallClock;
 use crate::files::guard;
 use crate::files::mounts::MOUNTINFO;
-use crate::files::read::{SMALL, read};
+use crate::files::read::{SMALL, read, read_found};
 use crate::files::write;
 use crate::kube::text::VERBOSE;
 
@@ -56,20 +57,15 @@ pub struct Watch {
     alarm: Option<Alarm>,
     sensors: heat::Sensors,
     kernel: kernel::Files,
-    uptime: Kept,
+    uptime: KeptFile,
     has_timesync: bool,
 }
 
 impl Watch {
     /// Looks at nothing yet.
     pub fn new(host: &Host, config: &Config) -> Self {
-        let folder = &host.node_root_dir;
-        let below = folder.strip_prefix("/").unwrap_or(folder);
         Self {
-            boots: match host.root.is_real() {
-                true => folder.join("boots"),
-                false => host.root.path().join(below).join("boots"),
-            },
+            boots: host.boots(),
             reader: Reader::new(host.root.clone()),
             files: config.files.iter().map(|file| file.path.clone()).collect(),
             is_on: !config.kinds.is_empty(),
@@ -82,7 +78,7 @@ impl Watch {
             alarm: None,
             sensors: heat::Sensors::default(),
             kernel: kernel::Files::default(),
-            uptime: Kept::new("proc/uptime"),
+            uptime: KeptFile::new("proc/uptime"),
             has_timesync: false,
         }
     }
@@ -198,8 +194,10 @@ impl Watch {
 
     /// The first line of each `--node-condition` file; `None` if it does not exist.
     pub fn files(&self) -> Vec<Option<String>> {
-        let line =
-            |path: &PathBuf| guard::exists(path).then(|| first_line(path).unwrap_or_default());
+        let line = |path: &PathBuf| {
+            let path = guard::found(path).ok()?;
+            Some(first_line(&path).unwrap_or_default())
+        };
         self.files.iter().map(line).collect()
     }
 
@@ -245,9 +243,9 @@ impl Watch {
     }
 }
 
-/// The first line of a file; `None` if it is larger than 1 MiB, or no file.
+/// The first line of a file that was found; `None` if it is larger than 1 MiB, or no file.
 fn first_line(path: &Path) -> Option<String> {
-    let bytes = read(path).ok()?;
+    let bytes = read_found(path).ok()?;
     let line = bytes.split(|byte| *byte == b'\n').next()?;
     Some(String::from_utf8_lossy(line).into_owned())
 }

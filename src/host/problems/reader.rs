@@ -2,22 +2,16 @@
 //! is not read again until the restart: a driver that waits for a bus or a firmware would delay the
 //! Lease.
 
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
-
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::core::facts::{Read, Unread};
 use crate::core::instant::Mono;
 use crate::files::read::{LARGE, SMALL};
+use crate::host::kept_file::KeptFile;
 use crate::host::root::{HostRoot, unread};
 
 /// A read that takes longer is the last one of its file.
 const SLOW: Duration = Duration::from_secs(1);
-/// A sysfs attribute has at most one page.
-const PAGE: usize = 4096;
 /// Limit of the folders' entries that are looked at.
 pub(super) const MAX_DEVICES: usize = 32;
 
@@ -29,41 +23,6 @@ pub(super) struct Reader {
     slow: Vec<String>,
     /// End of the last read.
     at: Mono,
-}
-
-/// A file that stays open, so that one look at it is one system call.
-#[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) path: String,
-    file: Option<File>,
-}
-
-impl Kept {
-    pub(super) fn new(path: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            file: None,
-        }
-    }
-
-    /// Whether the kernel reported a change since the last read: poll(2) for POLLPRI.
-    pub(super) fn is_notified(&self) -> bool {
-        let Some(file) = &self.file else {
-            return false;
-        };
-        let mut polled = [PollFd::new(file.as_fd(), PollFlags::POLLPRI)];
-        let is_changed = poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
-        let [polled] = polled;
-        is_changed
-            && polled
-                .revents()
-                .is_some_and(|found| found.contains(PollFlags::POLLPRI))
-    }
-
-    /// The open file; `None` if the last read failed.
-    pub(super) fn file(&self) -> Option<&File> {
-        self.file.as_ref()
-    }
 }
 
 impl Reader {
@@ -86,16 +45,18 @@ impl Reader {
 
     /// A small file, trimmed.
     pub(super) fn text(&mut self, path: &str, clock: &dyn Fn() -> Mono) -> Read<String> {
-        self.timed(path, clock, &mut |root| root.text(path, SMALL))
-            .map(|text| text.trim().to_owned())
+        self.may_read(path)?;
+        let text = self.root.text(path, SMALL);
+        self.note_end(path, clock);
+        text.map(|text| text.trim().to_owned())
     }
 
-    /// A file that is a list and grows; what is not UTF-8 is replaced.
-    pub(super) fn list(&mut self, path: &str, clock: &dyn Fn() -> Mono) -> Read<String> {
-        self.timed(path, clock, &mut |root| match root.bytes(path, LARGE) {
-            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            Err(error) => Err(unread(path, &error)),
-        })
+    /// A file that is a list and grows.
+    pub(super) fn list(&mut self, path: &str, clock: &dyn Fn() -> Mono) -> Read<Vec<u8>> {
+        self.may_read(path)?;
+        let bytes = self.root.bytes(path, LARGE);
+        self.note_end(path, clock);
+        bytes.map_err(|error| unread(path, &error))
     }
 
     /// The file `name` in `folder`, trimmed; empty if it cannot be read.
@@ -114,7 +75,11 @@ impl Reader {
     }
 
     /// [`Self::kept_number`] without the reason why there is none.
-    pub(super) fn kept_value(&mut self, kept: &mut Kept, clock: &dyn Fn() -> Mono) -> Option<i64> {
+    pub(super) fn kept_value(
+        &mut self,
+        kept: &mut KeptFile,
+        clock: &dyn Fn() -> Mono,
+    ) -> Option<i64> {
         self.kept_number(kept, clock).ok()
     }
 
@@ -124,34 +89,42 @@ impl Reader {
         number(path, &text)
     }
 
-    /// A file that is looked at again and again.
-    pub(super) fn kept(&mut self, kept: &mut Kept, clock: &dyn Fn() -> Mono) -> Read<String> {
-        let Kept { path, file } = kept;
-        let read = self.timed(path, clock, &mut |root| {
-            let open = match file.take() {
-                Some(open) => open,
-                None => root.open(path).map_err(|error| unread(path, &error))?,
-            };
-            let mut page = [0; PAGE];
-            let length = open
-                .read_at(&mut page, 0)
-                .map_err(|error| unread(path, &error))?;
-            *file = Some(open);
-            let bytes = page.get(..length).unwrap_or_default();
-            match std::str::from_utf8(bytes) {
-                Ok(text) => Ok(text.trim().to_owned()),
-                Err(_) => Err(Unread::new(path.as_str(), "not text")),
-            }
-        });
-        if read.is_err() {
-            // The file of a device that came back is another one.
-            kept.file = None;
+    /// A file that is looked at again and again, trimmed.
+    pub(super) fn kept(&mut self, kept: &mut KeptFile, clock: &dyn Fn() -> Mono) -> Read<String> {
+        let bytes = self.kept_bytes(kept, SMALL, clock)?;
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Ok(text.trim().to_owned()),
+            Err(_) => Err(Unread::new(kept.path.as_str(), "not text")),
         }
-        read
+    }
+
+    /// [`Self::list`] of a file that stays open.
+    pub(super) fn kept_list(
+        &mut self,
+        kept: &mut KeptFile,
+        clock: &dyn Fn() -> Mono,
+    ) -> Read<Vec<u8>> {
+        self.kept_bytes(kept, LARGE, clock)
+    }
+
+    fn kept_bytes(
+        &mut self,
+        kept: &mut KeptFile,
+        limit: u64,
+        clock: &dyn Fn() -> Mono,
+    ) -> Read<Vec<u8>> {
+        self.may_read(&kept.path)?;
+        let bytes = kept.read_kept(&self.root, limit);
+        self.note_end(&kept.path, clock);
+        bytes.map_err(|error| unread(&kept.path, &error))
     }
 
     /// [`Self::kept`] as a decimal number.
-    pub(super) fn kept_number(&mut self, kept: &mut Kept, clock: &dyn Fn() -> Mono) -> Read<i64> {
+    pub(super) fn kept_number(
+        &mut self,
+        kept: &mut KeptFile,
+        clock: &dyn Fn() -> Mono,
+    ) -> Read<i64> {
         let text = self.kept(kept, clock)?;
         number(&kept.path, &text)
     }
@@ -166,16 +139,15 @@ impl Reader {
         names
     }
 
-    fn timed(
-        &mut self,
-        path: &str,
-        clock: &dyn Fn() -> Mono,
-        read: &mut dyn FnMut(&HostRoot) -> Read<String>,
-    ) -> Read<String> {
-        if self.slow.iter().any(|slow| slow == path) {
-            return Err(Unread::new(path, "not read again: a read took over 1 s"));
+    fn may_read(&self, path: &str) -> Read<()> {
+        match self.slow.iter().any(|slow| slow == path) {
+            true => Err(Unread::new(path, "not read again: a read took over 1 s")),
+            false => Ok(()),
         }
-        let read = read(&self.root);
+    }
+
+    /// Called at the end of each read: a file whose read took too long is not read again.
+    fn note_end(&mut self, path: &str, clock: &dyn Fn() -> Mono) {
         let now = clock();
         if now.since(self.at) > SLOW {
             log::warn!(
@@ -186,7 +158,6 @@ impl Reader {
             self.slow.push(path.to_owned());
         }
         self.at = now;
-        read
     }
 }
 

@@ -85,7 +85,7 @@ fn the_first_reading_of_the_alarm_is_the_baseline() {
         assert!(matches!(look(&mut watch, seconds).voltage, Some(Err(_))));
     }
     std::fs::remove_file(tree.join("sys/class/hwmon/hwmon3/in0_lcrit_alarm")).unwrap();
-    watch.alarm.as_mut().unwrap().file = Kept::new("sys/class/hwmon/hwmon3/in0_lcrit_alarm");
+    watch.alarm.as_mut().unwrap().file = KeptFile::new("sys/class/hwmon/hwmon3/in0_lcrit_alarm");
     assert!(matches!(look(&mut watch, 100).voltage, Some(Err(_))));
     assert!(watch.voltage_descriptor().is_none());
 }

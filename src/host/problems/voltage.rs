@@ -4,16 +4,17 @@
 
 use std::os::fd::OwnedFd;
 
-use super::reader::{Kept, Reader, is_numbered, join};
+use super::reader::{Reader, is_numbered, join};
 use crate::core::facts::Read;
 use crate::core::instant::Mono;
 use crate::core::problems::is_dip;
 use crate::core::problems::look::Voltage;
+use crate::host::kept_file::KeptFile;
 
 /// The alarm, and the drops since the last look.
 #[derive(Debug)]
 pub(super) struct Alarm {
-    pub(super) file: Kept,
+    pub(super) file: KeptFile,
     last: Option<bool>,
     dips: u32,
 }
@@ -29,7 +30,7 @@ impl Alarm {
         let path = format!("sys/class/hwmon/{chip}/in0_lcrit_alarm");
         let is_there = reader.number(&path, clock).is_ok();
         is_there.then(|| Self {
-            file: Kept::new(path),
+            file: KeptFile::new(path),
             last: None,
             dips: 0,
         })
@@ -37,7 +38,7 @@ impl Alarm {
 
     /// Reads the alarm and counts a drop. The read also arms the next notification.
     pub(super) fn read(&mut self, reader: &mut Reader, clock: &dyn Fn() -> Mono) -> Read<bool> {
-        let is_notified = self.file.is_notified();
+        let is_notified = self.file.has_changed();
         let alarm = reader.kept_number(&mut self.file, clock)? != 0;
         // What was before the first read is not known.
         let last = self.last.replace(alarm);

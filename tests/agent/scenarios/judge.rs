@@ -66,7 +66,7 @@ pub(super) fn spread(
         .filter_map(|pod| pod["spec"]["nodeName"].as_str())
         .collect();
     if pods.len() != count || bound.len() != count {
-        return Err(format!("{} of {} pods are bound", bound.len(), pods.len()));
+        return Err(format!("{} of {count} pods are bound", bound.len()));
     }
     for key in keys {
         let mut domains = BTreeMap::new();

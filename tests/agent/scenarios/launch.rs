@@ -1,4 +1,4 @@
-//! The programs of a cluster, and the nodes of a plant, with the double.
+//! The programs of a cluster, and the nodes of a plant.
 
 use std::process::Command;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use apidouble::Double;
 use serde_json::json;
 
 use super::plant::{Plant, ZONED};
-use super::{SHORT_GRACE, SOON, guest_labels};
+use super::{SOON, guest_labels};
 use crate::common::cluster::Cluster;
 use crate::common::cluster::program::Program;
 use support::{Folder, eventually};
@@ -16,8 +16,7 @@ use support::{Folder, eventually};
 /// their labels, and are found silent.
 #[test]
 fn the_nodes_of_a_plant_are_ready_until_they_are_killed() {
-    let double = Double::builder().lifecycle(SHORT_GRACE).start();
-    let mut plant = Plant::on(Cluster::on(double), &ZONED, 2);
+    let mut plant = Plant::start(&ZONED, 2);
     assert_eq!(plant.servers(), ["server-0", "server-1", "server-2"]);
     assert_eq!(plant.boards(), ["board-0", "board-1"]);
     let label = |key: &str| -> Vec<String> {

@@ -2,11 +2,13 @@
 //! other nodes.
 //!
 //! [`strays`] and [`adoption`] run against any cluster of `tests/common/cluster`; with the double,
-//! requests are counted as well. [`placement`] and [`evictions`] need pods that run, hence
-//! kube-controller-manager, kube-scheduler and kubemark; [`plant`] starts their nodes, with the double
-//! too. [`judge`] says from objects alone whether an outcome is right.
+//! requests are counted as well. [`placement`] and [`evictions`] need pods that run: a [`plant`] with
+//! kube-controller-manager, kube-scheduler and kubemark. With the double, stand-ins take their places,
+//! so that the code of the scenarios runs everywhere; that boards do no harm, it does not prove.
+//! [`judge`] says from objects alone whether an outcome is right.
 
 mod adoption;
+mod controllers;
 mod evictions;
 mod judge;
 mod launch;

@@ -13,9 +13,7 @@ const ROLLOUT: Duration = Duration::from_secs(120);
 /// updated (measured).
 #[test]
 fn daemon_sets_of_kubeadm_roll_out_beside_boards() {
-    let Some(plant) = Plant::start(&[""; 2], 2) else {
-        return;
-    };
+    let plant = Plant::start(&[""; 2], 2);
     for set in [workloads::kube_proxy(), workloads::flannel()] {
         roll_out(&plant, &set);
     }
@@ -24,13 +22,13 @@ fn daemon_sets_of_kubeadm_roll_out_beside_boards() {
 /// Creates a DaemonSet, and then changes its template.
 fn roll_out(plant: &Plant, set: &Value) {
     let name = judge::name(set);
-    let path = workloads::path(set);
-    accepted(plant.cluster.post(&path, set));
-    let path = format!("{path}/{name}");
+    workloads::create(&plant.cluster, set);
+    let path = format!("{}/{name}", workloads::path("daemonset"));
     let complete = |what: &str| {
         settle(&format!("{name}, {what}"), ROLLOUT, || {
+            let pods = plant.pods(name);
             let set = plant.cluster.get(&path).ok_or("no DaemonSet")?;
-            judge::rolled_out(&set, &plant.pods(name), &plant.servers())
+            judge::rolled_out(&set, &pods, &plant.servers())
         });
     };
     complete("created");
@@ -42,9 +40,7 @@ fn roll_out(plant: &Plant, set: &Value) {
 /// (measured).
 #[test]
 fn pods_spread_over_hosts_zones_and_regions_beside_boards() {
-    let Some(plant) = Plant::start(&ZONED, 2) else {
-        return;
-    };
+    let plant = Plant::start(&ZONED, 2);
     let [host, zone, region] = [
         "kubernetes.io/hostname",
         "topology.kubernetes.io/zone",
@@ -56,16 +52,10 @@ fn pods_spread_over_hosts_zones_and_regions_beside_boards() {
         ("by-both", &[host, zone]),
         ("by-region", &[region]),
     ] {
-        accepted(spread(&plant, name, keys));
+        workloads::create(&plant.cluster, &workloads::spread(name, keys));
         settle(name, ROLLOUT, || {
             let pods = plant.pods(name);
             judge::spread(&pods, workloads::REPLICAS, &plant.nodes(), keys)
         });
     }
-}
-
-/// Creates six pods that are spread over each of `keys`.
-pub(super) fn spread(plant: &Plant, name: &str, keys: &[&str]) -> (u16, Value) {
-    let object = workloads::spread(name, keys);
-    plant.cluster.post(&workloads::path(&object), &object)
 }

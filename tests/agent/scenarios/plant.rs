@@ -1,14 +1,17 @@
-//! Nodes that run pods, and boards beside them.
+//! Nodes that run pods, and boards beside them: hollow kubelets and agents on a real control plane,
+//! else stand-ins for the kubelets and the [`super::controllers`] on the double.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use apidouble::Double;
 use serde_json::Value;
 
-use super::{GRACE, guest, judge, settle};
+use super::controllers::Controllers;
+use super::{GRACE, SHORT_GRACE, guest, judge, settle};
 use crate::common::board::Board;
-use crate::common::cluster::Cluster;
 use crate::common::cluster::program::Program;
+use crate::common::cluster::{Cluster, kubelet};
 
 /// Three servers in three zones of two regions.
 pub(super) const ZONED: [&str; 3] = [
@@ -17,7 +20,7 @@ pub(super) const ZONED: [&str; 3] = [
     "topology.kubernetes.io/zone=c,topology.kubernetes.io/region=south",
 ];
 
-/// Each real plant has a control plane and hollow kubelets: one at a time.
+/// A real plant has a control plane and hollow kubelets: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub(super) struct Plant {
@@ -25,21 +28,20 @@ pub(super) struct Plant {
     boards: Vec<(String, Board)>,
     servers: Vec<(String, Program)>,
     pub(super) cluster: Cluster,
+    /// With the double.
+    controllers: Option<Controllers>,
     _alone: Option<MutexGuard<'static, ()>>,
 }
 
 impl Plant {
-    /// On a real control plane. `None`, and a skip, without a program that it needs.
-    pub(super) fn start(labels: &[&str], boards: usize) -> Option<Self> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let cluster = Cluster::start_with_pods(GRACE)?;
-        let mut plant = Self::on(cluster, labels, boards);
-        plant._alone = Some(alone);
-        Some(plant)
-    }
-
     /// One server with each of `labels`, and boards; all are Ready.
-    pub(super) fn on(cluster: Cluster, labels: &[&str], boards: usize) -> Self {
+    pub(super) fn start(labels: &[&str], boards: usize) -> Self {
+        let alone = kubelet::asset("kubemark")
+            .map(|_| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+        let cluster = Cluster::start_with_pods(GRACE).unwrap_or_else(|| {
+            let double = Double::builder().lifecycle(SHORT_GRACE);
+            Cluster::on(double.start())
+        });
         let server = |(index, labels): (usize, &&str)| {
             let name = format!("server-{index}");
             let kubeconfig = cluster.kubeconfig(&name);
@@ -54,8 +56,9 @@ impl Plant {
         let plant = Self {
             boards: (0..boards).map(board).collect(),
             servers: labels.iter().enumerate().map(server).collect(),
+            controllers: cluster.double().map(|_| Controllers::default()),
             cluster,
-            _alone: None,
+            _alone: alone,
         };
         plant.await_all(&plant.servers(), "True");
         plant.await_all(&plant.boards(), "True");
@@ -76,11 +79,19 @@ impl Plant {
         nodes.map(|node| node.expect("a server")).collect()
     }
 
-    /// The pods of a workload, dead ones as well.
+    /// The pods of a workload, dead ones as well. With the double, its controllers act before.
     pub(super) fn pods(&self, app: &str) -> Vec<Value> {
+        if let Some(controllers) = &self.controllers {
+            controllers.act(&self.cluster);
+        }
         let path = format!("{}?labelSelector=app%3D{app}", super::PODS);
         let list = self.cluster.get(&path).expect("a list");
         list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Time for the evictions from two nodes, and on a real control plane from six.
+    pub(super) fn long(&self) -> Duration {
+        Duration::from_secs(if self.controllers.is_some() { 15 } else { 60 })
     }
 
     /// Ends all boards without a word to the API server.

@@ -27,7 +27,7 @@ fn a_pod_from_before_the_registration_is_rejected_after_the_first_lease() {
     site.is_rejected("web");
     assert_eq!(site.pod("web").unwrap()["metadata"]["uid"], uid);
     // Its deletion needs nobody.
-    accepted(site.cluster.delete(&site.pod_path("web")));
+    accepted(site.cluster.delete(&site.pod_path("web"), &Value::Null));
     assert!(site.pod("web").is_none());
     site.ready();
     if site.cluster.double().is_none() {
@@ -70,7 +70,7 @@ fn a_pod_that_comes_later_is_rejected_with_a_report_and_a_terminating_one_is_end
     sleep(Duration::from_secs(2));
     site.bind("web");
     let gone = site.bind("gone");
-    let waiting = accepted(site.cluster.delete(&site.pod_path("gone")));
+    let waiting = accepted(site.cluster.delete(&site.pod_path("gone"), &Value::Null));
     assert!(
         waiting["metadata"]["deletionTimestamp"].is_string(),
         "{waiting}"

@@ -3,6 +3,9 @@
 
 use serde_json::{Value, json};
 
+use super::accepted;
+use crate::common::cluster::Cluster;
+
 /// kubeadm's kube-proxy (cmd/kubeadm/app/phases/addons/proxy/manifests.go): selects an operating
 /// system, and tolerates everything.
 pub(super) fn kube_proxy() -> Value {
@@ -61,80 +64,19 @@ fn workload(kind: &str, name: &str, mut pod: Value) -> Value {
             "template": {"metadata": {"labels": labels}, "spec": pod}}})
 }
 
-/// The path of the workloads of this kind.
-pub(super) fn path(workload: &Value) -> String {
-    let kind = workload["kind"].as_str().unwrap().to_lowercase();
+/// The path of the workloads of a kind, in lower case.
+pub(super) fn path(kind: &str) -> String {
     format!("/apis/apps/v1/namespaces/default/{kind}s")
+}
+
+/// Creates a workload; each field must be one of its type.
+pub(super) fn create(cluster: &Cluster, workload: &Value) {
+    let kind = workload["kind"].as_str().unwrap().to_lowercase();
+    let path = format!("{}?fieldValidation=Strict", path(&kind));
+    accepted(cluster.post(&path, workload));
 }
 
 /// A merge patch that makes all pods anew.
 pub(super) fn another_template() -> Value {
     json!({"spec": {"template": {"metadata": {"annotations": {"nodelet.test/roll": "2"}}}}})
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::process::Command;
-    use support::{Folder, skip};
-
-    /// All of `part` is in `whole`.
-    fn contains(whole: &Value, part: &Value) -> bool {
-        match (whole, part) {
-            (Value::Object(whole), Value::Object(part)) => part
-                .iter()
-                .all(|(key, part)| whole.get(key).is_some_and(|whole| contains(whole, part))),
-            (Value::Array(whole), Value::Array(part)) => {
-                whole.len() == part.len() && whole.iter().zip(part).all(|(w, p)| contains(w, p))
-            }
-            _ => whole == part,
-        }
-    }
-
-    /// What kubectl makes of an object with the types of the API: `set image` decodes it, and drops
-    /// each field that the type lacks.
-    fn typed(object: &Value) -> Value {
-        let folder = Folder::new("typed");
-        let path = folder.write("object.json", object.to_string());
-        let output = Command::new("kubectl")
-            .args(["set", "image", "--local", "--output=json", "pause=other"])
-            .arg("--filename")
-            .arg(path)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-        assert!(!output.stdout.is_empty(), "the image has not changed");
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-
-    #[test]
-    fn each_field_of_the_workloads_is_one_of_its_type() {
-        if !skip::has_optional_tool("kubectl") {
-            return;
-        }
-        let survives = |mut object: Value| {
-            let typed = typed(&object);
-            let image = "/spec/template/spec/containers/0/image";
-            *object.pointer_mut(image).unwrap() = "other".into();
-            contains(&typed, &object)
-        };
-        for object in [kube_proxy(), flannel(), spread("web", &["host"])] {
-            assert!(survives(object.clone()), "{object}");
-            let mut wrong = object;
-            wrong["spec"]["template"]["spec"]["tolerationz"] = json!([]);
-            assert!(!survives(wrong), "an unknown field");
-        }
-    }
-
-    #[test]
-    fn the_paths_are_those_of_the_kinds() {
-        assert_eq!(
-            path(&kube_proxy()),
-            "/apis/apps/v1/namespaces/default/daemonsets"
-        );
-        assert_eq!(
-            path(&spread("web", &[])),
-            "/apis/apps/v1/namespaces/default/deployments"
-        );
-    }
 }

@@ -77,7 +77,7 @@ impl Cluster {
         for program in ["kube-controller-manager", "kube-scheduler", "kubemark"] {
             if kubelet::asset(program).is_none() {
                 skip::optional(&format!(
-                    "pods that run: no {program} in KUBEBUILDER_ASSETS"
+                    "pods that run: no {program} in KUBEBUILDER_ASSETS; the double is used"
                 ));
                 return None;
             }
@@ -184,9 +184,10 @@ impl Cluster {
         self.call(Method::Patch, path, patch)
     }
 
-    /// A deletion as administrator; status code and body of the answer.
-    pub fn delete(&self, path: &str) -> (u16, Value) {
-        self.call(Method::Delete, path, &Value::Null)
+    /// A deletion as administrator, with `v1.DeleteOptions` or `Null`; status code and body of the
+    /// answer.
+    pub fn delete(&self, path: &str, options: &Value) -> (u16, Value) {
+        self.call(Method::Delete, path, options)
     }
 
     /// URL and CA of the server.

@@ -790,6 +790,10 @@ impl Api {
         if unchanged && !resets {
             return Ok(old.clone());
         }
+        if kind.group == "apps" && new["spec"] != old["spec"] {
+            let generation = old["metadata"]["generation"].as_u64().unwrap_or(0);
+            new["metadata"]["generation"] = json!(generation + 1);
+        }
         fields::track(Some(old), &mut new, &writer);
         Ok(store.put(write.key.clone(), new))
     }

@@ -1,5 +1,7 @@
 //! The programs of a cluster, and the nodes of a plant.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ use apidouble::Double;
 use serde_json::json;
 
 use super::plant::{Plant, ZONED};
-use super::{SOON, guest_labels};
+use super::{SHORT_GRACE, SOON, guest_labels};
 use crate::common::cluster::Cluster;
 use crate::common::cluster::program::Program;
 use support::{Folder, eventually};
@@ -73,10 +75,10 @@ fn a_program_is_killed_on_drop() {
     let mut program = shell(&folder, "exec sleep 60");
     let process = format!("/proc/{}", program.pid());
     assert_eq!(program.ended(), None);
-    assert!(std::fs::exists(&process).unwrap());
+    assert!(fs::exists(&process).unwrap());
     drop(program);
     eventually("its end", Duration::from_secs(1), || {
-        (!std::fs::exists(&process).unwrap()).then_some(())
+        (!fs::exists(&process).unwrap()).then_some(())
     });
 }
 
@@ -90,4 +92,36 @@ fn the_stand_in_refuses_other_flags() {
         end.ends_with("unknown flag: --kubeconfig=relative/kubeconfig"),
         "{end}"
     );
+}
+
+#[test]
+#[ignore = "run by a_control_plane_that_ends_is_told_with_its_log"]
+fn starts_a_control_plane() {
+    drop(Cluster::start(SHORT_GRACE));
+}
+
+/// A person who has other versions of the programs sees what they say.
+#[test]
+fn a_control_plane_that_ends_is_told_with_its_log() {
+    let assets = Folder::new("assets");
+    for (name, script) in [
+        ("etcd", "exec sleep 60"),
+        (
+            "kube-apiserver",
+            "echo \"Error: unknown flag after $#\"; exit 1",
+        ),
+    ] {
+        let path = assets.write(name, format!("#!/bin/sh\n{script}\n"));
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    let test = "scenarios::launch::starts_a_control_plane";
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", test])
+        .env("KUBEBUILDER_ASSETS", assets.path())
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("kube-node-lease: exit status: 1: "), "{text}");
+    assert!(text.contains("Error: unknown flag after "), "{text}");
 }

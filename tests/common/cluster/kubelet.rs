@@ -10,10 +10,6 @@ use super::control_plane::free_ports;
 use super::program::Program;
 use crate::common::board;
 
-/// Interval of a hollow kubelet's renewals and reads: a quarter of 40 s. No flag shortens it in all
-/// versions.
-pub const HOLLOW_RENEWAL_SECONDS: u64 = 10;
-
 /// nodelet with the flags of kubemark. Other flags than those below are refused.
 const STAND_IN: &str = r#"
 nodelet=$1

@@ -21,13 +21,12 @@ mod common;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use crate::common::board::Board;
-use crate::common::cluster::Cluster;
+use crate::common::cluster::{Cluster, kubelet};
 use crate::common::link::{Link, Pace};
 use crate::common::{board, ptrace};
 use support::{Folder, eventually, skip};
@@ -64,7 +63,7 @@ impl Site {
         let text = fs::read_to_string(self.cluster.kubeconfig(node)).unwrap();
         let kubeconfig = self.folder.write(node, link.kubeconfig(&text, port));
         Way {
-            kubeconfig: format!("--kubeconfig={}", kubeconfig.display()),
+            kubeconfig: kubeconfig.display().to_string(),
             link,
         }
     }
@@ -76,7 +75,8 @@ impl Site {
     }
 
     fn board(&self, way: &Way, more: &[&str]) -> Board {
-        let args = [way.kubeconfig.as_str(), "--hostname-override=board"];
+        let kubeconfig = format!("--kubeconfig={}", way.kubeconfig);
+        let args = [kubeconfig.as_str(), "--hostname-override=board"];
         let board = Board::start(&[&args, more].concat());
         self.settle("board");
         board
@@ -84,22 +84,14 @@ impl Site {
 
     /// A minute of a hollow kubelet: kubemark, the kubelet's code without containers.
     fn hollow_kubelet(&self) -> Option<Reading> {
-        let assets = std::env::var_os("KUBEBUILDER_ASSETS").unwrap_or_default();
-        let program = Path::new(&assets).join("kubemark");
-        if !program.is_file() {
+        if kubelet::asset("kubemark").is_none() {
             skip::optional("a hollow kubelet: no kubemark in KUBEBUILDER_ASSETS");
             return None;
         }
         let way = self.way("hollow");
-        let mut process = Command::new(program)
-            .args(["--morph=kubelet", "--name=hollow", &way.kubeconfig])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let process = self.cluster.kubelet("hollow", &way.kubeconfig, "");
         self.settle("hollow");
-        let minute = minute(process.id(), &way.link);
-        let _ = process.kill().and_then(|()| process.wait());
+        let minute = minute(process.pid(), &way.link);
         Some(minute)
     }
 }
@@ -192,9 +184,10 @@ fn bare_start() -> Duration {
 /// machine only adds to it.
 fn start_to_request(site: &Site, way: &Way) -> Option<Duration> {
     let double = site.cluster.double()?;
+    let kubeconfig = format!("--kubeconfig={}", way.kubeconfig);
     let tries = (0..20).map(|_| {
         double.clear_requests();
-        let board = Board::start(&[&way.kubeconfig, "--hostname-override=board"]);
+        let board = Board::start(&[&kubeconfig, "--hostname-override=board"]);
         let first = eventually("a request", MINUTE, || double.requests().into_iter().next());
         // Like the kubelet, it waits for 100 ms before it registers.
         first.at.duration_since(board.started) - Duration::from_millis(100)

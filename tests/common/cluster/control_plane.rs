@@ -1,10 +1,14 @@
 //! etcd, kube-apiserver and, if present, kube-controller-manager on loopback, with new
-//! certificates, and with the Node and RBAC authorizers and NodeRestriction, as in kubeadm.
+//! certificates, and with the Node and RBAC authorizers and NodeRestriction, as in kubeadm;
+//! kube-scheduler for the tests that need it.
+//!
+//! kube-controller-manager runs all controllers of its default: `--controllers=*`. Only that of the
+//! tokens of ServiceAccounts has no key. The ServiceAccount admission is off, so pods need none.
 
-use std::fs::{self, File};
+use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,21 +21,17 @@ use nodelet::wire::api::Api;
 use serde_json::{Value, json};
 use support::skip;
 
+use super::program::Program;
 use crate::common::api::condition;
 
 pub(super) struct ControlPlane {
     authority: Authority,
     port: u16,
-    processes: Vec<Process>,
+    programs: Vec<Program>,
     /// Whether there is a kube-controller-manager.
     pub(super) signs: bool,
     /// Path of the administrator's kubeconfig.
-    admin: PathBuf,
-}
-
-struct Process {
-    child: Child,
-    log: PathBuf,
+    pub(super) admin: PathBuf,
 }
 
 /// A Node without an agent: once it is `Unknown`, the node-lifecycle controller works.
@@ -69,7 +69,7 @@ impl ControlPlane {
         let mut plane = Self {
             authority,
             port,
-            processes: Vec::new(),
+            programs: Vec::new(),
             signs: false,
             admin: folder.join("admin"),
         };
@@ -204,18 +204,28 @@ impl ControlPlane {
         }
     }
 
+    /// kube-scheduler. `--kubeconfig` and `--leader-elect` hold without `--config`; with port 0 it
+    /// serves nothing. Upstream: cmd/kube-scheduler/app/options.
+    pub(super) fn schedule(&mut self, assets: &Path, folder: &Path) {
+        let admin = self.admin.display().to_string();
+        self.run(
+            assets,
+            folder,
+            "kube-scheduler",
+            &[
+                format!("--kubeconfig={admin}"),
+                "--bind-address=127.0.0.1".to_owned(),
+                "--secure-port=0".to_owned(),
+                "--leader-elect=false".to_owned(),
+            ],
+        );
+    }
+
     fn run(&mut self, assets: &Path, folder: &Path, program: &str, args: &[String]) {
+        let mut command = Command::new(assets.join(program));
+        command.args(args);
         let log = folder.join(format!("{program}.log"));
-        let sink = File::create(&log).unwrap();
-        let binary: PathBuf = assets.join(program);
-        let child = Command::new(&binary)
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(sink.try_clone().unwrap())
-            .stderr(sink)
-            .spawn()
-            .unwrap_or_else(|e| panic!("{}: {e}", binary.display()));
-        self.processes.push(Process { child, log });
+        self.programs.push(Program::start(command, log));
     }
 
     /// Whether a Node ever left Ready.
@@ -247,7 +257,8 @@ impl ControlPlane {
         }
     }
 
-    /// Without a working controller no Node would ever leave Ready.
+    /// Without a working controller no Node would ever leave Ready. The canary is deleted, because a
+    /// silent Node counts when kube-controller-manager decides about evictions.
     fn await_lifecycle(&mut self) {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": CANARY}});
         self.call(Method::Post, "/api/v1/nodes", node.to_string().into_bytes())
@@ -256,6 +267,8 @@ impl ControlPlane {
             let node = plane.get(&format!("/api/v1/nodes/{CANARY}"))?;
             (condition(&node, "Ready")?["status"] == "Unknown").then_some(())
         });
+        let canary = format!("/api/v1/nodes/{CANARY}");
+        self.call(Method::Delete, &canary, Vec::new()).unwrap();
     }
 
     /// Calls `look` until it returns a value; panics with the log of a process that ended, or with
@@ -263,40 +276,26 @@ impl ControlPlane {
     fn await_answer(&mut self, what: &str, look: impl Fn(&Self) -> Option<()>) {
         let start = Instant::now();
         while look(self).is_none() {
-            for Process { child, log } in &mut self.processes {
-                if let Some(status) = child.try_wait().unwrap() {
-                    panic!("{what}: {status}: {}", end_of(log));
-                }
+            if let Some(end) = self.programs.iter_mut().find_map(Program::ended) {
+                panic!("{what}: {end}");
             }
-            if start.elapsed() > Duration::from_secs(60) {
-                let logs: Vec<String> = self.processes.iter().map(|p| end_of(&p.log)).collect();
-                panic!("{what}: not within a minute: {}", logs.join("\n"));
-            }
+            // The logs are printed when the programs are dropped.
+            let elapsed = start.elapsed();
+            assert!(elapsed < Duration::from_secs(60), "{what}: not in a minute");
             thread::sleep(Duration::from_millis(100));
         }
     }
 }
 
-/// The path of a log, and its last lines.
-fn end_of(log: &Path) -> String {
-    let text = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    let end = lines.iter().skip(lines.len().saturating_sub(20));
-    let end: Vec<&str> = end.copied().collect();
-    format!("{}:\n{}", log.display(), end.join("\n"))
-}
-
 impl Drop for ControlPlane {
+    /// etcd is the last one to end.
     fn drop(&mut self) {
-        for process in self.processes.iter_mut().rev() {
-            let _ = process.child.kill();
-            let _ = process.child.wait();
-        }
+        while self.programs.pop().is_some() {}
     }
 }
 
-fn free_ports() -> [u16; 3] {
-    // All three are bound at the same time, so that they differ.
-    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+pub(super) fn free_ports<const N: usize>() -> [u16; N] {
+    // All are bound at the same time, so that they differ.
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }

@@ -1,12 +1,15 @@
 //! The cluster of a test: the API double, or a real control plane.
 //!
 //! - `KUBEBUILDER_ASSETS`: a folder with `etcd`, `kube-apiserver` and optionally
-//!   `kube-controller-manager`; each test starts its own.
+//!   `kube-controller-manager`; each test starts its own. With `kube-scheduler` and `kubemark` pods
+//!   run.
 //! - `KUBECONFIG`: administrator's kubeconfig of a running cluster. Names of Nodes contain the id
 //!   of this process, and Nodes are not removed: use a throw-away cluster.
 //! - Neither: the double.
 
 mod control_plane;
+pub mod kubelet;
+pub mod program;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +22,7 @@ use nodelet::wire::api_config::ApiConfig;
 use serde_json::Value;
 
 use control_plane::ControlPlane;
+use program::Program;
 use support::{Folder, skip};
 
 pub struct Cluster {
@@ -65,6 +69,46 @@ impl Cluster {
             return None;
         }
         Some(Self::start(grace))
+    }
+
+    /// A real API server with pods that run: the controllers, the scheduler and a hollow kubelet.
+    /// `None`, and a skip, without one.
+    pub fn start_with_pods(grace: Duration) -> Option<Self> {
+        for program in ["kube-controller-manager", "kube-scheduler", "kubemark"] {
+            if kubelet::asset(program).is_none() {
+                skip::optional(&format!(
+                    "pods that run: no {program} in KUBEBUILDER_ASSETS; the double is used"
+                ));
+                return None;
+            }
+        }
+        let mut cluster = Self::start(grace);
+        if let (Kind::Real(real), Some(assets)) = (
+            &mut cluster.kind,
+            std::env::var_os("KUBEBUILDER_ASSETS").as_deref(),
+        ) {
+            real.schedule(assets.as_ref(), cluster.folder.path());
+        }
+        Some(cluster)
+    }
+
+    /// This double, whatever the environment says.
+    pub fn on(double: Double) -> Self {
+        Self {
+            kind: Kind::Double(double),
+            folder: Folder::new("cluster"),
+        }
+    }
+
+    /// A kubelet with this kubeconfig: a hollow one on a real API server, if there is kubemark, else
+    /// nodelet with pods in its place. `labels` has the form of `--node-labels`.
+    pub fn kubelet(&self, name: &str, kubeconfig: &str, labels: &str) -> Program {
+        let kubemark = match self.kind {
+            Kind::Double(_) => None,
+            Kind::Real(_) | Kind::Existing(_) => kubelet::asset("kubemark"),
+        };
+        let folder = self.folder.path();
+        kubelet::start(kubemark.as_deref(), folder, name, kubeconfig, labels)
     }
 
     /// A name that no other test uses.
@@ -123,7 +167,7 @@ impl Cluster {
         if let Kind::Double(double) = &self.kind {
             return double.get(path);
         }
-        match self.call(Method::Get, path, Vec::new()) {
+        match self.call(Method::Get, path, &Value::Null) {
             (200, object) => Some(object),
             (404, _) => None,
             other => panic!("GET {path}: {other:?}"),
@@ -132,15 +176,18 @@ impl Cluster {
 
     /// A POST as administrator; status code and body of the answer.
     pub fn post(&self, path: &str, object: &Value) -> (u16, Value) {
-        if let Kind::Double(double) = &self.kind {
-            return double.as_admin("POST", path, "application/json", object);
-        }
-        self.call(Method::Post, path, object.to_string().into_bytes())
+        self.call(Method::Post, path, object)
     }
 
-    /// A merge patch as administrator; not for the double.
+    /// A merge patch as administrator; status code and body of the answer.
     pub fn patch(&self, path: &str, patch: &Value) -> (u16, Value) {
-        self.call(Method::Patch, path, patch.to_string().into_bytes())
+        self.call(Method::Patch, path, patch)
+    }
+
+    /// A deletion as administrator, with `v1.DeleteOptions` or `Null`; status code and body of the
+    /// answer.
+    pub fn delete(&self, path: &str, options: &Value) -> (u16, Value) {
+        self.call(Method::Delete, path, options)
     }
 
     /// URL and CA of the server.
@@ -156,15 +203,28 @@ impl Cluster {
     fn admin(&self) -> ApiConfig {
         let path = match &self.kind {
             Kind::Double(_) => unreachable!("the double needs no kubeconfig for that"),
-            Kind::Real(real) => self
-                .folder
-                .write("admin", real.kubeconfig("admin", &["system:masters"])),
-            Kind::Existing(admin) => admin.clone(),
+            // Not a new file: the programs of the control plane read this one.
+            Kind::Real(real) => &real.admin,
+            Kind::Existing(admin) => admin,
         };
-        kubeconfig::load(&path, None).unwrap()
+        kubeconfig::load(path, None).unwrap()
     }
 
-    fn call(&self, method: Method, path: &str, body: Vec<u8>) -> (u16, Value) {
+    /// A request as administrator. `Null` is no body.
+    fn call(&self, method: Method, path: &str, body: &Value) -> (u16, Value) {
+        if let Kind::Double(double) = &self.kind {
+            let (verb, media) = match method {
+                Method::Get => ("GET", ""),
+                Method::Post => ("POST", "application/json"),
+                Method::Patch => ("PATCH", "application/merge-patch+json"),
+                Method::Delete => ("DELETE", "application/json"),
+            };
+            return double.as_admin(verb, path, media, body);
+        }
+        let body = match body {
+            Value::Null => Vec::new(),
+            body => body.to_string().into_bytes(),
+        };
         call_as(&self.admin(), method, path, body)
     }
 

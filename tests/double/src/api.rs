@@ -481,6 +481,7 @@ impl Api {
             .get(&key)
             .cloned()
             .ok_or_else(|| status::not_found(&about))?;
+        check_preconditions(request, kind, &old)?;
         admission::node_restriction(
             user,
             kind,
@@ -489,7 +490,6 @@ impl Api {
             Some(&old),
             None,
         )?;
-        check_preconditions(request, &about, &old)?;
         store.remove(&key);
         let mut details =
             json!({"name": target.name, "kind": kind.resource, "uid": old["metadata"]["uid"]});
@@ -516,6 +516,7 @@ impl Api {
         let mut store = self.store();
         let found = store.get(&key).cloned();
         let mut pod = found.ok_or_else(|| status::not_found(&about))?;
+        let options = check_preconditions(request, &kinds::POD, &pod)?;
         admission::node_restriction(
             user,
             &kinds::POD,
@@ -524,7 +525,6 @@ impl Api {
             Some(&pod),
             None,
         )?;
-        let options = check_preconditions(request, &about, &pod)?;
         let asked = options["gracePeriodSeconds"].as_u64();
         let usual = pod["spec"]["terminationGracePeriodSeconds"].as_u64();
         let phase = pod["status"]["phase"].as_str().unwrap_or("");
@@ -540,7 +540,9 @@ impl Api {
             store.remove(&key);
             return Ok(pod);
         }
-        pod["metadata"]["deletionTimestamp"] = json!(time::now());
+        let old = &pod["metadata"]["generation"];
+        pod["metadata"]["generation"] = json!(old.as_u64().unwrap_or(0) + 1);
+        pod["metadata"]["deletionTimestamp"] = json!(time::after(seconds));
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(seconds);
         Ok(store.put(key, pod))
     }
@@ -783,6 +785,10 @@ impl Api {
         if unchanged && !resets {
             return Ok(old.clone());
         }
+        if kind.group == "apps" && new["spec"] != old["spec"] {
+            let generation = old["metadata"]["generation"].as_u64().unwrap_or(0);
+            new["metadata"]["generation"] = json!(generation + 1);
+        }
         fields::track(Some(old), &mut new, &writer);
         Ok(store.put(write.key.clone(), new))
     }
@@ -835,23 +841,31 @@ fn shaped(kind: &Kind, object: &Value, form: Form) -> Value {
     }
 }
 
-/// Refuses a deletion whose preconditions do not hold; returns its options.
-fn check_preconditions(
-    request: &Request,
-    about: &status::Subject<'_>,
-    old: &Value,
-) -> Result<Value, Failure> {
+/// Refuses a deletion whose preconditions do not hold, before admission; returns its options.
+/// Upstream: apiserver/pkg/registry/rest/delete.go, `BeforeDelete`, which names the kind in the
+/// place of the resource.
+fn check_preconditions(request: &Request, kind: &Kind, old: &Value) -> Result<Value, Failure> {
     let options: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
-    for (field, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+    let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+    for (field, what, end) in [
+        ("uid", "UID", "deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "modified"),
+    ] {
         let wanted = &options["preconditions"][field];
-        if !wanted.is_null() && *wanted != old["metadata"][field] {
-            let have = &old["metadata"][field];
+        let have = &old["metadata"][field];
+        if !wanted.is_null() && wanted != have {
+            let about = status::Subject {
+                group: kind.group,
+                resource: kind.kind,
+                name: &text(&old["metadata"]["name"]),
+            };
             let why = format!(
-                "Precondition failed: {what} in precondition: {}, {what} in object meta: {}",
-                wanted.as_str().unwrap_or(""),
-                have.as_str().unwrap_or("")
+                "the {what} in the precondition ({}) does not match the {what} in record ({}). \
+                 The object might have been {end}",
+                text(wanted),
+                text(have),
             );
-            return Err(status::conflict(about, &why));
+            return Err(status::conflict(&about, &why));
         }
     }
     Ok(options)

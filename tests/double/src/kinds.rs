@@ -51,6 +51,15 @@ pub(crate) static DAEMON_SET: Kind = Kind {
     create_on_update: false,
     unconditional: true,
 };
+pub(crate) static DEPLOYMENT: Kind = Kind {
+    group: "apps",
+    resource: "deployments",
+    kind: "Deployment",
+    namespaced: true,
+    subresources: &[],
+    create_on_update: false,
+    unconditional: true,
+};
 pub(crate) static LEASE: Kind = Kind {
     group: "coordination.k8s.io",
     resource: "leases",
@@ -72,7 +81,7 @@ pub(crate) static CSR: Kind = Kind {
 
 impl Kind {
     pub(crate) fn find(group: &str, version: &str, resource: &str) -> Option<&'static Self> {
-        [&NODE, &EVENT, &POD, &DAEMON_SET, &LEASE, &CSR]
+        [&NODE, &EVENT, &POD, &DAEMON_SET, &DEPLOYMENT, &LEASE, &CSR]
             .into_iter()
             .find(|k| version == "v1" && k.group == group && k.resource == resource)
     }

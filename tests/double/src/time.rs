@@ -1,11 +1,16 @@
 //! Times as Kubernetes writes them.
 
 use k8s_openapi::jiff::Timestamp;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Now, as `metav1.Time` is written: whole seconds, UTC, `Z`.
 pub(crate) fn now() -> String {
     seconds(current())
+}
+
+/// `seconds` from now, written as [`now`].
+pub(crate) fn after(seconds: u64) -> String {
+    self::seconds(current() + Duration::from_secs(seconds))
 }
 
 fn current() -> Timestamp {

@@ -5,7 +5,7 @@ use crate::kinds::Kind;
 use crate::quantity::Quantity;
 use crate::status::Cause;
 use crate::time;
-use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -51,6 +51,7 @@ pub(crate) fn decode(kind: &Kind, input: &Value) -> Result<Decoded, String> {
         "Event" => round_trip::<Event>(&object),
         "Pod" => round_trip::<Pod>(&object),
         "DaemonSet" => round_trip::<DaemonSet>(&object),
+        "Deployment" => round_trip::<Deployment>(&object),
         _ => round_trip::<CertificateSigningRequest>(&object),
     }
     .map_err(|e| format!("json: cannot unmarshal: {e}"))?;
@@ -422,6 +423,10 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
             default(&mut object["status"], "phase", json!("Pending"));
             default(&mut object["metadata"], "generation", json!(1));
         }
+        "DaemonSet" | "Deployment" => {
+            default(object, "status", json!({}));
+            default(&mut object["metadata"], "generation", json!(1));
+        }
         _ => default(object, "status", json!({})),
     }
 }
@@ -434,7 +439,7 @@ pub(crate) fn check(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause>
         "Lease" => lease(new, &mut causes),
         "Event" => event(new, &mut causes),
         // Their specification is of no interest here.
-        "Pod" | "DaemonSet" => {}
+        "Pod" | "DaemonSet" | "Deployment" => {}
         _ => csr(new, &mut causes),
     }
     causes

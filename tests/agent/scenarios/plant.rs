@@ -1,0 +1,126 @@
+//! Nodes that run pods, and boards beside them: hollow kubelets and agents on a real control plane,
+//! else stand-ins for the kubelets and the [`super::controllers`] on the double.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use apidouble::Double;
+use serde_json::Value;
+
+use super::controllers::Controllers;
+use super::{GRACE, SHORT_GRACE, guest, judge, settle};
+use crate::common::board::Board;
+use crate::common::cluster::program::Program;
+use crate::common::cluster::{Cluster, kubelet};
+
+/// Three servers in three zones of two regions.
+pub(super) const ZONED: [&str; 3] = [
+    "topology.kubernetes.io/zone=a,topology.kubernetes.io/region=north",
+    "topology.kubernetes.io/zone=b,topology.kubernetes.io/region=north",
+    "topology.kubernetes.io/zone=c,topology.kubernetes.io/region=south",
+];
+
+/// A real plant has a control plane and hollow kubelets: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+pub(super) struct Plant {
+    // The order of their ends.
+    boards: Vec<(String, Board)>,
+    servers: Vec<(String, Program)>,
+    pub(super) cluster: Cluster,
+    /// With the double.
+    controllers: Option<Controllers>,
+    _alone: Option<MutexGuard<'static, ()>>,
+}
+
+impl Plant {
+    /// One server with each of `labels`, and boards; all are Ready.
+    pub(super) fn start(labels: &[&str], boards: usize) -> Self {
+        let alone = kubelet::asset("kubemark")
+            .map(|_| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
+        let cluster = Cluster::start_with_pods(GRACE).unwrap_or_else(|| {
+            let double = Double::builder().lifecycle(SHORT_GRACE);
+            Cluster::on(double.start())
+        });
+        let server = |(index, labels): (usize, &&str)| {
+            let name = format!("server-{index}");
+            let kubeconfig = cluster.kubeconfig(&name);
+            let program = cluster.kubelet(&name, &kubeconfig, labels);
+            (name, program)
+        };
+        let board = |index: usize| {
+            let name = format!("board-{index}");
+            let board = guest(&name, &cluster.kubeconfig(&name), &[]);
+            (name, board)
+        };
+        let plant = Self {
+            boards: (0..boards).map(board).collect(),
+            servers: labels.iter().enumerate().map(server).collect(),
+            controllers: cluster.double().map(|_| Controllers::default()),
+            cluster,
+            _alone: alone,
+        };
+        plant.await_all(&plant.servers(), "True");
+        plant.await_all(&plant.boards(), "True");
+        plant
+    }
+
+    pub(super) fn servers(&self) -> Vec<String> {
+        self.servers.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    pub(super) fn boards(&self) -> Vec<String> {
+        self.boards.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The Nodes that run pods.
+    pub(super) fn nodes(&self) -> Vec<Value> {
+        let nodes = self.servers.iter().map(|(name, _)| self.cluster.node(name));
+        nodes.map(|node| node.expect("a server")).collect()
+    }
+
+    /// The pods of a workload, dead ones as well. With the double, its controllers act before.
+    pub(super) fn pods(&self, app: &str) -> Vec<Value> {
+        if let Some(controllers) = &self.controllers {
+            controllers.act(&self.cluster);
+        }
+        let path = format!("{}?labelSelector=app%3D{app}", super::PODS);
+        let list = self.cluster.get(&path).expect("a list");
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Time for the evictions from two nodes, and on a real control plane from six.
+    pub(super) fn long(&self) -> Duration {
+        Duration::from_secs(if self.controllers.is_some() { 15 } else { 60 })
+    }
+
+    /// Ends all boards without a word to the API server.
+    pub(super) fn kill_boards(&mut self) {
+        let names = self.boards();
+        self.boards.clear();
+        self.await_all(&names, "Unknown");
+    }
+
+    /// Ends the first `count` servers, without a word to the API server; returns their names.
+    pub(super) fn kill_servers(&mut self, count: usize) -> Vec<String> {
+        let killed: Vec<(String, Program)> = self.servers.drain(..count).collect();
+        let names: Vec<String> = killed.iter().map(|(name, _)| name.clone()).collect();
+        drop(killed);
+        self.await_all(&names, "Unknown");
+        names
+    }
+
+    /// Waits until these Nodes have this status of Ready.
+    fn await_all(&self, names: &[String], status: &str) {
+        settle(status, GRACE + Duration::from_secs(60), || {
+            for name in names {
+                let node = self.cluster.node(name);
+                let node = node.ok_or_else(|| format!("no Node {name}"))?;
+                if judge::ready(&node) != status {
+                    return Err(format!("{name}: {}", node["status"]["conditions"]));
+                }
+            }
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,178 @@
+//! Stray pods: those that are bound to a board without pods.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+
+use apidouble::RBAC_NODE_GROUP;
+use serde_json::{Value, json};
+
+use super::{REJECTED, SHORT_GRACE, SOON, Site, accepted, look_at};
+use crate::common::board::Board;
+use crate::common::cluster::Cluster;
+use nodelet::kube::time::Wall;
+use support::{Folder, eventually};
+
+/// The log line that contains `part`.
+fn line_with(board: &Board, part: &str) -> String {
+    eventually(part, Duration::from_secs(10), || {
+        board.log().into_iter().find(|line| line.contains(part))
+    })
+}
+
+#[test]
+fn a_pod_from_before_the_registration_is_rejected_after_the_first_lease() {
+    let site = Site::of(Cluster::start(SHORT_GRACE), "stray-before");
+    let uid = site.bind("web")["metadata"]["uid"].clone();
+    let _board = site.start(&[]);
+    site.is_rejected("web");
+    assert_eq!(site.pod("web").unwrap()["metadata"]["uid"], uid);
+    // Its deletion needs nobody.
+    accepted(site.cluster.delete(&site.pod_path("web"), &Value::Null));
+    assert!(site.pod("web").is_none());
+    site.ready();
+    if site.cluster.double().is_none() {
+        return;
+    }
+    let paths: Vec<String> = site
+        .double()
+        .requests()
+        .into_iter()
+        .map(|r| r.path)
+        .collect();
+    let first = |part: &str| paths.iter().position(|path| path.contains(part)).unwrap();
+    assert!(first("/pods") > first("/leases/"), "{paths:?}");
+    // One look, and one act.
+    let [look, act] = site.about_pods().try_into().expect("two requests");
+    assert_eq!(
+        (look.method.as_str(), look.path),
+        ("GET", look_at(&site.name))
+    );
+    assert_eq!(
+        (act.method.as_str(), act.path),
+        ("PATCH", format!("{}/status", site.pod_path("web")))
+    );
+    assert_eq!(
+        serde_json::from_slice::<Value>(&act.body).unwrap(),
+        json!({"metadata": {"uid": uid}, "status": {"message": REJECTED, "phase": "Failed",
+            "observedGeneration": 1, "reason": "OutOfpods"}})
+    );
+    site.double().assert_schemas_hold();
+}
+
+#[test]
+fn a_pod_that_comes_later_is_rejected_with_a_report_and_a_terminating_one_is_ended() {
+    let site = Site::of(Cluster::start(SHORT_GRACE), "stray-later");
+    // A report in each second; looks follow each other after 15 s.
+    let _board = site.start(&["--node-status-report-frequency=1s"]);
+    site.ready();
+    site.renewed();
+    // The look that follows the first Lease found nothing.
+    sleep(Duration::from_secs(2));
+    site.bind("web");
+    let gone = site.bind("gone");
+    let waiting = accepted(site.cluster.delete(&site.pod_path("gone"), &Value::Null));
+    assert!(
+        waiting["metadata"]["deletionTimestamp"].is_string(),
+        "{waiting}"
+    );
+    eventually("the end of both", Duration::from_secs(30), || {
+        let web = site.pod("web")?;
+        (site.pod("gone").is_none() && web["status"]["phase"] == "Failed").then_some(())
+    });
+    assert!(!site.cluster.ever_left_ready());
+    if site.cluster.double().is_none() {
+        return;
+    }
+    let requests = site.about_pods();
+    let looks: Vec<Instant> = requests
+        .iter()
+        .filter(|r| r.method == "GET")
+        .map(|r| r.at)
+        .collect();
+    assert!(looks[1].duration_since(looks[0]) >= Duration::from_secs(14));
+    let [act] = ["DELETE"].map(|method| {
+        let mut acts = requests.iter().filter(|r| r.method == method);
+        let act = acts.next().unwrap();
+        assert!(acts.next().is_none(), "one {method}");
+        act
+    });
+    let options: Value = serde_json::from_slice(&act.body).unwrap();
+    assert_eq!(
+        options,
+        json!({"gracePeriodSeconds": 0, "preconditions": {"uid": gone["metadata"]["uid"]}})
+    );
+}
+
+#[test]
+fn a_pod_that_a_kubelet_started_since_the_boot_is_left() {
+    let site = Site::of(Cluster::start(SHORT_GRACE), "stray-running");
+    site.bind("web");
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let status = json!({"status": {"phase": "Running",
+        "startTime": Wall::from_epoch(now.unwrap()).time()}});
+    site.patch(&format!("{}/status", site.pod_path("web")), &status);
+    site.bind("stray");
+    let board = site.start(&[]);
+    site.is_rejected("stray");
+    let line = line_with(&board, "may still run");
+    let left = format!(
+        "default/{}-web first, and are left; drain the Node and reboot",
+        site.name
+    );
+    assert!(line.contains(&left), "{line}");
+    assert_eq!(site.pod("web").unwrap()["status"]["phase"], "Running");
+}
+
+/// A Deployment with `nodeName` in its template makes a new pod for each rejected one.
+#[test]
+fn a_controller_that_insists_is_bounded() {
+    let site = Site::of_double("stray-storm");
+    for index in 0..8 {
+        site.bind(&format!("p{index}"));
+    }
+    let _board = site.start(&["--node-status-report-frequency=1s"]);
+    let first = eventually("the first look", SOON, || {
+        site.about_pods().first().map(|look| look.at)
+    });
+    let mut serial = 8;
+    while first.elapsed() < Duration::from_secs(40) {
+        let failed = (0..serial).filter(|index| {
+            let pod = site.pod(&format!("p{index}"));
+            pod.is_some_and(|pod| pod["status"]["phase"] == "Failed")
+        });
+        for _ in 0..(failed.count() + 8).saturating_sub(serial) {
+            site.bind(&format!("p{serial}"));
+            serial += 1;
+        }
+        sleep(Duration::from_millis(100));
+    }
+    let requests = site.about_pods();
+    let patches = requests.iter().filter(|r| r.method == "PATCH").count();
+    let lists = requests.iter().filter(|r| r.method == "GET").count();
+    println!("{patches} rejections, {lists} lists, {serial} pods in 40 s");
+    assert_eq!(patches, 10);
+    assert_eq!(lists, 3, "one each 15 s");
+    assert!(!site.cluster.ever_left_ready());
+}
+
+#[test]
+fn a_service_account_asks_once_and_says_so_once() {
+    let site = Site::of_double("stray-token");
+    site.double().add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
+    let folder = Folder::new("stray-token");
+    let kubeconfig = folder.write("kubeconfig", site.double().kubeconfig_token("t0ken"));
+    let site = Site {
+        kubeconfig: kubeconfig.to_str().unwrap().to_owned(),
+        ..site
+    };
+    site.bind("web");
+    let board = site.start(&["--node-status-report-frequency=1s"]);
+    let line = line_with(&board, "the server forbids listing them");
+    assert!(
+        line.contains("pods is forbidden: User \"pi\" cannot list resource \"pods\""),
+        "{line}"
+    );
+    sleep(Duration::from_secs(20));
+    assert_eq!(site.about_pods().len(), 1);
+    assert_eq!(site.pod("web").unwrap()["status"]["phase"], "Pending");
+}

@@ -6,6 +6,7 @@
 
 pub mod kubeconfig;
 pub mod pki;
+mod signer;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -20,7 +21,8 @@ use crate::wire::api::Api;
 use crate::wire::api_config::{ApiConfig, ClientCertificate};
 
 use self::kubeconfig::find::find;
-use self::pki::{Paths, Pki};
+use self::pki::{Paths, Pki, Start};
+use self::signer::{Signer, Supervisor};
 use self::watch::Watch;
 
 /// The files that an identity is read from.
@@ -28,6 +30,8 @@ use self::watch::Watch;
 pub struct Source {
     paths: Paths,
     subject: Subject,
+    /// `--k3s-supervisor`.
+    supervisor: Option<Supervisor>,
     /// The header `User-Agent`.
     user_agent: String,
 }
@@ -41,11 +45,16 @@ pub struct ApiAccess {
     pub api: Api,
     /// Why `config` is the bootstrap kubeconfig's; `None` if it is not.
     pub bootstrap: Option<String>,
+    /// The certificate to renew; `None` if the kubeconfig is used unchanged.
+    pub certificate: Option<Certificate>,
+    /// Why the supervisor cannot renew it.
+    pub renewal_error: Option<String>,
 }
 
 impl Source {
     /// Looks for `kubeconfig` and `--bootstrap-kubeconfig` in the working directory, then in
-    /// `credentials`, the folder of systemd's credentials.
+    /// `credentials`, the folder of systemd's credentials; for the node password of k3s beside the
+    /// kubeconfig first.
     pub fn new(
         config: &Config,
         kubeconfig: &Path,
@@ -54,16 +63,20 @@ impl Source {
     ) -> Self {
         let working_directory = [Path::new("")].into_iter();
         let folders: Vec<&Path> = working_directory.chain(credentials.as_deref()).collect();
+        let kubeconfig = find(kubeconfig, &folders);
         let bootstrap = config.bootstrap_kubeconfig.as_ref();
-        let paths = Paths {
-            kubeconfig: find(kubeconfig, &folders),
-            bootstrap: bootstrap.map(|path| find(path, &folders)),
-            cert_dir: config.cert_dir.clone(),
-            rotate: config.rotate_certificates,
-            credentials,
-        };
+        let server = config.k3s_supervisor.as_ref();
         Self {
-            paths,
+            supervisor: server
+                .map(|server| Supervisor::new(server, &kubeconfig, credentials.as_deref())),
+            paths: Paths {
+                bootstrap: bootstrap.map(|path| find(path, &folders)),
+                kubeconfig,
+                cert_dir: config.cert_dir.clone(),
+                rotate: config.rotate_certificates,
+                at_supervisor: server.is_some(),
+                credentials,
+            },
             subject: Subject::of_node(&config.node.name),
             user_agent,
         }
@@ -72,60 +85,71 @@ impl Source {
     /// The access that [`Source::open`] returns, without a write.
     pub fn open_read_only(&self, now: Wall) -> Result<ApiAccess, String> {
         let (_, start) = Pki::open_read_only(self.paths.clone(), self.subject.clone(), now)?;
-        self.access(start.config, start.bootstrap)
+        self.access(start, 0)
     }
 
-    /// Reads the files. `random` (0 to 1000) spreads the renewals of many boards. Returns no
-    /// [`Certificate`] if the kubeconfig is used unchanged.
-    pub fn open(
-        self,
-        now: Wall,
-        random: u32,
-    ) -> Result<(Identity, ApiAccess, Option<Certificate>), String> {
+    /// Reads the files. `random` (0 to 1000) spreads the renewals of many boards.
+    pub fn open(self, now: Wall, random: u32) -> Result<(Identity, ApiAccess), String> {
         let (pki, start) = Pki::open(self.paths.clone(), self.subject.clone(), now)?;
-        let access = self.access(start.config, start.bootstrap)?;
-        let rules = Rules {
-            rotate: self.paths.rotate,
-            bootstrap: self.paths.bootstrap.is_some(),
-        };
-        match (&access.bootstrap, &access.config.certificate, &start.leaf) {
+        let access = self.access(start, random)?;
+        let rotate = self.paths.rotate;
+        match (
+            &access.bootstrap,
+            &access.config.certificate,
+            &access.certificate,
+        ) {
             (Some(why), ..) => {
                 log::info!("{why}: requesting a certificate with the bootstrap kubeconfig");
             }
-            (None, Some(certificate), None) if rules.rotate => log::warn!(
+            (None, Some(certificate), None) if rotate => log::warn!(
                 "{}: this certificate cannot be renewed; using it unchanged",
                 certificate.chain.source
             ),
-            (None, None, None) if rules.rotate => log::info!(
+            (None, None, None) if rotate => log::info!(
                 "{}: no client certificate to renew",
                 self.paths.kubeconfig.display()
             ),
             (None, Some(certificate), None) => log_if_expired(certificate, now),
             _ => {}
         }
-        let has_certificate = access.bootstrap.is_some() || start.leaf.is_some();
+        if let Some(why) = &access.renewal_error {
+            log::warn!("{why}; the certificate cannot be renewed: nodelet join --force");
+        }
         let identity = Identity {
             watch: Watch::new(&access.config),
             config: access.config.clone(),
             pki,
-            bootstrap: Bootstrap::Unused,
+            supervisor: self.supervisor,
+            signer: Signer::Main,
             user_agent: self.user_agent,
         };
-        let certificate = has_certificate
-            .then(|| Certificate::new(rules, self.subject, start.leaf, start.given, random));
-        Ok((identity, access, certificate))
+        Ok((identity, access))
     }
 
-    fn access(&self, config: ApiConfig, bootstrap: Option<String>) -> Result<ApiAccess, String> {
-        let path = match (&bootstrap, &self.paths.bootstrap) {
+    fn access(&self, start: Start, random: u32) -> Result<ApiAccess, String> {
+        let path = match (&start.bootstrap, &self.paths.bootstrap) {
             (Some(_), Some(path)) => path,
             _ => &self.paths.kubeconfig,
         };
-        let api = Api::new(&config, &self.user_agent);
+        let api = Api::new(&start.config, &self.user_agent);
+        self.supervisor
+            .as_ref()
+            .map(Supervisor::endpoint)
+            .transpose()?;
+        let rules = Rules {
+            rotate: self.paths.rotate,
+            bootstrap: self.paths.bootstrap.is_some(),
+            supervisor: self.supervisor.is_some(),
+        };
+        let has_certificate = start.bootstrap.is_some() || start.leaf.is_some();
+        let subject = self.subject.clone();
+        let certificate = || Certificate::new(rules, subject, start.leaf, start.given, random);
         Ok(ApiAccess {
             api: api.map_err(|line| format!("{}: {line}", path.display()))?,
-            config,
-            bootstrap,
+            config: start.config,
+            bootstrap: start.bootstrap,
+            certificate: has_certificate.then(certificate),
+            renewal_error: self.supervisor.as_ref().and_then(|s| s.password().err()),
         })
     }
 }
@@ -150,19 +174,9 @@ pub struct Identity {
     config: ApiConfig,
     watch: Watch,
     pki: Pki,
-    bootstrap: Bootstrap,
+    supervisor: Option<Supervisor>,
+    signer: Signer,
     user_agent: String,
-}
-
-/// The client for signing requests with the bootstrap kubeconfig.
-#[derive(Debug)]
-enum Bootstrap {
-    /// They are sent with the own certificate.
-    Unused,
-    /// The main client: the board has no certificate yet.
-    Main,
-    /// One of its own, because the board's certificate cannot be used.
-    Own(Box<(ApiConfig, Api)>),
 }
 
 /// A credential that another program replaced on disk, and that is in use now.
@@ -188,10 +202,10 @@ impl Identity {
     /// A request under way follows the bootstrap kubeconfig: it may have named a server that does
     /// not respond.
     fn refresh_bootstrap(&mut self, api: &mut Api) -> Result<(), String> {
-        let (old, api) = match &mut self.bootstrap {
-            Bootstrap::Unused => return Ok(()),
-            Bootstrap::Main => (&mut self.config, api),
-            Bootstrap::Own(own) => (&mut own.0, &mut own.1),
+        let (old, api) = match &mut self.signer {
+            Signer::Main | Signer::Supervisor(_) => return Ok(()),
+            Signer::MainBootstrap => (&mut self.config, api),
+            Signer::Bootstrap(own) => (&mut own.0, &mut own.1),
         };
         let new = self.pki.load_bootstrap()?;
         if new != *old {
@@ -212,9 +226,10 @@ impl Identity {
 
     /// The client for signing requests.
     pub fn certificate_api<'a>(&'a mut self, api: &'a mut Api) -> &'a mut Api {
-        match &mut self.bootstrap {
-            Bootstrap::Own(own) => &mut own.1,
-            Bootstrap::Main | Bootstrap::Unused => api,
+        match &mut self.signer {
+            Signer::Bootstrap(own) => &mut own.1,
+            Signer::Supervisor(own) => own,
+            Signer::MainBootstrap | Signer::Main => api,
         }
     }
 
@@ -236,7 +251,7 @@ impl Identity {
                 with_bootstrap,
                 is_first,
             } => self
-                .use_bootstrap(api, *with_bootstrap, *is_first)
+                .choose_signer(api, *with_bootstrap, *is_first)
                 .and_then(|()| self.pki.sign(*new_key))
                 .map(TaskResult::Signed),
             Task::Install(chain) => self
@@ -256,26 +271,32 @@ impl Identity {
         api.set_identity(&config)?;
         self.watch = Watch::new(&config);
         self.config = config;
-        self.bootstrap = Bootstrap::Unused;
+        self.signer = Signer::Main;
         Ok(leaf)
     }
 
-    /// Reads the bootstrap kubeconfig for each signing request, because its token may be replaced.
-    fn use_bootstrap(&mut self, api: &mut Api, wanted: bool, is_first: bool) -> Result<(), String> {
-        if !wanted {
-            self.bootstrap = Bootstrap::Unused;
-            return Ok(());
-        }
-        let config = self.pki.load_bootstrap()?;
-        if is_first {
-            api.set_identity(&config)?;
-            self.watch = Watch::new(&config);
-            self.config = config;
-            self.bootstrap = Bootstrap::Main;
-        } else {
-            let api = Api::new(&config, &self.user_agent)?;
-            self.bootstrap = Bootstrap::Own(Box::new((config, api)));
-        }
+    /// Reads the credentials for each signing request, because they may be replaced: the bootstrap
+    /// kubeconfig, or the node password of k3s.
+    fn choose_signer(&mut self, api: &mut Api, bootstrap: bool, first: bool) -> Result<(), String> {
+        self.signer = match &self.supervisor {
+            Some(supervisor) => supervisor.signer(&self.config, &self.user_agent)?,
+            None if !bootstrap => Signer::Main,
+            None => {
+                let config = self.pki.load_bootstrap()?;
+                match first {
+                    true => {
+                        api.set_identity(&config)?;
+                        self.watch = Watch::new(&config);
+                        self.config = config;
+                        Signer::MainBootstrap
+                    }
+                    false => {
+                        let api = Api::new(&config, &self.user_agent)?;
+                        Signer::Bootstrap(Box::new((config, api)))
+                    }
+                }
+            }
+        };
         Ok(())
     }
 }

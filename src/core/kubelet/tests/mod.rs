@@ -354,6 +354,7 @@ impl World {
         let rules = Rules {
             rotate: true,
             bootstrap: held == Held::None,
+            supervisor: false,
         };
         let certificate = Certificate::new(rules, certificates::subject(), leaf, false, 500);
         Self::with_certificate((held != Held::Permanent).then_some(certificate))

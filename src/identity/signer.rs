@@ -1,0 +1,77 @@
+//! The client that sends signing requests, and the supervisor of k3s and rke2.
+
+use std::path::{Path, PathBuf};
+
+use super::kubeconfig::find::find;
+use super::kubeconfig::read_token;
+use crate::core::certificate::supervisor::{NODE_NAME, NODE_PASSWORD};
+use crate::kube::x509::Leaf;
+use crate::wire::api::Api;
+use crate::wire::api_config::ApiConfig;
+use crate::wire::endpoint::Endpoint;
+use crate::wire::secret::Secret;
+
+/// The credential with the node password; the file is `nodelet.k3s-password`.
+const PASSWORD: &str = "k3s-password";
+
+/// The client for signing requests.
+#[derive(Debug)]
+pub(super) enum Signer {
+    /// The main client, with the own certificate.
+    Main,
+    /// The main client, with the bootstrap kubeconfig: the board has no certificate yet.
+    MainBootstrap,
+    /// One of its own with the bootstrap kubeconfig, because the board's certificate cannot be used.
+    Bootstrap(Box<(ApiConfig, Api)>),
+    /// One of its own for the supervisor, with the own certificate and the node password.
+    Supervisor(Box<Api>),
+}
+
+/// Where a node of k3s renews its certificate.
+#[derive(Clone, Debug)]
+pub(super) struct Supervisor {
+    server: String,
+    password: PathBuf,
+}
+
+impl Supervisor {
+    /// The password is beside the kubeconfig, or else among systemd's credentials.
+    pub(super) fn new(server: &str, kubeconfig: &Path, credentials: Option<&Path>) -> Self {
+        let beside = kubeconfig.parent().unwrap_or(Path::new(""));
+        let folders: Vec<&Path> = [beside].into_iter().chain(credentials).collect();
+        Self {
+            server: server.to_owned(),
+            password: find(Path::new(PASSWORD), &folders),
+        }
+    }
+
+    /// Reads the node password.
+    pub(super) fn password(&self) -> Result<Secret, String> {
+        read_token(&self.password)
+    }
+
+    /// Its address.
+    pub(super) fn endpoint(&self) -> Result<Endpoint, String> {
+        let endpoint = Endpoint::parse(&self.server);
+        endpoint.map_err(|why| format!("--k3s-supervisor: {why}"))
+    }
+
+    /// A client with the certificate and the CA of `config`.
+    pub(super) fn signer(&self, config: &ApiConfig, user_agent: &str) -> Result<Signer, String> {
+        let password = self.password()?;
+        let config = ApiConfig {
+            endpoint: self.endpoint()?,
+            authorization: None,
+            ..config.clone()
+        };
+        let chain = config.certificate.as_ref().map(|c| &c.chain.bytes);
+        let leaf = chain.and_then(|bytes| Leaf::of_pem(bytes));
+        let name = leaf.as_ref().and_then(|leaf| leaf.subject.node_name());
+        let mut api = Api::new(&config, user_agent)?;
+        api.set_headers(&[
+            (NODE_NAME, name.ok_or("the certificate is not a node's")?),
+            (NODE_PASSWORD, password.reveal()),
+        ])?;
+        Ok(Signer::Supervisor(Box::new(api)))
+    }
+}

@@ -31,6 +31,7 @@ impl Folder {
             bootstrap: bootstrap.then(|| self.0.join("bootstrap.conf")),
             cert_dir: self.0.join("lib/pki"),
             rotate,
+            at_supervisor: false,
             credentials: None,
         }
     }

@@ -16,7 +16,7 @@ const PASSWORD: &str = "k3s-password";
 
 /// The client for signing requests.
 #[derive(Debug)]
-pub(super) enum Signer {
+pub(super) enum SigningClient {
     /// The main client, with the own certificate.
     Main,
     /// The main client, with the bootstrap kubeconfig: the board has no certificate yet.
@@ -57,7 +57,11 @@ impl Supervisor {
     }
 
     /// A client with the certificate and the CA of `config`.
-    pub(super) fn signer(&self, config: &ApiConfig, user_agent: &str) -> Result<Signer, String> {
+    pub(super) fn client(
+        &self,
+        config: &ApiConfig,
+        user_agent: &str,
+    ) -> Result<SigningClient, String> {
         let password = self.password()?;
         let config = ApiConfig {
             endpoint: self.endpoint()?,
@@ -72,6 +76,6 @@ impl Supervisor {
             (NODE_NAME, name.ok_or("the certificate is not a node's")?),
             (NODE_PASSWORD, password.reveal()),
         ])?;
-        Ok(Signer::Supervisor(Box::new(api)))
+        Ok(SigningClient::Supervisor(Box::new(api)))
     }
 }

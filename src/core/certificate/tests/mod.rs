@@ -1,3 +1,4 @@
+mod supervisor;
 mod upstream;
 
 use base64::Engine as _;
@@ -106,6 +107,12 @@ pub(crate) const ROTATE: Rules = Rules {
     rotate: true,
     bootstrap: false,
     supervisor: false,
+};
+
+pub(crate) const SUPERVISOR: Rules = Rules {
+    rotate: true,
+    bootstrap: false,
+    supervisor: true,
 };
 
 /// The CSR on the server.

@@ -31,23 +31,24 @@ pub(super) enum SigningClient {
 #[derive(Clone, Debug)]
 pub(super) struct Supervisor {
     server: String,
-    password: PathBuf,
+    /// Folders that may have the password: the kubeconfig's, and that of systemd's credentials.
+    folders: Vec<PathBuf>,
 }
 
 impl Supervisor {
-    /// The password is beside the kubeconfig, or else among systemd's credentials.
     pub(super) fn new(server: &str, kubeconfig: &Path, credentials: Option<&Path>) -> Self {
         let beside = kubeconfig.parent().unwrap_or(Path::new(""));
-        let folders: Vec<&Path> = [beside].into_iter().chain(credentials).collect();
+        let folders = [beside].into_iter().chain(credentials);
         Self {
             server: server.to_owned(),
-            password: find(Path::new(PASSWORD), &folders),
+            folders: folders.map(Path::to_owned).collect(),
         }
     }
 
-    /// Reads the node password.
+    /// Reads the node password, which may be replaced while the agent runs.
     pub(super) fn password(&self) -> Result<Secret, String> {
-        read_token(&self.password)
+        let folders: Vec<&Path> = self.folders.iter().map(PathBuf::as_path).collect();
+        read_token(&find(Path::new(PASSWORD), &folders))
     }
 
     /// Its address.

@@ -43,6 +43,7 @@ const CHECKS: [&str; 46] = [
     "kubeconfig",
     "certificate",
     "certificate-expiry",
+    "certificate-renewal",
     "name-resolution",
     "tcp",
     "tls",
@@ -809,6 +810,11 @@ fn without_a_certificate_the_bootstrap_credentials_are_checked() {
     assert_eq!(checked.code, 0, "{}", checked.text);
     assert!(checked.line("certificate").starts_with("✓ "));
     assert!(checked.line("csr-create").starts_with("✓ "));
+    let renewal = checked.line("certificate-renewal");
+    assert!(
+        renewal.ends_with("at once, if the cluster approves"),
+        "{renewal}"
+    );
     assert!(checked.line("lease-patch").starts_with("✓ "));
 
     let nowhere = [&*bootstrap, "--cert-dir=/dev/null/pki"];

@@ -2,15 +2,17 @@
 //! password, without a token and without a person.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use apidouble::{Double, Recorded};
 use nix::sys::signal::Signal;
+use nodelet::kube::time::Wall;
 use nodelet::kube::x509::Leaf;
 use support::eventually;
 
 use super::{Site, mode};
-use crate::common::board::Board;
+use crate::common::board::{Board, binary};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const CURRENT: &str = "state/pki/kubelet-client-current.pem";
@@ -30,12 +32,12 @@ fn joined() -> Site {
     site
 }
 
-/// The agent with the flags that join wrote, as the unit starts it.
-fn start(site: &Site) -> Board {
+/// The flags of the unit, and those that join wrote.
+fn flags(site: &Site) -> Vec<String> {
     let file = site.text("etc/default/nodelet-join");
     let flags = file
         .lines()
-        .find_map(|l| l.strip_prefix("NODELET_JOIN_FLAGS="));
+        .find_map(|line| line.strip_prefix("NODELET_JOIN_FLAGS="));
     let kubeconfig = site.path("etc/credstore/nodelet.kubeconfig");
     let mut args = vec![
         format!("--kubeconfig={}", kubeconfig.display()),
@@ -43,6 +45,12 @@ fn start(site: &Site) -> Board {
         "--node-lease-duration-seconds=8".to_owned(),
     ];
     args.extend(flags.unwrap().split(' ').map(str::to_owned));
+    args
+}
+
+/// The agent as the unit starts it.
+fn start(site: &Site) -> Board {
+    let args = flags(site);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     Board::start(&args)
 }
@@ -113,6 +121,57 @@ fn a_board_renews_again_and_again_and_each_lease_is_in_time() {
         .collect();
     assert_eq!(warnings, [] as [&str; 0]);
     assert!(!board.log().iter().any(|line| line.contains(&password)));
+}
+
+/// `nodelet check` with the same flags, as root runs it.
+fn check(site: &Site) -> String {
+    let output = Command::new(binary())
+        .arg("check")
+        .args(flags(site))
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+#[test]
+fn the_check_says_how_and_when_the_certificate_is_renewed() {
+    let site = joined();
+    let url = site.double.url();
+    let at_once = format!("✓ certificate-renewal: at once, at the supervisor {url}\n");
+    let text = check(&site);
+    assert!(text.contains(&at_once), "{text}");
+    for skipped in ["csr-create", "csr-get"] {
+        let line = format!("– {skipped}: the supervisor signs\n");
+        assert!(text.contains(&line), "{text}");
+    }
+    let mut board = start(&site);
+    board.says_within(MINUTE, "certificate: a new certificate is in use");
+    board.stop(Signal::SIGTERM);
+    let text = check(&site);
+    let line = text
+        .lines()
+        .find(|line| line.contains("certificate-renewal"))
+        .unwrap();
+    // 70 % of a year.
+    let due = line
+        .split_once("from ")
+        .unwrap()
+        .1
+        .split_once(" on, at the supervisor")
+        .unwrap()
+        .0;
+    let due = Wall::parse(due).unwrap();
+    let days = leaf(&site).unwrap().not_after.since(due).as_secs_f64() / 86_400.0;
+    assert!((109.4..109.6).contains(&days), "{days} {line}");
+    assert_eq!(renewals(&site).len(), 1, "a check asks for no certificate");
+    fs::remove_file(site.path(PASSWORD)).unwrap();
+    let text = check(&site);
+    assert!(
+        text.contains("k3s-password: no such file; nodelet join --force"),
+        "{text}"
+    );
 }
 
 /// `notBefore` is three years ago: counted from it, a certificate of a year would be due at once.

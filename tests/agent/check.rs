@@ -21,7 +21,7 @@ use support::{Folder, eventually};
 const MERGE: &str = "application/merge-patch+json";
 
 /// The names of the checks, in their order of printing. Scripts of operators rely on both.
-const CHECKS: [&str; 46] = [
+const CHECKS: [&str; 47] = [
     "cgroups",
     "memory-controller",
     "psi",
@@ -259,7 +259,7 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     assert_eq!(checked.report["ok"], true);
     assert_eq!(checked.report["nodeName"], "pi");
     // The recorded machine has no DMI and none of the files about the board's health; no flag asks
-    // for certificates.
+    // for certificates or renews one.
     let open: Vec<&str> = list(&checked.report)
         .iter()
         .filter(|finding| finding["ok"].is_null())
@@ -270,7 +270,13 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     let want = [
         &["system-uuid"],
         health,
-        &["cert-dir", "csr-create", "csr-get", "daemonsets"],
+        &[
+            "cert-dir",
+            "certificate-renewal",
+            "csr-create",
+            "csr-get",
+            "daemonsets",
+        ],
     ];
     assert_eq!(open, want.concat());
     assert_eq!(
@@ -487,9 +493,9 @@ fn skipped_checks_share_one_line_of_text() {
     let absent = site.folder.path().join("absent");
     let checked = site.check(absent.to_str().unwrap(), &[]);
     let names = &CHECKS[19..];
-    assert_eq!(names.len(), 27);
+    assert_eq!(names.len(), 28);
     let line = format!(
-        "– skipped because of kubeconfig: {} (27)\n",
+        "– skipped because of kubeconfig: {} (28)\n",
         names.join(", ")
     );
     assert!(checked.text.ends_with(&line), "{}", checked.text);

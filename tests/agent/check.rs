@@ -294,7 +294,7 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
         .lines()
         .filter(|line| line.starts_with('✓'))
         .count();
-    assert_eq!(ticks, CHECKS.len() - 13);
+    assert_eq!(ticks, CHECKS.len() - 14);
     let whose = "✓ certificate: CN=system:node:pi, O=system:nodes";
     assert_eq!(checked.line("certificate"), whose);
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use super::kubeconfig::find::find;
 use super::kubeconfig::read_token;
 use crate::core::certificate::supervisor::{NODE_NAME, NODE_PASSWORD};
-use crate::kube::x509::Leaf;
 use crate::wire::api::Api;
 use crate::wire::api_config::ApiConfig;
 use crate::wire::endpoint::Endpoint;
@@ -31,16 +30,23 @@ pub(super) enum SigningClient {
 #[derive(Clone, Debug)]
 pub(super) struct Supervisor {
     server: String,
+    node_name: String,
     /// Folders that may have the password: the kubeconfig's, and that of systemd's credentials.
     folders: Vec<PathBuf>,
 }
 
 impl Supervisor {
-    pub(super) fn new(server: &str, kubeconfig: &Path, credentials: Option<&Path>) -> Self {
+    pub(super) fn new(
+        server: &str,
+        node_name: &str,
+        kubeconfig: &Path,
+        credentials: Option<&Path>,
+    ) -> Self {
         let beside = kubeconfig.parent().unwrap_or(Path::new(""));
         let folders = [beside].into_iter().chain(credentials);
         Self {
             server: server.to_owned(),
+            node_name: node_name.to_owned(),
             folders: folders.map(Path::to_owned).collect(),
         }
     }
@@ -69,12 +75,9 @@ impl Supervisor {
             authorization: None,
             ..config.clone()
         };
-        let chain = config.certificate.as_ref().map(|c| &c.chain.bytes);
-        let leaf = chain.and_then(|bytes| Leaf::of_pem(bytes));
-        let name = leaf.as_ref().and_then(|leaf| leaf.subject.node_name());
         let mut api = Api::new(&config, user_agent)?;
         api.set_headers(&[
-            (NODE_NAME, name.ok_or("the certificate is not a node's")?),
+            (NODE_NAME, self.node_name.as_str()),
             (NODE_PASSWORD, password.reveal()),
         ])?;
         Ok(SigningClient::Supervisor(Box::new(api)))

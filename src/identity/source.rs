@@ -56,8 +56,10 @@ impl Source {
         let bootstrap = config.bootstrap_kubeconfig.as_ref();
         let server = config.k3s_supervisor.as_ref();
         Self {
-            supervisor: server
-                .map(|server| Supervisor::new(server, &kubeconfig, credentials.as_deref())),
+            supervisor: server.map(|server| {
+                let name = &config.node.name;
+                Supervisor::new(server, name, &kubeconfig, credentials.as_deref())
+            }),
             paths: Paths {
                 bootstrap: bootstrap.map(|path| find(path, &folders)),
                 kubeconfig,

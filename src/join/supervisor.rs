@@ -199,7 +199,7 @@ fn request(walk: &mut Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Lea
     let response = ask(walk, api, &supervisor::request(&signed), CERTIFICATE)?;
     api.set_headers(&[]).map_err(unusable)?;
     let chain = supervisor::issued(&signed, response, walk.now().wall);
-    let chain = chain.map_err(|(line, remedy)| failed(CERTIFICATE, &line, &remedy))?;
+    let chain = chain.map_err(|line| Finding::failed(CERTIFICATE, &line, ""))?;
     identity(&chain, &key).map_err(unusable)
 }
 

@@ -3,14 +3,9 @@
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
 
-/// The chain, if its first certificate has our key and subject and is valid.
-pub(super) fn usable(
-    request: &SigningRequest,
-    chain: Vec<u8>,
-    now: Wall,
-) -> Result<String, String> {
-    let pem = String::from_utf8(chain).map_err(|_| "invalid PEM")?;
-    let leaf = Leaf::of_pem(pem.as_bytes()).ok_or("it is not X.509")?;
+/// Whether the first certificate of the chain has our key and subject and is valid, or why not.
+pub(super) fn usable(request: &SigningRequest, chain: &str, now: Wall) -> Result<(), String> {
+    let leaf = Leaf::of_pem(chain.as_bytes()).ok_or("it is not X.509")?;
     if leaf.public_key != request.wanted.public_key {
         return Err("it is for another key".to_owned());
     }
@@ -22,7 +17,7 @@ pub(super) fn usable(
         let until = leaf.not_after.time();
         return Err(format!("it expired at {until}, clock says {}", now.time()));
     }
-    Ok(pem)
+    Ok(())
 }
 
 /// client-go's certSatisfiesTemplate: additional organizations are accepted.

@@ -228,15 +228,19 @@ fn csr_state(waiting: &Waiting, outcome: Outcome, now: Wall) -> CsrState {
     if !approved || chain.is_empty() {
         return CsrState::Pending(found.to_owned());
     }
-    let chain = STANDARD
-        .decode(chain)
-        .map_err(|_| "invalid base64".to_owned());
-    match chain.and_then(|chain| usable(request, chain, now)) {
+    match issued(request, chain, now) {
         Ok(chain) => CsrState::Issued(chain),
         Err(why) => CsrState::Unusable(format!(
             "{name} has an unusable certificate: {why}; requesting with another key"
         )),
     }
+}
+
+/// The chain in base64, if it is [`usable`].
+fn issued(request: &SigningRequest, chain: &str, now: Wall) -> Result<String, String> {
+    let pem = STANDARD.decode(chain).map_err(|_| "invalid base64")?;
+    let pem = String::from_utf8(pem).map_err(|_| "invalid PEM")?;
+    usable(request, &pem, now).map(|()| pem)
 }
 
 /// Name and uid of a CSR; `None` if the name does not fit into a URL path.

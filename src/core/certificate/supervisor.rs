@@ -6,6 +6,7 @@
 
 use rustls::pki_types::CertificateSigningRequestDer;
 use rustls::pki_types::pem::PemObject as _;
+use zeroize::Zeroizing;
 
 use super::issued::usable;
 use super::{Certificate, State, Step};
@@ -22,6 +23,10 @@ pub const NODE_NAME: &str = "k3s-node-name";
 /// See [`NODE_NAME`].
 pub const NODE_PASSWORD: &str = "k3s-node-password";
 
+/// What is wrong with a server that ignores the request.
+const SHARED_KEY: &str = "the server made the key itself, and all boards share it; upgrade k3s to \
+                          v1.31.7, v1.32.2 or newer";
+
 /// The request for a certificate. The client adds credentials and headers.
 pub fn request(signed: &SigningRequest) -> Request {
     let der = CertificateSigningRequestDer::from_pem_slice(signed.pem.as_bytes());
@@ -33,37 +38,34 @@ pub fn request(signed: &SigningRequest) -> Request {
     }
 }
 
-/// The chain of the issued certificate, PEM; or else what is wrong, and the remedy.
-pub fn issued(
-    signed: &SigningRequest,
-    response: Response,
-    now: Wall,
-) -> Result<String, (String, String)> {
+/// The chain of the issued certificate, PEM; or else one line that may end with a remedy.
+pub fn issued(signed: &SigningRequest, response: Response, now: Wall) -> Result<String, String> {
     let Err(refused) = response.accepted() else {
-        let is_shared = response.body.windows(11).any(|w| w == b"PRIVATE KEY");
-        return match is_shared {
-            true => Err((
-                "the server made the key itself, and all boards share it".to_owned(),
-                "upgrade k3s to v1.31.7, v1.32.2 or newer".to_owned(),
+        let chain = Zeroizing::new(String::from_utf8(response.body).unwrap_or_default());
+        if chain.contains("PRIVATE KEY") {
+            return Err(SHARED_KEY.to_owned());
+        }
+        return match usable(signed, &chain, now) {
+            Ok(()) => Ok(chain.to_string()),
+            Err(why) => Err(format!(
+                "the supervisor sent an unusable certificate: {why}"
             )),
-            false => usable(signed, response.body, now).map_err(|why| {
-                let line = format!("the supervisor sent an unusable certificate: {why}");
-                (line, "see the log of the server".to_owned())
-            }),
         };
     };
-    let says = |word| refused.message.contains(word);
+    let line = format!(
+        "the supervisor answers {} {}",
+        refused.code, refused.message
+    );
     let name = signed.wanted.subject.node_name().unwrap_or_default();
-    let remedy = match refused.code {
+    let says = |word| refused.message.contains(word);
+    Err(match refused.code {
         403 if says("password") || says("hash") => format!(
-            "another board has, or had, this name: use --node-name, or kubectl delete node {name} \
-             and kubectl -n kube-system delete secret {name}.node-password.k3s"
+            "{line}; another board has, or had, this name: use --node-name, or kubectl delete node \
+             {name} and kubectl -n kube-system delete secret {name}.node-password.k3s"
         ),
-        400..429 => "nodelet join --force with a token of k3s token create".to_owned(),
-        _ => String::new(),
-    };
-    let line = format!("{} {}", refused.code, refused.message);
-    Err((line.trim().to_owned(), remedy))
+        400..429 => line + "; nodelet join --force with a token of k3s token create",
+        _ => line,
+    })
 }
 
 impl Certificate {
@@ -84,12 +86,8 @@ impl Certificate {
         let retry_after = response.retry_after.unwrap_or_default();
         match issued(&signed, response, now.wall) {
             Ok(chain) => self.continue_with(State::Issued(chain), now.mono),
-            Err((line, remedy)) => {
-                let why = match remedy.as_str() {
-                    "" => line,
-                    remedy => format!("{line}; {remedy}"),
-                };
-                let step = self.failed(format!("supervisor: {why}"), now.mono, random);
+            Err(line) => {
+                let step = self.failed(line, now.mono, random);
                 let pause = retry_after.min(self.rules.last_backoff());
                 self.due = self.due.max(now.mono.after(pause));
                 step

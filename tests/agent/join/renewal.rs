@@ -207,7 +207,7 @@ fn a_supervisor_that_fails_costs_no_lease_and_is_asked_again() {
     let breaks: [(Break, &[&str]); 6] = [
         (
             |site| site.double.set_supervisor(|k3s| k3s.not_ready = 1),
-            &["supervisor: 503 not ready"],
+            &["the supervisor answers 503 not ready"],
         ),
         (
             |site| {

@@ -195,8 +195,8 @@ impl Config {
                 && bootstrap_kubeconfig.is_none())
         {
             return Err(format!(
-                "--k3s-supervisor {url:?}: give a URL https://..., with --rotate-certificates and \
-                 without --bootstrap-kubeconfig"
+                "--k3s-supervisor {url:?}: needs https, --rotate-certificates and no \
+                 --bootstrap-kubeconfig"
             ));
         }
 

@@ -60,7 +60,7 @@ impl Rules {
     pub(super) fn after_expiry(self) -> &'static str {
         match (self.bootstrap, self.supervisor) {
             (true, _) => "requesting a new one with the bootstrap kubeconfig",
-            (false, true) => "still using it; get a new one with nodelet join --force",
+            (false, true) => "still using it; nodelet join --force",
             (false, false) => "still using it; install a new one, or set --bootstrap-kubeconfig",
         }
     }

@@ -191,7 +191,7 @@ fn an_expired_certificate_names_the_way_out() {
     let mut certificate = holding(noon().before(hours(1001)), 0);
     let line = certificate.expiry_to_log(noon()).unwrap();
     assert!(
-        line.ends_with("still using it; get a new one with nodelet join --force"),
+        line.ends_with("still using it; nodelet join --force"),
         "{line}"
     );
     assert_eq!(certificate.next(noon()), Next::Task(Task::Find));

@@ -49,6 +49,24 @@ pub fn expiry(leaf: &Leaf, now: Wall) -> Finding {
     Finding::ok(check, format!("valid until {until}, for {days} days"))
 }
 
+/// Who renews the certificate, and when: `due` is the time, 1970 for at once; `None` if nobody does.
+/// `supervisor` is its URL, and why it cannot be asked.
+pub fn renewal(due: Option<Wall>, supervisor: Option<(&str, Option<&str>)>) -> Finding {
+    let check = "certificate-renewal";
+    let Some(due) = due else {
+        return Finding::note(check, "not by nodelet", "replace it before it expires");
+    };
+    let when = match due == Wall::default() {
+        true => "at once".to_owned(),
+        false => format!("from {} on", due.time()),
+    };
+    match supervisor {
+        Some((_, Some(why))) => Finding::note(check, why, "nodelet join --force"),
+        Some((url, None)) => Finding::ok(check, format!("{when}, at the supervisor {url}")),
+        None => Finding::ok(check, format!("{when}, if the cluster approves")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -123,6 +141,40 @@ mod tests {
             let finding = subject(&leaf(name, groups), "pi");
             assert_eq!(finding.mark, mark, "{finding:?}");
             assert!(finding.line().contains(part), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn the_renewal_has_a_time_and_a_signer() {
+        let url = "https://cp:9345";
+        for (due, supervisor, want) in [
+            (
+                None,
+                None,
+                "– certificate-renewal: not by nodelet; replace it before it expires",
+            ),
+            (
+                Some(at(200_000)),
+                None,
+                "✓ certificate-renewal: from 1970-01-03T07:33:20Z on, if the cluster approves",
+            ),
+            (
+                Some(at(200_000)),
+                Some((url, None)),
+                "✓ certificate-renewal: from 1970-01-03T07:33:20Z on, at the supervisor https://cp:9345",
+            ),
+            (
+                Some(at(0)),
+                Some((url, None)),
+                "✓ certificate-renewal: at once, at the supervisor https://cp:9345",
+            ),
+            (
+                Some(at(0)),
+                Some((url, Some("k3s-password: no such file"))),
+                "– certificate-renewal: k3s-password: no such file; nodelet join --force",
+            ),
+        ] {
+            assert_eq!(renewal(due, supervisor).line(), want);
         }
     }
 

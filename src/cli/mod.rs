@@ -118,7 +118,7 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let random = u32::try_from(seed % 1001).unwrap_or_default();
     let now = Clock::start().now().wall;
     let opened = source(&config, path).open(now, random);
-    let (identity, access, certificate) = opened.map_err(|line| (EXIT_FAILURE, line))?;
+    let (identity, access) = opened.map_err(|line| (EXIT_FAILURE, line))?;
     warn_if_insecure(path, &access);
     let proxy = ["HTTPS_PROXY", "https_proxy"]
         .into_iter()
@@ -133,7 +133,7 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let connection = Connection {
         api: access.api,
         identity,
-        certificate,
+        certificate: access.certificate,
     };
     let mut facts = FactCache::new(host, &config.node.name, first);
     facts.runtime = config.runtime.clone().map(runtime::Watch::new);

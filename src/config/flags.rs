@@ -24,6 +24,7 @@ pub struct Flags {
     /// `None` is `pki` below the root directory.
     pub cert_dir: Option<PathBuf>,
     pub rotate_certificates: bool,
+    pub k3s_supervisor: Option<String>,
     pub config: Option<PathBuf>,
     pub hostname_override: Option<String>,
     pub node_ip: String,
@@ -109,6 +110,7 @@ impl Default for Flags {
             bootstrap_kubeconfig: None,
             cert_dir: None,
             rotate_certificates: false,
+            k3s_supervisor: None,
             config: None,
             hostname_override: None,
             node_ip: String::new(),
@@ -269,6 +271,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     used("bootstrap-kubeconfig", "", Path(|f, v| f.bootstrap_kubeconfig = Some(v))),
     used("cert-dir", "", Path(|f, v| f.cert_dir = Some(v))),
     used("rotate-certificates", "rotateCertificates", Switch(|f, v| f.rotate_certificates = v)),
+    used("k3s-supervisor", "", Text(|f, v| f.k3s_supervisor = Some(v))),
     unimplemented("healthz-port", "healthzPort", NumberOrZero(|f, v| f.validated_only.healthz_port = v)),
     unimplemented("healthz-bind-address", "healthzBindAddress", Text(|_, _| {})),
     used("event-qps", "eventRecordQPS", NumberOrZero(|f, v| f.event_qps = v)),

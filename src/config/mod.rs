@@ -55,6 +55,8 @@ pub struct Config {
     pub cert_dir: PathBuf,
     /// `--rotate-certificates`: renew the certificate before it expires.
     pub rotate_certificates: bool,
+    /// `--k3s-supervisor`: the URL of the supervisor that signs instead of the cluster.
+    pub k3s_supervisor: Option<String>,
     /// `--node-status-update-frequency`: how often the status is computed.
     pub update_frequency: Duration,
     /// `--node-status-report-frequency`: how often an unchanged status is sent.
@@ -185,6 +187,18 @@ impl Config {
         let extended_resources = reservation::extended(flags.extended_resources.as_ref())?;
 
         let runtime = runtime::parse(&flags)?;
+        let bootstrap_kubeconfig = non_empty(flags.bootstrap_kubeconfig);
+        let k3s_supervisor = flags.k3s_supervisor.filter(|url| !url.is_empty());
+        if let Some(url) = &k3s_supervisor
+            && !(url.starts_with("https://")
+                && flags.rotate_certificates
+                && bootstrap_kubeconfig.is_none())
+        {
+            return Err(format!(
+                "--k3s-supervisor {url:?}: needs https, --rotate-certificates and no \
+                 --bootstrap-kubeconfig"
+            ));
+        }
 
         let mut taints = flags.register_with_taints;
         if external_cloud {
@@ -200,9 +214,10 @@ impl Config {
 
         Ok(Self {
             kubeconfig: non_empty(flags.kubeconfig),
-            bootstrap_kubeconfig: non_empty(flags.bootstrap_kubeconfig),
+            bootstrap_kubeconfig,
             cert_dir: non_empty(flags.cert_dir).unwrap_or_else(|| flags.root_dir.join("pki")),
             rotate_certificates: flags.rotate_certificates,
+            k3s_supervisor,
             update_frequency: flags.update_frequency,
             report_frequency: flags.report_frequency,
             resync_frequency: Some(flags.resync_frequency).filter(|period| !period.is_zero()),

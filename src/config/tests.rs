@@ -27,6 +27,7 @@ fn the_default_configuration() {
         bootstrap_kubeconfig: None,
         cert_dir: "/var/lib/kubelet/pki".into(),
         rotate_certificates: false,
+        k3s_supervisor: None,
         update_frequency: Duration::from_secs(10),
         report_frequency: Duration::from_secs(300),
         resync_frequency: None,
@@ -72,6 +73,7 @@ fn the_default_configuration() {
             "--kubeconfig=",
             "--bootstrap-kubeconfig=",
             "--cert-dir=",
+            "--k3s-supervisor=",
             "--hostname-override=",
             "--node-ip=",
             "--node-labels=,",
@@ -81,6 +83,26 @@ fn the_default_configuration() {
         ]),
         Ok(want)
     );
+}
+
+#[test]
+fn a_supervisor_needs_https_and_rotation_and_is_no_bootstrap() {
+    let of = |url: &str, more: &[&str]| {
+        let flag = format!("--k3s-supervisor={url}");
+        config(&[&[flag.as_str()], more].concat()).map(|config| config.k3s_supervisor)
+    };
+    let rotate = "--rotate-certificates";
+    let url = "https://cp:9345";
+    assert_eq!(of(url, &[rotate]), Ok(Some(url.to_owned())));
+    for (url, more) in [
+        (url, &[][..]),
+        ("http://cp:9345", &[rotate]),
+        ("cp:9345", &[rotate]),
+        (url, &[rotate, "--bootstrap-kubeconfig=/etc/b"]),
+    ] {
+        let line = of(url, more).unwrap_err();
+        assert!(line.starts_with("--k3s-supervisor"), "{line}");
+    }
 }
 
 #[test]
@@ -120,6 +142,7 @@ fn every_flag_reaches_the_configuration() {
         bootstrap_kubeconfig: Some("/etc/bootstrap".into()),
         cert_dir: "/data/pki".into(),
         rotate_certificates: true,
+        k3s_supervisor: None,
         update_frequency: Duration::from_secs(90),
         report_frequency: Duration::from_secs(7200),
         resync_frequency: None,

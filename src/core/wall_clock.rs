@@ -80,6 +80,18 @@ impl WallClock {
         Now { wall, ..now }
     }
 
+    /// `now` by the server's clock, or else as [`Self::corrected`].
+    #[must_use]
+    pub fn of_server(&self, now: Now) -> Now {
+        match self.server {
+            Some((at, date)) => Now {
+                wall: date.after(now.mono.since(at)),
+                ..now
+            },
+            None => self.corrected(now),
+        }
+    }
+
     /// Logs once that the board's clock is wrong, and once that it is set.
     pub fn log_state(&mut self, now: Now) {
         if now.wall >= self.built {

@@ -5,7 +5,7 @@
 //! (`pkg/controller/certificates/approver/sarapprove.go`).
 
 use super::server::pem;
-use super::walk::{Failed, Joined, Walk, bearer, failed, is_transient, notes};
+use super::walk::{Failed, Joined, Renewal, Walk, bearer, failed, is_transient, notes};
 use crate::check::server::{APPROVAL, CERTIFICATES, RENEWAL};
 use crate::check::{Finding, Mark};
 use crate::core::certificate::{Certificate, Next, Rules, Step, Task, TaskResult};
@@ -46,7 +46,7 @@ pub(super) fn get(
         notes(walk, &[CHECK, "renewal"], "each board asks for its own");
         return Ok(Joined {
             config,
-            renews: true,
+            renewal: Renewal::Cluster,
         });
     }
     if settings.dry_run {
@@ -54,27 +54,28 @@ pub(super) fn get(
         config.authorization = None;
         return Ok(Joined {
             config,
-            renews: true,
+            renewal: Renewal::Cluster,
         });
     }
     let issued = request(walk, &mut api)?;
-    Ok(self::issued(walk, config, issued))
+    let until = self::issued(walk, &mut config, issued);
+    let renewal = renewal(walk, &config, &until);
+    Ok(Joined { config, renewal })
 }
 
-/// The checks `certificate` and `renewal`. The certificate replaces the token.
+/// The check `certificate`. The certificate replaces the token. Returns when it expires.
 pub(super) fn issued(
     walk: &mut Walk<'_>,
-    mut config: ApiConfig,
+    config: &mut ApiConfig,
     (identity, leaf): (ClientCertificate, Leaf),
-) -> Joined {
+) -> String {
     let until = leaf.not_after.time();
     let detail = format!("{} until {until}", leaf.subject.common_name);
     walk.add(Finding::ok(CHECK, detail));
     walk.expires = Some(leaf.not_after);
     config.authorization = None;
     config.certificate = Some(identity);
-    let renews = renewal(walk, &config, &until);
-    Joined { config, renews }
+    until
 }
 
 /// The checks `token`, `csr-create` and `approval`.
@@ -148,6 +149,7 @@ fn request(walk: &Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), 
     let rules = Rules {
         rotate: true,
         bootstrap: true,
+        supervisor: false,
     };
     let mut certificate = Certificate::new(rules, subject.clone(), None, true, 0);
     let mut key = None;
@@ -213,7 +215,7 @@ pub(super) fn identity(chain: &str, key: &Key) -> Result<(ClientCertificate, Lea
 }
 
 /// Whether the controller will approve renewals, asked with the new certificate.
-fn renewal(walk: &mut Walk<'_>, config: &ApiConfig, until: &str) -> bool {
+fn renewal(walk: &mut Walk<'_>, config: &ApiConfig, until: &str) -> Renewal {
     let request = RENEWAL.review(&walk.board.name);
     let response = walk
         .api(config, "renewal", "")
@@ -233,7 +235,10 @@ fn renewal(walk: &mut Walk<'_>, config: &ApiConfig, until: &str) -> bool {
         }
         Err(failed) => Finding::note("renewal", format!("unknown: {}", failed.detail), ""),
     };
-    let renews = finding.mark == Mark::Ok;
+    let renewal = match finding.mark {
+        Mark::Ok => Renewal::Cluster,
+        _ => Renewal::None,
+    };
     walk.add(finding);
-    renews
+    renewal
 }

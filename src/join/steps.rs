@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use super::existing::{self, Existing};
 use super::files::Written;
-use super::walk::{Board, Failed, Joined, Walk};
+use super::walk::{Board, Failed, Joined, Renewal, Walk};
 use super::{End, certificate, kubeadm, ready, supervisor};
 use crate::check::{Finding, probe};
 use crate::config::Config;
@@ -27,6 +27,7 @@ use crate::wire::authorization::Authorization;
 
 /// Bytes of a token on stdin.
 const STDIN_LIMIT: usize = 4096;
+const ROTATE: &str = "--rotate-certificates";
 /// The remedy of an agent that does not run.
 const ENABLE: &str = "systemctl enable --now --no-block nodelet";
 
@@ -214,8 +215,13 @@ impl Walk<'_> {
         match (&config.certificate, &config.authorization) {
             (Some(certificate), _) => {
                 new.kubeconfig = Some(text(&User::Inline(certificate))?);
-                if joined.renews {
-                    new.flags.push("--rotate-certificates".to_owned());
+                match &joined.renewal {
+                    Renewal::None => {}
+                    Renewal::Cluster => new.flags.push(ROTATE.to_owned()),
+                    Renewal::Supervisor(server) => {
+                        let supervisor = format!("--k3s-supervisor={server}");
+                        new.flags.extend([ROTATE.to_owned(), supervisor]);
+                    }
                 }
             }
             (None, Some(Authorization::Bearer { token, .. })) => {
@@ -223,7 +229,7 @@ impl Walk<'_> {
                 let flags = [
                     "--kubeconfig=/var/lib/nodelet/kubeconfig",
                     "--bootstrap-kubeconfig=/run/credentials/nodelet.service/bootstrap-kubeconfig",
-                    "--rotate-certificates",
+                    ROTATE,
                 ];
                 new.flags.extend(flags.map(str::to_owned));
             }

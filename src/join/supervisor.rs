@@ -6,21 +6,20 @@
 //! digest in the token has proved the CA.
 
 use ring::rand::{SecureRandom as _, SystemRandom};
-use rustls::pki_types::CertificateSigningRequestDer;
-use rustls::pki_types::pem::PemObject as _;
 use zeroize::Zeroizing;
 
 use super::certificate::{self, identity};
 use super::proof;
 use super::server::{self, pem};
-use super::walk::{Failed, Joined, Walk, bearer, failed, is_transient, notes};
+use super::walk::{Failed, Joined, Renewal, Walk, bearer, failed, is_transient, notes};
 use crate::check::{Finding, without_remedy};
+use crate::core::certificate::supervisor::{self, NODE_NAME, NODE_PASSWORD};
 use crate::core::join::token::{Credentials, Digest, hexadecimal};
 use crate::files::guard;
 use crate::files::read::read;
 use crate::identity::pki::key::Key;
 use crate::kube::json;
-use crate::kube::message::{Accept, Method, Outcome, Request, Response};
+use crate::kube::message::{Accept, Outcome, Request, Response};
 use crate::kube::x509::{Leaf, Subject};
 use crate::wire::api::Api;
 use crate::wire::api_config::{ApiConfig, ClientCertificate};
@@ -30,7 +29,6 @@ use crate::wire::secret::Secret;
 const CERTIFICATE: &str = "certificate";
 const CACERTS: &str = "/cacerts";
 const CONFIG: &str = "/v1-k3s/config";
-const CLIENT_KUBELET: &str = "/v1-k3s/client-kubelet.crt";
 /// The user of every token that is a password.
 const USER: &str = "node";
 
@@ -56,17 +54,24 @@ pub(super) fn get(
     );
     notes(walk, &["namesake"], "the node password decides");
     let mut config = config;
+    let server = format!("{}{}", config.endpoint, config.endpoint.prefix);
     config.endpoint.port = port;
     walk.server = format!("{}{}", config.endpoint, config.endpoint.prefix);
     if walk.settings.dry_run {
         notes(walk, &[CERTIFICATE, "renewal"], "not asked for: --dry-run");
         return Ok(Joined {
             config,
-            renews: true,
+            renewal: Renewal::Supervisor(server),
         });
     }
     let issued = request(walk, &mut api)?;
-    Ok(certificate::issued(walk, config, issued))
+    certificate::issued(walk, &mut config, issued);
+    let detail = format!("by itself, at the supervisor {server}");
+    walk.add(Finding::ok("renewal", detail));
+    Ok(Joined {
+        config,
+        renewal: Renewal::Supervisor(server),
+    })
 }
 
 fn authorization(credentials: &Credentials) -> Authorization {
@@ -183,55 +188,19 @@ fn request(walk: &mut Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Lea
     let key = Key::generate().map_err(unusable)?;
     let subject = Subject::of_node(&walk.board.name);
     let signed = key.request(subject).map_err(unusable)?;
-    let der = CertificateSigningRequestDer::from_pem_slice(signed.pem.as_bytes());
-    let der = der.map_err(|_| unusable("the request cannot be encoded".into()))?;
     let mut headers = vec![
-        ("k3s-node-name", walk.board.name.as_str()),
-        ("k3s-node-password", &password),
+        (NODE_NAME, walk.board.name.as_str()),
+        (NODE_PASSWORD, &password),
     ];
     if !walk.board.address.is_empty() {
         headers.push(("k3s-node-ip", &walk.board.address));
     }
     api.set_headers(&headers).map_err(unusable)?;
-    let request = Request {
-        method: Method::Post,
-        path: CLIENT_KUBELET.to_owned(),
-        accept: Accept::Object,
-        body: der.to_vec(),
-    };
-    let response = ask(walk, api, &request, CERTIFICATE)?;
+    let response = ask(walk, api, &supervisor::request(&signed), CERTIFICATE)?;
     api.set_headers(&[]).map_err(unusable)?;
-    if let Err(refused) = response.accepted() {
-        let name = &walk.board.name;
-        let line = format!("{} {}", refused.code, refused.message);
-        let is_taken = refused.code == 403
-            && ["password", "hash"]
-                .iter()
-                .any(|word| refused.message.contains(word));
-        let remedy = match is_taken {
-            true => format!(
-                "another board has, or had, this name: use --node-name, or kubectl delete node \
-                 {name} and kubectl -n kube-system delete secret {name}.node-password.k3s"
-            ),
-            false => "may this token join agents? use k3s token create".to_owned(),
-        };
-        return Err(failed(CERTIFICATE, line.trim(), &remedy));
-    }
-    let chain = Zeroizing::new(response.body);
-    let chain = str::from_utf8(&chain).map_err(|_| unusable("it is not PEM".into()))?;
-    if chain.contains("PRIVATE KEY") {
-        let line = "the server made the key itself, and all boards share it";
-        let remedy = "upgrade k3s to v1.31.7, v1.32.2 or newer";
-        return Err(failed(CERTIFICATE, line, remedy));
-    }
-    let (identity, leaf) = identity(chain, &key).map_err(unusable)?;
-    match leaf.subject == signed.wanted.subject {
-        true => Ok((identity, leaf)),
-        false => Err(unusable(format!(
-            "it is for {:?}",
-            leaf.subject.common_name
-        ))),
-    }
+    let chain = supervisor::issued(&signed, response, walk.now().wall);
+    let chain = chain.map_err(|line| Finding::failed(CERTIFICATE, &line, ""))?;
+    identity(&chain, &key).map_err(unusable)
 }
 
 /// The node password. A new one is stored before it is sent: the first password for a name is the

@@ -92,6 +92,34 @@ fn a_power_cut_at_any_operation_leaves_one_identity() {
     }
 }
 
+/// The first password for a name is the only one that the supervisor will ever accept: it is sent
+/// after these operations, so none of them may be lost then. Before, there is none or the whole one.
+#[test]
+fn a_node_password_is_stored_before_it_is_sent() {
+    for has_folder in [false, true] {
+        let tree = Tree::new("password-power");
+        let places = Places::new(Some(tree.path()));
+        if has_folder {
+            tree.write("etc/credstore/nodelet.token", b"another credential");
+        }
+        let act = || {
+            let mut disk = Disk::default();
+            disk.carry_out(places.write_password("0123456789abcdef"))
+                .unwrap();
+            (disk.done, ())
+        };
+        let states = power_cut::survives(tree.path(), act, |(), state| {
+            let password = text(&places.password());
+            assert!(
+                ["", "0123456789abcdef"].contains(&password.as_str()),
+                "{state}"
+            );
+            assert_eq!(password.is_empty(), !places.password().exists(), "{state}");
+        });
+        assert!(states > 5, "{states}");
+    }
+}
+
 /// A reset that is cut can be repeated, and never leaves a certificate in use without the rest.
 #[test]
 fn a_power_cut_of_a_reset_is_repeated() {

@@ -75,8 +75,18 @@ pub(super) struct Walk<'a> {
 pub(super) struct Joined {
     /// The server, verified, with the credentials to store.
     pub(super) config: ApiConfig,
-    /// The server approves renewals.
-    pub(super) renews: bool,
+    /// Who renews the certificate.
+    pub(super) renewal: Renewal,
+}
+
+/// Who renews the certificate of the agent.
+pub(super) enum Renewal {
+    /// Nobody: the cluster would not approve a request.
+    None,
+    /// The cluster, by a request that a controller approves.
+    Cluster,
+    /// The supervisor of k3s or rke2 at this URL.
+    Supervisor(String),
 }
 
 impl<'a> Walk<'a> {

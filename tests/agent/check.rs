@@ -20,7 +20,7 @@ use nodelet::kube::time::Wall;
 use support::{Folder, eventually};
 
 /// The names of the checks, in their order of printing. Scripts of operators rely on both.
-const CHECKS: [&str; 46] = [
+const CHECKS: [&str; 47] = [
     "cgroups",
     "memory-controller",
     "psi",
@@ -42,6 +42,7 @@ const CHECKS: [&str; 46] = [
     "kubeconfig",
     "certificate",
     "certificate-expiry",
+    "certificate-renewal",
     "name-resolution",
     "tcp",
     "tls",
@@ -257,7 +258,7 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     assert_eq!(checked.report["ok"], true);
     assert_eq!(checked.report["nodeName"], "pi");
     // The recorded machine has no DMI and none of the files about the board's health; no flag asks
-    // for certificates.
+    // for certificates or renews one.
     let open: Vec<&str> = list(&checked.report)
         .iter()
         .filter(|finding| finding["ok"].is_null())
@@ -268,7 +269,13 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     let want = [
         &["system-uuid"],
         health,
-        &["cert-dir", "csr-create", "csr-get", "daemonsets"],
+        &[
+            "cert-dir",
+            "certificate-renewal",
+            "csr-create",
+            "csr-get",
+            "daemonsets",
+        ],
     ];
     assert_eq!(open, want.concat());
     assert_eq!(
@@ -286,7 +293,7 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
         .lines()
         .filter(|line| line.starts_with('✓'))
         .count();
-    assert_eq!(ticks, CHECKS.len() - 13);
+    assert_eq!(ticks, CHECKS.len() - 14);
     let whose = "✓ certificate: CN=system:node:pi, O=system:nodes";
     assert_eq!(checked.line("certificate"), whose);
 }
@@ -481,9 +488,9 @@ fn skipped_checks_share_one_line_of_text() {
     let absent = site.folder.path().join("absent");
     let checked = site.check(absent.to_str().unwrap(), &[]);
     let names = &CHECKS[19..];
-    assert_eq!(names.len(), 27);
+    assert_eq!(names.len(), 28);
     let line = format!(
-        "– skipped because of kubeconfig: {} (27)\n",
+        "– skipped because of kubeconfig: {} (28)\n",
         names.join(", ")
     );
     assert!(checked.text.ends_with(&line), "{}", checked.text);
@@ -804,6 +811,11 @@ fn without_a_certificate_the_bootstrap_credentials_are_checked() {
     assert_eq!(checked.code, 0, "{}", checked.text);
     assert!(checked.line("certificate").starts_with("✓ "));
     assert!(checked.line("csr-create").starts_with("✓ "));
+    let renewal = checked.line("certificate-renewal");
+    assert!(
+        renewal.ends_with("at once, if the cluster approves"),
+        "{renewal}"
+    );
     assert!(checked.line("lease-patch").starts_with("✓ "));
 
     let nowhere = [&*bootstrap, "--cert-dir=/dev/null/pki"];

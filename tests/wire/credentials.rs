@@ -50,7 +50,7 @@ fn with_files(port: u16, ca: &Authority, user: &str, folder: &Path) -> Client {
     fs::write(folder.join("kubeconfig"), text).unwrap();
     let config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
     let source = Source::new(&config, &folder.join("kubeconfig"), None, "x".to_owned());
-    let (identity, access, _) = source.open(Wall::default(), 0).unwrap();
+    let (identity, access) = source.open(Wall::default(), 0).unwrap();
     Client {
         api: access.api,
         identity,

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{CALL, CONNECT, LOOKUP, NO_RESPONSE};
 use crate::check::{Finding, certificate, server, without_remedy};
 use crate::config::Config;
+use crate::core::certificate::Certificate;
 use crate::core::facts::Facts;
 use crate::core::lease::LEASES;
 use crate::files::read::cause;
@@ -56,8 +57,8 @@ impl Access {
         Finding::ok("kubeconfig", detail)
     }
 
-    pub(super) fn certificate(&self, node_name: &str, clock: &Clock) -> [Finding; 2] {
-        let checks = ["certificate", "certificate-expiry"];
+    pub(super) fn certificate(&self, config: &Config, clock: &Clock) -> [Finding; 3] {
+        let checks = ["certificate", "certificate-expiry", "certificate-renewal"];
         if self.is_bootstrap() {
             return checks.map(|check| Finding::note(check, "not issued yet", ""));
         }
@@ -65,10 +66,19 @@ impl Access {
             return checks.map(|check| Finding::note(check, "the kubeconfig has none", ""));
         };
         match Leaf::of_pem(&identity.chain.bytes) {
-            Some(leaf) => [
-                certificate::subject(&leaf, node_name),
-                certificate::expiry(&leaf, clock.now().wall),
-            ],
+            Some(leaf) => {
+                let due = self.access.certificate.as_ref();
+                let supervisor = config.k3s_supervisor.as_deref();
+                let error = self.access.renewal_error.as_deref();
+                [
+                    certificate::subject(&leaf, &config.node.name),
+                    certificate::expiry(&leaf, clock.now().wall),
+                    certificate::renewal(
+                        due.map(Certificate::deadline),
+                        supervisor.map(|url| (url, error)),
+                    ),
+                ]
+            }
             None => checks.map(|check| {
                 let line = format!("{}: cannot be parsed", identity.chain.source);
                 Finding::failed(check, &line, "is it an X.509 certificate?")

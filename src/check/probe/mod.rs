@@ -82,6 +82,7 @@ fn server_checks() -> Vec<&'static str> {
     let mut names = vec![
         "certificate",
         "certificate-expiry",
+        "certificate-renewal",
         "name-resolution",
         "tcp",
         "tls",
@@ -162,6 +163,9 @@ fn not_needed(permission: &Permission, config: &Config, access: &Access) -> Opti
     if is_for_certificates && !requests_certificates(config) {
         return Some("certificates are not requested here");
     }
+    if is_for_certificates && config.k3s_supervisor.is_some() {
+        return Some("the supervisor signs");
+    }
     if access.is_bootstrap() && !is_for_certificates {
         return Some("needed by the requested certificate, not by the bootstrap kubeconfig");
     }
@@ -194,7 +198,7 @@ fn server(
         }
     };
     add(access.kubeconfig());
-    for finding in access.certificate(&config.node.name, clock) {
+    for finding in access.certificate(config, clock) {
         add(finding);
     }
     let addresses = match access::resolve(access.peer(), clock) {

@@ -37,6 +37,9 @@ const ROWS: &[Row] = &[
     ("rotate-certificates", "true", |f| {
         f.rotate_certificates = true
     }),
+    ("k3s-supervisor", "https://cp:9345", |f| {
+        f.k3s_supervisor = Some("https://cp:9345".into());
+    }),
     ("hostname-override", "pi-3", |f| {
         f.hostname_override = Some("pi-3".into());
     }),

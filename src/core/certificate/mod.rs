@@ -2,29 +2,31 @@
 //! response means.
 //!
 //! A CertificateSigningRequest (CSR) is created for a new key, then read by name until it is signed
-//! or fails. Each request is one turn. A failure is logged, and the next attempt follows after a
+//! or fails; the supervisor of k3s signs in its response. Each request is one turn. A failure is logged, and the next attempt follows after a
 //! backoff, without a limit. `identity` reads and writes the files.
 //! Upstream: client-go `util/certificate/{certificate_manager.go,csr}`.
 
+mod issued;
 mod request;
 mod response;
+mod rules;
+pub mod supervisor;
 mod task;
 
+pub use rules::Rules;
 pub use task::{Next, Step, Task, TaskResult};
 
 use std::time::Duration;
 
+use self::issued::satisfies;
 use crate::core::instant::{Mono, Now};
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
-/// client-go: 2 s, doubled, then every 32 s.
+/// client-go: 2 s, doubled.
 const FIRST_BACKOFF: Duration = Duration::from_secs(2);
-const LAST_BACKOFF: Duration = Duration::from_secs(32);
-/// Longest pause after an unanswered request, as in registration.
-const LAST_SILENCE: Duration = Duration::from_secs(7);
 /// Delays between two GETs of a CSR: doubled from 100 ms, because a signer answers at once, to 8 s.
 const FIRST_POLL: Duration = Duration::from_millis(100);
 const LAST_POLL: Duration = Duration::from_secs(8);
@@ -35,15 +37,6 @@ const MIN_PAUSE: Duration = Duration::from_secs(1);
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 /// A controller approves within this time; after it the log asks for a manual approval.
 const APPROVAL_TIME: Duration = Duration::from_secs(10);
-
-/// When the board may request a certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
-    /// `--rotate-certificates`: the certificate is renewed before it expires.
-    pub rotate: bool,
-    /// `--bootstrap-kubeconfig`: its credentials request the first certificate.
-    pub bootstrap: bool,
-}
 
 /// The certificate of one board.
 #[derive(Clone, Debug)]
@@ -95,8 +88,9 @@ struct Waiting {
 }
 
 impl Certificate {
-    /// `held` is the stored certificate, if any. A certificate from elsewhere (`given`) is replaced
-    /// at once. `random`, 0 to 1000, spreads the renewals of many boards.
+    /// `held` is the stored certificate, if any; at a supervisor `not_before` is its arrival. A
+    /// certificate from elsewhere (`given`) is replaced at once. `random`, 0 to 1000, spreads the
+    /// renewals of many boards.
     pub fn new(
         rules: Rules,
         subject: Subject,
@@ -105,7 +99,7 @@ impl Certificate {
         random: u32,
     ) -> Self {
         let deadline = match &held {
-            Some(leaf) if !given => deadline(rules, &subject, leaf, random),
+            Some(leaf) if !given => rules.deadline(&subject, leaf, random),
             _ => Wall::default(),
         };
         Self {
@@ -121,6 +115,16 @@ impl Certificate {
             sent_with_own: false,
             expiry_logged: false,
         }
+    }
+
+    /// When the held certificate must be replaced; 1970 for at once.
+    pub fn deadline(&self) -> Wall {
+        self.deadline
+    }
+
+    /// Whether the supervisor signs, for a Node that exists, and its clock decides.
+    pub fn is_at_supervisor(&self) -> bool {
+        self.rules.supervisor
     }
 
     /// Whether the board has no certificate, and so can send no other request.
@@ -177,10 +181,7 @@ impl Certificate {
         if !is_expired || was_logged {
             return None;
         }
-        let what_now = match self.rules.bootstrap {
-            true => "requesting a new one with the bootstrap kubeconfig",
-            false => "still using it; install a new one, or set --bootstrap-kubeconfig",
-        };
+        let what_now = self.rules.after_expiry();
         let (until, now) = (until.time(), now.time());
         Some(format!("expired at {until}, clock says {now}; {what_now}"))
     }
@@ -232,8 +233,12 @@ impl Certificate {
         Step::Continue
     }
 
-    fn hold(&mut self, leaf: Leaf, now: Now, random: u32) {
-        self.deadline = deadline(self.rules, &self.subject, &leaf, random);
+    fn hold(&mut self, mut leaf: Leaf, now: Now, random: u32) {
+        if self.rules.supervisor {
+            // k3s dates it back to the birth of its CA.
+            leaf.not_before = now.wall;
+        }
+        self.deadline = self.rules.deadline(&self.subject, &leaf, random);
         // A short-lived, backdated certificate is already due. It is replaced after half of its
         // remaining lifetime. This is a pause and no deadline, because the clock may be ahead.
         let pause = match self.deadline <= now.wall {
@@ -255,29 +260,8 @@ impl Certificate {
     fn back_off(&mut self, now: Mono, random: u32) {
         let jitter = self.backoff / 10_000 * random;
         self.due = now.after(self.backoff + jitter);
-        self.backoff = (self.backoff * 2).min(LAST_BACKOFF);
+        self.backoff = (self.backoff * 2).min(self.rules.last_backoff());
     }
-}
-
-/// When a certificate must be replaced: with rotation after 70 to 90 % of its lifetime, which
-/// spreads many boards, or at once if its subject is wrong; otherwise after its expiry.
-fn deadline(rules: Rules, subject: &Subject, leaf: &Leaf, random: u32) -> Wall {
-    if !rules.rotate {
-        return leaf.not_after.next_microsecond();
-    }
-    if !satisfies(leaf, subject) {
-        return Wall::default();
-    }
-    let lifetime = leaf.not_after.since(leaf.not_before);
-    leaf.not_before
-        .after(lifetime / 1000 * (700 + random.min(999) / 5))
-}
-
-/// client-go's certSatisfiesTemplate: additional organizations are accepted.
-fn satisfies(leaf: &Leaf, subject: &Subject) -> bool {
-    let is = &leaf.subject;
-    let has = |organization| is.organizations.contains(organization);
-    is.common_name == subject.common_name && subject.organizations.iter().all(has)
 }
 
 #[cfg(test)]

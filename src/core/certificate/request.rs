@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use super::{Certificate, SIGNER, State, Waiting};
+use super::{Certificate, SIGNER, State, Waiting, supervisor};
 use crate::kube::message::{Accept, Request};
 
 pub(super) const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -13,6 +13,7 @@ impl Certificate {
     /// The next request; `None` if [`Self::next`] is a task.
     pub fn request(&self) -> Option<Request> {
         match &self.state {
+            State::Signed(request) if self.rules.supervisor => Some(supervisor::request(request)),
             State::Signed(request) => {
                 let metadata = match self.rules.rotate {
                     true => json!({"generateName": "csr-"}),

@@ -6,16 +6,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::{
-    APPROVAL_TIME, Certificate, FIRST_POLL, LAST_BACKOFF, LAST_POLL, LAST_SILENCE, SIGNER, State,
-    Step, Waiting, satisfies,
-};
+use super::issued::usable;
+use super::{APPROVAL_TIME, Certificate, FIRST_POLL, LAST_POLL, SIGNER, State, Step, Waiting};
 use crate::core::instant::{Mono, Now};
 use crate::kube::json;
 use crate::kube::message::{Outcome, Refused};
 use crate::kube::object;
 use crate::kube::time::Wall;
-use crate::kube::x509::{Leaf, SigningRequest, Wanted};
+use crate::kube::x509::{SigningRequest, Wanted};
 
 /// How long a CSR is read before it is given up: 15 minutes, or an hour if its name is derived from
 /// the key, so that the same CSR is found again.
@@ -28,6 +26,9 @@ impl Certificate {
         let is_refused_in_tls = self.is_refused_in_tls(&outcome, now.wall);
         let state = std::mem::replace(&mut self.state, State::Idle);
         let step = match state {
+            State::Signed(request) if self.rules.supervisor => {
+                self.on_supervisor(request, outcome, now, random)
+            }
             State::Signed(request) => self.on_created(request, outcome, now.mono, random),
             State::Waiting(waiting) => self.on_read(waiting, outcome, now, random),
             state => {
@@ -39,8 +40,8 @@ impl Certificate {
             self.state = State::Idle;
         }
         if let Step::Silent(_) = step {
-            self.due = now.mono.after(self.backoff.min(LAST_SILENCE));
-            self.backoff = (self.backoff * 2).min(LAST_BACKOFF);
+            self.due = now.mono.after(self.backoff.min(self.rules.last_silence()));
+            self.backoff = (self.backoff * 2).min(self.rules.last_backoff());
         }
         step
     }
@@ -82,7 +83,10 @@ impl Certificate {
             }
             Err(refused) => {
                 let step = self.failed(create_error(&refused), now, random);
-                let pause = refused.retry_after.unwrap_or_default().min(LAST_BACKOFF);
+                let pause = refused
+                    .retry_after
+                    .unwrap_or_default()
+                    .min(self.rules.last_backoff());
                 self.due = self.due.max(now.after(pause));
                 return step;
             }
@@ -232,6 +236,13 @@ fn csr_state(waiting: &Waiting, outcome: Outcome, now: Wall) -> CsrState {
     }
 }
 
+/// The chain in base64, if it is [`usable`].
+fn issued(request: &SigningRequest, chain: &str, now: Wall) -> Result<String, String> {
+    let pem = STANDARD.decode(chain).map_err(|_| "invalid base64")?;
+    let pem = String::from_utf8(pem).map_err(|_| "invalid PEM")?;
+    usable(request, &pem, now).map(|()| pem)
+}
+
 /// Name and uid of a CSR; `None` if the name does not fit into a URL path.
 fn identified(csr: &Value) -> Option<(&str, &str)> {
     let name = object::text(csr, &["metadata", "name"]);
@@ -259,25 +270,6 @@ fn is_compatible(ours: &SigningRequest, csr: &Value) -> Result<(), String> {
         true => Ok(()),
         false => Err("its key differs".to_owned()),
     }
-}
-
-/// The chain, if its first certificate has our key and subject and is valid.
-fn issued(request: &SigningRequest, chain: &str, now: Wall) -> Result<String, String> {
-    let pem = STANDARD.decode(chain).map_err(|_| "invalid base64")?;
-    let pem = String::from_utf8(pem).map_err(|_| "invalid PEM")?;
-    let leaf = Leaf::of_pem(pem.as_bytes()).ok_or("it is not X.509")?;
-    if leaf.public_key != request.wanted.public_key {
-        return Err("it is for another key".to_owned());
-    }
-    if !satisfies(&leaf, &request.wanted.subject) {
-        let name = leaf.subject.common_name;
-        return Err(format!("it is for {name:?}"));
-    }
-    if leaf.not_after < now {
-        let until = leaf.not_after.time();
-        return Err(format!("it expired at {until}, clock says {}", now.time()));
-    }
-    Ok(pem)
 }
 
 fn create_error(refused: &Refused) -> String {

@@ -253,10 +253,9 @@ impl Kubelet {
     }
 
     fn dues(&self, now: Now) -> Dues {
-        let now = self.wall_clock.corrected(now);
         Dues {
             node: self.node.due(),
-            certificate: self.certificate.as_ref().map(|c| c.due(now)),
+            certificate: self.certificate_due(now),
             // After the first Lease: a board with many pods must not become Ready later.
             pods: self.renewed.and_then(|_| self.pods.due()),
         }

@@ -6,15 +6,32 @@ use std::time::Duration;
 use super::response::after_refusal;
 use super::{Effect, Kubelet, Turn, Work};
 use crate::core::certificate::{Next, Step, TaskResult};
-use crate::core::instant::Now;
+use crate::core::instant::{Mono, Now};
 use crate::kube::message::Outcome;
 use crate::kube::x509::Leaf;
 
 impl Kubelet {
+    /// The time that decides about the certificate. The supervisor's dates are compared with the
+    /// server's clock alone, so neither a wrong clock of the board nor of the server matters.
+    fn certificate_now(&self, now: Now) -> Now {
+        match &self.certificate {
+            Some(certificate) if certificate.is_at_supervisor() => self.wall_clock.of_server(now),
+            _ => self.wall_clock.corrected(now),
+        }
+    }
+
+    /// When the certificate's next step is due. The supervisor renews it for a Node that exists: not
+    /// before the first Lease, after which the time of the server is known, too.
+    pub(super) fn certificate_due(&self, now: Now) -> Option<Mono> {
+        let certificate = self.certificate.as_ref()?;
+        let waits = certificate.is_at_supervisor() && self.renewed.is_none();
+        (!waits).then(|| certificate.due(self.certificate_now(now)))
+    }
+
     /// Follows the wall clock, which may have been set, and logs once that the certificate has
     /// expired.
     pub(super) fn follow_certificate(&mut self, now: Now) {
-        let now = self.wall_clock.corrected(now);
+        let now = self.certificate_now(now);
         let Some(certificate) = &mut self.certificate else {
             return;
         };
@@ -27,7 +44,7 @@ impl Kubelet {
     /// Another program replaced the certificate on disk; it is in use.
     pub fn on_certificate_replaced(&mut self, leaf: Leaf, now: Now) {
         let random = self.schedule.permille();
-        let now = self.wall_clock.corrected(now);
+        let now = self.certificate_now(now);
         if let Some(certificate) = &mut self.certificate {
             certificate.replaced(leaf, now, random);
             self.certificate_log.succeeded(now.mono);
@@ -43,7 +60,7 @@ impl Kubelet {
     /// Without a certificate no other request is possible, so it comes first.
     pub(super) fn first_certificate(&self, now: Now) -> Option<Turn> {
         let certificate = self.certificate.as_ref().filter(|c| c.is_missing())?;
-        let due = certificate.due(self.wall_clock.corrected(now));
+        let due = certificate.due(self.certificate_now(now));
         Some(match due <= now.mono {
             true => self.certificate_turn(self.law.connect_and_call_budget(), now),
             false => Turn::Wait(due),
@@ -51,7 +68,7 @@ impl Kubelet {
     }
 
     pub(super) fn certificate_turn(&self, budget: Duration, now: Now) -> Turn {
-        let wall = self.wall_clock.corrected(now).wall;
+        let wall = self.certificate_now(now).wall;
         match self
             .certificate
             .as_ref()
@@ -65,7 +82,7 @@ impl Kubelet {
     /// Takes the result of [`Turn::Identity`].
     pub fn on_task(&mut self, result: TaskResult, now: Now) {
         let random = self.schedule.permille();
-        let now = self.wall_clock.corrected(now);
+        let now = self.certificate_now(now);
         let Some(certificate) = &mut self.certificate else {
             return;
         };
@@ -85,6 +102,7 @@ impl Kubelet {
 
     pub(super) fn on_certificate_response(&mut self, outcome: Outcome, now: Now) -> Effect {
         let random = self.schedule.permille();
+        let now = self.certificate_now(now);
         let Some(certificate) = &mut self.certificate else {
             return Effect::None;
         };

@@ -36,6 +36,8 @@ pub struct Paths {
     pub cert_dir: PathBuf,
     /// `--rotate-certificates`.
     pub rotate: bool,
+    /// `--k3s-supervisor`: its certificates begin with the birth of the CA.
+    pub at_supervisor: bool,
     /// The folder of systemd's credentials.
     pub credentials: Option<PathBuf>,
 }

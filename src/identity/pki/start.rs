@@ -24,7 +24,7 @@ pub struct Start {
     /// The certificate to renew; `None` if there is none.
     pub leaf: Option<Leaf>,
     /// The certificate came with the kubeconfig. It may permit more than a node needs, so it is
-    /// renewed at once.
+    /// renewed at once. So is one of a supervisor whose arrival is not known.
     pub given: bool,
 }
 
@@ -85,7 +85,7 @@ impl Pki {
                 .is_some_and(|l| l.not_after > stored.not_after);
             if now <= stored.not_after || !is_later {
                 kubeconfig.certificate = Some(identity);
-                return Start::with(kubeconfig, Some(stored));
+                return self.arrived(Start::with(kubeconfig, Some(stored)));
             }
         }
         let Some(identity) = given else {
@@ -104,6 +104,16 @@ impl Pki {
             given,
             ..Start::with(kubeconfig, leaf)
         }
+    }
+
+    /// The lifetime of a supervisor's certificate begins with its arrival.
+    fn arrived(&self, mut start: Start) -> Start {
+        if let (true, Some(leaf)) = (self.paths.at_supervisor, &mut start.leaf) {
+            let arrival = self.store.arrival().filter(|at| *at < leaf.not_after);
+            leaf.not_before = arrival.unwrap_or_default();
+            start.given = arrival.is_none();
+        }
+        start
     }
 
     /// The stored certificate, if TLS can use it. An unreadable one is logged and counts as missing:

@@ -83,6 +83,17 @@ impl Store {
         read_certificate(&chain, &key).map(Some)
     }
 
+    /// When the pair in use was stored, from its name; `None` if the name has no time.
+    pub(super) fn arrival(&self) -> Option<Wall> {
+        let link = guard::parent_resolved(&self.current_path());
+        let pair = link.and_then(fs::read_link).ok()?;
+        let time = pair.file_name()?.to_str()?.strip_prefix(NAME)?;
+        let time = time.strip_prefix('-')?.strip_suffix(".pem")?;
+        let (date, clock) = time.split_at_checked("2026-11-21".len())?;
+        let clock = clock.strip_prefix('-')?.replace('-', ":");
+        Wall::parse(&format!("{date}T{clock}Z"))
+    }
+
     /// The operations that store a certificate chain with its key and make them current. `chain` is
     /// PEM; other text in it is dropped.
     pub(super) fn update(&self, chain: &[u8], key: &Key, now: Wall) -> Result<Vec<Op>, String> {

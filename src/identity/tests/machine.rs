@@ -28,7 +28,7 @@ use crate::core::wall_clock::WallClock;
 use crate::files::tree::Tree;
 use crate::identity::Replaced;
 use crate::identity::pki::tests::{Pem, RequestKey, Signer};
-use crate::identity::{Bootstrap, Identity, Source};
+use crate::identity::{Identity, SigningClient, Source};
 use crate::kube::message::{Method, Outcome, Request, Response, answered, not_found};
 use crate::kube::object;
 use crate::kube::time::Wall;
@@ -575,12 +575,12 @@ impl Machine {
         );
         let permille = thousandths(&mut self.random);
         match source.open(self.board_wall(), permille) {
-            Ok((identity, access, certificate)) => {
+            Ok((identity, access)) => {
                 let clock = WallClock::new(Wall::from_epoch(seconds(BUILT)));
                 let seed = self.random.below(u64::MAX);
                 let config = self.config.clone();
                 self.process = Some(Process {
-                    kubelet: Kubelet::new(config, clock, certificate, seed, Mono::START),
+                    kubelet: Kubelet::new(config, clock, access.certificate, seed, Mono::START),
                     identity,
                     api: access.api,
                     started: self.now,
@@ -644,8 +644,8 @@ impl Machine {
             return;
         };
         let identity = &process.identity;
-        let config = match &identity.bootstrap {
-            Bootstrap::Own(own) if work == Work::Certificate => &own.0,
+        let config = match &identity.signing {
+            SigningClient::Bootstrap(own) if work == Work::Certificate => &own.0,
             _ => &identity.config,
         };
         self.cluster.watch_lease(self.renewed, self.now);
@@ -808,7 +808,7 @@ impl Machine {
         let process = self.process.as_ref();
         let used = process.map(|process| &process.identity);
         if used.is_some_and(|identity| {
-            let has_bootstrap = matches!(identity.bootstrap, Bootstrap::Main);
+            let has_bootstrap = matches!(identity.signing, SigningClient::MainBootstrap);
             !has_bootstrap && identity.config.endpoint.host == WRONG_SERVER
         }) {
             self.kill();

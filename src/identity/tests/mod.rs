@@ -27,7 +27,7 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
         tree.write("etc/bootstrap.conf", wrong.as_bytes());
         let kubeconfig = tree.join("etc/kubelet.conf");
         let source = Source::new(&config, &kubeconfig, None, "test".to_owned());
-        let (mut identity, access, _) = source.open(Wall::default(), 0).unwrap();
+        let (mut identity, access) = source.open(Wall::default(), 0).unwrap();
         let mut api = access.api;
         let task = Task::Sign {
             new_key: false,

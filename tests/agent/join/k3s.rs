@@ -64,18 +64,22 @@ fn a_token_of_the_server_ends_with_a_certificate_that_the_agent_runs_with() {
     let passwords = site.double.supervisor().unwrap().passwords;
     assert_eq!(passwords["pi"], password);
     assert_eq!(password.len(), 32);
-    // Nobody approves renewals by a CSR here: the date and the command.
+    // Without a binding for renewals and without a person.
+    let renewal = joined.line("renewal");
     assert!(
-        joined.line("renewal").contains("nodelet-renew"),
-        "{joined:?}"
+        renewal.contains("by itself, at the supervisor https://"),
+        "{renewal}"
     );
-    assert!(!site.text(FLAGS).contains("--rotate-certificates"));
+    let flags = format!(
+        "--rotate-certificates --k3s-supervisor={} ",
+        site.double.url()
+    );
+    assert!(site.text(FLAGS).contains(&flags), "{}", site.text(FLAGS));
     // The CA is proved by two anonymous requests before the token is sent.
     let requests = site.double.requests();
     for (index, request) in requests.iter().enumerate() {
         let is_anonymous = request.header("authorization").is_none();
-        let is_review = request.path.contains("selfsubjectaccessreviews");
-        assert_eq!(is_anonymous, index < 2 || is_review, "{request:?}");
+        assert_eq!(is_anonymous, index < 2, "{request:?}");
         let has_password = request.header("k3s-node-password").is_some();
         assert_eq!(has_password, request.path.ends_with("client-kubelet.crt"));
     }
@@ -117,7 +121,11 @@ fn the_api_server_may_have_another_port() {
     assert_eq!(joined.code, 0, "{joined:?}");
     assert_eq!(joined.report["server"], "https://127.0.0.1:1");
     assert!(site.kubeconfig().contains("https://127.0.0.1:1\""));
-    assert!(joined.line("renewal").contains("unknown"), "{joined:?}");
+    let flags = site.text(FLAGS);
+    assert!(
+        flags.contains(&format!("--k3s-supervisor={} ", site.double.url())),
+        "{flags}"
+    );
 }
 
 /// Of three CAs the one whose DER form has the hash becomes a root; k3s trusts all three.

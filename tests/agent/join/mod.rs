@@ -5,6 +5,7 @@ mod abuse;
 mod k3s;
 mod kubeadm;
 mod ready;
+mod renewal;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,10 +1,11 @@
 //! The network side: a listener, a thread per connection, TLS, and misbehaviour.
 
-use crate::api::{Answer, Api, Watch};
+use crate::api::{self, Answer, Api, Watch};
 use crate::auth::User;
 use crate::der;
 use crate::faults::{Fault, Faults};
 use crate::http::{self, Progress, Request, Response};
+use crate::kinds;
 use crate::pki::{self, Authority, Identity};
 use crate::protobuf;
 use rustls::client::danger::HandshakeSignatureValid;
@@ -528,7 +529,15 @@ impl Connection {
 
     fn answer(&self, request: &Request, user: Option<&User>) -> Answer {
         let supervised = match &mut *lock(&self.shared.api.supervisor) {
-            Some(supervisor) => supervisor.answer(request, &self.shared.authority),
+            Some(supervisor) => {
+                let node = user.and_then(|user| user.name.strip_prefix("system:node:"));
+                let is_known = |name: &str| {
+                    let key = api::key(&kinds::NODE, "", name);
+                    self.shared.api.store().get(&key).is_some()
+                };
+                let node = node.map(|name| (name, is_known(name)));
+                supervisor.answer(request, node, &self.shared.authority)
+            }
             None => None,
         };
         if let Some(response) = supervised {

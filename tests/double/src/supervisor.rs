@@ -25,11 +25,24 @@ pub struct Supervisor {
     pub passwords: BTreeMap<String, String>,
     /// How many answers are 503 before the server is ready.
     pub not_ready: usize,
+    /// Seconds from the issue of a certificate to its end; `None` is a year.
+    pub lifetime: Option<i64>,
+    /// Bodies of the next answers with 200 in the place of a certificate.
+    pub forged: Vec<String>,
 }
 
+/// `notBefore` of each certificate is the birth of the CA, here three years ago.
+const BIRTH_OF_CA: i64 = -3 * 365 * 86_400;
+
 impl Supervisor {
-    /// Answers a request; `None` if the path is the API's.
-    pub(crate) fn answer(&mut self, request: &Request, authority: &Authority) -> Option<Response> {
+    /// Answers a request; `None` if the path is the API's. `node` is the node whose certificate the
+    /// client has, and whether its Node exists.
+    pub(crate) fn answer(
+        &mut self,
+        request: &Request,
+        node: Option<(&str, bool)>,
+        authority: &Authority,
+    ) -> Option<Response> {
         let path = request.path();
         if path == "/cacerts" {
             return Some(Response::text(200, &self.cacerts));
@@ -39,7 +52,7 @@ impl Supervisor {
             self.not_ready -= 1;
             return Some(refusal(503, "ServiceUnavailable", "not ready"));
         }
-        if !self.knows(request.header("authorization").unwrap_or_default()) {
+        if node.is_none() && !self.knows(request.header("authorization").unwrap_or_default()) {
             return Some(refusal(401, "Unauthorized", "not authorized"));
         }
         Some(match (request.method.as_str(), what) {
@@ -48,7 +61,7 @@ impl Supervisor {
                 &json!({"SupervisorPort": 6443, "HTTPSPort": self.https_port,
                     "IPSECPSK": "a secret of the cluster"}),
             ),
-            ("POST", "client-kubelet.crt") => self.sign(request, authority),
+            ("POST", "client-kubelet.crt") => self.sign(request, node, authority),
             _ => refusal(404, "NotFound", "not found"),
         })
     }
@@ -59,11 +72,28 @@ impl Supervisor {
         authorization == format!("Basic {pair}") || self.tokens.iter().any(|t| t == bearer)
     }
 
-    fn sign(&mut self, request: &Request, authority: &Authority) -> Response {
+    /// The order of the checks is that of `GetNodeAuthValidator`. The address is in no check.
+    fn sign(
+        &mut self,
+        request: &Request,
+        node: Option<(&str, bool)>,
+        authority: &Authority,
+    ) -> Response {
         let header = |name: &str| request.header(name).unwrap_or_default().to_owned();
         let (name, password) = (header("k3s-Node-Name"), header("k3s-Node-Password"));
-        if name.is_empty() || password.is_empty() || header("k3s-Node-IP").is_empty() {
-            return refusal(400, "BadRequest", "node name, password or address not set");
+        if name.is_empty() || password.is_empty() {
+            return refusal(400, "BadRequest", "node name or password not set");
+        }
+        match node {
+            Some((own, _)) if own != name => {
+                let message = "header node name does not match auth node name";
+                return refusal(400, "BadRequest", message);
+            }
+            Some((own, false)) => {
+                let message = format!("unable to verify node identity: node {own:?} not found");
+                return refusal(401, "Unauthorized", &message);
+            }
+            _ => {}
         }
         let known = self.passwords.entry(name.clone());
         if *known.or_insert_with(|| password.clone()) != password {
@@ -73,9 +103,12 @@ impl Supervisor {
             return refusal(403, "Forbidden", &message);
         }
         let validity = Validity {
-            from: -86_400,
-            until: 365 * 86_400,
+            from: BIRTH_OF_CA,
+            until: self.lifetime.unwrap_or(365 * 86_400),
         };
+        if !self.forged.is_empty() {
+            return Response::text(200, &self.forged.remove(0));
+        }
         let name = format!("system:node:{name}");
         let text = match self.is_old {
             true => {

@@ -1,3 +1,4 @@
+mod supervisor;
 mod upstream;
 
 use base64::Engine as _;
@@ -100,10 +101,18 @@ const RESOURCE: &str = "certificatesigningrequests";
 pub(crate) const BOOTSTRAP: Rules = Rules {
     rotate: false,
     bootstrap: true,
+    supervisor: false,
 };
 pub(crate) const ROTATE: Rules = Rules {
     rotate: true,
     bootstrap: false,
+    supervisor: false,
+};
+
+pub(crate) const SUPERVISOR: Rules = Rules {
+    rotate: true,
+    bootstrap: false,
+    supervisor: true,
 };
 
 /// The CSR on the server.
@@ -574,6 +583,7 @@ fn a_request_is_given_up_when_the_clock_is_set() {
     let rules = Rules {
         rotate: true,
         bootstrap: true,
+        supervisor: false,
     };
     let ahead = noon().after(hours(1));
     let held = || leaf(noon().before(hours(1)), noon().after(hours(1) / 2));
@@ -713,6 +723,7 @@ fn a_csr_without_a_response_is_given_up_when_its_certificate_has_expired() {
     let rules = Rules {
         rotate: true,
         bootstrap: true,
+        supervisor: false,
     };
     let held = || leaf(noon().before(hours(9)), noon().after(hours(1)));
     for (late, method) in [(hours(0), Some(Method::Post)), (hours(2), None)] {

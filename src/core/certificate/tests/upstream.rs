@@ -118,6 +118,7 @@ fn initialize_certificate_signing_request_client() {
     let both = Rules {
         rotate: true,
         bootstrap: true,
+        supervisor: false,
     };
     for (what, rules, held, given, bootstrap, rotates) in [
         (

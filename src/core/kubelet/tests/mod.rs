@@ -225,6 +225,12 @@ impl Server {
         if request.path.contains("/certificatesigningrequests") {
             return self.sign(request);
         }
+        if request.path == "/v1-k3s/client-kubelet.crt" {
+            return match &self.node {
+                Some(_) => Outcome::Answered(Response::test(200, self.chain.clone())),
+                None => answered(401, json!({"message": "unable to verify node identity"})),
+            };
+        }
         let about_the_lease = request.path.contains("/leases");
         let slot = |server: &mut Self| match about_the_lease {
             true => server.lease.take(),
@@ -296,6 +302,8 @@ enum Held {
     Permanent,
     /// It expires after a minute, as do those that replace it.
     OneMinute,
+    /// The same, from a supervisor that signs for the Node if that exists.
+    AtSupervisor,
     None,
 }
 
@@ -303,6 +311,7 @@ fn held() -> impl Strategy<Value = Held> {
     prop_oneof![
         Just(Held::Permanent),
         Just(Held::OneMinute),
+        Just(Held::AtSupervisor),
         Just(Held::None)
     ]
 }
@@ -350,10 +359,11 @@ impl World {
     }
 
     fn holding(held: Held) -> Self {
-        let leaf = (held == Held::OneMinute).then(|| one_minute(Mono::START));
+        let leaf = (held != Held::None).then(|| one_minute(Mono::START));
         let rules = Rules {
             rotate: true,
             bootstrap: held == Held::None,
+            supervisor: held == Held::AtSupervisor,
         };
         let certificate = Certificate::new(rules, certificates::subject(), leaf, false, 500);
         Self::with_certificate((held != Held::Permanent).then_some(certificate))
@@ -520,7 +530,7 @@ proptest! {
 /// first certificate only the certificate is requested.
 #[test]
 fn certificates_are_renewed_between_lease_renewals() {
-    for held in [Held::OneMinute, Held::None] {
+    for held in [Held::OneMinute, Held::AtSupervisor, Held::None] {
         let mut world = World::holding(held);
         let mut attempts = Vec::new();
         while world.now < Mono::START.after(Duration::from_secs(600)) {
@@ -557,6 +567,60 @@ fn certificates_are_renewed_between_lease_renewals() {
             "{latest:?}"
         );
     }
+}
+
+/// The server's clock alone decides: the board's may be wrong by years, before or after the true
+/// time, or be set in between. The supervisor is not asked before there is a Node.
+#[test]
+fn a_supervisor_renews_after_70_percent_whatever_the_boards_clock_shows() {
+    let day = Duration::from_secs(86_400);
+    let truth = true_time(Mono::START);
+    let clocks = [truth, truth.before(day * 30), truth.after(day * 2000)];
+    for early in clocks {
+        for late in clocks.into_iter().chain([Wall::default()]) {
+            let leaf = certificates::leaf(truth, truth.after(Duration::from_secs(10_000)));
+            let rules = certificates::SUPERVISOR;
+            let certificate =
+                Certificate::new(rules, certificates::subject(), Some(leaf), false, 0);
+            let mut world = World::with_certificate(Some(certificate));
+            let middle = Mono::START.after(Duration::from_secs(3000));
+            while world.renewed == 0 {
+                let clock = if world.now < middle { early } else { late };
+                let wall = clock.after(world.now.since(Mono::START));
+                let wall = wall.since(Wall::default()).as_secs();
+                world.turn(&Step { wall, ..correct() }).unwrap();
+            }
+            let after = world.now.since(Mono::START).as_secs();
+            let clocks = format!("{} {}", early.time(), late.time());
+            assert!((6999..7020).contains(&after), "{after}: {clocks}");
+            let asked: Vec<_> = world
+                .sent
+                .iter()
+                .filter(|(work, _)| *work == Work::Certificate)
+                .collect();
+            assert_eq!(asked.len(), 1, "{asked:?}");
+        }
+    }
+}
+
+/// A certificate of an image or of a join is renewed at once, but after the first Lease.
+#[test]
+fn the_first_renewal_at_a_supervisor_follows_the_first_lease() {
+    let leaf = one_minute(Mono::START);
+    let rules = certificates::SUPERVISOR;
+    let certificate = Certificate::new(rules, certificates::subject(), Some(leaf), true, 0);
+    let mut world = World::with_certificate(Some(certificate));
+    while world.renewed == 0 {
+        world.turn(&correct()).unwrap();
+    }
+    let works: Vec<Work> = world.sent.iter().map(|(work, _)| *work).collect();
+    let first = |work| works.iter().position(|sent| *sent == work).unwrap();
+    assert!(first(Work::Lease) < first(Work::Certificate), "{works:?}");
+    assert!(
+        world.now < Mono::START.after(Duration::from_secs(5)),
+        "{:?}",
+        world.now
+    );
 }
 
 /// The connection is opened while the first registration waits. A server that hangs delays that

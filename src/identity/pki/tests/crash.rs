@@ -136,6 +136,51 @@ fn a_rotation_survives_a_power_cut() {
     }
 }
 
+/// The lifetime of a supervisor's certificate begins with its arrival, which is in the name of its
+/// file: it is known whenever the certificate is.
+#[test]
+fn the_arrival_at_a_supervisor_survives_a_power_cut() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    let [cert, key] = signer.embedded(1, 90);
+    let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
+    folder.write("etc/kubelet.conf", &signer.kubeconfig(&user));
+    let paths = Paths {
+        at_supervisor: true,
+        ..folder.paths(false, true)
+    };
+    // Valid since the birth of the CA, on day 0.
+    let renew = |at: u64| {
+        let (mut pki, start) = open(&paths, day(at));
+        let request = pki.sign(false).unwrap();
+        let (_, leaf) = pki.install(&signer.sign(&request, 1, 90), day(at)).unwrap();
+        assert_eq!(leaf.not_before, day(0));
+        (pki, start, leaf)
+    };
+    let (_, start, first) = renew(10);
+    assert!(start.given, "the certificate of the join");
+    let act = || {
+        let (pki, _, second) = renew(50);
+        (pki, second)
+    };
+    let states = survives(&folder, act, |second, state| {
+        let (_, start) = Pki::open(paths.clone(), subject(), day(55)).expect(state);
+        let leaf = start.leaf.expect(state);
+        let arrival = match leaf.public_key == second.public_key {
+            true => day(50),
+            false => {
+                assert_eq!(leaf.public_key, first.public_key, "{state}");
+                day(10)
+            }
+        };
+        // A name that is taken is the next second's.
+        let late = leaf.not_before.since(arrival).as_secs();
+        assert!(leaf.not_before >= arrival && late < 60, "{late}: {state}");
+        assert!(!start.given, "{state}");
+    });
+    println!("arrival: {states} states");
+    assert!(states > 20, "{states}");
+}
+
 #[test]
 fn a_given_certificate_survives_a_power_cut() {
     let (folder, signer) = (Folder::new(), Signer::new());

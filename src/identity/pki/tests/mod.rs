@@ -31,6 +31,7 @@ impl Folder {
             bootstrap: bootstrap.then(|| self.0.join("bootstrap.conf")),
             cert_dir: self.0.join("lib/pki"),
             rotate,
+            at_supervisor: false,
             credentials: None,
         }
     }
@@ -440,4 +441,38 @@ fn a_folder_of_too_many_files_is_an_error_and_leaves_no_key_silently() {
     let why = remove_certificates(&cert_dir).unwrap_err();
     let want = "more than 10000 files; move away those that are not kubelet-client*";
     assert_eq!(why, format!("{}: {want}", cert_dir.display()));
+}
+
+/// A kubelet's link may have any name, and the board's clock may have been ahead of the server's.
+#[test]
+fn a_certificate_without_a_plausible_arrival_is_renewed_at_once() {
+    for (name, given) in [
+        ("kubelet-client-2026-05-11-00-00-00.pem", false),
+        // After the end of the certificate.
+        ("kubelet-client-2036-05-11-00-00-00.pem", true),
+        ("kubelet-client-2026-05-41-00-00-00.pem", true),
+        ("kubelet-client-2026-05-11.pem", true),
+        ("kubelet-client-first.pem", true),
+        ("other-2026-05-11-00-00-00.pem", true),
+    ] {
+        let (folder, signer) = (Folder::new(), Signer::new());
+        let [cert, key] = signer.embedded(1, 90);
+        let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
+        folder.write("etc/kubelet.conf", &signer.kubeconfig(&user));
+        let paths = Paths {
+            at_supervisor: true,
+            ..folder.paths(false, true)
+        };
+        drop(open(&paths, day(1)));
+        let current = paths.cert_dir.join("kubelet-client-current.pem");
+        let pair = fs::read_link(&current).unwrap();
+        fs::rename(paths.cert_dir.join(pair), paths.cert_dir.join(name)).unwrap();
+        fs::remove_file(&current).unwrap();
+        std::os::unix::fs::symlink(name, &current).unwrap();
+        let (_, start) = open(&paths, day(20));
+        assert_eq!(start.given, given, "{name}");
+        if !given {
+            assert_eq!(start.leaf.unwrap().not_before, day(10), "{name}");
+        }
+    }
 }

@@ -1,0 +1,198 @@
+//! The renewal at the supervisor of k3s and rke2.
+
+use super::*;
+
+/// `notBefore` of every certificate of the cluster.
+fn birth_of_the_ca() -> Wall {
+    noon().before(hours(30_000))
+}
+
+fn of_year(arrival: Wall) -> Leaf {
+    leaf(arrival, arrival.after(hours(1000)))
+}
+
+fn holding(arrival: Wall, random: u32) -> Certificate {
+    Certificate::new(SUPERVISOR, subject(), Some(of_year(arrival)), false, random)
+}
+
+/// A certificate whose request was just signed.
+fn asking() -> Certificate {
+    let mut certificate = holding(noon().before(hours(700)), 0);
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+    certificate
+}
+
+fn text(code: u16, body: &str) -> Outcome {
+    Outcome::Answered(Response::test(code, body))
+}
+
+fn issued(number: u8) -> Leaf {
+    Leaf {
+        public_key: key(number),
+        ..leaf(birth_of_the_ca(), noon().after(hours(1000)))
+    }
+}
+
+#[test]
+fn the_renewal_is_due_from_70_to_90_percent_of_the_time_since_the_arrival() {
+    for (random, percent) in [(0, 700), (500, 800), (1000, 899)] {
+        let due = |tenths: u64| {
+            let now = at(5, noon().after(hours(tenths)));
+            holding(noon(), random).due(now).since(now.mono)
+        };
+        assert_eq!(due(percent - 1), hours(1), "{percent}");
+        assert_eq!(due(percent), Duration::ZERO, "{percent}");
+        assert_eq!(due(percent + 90), Duration::ZERO, "{percent}");
+    }
+}
+
+/// In the process the arrival is known; after a restart `identity` finds it in a file name.
+#[test]
+fn the_birth_of_the_ca_is_not_the_start_of_a_lifetime() {
+    let mut certificate = asking();
+    certificate.on_task(TaskResult::InUse(issued(1)), at(9, noon()), 0);
+    assert_eq!(certificate.deadline(), noon().after(hours(700)));
+    let again = holding(noon(), 0);
+    assert_eq!(again.deadline(), certificate.deadline());
+    // Another program put a new certificate into the files.
+    certificate.replaced(issued(2), at(9, noon().after(hours(500))), 0);
+    assert_eq!(certificate.deadline(), noon().after(hours(500 + 350)));
+}
+
+#[test]
+fn the_request_is_the_der_form_and_its_response_is_installed() {
+    let mut certificate = asking();
+    let request = certificate.request().unwrap();
+    assert_eq!(request.method, Method::Post);
+    assert_eq!(request.path, "/v1-k3s/client-kubelet.crt");
+    assert_eq!(pem("CERTIFICATE REQUEST", &request.body), signed(1).pem);
+    let chain = format!("{}the client CA", self::certificate(&issued(1)));
+    let step = certificate.on_response(text(200, &chain), at(1, noon()), 0);
+    assert_eq!(step, Step::Continue);
+    assert_eq!(certificate.due(at(1, noon())), at(1, noon()).mono);
+    assert_eq!(install(&certificate), Some(chain));
+}
+
+#[test]
+fn each_useless_answer_is_one_line_and_the_next_request_follows_later() {
+    let other_name = Leaf {
+        subject: Subject::of_node("other"),
+        ..issued(1)
+    };
+    let expired = Leaf {
+        not_after: noon().before(hours(1)),
+        ..issued(1)
+    };
+    let status = |message: &str| json!({"kind": "Status", "message": message}).to_string();
+    let old = format!(
+        "{}-----BEGIN RSA PRIVATE KEY-----",
+        self::certificate(&issued(1))
+    );
+    for (outcome, parts) in [
+        (text(200, ""), &["unusable", "not X.509"][..]),
+        (text(200, "<html>"), &["unusable", "not X.509"]),
+        (text(200, "\u{0}\u{fffd}"), &["unusable", "not X.509"]),
+        (text(200, &self::certificate(&issued(2))), &["another key"]),
+        (
+            text(200, &self::certificate(&other_name)),
+            &["system:node:other"],
+        ),
+        (text(200, &self::certificate(&expired)), &["expired at"]),
+        (
+            text(200, &old),
+            &["all boards share it; upgrade k3s to v1.31.7, v1.32.2"],
+        ),
+        (
+            text(401, &status("unable to verify node identity")),
+            &["401 unable to verify node identity; nodelet join --force"],
+        ),
+        (
+            text(403, &status("hash does not match")),
+            &[
+                "403 hash does not match; another board",
+                "kubectl -n kube-system delete secret pi.node-password.k3s",
+            ],
+        ),
+        (
+            text(403, &status("forbidden")),
+            &["403 forbidden; nodelet join --force"],
+        ),
+        (
+            text(503, &status("not ready")),
+            &["the supervisor answers 503 not ready"],
+        ),
+        (text(302, ""), &["the supervisor answers 302"]),
+    ] {
+        let mut certificate = asking();
+        let step = certificate.on_response(outcome, at(0, noon()), 0);
+        let Step::Failed(line) = step else {
+            panic!("{step:?}");
+        };
+        for part in parts {
+            assert!(line.contains(part), "{line}");
+        }
+        assert_eq!(line.lines().count(), 1);
+        assert_eq!(certificate.due(at(0, noon())), at(2, noon()).mono, "{line}");
+        // With another key, which costs nothing.
+        assert_eq!(new_key(&certificate), Some(false), "{line}");
+        assert!(!certificate.is_missing());
+    }
+}
+
+/// A quarter of a year is left, and each attempt costs the server a scrypt.
+#[test]
+fn the_pauses_grow_to_an_hour_after_failures_and_after_silence() {
+    let answers = [text(403, ""), Outcome::Silent("down".to_owned())];
+    for answer in answers {
+        let mut certificate = asking();
+        let mut now = at(0, noon());
+        for seconds in [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3600, 3600] {
+            if certificate.request().is_none() {
+                certificate.on_task(TaskResult::Signed(signed(1)), now, 0);
+            }
+            certificate.on_response(answer.clone(), now, 0);
+            let due = certificate.due(now);
+            assert_eq!(
+                due.since(now.mono),
+                Duration::from_secs(seconds),
+                "{answer:?}"
+            );
+            now.mono = due;
+        }
+        // Success ends it.
+        certificate.on_task(TaskResult::Signed(signed(1)), now, 0);
+        let chain = self::certificate(&issued(1));
+        certificate.on_response(text(200, &chain), now, 0);
+        certificate.on_task(TaskResult::InUse(issued(1)), now, 0);
+        assert_eq!(certificate.backoff, FIRST_BACKOFF);
+    }
+}
+
+#[test]
+fn the_server_may_ask_for_more_patience_up_to_an_hour() {
+    for (asked, waits) in [(1, 2), (100, 100), (100_000, 3600)] {
+        let mut certificate = asking();
+        let busy = Outcome::Answered(Response {
+            retry_after: Some(Duration::from_secs(asked)),
+            ..Response::test(503, "")
+        });
+        certificate.on_response(busy, at(0, noon()), 0);
+        assert_eq!(
+            certificate.due(at(0, noon())),
+            at(waits, noon()).mono,
+            "{asked}"
+        );
+    }
+}
+
+/// The certificate expired while the board was off: only a person with a token can help.
+#[test]
+fn an_expired_certificate_names_the_way_out() {
+    let mut certificate = holding(noon().before(hours(1001)), 0);
+    let line = certificate.expiry_to_log(noon()).unwrap();
+    assert!(
+        line.ends_with("still using it; nodelet join --force"),
+        "{line}"
+    );
+    assert_eq!(certificate.next(noon()), Next::Task(Task::Find));
+}

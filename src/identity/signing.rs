@@ -1,0 +1,85 @@
+//! The client that sends signing requests, and the supervisor of k3s and rke2.
+
+use std::path::{Path, PathBuf};
+
+use super::kubeconfig::find::find;
+use super::kubeconfig::read_token;
+use crate::core::certificate::supervisor::{NODE_NAME, NODE_PASSWORD};
+use crate::wire::api::Api;
+use crate::wire::api_config::ApiConfig;
+use crate::wire::endpoint::Endpoint;
+use crate::wire::secret::Secret;
+
+/// The credential with the node password; the file is `nodelet.k3s-password`.
+const PASSWORD: &str = "k3s-password";
+
+/// The client for signing requests.
+#[derive(Debug)]
+pub(super) enum SigningClient {
+    /// The main client, with the own certificate.
+    Main,
+    /// The main client, with the bootstrap kubeconfig: the board has no certificate yet.
+    MainBootstrap,
+    /// One of its own with the bootstrap kubeconfig, because the board's certificate cannot be used.
+    Bootstrap(Box<(ApiConfig, Api)>),
+    /// One of its own for the supervisor, with the own certificate and the node password.
+    Supervisor(Box<Api>),
+}
+
+/// Where a node of k3s renews its certificate.
+#[derive(Clone, Debug)]
+pub(super) struct Supervisor {
+    server: String,
+    node_name: String,
+    /// Folders that may have the password: the kubeconfig's, and that of systemd's credentials.
+    folders: Vec<PathBuf>,
+}
+
+impl Supervisor {
+    pub(super) fn new(
+        server: &str,
+        node_name: &str,
+        kubeconfig: &Path,
+        credentials: Option<&Path>,
+    ) -> Self {
+        let beside = kubeconfig.parent().unwrap_or(Path::new(""));
+        let folders = [beside].into_iter().chain(credentials);
+        Self {
+            server: server.to_owned(),
+            node_name: node_name.to_owned(),
+            folders: folders.map(Path::to_owned).collect(),
+        }
+    }
+
+    /// Reads the node password, which may be replaced while the agent runs.
+    pub(super) fn password(&self) -> Result<Secret, String> {
+        let folders: Vec<&Path> = self.folders.iter().map(PathBuf::as_path).collect();
+        read_token(&find(Path::new(PASSWORD), &folders))
+    }
+
+    /// Its address.
+    pub(super) fn endpoint(&self) -> Result<Endpoint, String> {
+        let endpoint = Endpoint::parse(&self.server);
+        endpoint.map_err(|why| format!("--k3s-supervisor: {why}"))
+    }
+
+    /// A client with the certificate and the CA of `config`.
+    pub(super) fn client(
+        &self,
+        config: &ApiConfig,
+        user_agent: &str,
+    ) -> Result<SigningClient, String> {
+        let password = self.password()?;
+        let config = ApiConfig {
+            endpoint: self.endpoint()?,
+            authorization: None,
+            ..config.clone()
+        };
+        let mut api = Api::new(&config, user_agent)?;
+        api.set_headers(&[
+            (NODE_NAME, self.node_name.as_str()),
+            (NODE_PASSWORD, password.reveal()),
+        ])?;
+        Ok(SigningClient::Supervisor(Box::new(api)))
+    }
+}

@@ -1,0 +1,291 @@
+//! A board of k3s renews its certificate at the supervisor: with its certificate and its node
+//! password, without a token and without a person.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use apidouble::{Double, Recorded};
+use nix::sys::signal::Signal;
+use nodelet::kube::time::Wall;
+use nodelet::kube::x509::Leaf;
+use support::eventually;
+
+use super::{Site, mode};
+use crate::common::board::{Board, binary};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const CURRENT: &str = "state/pki/kubelet-client-current.pem";
+const PASSWORD: &str = "etc/credstore/nodelet.k3s-password";
+
+/// A board that joined.
+fn joined() -> Site {
+    let site = Site::new(Double::builder().without_kubeadm().start());
+    site.double.set_supervisor(|_| {});
+    let hash = Double::sha256(site.double.ca_pem().as_bytes());
+    let url = site.double.url();
+    let token = format!("K10{hash}::server:pa55:word");
+    let args = ["join", &url, "--token", &token, "--node-name=pi"].map(str::to_owned);
+    let joined = site.run(&args);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    site.double.clear_requests();
+    site
+}
+
+/// The flags of the unit, and those that join wrote.
+fn flags(site: &Site) -> Vec<String> {
+    let file = site.text("etc/default/nodelet-join");
+    let flags = file
+        .lines()
+        .find_map(|line| line.strip_prefix("NODELET_JOIN_FLAGS="));
+    let kubeconfig = site.path("etc/credstore/nodelet.kubeconfig");
+    let mut args = vec![
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--root-dir={}", site.path("state").display()),
+        "--node-lease-duration-seconds=8".to_owned(),
+    ];
+    args.extend(flags.unwrap().split(' ').map(str::to_owned));
+    args
+}
+
+/// The agent as the unit starts it.
+fn start(site: &Site) -> Board {
+    let args = flags(site);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    Board::start(&args)
+}
+
+fn leaf(site: &Site) -> Option<Leaf> {
+    Leaf::of_pem(&fs::read(site.path(CURRENT)).ok()?)
+}
+
+fn renewals(site: &Site) -> Vec<Recorded> {
+    let requests = site.double.requests().into_iter();
+    requests
+        .filter(|request| request.path == "/v1-k3s/client-kubelet.crt")
+        .collect()
+}
+
+fn leases(site: &Site) -> Vec<Recorded> {
+    let requests = site.double.requests().into_iter();
+    requests
+        .filter(|r| r.path.contains("/leases/") && r.method == "PATCH" && r.code == 200)
+        .collect()
+}
+
+/// Certificates of 12 s: at once after the first Lease, then each 8 to 11 s.
+#[test]
+fn a_board_renews_again_and_again_and_each_lease_is_in_time() {
+    let site = joined();
+    site.double.set_supervisor(|k3s| k3s.lifetime = Some(12));
+    let board = start(&site);
+    let mut keys = Vec::new();
+    while keys.len() < 4 {
+        let leaf = eventually("a new certificate", MINUTE, || {
+            leaf(&site).filter(|leaf| !keys.contains(&leaf.public_key))
+        });
+        keys.push(leaf.public_key);
+    }
+    // The certificate before the last one has ended, at the latest.
+    let seen = leases(&site).len();
+    eventually("Leases with the last certificate", MINUTE, || {
+        (leases(&site).len() > seen + 2).then_some(())
+    });
+    let password = site.text(PASSWORD);
+    // The first certificate is the one of the join, which the board stored.
+    assert!(renewals(&site).len() >= 3);
+    for renewal in renewals(&site) {
+        assert_eq!(
+            (renewal.code, renewal.user.as_str()),
+            (200, "system:node:pi")
+        );
+        assert_eq!(renewal.header("k3s-node-name"), Some("pi"));
+        assert_eq!(renewal.header("k3s-node-password"), Some(password.as_str()));
+    }
+    for request in site.double.requests() {
+        assert_eq!(request.header("authorization"), None, "{request:?}");
+        assert!(![401, 403].contains(&request.code), "{request:?}");
+        assert!(!request.path.contains("certificatesigningrequests"));
+        let is_renewal = request.path.starts_with("/v1-k3s/");
+        assert_eq!(request.header("k3s-node-password").is_some(), is_renewal);
+    }
+    let times: Vec<_> = leases(&site).iter().map(|lease| lease.at).collect();
+    let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+    let longest = gaps.max().unwrap();
+    assert!(longest < Duration::from_secs(4), "{longest:?}");
+    assert_eq!(mode(&site.path(CURRENT)), 0o600);
+    let warnings: Vec<String> = board
+        .log()
+        .into_iter()
+        .filter(|l| l.contains("warning"))
+        .collect();
+    assert_eq!(warnings, [] as [&str; 0]);
+    assert!(!board.log().iter().any(|line| line.contains(&password)));
+}
+
+/// `nodelet check` with the same flags, as root runs it.
+fn check(site: &Site) -> String {
+    let output = Command::new(binary())
+        .arg("check")
+        .args(flags(site))
+        .output()
+        .unwrap();
+    // The exit code is about this machine, too.
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_check_says_how_and_when_the_certificate_is_renewed() {
+    let site = joined();
+    let url = site.double.url();
+    let at_once = format!("✓ certificate-renewal: at once, at the supervisor {url}\n");
+    let text = check(&site);
+    assert!(text.contains(&at_once), "{text}");
+    for skipped in ["csr-create", "csr-get"] {
+        let line = format!("– {skipped}: the supervisor signs\n");
+        assert!(text.contains(&line), "{text}");
+    }
+    let mut board = start(&site);
+    board.says_within(MINUTE, "certificate: a new certificate is in use");
+    board.stop(Signal::SIGTERM);
+    let text = check(&site);
+    let line = text
+        .lines()
+        .find(|line| line.contains("certificate-renewal"))
+        .unwrap();
+    // 70 % of a year.
+    let due = line
+        .split_once("from ")
+        .unwrap()
+        .1
+        .split_once(" on, at the supervisor")
+        .unwrap()
+        .0;
+    let due = Wall::parse(due).unwrap();
+    let days = leaf(&site).unwrap().not_after.since(due).as_secs_f64() / 86_400.0;
+    assert!((109.4..109.6).contains(&days), "{days} {line}");
+    assert_eq!(renewals(&site).len(), 1, "a check asks for no certificate");
+    fs::remove_file(site.path(PASSWORD)).unwrap();
+    let text = check(&site);
+    assert!(
+        text.contains("k3s-password: no such file or directory; nodelet join --force"),
+        "{text}"
+    );
+}
+
+/// `notBefore` is three years ago: counted from it, a certificate of a year would be due at once.
+#[test]
+fn a_restart_asks_for_no_certificate_before_70_percent_of_the_time_since_the_arrival() {
+    let site = joined();
+    let start_once = |want: usize| {
+        site.double.clear_requests();
+        let mut board = start(&site);
+        if want > 0 {
+            board.says_within(MINUTE, "certificate: a new certificate is in use");
+        }
+        eventually("Leases", MINUTE, || (leases(&site).len() > 2).then_some(()));
+        assert_eq!(renewals(&site).len(), want, "{:?}", board.log());
+        board.stop(Signal::SIGTERM);
+    };
+    start_once(1);
+    start_once(0);
+    // The same pair, which arrived ten years before its end.
+    let pair = fs::read_link(site.path(CURRENT)).unwrap();
+    let folder = site.path("state/pki");
+    let old = "kubelet-client-2016-01-02-03-04-05.pem";
+    fs::rename(folder.join(pair), folder.join(old)).unwrap();
+    fs::remove_file(site.path(CURRENT)).unwrap();
+    std::os::unix::fs::symlink(old, site.path(CURRENT)).unwrap();
+    start_once(1);
+    start_once(0);
+}
+
+/// Each failure is one line; the board stays Ready with what it has, and is renewed afterwards.
+#[test]
+fn a_supervisor_that_fails_costs_no_lease_and_is_asked_again() {
+    type Break = fn(&Site);
+    let breaks: [(Break, &[&str]); 6] = [
+        (
+            |site| site.double.set_supervisor(|k3s| k3s.not_ready = 1),
+            &["the supervisor answers 503 not ready"],
+        ),
+        (
+            |site| {
+                site.double
+                    .set_supervisor(|k3s| k3s.forged = vec!["<html>".to_owned()])
+            },
+            &["unusable certificate: it is not X.509"],
+        ),
+        (
+            |site| {
+                let node = site.double.node_identity("pi", apidouble::Validity::VALID);
+                let forged = vec![node.cert_pem];
+                site.double.set_supervisor(|k3s| k3s.forged = forged);
+            },
+            &["it is for another key"],
+        ),
+        (
+            |site| site.double.set_supervisor(|k3s| k3s.is_old = true),
+            &["all boards share it; upgrade k3s to v1.31.7"],
+        ),
+        (
+            |site| {
+                site.double.set_supervisor(|k3s| {
+                    k3s.passwords
+                        .insert("pi".to_owned(), "of another".to_owned());
+                });
+            },
+            &[
+                "403",
+                "kubectl -n kube-system delete secret pi.node-password.k3s",
+            ],
+        ),
+        (
+            |site| fs::rename(site.path(PASSWORD), site.path("away")).unwrap(),
+            &[
+                "/k3s-password: no such file",
+                "no such file",
+                "nodelet join --force",
+            ],
+        ),
+    ];
+    for (break_it, parts) in breaks {
+        let site = joined();
+        break_it(&site);
+        let board = start(&site);
+        let line = eventually(parts[0], MINUTE, || {
+            let log = board.log();
+            log.into_iter()
+                .find(|line| parts.iter().all(|part| line.contains(part)))
+        });
+        assert!(line.contains("warning"), "{line}");
+        eventually("Leases", MINUTE, || (leases(&site).len() > 1).then_some(()));
+        site.double.set_supervisor(|k3s| {
+            k3s.is_old = false;
+            k3s.passwords.clear();
+        });
+        if site.path("away").exists() {
+            fs::rename(site.path("away"), site.path(PASSWORD)).unwrap();
+        }
+        board.says_within(MINUTE, "certificate: a new certificate is in use");
+        assert!(
+            site.double
+                .requests()
+                .iter()
+                .all(|r| r.header("authorization").is_none())
+        );
+    }
+}
+
+/// Before there is a Node, the supervisor refuses its certificate.
+#[test]
+fn the_supervisor_is_asked_after_the_first_lease() {
+    let site = joined();
+    let board = start(&site);
+    board.says_within(MINUTE, "certificate: a new certificate is in use");
+    let paths: Vec<String> = site.double.requests().into_iter().map(|r| r.path).collect();
+    let first = |part: &str| paths.iter().position(|path| path.contains(part)).unwrap();
+    assert!(first("/nodes") < first("/v1-k3s/"), "{paths:?}");
+    assert!(first("/leases") < first("/v1-k3s/"), "{paths:?}");
+    assert_eq!(renewals(&site).len(), 1);
+}

@@ -2,8 +2,9 @@
 //! response means.
 //!
 //! A CertificateSigningRequest (CSR) is created for a new key, then read by name until it is signed
-//! or fails; the supervisor of k3s signs in its response. Each request is one turn. A failure is logged, and the next attempt follows after a
-//! backoff, without a limit. `identity` reads and writes the files.
+//! or fails; the supervisor of k3s signs in its response. Each request is one turn. A failure is
+//! logged, and the next attempt follows after a backoff, without a limit. `identity` reads and
+//! writes the files.
 //! Upstream: client-go `util/certificate/{certificate_manager.go,csr}`.
 
 mod issued;

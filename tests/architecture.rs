@@ -298,6 +298,27 @@ fn a_room_is_a_folder_and_a_folder_has_a_mod() {
     }
 }
 
+/// Only cargo-fuzz reads this manifest, and no other test compiles the targets.
+#[test]
+fn each_fuzz_target_has_its_entry() {
+    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz");
+    let manifest = fs::read_to_string(fuzz.join("Cargo.toml")).unwrap();
+    let (_, entries) = manifest.split_once("\n[[bin]]\n").unwrap();
+    let mut entries: Vec<&str> = entries.trim_end().split("\n\n[[bin]]\n").collect();
+    entries.sort_unstable();
+    let targets = fuzz.join("targets").read_dir().unwrap();
+    let mut targets: Vec<String> = targets
+        .map(|file| {
+            let file = file.unwrap().file_name().into_string().unwrap();
+            let name = file.strip_suffix(".rs").unwrap();
+            let rest = "test = false\ndoc = false\nbench = false";
+            format!("name = \"{name}\"\npath = \"targets/{file}\"\n{rest}")
+        })
+        .collect();
+    targets.sort_unstable();
+    assert_eq!(entries, targets);
+}
+
 #[test]
 fn a_planted_fault_is_found() {
     for (module, line) in [

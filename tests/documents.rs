@@ -112,6 +112,7 @@ const COMMANDS: &[(&str, Runner)] = &[
     ("tests/package.sh arm64 armhf", BOARDS),
     ("cargo test --test soak -- --ignored", BOARDS),
     ("tests/runtimes.sh", BOARDS),
+    ("tests/fuzz/run.sh 20", BOARDS),
     ("cargo test --test boot -- --ignored --nocapture --test-threads 1", BOARDS),
     ("cargo bench --bench facts", BOARDS),
     ("cargo bench --bench heartbeat", BOARDS),

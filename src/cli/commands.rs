@@ -115,13 +115,11 @@ fn desired(
     clock: &Clock,
 ) -> (Desired, Option<Found>) {
     let now = clock.now();
-    if host.root.is_real() {
-        // The name of another machine is not looked up in this machine's DNS.
-        let mut name = NodeName::new(&config.node.name);
-        ask_name_servers(facts, &mut name, &config.node, true, || clock.now().mono);
-    }
+    let mut name = NodeName::new(&config.node.name);
+    let elapsed = || clock.now().mono;
+    ask_name_servers(&host.root, facts, &mut name, &config.node, true, elapsed);
     let found = config.runtime.as_ref().map(|config| {
-        let found = container_runtime::look(config, LOOK, &own_mounts(), || clock.now().mono);
+        let found = container_runtime::look(config, LOOK, &own_mounts(), elapsed);
         let mut runtime = Runtime::new(config.protocol);
         let now = clock.now().mono;
         runtime.on_found(found.clone(), now);

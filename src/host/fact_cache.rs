@@ -15,7 +15,7 @@ use crate::core::facts::{Facts, Network};
 use crate::core::instant::Mono;
 use crate::core::status;
 use crate::files::guard::own_mounts;
-use crate::host::{Host, Kept};
+use crate::host::{Host, HostRoot, Kept};
 use crate::wire::dns::NodeName;
 use crate::wire::runtime::Watch;
 
@@ -103,7 +103,8 @@ impl FactCache {
             let folder = watch.image_folder();
             facts.image_fs = folder.map(|folder| self.host.image_fs(kept, folder));
         }
-        ask_name_servers(&mut self.facts, &mut self.name, node, may_wait, clock);
+        let root = &self.host.root;
+        ask_name_servers(root, &mut self.facts, &mut self.name, node, may_wait, clock);
         &self.facts
     }
 
@@ -119,15 +120,17 @@ fn is_unread(network: &Network) -> bool {
     network.interfaces.is_err() || network.default_routes.is_err()
 }
 
-/// Adds the addresses of the node name from DNS, if the node address depends on them.
+/// Adds the addresses of the node name from DNS, if the node address depends on them. Below another
+/// root than `/` none: the name servers are those of this machine's `/etc`.
 pub(crate) fn ask_name_servers(
+    root: &HostRoot,
     facts: &mut Facts,
     name: &mut NodeName,
     node: &NodeConfig,
     may_wait: bool,
     clock: impl Fn() -> Mono,
 ) {
-    if status::needs_lookup(node, &facts.network) {
+    if root.is_real() && status::needs_lookup(node, &facts.network) {
         facts.network.dns = name.addresses(may_wait, clock);
     }
 }
@@ -144,7 +147,6 @@ mod tests {
     use crate::core::facts::Unread;
     use crate::files::mount_table::pretend;
     use crate::files::tree::Tree;
-    use crate::host::HostRoot;
     use crate::process::clock::Clock;
 
     fn missing() -> Unread {
@@ -294,6 +296,27 @@ mod tests {
             let clock = Clock::start();
             cache.facts(&config(), false, true, || clock.now().mono);
             assert_eq!(listener.accept().is_ok(), is_asked, "{mount}");
+        }
+    }
+
+    /// The clock is read where name servers are asked.
+    #[test]
+    fn below_another_root_no_name_server_is_asked() {
+        let tree = Tree::empty("name-servers");
+        for (root, asks) in [
+            (HostRoot::default(), true),
+            (HostRoot::new(tree.path()), false),
+        ] {
+            let mut facts = Host::new(root.clone(), "/").facts("nodelet.invalid");
+            facts.network.hosts = Vec::new();
+            let (mut name, node) = (NodeName::new("nodelet.invalid"), config());
+            let asked = std::cell::Cell::new(false);
+            let clock = || {
+                asked.set(true);
+                Mono::START
+            };
+            ask_name_servers(&root, &mut facts, &mut name, &node, false, clock);
+            assert_eq!(asked.get(), asks);
         }
     }
 }

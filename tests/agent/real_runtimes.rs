@@ -1,5 +1,5 @@
 //! Real container runtimes, which `tests/runtimes.sh` unpacks: what the Node tells of them, and that
-//! a runtime that is stopped, killed or slow delays no renewal.
+//! a runtime that is stopped, killed or slow delays no renewal. Each runtime has 12 images.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::runtime::{BACK, DOWN, start, status_patches, version, wait_for};
-use crate::common::board::binary;
+use crate::common::board::{Board, binary};
 use crate::common::lease::longest_gap_of_requests;
 use support::{Folder, eventually, skip};
 
@@ -21,6 +21,10 @@ use support::{Folder, eventually, skip};
 const STARTS: Duration = Duration::from_secs(60);
 /// 30 s after the last success, and 20 s for a look without an answer.
 const OUTAGE: Duration = Duration::from_secs(55);
+/// Podman: 5 min until the next look, and two looks without an answer.
+const OUTAGE_OF_PODMAN: Duration = Duration::from_secs(350);
+/// containerd lists an image some time after its import: its CRI follows events.
+const LISTED: Duration = Duration::from_secs(300);
 
 /// The programs of the packages, and a folder for their data.
 struct Programs {
@@ -68,6 +72,8 @@ impl Programs {
         let libraries = libraries.into_iter().flatten().flatten();
         let libraries: Vec<String> = libraries.map(|l| l.path().display().to_string()).collect();
         command.env("LD_LIBRARY_PATH", libraries.join(":"));
+        // Podman looks for its policy in .config below it.
+        command.env("HOME", self.folder.path());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
@@ -111,6 +117,95 @@ snapshotter = "native"
             status.unwrap().success().then_some(())
         });
     }
+
+    /// Adds images of 1 to 12 times 20 KB; `client` is Docker's or Podman's command with its
+    /// options.
+    fn import_files(&self, client: impl Fn() -> Command) {
+        for n in 0..12 {
+            let file = self.folder.write("file", "x".repeat(20_000 * (n + 1)));
+            let archive = self.folder.path().join("file.tar");
+            let mut tar = Command::new("tar");
+            tar.arg("-cf").arg(&archive).arg("-C");
+            let status = tar.arg(self.folder.path()).arg("file").status();
+            assert!(status.unwrap().success(), "{}", file.display());
+            let name = format!("registry.lab/app-{n}:1");
+            let status = client().arg("import").arg(&archive).arg(name).status();
+            assert!(status.unwrap().success());
+        }
+    }
+}
+
+/// A board with a runtime.
+struct Site {
+    double: Double,
+    board: Board,
+    told: String,
+}
+
+impl Site {
+    /// The Node tells the runtime's `kind`, and the 10 largest images first.
+    fn start(folder: &Folder, endpoint: &str, kind: &str) -> Self {
+        let double = Double::start();
+        let endpoint = format!("--container-runtime-endpoint={endpoint}");
+        // No report between two changes.
+        let rare = "--node-status-report-frequency=1h";
+        let board = start(&double, folder, &[&endpoint, rare]);
+        let node = wait_for(&double, STARTS, "True", "");
+        let told = version(&node).to_owned();
+        println!("{told}");
+        assert!(told.starts_with(&format!("{kind}://")), "{told}");
+        let images = node["status"]["images"].as_array().unwrap();
+        let sizes = images
+            .iter()
+            .filter_map(|image| image["sizeBytes"].as_u64());
+        let sizes: Vec<u64> = sizes.collect();
+        assert_eq!(sizes.len(), 10);
+        assert!(sizes.is_sorted_by(|a, b| a > b), "{sizes:?}");
+        let names = images[0]["names"].as_array().unwrap();
+        let largest = Value::from("registry.lab/app-11:1");
+        assert!(names.contains(&largest), "{names:?}");
+        double.clear_requests();
+        Self {
+            double,
+            board,
+            told,
+        }
+    }
+
+    /// One patch when the runtime is down, and one when it is back. `end` returns when the runtime
+    /// answers.
+    fn outage<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        begin: impl FnOnce(),
+        end: impl FnOnce() -> T,
+    ) -> T {
+        let patches = status_patches(&self.double);
+        let start = Instant::now();
+        begin();
+        wait_for(&self.double, limit, "False", DOWN);
+        let down = start.elapsed();
+        let result = end();
+        let start = Instant::now();
+        let node = wait_for(&self.double, BACK, "True", "");
+        let back = start.elapsed();
+        println!(
+            "{}: {what}: False after {down:?}, Ready {back:?} after the return",
+            self.told
+        );
+        assert_eq!(version(&node), self.told);
+        assert_eq!(status_patches(&self.double), patches + 2);
+        result
+    }
+
+    fn assert_renewals_in_time(&mut self) {
+        let gap = longest_gap_of_requests(&self.double);
+        println!("{}: longest time between two renewals {gap:?}", self.told);
+        // An interval of 2 s, and one call of 1 s: the lease law.
+        assert!(gap < Duration::from_secs(4), "{gap:?}");
+        assert!(self.board.is_running());
+    }
 }
 
 /// `nodelet runtime`, as the user and the group `uid`.
@@ -140,55 +235,48 @@ fn containerd_is_told_and_its_outages_delay_no_renewal() {
     let Some(programs) = Programs::with("bin/containerd") else {
         return;
     };
-    let mut containerd = programs.containerd("");
+    let containerd = programs.containerd("");
     programs.import("12.tar");
     let socket = programs.at("c.sock");
-    let endpoint = format!("--container-runtime-endpoint=unix://{socket}");
-    let double = Double::start();
-    let mut board = start(&double, &programs.folder, &[&endpoint]);
-    let node = wait_for(&double, STARTS, "True", "");
-    let told = version(&node).to_owned();
-    println!("{told}");
-    assert!(told.starts_with("containerd://"), "{told}");
-    let images = node["status"]["images"].as_array().unwrap();
-    let sizes = images
-        .iter()
-        .filter_map(|image| image["sizeBytes"].as_u64());
-    let sizes: Vec<u64> = sizes.collect();
-    assert_eq!(sizes.len(), 10);
-    assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
-    assert_eq!(images[0]["names"][0], "registry.lab/app-11:1");
-    double.clear_requests();
+    let endpoint = format!("unix://{socket}");
+    let mut site = Site::start(&programs.folder, &endpoint, "containerd");
+    site.outage(
+        "SIGSTOP",
+        OUTAGE,
+        || containerd.signal(Signal::SIGSTOP),
+        || containerd.signal(Signal::SIGCONT),
+    );
+    let containerd = site.outage(
+        "SIGKILL",
+        OUTAGE,
+        || drop(containerd),
+        || {
+            let containerd = programs.containerd("");
+            eventually("containerd answers", STARTS, || facts(&socket));
+            containerd
+        },
+    );
 
-    containerd.signal(Signal::SIGSTOP);
-    wait_for(&double, OUTAGE, "False", DOWN);
-    containerd.signal(Signal::SIGCONT);
-    let back = Instant::now();
-    wait_for(&double, BACK, "True", "");
-    println!("Ready {:?} after SIGCONT", back.elapsed());
-    assert_eq!(status_patches(&double), 2);
-    drop(containerd);
-    wait_for(&double, OUTAGE, "False", DOWN);
-    containerd = programs.containerd("");
-    eventually("containerd answers", STARTS, || facts(&socket));
-    let back = Instant::now();
-    let node = wait_for(&double, BACK, "True", "");
-    println!("Ready {:?} after the return", back.elapsed());
-    assert_eq!(version(&node), told);
-    let gap = longest_gap_of_requests(&double);
-    println!("longest time between two renewals: {gap:?}");
-    assert!(gap < Duration::from_secs(4), "{gap:?}");
-    assert!(board.is_running());
-    drop(board);
-
+    // Twelve of them take the names of those that are there. One is the same image; eleven stay
+    // without a name.
     programs.import("2000.tar");
-    let start = Instant::now();
-    let many = facts(&socket).unwrap();
-    let took = start.elapsed();
-    println!("a look at {} images takes {took:?}", many["imageCount"]);
-    // Until all of them are listed some time can pass.
-    assert!(many["imageCount"].as_u64().unwrap() > 500);
+    let imported = Instant::now();
+    let (many, took) = eventually("2,000 images", LISTED, || {
+        let start = Instant::now();
+        let facts = facts(&socket)?;
+        (facts["imageCount"] == 2011).then(|| (facts, start.elapsed()))
+    });
+    println!(
+        "2,000 images are listed {:?} after the import, in {took:?}",
+        imported.elapsed()
+    );
     assert_eq!(many["images"].as_array().unwrap().len(), 10);
+    // With looks at all of them.
+    std::thread::sleep(Duration::from_secs(70));
+    wait_for(&site.double, BACK, "True", "");
+    site.assert_renewals_in_time();
+    drop(site);
+
     let denied = failure(&socket, 65534);
     assert!(denied.contains("permission denied"), "{denied}");
     drop(containerd);
@@ -203,26 +291,54 @@ fn containerd_is_told_and_its_outages_delay_no_renewal() {
 
 #[test]
 #[ignore = "tests/runtimes.sh runs it"]
-fn podman_is_told() {
+fn podman_is_told_and_its_outage_delays_no_renewal() {
     let Some(programs) = Programs::with("bin/podman") else {
         return;
     };
+    let policy = fs::read(programs.packages.join("etc/containers/policy.json")).unwrap();
+    programs
+        .folder
+        .write(".config/containers/policy.json", policy);
     let socket = programs.at("p.sock");
     let (root, run) = (programs.at("root"), programs.at("run"));
-    let mut command = programs.command("bin/podman");
-    command.args(["--root", &root, "--runroot", &run, "--storage-driver=vfs"]);
-    command.args(["--cgroup-manager=cgroupfs", "system", "service", "--time=0"]);
-    let _podman = Daemon(command.arg(format!("unix://{socket}")).spawn().unwrap());
-    let told = eventually("podman", STARTS, || facts(&format!("podman://{socket}")));
-    println!("podman://{}", told["version"]);
-    assert_eq!(told["runtime"], "podman");
+    let command = || {
+        let mut command = programs.command("bin/podman");
+        command.args(["--root", &root, "--runroot", &run, "--storage-driver=vfs"]);
+        command.arg("--cgroup-manager=cgroupfs");
+        command
+    };
+    programs.import_files(command);
+    let endpoint = format!("podman://{socket}");
+    let serve = || {
+        let mut command = command();
+        command.args(["system", "service", "--time=0"]);
+        let podman = Daemon(command.arg(format!("unix://{socket}")).spawn().unwrap());
+        let told = eventually("podman", STARTS, || facts(&endpoint));
+        (podman, told)
+    };
+    let (podman, told) = serve();
+    assert_eq!(told["imageCount"], 12);
     assert_eq!(told["imageFolder"], root);
     assert!(failure(&socket, 0).contains("write docker:// or podman://"));
+    let denied = failure(&endpoint, 65534);
+    assert!(denied.contains("permission denied"), "{denied}");
+
+    let mut site = Site::start(&programs.folder, &endpoint, "podman");
+    let _podman = site.outage(
+        "SIGSTOP, then SIGKILL",
+        OUTAGE_OF_PODMAN,
+        || podman.signal(Signal::SIGSTOP),
+        || {
+            podman.signal(Signal::SIGKILL);
+            serve()
+        },
+    );
+    site.assert_renewals_in_time();
 }
 
 #[test]
 #[ignore = "tests/runtimes.sh runs it"]
-fn docker_is_told() {
+fn docker_is_told_and_its_outages_delay_no_renewal() {
     let (Some(programs), Some(_)) = (
         Programs::with("sbin/dockerd"),
         Programs::with("bin/containerd"),
@@ -233,22 +349,44 @@ fn docker_is_told() {
     programs.import("12.tar");
     let socket = programs.at("d.sock");
     let root = programs.at("docker");
-    let mut command = programs.command("sbin/dockerd");
-    command.args(["--iptables=false", "--ip6tables=false", "--bridge=none"]);
-    command.args([
-        "--storage-driver=vfs",
-        "--containerd",
-        &programs.at("c.sock"),
-    ]);
-    command.args(["--data-root", &root, "--exec-root", &programs.at("exec")]);
-    command.args(["--pidfile", &programs.at("pid")]);
-    command.arg("-H").arg(format!("unix://{socket}"));
-    let _docker = Daemon(command.spawn().unwrap());
-    let told = eventually("docker", STARTS, || facts(&format!("docker://{socket}")));
-    println!("docker://{}", told["version"]);
-    assert_eq!(told["runtime"], "docker");
+    let endpoint = format!("docker://{socket}");
+    let serve = || {
+        let mut command = programs.command("sbin/dockerd");
+        command.args(["--iptables=false", "--ip6tables=false", "--bridge=none"]);
+        command.args([
+            "--storage-driver=vfs",
+            "--containerd",
+            &programs.at("c.sock"),
+        ]);
+        command.args(["--data-root", &root, "--exec-root", &programs.at("exec")]);
+        // One that was killed leaves its file.
+        let _ = fs::remove_file(programs.at("pid"));
+        command.args(["--pidfile", &programs.at("pid")]);
+        command.arg("-H").arg(format!("unix://{socket}"));
+        let docker = Daemon(command.spawn().unwrap());
+        let told = eventually("docker", STARTS, || facts(&endpoint));
+        (docker, told)
+    };
+    let (docker, told) = serve();
     assert_eq!(told["imageFolder"], root);
-    // Its images are in another namespace of containerd.
+    // Those of containerd's CRI are in another namespace.
     assert_eq!(told["imageCount"], 0);
+    programs.import_files(|| {
+        let mut command = programs.command("bin/docker");
+        command.arg(format!("--host=unix://{socket}"));
+        command
+    });
     assert!(failure(&socket, 0).contains("write docker:// or podman://"));
+    let denied = failure(&endpoint, 65534);
+    assert!(denied.contains("permission denied"), "{denied}");
+
+    let mut site = Site::start(&programs.folder, &endpoint, "docker");
+    site.outage(
+        "SIGSTOP",
+        OUTAGE,
+        || docker.signal(Signal::SIGSTOP),
+        || docker.signal(Signal::SIGCONT),
+    );
+    let _docker = site.outage("SIGKILL", OUTAGE, || drop(docker), serve);
+    site.assert_renewals_in_time();
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::common::api::{admin, condition};
 use crate::common::board::{Board, binary};
 use crate::common::lease::longest_gap_of_requests;
-use crate::common::runtime::Runtime;
+use crate::common::runtime::{Manner, Runtime};
 use support::{Folder, eventually};
 
 /// A renewal every 2 s, a status every second.
@@ -78,7 +78,7 @@ fn an_outage_of_the_runtime_is_two_patches_and_delays_no_renewal() {
     assert_eq!(version(&node), "containerd://2.1.9");
     let images = node["status"]["images"].as_array().unwrap();
     assert_eq!(images.len(), 10);
-    assert_eq!(images[0]["names"][0], "registry.lab/app-11:1");
+    assert_eq!(images[0]["names"][1], "registry.lab/app-11:1");
     assert_eq!(images[0]["sizeBytes"], 1_000_011);
     assert_eq!(images[9]["sizeBytes"], 1_000_002);
     assert_eq!(node["status"]["runtimeHandlers"][0]["name"], "");
@@ -105,7 +105,7 @@ fn an_outage_of_the_runtime_is_two_patches_and_delays_no_renewal() {
     assert_eq!(version(&back), "containerd://2.1.9");
     assert_eq!(patches(), 2, "one patch for the return");
 
-    runtime.fall_silent();
+    runtime.behave(Manner::Silent);
     wait_for(&double, Duration::from_secs(45), "False", DOWN);
     assert_eq!(patches(), 3);
     // An interval of 2 s, and one call of 1 s: the lease law.
@@ -114,6 +114,50 @@ fn an_outage_of_the_runtime_is_two_patches_and_delays_no_renewal() {
     assert!(board.is_running());
     board.assert_one_thread();
     runtime.stop();
+}
+
+/// A runtime that answers slowly, after its look is overdue, byte by byte, or without end: each with
+/// an agent of its own, at the same time.
+#[test]
+fn a_slow_answer_delays_no_renewal() {
+    let second = Duration::from_secs(1);
+    let manners = [
+        (Manner::Late(second * 3 / 2), true),
+        (Manner::Late(second * 25), false),
+        (Manner::Trickle, false),
+        (Manner::Flood, false),
+    ];
+    thread::scope(|scope| {
+        for (manner, succeeds) in manners {
+            scope.spawn(move || {
+                let (double, folder) = (Double::start(), Folder::new("runtime-slow"));
+                let mut runtime = Runtime::start(&folder.path().join("c.sock"), 12);
+                let mut board = start(&double, &folder, &[&runtime.endpoint()]);
+                board.watch_threads();
+                wait_for(&double, second * 10, "True", "");
+                double.clear_requests();
+                runtime.behave(manner);
+                if succeeds {
+                    let looks = runtime.looks();
+                    thread::sleep(second * 45);
+                    assert!(runtime.looks() >= looks + 5, "{}", runtime.looks());
+                    wait_for(&double, second, "True", "");
+                    assert_eq!(status_patches(&double), 0);
+                } else {
+                    wait_for(&double, second * 60, "False", DOWN);
+                    runtime.behave(Manner::Prompt);
+                    wait_for(&double, BACK, "True", "");
+                }
+                // An interval of 2 s, and one call of 1 s: the lease law.
+                let gap = longest_gap_of_requests(&double);
+                println!("{manner:?}: longest time between two renewals {gap:?}");
+                assert!(gap < second * 4, "{manner:?}: {gap:?}");
+                assert!(board.is_running());
+                board.assert_one_thread();
+                runtime.stop();
+            });
+        }
+    });
 }
 
 /// The network of the runtime counts only where the Node offers pods.

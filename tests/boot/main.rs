@@ -12,9 +12,13 @@ mod common;
 mod guest;
 
 use std::collections::BTreeMap;
+use std::io;
+use std::net::{Shutdown, TcpListener};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use apidouble::Double;
@@ -22,6 +26,7 @@ use serde_json::Value;
 
 use crate::common::api::{condition, is_ready};
 use crate::common::budget::assert_within;
+use crate::common::runtime::Runtime;
 use guest::{CPUS, Guest, MEMORY_MIB, Pace, keep};
 use support::{Folder, eventually};
 
@@ -143,7 +148,7 @@ fn an_error_of_ext4_reaches_the_server() {
     let kinds = ["FilesystemCorruptionProblem", "ReadonlyFilesystem"];
     guest.run("mkdir /mnt && mount -t ext4 /dev/vda /mnt");
     // Longer than a look: a sound file system is no problem.
-    std::thread::sleep(A_MINUTE + A_MINUTE / 4);
+    thread::sleep(A_MINUTE + A_MINUTE / 4);
     assert_eq!(kinds.map(status), [None, None]);
     guest.run("echo 1 > /sys/fs/ext4/vda/trigger_fs_error");
     println!(
@@ -216,13 +221,18 @@ fn a_node_is_ready_before_the_root_is_unlocked() {
 }
 
 /// Instructions, those of the kernel included: of a renewal alone, and of the default work of ten
-/// seconds, which is a renewal and a read of the facts.
+/// seconds, which is a renewal and a read of the facts; the same with looks at a container runtime
+/// with 12 images, which runs on this machine.
 #[test]
-#[ignore = "boots two virtual boards: five minutes, and the network the first time"]
+#[ignore = "boots three virtual boards: eight minutes, and the network the first time"]
 fn a_heartbeat_takes_few_instructions() {
     for (name, flags) in [
         ("renewal_instructions", "--node-status-update-frequency=1h"),
         ("round_instructions", ""),
+        (
+            "runtime_round_instructions",
+            "--container-runtime-endpoint=/run/runtime.sock",
+        ),
     ] {
         let double = Double::start();
         let folder = Folder::new("boot-count");
@@ -232,10 +242,14 @@ fn a_heartbeat_takes_few_instructions() {
         let (image, initramfs) = parts(&folder, &[Path::new("-d"), &default, &kubeconfig]);
         let late = format!("late={}", seconds_since_1970());
         let mut guest = Guest::boot(&image, &initramfs, &Pace::Counted, &late);
+        let mut runtime = Runtime::start(&folder.path().join("runtime.sock"), 12);
+        if flags.contains("runtime") {
+            lend(&mut guest, &folder.path().join("runtime.sock"));
+        }
         eventually("Node Ready", 3 * A_MINUTE, || ready(&double));
         let pid = show(&mut guest, "MainPID")["MainPID"].clone();
         guest.run("sleep 20");
-        let before = instructions(&mut guest, &pid);
+        let (before, looks) = (instructions(&mut guest, &pid), runtime.looks());
         double.clear_requests();
         guest.run("sleep 60");
         let requests = double.requests();
@@ -243,9 +257,44 @@ fn a_heartbeat_takes_few_instructions() {
         let renewals = renewals.count();
         assert!((5..8).contains(&renewals), "{requests:#?}");
         let spent = instructions(&mut guest, &pid) - before;
+        let looks = runtime.looks() - looks;
+        println!("{renewals} renewals, {looks} looks at the runtime");
+        assert_eq!(looks >= 5, flags.contains("runtime"));
         assert_within(name, spent / renewals);
         assert!(guest.power_off().success());
+        runtime.stop();
     }
+}
+
+/// Makes `/run/runtime.sock` of the guest the socket `path` of this machine.
+fn lend(guest: &mut Guest, path: &Path) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let path = path.to_owned();
+    thread::spawn(move || {
+        for guest in listener.incoming().map_while(Result::ok) {
+            // Until the runtime is gone.
+            let Ok(runtime) = UnixStream::connect(&path) else {
+                return;
+            };
+            let (mut from, mut to) = (guest.try_clone().unwrap(), runtime.try_clone().unwrap());
+            thread::spawn(move || {
+                let _ = io::copy(&mut from, &mut to);
+                to.shutdown(Shutdown::Write)
+            });
+            let (mut from, mut to) = (runtime, guest);
+            thread::spawn(move || {
+                let _ = io::copy(&mut from, &mut to);
+                to.shutdown(Shutdown::Write)
+            });
+        }
+    });
+    guest.run(&format!(
+        "cd /run/systemd/system && \
+         printf '[Socket]\\nListenStream=/run/runtime.sock\\n' >runtime.socket && \
+         printf '[Service]\\nExecStart=/lib/systemd/systemd-socket-proxyd 10.0.2.2:{port}\\n' \
+         >runtime.service && systemctl daemon-reload && systemctl start runtime.socket"
+    ));
 }
 
 /// Instructions of a process so far: qemu runs one in each nanosecond of its CPU time.

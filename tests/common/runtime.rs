@@ -1,24 +1,58 @@
 //! A double of a container runtime that speaks CRI: prepared answers over a Unix socket. The unit
-//! tests of `src/wire/runtime` have the cases of the wire; this one lives, dies and falls silent.
+//! tests of `src/wire/runtime` have the cases of the wire; this one lives, dies and is slow.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    Prompt,
+    /// As a stopped process: the kernel accepts, and nobody reads.
+    Silent,
+    /// After a time.
+    Late(Duration),
+    /// A byte each 500 ms: longer than a look may take.
+    Trickle,
+    /// Frames of an unknown type without end.
+    Flood,
+}
 
 use support::grpc::{field, frame, prefixed, varint};
 
 /// A running runtime; [`Runtime::stop`] ends it, and removes its socket.
 pub struct Runtime {
     path: PathBuf,
-    is_over: Arc<AtomicBool>,
-    is_silent: Arc<AtomicBool>,
-    looks: Arc<AtomicUsize>,
+    state: Arc<State>,
     thread: Option<JoinHandle<()>>,
+}
+
+struct State {
+    is_over: AtomicBool,
+    manner: Mutex<Manner>,
+    looks: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl State {
+    fn manner(&self) -> Manner {
+        *self.manner.lock().unwrap()
+    }
+
+    /// Waits for `time`, or until the manner changes. Returns whether it is the same.
+    fn stays(&self, manner: Manner, time: Duration) -> bool {
+        let start = Instant::now();
+        while self.manner() == manner && start.elapsed() < time {
+            thread::sleep(Duration::from_millis(20).min(time));
+        }
+        self.manner() == manner
+    }
 }
 
 impl Runtime {
@@ -26,30 +60,27 @@ impl Runtime {
     pub fn start(path: &Path, images: usize) -> Self {
         let listener = UnixListener::bind(path).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (is_silent, looks) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let state = Arc::new(State {
+            is_over: AtomicBool::new(false),
+            manner: Mutex::new(Manner::Prompt),
+            looks: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+        });
         let list: Vec<u8> = (0..images).flat_map(image).collect();
-        let (over, silent, count): (_, _, Arc<AtomicUsize>) =
-            (is_over.clone(), is_silent.clone(), Arc::clone(&looks));
+        let shared = state.clone();
         let thread = thread::spawn(move || {
             let mut unanswered = Vec::new();
-            while !over.load(Ordering::Relaxed) {
+            while !shared.is_over.load(Ordering::Relaxed) {
                 match listener.accept() {
-                    // As a stopped process: the kernel accepts, and nobody reads.
-                    Ok((socket, _)) if silent.load(Ordering::Relaxed) => unanswered.push(socket),
-                    Ok((socket, _)) => {
-                        count.fetch_add(1, Ordering::Relaxed);
-                        respond(socket, &list);
-                    }
+                    Ok((socket, _)) if shared.manner() == Manner::Silent => unanswered.push(socket),
+                    Ok((socket, _)) => respond(socket, &list, &shared),
                     Err(_) => thread::sleep(Duration::from_millis(1)),
                 }
             }
         });
         Self {
             path: path.to_owned(),
-            is_over,
-            is_silent,
-            looks,
+            state,
             thread: Some(thread),
         }
     }
@@ -61,18 +92,24 @@ impl Runtime {
         )
     }
 
-    /// From now on looks have no answer.
-    pub fn fall_silent(&self) {
-        self.is_silent.store(true, Ordering::Relaxed);
+    /// How it answers from now on; a slow answer is broken off.
+    pub fn behave(&self, manner: Manner) {
+        *self.state.manner.lock().unwrap() = manner;
     }
 
     /// Number of looks that were answered.
     pub fn looks(&self) -> usize {
-        self.looks.load(Ordering::Relaxed)
+        self.state.looks.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of all answered looks, both ways.
+    pub fn bytes(&self) -> usize {
+        self.state.bytes.load(Ordering::Relaxed)
     }
 
     pub fn stop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
+        self.behave(Manner::Prompt);
+        self.state.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
         }
@@ -80,7 +117,7 @@ impl Runtime {
     }
 }
 
-fn respond(mut socket: UnixStream, images: &[u8]) {
+fn respond(mut socket: UnixStream, images: &[u8], state: &State) {
     socket.set_nonblocking(false).unwrap();
     socket
         .set_read_timeout(Some(Duration::from_secs(1)))
@@ -99,16 +136,45 @@ fn respond(mut socket: UnixStream, images: &[u8]) {
         bytes.extend(answer(5, images));
         bytes.extend(answer(7, &field(1, &field(2, &field(1, b"/")))));
     }
-    let _ = socket.write_all(&bytes);
-    let _ = socket.read_to_end(&mut Vec::new());
+    let manner = state.manner();
+    match manner {
+        Manner::Prompt | Manner::Silent => {}
+        Manner::Late(time) if state.stays(manner, time) => {}
+        Manner::Late(_) => return,
+        Manner::Trickle => {
+            for byte in bytes {
+                let is_sent = socket.write_all(&[byte]).is_ok();
+                if !is_sent || !state.stays(manner, Duration::from_millis(500)) {
+                    break;
+                }
+            }
+            return;
+        }
+        Manner::Flood => {
+            let frames = frame(0x42, 0, 0, &[0; 16_384]).repeat(16);
+            let _ = socket.write_all(&bytes[..9]);
+            while state.manner() == manner && socket.write_all(&frames).is_ok() {}
+            return;
+        }
+    }
+    let mut after = Vec::new();
+    let is_sent = socket.write_all(&bytes).is_ok();
+    let _ = socket.read_to_end(&mut after);
+    if is_sent {
+        let all = length + bytes.len() + after.len();
+        state.bytes.fetch_add(all, Ordering::Relaxed);
+        state.looks.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 fn image(n: usize) -> Vec<u8> {
     let name = format!("registry.lab/app-{n}:1");
+    let digest = format!("registry.lab/app-{n}@sha256:{n:064x}");
     let size = varint(1_000_000 + u64::try_from(n).unwrap());
     let content = [
-        field(1, format!("sha256:{n}").as_bytes()),
+        field(1, format!("sha256:{n:064x}").as_bytes()),
         field(2, name.as_bytes()),
+        field(3, digest.as_bytes()),
         [vec![4 << 3], size].concat(),
     ];
     field(1, &content.concat())

@@ -20,6 +20,7 @@ use nodelet::identity::kubeconfig;
 use nodelet::kube::message::{Accept, Method, Outcome, Request, Response};
 use nodelet::kube::time::Wall;
 use nodelet::wire::api::Api;
+use nodelet::wire::runtime::{Watch, look};
 use serde_json::{Value, json};
 
 use crate::common::board::Board;
@@ -147,12 +148,7 @@ fn bytes_of_a_look_for_stray_pods() {
     let path = folder.write("kubeconfig", double.kubeconfig_for_node("a-board"));
     let kubeconfig = kubeconfig::load(&path, None).unwrap();
     let mut api = Api::new(&kubeconfig, "nodelet/0.1.0 (linux/arm64)").unwrap();
-    let flags = Flags {
-        hostname_override: Some("a-board".to_owned()),
-        ..Flags::default()
-    };
-    let config = Config::new(flags, || unreachable!()).unwrap();
-    let mut pods = Pods::new(&config.node);
+    let mut pods = Pods::new(&config(Flags::default()).node);
     let request = pods.request(Mono::START);
     let response = api.call(&request, BUDGET);
     let step = pods.on_response(response, None, Mono::START);
@@ -164,6 +160,14 @@ fn bytes_of_a_look_for_stray_pods() {
     assert_within("pods_look_bytes", bytes);
     // Both directions of TLS records and TCP headers; five minutes.
     assert!((bytes + 120) / 5 <= 160, "{bytes}");
+}
+
+fn config(flags: Flags) -> Config {
+    let flags = Flags {
+        hostname_override: Some("a-board".to_owned()),
+        ..flags
+    };
+    Config::new(flags, || unreachable!()).unwrap()
 }
 
 fn start(double: &Double, folder: &Folder, more: &[&str]) -> Board {
@@ -178,20 +182,25 @@ fn start(double: &Double, folder: &Folder, more: &[&str]) -> Board {
     Board::start(&args)
 }
 
-/// HTTP inside of TLS of a report, and of a minute with its share of a report, and of the look for
+/// HTTP inside of TLS: of a report, and of a minute with its share of a report, and of the look for
 /// stray pods that follows it, every five minutes.
+struct Bytes {
+    report: (usize, usize),
+    minute: usize,
+}
+
 /// The reports of a Node that nobody else changes are one request each.
-#[test]
-fn bytes_of_a_report_and_of_an_idle_minute() {
+fn bytes(endpoint: Option<&str>) -> Bytes {
     // Controllers have written the Node too, so that its managedFields have their entries.
     let double = Double::builder().lifecycle(Duration::from_secs(50)).start();
     let folder = Folder::new("cost");
-    let often = [
+    let mut args = vec![
         "--node-lease-duration-seconds=4",
         "--node-status-update-frequency=1s",
         "--node-status-report-frequency=1s",
     ];
-    let _board = start(&double, &folder, &often);
+    args.extend(endpoint);
+    let _board = start(&double, &folder, &args);
     let bytes = |path: &str, count: usize| {
         let last: Vec<Recorded> = eventually(path, Duration::from_secs(30), || {
             let of_path = |r: &Recorded| r.path.starts_with(path) && r.code != 0;
@@ -210,16 +219,80 @@ fn bytes_of_a_report_and_of_an_idle_minute() {
     let renewal = request + answer + 2 * TLS_RECORD;
     let (report, request, answer) = bytes("/api/v1/nodes/a-board", 8);
     assert_eq!(report["status"].as_object().unwrap().len(), 1, "{report}");
-    assert_within("report_request_bytes", request);
-    assert_within("report_answer_bytes", answer);
-    let report = request + answer + 2 * TLS_RECORD;
+    let both = request + answer + 2 * TLS_RECORD;
     let looks = eventually("a look for stray pods", BUDGET, || {
         let mut requests = double.requests().into_iter();
         requests.find(|r| r.path.starts_with("/api/v1/pods") && r.code == 200)
     });
     let look = looks.request_bytes + looks.response_bytes + 2 * TLS_RECORD;
-    let minute = renewal * 60 * 10 / 102 + (report + look) / 5;
-    assert_within("idle_minute_bytes", minute);
+    let node = double.get("nodes/a-board").unwrap();
+    let images = node["status"]["images"].as_array().map_or(0, Vec::len);
+    assert_eq!(images, if endpoint.is_some() { 10 } else { 0 });
+    Bytes {
+        report: (request, answer),
+        minute: renewal * 60 * 10 / 102 + (both + look) / 5,
+    }
+}
+
+/// A container runtime adds nothing to a minute in which it does not change: its images are sent
+/// once, and the answer to a report has the metadata alone.
+#[test]
+fn bytes_of_a_report_and_of_an_idle_minute() {
+    let folder = Folder::new("cost-runtime");
+    let mut runtime = Runtime::start(&folder.path().join("c.sock"), 12);
+    for endpoint in [None, Some(runtime.endpoint())] {
+        let bytes = bytes(endpoint.as_deref());
+        assert_within("report_request_bytes", bytes.report.0);
+        assert_within("report_answer_bytes", bytes.report.1);
+        assert_within("idle_minute_bytes", bytes.minute);
+    }
+    runtime.stop();
+}
+
+/// Bytes over the socket and heap of a look with all details, by the number of images; and what is
+/// kept until the next one. Without an endpoint there is no look.
+#[test]
+fn bytes_and_heap_of_a_look_at_the_runtime() {
+    assert!(config(Flags::default()).runtime.is_none());
+    let folder = Folder::new("cost-heap");
+    let usize_of = |number: u64| usize::try_from(number).unwrap();
+    let measured = |images: usize| {
+        let mut runtime = Runtime::start(&folder.path().join("c.sock"), images);
+        let endpoint = runtime.endpoint();
+        let (_, endpoint) = endpoint.split_once('=').unwrap();
+        let flags = Flags {
+            container_runtime_endpoint: Some(endpoint.to_owned()),
+            ..Flags::default()
+        };
+        let endpoint = config(flags).runtime.unwrap();
+        let start = Instant::now();
+        let clock = || Mono::START.after(start.elapsed());
+        let look = allocation_counter::measure(|| {
+            let found = look(&endpoint, BUDGET, &[], clock);
+            assert!(found.status.is_ok() && found.errors.is_empty());
+        });
+        assert_eq!(look.count_current, 0, "it keeps what it allocated");
+        let mut watch = Watch::new(endpoint);
+        let kept = allocation_counter::measure(|| {
+            watch.facts(true, &[], clock);
+            while watch.descriptor().is_some() {
+                watch.drain(&[], clock());
+            }
+        });
+        runtime.stop();
+        assert_eq!(runtime.looks(), 2);
+        let kept = usize::try_from(kept.bytes_current).unwrap();
+        (runtime.bytes() / 2, look, kept)
+    };
+    let (bytes, look, kept) = measured(12);
+    assert_within("look_bytes", bytes);
+    assert_within("look_allocations", usize_of(look.count_total));
+    assert_within("look_peak_heap_bytes", usize_of(look.bytes_max));
+    assert_within("look_kept_heap_bytes", kept);
+    let (_, look, kept_of_many) = measured(10_000);
+    assert_within("large_look_peak_heap_bytes", usize_of(look.bytes_max));
+    // The names of the largest are longer by some digits.
+    assert!(kept_of_many < kept + 200, "{kept_of_many} of {kept}");
 }
 
 fn renewals(double: &Double) -> usize {

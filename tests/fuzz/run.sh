@@ -1,12 +1,14 @@
 #!/bin/sh
 # Fuzzes the parsers of foreign bytes: run.sh [SECONDS] [TARGET...]
 #
-# Needs rustup's nightly toolchain, a C++ compiler and cargo-fuzz (cargo install
-# cargo-fuzz). Starts from seeds/, from the files of tests/boards, and from those of
-# ../shared/fixtures where that folder is there; they are copied to corpus/, which is
-# never committed. A finding ends in artifacts/TARGET/; make a regression test of it
-# in the parser's own file. No sanitizer: the crate has no unsafe code, what is looked
-# for is a panic, an overflow, or memory without bound (-rss_limit_mb).
+# Compiles all targets, and runs each of them, or those that are named, for 60 s. Needs
+# rustup's nightly toolchain, a C++ compiler and cargo-fuzz (cargo install cargo-fuzz);
+# libFuzzer is part of the crate libfuzzer-sys. Starts from seeds/, from the files of
+# tests/boards, and from those of ../shared/fixtures where that folder is there; they are
+# copied to corpus/, which is never committed. A finding ends in artifacts/TARGET/; make a
+# regression test of it in the parser's own file. No sanitizer: the crate has no unsafe
+# code, what is looked for is a panic, an overflow, or memory without bound
+# (-rss_limit_mb).
 set -eu
 cd "$(dirname "$0")"
 seconds=${1:-60}
@@ -28,6 +30,9 @@ seed() {
     cp "$file" "corpus/$target/$(sha1sum <"$file" | cut -c1-16)"
   done
 }
+
+# A target that does not compile fails before the first one runs.
+cargo +nightly fuzz build --fuzz-dir . --target-dir ../../target/fuzz --sanitizer none
 
 for target; do
   case $target in

@@ -2,6 +2,8 @@
 //! is a thread.
 #![allow(clippy::disallowed_methods)]
 
+mod cri_o;
+
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread::{self, JoinHandle};

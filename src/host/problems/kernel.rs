@@ -5,6 +5,7 @@ use super::reader::{Kept, Reader, count, is_numbered, present};
 use crate::core::facts::Read;
 use crate::core::instant::Mono;
 use crate::core::problems::look::{Counters, Kernel, Source};
+use crate::host::scan;
 
 /// Bit 7 of `tainted`: the kernel has oopsed.
 const TAINT_DIE: i64 = 1 << 7;
@@ -141,8 +142,6 @@ impl Files {
 
 fn oom_kills(reader: &mut Reader, clock: &dyn Fn() -> Mono) -> Option<u64> {
     let vmstat = reader.list(VMSTAT, clock).ok()?;
-    let number = vmstat
-        .lines()
-        .find_map(|line| line.strip_prefix("oom_kill "))?;
-    number.trim().parse().ok()
+    let [kills] = scan::values(vmstat.as_bytes(), ["oom_kill "], scan::lone_number);
+    kills
 }

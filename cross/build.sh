@@ -45,7 +45,7 @@ for target in "${targets[@]}"; do
   if test "$plain"; then
     CARGO_ENCODED_RUSTFLAGS=${joined%$'\x1f'} cross/cargo.sh --plain "$target" build --release --locked
   else
-    CARGO_ENCODED_RUSTFLAGS=${joined%$'\x1f'} cross/cargo.sh "$target" build --release --locked \
+    CARGO_ENCODED_RUSTFLAGS=${joined}-Zfmt-debug=shallow cross/cargo.sh "$target" build --release --locked \
       -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
   fi
   built=target/$target/release/nodelet

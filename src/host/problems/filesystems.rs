@@ -49,7 +49,7 @@ struct DamageFile {
 impl Filesystems {
     pub(super) fn new() -> Self {
         Self {
-            table: Kept::new(MOUNTINFO),
+            table: Kept::list(MOUNTINFO),
             read_at: None,
             mounted: Ok(Vec::new()),
             damages: Vec::new(),
@@ -130,12 +130,7 @@ impl Filesystems {
     }
 
     fn read_table(&mut self, reader: &mut Reader, clock: &dyn Fn() -> Mono) {
-        // Opens the file and arms its notification; the table itself may be longer than a page.
-        let armed = reader.kept(&mut self.table, clock);
-        let table = match armed {
-            Err(unread) => Err(unread),
-            Ok(_) => reader.list(MOUNTINFO, clock),
-        };
+        let table = reader.kept(&mut self.table, clock);
         let old = std::mem::replace(&mut self.mounted, Ok(Vec::new()));
         self.mounted = table.map(|table| {
             let superblocks = parse_superblocks(&table, |fs_type| WATCHED.contains(&fs_type));

@@ -25,7 +25,7 @@ pub(super) struct Files {
     soft_lockups: Option<Kept>,
     rcu_stalls: Option<Kept>,
     hung_tasks: Option<Kept>,
-    has_oom_kills: bool,
+    vmstat: Option<Kept>,
     memory_errors: Vec<Kept>,
     links: Vec<(String, Kept)>,
     watchdog_reset: bool,
@@ -50,7 +50,9 @@ impl Files {
             hung_tasks: kept("proc/sys/kernel/hung_task_detect_count"),
             ..Self::default()
         };
-        files.has_oom_kills = oom_kills(reader, clock).is_some();
+        let mut vmstat = Kept::list(VMSTAT);
+        let has_oom_kills = oom_kills(reader, &mut vmstat, clock).is_some();
+        files.vmstat = has_oom_kills.then_some(vmstat);
         for controller in reader.names(MC, &|name| is_numbered(name, "mc")) {
             files
                 .memory_errors
@@ -113,10 +115,10 @@ impl Files {
             }
         }
         Counters {
-            oom_kills: self
-                .has_oom_kills
-                .then(|| oom_kills(reader, clock))
-                .flatten(),
+            oom_kills: match &mut self.vmstat {
+                Some(vmstat) => oom_kills(reader, vmstat, clock),
+                None => None,
+            },
             memory_errors: sum,
             links,
             // Of the first look alone.
@@ -140,8 +142,8 @@ impl Files {
     }
 }
 
-fn oom_kills(reader: &mut Reader, clock: &dyn Fn() -> Mono) -> Option<u64> {
-    let vmstat = reader.list(VMSTAT, clock).ok()?;
-    let [kills] = scan::values(vmstat.as_bytes(), ["oom_kill "], scan::lone_number);
+fn oom_kills(reader: &mut Reader, vmstat: &mut Kept, clock: &dyn Fn() -> Mono) -> Option<u64> {
+    let text = reader.kept(vmstat, clock).ok()?;
+    let [kills] = scan::values(text.as_bytes(), ["oom_kill "], scan::lone_number);
     kills
 }

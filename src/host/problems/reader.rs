@@ -4,20 +4,17 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::core::facts::{Read, Unread};
 use crate::core::instant::Mono;
-use crate::files::read::{LARGE, SMALL};
+use crate::files::read::{LARGE, SMALL, whole_from_start};
 use crate::host::root::{HostRoot, unread};
 
 /// A read that takes longer is the last one of its file.
 const SLOW: Duration = Duration::from_secs(1);
-/// A sysfs attribute has at most one page.
-const PAGE: usize = 4096;
 /// Limit of the folders' entries that are looked at.
 pub(super) const MAX_DEVICES: usize = 32;
 
@@ -31,10 +28,11 @@ pub(super) struct Reader {
     at: Mono,
 }
 
-/// A file that stays open, so that one look at it is one system call.
+/// A file that stays open, so that one look at it is one system call, or three for a list.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) path: String,
+    limit: u64,
     file: Option<File>,
 }
 
@@ -42,7 +40,16 @@ impl Kept {
     pub(super) fn new(path: impl Into<String>) -> Self {
         Self {
             path: path.into(),
+            limit: SMALL,
             file: None,
+        }
+    }
+
+    /// A file that is a list and grows.
+    pub(super) fn list(path: &str) -> Self {
+        Self {
+            limit: LARGE,
+            ..Self::new(path)
         }
     }
 
@@ -124,24 +131,17 @@ impl Reader {
         number(path, &text)
     }
 
-    /// A file that is looked at again and again.
+    /// A file that is looked at again and again, trimmed; what is not UTF-8 is replaced.
     pub(super) fn kept(&mut self, kept: &mut Kept, clock: &dyn Fn() -> Mono) -> Read<String> {
-        let Kept { path, file } = kept;
+        let Kept { path, limit, file } = kept;
         let read = self.timed(path, clock, &mut |root| {
             let open = match file.take() {
                 Some(open) => open,
                 None => root.open(path).map_err(|error| unread(path, &error))?,
             };
-            let mut page = [0; PAGE];
-            let length = open
-                .read_at(&mut page, 0)
-                .map_err(|error| unread(path, &error))?;
+            let bytes = whole_from_start(&open, *limit).map_err(|error| unread(path, &error))?;
             *file = Some(open);
-            let bytes = page.get(..length).unwrap_or_default();
-            match std::str::from_utf8(bytes) {
-                Ok(text) => Ok(text.trim().to_owned()),
-                Err(_) => Err(Unread::new(path.as_str(), "not text")),
-            }
+            Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
         });
         if read.is_err() {
             // The file of a device that came back is another one.

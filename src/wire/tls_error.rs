@@ -8,7 +8,7 @@ use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 use crate::kube::time::Wall;
 
 /// One line for a TLS error; `host` is the name that the server's certificate must have.
-pub fn describe(error: &Error, host: &str) -> String {
+pub(super) fn describe(error: &Error, host: &str) -> String {
     match error {
         Error::InvalidCertificate(e) => refused_certificate(e, host),
         Error::AlertReceived(alert) => refused_by_server(*alert),

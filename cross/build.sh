@@ -28,7 +28,8 @@ test $# -eq 0 || targets=("$@")
 # Remap removes the names of the build folders from the file; cross/zig-cc does the same for C.
 # The source path of a crate is then, for instance, ring-0.17.14/src/....
 # A panic aborts the process, so unwind tables are omitted. --icf=all merges functions with
-# identical code.
+# identical code. A derived Debug prints its name without fields, but not with --plain: no message
+# may depend on them (src/wire/tls_error.rs).
 cargo fetch --locked --quiet
 cargo=${CARGO_HOME:-$HOME/.cargo}
 sysroot=$(rustc --print sysroot)
@@ -49,7 +50,8 @@ for target in "${targets[@]}"; do
     CARGO_ENCODED_RUSTFLAGS=${joined%$'\x1f'} \
       cross/cargo.sh --plain "$target" build --release --locked
   else
-    CARGO_ENCODED_RUSTFLAGS=${joined%$'\x1f'} cross/cargo.sh "$target" build --release --locked \
+    CARGO_ENCODED_RUSTFLAGS=${joined}-Zfmt-debug=shallow \
+      cross/cargo.sh "$target" build --release --locked \
       -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
   fi
   built=target/$target/release/nodelet

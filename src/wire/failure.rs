@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use crate::files::read::cause;
 use crate::wire::proxy::Proxy;
-use crate::wire::tls;
+use crate::wire::tls_error;
 
 /// The step of a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Failure {
     }
 
     pub(super) fn tls(error: &rustls::Error, host: &str) -> Self {
-        Self::Tls(tls::describe(error, host))
+        Self::Tls(tls_error::describe(error, host))
     }
 
     pub(super) fn closed(stage: Stage) -> Self {

@@ -21,5 +21,6 @@ pub mod runtime;
 pub mod secret;
 mod socket;
 pub mod tls;
+mod tls_error;
 mod transport;
 mod tunnel;

@@ -1,4 +1,4 @@
-//! The TLS configuration of an [`ApiConfig`], and the texts of TLS errors.
+//! The TLS configuration of an [`ApiConfig`].
 //!
 //! TLS 1.2 and 1.3 with the algorithms of `provider`. The server's certificate is verified against
 //! the configured CA alone, or against the system's roots where none is configured. Only
@@ -6,7 +6,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -15,17 +14,14 @@ use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
-use rustls::{
-    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, InvalidMessage,
-    RootCertStore, SignatureScheme,
-};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
 use crate::files::guard;
 use crate::files::read::read;
-use crate::kube::time::Wall;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
 use super::provider::provider;
+use super::tls_error::{cause, cause_of_certificate};
 
 /// TLS sessions to keep; rustls rounds this to one server with up to eight tickets.
 const SESSIONS: usize = 2;
@@ -132,7 +128,7 @@ fn roots(ca: &Pem) -> Result<RootCertStore, String> {
     for certificate in certificates(ca)? {
         roots
             .add(certificate)
-            .map_err(|e| format!("{}: not a usable CA certificate: {e}", ca.source))?;
+            .map_err(|e| format!("{}: not a usable CA certificate: {}", ca.source, cause(&e)))?;
     }
     Ok(roots)
 }
@@ -198,71 +194,10 @@ fn unusable(certificate: &ClientCertificate, error: &Error) -> String {
         Error::InconsistentKeys(_) => {
             format!("{key}: the key does not belong to the certificate in {chain}")
         }
-        Error::InvalidCertificate(e) => format!("{chain}: not a usable certificate: {e:?}"),
+        Error::InvalidCertificate(e) => {
+            let cause = cause_of_certificate(e);
+            format!("{chain}: not a usable certificate: {cause}")
+        }
         e => format!("{key}: not a usable private key: {e}"),
     }
-}
-
-/// One line for a TLS error; `host` is the name that the server's certificate must have.
-pub fn describe(error: &Error, host: &str) -> String {
-    match error {
-        Error::InvalidCertificate(e) => refused_certificate(e, host),
-        Error::AlertReceived(alert) => refused_by_server(*alert),
-        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "the server does not speak TLS; is the port right?".into()
-        }
-        Error::PeerIncompatible(e) => format!("the server's TLS is too old or too odd: {e:?}"),
-        e => format!("tls: {e}"),
-    }
-}
-
-fn refused_certificate(error: &CertificateError, host: &str) -> String {
-    match error {
-        CertificateError::NotValidYetContext { time, not_before } => format!(
-            "certificate of {host} is not valid before {}, clock says {}; waiting for time sync",
-            date(*not_before),
-            date(*time)
-        ),
-        CertificateError::ExpiredContext { time, not_after } => format!(
-            "certificate of {host} expired at {}, clock says {}; renew it, or correct the clock",
-            date(*not_after),
-            date(*time)
-        ),
-        // A cluster that was created again has a CA of the same name with another key.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
-            "certificate of {host} is not signed by the CA of the kubeconfig; is this the right server, or was the CA replaced?"
-        ),
-        CertificateError::NotValidForNameContext { presented, .. } => {
-            let presented = presented.join(", ");
-            format!(
-                "certificate of {host} is for other names: {presented}; set tls-server-name to one of them, or correct server"
-            )
-        }
-        e => format!("certificate of {host} refused: {e}"),
-    }
-}
-
-fn refused_by_server(alert: AlertDescription) -> String {
-    match alert {
-        AlertDescription::CertificateRequired => {
-            "the server wants a client certificate; the kubeconfig has none that it accepts".into()
-        }
-        AlertDescription::CertificateExpired => {
-            "the server says that our client certificate has expired".into()
-        }
-        AlertDescription::BadCertificate
-        | AlertDescription::CertificateUnknown
-        | AlertDescription::CertificateRevoked
-        | AlertDescription::UnsupportedCertificate
-        | AlertDescription::DecryptError
-        | AlertDescription::UnknownCA
-        | AlertDescription::AccessDenied => {
-            format!("the server refused our client certificate: {alert:?}")
-        }
-        alert => format!("the server ended TLS: {alert:?}"),
-    }
-}
-
-fn date(time: UnixTime) -> String {
-    Wall::from_epoch(Duration::from_secs(time.as_secs())).time()
 }

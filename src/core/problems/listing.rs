@@ -80,10 +80,20 @@ impl Listing {
         }
     }
 
-    /// Sets what the rule of `name` says.
-    pub(super) fn set(&mut self, name: &str, current: Option<Statement>) {
-        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.name == name) {
-            slot.current = current;
+    /// Sets what the rule of `name` says: status, reason and message.
+    pub(super) fn set(&mut self, name: &str, current: Option<(bool, &str, &str)>) {
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.name == name) else {
+            return;
+        };
+        // Every look and every response says the same again: no copy of its texts.
+        let old = slot.current.as_ref();
+        if old.map(|old| (old.is_true, old.reason.as_str(), old.message.as_str())) != current {
+            slot.current = current.map(|(is_true, reason, message)| Statement {
+                name: name.to_owned(),
+                is_true,
+                reason: reason.to_owned(),
+                message: message.to_owned(),
+            });
         }
     }
 

@@ -98,8 +98,9 @@ impl Problems {
     /// exist.
     pub fn on_files(&mut self, lines: &[Option<String>]) {
         for (file, line) in self.config.files.iter().zip(lines) {
-            let statement = of_file(&file.name, line.as_deref());
-            self.listing.set(&file.name, Some(statement));
+            let (is_true, reason, message) = of_file(line.as_deref());
+            let current = Some((is_true, reason, message.as_str()));
+            self.listing.set(&file.name, current);
         }
     }
 
@@ -164,10 +165,10 @@ impl Problems {
     fn follow(&mut self, kinds: &[Kind]) {
         for kind in kinds.iter().filter(|kind| self.config.kinds.contains(kind)) {
             let current = self.rules.get(*kind).map(|problem| match problem {
-                Some(problem) => statement(kind.name(), true, problem.reason, &problem.message),
+                Some(problem) => (true, problem.reason, problem.message.as_str()),
                 None => {
                     let (reason, message) = texts::fine(*kind);
-                    statement(kind.name(), false, reason, message)
+                    (false, reason, message)
                 }
             });
             self.listing.set(kind.name(), current);
@@ -216,19 +217,11 @@ pub fn if_it_lasted(
     (listed, problems.take_events())
 }
 
-fn statement(name: &str, is_true: bool, reason: &str, message: &str) -> Statement {
-    Statement {
-        name: name.to_owned(),
-        is_true,
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-    }
-}
-
-/// The condition of a `--node-condition`, from the file's first line: `text`, or `Reason: text`.
-fn of_file(name: &str, line: Option<&str>) -> Statement {
+/// Status, reason and message of a `--node-condition`, from the file's first line: `text`, or
+/// `Reason: text`.
+fn of_file(line: Option<&str>) -> (bool, &str, String) {
     let Some(line) = line else {
-        return statement(name, false, FILE_MISSING, "the file does not exist");
+        return (false, FILE_MISSING, "the file does not exist".to_owned());
     };
     let is_reason = |word: &&str| {
         word.len() <= MAX_REASON
@@ -243,7 +236,7 @@ fn of_file(name: &str, line: Option<&str>) -> Statement {
         "" => "the file exists".to_owned(),
         text => cut(text, MAX_MESSAGE),
     };
-    statement(name, true, reason, &message)
+    (true, reason, message)
 }
 
 #[cfg(test)]

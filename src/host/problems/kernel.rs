@@ -26,7 +26,7 @@ pub(super) struct Files {
     soft_lockups: Option<KeptFile>,
     rcu_stalls: Option<KeptFile>,
     hung_tasks: Option<KeptFile>,
-    has_oom_kills: bool,
+    vmstat: Option<KeptFile>,
     memory_errors: Vec<KeptFile>,
     links: Vec<(String, KeptFile)>,
     watchdog_reset: bool,
@@ -51,7 +51,9 @@ impl Files {
             hung_tasks: kept("proc/sys/kernel/hung_task_detect_count"),
             ..Self::default()
         };
-        files.has_oom_kills = oom_kills(reader, clock).is_some();
+        let mut vmstat = KeptFile::new(VMSTAT);
+        let has_oom_kills = oom_kills(reader, &mut vmstat, clock).is_some();
+        files.vmstat = has_oom_kills.then_some(vmstat);
         for controller in reader.names(MC, &|name| is_numbered(name, "mc")) {
             files
                 .memory_errors
@@ -114,10 +116,10 @@ impl Files {
             }
         }
         Counters {
-            oom_kills: self
-                .has_oom_kills
-                .then(|| oom_kills(reader, clock))
-                .flatten(),
+            oom_kills: match &mut self.vmstat {
+                Some(vmstat) => oom_kills(reader, vmstat, clock),
+                None => None,
+            },
             memory_errors: sum,
             links,
             // Of the first look alone.
@@ -141,8 +143,8 @@ impl Files {
     }
 }
 
-fn oom_kills(reader: &mut Reader, clock: &dyn Fn() -> Mono) -> Option<u64> {
-    let vmstat = reader.list(VMSTAT, clock).ok()?;
-    let [kills] = scan::values(&vmstat, ["oom_kill "], scan::lone_number);
+fn oom_kills(reader: &mut Reader, vmstat: &mut KeptFile, clock: &dyn Fn() -> Mono) -> Option<u64> {
+    let text = reader.kept_list(vmstat, clock).ok()?;
+    let [kills] = scan::values(&text, ["oom_kill "], scan::lone_number);
     kills
 }

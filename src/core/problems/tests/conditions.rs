@@ -439,11 +439,6 @@ fn a_heartbeat_is_set_for_our_types_alone() {
 
 #[test]
 fn the_file_of_a_node_condition_gives_status_reason_and_message() {
-    let of = |line: Option<&str>| {
-        let statement = of_file("Ups", line);
-        (statement.is_true, statement.reason, statement.message)
-    };
-    let text = |text: &str| text.to_owned();
     for (line, reason, message) in [
         ("", "FileExists", "the file exists"),
         ("on battery", "FileExists", "on battery"),
@@ -453,18 +448,16 @@ fn the_file_of_a_node_condition_gives_status_reason_and_message() {
         ("Low: ", "Low", "the file exists"),
         ("a\u{1b}[2Jb", "FileExists", "a [2Jb"),
     ] {
-        assert_eq!(
-            of(Some(line)),
-            (true, text(reason), text(message)),
-            "{line:?}"
-        );
+        let want = (true, reason, message.to_owned());
+        assert_eq!(of_file(Some(line)), want, "{line:?}");
     }
-    assert_eq!(of(Some(&"ä".repeat(200))).2.chars().count(), 120);
-    assert_eq!(of(Some(&format!("{}: x", "A".repeat(64)))).1, "FileExists");
+    assert_eq!(of_file(Some(&"ä".repeat(200))).2.chars().count(), 120);
     assert_eq!(
-        of(None),
-        (false, text("FileMissing"), text("the file does not exist"))
+        of_file(Some(&format!("{}: x", "A".repeat(64)))).1,
+        "FileExists"
     );
+    let missing = "the file does not exist".to_owned();
+    assert_eq!(of_file(None), (false, "FileMissing", missing));
 }
 
 #[test]

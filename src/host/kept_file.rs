@@ -29,7 +29,12 @@ impl KeptFile {
     /// The whole file, read anew from its start. Below another root than `/` the descriptor is not
     /// kept: what is mounted there can be unmounted.
     pub(super) fn read(&mut self, root: &HostRoot) -> Read<Vec<u8>> {
-        let read = self.read_kept(root, SMALL);
+        let was_open = self.file.is_some();
+        let mut read = self.read_kept(root, SMALL);
+        if was_open && read.is_err() {
+            // Its cgroup was removed and made again.
+            read = self.read_kept(root, SMALL);
+        }
         if !root.is_real() {
             self.file = None;
         }
@@ -37,22 +42,19 @@ impl KeptFile {
     }
 
     /// The whole file, at most `limit` bytes; below any root the descriptor is kept. After an error
-    /// the file is opened again once: its cgroup or its device may have been removed and made again.
+    /// the next read opens the file again: its device may have been removed and come back.
     pub(super) fn read_kept(&mut self, root: &HostRoot, limit: u64) -> io::Result<Vec<u8>> {
-        if let Some(file) = self.file.take()
-            && let Ok(bytes) = whole_from_start(&file, limit)
-        {
-            self.file = Some(file);
-            return Ok(bytes);
-        }
-        let file = root.open(&self.path)?;
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => root.open(&self.path)?,
+        };
         let bytes = whole_from_start(&file, limit)?;
         self.file = Some(file);
         Ok(bytes)
     }
 
-    /// Whether the kernel reported a change since the last call or read; false if the last read
-    /// failed.
+    /// Whether the kernel reported a change since the last call (mountinfo) or the last read
+    /// (sysfs); false if the last read failed.
     pub(super) fn has_changed(&self) -> bool {
         self.file.as_ref().is_some_and(has_changed)
     }
@@ -86,7 +88,9 @@ mod tests {
         let mut file = KeptFile::new("proc/loadavg");
         // A read of a folder fails, as that of a file whose cgroup was removed.
         file.file = Some(File::open("/proc").unwrap());
-        assert!(file.read(&root).is_ok());
+        assert!(file.read_kept(&root, SMALL).is_err());
+        assert!(file.read_kept(&root, SMALL).is_ok());
+        file.file = Some(File::open("/proc").unwrap());
         assert!(file.read(&root).is_ok());
         file.path = "proc/no-such".to_owned();
         assert!(file.read(&root).is_ok(), "the descriptor is still good");

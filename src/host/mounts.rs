@@ -1,4 +1,5 @@
-//! The mount table, from `proc/self/mountinfo`, or from `proc/mounts` if that is missing.
+//! The mount table, from `proc/self/mountinfo`. Below another root than `/`, from `proc/mounts` if
+//! that is missing.
 
 use std::rc::Rc;
 

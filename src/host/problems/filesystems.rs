@@ -24,7 +24,7 @@ const WATCHED: [&str; 11] = [
 /// The watched file systems.
 #[derive(Debug)]
 pub(super) struct Filesystems {
-    /// KeptFile open, because the kernel reports changes to the open file.
+    /// Kept open, because the kernel reports changes to the open file.
     table: KeptFile,
     read_at: Option<Mono>,
     mounted: Read<Vec<Mounted>>,
@@ -97,7 +97,8 @@ impl Filesystems {
         now: Mono,
     ) -> (Source<Vec<Filesystem>>, Vec<Damage>) {
         let is_due = self.read_at.is_none_or(|at| now.since(at) >= TABLE_EVERY);
-        if is_due || self.mounted.is_err() || self.table.has_changed() {
+        // Asked in any case, because the question ends the report.
+        if self.table.has_changed() || is_due || self.mounted.is_err() {
             self.read_table(reader, clock);
             self.read_at = Some(now);
         }

@@ -152,7 +152,7 @@ mod tests {
             .is_ok()
     }
 
-    /// RFC 8032, section 7.1, tests 1 and 2. On ARM `cross/ed25519.h` computes them.
+    /// RFC 8032, section 7.1, tests 1 and 2. In static binaries `cross/ed25519.h` has a part of it.
     #[test]
     fn ed25519_signs_and_verifies_the_examples_of_its_rfc() {
         for (seed, public, message, signature) in [
@@ -179,7 +179,8 @@ mod tests {
         }
     }
 
-    /// RFC 6979, section A.2.5, SHA-256. On ARM `cross/p256.h` and `cross/p256-arm.h` compute it.
+    /// RFC 6979, section A.2.5, SHA-256. In static binaries `cross/p256.h` and `cross/p256-arm.h` have
+    /// a part of it.
     #[test]
     fn p256_verifies_the_examples_of_rfc_6979_and_what_it_signs() {
         let public = bytes(

@@ -119,8 +119,8 @@ impl Conversation for Cri {
         };
         let closed = || Failure::api("the runtime has closed the connection");
         connection.abandon(&failure.unwrap_or_else(closed));
-        // The list of images is the only answer of that size.
-        self.found.list_is_large |= connection.is_too_large();
+        let list = self.calls.iter().position(|call| *call == LIST_IMAGES);
+        self.found.list_is_large |= list.is_some_and(|list| connection.is_too_large(list));
         for (call, outcome) in self.calls.iter().zip(connection.outcomes()) {
             self.answers.on_end(call, outcome, &mut self.found);
         }

@@ -212,9 +212,9 @@ impl Connection {
         self.calls.iter().all(|call| call.outcome().is_some())
     }
 
-    /// Whether an answer was refused for its size.
-    pub(super) fn is_too_large(&self) -> bool {
-        self.received > MAX_RECEIVED || self.calls.iter().any(Call::is_too_large)
+    /// Whether the answer of a call was refused for its size, or those of all calls together.
+    pub(super) fn is_too_large(&self, call: usize) -> bool {
+        self.received > MAX_RECEIVED || self.calls.get(call).is_some_and(Call::is_too_large)
     }
 
     /// How each call ended, in the order of [`Self::open`].

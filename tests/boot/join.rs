@@ -17,7 +17,7 @@ use crate::{A_MINUTE, image, ready, run, seconds_since_1970, show};
 const TOKEN: &str = "lwxivu.2uczm8x4xi2v7hqd";
 
 #[test]
-#[ignore = "boots a virtual board ten times or more: minutes, mkfs.ext4, and the network the first time"]
+#[ignore = "boots virtual boards twelve times: minutes, mkfs.ext4, and the network the first time"]
 fn a_board_joins_by_the_printed_line() {
     let board = Board::new();
     let took = joins_and_survives_a_reboot(&board);

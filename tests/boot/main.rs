@@ -10,6 +10,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod guest;
+mod join;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -527,16 +528,22 @@ fn reached_from_guest(double: &Double, kubeconfig: &str) -> String {
     kubeconfig.replace(&double.url(), &server)
 }
 
-/// The image of image.sh, and its initramfs with the archive of systemd/initramfs.sh appended;
-/// `words` are arguments of the latter.
-fn parts(folder: &Folder, words: &[&Path]) -> (PathBuf, PathBuf) {
+/// The static binary is built, and image.sh has run: its folder.
+fn image() -> &'static Path {
     static IMAGE: OnceLock<PathBuf> = OnceLock::new();
-    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let image = IMAGE.get_or_init(|| {
+    IMAGE.get_or_init(|| {
+        let project = Path::new(env!("CARGO_MANIFEST_DIR"));
         run(Command::new(project.join("cross/build.sh")).arg(TARGET));
         let image = run(&mut Command::new(project.join("tests/boot/image.sh")));
         PathBuf::from(image.trim())
-    });
+    })
+}
+
+/// The image of image.sh, and its initramfs with the archive of systemd/initramfs.sh appended;
+/// `words` are arguments of the latter.
+fn parts(folder: &Folder, words: &[&Path]) -> (PathBuf, PathBuf) {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let image = image();
     let initramfs = folder.path().join("initramfs");
     let binary = project.join("dist").join(TARGET).join("nodelet");
     // The last argument is the credential.
@@ -549,7 +556,7 @@ fn parts(folder: &Folder, words: &[&Path]) -> (PathBuf, PathBuf) {
         .env("BASE", image.join("initramfs"))
         .env("PROJECT", project)
         .env("INITRAMFS", &initramfs));
-    (image.clone(), initramfs)
+    (image.to_owned(), initramfs)
 }
 
 /// As the comment in systemd/initramfs.sh describes it.

@@ -25,8 +25,10 @@ const ENOUGH: Duration = Duration::from_secs(24 * 3600);
 /// What is there.
 #[derive(Debug)]
 pub(super) enum Existing {
-    /// Nothing that matters, or `--force`.
+    /// Nothing that matters.
     None(Finding),
+    /// An identity that `--force` replaces.
+    Replaced(Finding),
     /// An identity of the same cluster and name.
     Same(Finding, Box<ApiConfig>),
 }
@@ -86,7 +88,7 @@ pub(super) fn find(
 
 fn replaced(settings: &Settings, line: &str) -> Result<Existing, Failed> {
     match settings.force {
-        true => Ok(Existing::None(Finding::note(
+        true => Ok(Existing::Replaced(Finding::note(
             CHECK,
             format!("{line}: replaced"),
             "",
@@ -122,6 +124,7 @@ fn is_same_cluster(settings: &Settings, token: &Token, config: &ApiConfig, now: 
 mod tests {
     use super::*;
     use crate::core::join::command::{Command, parse};
+    use crate::files::tree::Tree;
     use crate::join::server::pem;
 
     #[test]
@@ -150,6 +153,39 @@ mod tests {
             config.ca = Some(pem("ca", b"a CA".to_vec()));
             let is_same = is_same_cluster(&settings, &token, &config, Wall::default());
             assert_eq!(is_same, want, "{stored} {typed}");
+        }
+    }
+
+    /// Without a former identity no running agent has a copy of one.
+    #[test]
+    fn an_identity_is_replaced_by_force_alone() {
+        let token = "lwxivu.2uczm8x4xi2v7hqd";
+        let skip = "--discovery-token-unsafe-skip-ca-verification";
+        for (stored, force, want) in [
+            (None, false, "none"),
+            (None, true, "none"),
+            (Some("not a kubeconfig"), false, "in the way"),
+            (Some("not a kubeconfig"), true, "replaced"),
+        ] {
+            let tree = Tree::empty("join-existing");
+            if let Some(text) = stored {
+                tree.write("etc/credstore/nodelet.kubeconfig", text.as_bytes());
+            }
+            let args = ["join", "cp", "--token", token, skip].map(Into::into);
+            let Some(Ok(Command::Join(mut settings))) = parse(&args) else {
+                panic!("{force}");
+            };
+            settings.force = force;
+            let places = Places::new(Some(tree.path()));
+            let token = Token::parse(token).unwrap();
+            let found = find(&places, &settings, &token, "pi", Wall::default());
+            let is = match found {
+                Ok(Existing::None(_)) => "none",
+                Ok(Existing::Replaced(_)) => "replaced",
+                Ok(Existing::Same(..)) => "same",
+                Err(_) => "in the way",
+            };
+            assert_eq!(is, want, "{stored:?} {force}");
         }
     }
 }

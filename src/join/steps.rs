@@ -134,17 +134,17 @@ impl Walk<'_> {
         self.add(self.root()?);
         let now = self.now().wall;
         let found = existing::find(&self.places, self.settings, token, &self.board.name, now)?;
-        let (config, is_new) = match found {
-            Existing::None(finding) => {
-                self.add(finding);
-                (self.new_identity(token, bearer)?, true)
-            }
-            Existing::Same(finding, config) => {
-                self.add(finding);
-                (*config, false)
-            }
+        let (finding, same, is_replaced) = match found {
+            Existing::None(finding) => (finding, None, false),
+            Existing::Replaced(finding) => (finding, None, true),
+            Existing::Same(finding, config) => (finding, Some(*config), false),
         };
-        self.start_and_wait(&config, is_new)
+        self.add(finding);
+        let config = match same {
+            Some(config) => config,
+            None => self.new_identity(token, bearer)?,
+        };
+        self.start_and_wait(&config, is_replaced)
     }
 
     fn root(&self) -> Result<Finding, Failed> {
@@ -244,8 +244,9 @@ impl Walk<'_> {
         Ok(new)
     }
 
-    /// `is_new`: a running agent has a copy of the former identity.
-    fn start_and_wait(&mut self, config: &ApiConfig, is_new: bool) -> Result<(), Failed> {
+    /// `is_replaced`: a running agent has a copy of the former identity. One without an identity
+    /// ends, and systemd starts it again.
+    fn start_and_wait(&mut self, config: &ApiConfig, is_replaced: bool) -> Result<(), Failed> {
         let mut wait = self.settings.wait;
         if self.settings.dry_run || self.settings.root.is_some() {
             let why = match self.settings.dry_run {
@@ -253,7 +254,7 @@ impl Walk<'_> {
                 false => "--root: the board starts it",
             };
             self.add(Finding::note("start", why, ""));
-        } else if self.places.is_running() && is_new {
+        } else if self.places.is_running() && is_replaced {
             let line = "nodelet.service runs, with its copy of the former identity";
             self.add(Finding::note("start", line, "systemctl restart nodelet"));
             wait = false;

@@ -73,11 +73,11 @@ fn leases(site: &Site) -> Vec<Recorded> {
         .collect()
 }
 
-/// Certificates of 12 s: at once after the first Lease, then each 8 to 11 s.
+/// Certificates of 20 s: at once after the first Lease, then each 14 to 18 s.
 #[test]
 fn a_board_renews_again_and_again_and_each_lease_is_in_time() {
     let site = joined();
-    site.double.set_supervisor(|k3s| k3s.lifetime = Some(12));
+    site.double.set_supervisor(|k3s| k3s.lifetime = Some(20));
     let board = start(&site);
     let mut keys = Vec::new();
     while keys.len() < 4 {
@@ -86,14 +86,17 @@ fn a_board_renews_again_and_again_and_each_lease_is_in_time() {
         });
         keys.push(leaf.public_key);
     }
-    // The certificate before the last one has ended, at the latest.
+    // A Lease each 2 s: at the last one, the certificate before the last one has ended.
     let seen = leases(&site).len();
     eventually("Leases with the last certificate", MINUTE, || {
-        (leases(&site).len() > seen + 2).then_some(())
+        (leases(&site).len() > seen + 3).then_some(())
     });
     let password = site.text(PASSWORD);
-    // The first certificate is the one of the join, which the board stored.
-    assert!(renewals(&site).len() >= 3);
+    // The first key may be that of the join, which the board stored.
+    assert!(
+        renewals(&site).len() <= keys.len(),
+        "one request for each key"
+    );
     for renewal in renewals(&site) {
         assert_eq!(
             (renewal.code, renewal.user.as_str()),

@@ -659,8 +659,8 @@ fn event(new: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-fn has_containers(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
-    if is_empty(&spec["containers"]) {
+fn has_containers(pod: &Value, field: &str, causes: &mut Vec<Cause>) {
+    if is_empty(&pod["containers"]) {
         causes.push(Cause::required(&format!("{field}.containers"), ""));
     }
 }

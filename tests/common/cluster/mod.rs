@@ -32,7 +32,8 @@ pub struct Cluster {
     _alone: Option<MutexGuard<'static, ()>>,
 }
 
-/// A real control plane, with or without hollow kubelets, needs the whole machine.
+/// A real control plane, with or without hollow kubelets, needs the whole machine. A test that starts
+/// a second one waits for ever.
 static ALONE: Mutex<()> = Mutex::new(());
 
 enum Kind {

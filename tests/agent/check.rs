@@ -932,13 +932,15 @@ fn bound_pods_and_daemon_sets_are_named_where_the_credentials_may_list_them() {
     let site = Site::new();
     let pods = "/api/v1/namespaces/default/pods";
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
-        "spec": {"nodeName": "pi"}});
+        "spec": {"nodeName": "pi", "containers": [{"name": "c", "image": "i"}]}});
     admin(&site.double, "POST", pods, &pod);
+    let labels = json!({"app": "a"});
     let set = |name: &str, selector: Value| {
         json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name},
-        "spec": {"selector": {}, "template": {"spec": {
-            "containers": [], "nodeSelector": selector, "tolerations": [{"operator": "Exists"}],
-        }}}})
+        "spec": {"selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "i"}], "nodeSelector": selector,
+                "tolerations": [{"operator": "Exists"}]}}}})
     };
     let sets = "/apis/apps/v1/namespaces/kube-system/daemonsets";
     admin(

@@ -266,8 +266,7 @@ fn inspect_and_check_look_at_the_runtime_once() {
     assert_eq!(runtime.looks(), 1);
     assert_eq!(version(&node), "containerd://2.1.9");
     assert_eq!(node["status"]["images"].as_array().unwrap().len(), 3);
-    let conditions = node["status"]["conditions"].as_array().unwrap();
-    let disk = conditions.iter().find(|c| c["type"] == "DiskPressure");
+    let disk = condition(&node, "DiskPressure");
     assert_eq!(disk.unwrap()["status"], "True");
 
     let report = print("check");

@@ -452,7 +452,11 @@ fn says_that_it_shuts_down(double: &Double, mut guest: Guest, verb: &str, events
         let is_told = ready["status"] == "False" && ready["message"] == "node is shutting down";
         is_told.then_some(())
     });
-    println!("{verb}: told after {:.1?}", start.elapsed());
+    let elapsed = start.elapsed();
+    println!("{verb}: told after {elapsed:.1?}");
+    // This emulated board needs 0.96 to 1.1 s on an idle machine, of which systemd takes 0.6 to
+    // 0.9 s. A real board is faster.
+    assert!(elapsed < Duration::from_secs(3), "{verb}: {elapsed:?}");
     assert!(guest.end().success());
     assert_eq!(shutdown_events(double), events);
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use apidouble::{Double, Recorded};
 use nix::sys::signal::Signal;
+use nodelet::identity::kubeconfig;
 use nodelet::kube::time::Wall;
 use nodelet::kube::x509::Leaf;
 use support::eventually;
@@ -73,27 +74,32 @@ fn leases(site: &Site) -> Vec<Recorded> {
         .collect()
 }
 
-/// Certificates of 12 s: at once after the first Lease, then each 8 to 11 s.
+/// Certificates of 20 s: at once after the first Lease, then each 14 to 18 s.
 #[test]
 fn a_board_renews_again_and_again_and_each_lease_is_in_time() {
     let site = joined();
-    site.double.set_supervisor(|k3s| k3s.lifetime = Some(12));
+    site.double.set_supervisor(|k3s| k3s.lifetime = Some(20));
+    let of_join = kubeconfig::parse(&site.kubeconfig(), &[]).unwrap();
+    let of_join = Leaf::of_pem(&of_join.certificate.unwrap().chain.bytes);
+    let mut keys = vec![of_join.unwrap().public_key];
     let board = start(&site);
-    let mut keys = Vec::new();
     while keys.len() < 4 {
         let leaf = eventually("a new certificate", MINUTE, || {
             leaf(&site).filter(|leaf| !keys.contains(&leaf.public_key))
         });
         keys.push(leaf.public_key);
     }
-    // The certificate before the last one has ended, at the latest.
+    // A Lease each 2 s: at the last one, the certificate before the last one has ended.
     let seen = leases(&site).len();
     eventually("Leases with the last certificate", MINUTE, || {
-        (leases(&site).len() > seen + 2).then_some(())
+        (leases(&site).len() > seen + 3).then_some(())
     });
     let password = site.text(PASSWORD);
-    // The first certificate is the one of the join, which the board stored.
-    assert!(renewals(&site).len() >= 3);
+    assert_eq!(
+        renewals(&site).len(),
+        keys.len() - 1,
+        "one for each new key"
+    );
     for renewal in renewals(&site) {
         assert_eq!(
             (renewal.code, renewal.user.as_str()),

@@ -90,7 +90,10 @@ fn tolerates(pod: &Value, node: &Value) -> bool {
         items(&pod["tolerations"]).any(|toleration| {
             let key = &toleration["key"];
             let effect = &toleration["effect"];
-            (key.is_null() || *key == taint["key"]) && (effect.is_null() || effect == "NoSchedule")
+            let value = |of: &Value| of["value"].as_str().unwrap_or_default().to_owned();
+            (key.is_null() || *key == taint["key"])
+                && (effect.is_null() || effect == "NoSchedule")
+                && (toleration["operator"] == "Exists" || value(toleration) == value(taint))
         })
     };
     let mut taints = items(&node["spec"]["taints"]);
@@ -137,7 +140,11 @@ fn keep_on_each_node(cluster: &Cluster, set: &Value, nodes: &[Value], pods: &[Va
         "currentNumberScheduled": desired, "numberMisscheduled": 0, "numberReady": available,
         "desiredNumberScheduled": desired, "updatedNumberScheduled": desired,
         "numberAvailable": available}});
-    let path = format!("{}/{}", workloads::path("daemonset"), judge::name(set));
+    let path = format!(
+        "{}/{}/status",
+        workloads::path("daemonset"),
+        judge::name(set)
+    );
     accepted(cluster.patch(&path, &status));
 }
 

@@ -118,6 +118,8 @@ fn a_control_plane_that_ends_is_told_with_its_log() {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", test])
         .env("KUBEBUILDER_ASSETS", assets.path())
+        // With it, the output of the test would not be in that of the harness.
+        .env_remove("RUST_TEST_NOCAPTURE")
         .output()
         .unwrap();
     assert!(!output.status.success());

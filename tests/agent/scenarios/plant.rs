@@ -1,7 +1,6 @@
 //! Nodes that run pods, and boards beside them: hollow kubelets and agents on a real control plane,
 //! else stand-ins for the kubelets and the [`super::controllers`] on the double.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use apidouble::Double;
@@ -10,8 +9,8 @@ use serde_json::Value;
 use super::controllers::Controllers;
 use super::{GRACE, SHORT_GRACE, guest, judge, settle};
 use crate::common::board::Board;
+use crate::common::cluster::Cluster;
 use crate::common::cluster::program::Program;
-use crate::common::cluster::{Cluster, kubelet};
 
 /// Three servers in three zones of two regions.
 pub(super) const ZONED: [&str; 3] = [
@@ -20,9 +19,6 @@ pub(super) const ZONED: [&str; 3] = [
     "topology.kubernetes.io/zone=c,topology.kubernetes.io/region=south",
 ];
 
-/// A real plant has a control plane and hollow kubelets: one at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
 pub(super) struct Plant {
     // The order of their ends.
     boards: Vec<(String, Board)>,
@@ -30,14 +26,11 @@ pub(super) struct Plant {
     pub(super) cluster: Cluster,
     /// With the double.
     controllers: Option<Controllers>,
-    _alone: Option<MutexGuard<'static, ()>>,
 }
 
 impl Plant {
     /// One server with each of `labels`, and boards; all are Ready.
     pub(super) fn start(labels: &[&str], boards: usize) -> Self {
-        let alone = kubelet::asset("kubemark")
-            .map(|_| ALONE.lock().unwrap_or_else(PoisonError::into_inner));
         let cluster = Cluster::start_with_pods(GRACE).unwrap_or_else(|| {
             let double = Double::builder().lifecycle(SHORT_GRACE);
             Cluster::on(double.start())
@@ -53,12 +46,11 @@ impl Plant {
             let board = guest(&name, &cluster.kubeconfig(&name), &[]);
             (name, board)
         };
-        let plant = Self {
+        let mut plant = Self {
             boards: (0..boards).map(board).collect(),
             servers: labels.iter().enumerate().map(server).collect(),
             controllers: cluster.double().map(|_| Controllers::default()),
             cluster,
-            _alone: alone,
         };
         plant.await_all(&plant.servers(), "True");
         plant.await_all(&plant.boards(), "True");
@@ -110,9 +102,13 @@ impl Plant {
         names
     }
 
-    /// Waits until these Nodes have this status of Ready.
-    fn await_all(&self, names: &[String], status: &str) {
+    /// Waits until these Nodes have this status of Ready; panics with the log of a server that ended.
+    fn await_all(&mut self, names: &[String], status: &str) {
         settle(status, GRACE + Duration::from_secs(60), || {
+            let mut servers = self.servers.iter_mut();
+            if let Some(end) = servers.find_map(|(_, server)| server.ended()) {
+                panic!("{status}: {end}");
+            }
             for name in names {
                 let node = self.cluster.node(name);
                 let node = node.ok_or_else(|| format!("no Node {name}"))?;

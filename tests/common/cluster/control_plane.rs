@@ -112,8 +112,10 @@ impl ControlPlane {
         );
         let admin = plane.kubeconfig("admin", &["system:masters"]);
         fs::write(&plane.admin, admin).unwrap();
+        // The node-lifecycle controller finds a silent Node after the grace period at the earliest.
+        let limit = Duration::from_secs(60) + 2 * grace;
         // The API server creates it some time after its first answer.
-        plane.await_answer("kube-node-lease", |plane| {
+        plane.await_answer("kube-node-lease", limit, |plane| {
             plane.get("/api/v1/namespaces/kube-node-lease").map(drop)
         });
         if assets.join("kube-controller-manager").exists() {
@@ -138,7 +140,7 @@ impl ControlPlane {
             );
             plane.signs = true;
             plane.allow_bootstrap();
-            plane.await_lifecycle();
+            plane.await_lifecycle(limit);
         } else {
             skip::optional("no kube-controller-manager: no controller taints a silent Node");
         }
@@ -259,11 +261,11 @@ impl ControlPlane {
 
     /// Without a working controller no Node would ever leave Ready. The canary is deleted, because a
     /// silent Node counts when kube-controller-manager decides about evictions.
-    fn await_lifecycle(&mut self) {
+    fn await_lifecycle(&mut self, limit: Duration) {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": CANARY}});
         self.call(Method::Post, "/api/v1/nodes", node.to_string().into_bytes())
             .unwrap();
-        self.await_answer("the node-lifecycle controller", |plane| {
+        self.await_answer("the node-lifecycle controller", limit, |plane| {
             let node = plane.get(&format!("/api/v1/nodes/{CANARY}"))?;
             (condition(&node, "Ready")?["status"] == "Unknown").then_some(())
         });
@@ -272,16 +274,15 @@ impl ControlPlane {
     }
 
     /// Calls `look` until it returns a value; panics with the log of a process that ended, or with
-    /// all logs after a minute.
-    fn await_answer(&mut self, what: &str, look: impl Fn(&Self) -> Option<()>) {
+    /// all logs after `limit`.
+    fn await_answer(&mut self, what: &str, limit: Duration, look: impl Fn(&Self) -> Option<()>) {
         let start = Instant::now();
         while look(self).is_none() {
             if let Some(end) = self.programs.iter_mut().find_map(Program::ended) {
                 panic!("{what}: {end}");
             }
             // The logs are printed when the programs are dropped.
-            let elapsed = start.elapsed();
-            assert!(elapsed < Duration::from_secs(60), "{what}: not in a minute");
+            assert!(start.elapsed() < limit, "{what}: not in {limit:?}");
             thread::sleep(Duration::from_millis(100));
         }
     }

@@ -1,5 +1,5 @@
 //! A kubelet: kubemark's hollow one, which is the kubelet's code without containers, or nodelet with
-//! pods in its place.
+//! pods in its place. kubemark needs root and a readable `/dev/kmsg`.
 //!
 //! Upstream: `cmd/kubemark/app/hollow_node.go`, `pkg/kubemark/hollow_kubelet.go`.
 
@@ -47,6 +47,8 @@ pub fn start(
         }
     };
     let [port] = free_ports();
+    // kubemark is killed, and leaves its temporary folders.
+    command.env("TMPDIR", folder);
     command.args([
         "--morph=kubelet",
         &format!("--name={name}"),

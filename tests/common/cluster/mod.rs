@@ -1,7 +1,7 @@
 //! The cluster of a test: the API double, or a real control plane.
 //!
 //! - `KUBEBUILDER_ASSETS`: a folder with `etcd`, `kube-apiserver` and optionally
-//!   `kube-controller-manager`; each test starts its own. With `kube-scheduler` and `kubemark` pods
+//!   `kube-controller-manager`; each test starts its own, one at a time. With `kube-scheduler` and `kubemark` pods
 //!   run.
 //! - `KUBECONFIG`: administrator's kubeconfig of a running cluster. Names of Nodes contain the id
 //!   of this process, and Nodes are not removed: use a throw-away cluster.
@@ -12,6 +12,7 @@ pub mod kubelet;
 pub mod program;
 
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use apidouble::Double;
@@ -28,7 +29,12 @@ use support::{Folder, skip};
 pub struct Cluster {
     kind: Kind,
     folder: Folder,
+    _alone: Option<MutexGuard<'static, ()>>,
 }
+
+/// A real control plane, with or without hollow kubelets, needs the whole machine. A test that starts
+/// a second one waits for ever.
+static ALONE: Mutex<()> = Mutex::new(());
 
 enum Kind {
     Double(Double),
@@ -40,7 +46,9 @@ impl Cluster {
     /// `grace`: grace period of the node-lifecycle controller, unless the cluster runs already.
     pub fn start(grace: Duration) -> Self {
         let folder = Folder::new("cluster");
+        let mut alone = None;
         let kind = if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") {
+            alone = Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner));
             Kind::Real(Box::new(ControlPlane::start(
                 assets.as_ref(),
                 folder.path(),
@@ -58,7 +66,11 @@ impl Cluster {
             let double = double.signing_seconds(12).backdate_seconds(12);
             Kind::Double(double.approve_csrs().start())
         };
-        Self { kind, folder }
+        Self {
+            kind,
+            folder,
+            _alone: alone,
+        }
     }
 
     /// A real API server. `None`, and a skip, without one.
@@ -97,6 +109,7 @@ impl Cluster {
         Self {
             kind: Kind::Double(double),
             folder: Folder::new("cluster"),
+            _alone: None,
         }
     }
 

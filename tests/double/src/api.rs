@@ -578,6 +578,8 @@ impl Api {
             if let Some(extra) = &write.user.extra {
                 object["spec"]["extra"] = extra.clone();
             }
+        }
+        if kind.kind == "CertificateSigningRequest" || kind.group == "apps" {
             object["status"] = json!({});
         }
         admission::node_restriction(write.user, kind, &name, &write.key.1, None, Some(&object))?;
@@ -759,9 +761,8 @@ impl Api {
             restore(&mut new["metadata"], &old["metadata"], part);
         }
         let kept: &[&str] = match (kind.kind, write.subresource) {
-            ("Node", "status") => &["spec"],
-            ("Node" | "Pod", _) if write.subresource.is_empty() => &["status"],
-            ("Pod", _) => &["spec"],
+            ("Node" | "Pod" | "DaemonSet" | "Deployment", "") => &["status"],
+            ("Node" | "Pod" | "DaemonSet" | "Deployment", _) => &["spec"],
             ("CertificateSigningRequest", "") => &["spec", "status"],
             ("CertificateSigningRequest", _) => &["spec"],
             _ => &[],

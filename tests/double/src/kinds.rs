@@ -47,7 +47,7 @@ pub(crate) static DAEMON_SET: Kind = Kind {
     resource: "daemonsets",
     kind: "DaemonSet",
     namespaced: true,
-    subresources: &[],
+    subresources: &["status"],
     create_on_update: false,
     unconditional: true,
 };
@@ -56,7 +56,7 @@ pub(crate) static DEPLOYMENT: Kind = Kind {
     resource: "deployments",
     kind: "Deployment",
     namespaced: true,
-    subresources: &[],
+    subresources: &["status"],
     create_on_update: false,
     unconditional: true,
 };

@@ -530,7 +530,8 @@ impl Connection {
     fn answer(&self, request: &Request, user: Option<&User>) -> Answer {
         let supervised = match &mut *lock(&self.shared.api.supervisor) {
             Some(supervisor) => {
-                let node = user.and_then(|user| user.name.strip_prefix("system:node:"));
+                let is_certified = self.tls.peer_certificates().is_some();
+                let node = user.filter(|_| is_certified).and_then(User::node);
                 let is_known = |name: &str| {
                     let key = api::key(&kinds::NODE, "", name);
                     self.shared.api.store().get(&key).is_some()

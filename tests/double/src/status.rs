@@ -176,10 +176,14 @@ impl Cause {
     }
 
     pub(crate) fn required(field: &str, why: &str) -> Self {
+        let mut message = "Required value".to_owned();
+        if !why.is_empty() {
+            message = format!("{message}: {why}");
+        }
         Self {
             reason: "FieldValueRequired",
             field: field.to_owned(),
-            message: format!("Required value: {why}"),
+            message,
         }
     }
 }

@@ -438,8 +438,8 @@ pub(crate) fn check(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause>
         "Node" => node(old, new, &mut causes),
         "Lease" => lease(new, &mut causes),
         "Event" => event(new, &mut causes),
-        // Their specification is of no interest here.
-        "Pod" | "DaemonSet" | "Deployment" => {}
+        "Pod" => has_containers(&new["spec"], "spec", &mut causes),
+        "DaemonSet" | "Deployment" => workload(kind, new, &mut causes),
         _ => csr(new, &mut causes),
     }
     causes
@@ -657,6 +657,35 @@ fn event(new: &Value, causes: &mut Vec<Cause>) {
             "does not match event.namespace",
         ));
     }
+}
+
+fn has_containers(pod: &Value, field: &str, causes: &mut Vec<Cause>) {
+    if is_empty(&pod["containers"]) {
+        causes.push(Cause::required(&format!("{field}.containers"), ""));
+    }
+}
+
+/// Selector, labels and containers. `matchExpressions` are not compared. Upstream:
+/// `pkg/apis/apps/validation/validation.go`, `ValidateDaemonSetSpec` and `ValidateDeploymentSpec`.
+fn workload(kind: &Kind, new: &Value, causes: &mut Vec<Cause>) {
+    let selector = &new["spec"]["selector"];
+    let name = kind.kind.to_lowercase();
+    if selector.is_null() {
+        if kind.kind == "Deployment" {
+            causes.push(Cause::required("spec.selector", ""));
+        }
+    } else if is_empty(&selector["matchLabels"]) && is_empty(&selector["matchExpressions"]) {
+        let why = format!("empty selector is invalid for {name}");
+        causes.push(Cause::invalid("spec.selector", selector, &why));
+    }
+    let template = &new["spec"]["template"];
+    let labels = &template["metadata"]["labels"];
+    let mut wanted = selector["matchLabels"].as_object().into_iter().flatten();
+    if selector.is_null() || wanted.any(|(key, value)| labels[key] != *value) {
+        let why = "`selector` does not match template `labels`";
+        causes.push(Cause::invalid("spec.template.metadata.labels", labels, why));
+    }
+    has_containers(&template["spec"], "spec.template.spec", causes);
 }
 
 fn csr(new: &Value, causes: &mut Vec<Cause>) {

@@ -895,3 +895,24 @@ fn access_reviews_say_what_a_request_would_meet() {
     let (code, _) = double.as_user(account, &[], "POST", reviews, JSON, &json!({}));
     assert_eq!(code, 422);
 }
+
+/// The supervisor of k3s takes the certificate of a member of the nodes' group in the place of the
+/// cluster's token (`GetNodeAuthValidator`).
+#[test]
+fn a_node_of_the_supervisor_has_a_certificate_and_the_group() {
+    let double = Double::start();
+    double.set_supervisor(|_| {});
+    let node = "system:node:pi";
+    double.add_token("t0ken", node, &["system:nodes"]);
+    let code = |groups: Option<&[&str]>, token: Option<&str>| {
+        let identity = groups.map(|groups| {
+            let authority = double.authority();
+            authority.client(node, groups, Validity::VALID)
+        });
+        let mut client = Client::new(&double, identity.as_ref(), token);
+        client.send("GET", "/v1-k3s/config", JSON, "", "").code
+    };
+    assert_eq!(code(Some(&["system:nodes"]), None), 200);
+    assert_eq!(code(Some(&[]), None), 401);
+    assert_eq!(code(None, Some("t0ken")), 401);
+}

@@ -23,7 +23,8 @@ fn with_pod() -> (Double, Value) {
     (double, pod)
 }
 
-fn create(double: &Double, name: &str, spec: Value) -> Value {
+fn create(double: &Double, name: &str, mut spec: Value) -> Value {
+    spec["containers"] = json!([{"name": "c", "image": "i"}]);
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
     let (code, pod) = double.as_admin("POST", PODS, "application/json", &pod);
     assert_eq!(code, 201, "{pod}");
@@ -50,6 +51,95 @@ fn list(node: &str) -> String {
         "/api/v1/pods?fieldSelector=spec.nodeName%3D{node}%2Cstatus.phase%21%3DFailed%2C\
          status.phase%21%3DSucceeded&limit=8"
     )
+}
+
+/// The texts are those of `pkg/apis/apps/validation/validation.go` and
+/// `pkg/apis/core/validation/validation.go`.
+#[test]
+fn pods_need_containers_and_workloads_a_selector_of_their_labels() {
+    let double = Double::start();
+    let refused = |path: &str, object: Value| {
+        let (code, answer) = double.as_admin("POST", path, "application/json", &object);
+        assert_eq!(code, 422, "{answer}");
+        answer["message"].as_str().unwrap().to_owned()
+    };
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}});
+    assert_eq!(
+        refused(PODS, pod),
+        "Pod \"web\" is invalid: spec.containers: Required value"
+    );
+    for kind in ["DaemonSet", "Deployment"] {
+        let resource = format!("{}s", kind.to_lowercase());
+        let path = format!("/apis/apps/v1/namespaces/default/{resource}");
+        let with = |change: Value| {
+            let labels = json!({"app": "a"});
+            let mut spec = json!({"selector": {"matchLabels": labels}, "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "i"}]}}});
+            for (part, value) in change.as_object().unwrap() {
+                *spec.pointer_mut(part).unwrap() = value.clone();
+            }
+            json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web"},
+                "spec": spec})
+        };
+        let invalid = |change: Value| {
+            let message = refused(&path, with(change));
+            let start = format!("{kind}.apps \"web\" is invalid: ");
+            message.strip_prefix(&start).unwrap().to_owned()
+        };
+        assert_eq!(
+            invalid(json!({"/selector": {}})),
+            format!(
+                "spec.selector: Invalid value: {{}}: empty selector is invalid for {}",
+                kind.to_lowercase()
+            )
+        );
+        let mismatch = |labels: &str| {
+            format!(
+                "spec.template.metadata.labels: Invalid value: {labels}: `selector` does not \
+                 match template `labels`"
+            )
+        };
+        assert_eq!(
+            invalid(json!({"/selector/matchLabels": {"app": "b"}})),
+            mismatch("{\"app\":\"a\"}")
+        );
+        assert_eq!(invalid(json!({"/template/metadata": {}})), mismatch("null"));
+        let no_selector = invalid(json!({"/selector": null}));
+        assert!(
+            no_selector.contains(&mismatch("{\"app\":\"a\"}")),
+            "{no_selector}"
+        );
+        assert_eq!(
+            no_selector.contains("spec.selector: Required value, "),
+            kind == "Deployment"
+        );
+        assert_eq!(
+            invalid(json!({"/template/spec/containers": []})),
+            "spec.template.spec.containers: Required value"
+        );
+
+        // The status has an endpoint of its own, which changes nothing else.
+        let mut valid = with(json!({}));
+        valid["status"] = json!({"observedGeneration": 7});
+        let (code, made) = double.as_admin("POST", &path, "application/json", &valid);
+        assert_eq!((code, &made["status"]), (201, &json!({})), "{made}");
+        let patch = |end: &str, generation: u64| {
+            let change = json!({"spec": {"minReadySeconds": generation},
+                "status": {"observedGeneration": generation}});
+            let (code, answer) =
+                double.as_admin("PATCH", &format!("{path}/web{end}"), MERGE, &change);
+            assert_eq!(code, 200, "{answer}");
+            let part = |part: &str, key: &str| answer[part][key].as_u64();
+            (
+                part("spec", "minReadySeconds"),
+                part("status", "observedGeneration"),
+            )
+        };
+        assert_eq!(patch("", 1), (Some(1), None));
+        assert_eq!(patch("/status", 2), (Some(1), Some(2)));
+        assert_eq!(patch("", 3), (Some(3), Some(2)));
+    }
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn holds(request: &SigningRequest, key: &Key, algorithm: &str) -> Option<()> {
     assert_eq!(public, ours.lines().collect::<Vec<_>>());
     // OpenSSL writes the same bytes that it read.
     let again = openssl(&["req"], &request.pem)?;
-    assert_eq!(again, request.pem.lines().collect::<Vec<_>>());
+    assert_eq!(again, request.pem().lines().collect::<Vec<_>>());
     Some(())
 }
 
@@ -143,7 +143,7 @@ fn openssl_reads_our_certificate_request() {
     assert_eq!(request.usages, ["digital signature", "client auth"]);
     assert!(key.pem().starts_with("-----BEGIN EC PRIVATE KEY-----\n"));
     assert_eq!(
-        Wanted::of_pem(request.pem.as_bytes()).unwrap(),
+        Wanted::of_pem(request.pem().as_bytes()).unwrap(),
         request.wanted
     );
     if holds(&request, &key, "ecdsa-with-SHA256").is_none() {

@@ -33,8 +33,9 @@ pub fn subject(leaf: &Leaf, node_name: &str) -> Finding {
     }
 }
 
-/// The validity at `now`.
-pub fn expiry(leaf: &Leaf, now: Wall) -> Finding {
+/// The validity at `now`, by the board's clock. `at_supervisor` the server's clock decides, and this
+/// one may be ahead.
+pub fn expiry(leaf: &Leaf, now: Wall, at_supervisor: bool) -> Finding {
     let check = "certificate-expiry";
     let (from, until) = (leaf.not_before.time(), leaf.not_after.time());
     if now < leaf.not_before {
@@ -43,6 +44,10 @@ pub fn expiry(leaf: &Leaf, now: Wall) -> Finding {
     }
     if leaf.not_after < now {
         let line = format!("expired at {until}, clock says {}", now.time());
+        if at_supervisor {
+            let remedy = "correct the clock; if it is right, nodelet join --force";
+            return Finding::note(check, line, remedy);
+        }
         return Finding::failed(check, &line, "renew it, or correct the clock");
     }
     let days = leaf.not_after.since(now).as_secs() / 86_400;
@@ -50,7 +55,7 @@ pub fn expiry(leaf: &Leaf, now: Wall) -> Finding {
 }
 
 /// Who renews the certificate, and when: `due` is the time, 1970 for at once; `None` if nobody does.
-/// `supervisor` is its URL, and why it cannot be asked.
+/// `supervisor` is its URL, and why it cannot be asked, with a remedy.
 pub fn renewal(due: Option<Wall>, supervisor: Option<(&str, Option<&str>)>) -> Finding {
     let check = "certificate-renewal";
     let Some(due) = due else {
@@ -61,7 +66,10 @@ pub fn renewal(due: Option<Wall>, supervisor: Option<(&str, Option<&str>)>) -> F
         false => format!("from {} on", due.time()),
     };
     match supervisor {
-        Some((_, Some(why))) => Finding::note(check, why, "nodelet join --force"),
+        Some((_, Some(why))) => {
+            let (why, remedy) = why.split_once("; ").unwrap_or((why, ""));
+            Finding::note(check, why, remedy)
+        }
         Some((url, None)) => Finding::ok(check, format!("{when}, at the supervisor {url}")),
         None => Finding::ok(check, format!("{when}, if the cluster approves")),
     }
@@ -170,8 +178,8 @@ mod tests {
             ),
             (
                 Some(at(0)),
-                Some((url, Some("k3s-password: no such file"))),
-                "– certificate-renewal: k3s-password: no such file; nodelet join --force",
+                Some((url, Some("k3s-password: no such file; restore it"))),
+                "– certificate-renewal: k3s-password: no such file; restore it",
             ),
         ] {
             assert_eq!(renewal(due, supervisor).line(), want);
@@ -198,9 +206,12 @@ mod tests {
                 "expired at 1970-01-03T07:33:20Z, clock says 1970-01-03T07:33:21Z; renew it",
             ),
         ] {
-            let finding = expiry(&leaf("", &[]), at(now));
+            let finding = expiry(&leaf("", &[]), at(now), false);
             assert_eq!(finding.mark, mark, "{finding:?}");
             assert!(finding.line().contains(part), "{finding:?}");
         }
+        let finding = expiry(&leaf("", &[]), at(200_001), true);
+        assert_eq!(finding.mark, Mark::Note, "{finding:?}");
+        assert!(finding.line().contains("; correct the clock; if it is"));
     }
 }

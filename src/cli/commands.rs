@@ -8,6 +8,7 @@ use nix::sys::prctl;
 use super::configure::{First, configure, over_file};
 use super::{EXIT_FAILURE, EXIT_USAGE, Failure, print, print_error, source};
 use crate::check::probe;
+use crate::config::command_line::shown;
 use crate::config::flags::Flags;
 use crate::config::{self, Config};
 use crate::core::eviction::Eviction;
@@ -101,7 +102,7 @@ fn is_json(flags: &Flags, default: &str) -> Result<bool, Failure> {
         "text" => Ok(false),
         other => Err((
             EXIT_USAGE,
-            format!("--output {other:?}: write json or text"),
+            format!("--output {:?}: write json or text", shown(other)),
         )),
     }
 }

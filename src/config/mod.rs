@@ -194,10 +194,11 @@ impl Config {
                 && flags.rotate_certificates
                 && bootstrap_kubeconfig.is_none())
         {
-            return Err(format!(
-                "--k3s-supervisor {url:?}: needs https, --rotate-certificates and no \
-                 --bootstrap-kubeconfig"
-            ));
+            // The URL is not quoted: it may have a password in it.
+            return Err(
+                "--k3s-supervisor: needs https, --rotate-certificates and no --bootstrap-kubeconfig"
+                    .to_owned(),
+            );
         }
 
         let mut taints = flags.register_with_taints;

@@ -98,10 +98,12 @@ fn a_supervisor_needs_https_and_rotation_and_is_no_bootstrap() {
         (url, &[][..]),
         ("http://cp:9345", &[rotate]),
         ("cp:9345", &[rotate]),
+        ("http://node:s3cret@cp:9345", &[rotate]),
         (url, &[rotate, "--bootstrap-kubeconfig=/etc/b"]),
     ] {
         let line = of(url, more).unwrap_err();
-        assert!(line.starts_with("--k3s-supervisor"), "{line}");
+        assert!(line.starts_with("--k3s-supervisor: needs https"), "{line}");
+        assert!(!line.contains("s3cret"), "{line}");
     }
 }
 

@@ -80,6 +80,11 @@ impl WallClock {
         Now { wall, ..now }
     }
 
+    /// Whether the server has sent its time.
+    pub fn knows_server(&self) -> bool {
+        self.server.is_some()
+    }
+
     /// `now` by the server's clock, or else as [`Self::corrected`].
     #[must_use]
     pub fn of_server(&self, now: Now) -> Now {

@@ -136,7 +136,7 @@ impl Identity {
     /// kubeconfig, or the node password of k3s.
     fn choose_client(&mut self, api: &mut Api, bootstrap: bool, first: bool) -> Result<(), String> {
         self.signing = match &self.supervisor {
-            Some(supervisor) => supervisor.client(&self.config, &self.user_agent)?,
+            Some(supervisor) => supervisor.client(&self.config, &self.signing, &self.user_agent)?,
             None if !bootstrap => SigningClient::Main,
             None => {
                 let config = self.pki.load_bootstrap()?;

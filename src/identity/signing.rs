@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::kubeconfig::find::find;
-use super::kubeconfig::read_token;
-use crate::core::certificate::supervisor::{NODE_NAME, NODE_PASSWORD};
+use super::kubeconfig::read_password;
+use crate::core::certificate::supervisor::{NODE_NAME, NODE_PASSWORD, restore_password};
 use crate::wire::api::Api;
 use crate::wire::api_config::ApiConfig;
 use crate::wire::endpoint::Endpoint;
@@ -51,10 +51,12 @@ impl Supervisor {
         }
     }
 
-    /// Reads the node password, which may be replaced while the agent runs.
+    /// Reads the node password, which may be replaced while the agent runs; under systemd the file
+    /// is a copy from the start of the unit.
     pub(super) fn password(&self) -> Result<Secret, String> {
         let folders: Vec<&Path> = self.folders.iter().map(PathBuf::as_path).collect();
-        read_token(&find(Path::new(PASSWORD), &folders))
+        let path = find(Path::new(PASSWORD), &folders);
+        read_password(&path)?.ok_or_else(|| format!("{}: empty", path.display()))
     }
 
     /// Its address.
@@ -63,10 +65,17 @@ impl Supervisor {
         endpoint.map_err(|why| format!("--k3s-supervisor: {why}"))
     }
 
-    /// A client with the certificate and the CA of `config`.
+    /// What helps where the password cannot be read.
+    pub(super) fn remedy(&self) -> String {
+        restore_password(&self.node_name)
+    }
+
+    /// A client with the certificate and the CA of `config`. It keeps what `last`, the client of
+    /// the last attempt, knows of the supervisor's addresses.
     pub(super) fn client(
         &self,
         config: &ApiConfig,
+        last: &SigningClient,
         user_agent: &str,
     ) -> Result<SigningClient, String> {
         let password = self.password()?;
@@ -76,6 +85,9 @@ impl Supervisor {
             ..config.clone()
         };
         let mut api = Api::new(&config, user_agent)?;
+        if let SigningClient::Supervisor(last) = last {
+            api.keep_addresses_of(last);
+        }
         api.set_headers(&[
             (NODE_NAME, self.node_name.as_str()),
             (NODE_PASSWORD, password.reveal()),

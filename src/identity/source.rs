@@ -36,7 +36,7 @@ pub struct ApiAccess {
     pub bootstrap: Option<String>,
     /// The certificate to renew; `None` if the kubeconfig is used unchanged.
     pub certificate: Option<Certificate>,
-    /// Why the supervisor cannot renew it.
+    /// Why the supervisor cannot renew it, and after a semicolon a remedy.
     pub renewal_error: Option<String>,
 }
 
@@ -104,7 +104,7 @@ impl Source {
             _ => {}
         }
         if let Some(why) = &access.renewal_error {
-            log::warn!("{why}; the certificate cannot be renewed: nodelet join --force");
+            log::warn!("the certificate cannot be renewed: {why}");
         }
         let identity = Identity {
             watch: Watch::new(&access.config),
@@ -140,7 +140,10 @@ impl Source {
             config: start.config,
             bootstrap: start.bootstrap,
             certificate: has_certificate.then(certificate),
-            renewal_error: self.supervisor.as_ref().and_then(|s| s.password().err()),
+            renewal_error: self.supervisor.as_ref().and_then(|supervisor| {
+                let why = supervisor.password().err()?;
+                Some(format!("{why}; {}", supervisor.remedy()))
+            }),
         })
     }
 }

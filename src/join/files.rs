@@ -115,11 +115,15 @@ impl Places {
     }
 
     /// The operations that write a new identity, and the paths of the new files. The kubeconfig
-    /// comes last: after a power cut before it there is none of the new cluster, and `nodelet join`
-    /// again is the cure.
+    /// of a former cluster is removed before the flags change, and the new one comes last: after a
+    /// power cut between them there is none, the unit does not start, and `nodelet join` again is
+    /// the cure.
     pub(super) fn write(&self, new: Written) -> Result<(Vec<Op>, Vec<PathBuf>), String> {
         // With rotation, a stored certificate of another cluster would win over the new one.
         let mut ops = self.forget_certificates()?;
+        for path in [self.kubeconfig(), self.bootstrap()] {
+            remove(&mut ops, &path);
+        }
         ops.extend(write::private_folder(&self.credentials()));
         let flags = format!(
             "# Written by nodelet join.\nNODELET_JOIN_FLAGS={}\n",
@@ -131,10 +135,6 @@ impl Places {
             (self.kubeconfig(), new.kubeconfig),
             (self.bootstrap(), new.bootstrap),
         ];
-        // The other form of a former join would be a second identity.
-        for (path, _) in texts.iter().filter(|(_, text)| text.is_none()) {
-            remove(&mut ops, path);
-        }
         for (path, text) in texts {
             if let Some(text) = text {
                 ops.extend(write::replace(&path, PRIVATE, text.as_bytes().to_vec()));

@@ -16,7 +16,7 @@ use crate::check::{Finding, without_remedy};
 use crate::core::certificate::supervisor::{self, NODE_NAME, NODE_PASSWORD};
 use crate::core::join::token::{Credentials, Digest, hexadecimal};
 use crate::files::guard;
-use crate::files::read::read;
+use crate::identity::kubeconfig::read_password;
 use crate::identity::pki::key::Key;
 use crate::kube::json;
 use crate::kube::message::{Accept, Outcome, Request, Response};
@@ -190,7 +190,7 @@ fn request(walk: &mut Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Lea
     let signed = key.request(subject).map_err(unusable)?;
     let mut headers = vec![
         (NODE_NAME, walk.board.name.as_str()),
-        (NODE_PASSWORD, &password),
+        (NODE_PASSWORD, password.reveal()),
     ];
     if !walk.board.address.is_empty() {
         headers.push(("k3s-node-ip", &walk.board.address));
@@ -205,17 +205,14 @@ fn request(walk: &mut Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Lea
 
 /// The node password. A new one is stored before it is sent: the first password for a name is the
 /// only one that the server will ever accept.
-fn password(walk: &mut Walk<'_>) -> Result<Zeroizing<String>, Failed> {
+fn password(walk: &mut Walk<'_>) -> Result<Secret, Failed> {
     let failed =
         |why: String| Failed::from(Finding::failed("files", &why, "nothing else was changed"));
     let (own, of_k3s) = (walk.places.password(), walk.places.password_of_k3s());
     let mut known = None;
     for path in [&own, &of_k3s] {
         if known.is_none() && guard::exists(path) {
-            let line = |why: String| failed(format!("{}: {why}", path.display()));
-            let bytes = Zeroizing::new(read(path).map_err(line)?);
-            let text = str::from_utf8(&bytes).map_err(|_| line("not UTF-8 text".into()))?;
-            known = Some(Zeroizing::new(text.trim().to_owned())).filter(|text| !text.is_empty());
+            known = read_password(path).map_err(failed)?;
         }
     }
     let password = match known {
@@ -225,10 +222,10 @@ fn password(walk: &mut Walk<'_>) -> Result<Zeroizing<String>, Failed> {
             let mut random = [0; 16];
             let filled = SystemRandom::new().fill(&mut random);
             filled.map_err(|_| failed("no random numbers for a password".into()))?;
-            Zeroizing::new(hexadecimal(&random))
+            Secret::new(hexadecimal(&random))
         }
     };
-    let ops = walk.places.write_password(&password);
+    let ops = walk.places.write_password(password.reveal());
     walk.disk.carry_out(ops).map_err(failed)?;
     walk.wrote.push(own.display().to_string());
     Ok(password)

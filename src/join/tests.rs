@@ -79,6 +79,9 @@ fn a_power_cut_at_any_operation_leaves_one_identity() {
                 assert!(is_empty(&places.cert_dir()), "{state}");
                 assert!(!texts.contains(&"the old identity".to_owned()), "{state}");
             }
+            if texts.contains(&"the old identity".to_owned()) {
+                assert!(text(&places.flags()).contains("--old"), "{state}");
+            }
             written(&places, new(kubeconfig));
             let texts = paths.each_ref().map(|path| text(path));
             let want = match kubeconfig {

@@ -136,12 +136,19 @@ impl Wanted {
 pub struct SigningRequest {
     /// Content of the request.
     pub wanted: Wanted,
-    /// The PKCS#10 request, PEM.
-    pub pem: String,
+    /// The PKCS#10 request, DER.
+    pub der: Vec<u8>,
     /// Key usages, with the names of `certificates.k8s.io`.
     pub usages: Vec<&'static str>,
     /// `node-csr-...`: equal for equal key, subject and usages.
     pub name: String,
+}
+
+impl SigningRequest {
+    /// The PKCS#10 request, PEM.
+    pub fn pem(&self) -> String {
+        pem("CERTIFICATE REQUEST", &self.der)
+    }
 }
 
 /// Encodes one item as PEM (RFC 7468).

@@ -94,6 +94,11 @@ impl Api {
         }
     }
 
+    /// Takes over what `old` knows of addresses, where both have the same server.
+    pub fn keep_addresses_of(&mut self, old: &Self) {
+        self.link.keep_addresses_of(&old.link);
+    }
+
     /// Uses the credentials and the CA of `config` from the next request on, over a new connection.
     /// Where the server is the same, the address that works is kept.
     pub fn set_identity(&mut self, config: &ApiConfig) -> Result<(), String> {

@@ -198,6 +198,6 @@ fn unusable(certificate: &ClientCertificate, error: &Error) -> String {
             let cause = cause_of_certificate(e);
             format!("{chain}: not a usable certificate: {cause}")
         }
-        e => format!("{key}: not a usable private key: {e}"),
+        e => format!("{key}: not a usable private key: {}", cause(e)),
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn describe(error: &Error, host: &str) -> String {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             "the server does not speak TLS; is the port right?".into()
         }
-        Error::PeerIncompatible(e) => format!("the server's TLS is too old or too odd: {e:?}"),
+        Error::PeerIncompatible(e) => format!("the server's TLS is not supported: {e:?}"),
         e => format!("tls: {}", cause(e)),
     }
 }

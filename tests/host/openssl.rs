@@ -104,7 +104,7 @@ const KEYS: [(&str, &[&str], &str, &str); 7] = [
 
 /// Compares every field of a request with the output of OpenSSL.
 fn holds(request: &SigningRequest, key: &Key, algorithm: &str) -> Option<()> {
-    let text = openssl(&["req", "-noout", "-text", "-verify"], &request.pem)?;
+    let text = openssl(&["req", "-noout", "-text", "-verify"], &request.pem())?;
     let has = |line: &str| text.iter().any(|l| l.replace(" = ", "=") == line);
     assert!(text.iter().any(|l| l.contains("verify OK")), "{text:#?}");
     assert!(has("Version: 1 (0x0)"), "{text:#?}");
@@ -122,7 +122,7 @@ fn holds(request: &SigningRequest, key: &Key, algorithm: &str) -> Option<()> {
     );
     assert!(!text.iter().any(|l| l.contains("X509v3")), "{text:#?}");
     // The public key of the request is that of the private key.
-    let public = openssl(&["req", "-noout", "-pubkey"], &request.pem)?;
+    let public = openssl(&["req", "-noout", "-pubkey"], &request.pem())?;
     assert_eq!(
         public,
         openssl(&["pkey", "-pubout"], key.pem())?,
@@ -131,8 +131,8 @@ fn holds(request: &SigningRequest, key: &Key, algorithm: &str) -> Option<()> {
     let ours = x509::pem("PUBLIC KEY", &request.wanted.public_key);
     assert_eq!(public, ours.lines().collect::<Vec<_>>());
     // OpenSSL writes the same bytes that it read.
-    let again = openssl(&["req"], &request.pem)?;
-    assert_eq!(again, request.pem.lines().collect::<Vec<_>>());
+    let again = openssl(&["req"], &request.pem())?;
+    assert_eq!(again, request.pem().lines().collect::<Vec<_>>());
     Some(())
 }
 
@@ -143,7 +143,7 @@ fn openssl_reads_our_certificate_request() {
     assert_eq!(request.usages, ["digital signature", "client auth"]);
     assert!(key.pem().starts_with("-----BEGIN EC PRIVATE KEY-----\n"));
     assert_eq!(
-        Wanted::of_pem(request.pem.as_bytes()).unwrap(),
+        Wanted::of_pem(request.pem().as_bytes()).unwrap(),
         request.wanted
     );
     if holds(&request, &key, "ecdsa-with-SHA256").is_none() {
@@ -155,7 +155,7 @@ fn openssl_reads_our_certificate_request() {
     let again = openssl(&["ec"], key.pem()).unwrap().join("\n");
     assert!(again.contains(key.pem().trim_end()), "{again}");
     // The names are PrintableStrings, as Go writes them.
-    let parsed = openssl(&["asn1parse"], &request.pem).unwrap();
+    let parsed = openssl(&["asn1parse"], &request.pem()).unwrap();
     for text in ["system:nodes", "system:node:pi-3.lab"] {
         assert!(
             parsed

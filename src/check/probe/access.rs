@@ -72,7 +72,7 @@ impl Access {
                 let error = self.access.renewal_error.as_deref();
                 [
                     certificate::subject(&leaf, &config.node.name),
-                    certificate::expiry(&leaf, clock.now().wall),
+                    certificate::expiry(&leaf, clock.now().wall, supervisor.is_some()),
                     certificate::renewal(
                         due.map(Certificate::deadline),
                         supervisor.map(|url| (url, error)),

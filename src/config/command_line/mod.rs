@@ -129,7 +129,10 @@ pub fn parse_over(flags: Flags, args: Vec<OsString>) -> Result<Command, String> 
                     (Some("inspect"), None) => Some(Command::Inspect),
                     (Some("check"), None) => Some(Command::Check),
                     (Some("runtime"), None) => Some(Command::Runtime),
-                    _ => return Err(format!("unknown command {word:?}; see --help")),
+                    (word, _) => {
+                        let word = shown(word.unwrap_or_default());
+                        return Err(format!("unknown command {word:?}; see --help"));
+                    }
                 };
                 continue;
             }
@@ -145,6 +148,14 @@ pub fn parse_over(flags: Flags, args: Vec<OsString>) -> Result<Command, String> 
             Err("--output is for nodelet inspect and nodelet check".to_owned())
         }
         command => Ok(command),
+    }
+}
+
+/// An unknown word, for an error. One with a dot or a colon may be a token at the wrong place.
+pub fn shown(word: &str) -> &str {
+    match word.contains(['.', ':']) {
+        true => "…",
+        false => word,
     }
 }
 
@@ -182,7 +193,7 @@ impl Flags {
             return value(name, parser).map(drop);
         }
         let Some(setting) = setting(name) else {
-            return Err(format!("unknown flag: --{name}; see --help"));
+            return Err(format!("unknown flag: --{}; see --help", shown(name)));
         };
         match setting.usage {
             Use::Used => {}

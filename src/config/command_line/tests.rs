@@ -274,6 +274,15 @@ fn an_invalid_command_line_is_one_error_line() {
         (&["-kubeconfig=x"], "unknown shorthand flag: -k; see --help"),
         (&["start"], "unknown command \"start\"; see --help"),
         (
+            &["lwxivu.2uczm8x4xi2v7hqd"],
+            "unknown command \"…\"; see --help",
+        ),
+        (
+            &["--lwxivu.2uczm8x4xi2v7hqd"],
+            "unknown flag: --…; see --help",
+        ),
+        (&["--K10ab::node:s3cret=x"], "unknown flag: --…; see --help"),
+        (
             &["inspect", "inspect"],
             "unknown command \"inspect\"; see --help",
         ),

@@ -236,8 +236,10 @@ impl Certificate {
 
     fn hold(&mut self, mut leaf: Leaf, now: Now, random: u32) {
         if self.rules.supervisor {
-            // k3s dates it back to the birth of its CA.
-            leaf.not_before = now.wall;
+            // k3s dates it back to the birth of its CA. A time after its expiry is of a wrong clock,
+            // and the lifetime begins in 1970: the certificate is due at once.
+            let arrival = Some(now.wall).filter(|at| *at < leaf.not_after);
+            leaf.not_before = arrival.unwrap_or_default();
         }
         self.deadline = self.rules.deadline(&self.subject, &leaf, random);
         // A short-lived, backdated certificate is already due. It is replaced after half of its
@@ -256,6 +258,21 @@ impl Certificate {
         self.state = State::Idle;
         self.back_off(now, random);
         Step::Failed(why)
+    }
+
+    /// [`Self::failed`], after a response that may ask for a longer pause.
+    fn refused(
+        &mut self,
+        why: String,
+        retry_after: Option<Duration>,
+        now: Mono,
+        random: u32,
+    ) -> Step {
+        let step = self.failed(why, now, random);
+        let pause = retry_after.unwrap_or_default();
+        let pause = pause.min(self.rules.last_backoff());
+        self.due = self.due.max(now.after(pause));
+        step
     }
 
     fn back_off(&mut self, now: Mono, random: u32) {

@@ -24,7 +24,7 @@ impl Certificate {
                     "kind": "CertificateSigningRequest",
                     "metadata": metadata,
                     "spec": {
-                        "request": STANDARD.encode(&request.pem),
+                        "request": STANDARD.encode(request.pem()),
                         "signerName": SIGNER,
                         "usages": request.usages,
                     },

@@ -10,7 +10,7 @@ use super::issued::usable;
 use super::{APPROVAL_TIME, Certificate, FIRST_POLL, LAST_POLL, SIGNER, State, Step, Waiting};
 use crate::core::instant::{Mono, Now};
 use crate::kube::json;
-use crate::kube::message::{Outcome, Refused};
+use crate::kube::message::{Outcome, Refused, Response};
 use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::kube::x509::{SigningRequest, Wanted};
@@ -23,52 +23,52 @@ const WAIT_BY_NAME: Duration = Duration::from_secs(3600);
 impl Certificate {
     /// Takes the outcome of the last request. `random`, 0 to 1000, spreads many boards.
     pub fn on_response(&mut self, outcome: Outcome, now: Now, random: u32) -> Step {
-        let is_refused_in_tls = self.is_refused_in_tls(&outcome, now.wall);
-        let state = std::mem::replace(&mut self.state, State::Idle);
-        let step = match state {
+        let response = match outcome {
+            Outcome::Answered(response) => response,
+            Outcome::Silent(why) => return self.on_silence(why, now, random),
+        };
+        match std::mem::replace(&mut self.state, State::Idle) {
             State::Signed(request) if self.rules.supervisor => {
-                self.on_supervisor(request, outcome, now, random)
+                self.on_supervisor(&request, response, now, random)
             }
-            State::Signed(request) => self.on_created(request, outcome, now.mono, random),
-            State::Waiting(waiting) => self.on_read(waiting, outcome, now, random),
+            State::Signed(request) => self.on_created(request, &response, now.mono, random),
+            State::Waiting(waiting) => self.on_read(waiting, &response, now, random),
             state => {
                 self.state = state;
                 Step::Continue
             }
-        };
-        if is_refused_in_tls {
-            self.state = State::Idle;
         }
-        if let Step::Silent(_) = step {
-            self.due = now.mono.after(self.backoff.min(self.rules.last_silence()));
-            self.backoff = (self.backoff * 2).min(self.rules.last_backoff());
-        }
-        step
     }
 
-    /// Whether the CSR was sent with a certificate that has expired since, and has no response: a
+    /// The server may have created the CSR, so it is sent again: a digest-named CSR is found, and a
+    /// generateName CSR is orphaned and garbage-collected within 24 h. A request to the supervisor
+    /// is signed again, because that reads the node password again.
+    fn on_silence(&mut self, why: String, now: Now, random: u32) -> Step {
+        if !matches!(self.state, State::Signed(_) | State::Waiting(_)) {
+            return Step::Continue;
+        }
+        if self.rules.supervisor || self.is_refused_in_tls(now.wall) {
+            self.state = State::Idle;
+        }
+        self.back_off(now.mono, random);
+        let last = now.mono.after(self.rules.last_silence());
+        self.due = self.due.min(last);
+        Step::Silent(why)
+    }
+
+    /// Whether the CSR without a response was sent with a certificate that has expired since: a
     /// gateway may refuse it within TLS. The next CSR has the bootstrap credentials.
-    fn is_refused_in_tls(&self, outcome: &Outcome, now: Wall) -> bool {
-        let is_silent = matches!(outcome, Outcome::Silent(_));
-        is_silent && self.rules.bootstrap && self.sent_with_own && !self.is_usable(now)
+    fn is_refused_in_tls(&self, now: Wall) -> bool {
+        self.rules.bootstrap && self.sent_with_own && !self.is_usable(now)
     }
 
     fn on_created(
         &mut self,
         request: SigningRequest,
-        outcome: Outcome,
+        response: &Response,
         now: Mono,
         random: u32,
     ) -> Step {
-        let response = match outcome {
-            Outcome::Answered(response) => response,
-            Outcome::Silent(why) => {
-                // The server may have created it. A digest-named CSR is found again on retry; a
-                // generateName CSR is orphaned and garbage-collected within 24 h.
-                self.state = State::Signed(request);
-                return Step::Silent(why);
-            }
-        };
         let (name, uid) = match response.accepted() {
             Ok(()) => {
                 let created = json::parse(&response.body);
@@ -82,13 +82,7 @@ impl Certificate {
                 (request.name.clone(), None)
             }
             Err(refused) => {
-                let step = self.failed(create_error(&refused), now, random);
-                let pause = refused
-                    .retry_after
-                    .unwrap_or_default()
-                    .min(self.rules.last_backoff());
-                self.due = self.due.max(now.after(pause));
-                return step;
+                return self.refused(create_error(&refused), refused.retry_after, now, random);
             }
         };
         self.due = match uid {
@@ -106,7 +100,13 @@ impl Certificate {
         Step::Continue
     }
 
-    fn on_read(&mut self, mut waiting: Waiting, outcome: Outcome, now: Now, random: u32) -> Step {
+    fn on_read(
+        &mut self,
+        mut waiting: Waiting,
+        response: &Response,
+        now: Now,
+        random: u32,
+    ) -> Step {
         self.due = now.mono.after(waiting.period);
         waiting.period = (waiting.period * 2).min(LAST_POLL);
         let limit = match self.rules.rotate {
@@ -114,7 +114,7 @@ impl Certificate {
             false => WAIT_BY_NAME,
         };
         let waited = now.mono.since(waiting.since);
-        let step = match csr_state(&waiting, outcome, now.wall) {
+        let step = match csr_state(&waiting, response, now.wall) {
             CsrState::Pending(uid) if waited < limit => {
                 waiting.uid = Some(uid);
                 match waited < APPROVAL_TIME || std::mem::replace(&mut waiting.logged, true) {
@@ -133,7 +133,6 @@ impl Certificate {
                 return self.failed(refused.to_string(), now.mono, random);
             }
             CsrState::Refused(refused) if waited < limit => Step::Failed(refused.to_string()),
-            CsrState::Silent(why) => Step::Silent(why),
             CsrState::Pending(_) | CsrState::Refused(_) => {
                 let (name, seconds) = (waiting.name, limit.as_secs());
                 let why = format!(
@@ -169,17 +168,12 @@ enum CsrState {
     /// Its certificate is unusable, or it is another client's. The next CSR needs a new key.
     Unusable(String),
     Refused(Refused),
-    Silent(String),
 }
 
-fn csr_state(waiting: &Waiting, outcome: Outcome, now: Wall) -> CsrState {
+fn csr_state(waiting: &Waiting, response: &Response, now: Wall) -> CsrState {
     let Waiting {
         request, name, uid, ..
     } = waiting;
-    let response = match outcome {
-        Outcome::Answered(response) => response,
-        Outcome::Silent(why) => return CsrState::Silent(why),
-    };
     match response.accepted() {
         Ok(()) => {}
         Err(refused) if refused.is_missing("certificatesigningrequests", name) => {

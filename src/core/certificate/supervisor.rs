@@ -4,14 +4,12 @@
 //! then. Both send the node password, which proves that the name is this board's.
 //! Upstream: k3s `pkg/server/handlers/handlers.go`, `pkg/nodepassword/validate.go`.
 
-use rustls::pki_types::CertificateSigningRequestDer;
-use rustls::pki_types::pem::PemObject as _;
 use zeroize::Zeroizing;
 
 use super::issued::usable;
 use super::{Certificate, State, Step};
 use crate::core::instant::Now;
-use crate::kube::message::{Accept, Method, Outcome, Request, Response};
+use crate::kube::message::{Accept, Method, Request, Response};
 use crate::kube::time::Wall;
 use crate::kube::x509::SigningRequest;
 
@@ -29,18 +27,27 @@ const SHARED_KEY: &str = "the server made the key itself, and all boards share i
 
 /// The request for a certificate. The client adds credentials and headers.
 pub fn request(signed: &SigningRequest) -> Request {
-    let der = CertificateSigningRequestDer::from_pem_slice(signed.pem.as_bytes());
     Request {
         method: Method::Post,
         path: CLIENT_KUBELET.to_owned(),
         accept: Accept::Object,
-        body: der.map(|der| der.to_vec()).unwrap_or_default(),
+        body: signed.der.clone(),
     }
+}
+
+/// What helps a board whose node password the server does not have. A new password does not: the
+/// server accepts the first one for a name until its Secret is deleted.
+pub fn restore_password(node_name: &str) -> String {
+    format!(
+        "restore /etc/credstore/nodelet.k3s-password and restart nodelet, or kubectl delete node \
+         {node_name}, kubectl -n kube-system delete secret {node_name}.node-password.k3s, and \
+         nodelet join --force"
+    )
 }
 
 /// The chain of the issued certificate, PEM; or else one line that may end with a remedy.
 pub fn issued(signed: &SigningRequest, response: Response, now: Wall) -> Result<String, String> {
-    let Err(refused) = response.accepted() else {
+    let Err(mut refused) = response.accepted() else {
         let chain = Zeroizing::new(String::from_utf8(response.body).unwrap_or_default());
         if chain.contains("PRIVATE KEY") {
             return Err(SHARED_KEY.to_owned());
@@ -52,46 +59,51 @@ pub fn issued(signed: &SigningRequest, response: Response, now: Wall) -> Result<
             )),
         };
     };
-    let line = format!(
-        "the supervisor answers {} {}",
-        refused.code, refused.message
-    );
-    let name = signed.wanted.subject.node_name().unwrap_or_default();
+    if refused.message.is_empty() {
+        plain(&response.body).clone_into(&mut refused.message);
+    }
+    // The remedy follows the first semicolon of a line.
+    refused.message = refused.message.replace("; ", ", ");
     let says = |word| refused.message.contains(word);
-    Err(match refused.code {
-        403 if says("password") || says("hash") => format!(
-            "{line}; another board has, or had, this name: use --node-name, or kubectl delete node \
-             {name} and kubectl -n kube-system delete secret {name}.node-password.k3s"
-        ),
-        400..429 => line + "; nodelet join --force with a token of k3s token create",
-        _ => line,
-    })
+    let is_password = refused.code == 403 && (says("password") || says("hash"));
+    let line = format!("the supervisor answers {refused}");
+    let remedy = match refused.code {
+        _ if is_password => {
+            let name = signed.wanted.subject.node_name().unwrap_or_default();
+            "the server has another password for this name: use nodelet join --node-name, or "
+                .to_owned()
+                + &restore_password(name)
+        }
+        400..429 => "nodelet join --force with a token of k3s token create".to_owned(),
+        _ => return Err(line),
+    };
+    // Without the advice for a request to the API server.
+    let cause = line.split("; ").next().unwrap_or_default();
+    Err(format!("{cause}; {remedy}"))
+}
+
+/// The one line of a refusal that is no Status; empty for a page or another document.
+fn plain(body: &[u8]) -> &str {
+    let text = str::from_utf8(body).unwrap_or_default().trim();
+    let is_line = text.len() <= 300 && !text.starts_with(['<', '{']);
+    match is_line && !text.contains(char::is_control) {
+        true => text,
+        false => "",
+    }
 }
 
 impl Certificate {
     pub(super) fn on_supervisor(
         &mut self,
-        signed: SigningRequest,
-        outcome: Outcome,
+        signed: &SigningRequest,
+        response: Response,
         now: Now,
         random: u32,
     ) -> Step {
-        let response = match outcome {
-            Outcome::Answered(response) => response,
-            Outcome::Silent(why) => {
-                self.state = State::Signed(signed);
-                return Step::Silent(why);
-            }
-        };
-        let retry_after = response.retry_after.unwrap_or_default();
-        match issued(&signed, response, now.wall) {
+        let retry_after = response.retry_after;
+        match issued(signed, response, now.wall) {
             Ok(chain) => self.continue_with(State::Issued(chain), now.mono),
-            Err(line) => {
-                let step = self.failed(line, now.mono, random);
-                let pause = retry_after.min(self.rules.last_backoff());
-                self.due = self.due.max(now.mono.after(pause));
-                step
-            }
+            Err(line) => self.refused(line, retry_after, now.mono, random),
         }
     }
 }

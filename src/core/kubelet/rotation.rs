@@ -29,14 +29,17 @@ impl Kubelet {
     }
 
     /// Follows the wall clock, which may have been set, and logs once that the certificate has
-    /// expired.
+    /// expired. At a supervisor the server's clock decides that, and not the board's.
     pub(super) fn follow_certificate(&mut self, now: Now) {
+        let knows_server = self.wall_clock.knows_server();
         let now = self.certificate_now(now);
         let Some(certificate) = &mut self.certificate else {
             return;
         };
         certificate.follow_clock(now);
-        if let Some(line) = certificate.expiry_to_log(now.wall) {
+        if (knows_server || !certificate.is_at_supervisor())
+            && let Some(line) = certificate.expiry_to_log(now.wall)
+        {
             log::warn!("certificate: {line}");
         }
     }

@@ -11,6 +11,7 @@ mod section;
 use std::path::Path;
 
 use serde_json::Map;
+use zeroize::Zeroizing;
 
 use crate::files::read::read;
 use crate::files::yaml;
@@ -41,19 +42,32 @@ pub fn read_certificate(chain: &Path, key: &Path) -> Result<ClientCertificate, S
 
 /// Reads a `tokenFile`; the error starts with its path.
 pub fn read_token(path: &Path) -> Result<Secret, String> {
+    let token = read_word(path, "token")?;
+    token.ok_or_else(|| format!("{}: empty", path.display()))
+}
+
+/// Reads a file with a node password of k3s; `None` if it is empty. The error starts with its path.
+pub fn read_password(path: &Path) -> Result<Option<Secret>, String> {
+    read_word(path, "password")
+}
+
+/// The one word in a file, if it is not empty; `what` it is.
+fn read_word(path: &Path, what: &str) -> Result<Option<Secret>, String> {
     let line = |e: String| format!("{}: {e}", path.display());
-    let bytes = read(path).map_err(line)?;
+    let bytes = Zeroizing::new(read(path).map_err(line)?);
     let text = str::from_utf8(&bytes).map_err(|_| line("not UTF-8 text".into()))?;
     match text.trim() {
-        "" => Err(line("empty".into())),
-        token => checked_token(token).map_err(line),
+        "" => Ok(None),
+        word => checked(word, what).map(Some).map_err(line),
     }
 }
 
-fn checked_token(token: &str) -> Result<Secret, String> {
-    match token.bytes().all(|b| b.is_ascii_graphic()) {
-        true => Ok(Secret::new(token.to_owned())),
-        false => Err("the token has a blank or a control character in it".into()),
+fn checked(word: &str, what: &str) -> Result<Secret, String> {
+    match word.bytes().all(|b| b.is_ascii_graphic()) {
+        true => Ok(Secret::new(word.to_owned())),
+        false => Err(format!(
+            "the {what} has a blank or a control character in it"
+        )),
     }
 }
 
@@ -166,7 +180,7 @@ fn authorization(user: &Section<'_>) -> Result<Option<Authorization>, String> {
             Some(read_token(path).map_err(|e| format!("{}.tokenFile {e}", user.name))?)
         }
         (None, Some(token)) => {
-            Some(checked_token(token.trim()).map_err(|e| format!("{}: {e}", user.name))?)
+            Some(checked(token.trim(), "token").map_err(|e| format!("{}: {e}", user.name))?)
         }
         (None, None) => None,
     };

@@ -121,7 +121,7 @@ impl Key {
         }
         Ok(SigningRequest {
             name: name(&wanted, &usages),
-            pem: x509::pem("CERTIFICATE REQUEST", &request),
+            der: request,
             usages,
             wanted,
         })

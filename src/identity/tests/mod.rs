@@ -44,3 +44,48 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
         assert_eq!(endpoint.host, "10.0.0.1", "first: {is_first}");
     }
 }
+
+/// A password that is corrected is used from the next attempt on. A new join does not help while
+/// the server has the former one.
+#[test]
+fn a_node_password_that_cannot_be_read_has_its_remedy_and_may_be_corrected() {
+    let (tree, signer) = (Tree::new("password"), Signer::new());
+    let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
+    config.rotate_certificates = true;
+    config.k3s_supervisor = Some("https://10.0.0.1:6443".to_owned());
+    config.cert_dir = tree.join("pki");
+    let kubeconfig = signer.kubeconfig("token: abcdef.0123456789abcdef");
+    tree.write("etc/kubelet.conf", kubeconfig.as_bytes());
+    for (password, part) in [
+        (
+            None,
+            "k3s-password: no such file or directory; restore /etc/credstore/",
+        ),
+        (Some(""), "k3s-password: empty; restore /etc/credstore/"),
+        (Some("a b"), "the password has a blank"),
+        (Some("\u{e9}"), "the password has a blank"),
+    ] {
+        if let Some(text) = password {
+            tree.write("etc/k3s-password", text.as_bytes());
+        }
+        let path = tree.join("etc/kubelet.conf");
+        let source = Source::new(&config, &path, None, "test".to_owned());
+        let (mut identity, access) = source.open(Wall::default(), 0).unwrap();
+        let why = access.renewal_error.unwrap();
+        assert!(why.contains(part), "{why}");
+        assert!(why.contains("delete secret pi.node-password.k3s"), "{why}");
+        let mut api = access.api;
+        let task = Task::Sign {
+            new_key: false,
+            with_bootstrap: false,
+            is_first: false,
+        };
+        let result = identity.carry_out(&task, &mut api, Wall::default());
+        assert!(matches!(result, TaskResult::Failed(_)), "{result:?}");
+        tree.write("etc/k3s-password", b"0123456789abcdef\n");
+        for _ in 0..2 {
+            let result = identity.carry_out(&task, &mut api, Wall::default());
+            assert!(matches!(result, TaskResult::Signed(_)), "{result:?}");
+        }
+    }
+}

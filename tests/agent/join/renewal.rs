@@ -174,7 +174,7 @@ fn the_check_says_how_and_when_the_certificate_is_renewed() {
     fs::remove_file(site.path(PASSWORD)).unwrap();
     let text = check(&site);
     assert!(
-        text.contains("k3s-password: no such file or directory; nodelet join --force"),
+        text.contains("k3s-password: no such file or directory; restore /etc/credstore"),
         "{text}"
     );
 }
@@ -213,7 +213,7 @@ fn a_supervisor_that_fails_costs_no_lease_and_is_asked_again() {
     let breaks: [(Break, &[&str]); 6] = [
         (
             |site| site.double.set_supervisor(|k3s| k3s.not_ready = 1),
-            &["the supervisor answers 503 not ready"],
+            &["the supervisor answers 503 ServiceUnavailable: not ready"],
         ),
         (
             |site| {

@@ -86,10 +86,7 @@ pub(crate) fn signed(number: u8) -> SigningRequest {
         public_key: key(number),
     };
     SigningRequest {
-        pem: pem(
-            "CERTIFICATE REQUEST",
-            &element(der::SEQUENCE, &[&wanted.encode()]),
-        ),
+        der: element(der::SEQUENCE, &[&wanted.encode()]),
         wanted,
         usages: vec!["digital signature", "client auth"],
         name: format!("node-csr-{number}"),
@@ -120,7 +117,7 @@ pub(crate) fn csr(name: &str, request: &SigningRequest) -> Value {
     json!({
         "kind": "CertificateSigningRequest",
         "metadata": {"name": name, "uid": "u"},
-        "spec": {"request": STANDARD.encode(&request.pem), "signerName": SIGNER},
+        "spec": {"request": STANDARD.encode(request.pem()), "signerName": SIGNER},
     })
 }
 
@@ -206,7 +203,7 @@ fn a_csr_is_named_by_its_digest_or_by_the_server() {
                 "kind": "CertificateSigningRequest",
                 "metadata": metadata,
                 "spec": {
-                    "request": STANDARD.encode(signed(1).pem),
+                    "request": STANDARD.encode(signed(1).pem()),
                     "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
                     "usages": ["digital signature", "client auth"],
                 },

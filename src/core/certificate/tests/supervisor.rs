@@ -59,13 +59,24 @@ fn the_birth_of_the_ca_is_not_the_start_of_a_lifetime() {
     assert_eq!(certificate.deadline(), noon().after(hours(500 + 350)));
 }
 
+/// The board's clock was years ahead when another program put a certificate into the files.
+#[test]
+fn a_certificate_that_arrives_after_its_expiry_is_due_at_once() {
+    for ahead in [1000, 1001, 500_000] {
+        let mut certificate = asking();
+        certificate.replaced(issued(2), at(9, noon().after(hours(ahead))), 0);
+        let due = certificate.due(at(9, noon()));
+        assert_eq!(due, at(10, noon()).mono, "{ahead}");
+    }
+}
+
 #[test]
 fn the_request_is_the_der_form_and_its_response_is_installed() {
     let mut certificate = asking();
     let request = certificate.request().unwrap();
     assert_eq!(request.method, Method::Post);
     assert_eq!(request.path, "/v1-k3s/client-kubelet.crt");
-    assert_eq!(pem("CERTIFICATE REQUEST", &request.body), signed(1).pem);
+    assert_eq!(request.body, signed(1).der);
     let chain = format!("{}the client CA", self::certificate(&issued(1)));
     let step = certificate.on_response(text(200, &chain), at(1, noon()), 0);
     assert_eq!(step, Step::Continue);
@@ -104,22 +115,40 @@ fn each_useless_answer_is_one_line_and_the_next_request_follows_later() {
         ),
         (
             text(401, &status("unable to verify node identity")),
-            &["401 unable to verify node identity; nodelet join --force"],
+            &["401: unable to verify node identity; nodelet join --force"],
         ),
         (
             text(403, &status("hash does not match")),
             &[
-                "403 hash does not match; another board",
-                "kubectl -n kube-system delete secret pi.node-password.k3s",
+                "403: hash does not match; the server has another password for this name: use \
+                 nodelet join --node-name, or restore /etc/credstore/nodelet.k3s-password",
+                "kubectl delete node pi, kubectl -n kube-system delete secret pi.node-password.k3s",
             ],
         ),
+        // Not a Status.
         (
-            text(403, &status("forbidden")),
-            &["403 forbidden; nodelet join --force"],
+            text(403, "hash does not match\n"),
+            &["403: hash does not match; the server has another password"],
         ),
         (
-            text(503, &status("not ready")),
-            &["the supervisor answers 503 not ready"],
+            text(403, "<html>password</html>"),
+            &["answers 403; nodelet join --force"],
+        ),
+        (
+            text(401, "two\nlines"),
+            &["answers 401; nodelet join --force"],
+        ),
+        (
+            text(403, &status("forbidden; a; b")),
+            &["403: forbidden, a, b; nodelet join --force"],
+        ),
+        (
+            text(503, &status("not ready; wait")),
+            &["the supervisor answers 503: not ready, wait"],
+        ),
+        (
+            text(429, ""),
+            &["the supervisor answers 429; the server is busy"],
         ),
         (text(302, ""), &["the supervisor answers 302"]),
     ] {
@@ -146,6 +175,12 @@ fn the_pauses_grow_to_an_hour_after_failures_and_after_silence() {
     for answer in answers {
         let mut certificate = asking();
         let mut now = at(0, noon());
+        // Each attempt signs again, which reads a node password that was corrected.
+        certificate.on_response(answer.clone(), now, 1000);
+        assert_eq!(new_key(&certificate), Some(false), "{answer:?}");
+        let pause = certificate.due(now).since(now.mono);
+        assert_eq!(pause, Duration::from_millis(2200), "{answer:?}");
+        certificate = asking();
         for seconds in [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3600, 3600] {
             if certificate.request().is_none() {
                 certificate.on_task(TaskResult::Signed(signed(1)), now, 0);

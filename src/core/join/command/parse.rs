@@ -7,7 +7,7 @@ use lexopt::{Arg, Parser, ValueExt as _};
 use zeroize::Zeroizing;
 
 use super::{Command, Reset, Settings, TokenSource, endpoint};
-use crate::config::command_line::{self, takes_value};
+use crate::config::command_line::{self, shown, takes_value};
 use crate::core::join::token::{Digest, Token, digest};
 use crate::kube::time::parse_duration;
 
@@ -131,7 +131,8 @@ fn join(args: Vec<OsString>) -> Result<Command, String> {
             "node-name" | "hostname-override" => settings.node_name = Some(text()?),
             "timeout" => {
                 let timeout = parse_duration(&text()?);
-                settings.timeout = timeout.map_err(|e| format!("--timeout: {e}"))?;
+                settings.timeout =
+                    timeout.map_err(|_| "--timeout: not a duration; write it like 5m or 1h30m")?;
             }
             "no-wait" => settings.wait = false,
             "dry-run" => settings.dry_run = true,
@@ -190,7 +191,10 @@ fn reset(args: Vec<OsString>) -> Result<Command, String> {
             Arg::Long("output") | Arg::Short('o') => {
                 reset.json = is_json(&text("output", &mut parser)?)?;
             }
-            Arg::Long(other) => return Err(format!("unknown flag: --{other}; see reset --help")),
+            Arg::Long(other) => {
+                let other = shown(other);
+                return Err(format!("unknown flag: --{other}; see reset --help"));
+            }
             Arg::Short(other) => return Err(format!("unknown shorthand flag: -{other}")),
             Arg::Value(_) => return Err("unexpected argument; see reset --help".into()),
         }
@@ -242,7 +246,7 @@ fn flag_of_a_run(name: &str, parser: &mut Parser) -> Result<String, String> {
             Some(value) => format!("--{name}={}", value.to_string_lossy()),
             None => format!("--{name}"),
         },
-        None => return Err(format!("unknown flag: --{name}; see join --help")),
+        None => return Err(format!("unknown flag: --{}; see join --help", shown(name))),
     };
     let is_plain = |c: char| c.is_ascii_graphic() && !"'\"\\".contains(c);
     match flag.chars().all(is_plain) {
@@ -258,7 +262,7 @@ fn is_json(text: &str) -> Result<bool, String> {
     match text {
         "json" => Ok(true),
         "text" => Ok(false),
-        other => Err(format!("--output {other:?}: write json or text")),
+        _ => Err("--output: write json or text".into()),
     }
 }
 

@@ -242,6 +242,11 @@ fn a_token_at_the_wrong_place_is_in_no_error() {
                 "join h --discovery-token-unsafe-skip-ca-verification=TOKEN",
                 "takes no value",
             ),
+            ("join h --TOKEN", "unknown flag: --…"),
+            ("join h --timeout TOKEN", "--timeout: not a duration"),
+            ("join h --output TOKEN", "--output: write json"),
+            ("reset --TOKEN", "unknown flag: --…"),
+            ("reset -o TOKEN", "--output: write json"),
             ("reset TOKEN", "unexpected argument"),
             ("reset --force=TOKEN", "takes no value"),
         ] {

@@ -603,6 +603,40 @@ fn a_supervisor_renews_after_70_percent_whatever_the_boards_clock_shows() {
     }
 }
 
+/// The board's clock is ahead of the expiry, and the certificate is good.
+#[test]
+fn at_a_supervisor_the_servers_clock_alone_says_that_a_certificate_has_expired() {
+    let truth = true_time(Mono::START);
+    let later = truth.after(Duration::from_secs(10_000));
+    let leaf = certificates::leaf(truth, truth.after(Duration::from_secs(1000)));
+    for (rules, before_date) in [
+        (certificates::SUPERVISOR, false),
+        (certificates::ROTATE, true),
+    ] {
+        let leaf = Some(leaf.clone());
+        let certificate = Certificate::new(rules, certificates::subject(), leaf, false, 0);
+        let mut kubelet = World::with_certificate(Some(certificate)).kubelet;
+        let now = Now {
+            mono: Mono::START,
+            wall: later,
+        };
+        let was_logged = |kubelet: &Kubelet| {
+            let mut certificate = kubelet.certificate.clone().unwrap();
+            certificate.expiry_to_log(later).is_none()
+        };
+        kubelet.follow_certificate(now);
+        assert_eq!(was_logged(&kubelet), before_date, "{rules:?}");
+        if rules == certificates::SUPERVISOR {
+            kubelet.wall_clock.on_server_date(truth, now.mono);
+            kubelet.follow_certificate(now);
+            assert!(!was_logged(&kubelet));
+            kubelet.wall_clock.on_server_date(later, now.mono);
+            kubelet.follow_certificate(now);
+            assert!(was_logged(&kubelet));
+        }
+    }
+}
+
 /// A certificate of an image or of a join is renewed at once, but after the first Lease.
 #[test]
 fn the_first_renewal_at_a_supervisor_follows_the_first_lease() {

@@ -119,7 +119,7 @@ fn a_board_with_a_bootstrap_token_gets_its_certificate() {
     guest.eventually(A_MINUTE, "systemctl is-active nodelet", |state| {
         state == "active"
     });
-    assert!(guest.power_off().success());
+    says_that_it_shuts_down(&double, guest, "poweroff", 1);
 }
 
 /// The kernel counts an error of ext4; the API server shows both conditions, and the board stays
@@ -454,7 +454,7 @@ fn says_that_it_shuts_down(double: &Double, mut guest: Guest, verb: &str, events
     });
     let elapsed = start.elapsed();
     println!("{verb}: told after {elapsed:.1?}");
-    // This emulated board needs 0.96 to 1.1 s on an idle machine, of which systemd takes 0.6 to
+    // This emulated board needs 0.6 to 1.1 s on an idle machine, of which systemd takes 0.6 to
     // 0.9 s. A real board is faster.
     assert!(elapsed < Duration::from_secs(3), "{verb}: {elapsed:?}");
     assert!(guest.end().success());

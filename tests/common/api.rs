@@ -14,6 +14,11 @@ pub fn admin(double: &Double, method: &str, path: &str, body: &Value) -> Value {
     answer
 }
 
+/// The paths of all requests to the double, in their order.
+pub fn paths(double: &Double) -> Vec<String> {
+    double.requests().into_iter().map(|r| r.path).collect()
+}
+
 /// The condition of this type.
 pub fn condition<'a>(node: &'a Value, kind: &str) -> Option<&'a Value> {
     let mut conditions = node["status"]["conditions"].as_array()?.iter();

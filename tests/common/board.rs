@@ -109,6 +109,13 @@ impl Board {
         self.log.lock().unwrap().clone()
     }
 
+    /// The log lines that are warnings.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut lines = self.log();
+        lines.retain(|line| line.contains("warning"));
+        lines
+    }
+
     /// Waits for a log line that contains `part`.
     pub fn says(&self, part: &str) {
         self.says_within(Duration::from_secs(5), part);

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use apidouble::Double;
+use apidouble::{Double, Recorded};
 
 /// `spec.renewTime` of the Lease `name`; `None` without such a Lease.
 pub fn renew_time(double: &Double, name: &str) -> Option<String> {
@@ -27,13 +27,16 @@ pub fn longest_gap(double: &Double, name: &str, watch: Duration) -> Duration {
     longest
 }
 
+/// The accepted renewals of Leases.
+pub fn renewals(double: &Double) -> Vec<Recorded> {
+    let mut requests = double.requests();
+    requests.retain(|r| r.method == "PATCH" && r.path.contains("/leases/") && r.code == 200);
+    requests
+}
+
 /// The longest time from one accepted renewal to the next, of more than ten requests.
 pub fn longest_gap_of_requests(double: &Double) -> Duration {
-    let requests = double.requests();
-    let renewals = requests
-        .iter()
-        .filter(|r| r.method == "PATCH" && r.path.contains("/leases/") && r.code == 200);
-    let times: Vec<Instant> = renewals.map(|r| r.at).collect();
+    let times: Vec<Instant> = renewals(double).iter().map(|r| r.at).collect();
     assert!(times.len() > 10, "{} renewals", times.len());
     let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
     gaps.max().unwrap()

@@ -13,7 +13,9 @@ use nodelet::kube::x509::Leaf;
 use support::eventually;
 
 use super::{Site, mode};
+use crate::common::api::paths;
 use crate::common::board::{Board, binary};
+use crate::common::lease::{self, longest_gap_of_requests};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const CURRENT: &str = "state/pki/kubelet-client-current.pem";
@@ -67,13 +69,6 @@ fn renewals(site: &Site) -> Vec<Recorded> {
         .collect()
 }
 
-fn leases(site: &Site) -> Vec<Recorded> {
-    let requests = site.double.requests().into_iter();
-    requests
-        .filter(|r| r.path.contains("/leases/") && r.method == "PATCH" && r.code == 200)
-        .collect()
-}
-
 /// Certificates of 20 s: at once after the first Lease, then each 14 to 18 s.
 #[test]
 fn a_board_renews_again_and_again_and_each_lease_is_in_time() {
@@ -90,9 +85,9 @@ fn a_board_renews_again_and_again_and_each_lease_is_in_time() {
         keys.push(leaf.public_key);
     }
     // A Lease each 2 s: at the last one, the certificate before the last one has ended.
-    let seen = leases(&site).len();
+    let seen = lease::renewals(&site.double).len();
     eventually("Leases with the last certificate", MINUTE, || {
-        (leases(&site).len() > seen + 3).then_some(())
+        (lease::renewals(&site.double).len() > seen + 3).then_some(())
     });
     let password = site.text(PASSWORD);
     assert_eq!(
@@ -115,17 +110,10 @@ fn a_board_renews_again_and_again_and_each_lease_is_in_time() {
         let is_renewal = request.path.starts_with("/v1-k3s/");
         assert_eq!(request.header("k3s-node-password").is_some(), is_renewal);
     }
-    let times: Vec<_> = leases(&site).iter().map(|lease| lease.at).collect();
-    let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
-    let longest = gaps.max().unwrap();
+    let longest = longest_gap_of_requests(&site.double);
     assert!(longest < Duration::from_secs(4), "{longest:?}");
     assert_eq!(mode(&site.path(CURRENT)), 0o600);
-    let warnings: Vec<String> = board
-        .log()
-        .into_iter()
-        .filter(|l| l.contains("warning"))
-        .collect();
-    assert_eq!(warnings, [] as [&str; 0]);
+    assert_eq!(board.warnings(), [] as [&str; 0]);
     assert!(!board.log().iter().any(|line| line.contains(&password)));
 }
 
@@ -189,7 +177,9 @@ fn a_restart_asks_for_no_certificate_before_70_percent_of_the_time_since_the_arr
         if want > 0 {
             board.says_within(MINUTE, "certificate: a new certificate is in use");
         }
-        eventually("Leases", MINUTE, || (leases(&site).len() > 2).then_some(()));
+        eventually("Leases", MINUTE, || {
+            (lease::renewals(&site.double).len() > 2).then_some(())
+        });
         assert_eq!(renewals(&site).len(), want, "{:?}", board.log());
         board.stop(Signal::SIGTERM);
     };
@@ -265,7 +255,9 @@ fn a_supervisor_that_fails_costs_no_lease_and_is_asked_again() {
                 .find(|line| parts.iter().all(|part| line.contains(part)))
         });
         assert!(line.contains("warning"), "{line}");
-        eventually("Leases", MINUTE, || (leases(&site).len() > 1).then_some(()));
+        eventually("Leases", MINUTE, || {
+            (lease::renewals(&site.double).len() > 1).then_some(())
+        });
         site.double.set_supervisor(|k3s| {
             k3s.is_old = false;
             k3s.passwords.clear();
@@ -289,7 +281,7 @@ fn the_supervisor_is_asked_after_the_first_lease() {
     let site = joined();
     let board = start(&site);
     board.says_within(MINUTE, "certificate: a new certificate is in use");
-    let paths: Vec<String> = site.double.requests().into_iter().map(|r| r.path).collect();
+    let paths = paths(&site.double);
     let first = |part: &str| paths.iter().position(|path| path.contains(part)).unwrap();
     assert!(first("/nodes") < first("/v1-k3s/"), "{paths:?}");
     assert!(first("/leases") < first("/v1-k3s/"), "{paths:?}");

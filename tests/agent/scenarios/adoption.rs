@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{GRACE, SHORT_GRACE, SOON, Site, guest_labels, look_at};
-use crate::common::api::condition;
+use crate::common::api::{condition, paths};
 use crate::common::cluster::Cluster;
 use support::eventually;
 
@@ -169,11 +169,6 @@ fn the_version_of_the_server_is_reported() {
         version.starts_with(&format!("{start}-nodelet.")),
         "{version}"
     );
-    let paths: Vec<String> = site
-        .double()
-        .requests()
-        .into_iter()
-        .map(|r| r.path)
-        .collect();
+    let paths = paths(site.double());
     assert_eq!(paths[..2], ["/version", "/api/v1/nodes"]);
 }

@@ -7,6 +7,7 @@ use apidouble::RBAC_NODE_GROUP;
 use serde_json::{Value, json};
 
 use super::{REJECTED, SHORT_GRACE, SOON, Site, accepted, look_at};
+use crate::common::api::paths;
 use crate::common::board::Board;
 use crate::common::cluster::Cluster;
 use nodelet::kube::time::Wall;
@@ -33,12 +34,7 @@ fn a_pod_from_before_the_registration_is_rejected_after_the_first_lease() {
     if site.cluster.double().is_none() {
         return;
     }
-    let paths: Vec<String> = site
-        .double()
-        .requests()
-        .into_iter()
-        .map(|r| r.path)
-        .collect();
+    let paths = paths(site.double());
     let first = |part: &str| paths.iter().position(|path| path.contains(part)).unwrap();
     assert!(first("/pods") > first("/leases/"), "{paths:?}");
     // One look, and one act.

@@ -141,9 +141,7 @@ fn a_rotation_survives_a_power_cut() {
 #[test]
 fn the_arrival_at_a_supervisor_survives_a_power_cut() {
     let (folder, signer) = (Folder::new(), Signer::new());
-    let [cert, key] = signer.embedded(1, 90);
-    let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
-    folder.write("etc/kubelet.conf", &signer.kubeconfig(&user));
+    folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
     let paths = Paths {
         at_supervisor: true,
         ..folder.paths(false, true)
@@ -184,9 +182,7 @@ fn the_arrival_at_a_supervisor_survives_a_power_cut() {
 #[test]
 fn a_given_certificate_survives_a_power_cut() {
     let (folder, signer) = (Folder::new(), Signer::new());
-    let [cert, key] = signer.embedded(1, 90);
-    let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
-    folder.write("etc/kubelet.conf", &signer.kubeconfig(&user));
+    folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
     let paths = folder.paths(false, true);
     let act = || {
         let (pki, start) = open(&paths, day(10));

@@ -109,6 +109,13 @@ impl Signer {
             .map(|pem| base64::engine::general_purpose::STANDARD.encode(pem))
     }
 
+    /// A kubeconfig with such a pair.
+    fn kubeconfig_with_pair(&self, day: u8, days: u64) -> String {
+        let [cert, key] = self.embedded(day, days);
+        let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
+        self.kubeconfig(&user)
+    }
+
     pub(in crate::identity) fn kubeconfig(&self, user: &str) -> String {
         let ca = Pem(&self.ca);
         format!(
@@ -415,9 +422,7 @@ fn a_clock_that_is_ahead_at_the_start_does_not_lose_the_stored_certificate() {
 fn find_returns_the_certificate_of_a_new_kubeconfig() {
     let (folder, signer) = (Folder::new(), Signer::new());
     let write = |day, days| {
-        let [cert, key] = signer.embedded(day, days);
-        let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
-        folder.write("etc/kubelet.conf", &signer.kubeconfig(&user));
+        folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(day, days));
     };
     write(1, 5);
     let (mut pki, _) = open(&folder.paths(false, true), day(2));
@@ -456,9 +461,7 @@ fn a_certificate_without_a_plausible_arrival_is_renewed_at_once() {
         ("other-2026-05-11-00-00-00.pem", true),
     ] {
         let (folder, signer) = (Folder::new(), Signer::new());
-        let [cert, key] = signer.embedded(1, 90);
-        let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
-        folder.write("etc/kubelet.conf", &signer.kubeconfig(&user));
+        folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
         let paths = Paths {
             at_supervisor: true,
             ..folder.paths(false, true)

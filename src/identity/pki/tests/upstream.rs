@@ -215,10 +215,7 @@ fn current() {
 #[test]
 fn load_client_config() {
     let signer = Signer::new();
-    let [cert, key] = signer.embedded(1, 90);
-    let good = signer.kubeconfig(&format!(
-        "client-certificate-data: {cert}, client-key-data: {key}"
-    ));
+    let good = signer.kubeconfig_with_pair(1, 90);
     // Case "valid kubeconfig, bootstrap ignored": the bootstrap kubeconfig is not read.
     let folder = Folder::new();
     folder.write("etc/kubelet.conf", &good);
@@ -286,10 +283,8 @@ fn build_client_certificate_manager() {
 #[test]
 fn the_stored_certificate_wins_over_the_given_one() {
     let signer = Signer::new();
-    let [cert, key] = signer.embedded(1, 90);
     let folder = Folder::new();
-    let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
-    folder.write("etc/kubelet.conf", &signer.kubeconfig(&user));
+    folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
     let paths = folder.paths(false, true);
     // Case "empty store and a given certificate": it is used, and renewed at once.
     let (mut pki, start) = open(&paths, day(2));

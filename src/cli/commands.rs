@@ -14,7 +14,6 @@ use crate::config::{self, Config};
 use crate::core::eviction::Eviction;
 use crate::core::runtime::{Found, Runtime};
 use crate::core::status::{self, Desired};
-use crate::files::guard::own_mounts;
 use crate::host::Host;
 use crate::host::fact_cache::ask_name_servers;
 use crate::host::problems::Watch;
@@ -120,7 +119,7 @@ fn desired(
     let elapsed = || clock.now().mono;
     ask_name_servers(&host.root, facts, &mut name, &config.node, true, elapsed);
     let found = config.runtime.as_ref().map(|config| {
-        let found = container_runtime::look(config, LOOK, &own_mounts(), elapsed);
+        let found = container_runtime::look(config, LOOK, elapsed);
         let mut runtime = Runtime::new(config.protocol);
         let now = clock.now().mono;
         runtime.on_found(found.clone(), now);

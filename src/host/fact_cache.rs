@@ -14,7 +14,6 @@ use crate::config::NodeConfig;
 use crate::core::facts::{Facts, Network};
 use crate::core::instant::Mono;
 use crate::core::status;
-use crate::files::guard::own_mounts;
 use crate::host::{Host, HostRoot, Kept};
 use crate::wire::dns::NodeName;
 use crate::wire::runtime::Watch;
@@ -99,7 +98,7 @@ impl FactCache {
         self.network_changed = false;
         if let Some(watch) = &mut self.runtime {
             let (kept, facts) = (&mut self.kept, &mut self.facts);
-            facts.runtime = Some(watch.facts(may_wait, &own_mounts(), &clock));
+            facts.runtime = Some(watch.facts(may_wait, &clock));
             let folder = watch.image_folder();
             facts.image_fs = folder.map(|folder| self.host.image_fs(kept, folder));
         }
@@ -111,7 +110,7 @@ impl FactCache {
     /// Reads what has arrived from the container runtime.
     pub fn drain_runtime(&mut self, now: Mono) {
         if let Some(watch) = &mut self.runtime {
-            watch.drain(&own_mounts(), now);
+            watch.drain(now);
         }
     }
 }

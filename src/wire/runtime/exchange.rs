@@ -15,7 +15,6 @@ use super::Conversation;
 use crate::core::instant::Mono;
 use crate::core::runtime::{Failure, Found, Step};
 use crate::files::guard;
-use crate::files::mounts::Mount;
 use crate::files::read::cause;
 use crate::wire::socket::poll_timeout;
 
@@ -42,15 +41,11 @@ pub(super) enum Progress {
 }
 
 impl Exchange {
-    /// Opens the next connection of a conversation. `mounts` is this process's mount table.
-    pub(super) fn start(
-        mut conversation: Box<dyn Conversation>,
-        mounts: &[Mount],
-        began: Mono,
-    ) -> Progress {
+    /// Opens the next connection of a conversation.
+    pub(super) fn start(mut conversation: Box<dyn Conversation>, began: Mono) -> Progress {
         // Each conversation opens a few connections, and then none.
         while let Some((path, request)) = conversation.open() {
-            match open(&path, &request, mounts) {
+            match open(&path, &request) {
                 Ok(socket) => {
                     return Progress::Pending(Self {
                         conversation,
@@ -70,7 +65,7 @@ impl Exchange {
     }
 
     /// Reads what has arrived, at most 256 KiB.
-    pub(super) fn drain(mut self, mounts: &[Mount]) -> Progress {
+    pub(super) fn drain(mut self) -> Progress {
         let mut piece = [0; PIECE];
         let mut answer = Vec::new();
         for _ in 0..MAX_IN_TURN / PIECE {
@@ -92,7 +87,7 @@ impl Exchange {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => Some(Failure::api(cause(&error))),
             };
-            return self.next(failure, mounts);
+            return self.next(failure);
         }
         Progress::Pending(self)
     }
@@ -115,9 +110,9 @@ impl Exchange {
     }
 
     /// The connection has ended: the next one, or the end of the look.
-    fn next(mut self, failure: Option<Failure>, mounts: &[Mount]) -> Progress {
+    fn next(mut self, failure: Option<Failure>) -> Progress {
         self.conversation.close(failure);
-        Self::start(self.conversation, mounts, self.began)
+        Self::start(self.conversation, self.began)
     }
 }
 
@@ -128,7 +123,7 @@ impl AsFd for Exchange {
 }
 
 /// Connects and sends `request`, without blocking: std's connect would wait for a full backlog.
-fn open(path: &Path, request: &[u8], mounts: &[Mount]) -> Result<UnixStream, Failure> {
+fn open(path: &Path, request: &[u8]) -> Result<UnixStream, Failure> {
     let failed = |errno: Errno, text: String| Failure {
         at: Step::Socket,
         cause: format!("{}: {text}", path.display()),
@@ -142,7 +137,7 @@ fn open(path: &Path, request: &[u8], mounts: &[Mount]) -> Result<UnixStream, Fai
         },
     };
     let of_errno = |errno: Errno| failed(errno, cause(&errno.into()));
-    let found = guard::found_in(path, mounts).map_err(|error| {
+    let found = guard::found(path).map_err(|error| {
         let errno = error
             .raw_os_error()
             .map_or(Errno::UnknownErrno, Errno::from_raw);

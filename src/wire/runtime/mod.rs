@@ -25,8 +25,6 @@ use crate::core::instant::Mono;
 use crate::core::runtime::{
     AT_START, Failure, Found, IN_TURN, Look, OVERDUE, Runtime, RuntimeFacts, SETTLES,
 };
-use crate::files::guard::own_mounts;
-use crate::files::mounts::Mount;
 use crate::process::clock::{Clock, since_boot};
 use cri::Cri;
 use exchange::{Exchange, Progress};
@@ -73,12 +71,7 @@ impl Watch {
 
     /// What the Node tells now, after a look if one is due. Waits for it at most 50 ms, or once 1 s
     /// with `may_wait`, when there is no Lease to renew.
-    pub fn facts(
-        &mut self,
-        may_wait: bool,
-        mounts: &[Mount],
-        clock: impl Fn() -> Mono,
-    ) -> RuntimeFacts {
+    pub fn facts(&mut self, may_wait: bool, clock: impl Fn() -> Mono) -> RuntimeFacts {
         let start = clock();
         self.give_up_overdue(start);
         // An older look is not waited for: it is read when its answer ends a wait of the loop.
@@ -90,7 +83,7 @@ impl Watch {
                 true => AT_START,
                 false => IN_TURN,
             };
-            let progress = begin(&self.config, look, mounts, start);
+            let progress = begin(&self.config, look, start);
             self.settle(progress, start);
         }
         let mut now = start;
@@ -101,7 +94,7 @@ impl Watch {
                 break;
             }
             exchange.wait(left);
-            let progress = exchange.drain(mounts);
+            let progress = exchange.drain();
             now = clock();
             self.settle(progress, now);
         }
@@ -113,11 +106,11 @@ impl Watch {
     }
 
     /// Reads what has arrived for a pending look, after its descriptor ended a wait.
-    pub fn drain(&mut self, mounts: &[Mount], now: Mono) {
+    pub fn drain(&mut self, now: Mono) {
         let before = self.runtime.facts(now);
         self.give_up_overdue(now);
         if let Some(exchange) = self.pending.take() {
-            let progress = exchange.drain(mounts);
+            let progress = exchange.drain();
             self.settle(progress, now);
         }
         if self.pending.is_none() && self.runtime.facts(now) != before {
@@ -167,24 +160,19 @@ impl Watch {
 /// document.
 pub fn once(config: &RuntimeConfig) -> (Vec<String>, Result<Value, Failure>) {
     let clock = Clock::start();
-    let mut found = look(config, OVERDUE, &own_mounts(), || clock.now().mono);
+    let mut found = look(config, OVERDUE, || clock.now().mono);
     let errors = std::mem::take(&mut found.errors);
     (errors, facts_file::write(found, since_boot()))
 }
 
 /// One look with all details, which may take up to `limit`: for commands that run once.
-pub fn look(
-    config: &RuntimeConfig,
-    limit: Duration,
-    mounts: &[Mount],
-    clock: impl Fn() -> Mono,
-) -> Found {
+pub fn look(config: &RuntimeConfig, limit: Duration, clock: impl Fn() -> Mono) -> Found {
     let start = clock();
     let all = Look {
         details: true,
         folder: true,
     };
-    let mut progress = begin(config, all, mounts, start);
+    let mut progress = begin(config, all, start);
     loop {
         let exchange = match progress {
             Progress::Done(found) => return *found,
@@ -195,11 +183,11 @@ pub fn look(
             return exchange.give_up(limit.as_secs());
         }
         exchange.wait(left);
-        progress = exchange.drain(mounts);
+        progress = exchange.drain();
     }
 }
 
-fn begin(config: &RuntimeConfig, look: Look, mounts: &[Mount], now: Mono) -> Progress {
+fn begin(config: &RuntimeConfig, look: Look, now: Mono) -> Progress {
     let conversation: Box<dyn Conversation> = match config.protocol {
         Protocol::Cri => Box::new(Cri::new(config, look)),
         Protocol::Docker | Protocol::Podman => Box::new(Rest::new(config, look)),
@@ -208,7 +196,7 @@ fn begin(config: &RuntimeConfig, look: Look, mounts: &[Mount], now: Mono) -> Pro
             return Progress::Done(Box::new(found));
         }
     };
-    Exchange::start(conversation, mounts, now)
+    Exchange::start(conversation, now)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use support::grpc::{field, frame, prefixed, varint};
 
 use super::*;
 use crate::core::runtime::{Image, Images, Step};
+use crate::files::mount_table::pretend;
 use crate::files::tree::Tree;
 
 fn config(protocol: Protocol) -> RuntimeConfig {
@@ -837,7 +838,7 @@ fn a_quick_answer_is_found_in_the_same_turn() {
         let tree = Tree::empty("runtime-quick");
         let (config, thread) = server(&tree, 1, |s| respond(s, &healthy(), Duration::ZERO));
         let mut watch = Watch::new(config);
-        let facts = watch.facts(true, &[], mono(started()));
+        let facts = watch.facts(true, mono(started()));
         let quick = watch.descriptor().is_none().then_some((watch, facts));
         thread.join().unwrap();
         quick
@@ -858,11 +859,11 @@ fn a_slow_answer_is_read_when_it_ends_a_wait() {
     });
     let clock = mono(started());
     let mut watch = Watch::new(config);
-    let facts = watch.facts(false, &[], &clock);
+    let facts = watch.facts(false, &clock);
     assert!(facts.down.is_some());
     // A second status does not wait for the same look.
     watch.take_waited();
-    watch.facts(false, &[], &clock);
+    watch.facts(false, &clock);
     assert_eq!(watch.take_waited(), Duration::ZERO);
     let began = watch.pending.as_ref().unwrap().began();
     assert_eq!(watch.take_status_due(), Some(began.after(OVERDUE)));
@@ -872,12 +873,12 @@ fn a_slow_answer_is_read_when_it_ends_a_wait() {
             .as_ref()
             .unwrap()
             .wait(Duration::from_millis(50));
-        watch.drain(&[], clock());
+        watch.drain(clock());
     }
     let due = watch.take_status_due().unwrap();
     assert!(due.since(clock()) <= SETTLES);
     assert_eq!(watch.take_status_due(), None);
-    let facts = watch.facts(false, &[], &clock);
+    let facts = watch.facts(false, &clock);
     assert_eq!(facts.version.as_deref(), Some("containerd://2.1.9"));
     thread.join().unwrap();
 }
@@ -894,12 +895,12 @@ fn a_turn_waits_50_ms_at_most_and_a_silent_runtime_fails_after_20_s() {
     });
     let start = started();
     let clock = mono(start);
-    watch.facts(false, &[], &clock);
+    watch.facts(false, &clock);
     let took = watch.take_waited();
     assert!((IN_TURN..IN_TURN * 8).contains(&took), "{took:?}");
     assert!(watch.descriptor().is_some());
     let later = |seconds: u64| move || Mono::START.after(Duration::from_secs(seconds));
-    watch.facts(false, &[], later(19));
+    watch.facts(false, later(19));
     assert_eq!(watch.take_waited(), Duration::ZERO);
     watch.give_up_overdue(later(21)());
     assert!(watch.descriptor().is_none());
@@ -923,7 +924,7 @@ fn a_trickle_and_a_flood_are_bounded() {
     });
     let limit = Duration::from_millis(300);
     let start = started();
-    let found = look(&config, limit, &[], mono(start));
+    let found = look(&config, limit, mono(start));
     assert!(start.elapsed() < limit * 4, "{:?}", start.elapsed());
     let cause = found.status.unwrap_err().cause;
     assert!(cause.contains("no answer within"), "{cause}");
@@ -936,7 +937,7 @@ fn a_trickle_and_a_flood_are_bounded() {
         let _ = socket.write_all(&settings());
         while socket.write_all(&pings).is_ok() {}
     });
-    let found = look(&config, Duration::from_secs(20), &[], mono(started()));
+    let found = look(&config, Duration::from_secs(20), mono(started()));
     let cause = found.status.unwrap_err().cause;
     assert!(!cause.contains("within"), "{cause}");
     thread.join().unwrap();
@@ -975,7 +976,7 @@ fn a_socket_that_cannot_be_used_says_why() {
         ("dead", "connection refused; is the runtime running?"),
         ("full", "; it accepts no connections; is it stopped?"),
     ] {
-        let found = look(&at(name), Duration::from_secs(1), &[], mono(started()));
+        let found = look(&at(name), Duration::from_secs(1), mono(started()));
         let failure = found.status.unwrap_err();
         assert_eq!(failure.at, Step::Socket);
         assert!(failure.cause.starts_with(tree.path().to_str().unwrap()));
@@ -983,15 +984,10 @@ fn a_socket_that_cannot_be_used_says_why() {
     }
     drop(listener);
     // A socket on a file system that can block is not touched.
-    let mounts = [Mount {
-        point: tree.path().to_path_buf(),
-        fs_type: "nfs4".to_owned(),
-    }];
-    let found = look(
-        &at("full"),
-        Duration::from_secs(1),
-        &mounts,
-        mono(started()),
-    );
+    pretend(&format!(
+        "1 0 0:1 / {} rw - nfs4 srv:/ rw\n",
+        tree.path().display()
+    ));
+    let found = look(&at("full"), Duration::from_secs(1), mono(started()));
     assert!(found.status.unwrap_err().cause.contains("is on nfs4"));
 }

@@ -96,11 +96,6 @@ impl Finding {
     }
 }
 
-/// What happened, without the remedy of a running agent that `line` may have after a semicolon.
-pub(crate) fn without_remedy(line: &str) -> &str {
-    line.split_once("; ").map_or(line, |(cause, _)| cause)
-}
-
 /// All findings, in the order in which a run needs the things.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {

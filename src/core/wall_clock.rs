@@ -44,8 +44,7 @@ impl WallClock {
     /// The time of this boot by the server's clock, if the server has sent its time.
     pub fn boot(&self) -> Option<Wall> {
         let (at, date) = self.server?;
-        let since_boot = self.boot_to_start.saturating_add(at.since(Mono::START));
-        Some(date.before(since_boot))
+        Some(boot_of(date, at, self.boot_to_start))
     }
 
     /// The time of this program's build, or of the commit that it was built from.
@@ -66,11 +65,16 @@ impl WallClock {
 
     /// The time to write, if it is known.
     pub fn wall(&self, now: Now) -> Option<Wall> {
-        if now.wall >= self.built {
-            return Some(now.wall);
+        match now.wall >= self.built {
+            true => Some(now.wall),
+            false => self.server_time(now.mono),
         }
+    }
+
+    /// The server's time, if it has sent one.
+    fn server_time(&self, now: Mono) -> Option<Wall> {
         let (at, date) = self.server?;
-        Some(date.after(now.mono.since(at)))
+        Some(date.after(now.since(at)))
     }
 
     /// `now`, with the time to write if it is known.
@@ -88,11 +92,8 @@ impl WallClock {
     /// `now` by the server's clock, or else as [`Self::corrected`].
     #[must_use]
     pub fn of_server(&self, now: Now) -> Now {
-        match self.server {
-            Some((at, date)) => Now {
-                wall: date.after(now.mono.since(at)),
-                ..now
-            },
+        match self.server_time(now.mono) {
+            Some(wall) => Now { wall, ..now },
             None => self.corrected(now),
         }
     }
@@ -124,6 +125,12 @@ impl WallClock {
     pub fn last_error(&self) -> Option<&str> {
         self.log.last_error()
     }
+}
+
+/// The time of a boot by the clock of the server, which showed `date` at `at`, in a process that
+/// started `boot_to_start` after it.
+pub fn boot_of(date: Wall, at: Mono, boot_to_start: Duration) -> Wall {
+    date.before(boot_to_start.saturating_add(at.since(Mono::START)))
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::walk::Walk;
-use crate::check::{Finding, without_remedy};
+use crate::check::Finding;
 use crate::core::conditions;
 use crate::kube::message::{Accept, Outcome, Request};
+use crate::kube::text::without_remedy;
 use crate::kube::{json, object};
 use crate::wire::api::Api;
 

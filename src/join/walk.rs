@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 
 use super::files::Places;
 use super::{End, finish};
-use crate::check::{Finding, Mark, Report, without_remedy};
+use crate::check::{Finding, Mark, Report};
 use crate::core::instant::{Mono, Now};
 use crate::core::join::command::Settings;
 use crate::files::write::Disk;
 use crate::kube::message::{Outcome, Request, Response};
+use crate::kube::text::without_remedy;
 use crate::kube::time::Wall;
 use crate::process::clock::{self, Clock};
 use crate::wire::api::Api;

@@ -29,6 +29,11 @@ pub fn one_line(text: &str) -> String {
     OneLine(text).to_string()
 }
 
+/// What happened, without the remedy that `line` may have after a semicolon.
+pub fn without_remedy(line: &str) -> &str {
+    line.split_once("; ").map_or(line, |(cause, _)| cause)
+}
+
 struct Line<'a, 'b> {
     out: &'a mut fmt::Formatter<'b>,
     /// Written characters.

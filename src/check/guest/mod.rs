@@ -3,13 +3,14 @@
 
 use serde_json::{Map, Value};
 
-use super::{Finding, Mark, without_remedy};
+use super::{Finding, Mark};
 use crate::config::{Config, NO_PODS, NodeConfig};
 use crate::core::pods;
 use crate::core::status::labels;
 use crate::kube::json;
 use crate::kube::message::{Refused, Response};
 use crate::kube::object;
+use crate::kube::text::without_remedy;
 use crate::kube::time::Wall;
 use crate::kube::version::Version;
 

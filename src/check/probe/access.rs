@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{CALL, CONNECT, LOOKUP, NO_RESPONSE};
-use crate::check::{Finding, certificate, server, without_remedy};
+use crate::check::{Finding, certificate, server};
 use crate::config::Config;
 use crate::core::certificate::Certificate;
 use crate::core::facts::Facts;
@@ -15,6 +15,7 @@ use crate::files::read::cause;
 use crate::identity::ApiAccess;
 use crate::kube::json;
 use crate::kube::message::{Accept, Outcome, Request, Response};
+use crate::kube::text::without_remedy;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::process::clock::Clock;

@@ -8,7 +8,7 @@ use crate::check::daemon_sets::{self, Target, daemon_sets};
 use crate::check::{Finding, guest};
 use crate::config::Config;
 use crate::core::status::labels;
-use crate::core::wall_clock::WallClock;
+use crate::core::wall_clock::boot_of;
 use crate::core::{pods, server_version};
 use crate::kube::message::{Accept, Request, Response};
 use crate::kube::object;
@@ -86,10 +86,11 @@ pub(super) fn findings(
 
 /// The time of this boot by the server's clock.
 fn boot(server_time: Option<Wall>, clock: &Clock) -> Option<Wall> {
-    let wall_clock = WallClock::new(WallClock::built());
-    let mut wall_clock = wall_clock.started_after_boot(clock.boot_to_start());
-    wall_clock.on_server_date(server_time?, clock.now().mono);
-    wall_clock.boot()
+    Some(boot_of(
+        server_time?,
+        clock.now().mono,
+        clock.boot_to_start(),
+    ))
 }
 
 /// The Node after the next start.

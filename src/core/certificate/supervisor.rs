@@ -10,6 +10,7 @@ use super::issued::usable;
 use super::{Certificate, State, Step};
 use crate::core::instant::Now;
 use crate::kube::message::{Accept, Method, Request, Response};
+use crate::kube::text::without_remedy;
 use crate::kube::time::Wall;
 use crate::kube::x509::SigningRequest;
 
@@ -78,8 +79,7 @@ pub fn issued(signed: &SigningRequest, response: Response, now: Wall) -> Result<
         _ => return Err(line),
     };
     // Without the advice for a request to the API server.
-    let cause = line.split("; ").next().unwrap_or_default();
-    Err(format!("{cause}; {remedy}"))
+    Err(format!("{}; {remedy}", without_remedy(&line)))
 }
 
 /// The one line of a refusal that is no Status; empty for a page or another document.

@@ -5,34 +5,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use apidouble::Double;
+use apidouble::{Double, Recorded};
 use serde_json::{Value, json};
 
 use crate::common::api::condition;
 use crate::common::board::Board;
+use crate::common::cluster::Cluster;
 use crate::common::raspberry;
 use nodelet::config::problems::Kind;
 use support::{Folder, eventually};
 
-const STRATEGIC: &str = "application/strategic-merge-patch+json";
-const STATUS: &str = "/api/v1/nodes/pi/status";
+/// Of the control plane; the Leases last as long.
+const GRACE: Duration = Duration::from_secs(8);
 const TYPE: &str = "example.com/Other";
 
 /// A board whose memory and load change every 3 ms, so that each tick has a change to report. The
 /// load changes PIDPressure, so that patches contain the list of conditions; heartbeat times
 /// change it only once a second.
 struct Busy {
-    double: Double,
+    cluster: Cluster,
+    /// Of the Node.
+    name: String,
     board: Board,
     folder: Arc<Folder>,
     over: Arc<AtomicBool>,
 }
 
 impl Busy {
-    fn start() -> Self {
-        let double = Double::start();
+    fn start(cluster: Cluster) -> Self {
         let folder = Arc::new(Folder::new("neighbours"));
-        let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
+        let name = cluster.node_name("neighbours");
         let root = folder.path().join("root");
         // Every condition about the board's health is listed, some of them with a problem.
         raspberry::healthy(&folder);
@@ -61,8 +63,8 @@ impl Busy {
         };
         change(&folder, 0);
         let board = Board::start(&[
-            &format!("--kubeconfig={}", kubeconfig.display()),
-            "--hostname-override=pi",
+            &format!("--kubeconfig={}", cluster.kubeconfig(&name)),
+            &format!("--hostname-override={name}"),
             "--host-root",
             root.to_str().unwrap(),
             "--node-ip=::",
@@ -74,7 +76,8 @@ impl Busy {
             "--eviction-pressure-transition-period=1ms",
         ]);
         let busy = Self {
-            double,
+            cluster,
+            name,
             board,
             over: Arc::default(),
             folder: folder.clone(),
@@ -92,16 +95,21 @@ impl Busy {
     }
 
     fn node(&self) -> Option<Value> {
-        self.double.get("nodes/pi")
+        self.cluster.node(&self.name)
     }
 
-    /// The agent's status patches: conflicts and successes.
+    /// The agent's status patches, with the double.
+    fn patches(&self) -> Vec<Recorded> {
+        let double = self.cluster.double().expect("only with the double");
+        let mut requests = double.requests();
+        requests.retain(|r| r.path == format!("/api/v1/nodes/{}/status", self.name));
+        requests
+    }
+
+    /// Those that were answered with a conflict, and with success.
     fn answers(&self) -> (usize, usize) {
-        let requests = self.double.requests();
-        let count = |code| {
-            let patches = requests.iter().filter(|r| r.path == STATUS);
-            patches.filter(|r| r.code == code).count()
-        };
+        let patches = self.patches();
+        let count = |code| patches.iter().filter(|r| r.code == code).count();
         (count(409), count(200))
     }
 }
@@ -134,9 +142,7 @@ fn writes_and_losses(busy: &Busy, writes: u64, limit: Duration) -> (u64, u64) {
             "reason": "Rewritten",
             "message": written.to_string(),
         });
-        let body = json!({"status": {"conditions": [condition]}});
-        let (code, answer) = busy.double.as_admin("PATCH", STATUS, STRATEGIC, &body);
-        assert_eq!(code, 200, "{answer}");
+        let answer = busy.cluster.set_condition(&busy.name, &condition);
         let version = &answer["metadata"]["resourceVersion"];
         // Waits for the next write of the agent, at most 0 to 39 ms, to interrupt it at each stage
         // of its read and write.
@@ -159,43 +165,49 @@ fn writes_and_losses(busy: &Busy, writes: u64, limit: Duration) -> (u64, u64) {
 
 #[test]
 fn a_thousand_writes_of_another_client_survive_a_busy_agent() {
-    let mut busy = Busy::start();
+    let mut busy = Busy::start(Cluster::start(GRACE));
     let start = Instant::now();
     let (written, lost) = writes_and_losses(&busy, 1000, Duration::from_secs(120));
-    let (conflicts, patches) = busy.answers();
-    let lists = busy.double.requests();
-    let lists = lists.iter().filter(|r| r.path == STATUS);
-    let lists = lists.filter(|r| r.json()["status"].get("conditions").is_some());
-    let lists = lists.count();
-    println!(
-        "{written} writes in {:?}, {lost} lost; the agent: {patches} patches, {conflicts} conflicts, {lists} with conditions",
-        start.elapsed()
-    );
+    println!("{written} writes in {:?}, {lost} lost", start.elapsed());
     assert_eq!((written, lost), (1000, 0));
-    // The last write is still there after more patches of the agent.
-    let (_, then) = busy.answers();
-    eventually("more patches", Duration::from_secs(10), || {
-        (busy.answers().1 > then + 5).then_some(())
-    });
+    // The last write is still there after more patches of the agent, of which each is a version.
+    let then = busy.cluster.double().map(|_| busy.answers().1);
+    let version = || busy.node().unwrap()["metadata"]["resourceVersion"].clone();
+    for _ in 0..6 {
+        let then = version();
+        eventually("a patch", Duration::from_secs(10), || {
+            (version() != then).then_some(())
+        });
+    }
     assert_eq!(stored(&busy.node().unwrap()), Some(1000));
     let node = busy.node().unwrap();
     for kind in Kind::ALL {
         assert!(condition(&node, kind.name()).is_some(), "{kind:?}: {node}");
     }
+    assert!(busy.board.is_running());
+    assert!(busy.folder.path().exists());
+    let Some(then) = then else { return };
+    assert!(busy.answers().1 > then + 5);
+    let (conflicts, patches) = busy.answers();
+    let lists = busy.patches();
+    let lists = lists
+        .iter()
+        .filter(|r| r.json()["status"].get("conditions").is_some());
+    let lists = lists.count();
+    println!("the agent: {patches} patches, {conflicts} conflicts, {lists} with conditions");
     // Both wrote at the same time.
     assert!(conflicts > 100, "only {conflicts} conflicts");
     assert!(patches > 100, "only {patches} patches");
     assert!(lists > 100, "only {lists} patches with conditions");
-    assert!(busy.board.is_running());
-    assert!(busy.folder.path().exists());
 }
 
 /// The server ignores the precondition `metadata.resourceVersion`: writes are lost, and
 /// `writes_and_losses` counts them.
 #[test]
 fn without_the_precondition_the_same_writes_are_lost() {
-    let busy = Busy::start();
-    busy.double.ignore_preconditions(true);
+    let busy = Busy::start(Cluster::on(Double::start()));
+    let double = busy.cluster.double().unwrap();
+    double.ignore_preconditions(true);
     let (written, lost) = writes_and_losses(&busy, 200, Duration::from_secs(30));
     println!("{written} writes, {lost} lost");
     assert!(lost > 0, "none of {written} writes was lost");

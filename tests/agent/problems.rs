@@ -8,38 +8,45 @@ use serde_json::{Value, json};
 
 use crate::common::api::condition;
 use crate::common::board::Board;
+use crate::common::cluster::Cluster;
 use crate::common::raspberry::{self, ALARM, OOPSES};
 use support::{Folder, eventually};
 
-const STATUS: &str = "/api/v1/nodes/pi/status";
-const STRATEGIC: &str = "application/strategic-merge-patch+json";
+/// Of the control plane; the Leases last as long.
+const GRACE: Duration = Duration::from_secs(8);
 
 struct Site {
-    double: Double,
+    cluster: Cluster,
+    /// Of the Node.
+    name: String,
     folder: Folder,
 }
 
 impl Site {
-    fn new() -> Self {
+    fn new(name: &str) -> Self {
+        Self::of(Cluster::start(GRACE), name)
+    }
+
+    fn of(cluster: Cluster, name: &str) -> Self {
         let folder = Folder::new("problems");
         raspberry::healthy(&folder);
         Self {
-            double: Double::start(),
+            name: cluster.node_name(name),
+            cluster,
             folder,
         }
     }
 
     fn start(&self, more: &[&str]) -> Board {
-        let kubeconfig = self.double.kubeconfig_for_node("pi");
-        let kubeconfig = self.folder.write("kubeconfig", kubeconfig);
+        let kubeconfig = self.cluster.kubeconfig(&self.name);
         let root = self.folder.path().join("root").display().to_string();
-        let kubeconfig = kubeconfig.display().to_string();
+        let name = format!("--hostname-override={}", self.name);
         let mut args = vec![
             "--kubeconfig",
             &kubeconfig,
             "--host-root",
             &root,
-            "--hostname-override=pi",
+            &name,
             "--node-ip=::",
             "--root-dir=/var/lib/kubelet",
             "--node-lease-duration-seconds=8",
@@ -50,8 +57,7 @@ impl Site {
     }
 
     fn condition(&self, kind: &str) -> Option<Value> {
-        let node = self.double.get("nodes/pi")?;
-        condition(&node, kind).cloned()
+        condition(&self.cluster.node(&self.name)?, kind).cloned()
     }
 
     fn is(&self, kind: &str, status: &str) -> Option<Value> {
@@ -59,18 +65,17 @@ impl Site {
     }
 
     fn events(&self, reason: &str) -> usize {
-        let events = self.double.list("events");
-        events
-            .iter()
-            .filter(|event| event["reason"] == reason)
-            .count()
+        let mut events = self.cluster.list("/api/v1/events");
+        events.retain(|event| event["involvedObject"]["name"] == self.name.as_str());
+        events.retain(|event| event["reason"] == reason);
+        events.len()
     }
 }
 
 /// An alarm holds for four looks, which come every 10 s: True within 40 s.
 #[test]
 fn a_weak_supply_and_an_oops_reach_the_server() {
-    let site = Site::new();
+    let site = Site::new("problems-supply");
     site.folder.write(ALARM, "1\n");
     site.folder.write(OOPSES, "1\n");
     let board = site.start(&[]);
@@ -82,9 +87,9 @@ fn a_weak_supply_and_an_oops_reach_the_server() {
     assert_eq!(site.condition("UnderVoltage"), None, "it needs 30 s");
     // Another program takes the condition of the kernel, and one that is not listed.
     let theirs = |kind: &str| json!({"type": kind, "status": "False", "reason": "TheirReason", "message": "theirs"});
-    let body = json!({"status": {"conditions": [theirs("KernelDeadlock"), theirs("NTPProblem")]}});
-    let (code, _) = site.double.as_admin("PATCH", STATUS, STRATEGIC, &body);
-    assert_eq!(code, 200);
+    for kind in ["KernelDeadlock", "NTPProblem"] {
+        site.cluster.set_condition(&site.name, &theirs(kind));
+    }
     let foreign = ["KernelDeadlock", "NTPProblem"].map(|kind| site.condition(kind));
     let limit = Duration::from_secs(45);
     let low = eventually("UnderVoltage", limit, || site.is("UnderVoltage", "True"));
@@ -108,7 +113,7 @@ fn a_weak_supply_and_an_oops_reach_the_server() {
 
 #[test]
 fn a_restart_keeps_the_transition_time_and_none_deletes_our_conditions() {
-    let site = Site::new();
+    let site = Site::new("problems-restart");
     site.folder.write(OOPSES, "1\n");
     let limit = Duration::from_secs(10);
     let board = site.start(&["--node-problem-detection=all,KernelDeadlock,UnderVoltage"]);
@@ -138,7 +143,7 @@ fn a_restart_keeps_the_transition_time_and_none_deletes_our_conditions() {
 
 #[test]
 fn a_condition_follows_its_file() {
-    let site = Site::new();
+    let site = Site::new("problems-file");
     let path = site.folder.path().join("ups");
     let flag = format!("--node-condition=OnBattery={}", path.display());
     let _board = site.start(&[&flag]);
@@ -158,7 +163,7 @@ fn a_condition_follows_its_file() {
 /// The file `boots` has a line of this boot, which a stop makes orderly.
 #[test]
 fn a_boot_is_recorded_once_and_a_stop_is_orderly() {
-    let site = Site::new();
+    let site = Site::new("problems-boots");
     let boots = site.folder.path().join("root/var/lib/kubelet/boots");
     let read = || fs::read_to_string(&boots).unwrap_or_default();
     for end in ["\n", " orderly\n"] {
@@ -211,10 +216,10 @@ fn sent(double: &Double) -> Vec<String> {
 #[test]
 fn a_healthy_board_sends_not_one_byte_more() {
     let run = |detection: &str| {
-        let site = Site::new();
+        let site = Site::of(Cluster::on(Double::start()), "pi");
         let _board = site.start(&[detection, "--node-status-report-frequency=1s"]);
         eventually("reports", Duration::from_secs(20), || {
-            let sent = sent(&site.double);
+            let sent = sent(site.cluster.double().unwrap());
             (sent.len() >= 7).then(|| sent[..7].to_vec())
         })
     };

@@ -20,10 +20,7 @@ pub(super) struct Controllers {
 impl Controllers {
     /// One turn of each.
     pub(super) fn act(&self, cluster: &Cluster) {
-        let list = |path: &str| -> Vec<Value> {
-            let list = cluster.get(path).expect("a list");
-            list["items"].as_array().cloned().unwrap_or_default()
-        };
+        let list = |path: &str| cluster.list(path);
         let nodes = list("/api/v1/nodes");
         for set in list(&workloads::path("daemonset")) {
             keep_on_each_node(cluster, &set, &nodes, &list(PODS));

@@ -77,8 +77,7 @@ impl Plant {
             controllers.act(&self.cluster);
         }
         let path = format!("{}?labelSelector=app%3D{app}", super::PODS);
-        let list = self.cluster.get(&path).expect("a list");
-        list["items"].as_array().cloned().unwrap_or_default()
+        self.cluster.list(&path)
     }
 
     /// Time for the evictions from two nodes, and on a real control plane from six.

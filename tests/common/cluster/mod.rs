@@ -20,7 +20,7 @@ use nodelet::identity::kubeconfig;
 use nodelet::kube::message::{Accept, Method, Outcome, Request};
 use nodelet::wire::api::Api;
 use nodelet::wire::api_config::ApiConfig;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use control_plane::ControlPlane;
 use program::Program;
@@ -184,6 +184,41 @@ impl Cluster {
             (200, object) => Some(object),
             (404, _) => None,
             other => panic!("GET {path}: {other:?}"),
+        }
+    }
+
+    /// The items of a list, read as administrator.
+    pub fn list(&self, path: &str) -> Vec<Value> {
+        let list = self.get(path).expect("a list");
+        list["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Sets a condition of a Node, as another program does that writes conditions; the Node after
+    /// it.
+    pub fn set_condition(&self, node: &str, condition: &Value) -> Value {
+        let path = format!("/api/v1/nodes/{node}/status");
+        if let Kind::Double(double) = &self.kind {
+            let media = "application/strategic-merge-patch+json";
+            let body = json!({"status": {"conditions": [condition]}});
+            let (code, answer) = double.as_admin("PATCH", &path, media, &body);
+            assert_eq!(code, 200, "{answer}");
+            return answer;
+        }
+        // This client has merge patches alone: the whole list, under its version.
+        loop {
+            let mut seen = self.node(node).expect("the Node");
+            let mut list = seen["status"]["conditions"].take();
+            let conditions = list.as_array_mut().expect("conditions");
+            conditions.retain(|other| other["type"] != condition["type"]);
+            conditions.push(condition.clone());
+            let version = &seen["metadata"]["resourceVersion"];
+            let body = json!({"metadata": {"resourceVersion": version},
+                "status": {"conditions": list}});
+            match self.patch(&path, &body) {
+                (200, answer) => return answer,
+                (409, _) => {}
+                other => panic!("{other:?}"),
+            }
         }
     }
 

@@ -10,8 +10,8 @@ use crate::kube::x509::{Leaf, Subject};
 const LAST_BACKOFF: Duration = Duration::from_secs(32);
 /// Longest pause after an unanswered request, as in registration.
 const LAST_SILENCE: Duration = Duration::from_secs(7);
-/// Longest pause at a supervisor: a quarter of a year is left, and each attempt costs the server a
-/// scrypt.
+/// Longest pause at a supervisor. A renewal begins weeks before the expiry, and at each attempt the
+/// server computes a password hash (scrypt).
 const LAST_AT_SUPERVISOR: Duration = Duration::from_secs(3600);
 
 /// When the board may request a certificate.

@@ -14,8 +14,8 @@ use crate::kube::text::without_remedy;
 use crate::kube::time::Wall;
 use crate::kube::x509::SigningRequest;
 
-/// rke2 answers this path, too. k3s, without a body that is a request, sends a key that all boards
-/// share.
+/// rke2 answers this path, too. Where the body is no request, the server answers with a key that all
+/// boards share.
 const CLIENT_KUBELET: &str = "/v1-k3s/client-kubelet.crt";
 /// Headers with the name of the Node and its password.
 pub const NODE_NAME: &str = "k3s-node-name";

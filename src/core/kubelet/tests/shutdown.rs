@@ -129,6 +129,23 @@ fn a_conflict_does_not_keep_the_message_back() {
     assert_eq!(ready(&world).0, "False");
 }
 
+/// The Node is deleted after the message: nothing is left to tell, and the loop does not spin on
+/// events that have no Node.
+#[test]
+fn a_node_that_is_deleted_after_the_message_ends_it() {
+    let mut world = ready_world();
+    world.kubelet.on_shutdown(world.now);
+    while ready(&world).0 != "False" {
+        world.turn(&quick(Behavior::Correct)).unwrap();
+    }
+    assert!(!world.kubelet.on_stop());
+    world.kubelet.owner = None;
+    for _ in 0..10 {
+        world.turn(&quick(Behavior::Refuses(500, None))).unwrap();
+    }
+    assert!(world.ended);
+}
+
 #[test]
 fn a_shutdown_that_does_not_happen_is_cancelled() {
     let mut world = ready_world();

@@ -4,6 +4,7 @@
 mod abuse;
 mod k3s;
 mod kubeadm;
+mod printed;
 mod ready;
 mod renewal;
 

@@ -2,8 +2,9 @@
 //! certificates, and with the Node and RBAC authorizers and NodeRestriction, as in kubeadm;
 //! kube-scheduler for the tests that need it.
 //!
-//! kube-controller-manager runs all controllers of its default: `--controllers=*`. Only that of the
-//! tokens of ServiceAccounts has no key. The ServiceAccount admission is off, so pods need none.
+//! kube-controller-manager runs all controllers of its default, `--controllers=*`, and those of
+//! kubeadm's tokens. Only that of the tokens of ServiceAccounts has no key. The ServiceAccount
+//! admission is off, so pods need none.
 
 use std::fs;
 use std::net::TcpListener;
@@ -101,6 +102,7 @@ impl ControlPlane {
                 format!("--tls-private-key-file={key}"),
                 format!("--client-ca-file={ca}"),
                 format!("--token-auth-file={tokens}"),
+                "--enable-bootstrap-token-auth".to_owned(),
                 "--authorization-mode=Node,RBAC".to_owned(),
                 "--enable-admission-plugins=NodeRestriction".to_owned(),
                 "--disable-admission-plugins=ServiceAccount".to_owned(),
@@ -130,6 +132,7 @@ impl ControlPlane {
                     "--bind-address=127.0.0.1".to_owned(),
                     "--secure-port=0".to_owned(),
                     "--leader-elect=false".to_owned(),
+                    "--controllers=*,bootstrapsigner,tokencleaner".to_owned(),
                     format!("--node-monitor-period={}ms", period.as_millis()),
                     format!("--node-monitor-grace-period={}ms", grace.as_millis()),
                     format!("--node-startup-grace-period={}ms", grace.as_millis()),
@@ -221,6 +224,24 @@ impl ControlPlane {
                 "--leader-elect=false".to_owned(),
             ],
         );
+    }
+
+    /// Makes the cluster one of kubeadm, and creates a token with it: the line that it prints, without
+    /// its first word. A real kubeadm, with what its users type.
+    pub(super) fn kubeadm(&self, kubeadm: &Path) -> Vec<String> {
+        let run = |args: &[&str]| {
+            let mut command = Command::new(kubeadm);
+            let output = command.args(args).arg("--kubeconfig").arg(&self.admin);
+            let output = output.output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "kubeadm {args:?}: {error}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        // RBAC, the ConfigMap cluster-info, and a token that is not used.
+        run(&["init", "phase", "bootstrap-token", "--skip-token-print"]);
+        let line = run(&["token", "create", "--print-join-command"]);
+        let words = line.split_whitespace().skip(1);
+        words.map(str::to_owned).collect()
     }
 
     fn run(&mut self, assets: &Path, folder: &Path, program: &str, args: &[String]) {

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use apidouble::Double;
+use apidouble::{BootstrapToken, Double};
 use nodelet::identity::kubeconfig;
 use nodelet::kube::message::{Accept, Method, Outcome, Request};
 use nodelet::wire::api::Api;
@@ -35,6 +35,9 @@ pub struct Cluster {
 /// A real control plane, with or without hollow kubelets, needs the whole machine. A test that starts
 /// a second one waits for ever.
 static ALONE: Mutex<()> = Mutex::new(());
+
+/// The token of a double of kubeadm.
+const KUBEADM_TOKEN: &str = "lwxivu.2uczm8x4xi2v7hqd";
 
 enum Kind {
     Double(Double),
@@ -102,6 +105,30 @@ impl Cluster {
             real.schedule(assets.as_ref(), cluster.folder.path());
         }
         Some(cluster)
+    }
+
+    /// A cluster of kubeadm, and the line that kubeadm prints there, without its first word. The
+    /// double, and a skip, without `kubeadm` and `kube-controller-manager` in the folder.
+    pub fn start_with_kubeadm(grace: Duration) -> (Self, Vec<String>) {
+        let programs = ["kubeadm", "kube-controller-manager"].map(kubelet::asset);
+        let [Some(kubeadm), Some(_)] = programs else {
+            skip::optional(
+                "a real kubeadm: not in KUBEBUILDER_ASSETS, or no kube-controller-manager; \
+                 the double is used",
+            );
+            let double = Double::builder().lifecycle(grace).kubeadm();
+            // Renewal is due after 5 to 10 s; with a real signer after half a minute.
+            let double = double.signing_seconds(12).backdate_seconds(12).start();
+            double.add_bootstrap_token(BootstrapToken::new(KUBEADM_TOKEN));
+            let line = double.join_command(KUBEADM_TOKEN);
+            return (Self::on(double), line);
+        };
+        let cluster = Self::start(grace);
+        let Kind::Real(real) = &cluster.kind else {
+            unreachable!("KUBEBUILDER_ASSETS is set");
+        };
+        let line = real.kubeadm(&kubeadm);
+        (cluster, line)
     }
 
     /// This double, whatever the environment says.

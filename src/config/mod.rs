@@ -57,6 +57,8 @@ pub struct Config {
     pub rotate_certificates: bool,
     /// `--k3s-supervisor`: the URL of the supervisor that signs instead of the cluster.
     pub k3s_supervisor: Option<String>,
+    /// `--k3s-supervisor-system-roots`: they verify it, and not the CA of the kubeconfig.
+    pub k3s_supervisor_system_roots: bool,
     /// `--node-status-update-frequency`: how often the status is computed.
     pub update_frequency: Duration,
     /// `--node-status-report-frequency`: how often an unchanged status is sent.
@@ -219,6 +221,7 @@ impl Config {
             cert_dir: non_empty(flags.cert_dir).unwrap_or_else(|| flags.root_dir.join("pki")),
             rotate_certificates: flags.rotate_certificates,
             k3s_supervisor,
+            k3s_supervisor_system_roots: flags.k3s_supervisor_system_roots,
             update_frequency: flags.update_frequency,
             report_frequency: flags.report_frequency,
             resync_frequency: Some(flags.resync_frequency).filter(|period| !period.is_zero()),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::kubeconfig::find::find;
 use super::kubeconfig::read_password;
+use crate::config::Config;
 use crate::core::certificate::supervisor::{NODE_NAME, NODE_PASSWORD, restore_password};
 use crate::wire::api::Api;
 use crate::wire::api_config::ApiConfig;
@@ -30,25 +31,28 @@ pub(super) enum SigningClient {
 #[derive(Clone, Debug)]
 pub(super) struct Supervisor {
     server: String,
+    /// The system's roots verify it, and not the CA of the kubeconfig.
+    system_roots: bool,
     node_name: String,
     /// Folders that may have the password: the kubeconfig's, and that of systemd's credentials.
     folders: Vec<PathBuf>,
 }
 
 impl Supervisor {
+    /// The one that `config` names.
     pub(super) fn new(
-        server: &str,
-        node_name: &str,
+        config: &Config,
         kubeconfig: &Path,
         credentials: Option<&Path>,
-    ) -> Self {
+    ) -> Option<Self> {
         let beside = kubeconfig.parent().unwrap_or(Path::new(""));
         let folders = [beside].into_iter().chain(credentials);
-        Self {
-            server: server.to_owned(),
-            node_name: node_name.to_owned(),
+        Some(Self {
+            server: config.k3s_supervisor.clone()?,
+            system_roots: config.k3s_supervisor_system_roots,
+            node_name: config.node.name.clone(),
             folders: folders.map(Path::to_owned).collect(),
-        }
+        })
     }
 
     /// Reads the node password, which may be replaced while the agent runs; under systemd the file
@@ -70,7 +74,7 @@ impl Supervisor {
         restore_password(&self.node_name)
     }
 
-    /// A client with the certificate and the CA of `config`. It keeps what `last`, the client of
+    /// A client with the certificate of `config`, and its CA or the system's roots. It keeps what `last`, the client of
     /// the last attempt, knows of the supervisor's addresses.
     pub(super) fn client(
         &self,
@@ -81,6 +85,7 @@ impl Supervisor {
         let password = self.password()?;
         let config = ApiConfig {
             endpoint: self.endpoint()?,
+            ca: config.ca.clone().filter(|_| !self.system_roots),
             authorization: None,
             ..config.clone()
         };

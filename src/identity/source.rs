@@ -54,18 +54,14 @@ impl Source {
         let folders: Vec<&Path> = working_directory.chain(credentials.as_deref()).collect();
         let kubeconfig = find(kubeconfig, &folders);
         let bootstrap = config.bootstrap_kubeconfig.as_ref();
-        let server = config.k3s_supervisor.as_ref();
         Self {
-            supervisor: server.map(|server| {
-                let name = &config.node.name;
-                Supervisor::new(server, name, &kubeconfig, credentials.as_deref())
-            }),
+            supervisor: Supervisor::new(config, &kubeconfig, credentials.as_deref()),
             paths: Paths {
                 bootstrap: bootstrap.map(|path| find(path, &folders)),
                 kubeconfig,
                 cert_dir: config.cert_dir.clone(),
                 rotate: config.rotate_certificates,
-                at_supervisor: server.is_some(),
+                at_supervisor: config.k3s_supervisor.is_some(),
                 credentials,
             },
             subject: Subject::of_node(&config.node.name),

@@ -99,7 +99,13 @@ fn replaced(settings: &Settings, line: &str) -> Result<Existing, Failed> {
 
 /// Whether the CA of `config` is the one that the command line trusts.
 fn is_same_cluster(settings: &Settings, token: &Token, config: &ApiConfig, now: Wall) -> bool {
-    let Some(ca) = &config.ca else { return false };
+    let Some(ca) = &config.ca else {
+        // A supervisor that was verified with the system's roots.
+        let is_supervisor = matches!(token, Token::Supervisor { .. });
+        return is_supervisor
+            && settings.authority.is_none()
+            && is_same_server(settings, token, config);
+    };
     if let Some(path) = &settings.authority {
         return read(path).is_ok_and(|bytes| bytes == ca.bytes);
     }
@@ -111,13 +117,17 @@ fn is_same_cluster(settings: &Settings, token: &Token, config: &ApiConfig, now: 
         Token::Supervisor {
             hash: Some(hash), ..
         } => proof::has_digest(&ca.bytes, hash),
-        // Nothing but the address tells clusters apart.
-        _ => Endpoint::parse(&settings.server).is_ok_and(|typed| match token {
-            Token::Bootstrap(_) => typed == config.endpoint,
-            // The port is the supervisor's.
-            Token::Supervisor { .. } => typed.host == config.endpoint.host,
-        }),
+        _ => is_same_server(settings, token, config),
     }
+}
+
+/// Whether the address is the typed one, where nothing else tells clusters apart.
+fn is_same_server(settings: &Settings, token: &Token, config: &ApiConfig) -> bool {
+    Endpoint::parse(&settings.server).is_ok_and(|typed| match token {
+        Token::Bootstrap(_) => typed == config.endpoint,
+        // The port is the supervisor's.
+        Token::Supervisor { .. } => typed.host == config.endpoint.host,
+    })
 }
 
 #[cfg(test)]
@@ -153,6 +163,11 @@ mod tests {
             config.ca = Some(pem("ca", b"a CA".to_vec()));
             let is_same = is_same_cluster(&settings, &token, &config, Wall::default());
             assert_eq!(is_same, want, "{stored} {typed}");
+            // Without a CA of its own an identity is one of a supervisor behind another CA.
+            config.ca = None;
+            let is_same = is_same_cluster(&settings, &token, &config, Wall::default());
+            let is_supervisor = matches!(token, Token::Supervisor { .. });
+            assert_eq!(is_same, want && is_supervisor, "{stored} {typed}");
         }
     }
 

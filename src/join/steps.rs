@@ -218,9 +218,9 @@ impl Walk<'_> {
                 match &joined.renewal {
                     Renewal::None => {}
                     Renewal::Cluster => new.flags.push(ROTATE.to_owned()),
-                    Renewal::Supervisor(server) => {
-                        let supervisor = format!("--k3s-supervisor={server}");
-                        new.flags.extend([ROTATE.to_owned(), supervisor]);
+                    Renewal::Supervisor(flags) => {
+                        new.flags.push(ROTATE.to_owned());
+                        new.flags.extend(flags.iter().cloned());
                     }
                 }
             }

@@ -3,7 +3,8 @@
 //!
 //! Written from the source of k3s (`pkg/clientaccess`, `pkg/server/handlers`, `pkg/nodepassword`,
 //! `pkg/agent/config`); rke2 answers the same paths and headers. No credential is sent before the
-//! digest in the token has proved the CA.
+//! digest in the token has proved the CA, and the server has a certificate of that CA, or one for
+//! its name of the system's roots.
 
 use ring::rand::{SecureRandom as _, SystemRandom};
 use zeroize::Zeroizing;
@@ -23,7 +24,7 @@ use crate::kube::message::{Accept, Outcome, Request, Response};
 use crate::kube::text::without_remedy;
 use crate::kube::x509::{Leaf, Subject};
 use crate::wire::api::Api;
-use crate::wire::api_config::{ApiConfig, ClientCertificate};
+use crate::wire::api_config::{ApiConfig, ClientCertificate, Pem};
 use crate::wire::authorization::Authorization;
 use crate::wire::secret::Secret;
 
@@ -34,6 +35,10 @@ const CONFIG: &str = "/v1-k3s/config";
 const USER: &str = "node";
 
 const SOMEBODY: &str = "another cluster, or somebody is in between: copy the token again";
+/// The remedy where a certificate of yet another CA may be in front of the supervisor.
+const FRONT: &str = "if a certificate of another CA is in front of the server, install that CA \
+                     (ca-certificates), or give it by --certificate-authority; if not, it is another \
+                     cluster, or somebody is in between: copy the token again";
 
 /// The steps from `name-resolution` to `renewal`.
 pub(super) fn get(
@@ -41,7 +46,7 @@ pub(super) fn get(
     hash: Option<&Digest>,
     credentials: &Credentials,
 ) -> Result<Joined, Failed> {
-    let config = find(walk, hash)?;
+    let (mut config, proved) = find(walk, hash)?;
     let mut api = walk.api(&config, "tls", SOMEBODY)?;
     let authorization = authorization(credentials);
     let set = api.set_authorization(&authorization);
@@ -54,15 +59,23 @@ pub(super) fn get(
         "not needed: the supervisor signs",
     );
     notes(walk, &["namesake"], "the node password decides");
-    let mut config = config;
     let server = format!("{}{}", config.endpoint, config.endpoint.prefix);
+    let mut flags = vec![format!("--k3s-supervisor={server}")];
+    if let Some(proved) = proved {
+        flags.push("--k3s-supervisor-system-roots".to_owned());
+        // The API server on a port of its own is not behind the supervisor's certificate. k3s
+        // verifies it with the cluster's CA in any case.
+        if port != config.endpoint.port {
+            config.ca = Some(proved);
+        }
+    }
     config.endpoint.port = port;
     walk.server = format!("{}{}", config.endpoint, config.endpoint.prefix);
     if walk.settings.dry_run {
         notes(walk, &[CERTIFICATE, "renewal"], "not asked for: --dry-run");
         return Ok(Joined {
             config,
-            renewal: Renewal::Supervisor(server),
+            renewal: Renewal::Supervisor(flags),
         });
     }
     let issued = request(walk, &mut api)?;
@@ -71,7 +84,7 @@ pub(super) fn get(
     walk.add(Finding::ok("renewal", detail));
     Ok(Joined {
         config,
-        renewal: Renewal::Supervisor(server),
+        renewal: Renewal::Supervisor(flags),
     })
 }
 
@@ -85,9 +98,11 @@ fn authorization(credentials: &Credentials) -> Authorization {
     }
 }
 
-/// The supervisor, proved, without credentials.
-fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<ApiConfig, Failed> {
+/// The supervisor, proved, without credentials. Where it is verified with the system's roots, the
+/// second value is the CA of the cluster.
+fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<(ApiConfig, Option<Pem>), Failed> {
     let (mut config, mut api) = server::reach(walk)?;
+    let mut proved = None;
     notes(walk, &["cluster-info", "signature"], "not used by k3s");
     let request = Request::get(CACERTS.to_owned(), Accept::Object);
     if config.insecure {
@@ -121,7 +136,23 @@ fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<ApiConfig, Failed>
         let first = response.body;
         let mut api = walk.api(&config, "ca", SOMEBODY)?;
         // Any answer over verified TLS.
-        let second = walk.answer(&mut api, &request, "tls", SOMEBODY)?;
+        let mut second = walk.send(&mut api, &request);
+        if api.issuer_is_unknown() {
+            proved = config.ca.take();
+            api = walk.api(&config, "tls", FRONT)?;
+            second = walk.send(&mut api, &request);
+        }
+        let second = match second {
+            Outcome::Answered(response) => response,
+            Outcome::Silent(_) if api.issuer_is_unknown() => {
+                let endpoint = &config.endpoint;
+                let line = format!(
+                    "the certificate of {endpoint} is of no CA that is proved or installed"
+                );
+                return Err(failed("tls", &line, FRONT));
+            }
+            Outcome::Silent(line) => return Err(failed("tls", &line, SOMEBODY)),
+        };
         if second.body != first {
             let line = format!("the verified server has another {CACERTS}");
             return Err(failed("tls", &line, SOMEBODY));
@@ -131,8 +162,17 @@ fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<ApiConfig, Failed>
         walk.answer(&mut api, &request, "tls", SOMEBODY)?;
     }
     let endpoint = &config.endpoint;
-    walk.add(Finding::ok("tls", format!("{endpoint} was verified")));
-    Ok(config)
+    walk.add(match proved {
+        None => Finding::ok("tls", format!("{endpoint} was verified")),
+        Some(_) => {
+            let line = format!(
+                "{endpoint} was verified with the system's root certificates: its certificate is \
+                 not of the cluster's CA"
+            );
+            Finding::note("tls", line, "")
+        }
+    });
+    Ok((config, proved))
 }
 
 /// The response to a request that is repeated while the server starts or is busy.

@@ -86,8 +86,8 @@ pub(super) enum Renewal {
     None,
     /// The cluster, by a request that a controller approves.
     Cluster,
-    /// The supervisor of k3s or rke2 at this URL.
-    Supervisor(String),
+    /// The supervisor of k3s or rke2, which these flags name.
+    Supervisor(Vec<String>),
 }
 
 impl<'a> Walk<'a> {

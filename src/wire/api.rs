@@ -158,6 +158,12 @@ impl Api {
         self.link.was_connected()
     }
 
+    /// Whether the last attempt to connect failed because no root of ours signed the server's
+    /// certificate.
+    pub fn issuer_is_unknown(&self) -> bool {
+        self.link.issuer_is_unknown()
+    }
+
     fn exchange(&self, request: &Request, budget: Duration) -> Result<Response, String> {
         let head = self.head(request)?;
         let answer = match request.method {

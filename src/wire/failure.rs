@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
+use rustls::{CertificateError, Error};
+
 use crate::files::read::cause;
 use crate::wire::proxy::Proxy;
 use crate::wire::tls_error;
@@ -39,6 +41,8 @@ pub(super) enum Failure {
     TimedOut(Stage),
     /// TLS failed, on either side.
     Tls(String),
+    /// No root of ours signed the server's certificate.
+    UnknownIssuer(String),
     /// Any other cause.
     Line(String),
 }
@@ -52,8 +56,12 @@ impl Failure {
         }
     }
 
-    pub(super) fn tls(error: &rustls::Error, host: &str) -> Self {
-        Self::Tls(tls_error::describe(error, host))
+    pub(super) fn tls(error: &Error, host: &str) -> Self {
+        let line = tls_error::describe(error, host);
+        match error {
+            Error::InvalidCertificate(CertificateError::UnknownIssuer) => Self::UnknownIssuer(line),
+            _ => Self::Tls(line),
+        }
     }
 
     pub(super) fn closed(stage: Stage) -> Self {
@@ -86,7 +94,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimedOut(stage) => write!(f, "timed out while {stage}"),
-            Self::Tls(line) | Self::Line(line) => f.write_str(line),
+            Self::Tls(line) | Self::UnknownIssuer(line) | Self::Line(line) => f.write_str(line),
         }
     }
 }

@@ -38,6 +38,8 @@ struct State {
     addresses: Addresses,
     /// Where the last connection was opened to; none if that failed.
     peer: Option<SocketAddr>,
+    /// Whether that failed because no root of ours signed the server's certificate.
+    issuer_is_unknown: bool,
     /// The address that was tried first for it.
     first: Option<SocketAddr>,
     /// Dead as soon as ureq drops the connection.
@@ -107,7 +109,10 @@ impl Link {
         deadline: Option<Instant>,
         mut attempt: impl FnMut(SocketAddr, usize) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        self.with(|state| (state.peer, state.first) = (None, None));
+        self.with(|state| {
+            (state.peer, state.first) = (None, None);
+            state.issuer_is_unknown = false;
+        });
         let hop = self.first_hop();
         let mut attempt = |address, shares| {
             let opened = attempt(address, shares);
@@ -115,7 +120,10 @@ impl Link {
                 state.first.get_or_insert(address);
                 match &opened {
                     Ok(_) => state.peer = Some(address),
-                    Err(_) => state.addresses.failed(address),
+                    Err(failure) => {
+                        state.issuer_is_unknown = matches!(failure, Failure::UnknownIssuer(_));
+                        state.addresses.failed(address);
+                    }
                 }
             });
             opened
@@ -237,6 +245,12 @@ impl Link {
     /// Whether the last attempt to connect succeeded, TLS included.
     pub(super) fn was_connected(&self) -> bool {
         self.with(|state| state.peer.is_some())
+    }
+
+    /// Whether the last attempt to connect failed because no root of ours signed the server's
+    /// certificate.
+    pub(super) fn issuer_is_unknown(&self) -> bool {
+        self.with(|state| state.issuer_is_unknown)
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {

@@ -138,7 +138,7 @@ fn system_roots() -> Result<RootCertStore, String> {
         .iter()
         .find(|path| guard::exists(Path::new(path)));
     let Some(bundle) = bundle else {
-        return Err("the kubeconfig has no certificate-authority and this system has no root certificates; add certificate-authority".into());
+        return Err("there is no certificate-authority, and this system has no root certificates; install ca-certificates, or add certificate-authority".into());
     };
     let bytes = read(Path::new(bundle)).map_err(|e| format!("{bundle}: {e}"))?;
     let mut roots = RootCertStore::empty();

@@ -48,6 +48,7 @@ Flags (those of the kubelet, except those marked *):
   --cert-dir DIR                       certificates and keys (default pki in --root-dir)
   --rotate-certificates                renew the certificate at 70 to 90 % of its lifetime
   --k3s-supervisor URL *               k3s or rke2 server that renews it; set by join
+  --k3s-supervisor-system-roots *      verify it with the CAs of the system; set by join
   --hostname-override NAME             name of the Node instead of the host name
   --node-ip IP[,IP]                    address of the Node; 0.0.0.0 or :: prefers a family
   --node-labels K=V,...                labels of the Node; can be repeated

@@ -40,6 +40,9 @@ const ROWS: &[Row] = &[
     ("k3s-supervisor", "https://cp:9345", |f| {
         f.k3s_supervisor = Some("https://cp:9345".into());
     }),
+    ("k3s-supervisor-system-roots", "true", |f| {
+        f.k3s_supervisor_system_roots = true
+    }),
     ("hostname-override", "pi-3", |f| {
         f.hostname_override = Some("pi-3".into());
     }),

@@ -2,6 +2,7 @@
 //! and what refuses a token.
 
 mod abuse;
+mod front;
 mod k3s;
 mod kubeadm;
 mod printed;

@@ -15,15 +15,15 @@ use crate::common::api::admin;
 use crate::common::board::binary;
 use crate::common::namespace;
 
-const SOON: Duration = Duration::from_secs(20);
-const TRIGGER: &str = "/run/nodelet-joined";
-const KUBECONFIG: &str = "/etc/credstore/nodelet.kubeconfig";
+pub const SOON: Duration = Duration::from_secs(20);
+pub const TRIGGER: &str = "/run/nodelet-joined";
+pub const KUBECONFIG: &str = "/etc/credstore/nodelet.kubeconfig";
 
 /// Time from enter to Ready, for the debug binary on a machine that other tests use.
 const LIMIT: Duration = Duration::from_millis(1500);
 
 /// Empty folders in the place of those that join writes, for this thread and its processes.
-fn board() -> Result<(), String> {
+pub fn board() -> Result<(), String> {
     namespace::mounts()?;
     let machine_id = fs::read("/etc/machine-id").unwrap_or_default();
     for folder in ["/etc", "/run", "/var/lib"] {

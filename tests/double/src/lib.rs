@@ -715,6 +715,23 @@ impl Double {
         self.close_connections();
     }
 
+    /// Serves at another port, too, with a certificate of its own, such as one of another CA in
+    /// front of the supervisor of rke2. Returns the port.
+    ///
+    /// # Panics
+    /// If there is no free port.
+    #[must_use]
+    pub fn front(&self, identity: &Identity) -> u16 {
+        let listener = server::bind(0).expect("a free port on loopback");
+        let address = listener.local_addr();
+        let port = address.expect("a bound listener has an address").port();
+        self.inner.shared.serve_at(port, identity);
+        let (shared, slot) = (self.inner.shared.clone(), Mutex::new(Some(listener)));
+        let accept = thread::spawn(move || server::accept(&shared, &slot));
+        lock(&self.inner.threads).push(accept);
+        port
+    }
+
     /// Serves with a certificate of an unknown authority.
     pub fn swap_to_unknown_authority(&self) {
         self.swap_certificate(

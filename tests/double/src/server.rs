@@ -95,6 +95,8 @@ pub(crate) struct Shared {
     verifier: Arc<dyn ClientCertVerifier>,
     pub(crate) tls: Tls,
     config: Mutex<Arc<ServerConfig>>,
+    /// The certificates of other ports.
+    fronts: Mutex<HashMap<u16, Arc<ServerConfig>>>,
     pub(crate) tokens: Mutex<HashMap<String, User>>,
     recorded: Mutex<Vec<Recorded>>,
     next_id: AtomicU64,
@@ -171,6 +173,7 @@ impl Shared {
             verifier,
             tls,
             config: Mutex::new(config),
+            fronts: Mutex::default(),
             tokens: Mutex::default(),
             recorded: Mutex::default(),
             next_id: AtomicU64::new(1),
@@ -185,6 +188,11 @@ impl Shared {
 
     pub(crate) fn serve_with(&self, identity: &Identity) {
         *lock(&self.config) = server_config(&self.verifier, self.tls, identity);
+    }
+
+    pub(crate) fn serve_at(&self, port: u16, identity: &Identity) {
+        let config = server_config(&self.verifier, self.tls, identity);
+        lock(&self.fronts).insert(port, config);
     }
 
     pub(crate) fn recorded(&self) -> MutexGuard<'_, Vec<Recorded>> {
@@ -353,7 +361,9 @@ impl Connection {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(TICK))?;
         socket.set_write_timeout(Some(TICK))?;
-        let config = lock(&shared.config).clone();
+        let port = socket.local_addr()?.port();
+        let front = lock(&shared.fronts).get(&port).cloned();
+        let config = front.unwrap_or_else(|| lock(&shared.config).clone());
         let tls = ServerConnection::new(config).map_err(io::Error::other)?;
         Ok(Self {
             shared: shared.clone(),

@@ -173,9 +173,12 @@ fn finish(mut settings: Settings, given: Given) -> Result<Settings, String> {
                 .into(),
         );
     }
-    // The flags are those of a run: its parser checks their values.
-    let flags = settings.flags.iter().map(OsString::from);
-    command_line::parse(flags)?;
+    // The flags are those of a run: its parser checks their values, and quotes them.
+    for flag in &settings.flags {
+        let name = flag.split('=').next().unwrap_or_default();
+        command_line::parse([flag.into()])
+            .map_err(|_| format!("{name}: not a valid value; see nodelet --help"))?;
+    }
     settings.wait &= settings.root.is_none() && !settings.dry_run;
     Ok(settings)
 }
@@ -248,6 +251,12 @@ fn flag_of_a_run(name: &str, parser: &mut Parser) -> Result<String, String> {
         },
         None => return Err(format!("unknown flag: --{}; see join --help", shown(name))),
     };
+    if flag
+        .split_once('=')
+        .is_some_and(|(_, value)| Token::is_whole(value))
+    {
+        return Err(format!("--{name}: this is a token; use --token"));
+    }
     let is_plain = |c: char| c.is_ascii_graphic() && !"'\"\\".contains(c);
     match flag.chars().all(is_plain) {
         true => Ok(flag),

@@ -3,6 +3,7 @@ use std::ffi::OsString;
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::flags::SETTINGS;
 use crate::core::join::token::digest;
 
 const TOKEN: &str = "lwxivu.2uczm8x4xi2v7hqd";
@@ -245,6 +246,18 @@ fn a_token_at_the_wrong_place_is_in_no_error() {
             ("join h --TOKEN", "unknown flag: --…"),
             ("join h --timeout TOKEN", "--timeout: not a duration"),
             ("join h --output TOKEN", "--output: write json"),
+            (
+                "join h --max-pods TOKEN",
+                "--max-pods: this is a token; use --token",
+            ),
+            (
+                "join h --node-labels=TOKEN",
+                "--node-labels: this is a token; use --token",
+            ),
+            (
+                "join h --register-node=TOKEN",
+                "--register-node: this is a token; use --token",
+            ),
             ("reset --TOKEN", "unknown flag: --…"),
             ("reset -o TOKEN", "--output: write json"),
             ("reset TOKEN", "unexpected argument"),
@@ -257,6 +270,22 @@ fn a_token_at_the_wrong_place_is_in_no_error() {
             }
         }
     }
+}
+
+/// A short token of k3s looks like any other word.
+#[test]
+fn no_error_quotes_the_value_of_a_flag_of_a_run() {
+    let mut refused = 0;
+    for flag in SETTINGS.iter().map(|setting| setting.flag) {
+        for value in ["s3cret", "s3cret=", "a=s3cret", "a=b,s3cret", "1s3cret"] {
+            let line = format!("join h --token a --{flag}={value}");
+            if let Some(Err(error)) = parse(&args(line.split(' '))) {
+                refused += 1;
+                assert!(!error.contains("s3cret"), "{line}: {error}");
+            }
+        }
+    }
+    assert!(refused > 100, "{refused}");
 }
 
 #[test]

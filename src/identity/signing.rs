@@ -74,8 +74,8 @@ impl Supervisor {
         restore_password(&self.node_name)
     }
 
-    /// A client with the certificate of `config`, and its CA or the system's roots. It keeps what `last`, the client of
-    /// the last attempt, knows of the supervisor's addresses.
+    /// A client with the certificate of `config`, and its CA or the system's roots. It keeps what
+    /// `last`, the client of the last attempt, knows of the supervisor's addresses.
     pub(super) fn client(
         &self,
         config: &ApiConfig,

@@ -143,8 +143,16 @@ impl Files {
     }
 }
 
+/// The kernel writes the file anew for each read, so it is not read to its end.
 fn oom_kills(reader: &mut Reader, vmstat: &mut KeptFile, clock: &dyn Fn() -> Mono) -> Option<u64> {
-    let text = reader.kept_list(vmstat, clock).ok()?;
-    let [kills] = scan::values(&text, ["oom_kill "], scan::lone_number);
+    let mut kills = None;
+    let mut is_found = |text: &[u8]| {
+        // A read can end within a line.
+        let end = text.iter().rposition(|byte| *byte == b'\n');
+        let lines = text.get(..end.unwrap_or_default()).unwrap_or_default();
+        [kills] = scan::values(lines, ["oom_kill "], scan::lone_number);
+        kills.is_some()
+    };
+    reader.kept_list(vmstat, &mut is_found, clock).ok()?;
     kills
 }

@@ -137,4 +137,16 @@ mod tests {
             assert_eq!(read(lengths, limit), (want, reads), "{lengths:?}");
         }
     }
+
+    #[test]
+    fn a_file_is_not_read_further_than_asked() {
+        let file = File::open("/proc/self/smaps").unwrap();
+        let mut reads = 0;
+        let mut is_enough = |bytes: &[u8]| {
+            reads += 1;
+            bytes.len() > CHUNK
+        };
+        let bytes = from_start(&file, LARGE, &mut is_enough).unwrap();
+        assert!(bytes.len() <= 2 * CHUNK && reads == 2, "{reads}");
+    }
 }

@@ -76,24 +76,16 @@ impl Wall {
             day,
             clock: [hour, minute, second],
         } = self.civil();
-        let mut text = String::with_capacity("2026-11-21T06:18:51.209581Z".len());
-        for (number, mut place, end) in [
-            (year, 1000, '-'),
-            (month, 10, '-'),
-            (day, 10, 'T'),
-            (hour, 10, ':'),
-            (minute, 10, ':'),
-            (second, 10, '.'),
-            (self.0 % 1_000_000, 100_000, 'Z'),
-        ] {
-            while place > 0 {
-                let digit = u8::try_from(number / place % 10).unwrap_or_default();
-                text.push(char::from(b'0' + digit));
-                place /= 10;
+        let mut text = *b"0000-00-00T00:00:00.000000Z";
+        let digits = text.split_mut(|byte| *byte != b'0');
+        let numbers = [year, month, day, hour, minute, second, self.0 % 1_000_000];
+        for (digits, mut number) in digits.zip(numbers) {
+            for digit in digits.iter_mut().rev() {
+                *digit += u8::try_from(number % 10).unwrap_or_default();
+                number /= 10;
             }
-            text.push(end);
         }
-        text
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     /// Go's RFC1123Z: `Sat, 21 Nov 2026 06:18:51 +0000`.

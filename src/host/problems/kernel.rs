@@ -156,3 +156,30 @@ fn oom_kills(reader: &mut Reader, vmstat: &mut KeptFile, clock: &dyn Fn() -> Mon
     reader.kept_list(vmstat, &mut is_found, clock).ok()?;
     kills
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::tree::Tree;
+    use crate::host::root::HostRoot;
+
+    /// The first read ends after 4096 bytes.
+    #[test]
+    fn vmstat_is_read_until_the_whole_line_of_oom_kill() {
+        let tree = Tree::empty("problems-vmstat");
+        let mut reader = Reader::new(HostRoot::new(tree.path()));
+        let mut kills = |before: usize, line: &str| {
+            let text = ["x".repeat(before).as_str(), "\n", line].concat();
+            tree.write("proc/vmstat", text.as_bytes());
+            oom_kills(&mut reader, &mut KeptFile::new(VMSTAT), &|| Mono::START)
+        };
+        for before in [0, 4000, 4083, 4084, 4085, 4086, 5000] {
+            assert_eq!(
+                kills(before, "oom_kill 12\nswap_ra 0\n"),
+                Some(12),
+                "{before}"
+            );
+        }
+        assert_eq!(kills(0, "oom_kill_disable 1\nno_oom_kill 2\n"), None);
+    }
+}

@@ -33,18 +33,33 @@ pub(crate) const FLAGS: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
 /// The content of a file opened by [`open`], at most `limit` bytes. A folder, or a FIFO or device
 /// without data, is an error.
 pub(crate) fn whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
-    bounded(&mut |buffer| (&file).read(buffer), &file, limit)
+    let mut read = |buffer: &mut [u8]| (&file).read(buffer);
+    bounded(&mut read, &file, limit, &mut is_end(limit))
 }
 
 /// [`whole`] of a file that stays open: pread(2) from its start.
 pub(crate) fn whole_from_start(file: &File, limit: u64) -> io::Result<Vec<u8>> {
+    from_start(file, limit, &mut is_end(limit))
+}
+
+/// [`whole_from_start`], but not further than `is_enough`, which gets all bytes that are read so far.
+pub(crate) fn from_start(file: &File, limit: u64, is_enough: Enough<'_>) -> io::Result<Vec<u8>> {
     let mut offset = 0;
     let mut read = |buffer: &mut [u8]| {
         let length = file.read_at(buffer, offset)?;
         offset += length as u64;
         Ok(length)
     };
-    bounded(&mut read, file, limit)
+    bounded(&mut read, file, limit, is_enough)
+}
+
+/// Bytes that are read at once.
+const CHUNK: usize = 4096;
+
+/// A short read is the end of a disk file or of a kernel file of one record. A kernel file that is a
+/// list (seq_file) can end a read early, when its next record does not fit the buffer.
+pub(crate) fn is_end(limit: u64) -> impl FnMut(&[u8]) -> bool {
+    move |bytes| bytes.len() < CHUNK && limit <= SMALL
 }
 
 /// Whether the kernel reported a change of this file since it was opened or last asked: POLLPRI of
@@ -56,10 +71,16 @@ pub(crate) fn has_changed(file: &File) -> bool {
 }
 
 type Reader<'a> = &'a mut dyn FnMut(&mut [u8]) -> io::Result<usize>;
+pub(crate) type Enough<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
 
 /// Not by `read_to_end`, which is 800 bytes of code for each type of reader.
-fn bounded(read: Reader<'_>, file: &File, limit: u64) -> io::Result<Vec<u8>> {
-    let (mut buffer, mut bytes) = ([0; 4096], Vec::new());
+fn bounded(
+    read: Reader<'_>,
+    file: &File,
+    limit: u64,
+    is_enough: Enough<'_>,
+) -> io::Result<Vec<u8>> {
+    let (mut buffer, mut bytes) = ([0; CHUNK], Vec::new());
     loop {
         // fstat only if no bytes were read: it saves a system call for most kernel files.
         let length = match read(&mut buffer) {
@@ -74,10 +95,7 @@ fn bounded(read: Reader<'_>, file: &File, limit: u64) -> io::Result<Vec<u8>> {
         if !u64::try_from(bytes.len()).is_ok_and(|length| length <= limit) {
             return Err(io::Error::other(format!("larger than {limit} bytes")));
         }
-        // A short read is the end of a disk file or of a kernel file of one record. A kernel file
-        // that is a list (seq_file) can end a read early, when its next record does not fit the
-        // buffer.
-        if bytes.len() < buffer.len() && limit <= SMALL {
+        if is_enough(&bytes) {
             return Ok(bytes);
         }
     }
@@ -99,7 +117,7 @@ mod tests {
             }
         };
         let file = File::open("/proc/self/stat").unwrap();
-        let bytes = bounded(&mut read, &file, limit).map_err(|e| e.to_string());
+        let bytes = bounded(&mut read, &file, limit, &mut is_end(limit)).map_err(|e| e.to_string());
         (bytes.map(|bytes| bytes.len()), reads)
     }
 
@@ -118,5 +136,17 @@ mod tests {
             let want = want.map_err(str::to_owned);
             assert_eq!(read(lengths, limit), (want, reads), "{lengths:?}");
         }
+    }
+
+    #[test]
+    fn a_file_is_not_read_further_than_asked() {
+        let file = File::open("/proc/self/smaps").unwrap();
+        let mut reads = 0;
+        let mut is_enough = |bytes: &[u8]| {
+            reads += 1;
+            bytes.len() > CHUNK
+        };
+        let bytes = from_start(&file, LARGE, &mut is_enough).unwrap();
+        assert!(bytes.len() <= 2 * CHUNK && reads == 2, "{reads}");
     }
 }

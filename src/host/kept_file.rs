@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 
 use crate::core::facts::Read;
-use crate::files::read::{SMALL, has_changed, whole_from_start};
+use crate::files::read::{Enough, SMALL, from_start, has_changed, is_end};
 
 use super::root::{HostRoot, unread};
 
@@ -44,11 +44,21 @@ impl KeptFile {
     /// The whole file, at most `limit` bytes; below any root the descriptor is kept. After an error
     /// the next read opens the file again: its device may have been removed and come back.
     pub(super) fn read_kept(&mut self, root: &HostRoot, limit: u64) -> io::Result<Vec<u8>> {
+        self.read_until(root, limit, &mut is_end(limit))
+    }
+
+    /// The same, but not further than `is_enough`, which gets all bytes that are read so far.
+    pub(super) fn read_until(
+        &mut self,
+        root: &HostRoot,
+        limit: u64,
+        is_enough: Enough<'_>,
+    ) -> io::Result<Vec<u8>> {
         let file = match self.file.take() {
             Some(file) => file,
             None => root.open(&self.path)?,
         };
-        let bytes = whole_from_start(&file, limit)?;
+        let bytes = from_start(&file, limit, is_enough)?;
         self.file = Some(file);
         Ok(bytes)
     }
@@ -106,9 +116,10 @@ mod tests {
         tree.write("large", &content);
         let file = File::open(tree.path().join("large")).unwrap();
         for _ in 0..2 {
-            assert_eq!(whole_from_start(&file, SMALL).unwrap(), content);
+            let read = from_start(&file, SMALL, &mut is_end(SMALL));
+            assert_eq!(read.unwrap(), content);
         }
-        assert!(whole_from_start(&file, 39_999).is_err());
+        assert!(from_start(&file, 39_999, &mut is_end(39_999)).is_err());
     }
 
     #[test]

@@ -3,8 +3,6 @@
 //! `str::lines` takes about 600 instructions a line at opt-level z: for files that are read for each
 //! status that is more than the kernel's own work.
 
-use std::io::BufRead;
-
 /// For each prefix of a line the value of the first such line that has one. `value` parses what
 /// follows the prefix. The pass ends when all are found.
 pub(super) fn values<const N: usize>(
@@ -13,17 +11,19 @@ pub(super) fn values<const N: usize>(
     value: impl Fn(&[u8]) -> Option<u64>,
 ) -> [Option<u64>; N] {
     let mut values = [None; N];
-    let mut rest = text;
-    while !rest.is_empty() && values.contains(&None) {
+    for line in text.split(|byte| *byte == b'\n') {
         for (prefix, slot) in prefixes.iter().zip(&mut values) {
+            // The first byte, because strip_prefix calls memcmp: 70 instructions.
             if slot.is_none()
-                && let Some(after) = rest.strip_prefix(prefix.as_bytes())
+                && line.first() == prefix.as_bytes().first()
+                && let Some(after) = line.strip_prefix(prefix.as_bytes())
             {
-                *slot = after.split(|byte| *byte == b'\n').next().and_then(&value);
+                *slot = value(after);
             }
         }
-        // memchr(3) of libc. A slice cannot fail.
-        let _ = rest.skip_until(b'\n');
+        if !values.contains(&None) {
+            break;
+        }
     }
     values
 }

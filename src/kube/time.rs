@@ -3,7 +3,6 @@
 //! `metav1.Time` is RFC 3339 in UTC with whole seconds. `metav1.MicroTime` has exactly six fraction
 //! digits; the server refuses another number.
 
-use std::fmt;
 use std::time::Duration;
 
 /// Wall-clock time: microseconds since 1970-01-01T00:00:00Z.
@@ -62,12 +61,31 @@ impl Wall {
 
     /// The text of a `metav1.Time`: `2026-11-21T06:18:51Z`.
     pub fn time(self) -> String {
-        format!("{}Z", self.civil())
+        let mut text = self.micro_time();
+        text.truncate("2026-11-21T06:18:51".len());
+        text.push('Z');
+        text
     }
 
-    /// The text of a `metav1.MicroTime`: `2026-11-21T06:18:51.209581Z`.
+    /// The text of a `metav1.MicroTime`: `2026-11-21T06:18:51.209581Z`. Not by `format!`, which takes
+    /// several times as many instructions: each renewal has one.
     pub fn micro_time(self) -> String {
-        format!("{}.{:06}Z", self.civil(), self.0 % 1_000_000)
+        let Civil {
+            year,
+            month,
+            day,
+            clock: [hour, minute, second],
+        } = self.civil();
+        let mut text = *b"0000-00-00T00:00:00.000000Z";
+        let digits = text.split_mut(|byte| *byte != b'0');
+        let numbers = [year, month, day, hour, minute, second, self.0 % 1_000_000];
+        for (digits, mut number) in digits.zip(numbers) {
+            for digit in digits.iter_mut().rev() {
+                *digit += u8::try_from(number % 10).unwrap_or_default();
+                number /= 10;
+            }
+        }
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     /// Go's RFC1123Z: `Sat, 21 Nov 2026 06:18:51 +0000`.
@@ -181,27 +199,11 @@ fn days_before(year: u64, month: u64, day: u64) -> u64 {
 }
 
 /// A date of the Gregorian calendar, with months and days from 1, and hour, minute and second.
-/// Displayed as `2026-11-21T06:18:51`.
 struct Civil {
     year: u64,
     month: u64,
     day: u64,
     clock: [u64; 3],
-}
-
-impl fmt::Display for Civil {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            year,
-            month,
-            day,
-            clock: [hour, minute, second],
-        } = self;
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
-        )
-    }
 }
 
 /// Parses a duration as Go flags do: `10s`, `5m0s`, `1h30m`, `300ms`, `1.5s`, `0`.

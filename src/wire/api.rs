@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use ureq::Agent;
 use ureq::http::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderName, HeaderValue, RETRY_AFTER,
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT,
 };
-use ureq::http::{self, request};
+use ureq::http::{self, Uri, request};
 
 use crate::kube::message::{Accept, Method, Outcome, Request, Response};
 use crate::kube::time::parse_http_date;
@@ -167,10 +167,11 @@ impl Api {
     fn exchange(&self, request: &Request, budget: Duration) -> Result<Response, String> {
         let head = self.head(request)?;
         let answer = match request.method {
-            Method::Get => self.run(head.body(()), budget)?,
-            Method::Post | Method::Patch | Method::Delete => {
-                self.run(head.body(request.body.as_slice()), budget)?
-            }
+            Method::Get => self.run(http::Request::from_parts(head, ()), budget)?,
+            Method::Post | Method::Patch | Method::Delete => self.run(
+                http::Request::from_parts(head, request.body.as_slice()),
+                budget,
+            )?,
         };
         let (parts, body) = answer.into_parts();
         let length = body.content_length().unwrap_or(0);
@@ -197,8 +198,7 @@ impl Api {
         })
     }
 
-    fn head(&self, request: &Request) -> Result<request::Builder, String> {
-        let endpoint = &self.link.endpoint;
+    fn head(&self, request: &Request) -> Result<request::Parts, String> {
         let (method, content_type) = match request.method {
             Method::Get => (http::Method::GET, None),
             Method::Post => (http::Method::POST, Some("application/json")),
@@ -213,29 +213,31 @@ impl Api {
             Accept::Metadata => METADATA,
             Accept::Receipt => RECEIPT,
         };
-        let uri = format!("{endpoint}{}{}", endpoint.prefix, request.path);
-        let mut head = http::Request::builder()
-            .method(method)
-            .uri(uri)
-            .header(ACCEPT, accept);
+        let uri = [self.link.base.as_str(), &request.path].concat();
+        let (mut head, ()) = http::Request::new(()).into_parts();
+        head.method = method;
+        head.uri = Uri::try_from(uri).map_err(|e| format!("not a request: {e}"))?;
+        // Not by the builder of `http`, which copies the head and the value of each header.
+        let headers = &mut head.headers;
+        headers.append(ACCEPT, HeaderValue::from_static(accept));
         if let Some(content_type) = content_type {
-            head = head.header(CONTENT_TYPE, content_type);
+            headers.append(CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
         if let Some(authorization) = &self.authorization {
-            head = head.header(AUTHORIZATION, authorization.clone());
+            headers.append(AUTHORIZATION, authorization.clone());
         }
         for (name, value) in &self.more {
-            head = head.header(name, value.clone());
+            headers.append(name.clone(), value.clone());
         }
-        Ok(head.header(http::header::USER_AGENT, self.user_agent.clone()))
+        headers.append(USER_AGENT, self.user_agent.clone());
+        Ok(head)
     }
 
     fn run(
         &self,
-        request: http::Result<http::Request<impl ureq::AsSendBody>>,
+        request: http::Request<impl ureq::AsSendBody>,
         budget: Duration,
     ) -> Result<http::Response<ureq::Body>, String> {
-        let request = request.map_err(|e| format!("not a request: {e}"))?;
         let request = self
             .agent
             .configure_request(request)

@@ -133,7 +133,7 @@ impl Filesystems {
     }
 
     fn read_table(&mut self, reader: &mut Reader, clock: &dyn Fn() -> Mono) {
-        let table = reader.kept_list(&mut self.table, clock);
+        let table = reader.kept_list(&mut self.table, &mut |_| false, clock);
         let old = std::mem::replace(&mut self.mounted, Ok(Vec::new()));
         self.mounted = table.map(|table| {
             let table = String::from_utf8_lossy(&table);

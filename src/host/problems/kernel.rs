@@ -143,8 +143,43 @@ impl Files {
     }
 }
 
+/// The kernel writes the file anew for each read, so it is not read to its end.
 fn oom_kills(reader: &mut Reader, vmstat: &mut KeptFile, clock: &dyn Fn() -> Mono) -> Option<u64> {
-    let text = reader.kept_list(vmstat, clock).ok()?;
-    let [kills] = scan::values(&text, ["oom_kill "], scan::lone_number);
+    let mut kills = None;
+    let mut is_found = |text: &[u8]| {
+        // A read can end within a line.
+        let end = text.iter().rposition(|byte| *byte == b'\n');
+        let lines = text.get(..end.unwrap_or_default()).unwrap_or_default();
+        [kills] = scan::values(lines, ["oom_kill "], scan::lone_number);
+        kills.is_some()
+    };
+    reader.kept_list(vmstat, &mut is_found, clock).ok()?;
     kills
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::tree::Tree;
+    use crate::host::root::HostRoot;
+
+    /// The first read ends after 4096 bytes.
+    #[test]
+    fn vmstat_is_read_until_the_whole_line_of_oom_kill() {
+        let tree = Tree::empty("problems-vmstat");
+        let mut reader = Reader::new(HostRoot::new(tree.path()));
+        let mut kills = |before: usize, line: &str| {
+            let text = ["x".repeat(before).as_str(), "\n", line].concat();
+            tree.write("proc/vmstat", text.as_bytes());
+            oom_kills(&mut reader, &mut KeptFile::new(VMSTAT), &|| Mono::START)
+        };
+        for before in [0, 4000, 4083, 4084, 4085, 4086, 5000] {
+            assert_eq!(
+                kills(before, "oom_kill 12\nswap_ra 0\n"),
+                Some(12),
+                "{before}"
+            );
+        }
+        assert_eq!(kills(0, "oom_kill_disable 1\nno_oom_kill 2\n"), None);
+    }
 }

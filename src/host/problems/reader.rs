@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::core::facts::{Read, Unread};
 use crate::core::instant::Mono;
-use crate::files::read::{LARGE, SMALL};
+use crate::files::read::{Enough, LARGE, SMALL, is_end};
 use crate::host::kept_file::KeptFile;
 use crate::host::root::{HostRoot, unread};
 
@@ -91,30 +91,33 @@ impl Reader {
 
     /// A file that is looked at again and again, trimmed.
     pub(super) fn kept(&mut self, kept: &mut KeptFile, clock: &dyn Fn() -> Mono) -> Read<String> {
-        let bytes = self.kept_bytes(kept, SMALL, clock)?;
+        let bytes = self.kept_bytes(kept, SMALL, &mut is_end(SMALL), clock)?;
         match std::str::from_utf8(&bytes) {
             Ok(text) => Ok(text.trim().to_owned()),
             Err(_) => Err(Unread::new(kept.path.as_str(), "not text")),
         }
     }
 
-    /// [`Self::list`] of a file that stays open.
+    /// [`Self::list`] of a file that stays open, not further than `is_enough`, which gets all bytes
+    /// that are read so far.
     pub(super) fn kept_list(
         &mut self,
         kept: &mut KeptFile,
+        is_enough: Enough<'_>,
         clock: &dyn Fn() -> Mono,
     ) -> Read<Vec<u8>> {
-        self.kept_bytes(kept, LARGE, clock)
+        self.kept_bytes(kept, LARGE, is_enough, clock)
     }
 
     fn kept_bytes(
         &mut self,
         kept: &mut KeptFile,
         limit: u64,
+        is_enough: Enough<'_>,
         clock: &dyn Fn() -> Mono,
     ) -> Read<Vec<u8>> {
         self.may_read(&kept.path)?;
-        let bytes = kept.read_kept(&self.root, limit);
+        let bytes = kept.read_until(&self.root, limit, is_enough);
         self.note_end(&kept.path, clock);
         bytes.map_err(|error| unread(&kept.path, &error))
     }

@@ -158,8 +158,7 @@ impl Api {
         self.link.was_connected()
     }
 
-    /// Whether the last attempt to connect failed because no root of ours signed the server's
-    /// certificate.
+    /// Whether no root of ours signed the server's certificate at the last attempt to connect.
     pub fn issuer_is_unknown(&self) -> bool {
         self.link.issuer_is_unknown()
     }

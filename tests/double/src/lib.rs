@@ -25,6 +25,7 @@ mod kubeconfig;
 mod openapi;
 mod patch;
 mod pki;
+mod pods;
 mod protobuf;
 mod quantity;
 mod rbac;

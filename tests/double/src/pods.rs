@@ -150,6 +150,25 @@ fn quality(spec: &Value) -> &'static str {
     }
 }
 
+/// Without the difference between the two specs, in Go's names, which follows in the real one.
+pub(crate) const FIXED: &str = "pod updates may not change fields other than \
+    `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
+    `spec.tolerations` (only additions to existing tolerations),\
+    `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+/// The part of a pod's spec that never changes: ValidatePodUpdate in
+/// `pkg/apis/core/validation/validation.go`.
+pub(crate) fn fixed(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    for list in ["containers", "initContainers"] {
+        each(&mut spec, list).for_each(|container| container["image"] = Value::Null);
+    }
+    for member in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
+        spec[member] = Value::Null;
+    }
+    spec
+}
+
 /// What the strategies preserve after the client's change was attributed to it.
 pub(crate) fn preserve(kind: &Kind, subresource: &str, old: &Value, new: &mut Value) {
     match (kind.kind, subresource) {

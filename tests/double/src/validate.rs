@@ -2,7 +2,7 @@
 //! quantities in their canonical form), with k8s-openapi's types, then the rules of each kind.
 
 use crate::kinds::Kind;
-use crate::pods::default;
+use crate::pods::{self, default};
 use crate::quantity::Quantity;
 use crate::status::Cause;
 use crate::time;
@@ -432,7 +432,13 @@ pub(crate) fn check(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause>
         "Node" => node(old, new, &mut causes),
         "Lease" => lease(new, &mut causes),
         "Event" => event(new, &mut causes),
-        "Pod" => has_containers(&new["spec"], "spec", &mut causes),
+        "Pod" => {
+            has_containers(&new["spec"], "spec", &mut causes);
+            let fixed = |pod: &Value| pods::fixed(&pod["spec"]);
+            if old.is_some_and(|old| fixed(old) != fixed(new)) {
+                causes.push(Cause::forbidden("spec", pods::FIXED));
+            }
+        }
         "DaemonSet" | "Deployment" => workload(kind, new, &mut causes),
         _ => csr(new, &mut causes),
     }

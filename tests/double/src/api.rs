@@ -446,10 +446,10 @@ impl Api {
     ) -> Result<Response, Failure> {
         let page = self.page(request, kind, &target.namespace, selector)?;
         let (mut items, metadata) = (page.items, page.metadata);
-        let version = metadata["resourceVersion"].as_str().unwrap_or("").to_owned();
         if form == Form::Table {
             let include = request.query("includeObject");
-            let table = table::table(kind, &items, &version, include.as_deref());
+            let mut table = table::table(kind, &items, "", include.as_deref());
+            table["metadata"] = metadata;
             return Ok(Response::json(200, &table));
         }
         let (list_kind, api_version) = if form == Form::Partial {
@@ -654,7 +654,9 @@ impl Api {
                 pod["metadata"]["generation"] = json!(generation.unwrap_or(0) + 1);
                 let usual = pod["spec"]["terminationGracePeriodSeconds"].as_u64();
                 let phase = pod["status"]["phase"].as_str().unwrap_or("");
-                let is_bound = pod["spec"]["nodeName"].as_str().is_some_and(|n| !n.is_empty());
+                let is_bound = pod["spec"]["nodeName"]
+                    .as_str()
+                    .is_some_and(|n| !n.is_empty());
                 match is_bound && !["Failed", "Succeeded"].contains(&phase) {
                     true => asked.or(usual).unwrap_or(0),
                     false => 0,
@@ -915,7 +917,8 @@ impl Api {
             return Ok(old.clone());
         }
         let metadata = &new["metadata"];
-        if metadata["deletionGracePeriodSeconds"] == 0 && validate::is_empty(&metadata["finalizers"])
+        if metadata["deletionGracePeriodSeconds"] == 0
+            && validate::is_empty(&metadata["finalizers"])
         {
             store.remove(&write.key);
             return Ok(new);

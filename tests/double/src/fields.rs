@@ -64,7 +64,12 @@ const CONTAINERS: &str = "containers";
 /// Lists of different texts (`x-kubernetes-list-type: set`).
 const SETS: [&str; 2] = ["podCIDRs", "finalizers"];
 /// Objects that are owned as a whole (`x-kubernetes-map-type: atomic`).
-const ATOMIC: [&str; 4] = ["involvedObject", "ownerReferences", "nodeSelector", "selector"];
+const ATOMIC: [&str; 4] = [
+    "involvedObject",
+    "ownerReferences",
+    "nodeSelector",
+    "selector",
+];
 /// Metadata that nobody owns.
 const STRIPPED: [&str; 8] = [
     "name",

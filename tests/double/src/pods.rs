@@ -29,7 +29,7 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
         for container in each(spec, "containers") {
             requests_of_limits(container);
         }
-        return pod_spec(spec);
+        return of_pod(spec);
     }
     let (strategy, unavailable, surge) = match kind.kind {
         "DaemonSet" => ("updateStrategy", json!(1), json!(0)),
@@ -45,7 +45,7 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
     }
     default(spec, "revisionHistoryLimit", json!(10));
     if let Some(template) = spec.pointer_mut("/template/spec") {
-        pod_spec(template);
+        of_pod(template);
     }
     if kind.kind == "Deployment" {
         default(spec, "replicas", json!(1));
@@ -59,7 +59,7 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
 
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-fn pod_spec(spec: &mut Value) {
+fn of_pod(part: &mut Value) {
     for (member, value) in [
         ("restartPolicy", json!("Always")),
         ("terminationGracePeriodSeconds", json!(30)),
@@ -67,9 +67,9 @@ fn pod_spec(spec: &mut Value) {
         ("securityContext", json!({})),
         ("schedulerName", json!("default-scheduler")),
     ] {
-        default(spec, member, value);
+        default(part, member, value);
     }
-    for container in each(spec, "containers") {
+    for container in each(part, "containers") {
         let image = container["image"].as_str().unwrap_or("");
         let name = image.rsplit('/').next().unwrap_or("");
         let policy = match name.split_once(':') {
@@ -90,10 +90,13 @@ fn pod_spec(spec: &mut Value) {
 /// A limit is a request, too.
 fn requests_of_limits(container: &mut Value) {
     let limits = container.pointer("/resources/limits").cloned();
-    for (resource, limit) in limits.as_ref().and_then(Value::as_object).into_iter().flatten() {
-        default(&mut container["resources"], "requests", json!({}));
+    let Some(Value::Object(limits)) = limits else {
+        return;
+    };
+    default(&mut container["resources"], "requests", json!({}));
+    for (resource, limit) in limits {
         let requests = &mut container["resources"]["requests"];
-        default(requests, resource, limit.clone());
+        default(requests, &resource, limit);
     }
 }
 
@@ -122,18 +125,21 @@ pub(crate) fn admit(kind: &Kind, object: &mut Value) {
         };
         let is_tolerated = |one: &Value| is(&one["key"], &key) && is(&one["effect"], "NoExecute");
         if !tolerations.iter().any(is_tolerated) {
-            tolerations.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute",
-                "tolerationSeconds": 300}));
+            let toleration = json!({"key": key, "operator": "Exists", "effect": "NoExecute",
+                "tolerationSeconds": 300});
+            tolerations.push(toleration);
         }
     }
     default(spec, "priority", json!(0));
     default(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
-    object["status"] = json!({"phase": "Pending", "qosClass": quality(&object["spec"])});
+    object["status"] = json!({"phase": "Pending", "qosClass": quality(object)});
 }
 
 /// `pkg/apis/core/v1/helper/qos/qos.go`, of containers alone.
-fn quality(spec: &Value) -> &'static str {
-    let containers = spec["containers"].as_array().map_or(&[][..], Vec::as_slice);
+fn quality(pod: &Value) -> &'static str {
+    let containers = pod["spec"]["containers"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
     let amounts = |of: &str| {
         let resources = containers.iter().flat_map(move |container| {
             ["cpu", "memory"].map(|name| container["resources"][of][name].clone())
@@ -158,8 +164,8 @@ pub(crate) const FIXED: &str = "pod updates may not change fields other than \
 
 /// The part of a pod's spec that never changes: ValidatePodUpdate in
 /// `pkg/apis/core/validation/validation.go`.
-pub(crate) fn fixed(spec: &Value) -> Value {
-    let mut spec = spec.clone();
+pub(crate) fn fixed(pod: &Value) -> Value {
+    let mut spec = pod["spec"].clone();
     for list in ["containers", "initContainers"] {
         each(&mut spec, list).for_each(|container| container["image"] = Value::Null);
     }
@@ -181,7 +187,9 @@ pub(crate) fn preserve(kind: &Kind, subresource: &str, old: &Value, new: &mut Va
         }
         ("DaemonSet", "") if new["spec"]["template"] != old["spec"]["template"] => {
             let annotation = &mut new["metadata"]["annotations"][TEMPLATE_GENERATION];
-            let generation = annotation.as_str().and_then(|text| text.parse::<u64>().ok());
+            let generation = annotation
+                .as_str()
+                .and_then(|text| text.parse::<u64>().ok());
             *annotation = json!((generation.unwrap_or(0) + 1).to_string());
         }
         _ => {}

@@ -434,8 +434,7 @@ pub(crate) fn check(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause>
         "Event" => event(new, &mut causes),
         "Pod" => {
             has_containers(&new["spec"], "spec", &mut causes);
-            let fixed = |pod: &Value| pods::fixed(&pod["spec"]);
-            if old.is_some_and(|old| fixed(old) != fixed(new)) {
+            if old.is_some_and(|old| pods::fixed(old) != pods::fixed(new)) {
                 causes.push(Cause::forbidden("spec", pods::FIXED));
             }
         }
@@ -683,7 +682,10 @@ fn has_containers(pod: &Value, field: &str, causes: &mut Vec<Cause>) {
         let name = &container["name"];
         if is_empty(name) {
             causes.push(Cause::required(&format!("{field}.name"), ""));
-        } else if containers[..index].iter().any(|other| other["name"] == *name) {
+        } else if containers[..index]
+            .iter()
+            .any(|other| other["name"] == *name)
+        {
             causes.push(Cause::duplicate(&format!("{field}.name"), name));
         }
         if is_empty(&container["image"]) {

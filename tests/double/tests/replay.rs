@@ -321,10 +321,7 @@ fn recorded_answers_have_the_recorded_sizes() {
 /// What a node may do to pods, and what their administrator gets.
 #[test]
 fn recorded_requests_to_pods_have_the_recorded_outcome() {
-    let groups = [
-        "system:serviceaccounts",
-        "system:serviceaccounts:default",
-    ];
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:default"];
     let double = Double::builder().token(ACCOUNT_TOKEN, ACCOUNT, &groups);
     let replay = replay(double.start(), &["pods"]);
     assert_eq!((replay.compared, replay.sized), (147, 146), "all steps");

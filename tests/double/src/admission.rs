@@ -154,8 +154,28 @@ fn own_pod(node: &str, old: Option<&Value>, new: Option<&Value>) -> Result<(), S
         (None, Some(new)) if !is_bound(new) => Err(format!(
             "node \"{node}\" can only create pods with spec.nodeName set to itself"
         )),
+        (None, Some(new)) => owned_by_node(node, &new["metadata"]["ownerReferences"]),
         _ => Ok(()),
     }
+}
+
+/// The owner of a mirror pod is its Node, whose uid this does not compare.
+fn owned_by_node(node: &str, owners: &Value) -> Result<(), String> {
+    let is_node = |owner: &Value| {
+        owner["apiVersion"] == "v1" && owner["kind"] == "Node" && owner["name"] == node
+    };
+    let why = match owners.as_array().map_or(&[][..], Vec::as_slice) {
+        [_, _, ..] => "can only create pods with a single owner reference set to itself",
+        [owner] if is_node(owner) && owner["controller"] != true => {
+            "can only create pods with a controller owner reference set to itself"
+        }
+        [owner] if is_node(owner) && owner["blockOwnerDeletion"] == true => {
+            "must not set blockOwnerDeletion on an owner reference"
+        }
+        [owner] if is_node(owner) => return Ok(()),
+        _ => "can only create pods with an owner reference set to itself",
+    };
+    Err(format!("node \"{node}\" {why}"))
 }
 
 const MIRROR: &str = "kubernetes.io/config.mirror";

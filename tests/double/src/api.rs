@@ -10,6 +10,7 @@ use crate::kinds::{self, Kind};
 use crate::openapi::Schemas;
 use crate::patch;
 use crate::pki;
+use crate::pods;
 use crate::protobuf;
 use crate::rbac::Rbac;
 use crate::selector::Selector;
@@ -19,6 +20,8 @@ use crate::supervisor::Supervisor;
 use crate::table;
 use crate::time;
 use crate::validate::{self, Decoded};
+use base64::Engine as _;
+use base64::engine::GeneralPurpose;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -81,6 +84,47 @@ struct Target {
     subresource: String,
 }
 
+/// A part of a list, and the metadata of the list.
+struct Page {
+    items: Vec<Value>,
+    metadata: Value,
+}
+
+/// Where a list goes on: `apiserver/pkg/storage/continue.go`.
+struct Continue {
+    version: u64,
+    /// The first path that may follow.
+    start: String,
+}
+
+impl Continue {
+    const ENCODING: GeneralPurpose = base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+    fn write(version: u64, last: &str) -> String {
+        let token = format!(
+            r#"{{"v":"meta.k8s.io/v1","rv":{version},"start":{}}}"#,
+            json!(format!("{last}\0"))
+        );
+        Self::ENCODING.encode(token)
+    }
+
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let decoded = Self::ENCODING.decode(text).ok();
+        let token = decoded.and_then(|json| serde_json::from_slice::<Value>(&json).ok());
+        let parts = token.and_then(|token| {
+            let start = token["start"].as_str()?.to_owned();
+            let version = token["rv"].as_u64()?;
+            Some(Self { version, start })
+        });
+        parts.ok_or_else(|| {
+            status::bad_request(
+                "invalid continue token: continue key is not valid: illegal base64 data at input \
+                 byte 0",
+            )
+        })
+    }
+}
+
 /// A write in progress.
 struct Write<'a> {
     user: &'a User,
@@ -109,7 +153,14 @@ impl Api {
     pub(crate) fn handle(&self, request: &Request, user: Option<&User>) -> Answer {
         match self.try_handle(request, user) {
             Ok(answer) => answer,
-            Err(failure) => Answer::Whole(Response::json(failure.code, &failure.body)),
+            Err(failure) => {
+                let response = Response::json(failure.code, &failure.body);
+                // apiserver/pkg/endpoints/handlers/responsewriters/errors.go, Forbidden
+                Answer::Whole(match failure.by_authorizer {
+                    true => response.with("X-Content-Type-Options", "nosniff"),
+                    false => response,
+                })
+            }
         }
     }
 
@@ -136,9 +187,12 @@ impl Api {
             _ => return Err(status::method_not_allowed()),
         };
         let fields = request.query("fieldSelector").unwrap_or_default();
-        let selector =
+        let mut selector =
             Selector::parse(&fields, &request.query("labelSelector").unwrap_or_default());
-        let selected = selector.name().unwrap_or_default();
+        let name = match target.name.as_str() {
+            "" => selector.name().unwrap_or_default(),
+            name => name.to_owned(),
+        };
         auth::authorize(
             user,
             &Attributes {
@@ -147,12 +201,9 @@ impl Api {
                 resource: &target.resource,
                 subresource: &target.subresource,
                 namespace: &target.namespace,
-                name: if target.name.is_empty() {
-                    &selected
-                } else {
-                    &target.name
-                },
+                name: &name,
                 fields: &fields,
+                bound_to: &self.node_of_pod(&target.namespace, &name),
             },
             &self.rbac(),
         )
@@ -160,12 +211,12 @@ impl Api {
             let about = status::Subject {
                 group: &target.group,
                 resource: &target.resource,
-                name: &target.name,
+                name: &name,
             };
-            status::forbidden(&about, &why)
+            status::not_authorized(&about, &why)
         })?;
         if target.resource == REVIEWS && target.group == "authorization.k8s.io" {
-            return self.review(user, verb, &request.body).map(Answer::Whole);
+            return self.review(user, verb, request).map(Answer::Whole);
         }
         if (target.resource.as_str(), verb) == ("configmaps", "get") {
             let info = self.join().cluster_info();
@@ -189,21 +240,20 @@ impl Api {
             return Err(status::no_such_resource());
         }
         let form = form(request).ok_or_else(status::not_acceptable)?;
-        if kind.kind == "Pod"
-            && let Some(unknown) = selector.unsupported(&POD_FIELDS)
-        {
-            return Err(status::bad_request(&format!(
-                "Unable to find \"/v1, Resource=pods\" that match label selector \"\", field \
-                 selector \"{fields}\": field label not supported: {unknown}"
-            )));
+        if kind.kind == "Pod" {
+            selector.rename("spec.host", "spec.nodeName");
+            if let Some(unknown) = selector.unsupported(&POD_FIELDS) {
+                let why = format!("field label not supported: {unknown}");
+                return Err(status::bad_request(&why));
+            }
         }
         match verb {
             "watch" => Ok(Answer::Watch(
                 self.watch(request, kind, &target, selector, form),
             )),
-            "list" => Ok(Answer::Whole(
-                self.list(request, kind, &target, &selector, form),
-            )),
+            "list" => self
+                .list(request, kind, &target, &selector, form)
+                .map(Answer::Whole),
             "get" => {
                 let key = key(kind, &target.namespace, &target.name);
                 let found = self.store().get(&key).cloned();
@@ -255,12 +305,20 @@ impl Api {
         self.rbac.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The node that a pod is bound to: what a node may read (`node_authorizer.go`, its graph).
+    fn node_of_pod(&self, namespace: &str, name: &str) -> String {
+        let store = self.store();
+        let pod = store.get(&key(&kinds::POD, namespace, name));
+        let node = pod.and_then(|pod| pod["spec"]["nodeName"].as_str());
+        node.unwrap_or_default().to_owned()
+    }
+
     /// Whether somebody may do something; nothing is stored.
-    fn review(&self, user: &User, verb: &str, body: &[u8]) -> Result<Response, Failure> {
+    fn review(&self, user: &User, verb: &str, request: &Request) -> Result<Response, Failure> {
         if verb != "create" {
             return Err(status::method_not_allowed());
         }
-        let mut review: Value = serde_json::from_slice(body)
+        let mut review: Value = serde_json::from_slice(&request.body)
             .map_err(|e| status::bad_request(&format!("json parse error: {}", json_error(&e))))?;
         let about = &review["spec"]["resourceAttributes"];
         if !about.is_object() {
@@ -294,6 +352,7 @@ impl Api {
             namespace: text("namespace"),
             name: text("name"),
             fields: &fields,
+            bound_to: &self.node_of_pod(text("namespace"), text("name")),
         };
         let mut status = match auth::decide(user, &wanted, &self.rbac()) {
             Ok(reason) => json!({"allowed": true, "reason": reason}),
@@ -302,6 +361,13 @@ impl Api {
         if status["reason"] == "" {
             restore(&mut status, &Value::Null, "reason");
         }
+        let user_agent = request.header("user-agent").unwrap_or("");
+        let writer = Writer {
+            manager: &fields::manager(request.query("fieldManager").as_deref(), user_agent),
+            api_version: "authorization.k8s.io/v1",
+            subresource: "",
+        };
+        fields::track(None, &mut review, &writer);
         review["status"] = status;
         Ok(Response::json(201, &review))
     }
@@ -377,26 +443,14 @@ impl Api {
         target: &Target,
         selector: &Selector,
         form: Form,
-    ) -> Response {
-        let (mut items, version) = self.selected(kind, &target.namespace, selector);
-        let version = version.to_string();
-        let mut metadata = json!({"resourceVersion": version});
-        let limit = request.query("limit").and_then(|limit| limit.parse().ok());
-        let offset = request
-            .query("continue")
-            .and_then(|token| token.parse().ok());
-        items.drain(..offset.unwrap_or(0).min(items.len()));
-        if let Some(limit) = limit.filter(|limit| (1..items.len()).contains(limit)) {
-            metadata["continue"] = json!((offset.unwrap_or(0) + limit).to_string());
-            metadata["remainingItemCount"] = json!(items.len() - limit);
-            items.truncate(limit);
-        }
+    ) -> Result<Response, Failure> {
+        let page = self.page(request, kind, &target.namespace, selector)?;
+        let (mut items, metadata) = (page.items, page.metadata);
         if form == Form::Table {
             let include = request.query("includeObject");
-            return Response::json(
-                200,
-                &table::table(kind, &items, &version, include.as_deref()),
-            );
+            let mut table = table::table(kind, &items, "", include.as_deref());
+            table["metadata"] = metadata;
+            return Ok(Response::json(200, &table));
         }
         let (list_kind, api_version) = if form == Form::Partial {
             items = items.iter().map(table::partial).collect();
@@ -411,11 +465,73 @@ impl Api {
             }
             (format!("{}List", kind.kind), kind.api_version())
         };
-        Response::json(
-            200,
-            &json!({"kind": list_kind, "apiVersion": api_version,
-            "metadata": metadata, "items": items}),
-        )
+        let list = json!({"kind": list_kind, "apiVersion": api_version,
+            "metadata": metadata, "items": items});
+        Ok(Response::json(200, &list))
+    }
+
+    /// The objects of a list, up to its limit, which the cache (`resourceVersion=0`) overlooks.
+    /// Whether there are more, the real server knows of what it looked at: the pods of the node,
+    /// by an index of its cache, or all objects that follow. Upstream:
+    /// `apiserver/pkg/storage/cacher/delegator.go` and `etcd3/store.go`.
+    fn page(
+        &self,
+        request: &Request,
+        kind: &Kind,
+        namespace: &str,
+        selector: &Selector,
+    ) -> Result<Page, Failure> {
+        let store = self.store();
+        let mut version = store.version();
+        let given = request.query("continue").filter(|token| !token.is_empty());
+        let after = given.map(|token| Continue::parse(&token)).transpose()?;
+        let limit = request.query("limit").and_then(|limit| limit.parse().ok());
+        let limit: usize = match request.query("resourceVersion").as_deref() {
+            Some("0") => 0,
+            _ => limit.unwrap_or(0),
+        };
+        let path = |object: &Value| {
+            let part = |member: &str| match object["metadata"][member].as_str() {
+                Some(text) => format!("/{text}"),
+                None => String::new(),
+            };
+            match namespace {
+                "" => format!("{}{}", part("namespace"), part("name")),
+                _ => part("name"),
+            }
+        };
+        let mut found: Vec<(String, Value)> = store
+            .list(kind, Some(namespace).filter(|n| !n.is_empty()))
+            .into_iter()
+            .map(|object| (path(&object), object))
+            .collect();
+        found.sort_by(|(one, _), (other, _)| one.cmp(other));
+        match (&after, selector.value_of("spec.nodeName")) {
+            (Some(token), _) => {
+                found.retain(|(path, _)| *path >= token.start);
+                version = token.version;
+            }
+            (None, Some(node)) => found.retain(|(_, pod)| pod["spec"]["nodeName"] == node),
+            (None, None) => {}
+        }
+        let mut metadata = json!({"resourceVersion": version.to_string()});
+        let mut items = Vec::new();
+        let count = found.len();
+        for (index, (path, object)) in found.into_iter().enumerate() {
+            if !selector.matches(&object) {
+                continue;
+            }
+            items.push(object);
+            let rest = count - index - 1;
+            if items.len() == limit && rest > 0 {
+                metadata["continue"] = json!(Continue::write(version, &path));
+                if selector.is_empty() {
+                    metadata["remainingItemCount"] = json!(rest);
+                }
+                break;
+            }
+        }
+        Ok(Page { items, metadata })
     }
 
     fn watch(
@@ -504,7 +620,9 @@ impl Api {
     }
 
     /// A pod that is bound and has not ended waits for its kubelet, unless the grace period is 0.
-    /// Returns the pod as it is after the request, or was before it.
+    /// While it waits, only a shorter period changes anything. Upstream:
+    /// `apiserver/pkg/registry/rest/delete.go`, `pkg/registry/core/pod/strategy.go`
+    /// CheckGracefulDelete.
     fn delete_pod(
         &self,
         request: &Request,
@@ -526,25 +644,32 @@ impl Api {
             None,
         )?;
         let asked = options["gracePeriodSeconds"].as_u64();
-        let usual = pod["spec"]["terminationGracePeriodSeconds"].as_u64();
-        let phase = pod["status"]["phase"].as_str().unwrap_or("");
-        let is_bound = pod["spec"]["nodeName"]
-            .as_str()
-            .is_some_and(|n| !n.is_empty());
-        let seconds = match is_bound && !["Failed", "Succeeded"].contains(&phase) {
-            true => asked.or(usual).unwrap_or(30),
-            false => 0,
+        let seconds = match pod["metadata"]["deletionGracePeriodSeconds"].as_u64() {
+            Some(pending) => match asked.filter(|asked| *asked < pending) {
+                Some(shorter) => shorter,
+                None => return Ok(pod),
+            },
+            None => {
+                let generation = pod["metadata"]["generation"].as_u64();
+                pod["metadata"]["generation"] = json!(generation.unwrap_or(0) + 1);
+                let usual = pod["spec"]["terminationGracePeriodSeconds"].as_u64();
+                let phase = pod["status"]["phase"].as_str().unwrap_or("");
+                let is_bound = pod["spec"]["nodeName"]
+                    .as_str()
+                    .is_some_and(|n| !n.is_empty());
+                match is_bound && !["Failed", "Succeeded"].contains(&phase) {
+                    true => asked.or(usual).unwrap_or(0),
+                    false => 0,
+                }
+            }
         };
-        let finalizers = pod["metadata"]["finalizers"].as_array();
-        if seconds == 0 && finalizers.is_none_or(Vec::is_empty) {
-            store.remove(&key);
-            return Ok(pod);
-        }
-        let old = &pod["metadata"]["generation"];
-        pod["metadata"]["generation"] = json!(old.as_u64().unwrap_or(0) + 1);
         pod["metadata"]["deletionTimestamp"] = json!(time::after(seconds));
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(seconds);
-        Ok(store.put(key, pod))
+        let pod = store.put(key.clone(), pod);
+        if seconds == 0 && validate::is_empty(&pod["metadata"]["finalizers"]) {
+            return Ok(store.remove(&key).unwrap_or(pod));
+        }
+        Ok(pod)
     }
 
     fn create(&self, write: &mut Write<'_>, body: &[u8]) -> Result<Value, Failure> {
@@ -579,13 +704,15 @@ impl Api {
                 object["spec"]["extra"] = extra.clone();
             }
         }
-        if kind.kind == "CertificateSigningRequest" || kind.group == "apps" {
+        if kind.kind == "CertificateSigningRequest" || kind.group == "apps" || kind.kind == "Pod" {
             object["status"] = json!({});
         }
         admission::node_restriction(write.user, kind, &name, &write.key.1, None, Some(&object))?;
         // As the real server does, before admission changes the object.
         object["kind"] = json!(kind.kind);
+        pods::defaults(kind, &mut object);
         fields::track(None, &mut object, &self.writer(write));
+        pods::admit(kind, &mut object);
         if kind.kind == "Node" {
             admission::taint_new_node(&mut object);
         }
@@ -770,27 +897,32 @@ impl Api {
         for part in kept {
             restore(&mut new, old, part);
         }
+        match (kind.kind, write.subresource) {
+            ("Pod", "status") => restore(&mut new["metadata"], &old["metadata"], "ownerReferences"),
+            ("Deployment", "status") => restore(&mut new["metadata"], &old["metadata"], "labels"),
+            _ => {}
+        }
+        pods::defaults(kind, &mut new);
         new["kind"] = json!(kind.kind);
         new["apiVersion"] = json!(kind.api_version());
         validate::defaults(kind, &mut new);
         refuse_invalid(kind, name, &validate::check(kind, Some(old), &new))?;
-        let bare = |object: &Value| {
-            let mut object = object.clone();
-            restore(&mut object["metadata"], &Value::Null, "managedFields");
-            object
-        };
-        let unchanged = bare(&new) == bare(old);
-        let writer = self.writer(write);
-        let resets = fields::resets(new["metadata"].get("managedFields"), &writer)
-            && !old["metadata"]["managedFields"].is_null();
-        if unchanged && !resets {
-            return Ok(old.clone());
-        }
         if kind.group == "apps" && new["spec"] != old["spec"] {
             let generation = old["metadata"]["generation"].as_u64().unwrap_or(0);
             new["metadata"]["generation"] = json!(generation + 1);
         }
-        fields::track(Some(old), &mut new, &writer);
+        fields::track(Some(old), &mut new, &self.writer(write));
+        pods::preserve(kind, write.subresource, old, &mut new);
+        if fields::timeless(&new) == fields::timeless(old) {
+            return Ok(old.clone());
+        }
+        let metadata = &new["metadata"];
+        if metadata["deletionGracePeriodSeconds"] == 0
+            && validate::is_empty(&metadata["finalizers"])
+        {
+            store.remove(&write.key);
+            return Ok(new);
+        }
         Ok(store.put(write.key.clone(), new))
     }
 

@@ -72,6 +72,8 @@ pub(crate) struct Attributes<'a> {
     pub(crate) name: &'a str,
     /// The field selector of a list or a watch.
     pub(crate) fields: &'a str,
+    /// The node of the pod of this name; empty if there is none.
+    pub(crate) bound_to: &'a str,
 }
 
 /// `Ok`, or why not in the words after `is forbidden:`.
@@ -157,8 +159,7 @@ fn own_node(node: &str, want: &Attributes<'_>) -> Result<(), String> {
     }
 }
 
-/// What a node does to pods, NodeRestriction limits to those that are bound to it. Unlike the real
-/// one, this has no graph of the pods that a node may get by name.
+/// What a node does to pods, NodeRestriction limits to those that are bound to it.
 fn own_pods(node: &str, want: &Attributes<'_>) -> Result<(), String> {
     let is_own = |term: &str| {
         let value = term.strip_prefix("spec.nodeName=");
@@ -167,10 +168,12 @@ fn own_pods(node: &str, want: &Attributes<'_>) -> Result<(), String> {
     match (want.subresource, want.verb) {
         ("", "create" | "delete") | ("status", "update" | "patch") => Ok(()),
         ("", "list" | "watch") if want.fields.split(',').any(is_own) => Ok(()),
-        ("", "list" | "watch") => {
+        ("", "list" | "watch") if want.name.is_empty() => {
             Err("can only list/watch pods with spec.nodeName field selector".to_owned())
         }
-        ("", "get") => Err(format!(
+        ("", "get") if want.name.is_empty() => Err("No Object name found".to_owned()),
+        ("", "get" | "list" | "watch") if want.bound_to == node => Ok(()),
+        ("", "get" | "list" | "watch") => Err(format!(
             "no relationship found between node '{node}' and this object"
         )),
         _ => Err(String::new()),

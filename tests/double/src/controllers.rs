@@ -360,6 +360,7 @@ fn may_create(api: &Api, csr: &Value, subresource: &str) -> bool {
         namespace: "",
         name: "",
         fields: "",
+        bound_to: "",
     };
     auth::decide(&user, &want, &api.rbac()).is_ok()
 }

@@ -36,7 +36,7 @@ type Path = Vec<String>;
 type Fields = BTreeMap<Path, Value>;
 
 /// Objects that are structs in Go.
-const STRUCTS: [&str; 7] = [
+const STRUCTS: [&str; 10] = [
     "metadata",
     "spec",
     "status",
@@ -44,17 +44,32 @@ const STRUCTS: [&str; 7] = [
     "daemonEndpoints",
     "kubeletEndpoint",
     "source",
+    "template",
+    "strategy",
+    "updateStrategy",
 ];
 /// Lists of objects with a key, and the key (`x-kubernetes-list-map-keys`).
-const KEYED: [(&str, &str); 3] = [
+const KEYED: [(&str, &str); 8] = [
     ("conditions", "type"),
     ("addresses", "type"),
     ("ownerReferences", "uid"),
+    (CONTAINERS, "name"),
+    ("initContainers", "name"),
+    ("imagePullSecrets", "name"),
+    ("volumes", "name"),
+    ("env", "name"),
 ];
+/// The list that cannot be absent.
+const CONTAINERS: &str = "containers";
 /// Lists of different texts (`x-kubernetes-list-type: set`).
 const SETS: [&str; 2] = ["podCIDRs", "finalizers"];
 /// Objects that are owned as a whole (`x-kubernetes-map-type: atomic`).
-const ATOMIC: [&str; 2] = ["involvedObject", "ownerReferences"];
+const ATOMIC: [&str; 4] = [
+    "involvedObject",
+    "ownerReferences",
+    "nodeSelector",
+    "selector",
+];
 /// Metadata that nobody owns.
 const STRIPPED: [&str; 8] = [
     "name",
@@ -82,7 +97,10 @@ pub(crate) fn track(old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
         return;
     }
     let (before, after) = (old.map(fields).unwrap_or_default(), fields(new));
-    let is_reset = |path: &Path| ignored(new, writer).contains(&path[0].as_str());
+    let is_reset = |path: &Path| {
+        let mut prefixes = ignored(new, writer).iter();
+        prefixes.any(|prefix| path.iter().take(prefix.len()).eq(prefix.iter()))
+    };
     let set: BTreeSet<Path> = after
         .iter()
         .filter(|(path, value)| before.get(*path) != Some(*value) && !is_reset(path))
@@ -119,8 +137,18 @@ pub(crate) fn track(old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
     }
 }
 
+/// An object without the times of its managedFields. A write that changes nothing else is not stored.
+pub(crate) fn timeless(object: &Value) -> Value {
+    let mut object = object.clone();
+    let entries = object.pointer_mut("/metadata/managedFields");
+    for entry in entries.and_then(Value::as_array_mut).into_iter().flatten() {
+        entry["time"] = Value::Null;
+    }
+    object
+}
+
 /// Whether this write clears managedFields, which a write of a subresource cannot.
-pub(crate) fn resets(asked: Option<&Value>, writer: &Writer<'_>) -> bool {
+fn resets(asked: Option<&Value>, writer: &Writer<'_>) -> bool {
     writer.subresource.is_empty() && asked == Some(&json!([{}]))
 }
 
@@ -131,12 +159,13 @@ fn is_of(entry: &Value, writer: &Writer<'_>) -> bool {
 }
 
 /// What this endpoint does not set (each strategy's GetResetFields).
-fn ignored(object: &Value, writer: &Writer<'_>) -> &'static [&'static str] {
+fn ignored(object: &Value, writer: &Writer<'_>) -> &'static [&'static [&'static str]] {
     match (object["kind"].as_str(), writer.subresource) {
-        (Some("Node"), "") => &["f:status"],
-        (Some("Node"), _) => &["f:spec"],
-        (Some("CertificateSigningRequest"), "") => &["f:spec", "f:status"],
-        (Some("CertificateSigningRequest"), _) => &["f:spec"],
+        (Some("Node" | "Pod" | "DaemonSet" | "Deployment"), "") => &[&["f:status"]],
+        (Some("Pod"), _) => &[&["f:spec"], &["f:metadata", "f:ownerReferences"]],
+        (Some("Deployment"), _) => &[&["f:spec"], &["f:metadata", "f:labels"]],
+        (Some("CertificateSigningRequest"), "") => &[&["f:spec"], &["f:status"]],
+        (Some("Node" | "DaemonSet" | "CertificateSigningRequest"), _) => &[&["f:spec"]],
         _ => &[],
     }
 }
@@ -180,7 +209,9 @@ fn add(found: &mut Fields, parent: &[String], name: &str, value: &Value) {
         }
         Value::Array(items) => match KEYED.iter().find(|(list, _)| *list == name) {
             Some((_, key)) => {
-                found.insert(path.clone(), Value::Null);
+                if name != CONTAINERS {
+                    found.insert(path.clone(), Value::Null);
+                }
                 for item in items {
                     let path = below(&path, format!("k:{}", json!({*key: item[*key]})));
                     if ATOMIC.contains(&name) {

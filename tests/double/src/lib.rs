@@ -1,7 +1,7 @@
 //! A kube-apiserver double for nodelet's tests: a real TLS server on loopback that stores Nodes,
-//! Leases, Events and CertificateSigningRequests, enforces what the Node authorizer and
-//! NodeRestriction enforce, answers `kubectl`, and injects faults on demand. `tests/replay.rs`
-//! compares it with the recordings of a real server (tests/recordings).
+//! Leases, Events, CertificateSigningRequests, Pods, DaemonSets and Deployments, enforces what the
+//! Node authorizer and NodeRestriction enforce, answers `kubectl`, and injects faults on demand.
+//! `tests/replay.rs` compares it with the recordings of a real server (tests/recordings).
 //!
 //! ```no_run
 //! let double = apidouble::Double::start();
@@ -25,6 +25,7 @@ mod kubeconfig;
 mod openapi;
 mod patch;
 mod pki;
+mod pods;
 mod protobuf;
 mod quantity;
 mod rbac;

@@ -20,11 +20,25 @@ impl Selector {
 
     /// The one name that is asked for, if so.
     pub(crate) fn name(&self) -> Option<String> {
-        let named = self
-            .fields
-            .iter()
-            .find(|(path, _, equal)| path == "metadata.name" && *equal);
-        named.map(|(_, value, _)| value.clone())
+        self.value_of("metadata.name").map(str::to_owned)
+    }
+
+    /// What a field must be equal to.
+    pub(crate) fn value_of(&self, field: &str) -> Option<&str> {
+        let mut terms = self.fields.iter();
+        let term = terms.find(|(path, _, equal)| path == field && *equal);
+        term.map(|(_, value, _)| value.as_str())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fields.is_empty() && self.labels.is_empty()
+    }
+
+    /// Takes the old name of a field for the new one.
+    pub(crate) fn rename(&mut self, old: &str, new: &str) {
+        for (path, ..) in self.fields.iter_mut().filter(|(path, ..)| path == old) {
+            new.clone_into(path);
+        }
     }
 
     /// The first field that is none of `supported`.

@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 pub(crate) struct Failure {
     pub(crate) code: u16,
     pub(crate) body: Value,
+    /// An authorizer refused, not admission.
+    pub(crate) by_authorizer: bool,
 }
 
 /// What an error is about: the plural resource name and its group.
@@ -49,7 +51,11 @@ pub(crate) fn failure(code: u16, reason: &str, message: &str, details: Option<Va
     if let Some(details) = details {
         body["details"] = details;
     }
-    Failure { code, body }
+    Failure {
+        code,
+        body,
+        by_authorizer: false,
+    }
 }
 
 pub(crate) fn bad_request(message: &str) -> Failure {
@@ -58,6 +64,14 @@ pub(crate) fn bad_request(message: &str) -> Failure {
 
 pub(crate) fn unauthorized() -> Failure {
     failure(401, "Unauthorized", "Unauthorized", None)
+}
+
+/// The refusal of an authorizer.
+pub(crate) fn not_authorized(about: &Subject<'_>, why: &str) -> Failure {
+    Failure {
+        by_authorizer: true,
+        ..forbidden(about, why)
+    }
 }
 
 pub(crate) fn forbidden(about: &Subject<'_>, why: &str) -> Failure {
@@ -75,7 +89,10 @@ pub(crate) fn forbidden(about: &Subject<'_>, why: &str) -> Failure {
 
 pub(crate) fn forbidden_path(user: &str, verb: &str, path: &str) -> Failure {
     let message = format!("forbidden: User \"{user}\" cannot {verb} path \"{path}\"");
-    failure(403, "Forbidden", &message, Some(json!({})))
+    Failure {
+        by_authorizer: true,
+        ..failure(403, "Forbidden", &message, Some(json!({})))
+    }
 }
 
 pub(crate) fn not_found(about: &Subject<'_>) -> Failure {
@@ -195,10 +212,14 @@ pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[Cause]) -> 
     } else {
         format!("{kind}.{group}")
     };
-    let listed: Vec<String> = causes
-        .iter()
-        .map(|c| format!("{}: {}", c.field, c.message))
-        .collect();
+    // The message names each cause once, as `utilerrors.NewAggregate` prints it.
+    let mut listed: Vec<String> = Vec::new();
+    for cause in causes {
+        let line = format!("{}: {}", cause.field, cause.message);
+        if !listed.contains(&line) {
+            listed.push(line);
+        }
+    }
     let what = match listed.as_slice() {
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),

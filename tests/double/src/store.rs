@@ -59,9 +59,11 @@ impl Store {
         object
     }
 
+    /// Removes an object, and returns it with the resourceVersion of its end.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Value> {
-        let object = self.objects.remove(key)?;
+        let mut object = self.objects.remove(key)?;
         self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         self.remember(key.0, "DELETED", object.clone());
         Some(object)
     }

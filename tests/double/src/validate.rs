@@ -2,6 +2,7 @@
 //! quantities in their canonical form), with k8s-openapi's types, then the rules of each kind.
 
 use crate::kinds::Kind;
+use crate::pods::{self, default};
 use crate::quantity::Quantity;
 use crate::status::Cause;
 use crate::time;
@@ -310,7 +311,7 @@ const OMIT_EMPTY: [&str; 31] = [
     "action",
 ];
 
-fn is_empty(value: &Value) -> bool {
+pub(crate) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(b) => !b,
@@ -365,11 +366,6 @@ fn prune(input: &Value, typed: &Value, path: &str, unknown: &mut Vec<String>) ->
 
 /// What is absent on input and present on output.
 pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
-    fn default(map: &mut Value, key: &str, value: Value) {
-        if let Some(map) = map.as_object_mut() {
-            map.entry(key).or_insert(value);
-        }
-    }
     match kind.kind {
         "Node" => {
             default(object, "spec", json!({}));
@@ -418,9 +414,6 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
         }
         "Lease" => default(object, "spec", json!({})),
         "Pod" => {
-            default(object, "spec", json!({}));
-            default(object, "status", json!({}));
-            default(&mut object["status"], "phase", json!("Pending"));
             default(&mut object["metadata"], "generation", json!(1));
         }
         "DaemonSet" | "Deployment" => {
@@ -431,14 +424,20 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// The rules of each kind; `old` is the stored object, if there is one.
+/// The rules of each kind; `old` is the stored object, if there is one. The real server compares
+/// metadata with the old one twice: `apiserver/pkg/registry/rest/update.go` and each strategy.
 pub(crate) fn check(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
     let mut causes = metadata(kind, old, new);
     match kind.kind {
         "Node" => node(old, new, &mut causes),
         "Lease" => lease(new, &mut causes),
         "Event" => event(new, &mut causes),
-        "Pod" => has_containers(&new["spec"], "spec", &mut causes),
+        "Pod" => {
+            has_containers(&new["spec"], "spec", &mut causes);
+            if old.is_some_and(|old| pods::fixed(old) != pods::fixed(new)) {
+                causes.push(Cause::forbidden("spec", pods::FIXED));
+            }
+        }
         "DaemonSet" | "Deployment" => workload(kind, new, &mut causes),
         _ => csr(new, &mut causes),
     }
@@ -535,10 +534,24 @@ fn metadata(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
             text(new, &["metadata", "uid"]),
         );
         if before != after {
-            causes.push(Cause::invalid("metadata.uid", &json!(after), IMMUTABLE));
+            let cause = Cause::invalid("metadata.uid", &json!(after), IMMUTABLE);
+            causes.extend([cause.clone(), cause]);
+        }
+        let list = |object: &Value| object["metadata"]["finalizers"].as_array().cloned();
+        let before = list(old).unwrap_or_default();
+        let mut added = list(new).unwrap_or_default();
+        added.retain(|finalizer| !before.contains(finalizer));
+        if old["metadata"]["deletionTimestamp"].is_string() && !added.is_empty() {
+            let added: Vec<String> = added.iter().map(Value::to_string).collect();
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new \
+                 finalizers []string{{{}}}",
+                added.join(", ")
+            );
+            let cause = Cause::forbidden("metadata.finalizers", &why);
+            causes.extend([cause.clone(), cause]);
         }
     }
-    let _ = kind;
     causes
 }
 
@@ -660,8 +673,24 @@ fn event(new: &Value, causes: &mut Vec<Cause>) {
 }
 
 fn has_containers(pod: &Value, field: &str, causes: &mut Vec<Cause>) {
-    if is_empty(&pod["containers"]) {
+    let containers = pod["containers"].as_array().map_or(&[][..], Vec::as_slice);
+    if containers.is_empty() {
         causes.push(Cause::required(&format!("{field}.containers"), ""));
+    }
+    for (index, container) in containers.iter().enumerate() {
+        let field = format!("{field}.containers[{index}]");
+        let name = &container["name"];
+        if is_empty(name) {
+            causes.push(Cause::required(&format!("{field}.name"), ""));
+        } else if containers[..index]
+            .iter()
+            .any(|other| other["name"] == *name)
+        {
+            causes.push(Cause::duplicate(&format!("{field}.name"), name));
+        }
+        if is_empty(&container["image"]) {
+            causes.push(Cause::required(&format!("{field}.image"), ""));
+        }
     }
 }
 

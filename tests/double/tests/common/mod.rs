@@ -248,9 +248,8 @@ pub fn normalise(value: &Value) -> Value {
                 };
                 let new = match key.as_str() {
                     "uid" if value == "nodelet1" => value.clone(),
-                    "uid" | "resourceVersion" | "creationTimestamp" | "certificate" => {
-                        varies(value)
-                    }
+                    "uid" | "resourceVersion" | "creationTimestamp" | "deletionTimestamp"
+                    | "certificate" | "continue" => varies(value),
                     "managedFields" => owners(value),
                     "authentication.kubernetes.io/credential-id" => Value::from("<credential>"),
                     "lastUpdateTime" | "lastTransitionTime" if stamped => varies(value),
@@ -294,8 +293,15 @@ fn owners(value: &Value) -> Value {
     Value::Array(entries)
 }
 
-/// A message that embeds the whole object keeps what stands before and after it.
+/// A message that embeds the whole object, its resourceVersion, or what differs between two pods,
+/// keeps what stands before and after that.
 pub fn shape(text: &str) -> String {
+    const VERSION: &str = "the ResourceVersion in record (";
+    if let Some((start, end)) = text.split_once(VERSION) {
+        let end = end.trim_start_matches(|c: char| c.is_ascii_digit());
+        return format!("{start}{VERSION}<resourceVersion>{end}");
+    }
+    let text = text.split_once("\n@@").map_or(text, |(start, _)| start);
     match (text.find("Invalid value: \"{"), text.rfind("}\": ")) {
         (Some(start), Some(end)) if start < end => {
             format!("{}<object>{}", &text[..start + 16], &text[end + 2..])

@@ -1,9 +1,9 @@
-//! `cargo bench --bench heartbeat`: costs of the heartbeat on this machine, in five minutes, beside
+//! `cargo bench --bench heartbeat`: costs of the heartbeat on this machine, in 16 minutes, beside
 //! those of the kubelet v1.36.2 (issues 5 and 12) and the budgets.
 //!
 //! Against the API double, or a real control plane with `KUBEBUILDER_ASSETS`. Where that folder also
-//! has `kubemark`, a hollow kubelet is measured with the same API server. With `NODELET=<binary>`
-//! another build is measured, for instance the static one.
+//! has `kubemark`, a hollow kubelet runs at the same time with the same API server. With
+//! `NODELET=<binary>` another build is measured, for instance the static one.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,17 +25,17 @@ use std::process::{Command, Stdio};
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
+use crate::common::board;
 use crate::common::board::Board;
+use crate::common::cluster::program::Program;
 use crate::common::cluster::{Cluster, kubelet};
 use crate::common::link::{Link, Pace};
-use crate::common::{board, ptrace};
 use support::{Folder, eventually, skip};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Reports in the minute that measures them, and the factor by which they are rarer by default.
-const REPORTS: f64 = 3.0;
-const RARER: f64 = 5.0;
+/// Minutes of the measurement, with three status reports: one each five minutes.
+const MINUTES: u32 = 15;
 
 struct Site {
     cluster: Cluster,
@@ -74,16 +74,8 @@ impl Site {
         sleep(Duration::from_secs(15));
     }
 
-    fn board(&self, way: &Way, more: &[&str]) -> Board {
-        let kubeconfig = format!("--kubeconfig={}", way.kubeconfig);
-        let args = [kubeconfig.as_str(), "--hostname-override=board"];
-        let board = Board::start(&[&args, more].concat());
-        self.settle("board");
-        board
-    }
-
-    /// A minute of a hollow kubelet: kubemark, the kubelet's code without containers.
-    fn hollow_kubelet(&self) -> Option<Reading> {
+    /// A hollow kubelet: kubemark, the kubelet's code without containers.
+    fn hollow_kubelet(&self) -> Option<(Program, Way)> {
         if kubelet::asset("kubemark").is_none() {
             skip::optional("a hollow kubelet: no kubemark in KUBEBUILDER_ASSETS");
             return None;
@@ -91,8 +83,7 @@ impl Site {
         let way = self.way("hollow");
         let process = self.cluster.kubelet("hollow", &way.kubeconfig, "");
         self.settle("hollow");
-        let minute = minute(process.pid(), &way.link);
-        Some(minute)
+        Some((process, way))
     }
 }
 
@@ -129,16 +120,14 @@ fn switches(task: &str) -> f64 {
     lines.filter_map(count).sum()
 }
 
-/// The memory is that at the end.
-fn minute(process: u32, link: &Link) -> Reading {
-    let before = read(process, link);
-    sleep(MINUTE);
-    let after = read(process, link);
+/// What the counters grew by in a minute, and the memory at the end.
+fn a_minute(before: &Reading, after: Reading) -> Reading {
+    let minutes = f64::from(MINUTES);
     Reading {
-        cpu_nanoseconds: after.cpu_nanoseconds - before.cpu_nanoseconds,
-        switches: after.switches - before.switches,
-        up: after.up - before.up,
-        down: after.down - before.down,
+        cpu_nanoseconds: (after.cpu_nanoseconds - before.cpu_nanoseconds) / minutes,
+        switches: (after.switches - before.switches) / minutes,
+        up: (after.up - before.up) / minutes,
+        down: (after.down - before.down) / minutes,
         ..after
     }
 }
@@ -209,33 +198,33 @@ fn main() {
     let start = start_to_request(&site, &way);
     let bare_start = bare_start();
 
-    let board = site.board(&way, &[]);
+    let hollow = site.hollow_kubelet();
+    let kubeconfig = format!("--kubeconfig={}", way.kubeconfig);
+    let board = Board::start(&[&kubeconfig, "--hostname-override=board"]);
+    site.settle("board");
     let process = board.pid().as_raw().cast_unsigned();
+    let read_both = || {
+        let hollow = hollow.as_ref();
+        let hollow = hollow.map(|(program, way)| read(program.pid(), &way.link));
+        (read(process, &way.link), hollow)
+    };
     let bare = spawn(bare_minute);
-    let idle = minute(process, &way.link);
+    let before = read_both();
+    sleep(MINUTE * MINUTES);
+    let after = read_both();
     let bare = bare.join().unwrap();
+    let ours = a_minute(&before.0, after.0);
+    let theirs = before.1.zip(after.1);
+    let theirs = theirs.map(|(before, after)| a_minute(&before, after));
     let threads = fs::read_dir(format!("/proc/{process}/task"))
         .unwrap()
         .count();
-    let begin = Instant::now();
-    let calls = ptrace::system_calls(board.pid(), || begin.elapsed() >= MINUTE);
     drop(board);
-
-    let board = site.board(&way, &["--node-status-report-frequency=20s"]);
-    // The first report follows within 30 s of the registration, and reads first.
-    sleep(Duration::from_secs(20));
-    let process = board.pid().as_raw().cast_unsigned();
-    let reporting = minute(process, &way.link);
-    drop(board);
-    let hollow = site.hollow_kubelet();
 
     let hollow = |figure: fn(&Reading) -> f64| {
-        let figure = hollow.as_ref().map(figure);
+        let figure = theirs.as_ref().map(figure);
         figure.map_or("not run".to_owned(), |figure| format!("{figure:.0}"))
     };
-    let report = |figure: fn(&Reading) -> f64| (figure(&reporting) - figure(&idle)) / REPORTS;
-    let with_reports =
-        |figure: fn(&Reading) -> f64| format!("{:.0}", figure(&idle) + report(figure) / RARER);
     let both: fn(&Reading) -> f64 = |reading| reading.up + reading.down;
     let milliseconds = |nanoseconds: f64| format!("{:.1}", nanoseconds / 1e6);
 
@@ -252,35 +241,28 @@ fn main() {
         "3,318",
         &hollow(|reading| reading.up),
         "",
-        &with_reports(|reading| reading.up),
+        &format!("{:.0}", ours.up),
     );
     row(
         "bytes/min down, status reports included",
         "4,851",
         &hollow(|reading| reading.down),
         "",
-        &with_reports(|reading| reading.down),
+        &format!("{:.0}", ours.down),
     );
     row(
         "bytes/min",
         "8,169",
         &hollow(both),
         "6,300",
-        &with_reports(both),
-    );
-    row(
-        "bytes of a status report",
-        "",
-        "",
-        "",
-        &format!("{:.0}", report(both)),
+        &format!("{:.0}", both(&ours)),
     );
     row(
         "CPU, ms/min",
         "356.8",
         &hollow(|reading| reading.cpu_nanoseconds / 1e6),
         "2.5",
-        &milliseconds(idle.cpu_nanoseconds),
+        &milliseconds(ours.cpu_nanoseconds),
     );
     row(
         "of a thread that sends and gets a byte as often",
@@ -294,30 +276,23 @@ fn main() {
         "11,546",
         &hollow(|reading| reading.switches),
         "40",
-        &format!("{}", idle.switches),
+        &format!("{:.0}", ours.switches),
     );
     row(
         "resident memory, KiB",
         "93,084",
         &hollow(|reading| reading.resident_kibibytes as f64),
         "2,200",
-        &idle.resident_kibibytes.to_string(),
+        &ours.resident_kibibytes.to_string(),
     );
     row(
         "private dirty memory, KiB",
         "24,064",
         &hollow(|reading| reading.dirty_kibibytes as f64),
         "320",
-        &idle.dirty_kibibytes.to_string(),
+        &ours.dirty_kibibytes.to_string(),
     );
     row("threads", "10", "", "1", &threads.to_string());
-    row(
-        "system calls/min",
-        "27,055",
-        "",
-        "110",
-        &calls.map_or("not traced".to_owned(), |n| n.to_string()),
-    );
     let start = start.map_or("only with the double".to_owned(), |time| {
         format!("{:.1}", time.as_secs_f64() * 1e3)
     });

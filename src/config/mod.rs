@@ -57,7 +57,8 @@ pub struct Config {
     pub rotate_certificates: bool,
     /// `--k3s-supervisor`: the URL of the supervisor that signs instead of the cluster.
     pub k3s_supervisor: Option<String>,
-    /// `--k3s-supervisor-system-roots`: they verify it, and not the CA of the kubeconfig.
+    /// `--k3s-supervisor-system-roots`: the system's root certificates verify the supervisor; the
+    /// CA of the kubeconfig does not.
     pub k3s_supervisor_system_roots: bool,
     /// `--node-status-update-frequency`: how often the status is computed.
     pub update_frequency: Duration,

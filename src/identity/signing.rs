@@ -83,12 +83,15 @@ impl Supervisor {
         user_agent: &str,
     ) -> Result<SigningClient, String> {
         let password = self.password()?;
-        let config = ApiConfig {
+        let mut config = ApiConfig {
             endpoint: self.endpoint()?,
-            ca: config.ca.clone().filter(|_| !self.system_roots),
             authorization: None,
             ..config.clone()
         };
+        if self.system_roots {
+            // What the kubeconfig says of TLS is about the API server.
+            (config.ca, config.insecure, config.tls_server_name) = (None, false, None);
+        }
         let mut api = Api::new(&config, user_agent)?;
         if let SigningClient::Supervisor(last) = last {
             api.keep_addresses_of(last);

@@ -103,6 +103,7 @@ fn is_same_cluster(settings: &Settings, token: &Token, config: &ApiConfig, now: 
         // A supervisor that was verified with the system's roots.
         let is_supervisor = matches!(token, Token::Supervisor { .. });
         return is_supervisor
+            && !config.insecure
             && settings.authority.is_none()
             && is_same_server(settings, token, config);
     };
@@ -168,6 +169,10 @@ mod tests {
             let is_same = is_same_cluster(&settings, &token, &config, Wall::default());
             let is_supervisor = matches!(token, Token::Supervisor { .. });
             assert_eq!(is_same, want && is_supervisor, "{stored} {typed}");
+            // An identity that verifies no server is of no cluster.
+            config.insecure = true;
+            let is_same = is_same_cluster(&settings, &token, &config, Wall::default());
+            assert!(!is_same, "{stored} {typed}");
         }
     }
 

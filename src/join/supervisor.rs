@@ -2,9 +2,9 @@
 //! `k3s token create`.
 //!
 //! Written from the source of k3s (`pkg/clientaccess`, `pkg/server/handlers`, `pkg/nodepassword`,
-//! `pkg/agent/config`); rke2 answers the same paths and headers. No credential is sent before the
-//! digest in the token has proved the CA, and the server has a certificate of that CA, or one for
-//! its name of the system's roots.
+//! `pkg/agent/config`); rke2 answers the same paths and headers. With a digest in the token, join
+//! sends no credential before the digest has proved the CA and TLS has verified the server, with
+//! that CA or, if another CA signed the server's certificate, with the system's roots.
 
 use ring::rand::{SecureRandom as _, SystemRandom};
 use zeroize::Zeroizing;
@@ -37,8 +37,9 @@ const USER: &str = "node";
 const SOMEBODY: &str = "another cluster, or somebody is in between: copy the token again";
 /// The remedy where a certificate of yet another CA may be in front of the supervisor.
 const FRONT: &str = "if a certificate of another CA is in front of the server, install that CA \
-                     (ca-certificates), or give it by --certificate-authority; if not, it is another \
-                     cluster, or somebody is in between: copy the token again";
+                     (ca-certificates), or give it and the cluster's CA in one file by \
+                     --certificate-authority; if not, it is another cluster, or somebody is in \
+                     between: copy the token again";
 
 /// The steps from `name-resolution` to `renewal`.
 pub(super) fn get(
@@ -137,7 +138,7 @@ fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<(ApiConfig, Option
         let mut api = walk.api(&config, "ca", SOMEBODY)?;
         // Any answer over verified TLS.
         let mut second = walk.send(&mut api, &request);
-        if api.issuer_is_unknown() {
+        if matches!(second, Outcome::Silent(_)) && api.issuer_is_unknown() {
             proved = config.ca.take();
             api = walk.api(&config, "tls", FRONT)?;
             second = walk.send(&mut api, &request);

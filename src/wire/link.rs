@@ -122,9 +122,12 @@ impl Link {
             self.with(|state| {
                 state.first.get_or_insert(address);
                 match &opened {
-                    Ok(_) => state.peer = Some(address),
+                    Ok(_) => {
+                        state.peer = Some(address);
+                        state.issuer_is_unknown = false;
+                    }
                     Err(failure) => {
-                        state.issuer_is_unknown = matches!(failure, Failure::UnknownIssuer(_));
+                        state.issuer_is_unknown |= matches!(failure, Failure::UnknownIssuer(_));
                         state.addresses.failed(address);
                     }
                 }

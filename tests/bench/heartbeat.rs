@@ -254,7 +254,7 @@ fn main() {
         "bytes/min",
         "8,169",
         &hollow(both),
-        "6,300",
+        "",
         &format!("{:.0}", both(&ours)),
     );
     row(

@@ -100,6 +100,11 @@ impl Token {
         )
     }
 
+    /// Whether a part of the value of a flag, such as `KEY=VALUE,KEY=VALUE`, is such a token.
+    pub fn is_within(value: &str) -> bool {
+        value.split(['=', ',']).any(Self::is_whole)
+    }
+
     /// Parses a token, with or without white space around it. The error quotes nothing of it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();

@@ -108,8 +108,8 @@ impl Kubelet {
         }
         match turn {
             Turn::Send(work, budget) => Turn::Send(work, budget.min(left)),
-            // The last events do not wait for an idle moment. An event names the Node's uid: of a
-            // Node that was deleted meanwhile, no event can be sent.
+            // The last events are sent at once. An event needs the Node's uid: if the Node was
+            // deleted meanwhile, no event can be sent.
             Turn::Wait(_)
                 if shutdown.is_told && self.owner.is_some() && self.events.is_due(now) =>
             {

@@ -143,7 +143,8 @@ impl Files {
     }
 }
 
-/// The kernel writes the file anew for each read, so it is not read to its end.
+/// For each read the kernel computes all counters: one read less is less work, so reading stops at
+/// `oom_kill`.
 fn oom_kills(reader: &mut Reader, vmstat: &mut KeptFile, clock: &dyn Fn() -> Mono) -> Option<u64> {
     let mut kills = None;
     let mut is_found = |text: &[u8]| {

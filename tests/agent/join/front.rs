@@ -43,7 +43,7 @@ fn install(pem: &str) {
 fn join(site: &Site) -> Joined {
     let (url, token) = (site.double.url(), token(site));
     let name = "--node-name=pi";
-    let args = ["join", &url, "--token", &token, name, "--timeout=2s"];
+    let args = ["join", &url, "--token", &token, name, "--timeout=10s"];
     site.run(&args.map(str::to_owned))
 }
 
@@ -158,7 +158,7 @@ fn what_neither_the_token_nor_the_system_proves_gets_no_credential() {
             .swap_certificate(&public.server(names, validity));
         site
     };
-    let remedy = "install that CA (ca-certificates), or give it by --certificate-authority";
+    let remedy = "install that CA (ca-certificates), or give it and the cluster's CA in one file by --certificate-authority";
     refused(
         &front(NAMES, Validity::VALID),
         3,

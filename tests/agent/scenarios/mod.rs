@@ -100,15 +100,15 @@ impl Site {
         assert_eq!(pod["status"]["message"], REJECTED);
     }
 
-    /// The Node, when it is Ready and the control plane has written what follows from that: it
-    /// takes the taint of its birth off, and a write in the middle of a test costs a 409.
+    /// The Node, when it is Ready and the control plane has removed the taint that each new Node
+    /// has. That write, in the middle of a test, would make a patch of the agent fail with 409.
     fn ready(&self) -> Value {
-        let of_birth = |taint: &Value| taint["key"] == "node.kubernetes.io/not-ready";
+        let is_new = |taint: &Value| taint["key"] == "node.kubernetes.io/not-ready";
         eventually("Ready", GRACE, || {
             let node = self.cluster.node(&self.name)?;
             let taints = node["spec"]["taints"].as_array();
-            let is_new = taints.is_some_and(|taints| taints.iter().any(of_birth));
-            (is_ready(&node) && !is_new).then_some(node)
+            let has_it = taints.is_some_and(|taints| taints.iter().any(is_new));
+            (is_ready(&node) && !has_it).then_some(node)
         })
     }
 

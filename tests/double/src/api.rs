@@ -470,9 +470,9 @@ impl Api {
         Ok(Response::json(200, &list))
     }
 
-    /// The objects of a list, up to its limit, which the cache (`resourceVersion=0`) overlooks.
-    /// Whether there are more, the real server knows of what it looked at: the pods of the node,
-    /// by an index of its cache, or all objects that follow. Upstream:
+    /// The objects of a list, up to its limit. The cache (`resourceVersion=0`) ignores the limit.
+    /// The real server says that there are more if objects follow among those that it read: the pods
+    /// of the node, by an index of its cache, or all objects. Upstream:
     /// `apiserver/pkg/storage/cacher/delegator.go` and `etcd3/store.go`.
     fn page(
         &self,

@@ -30,13 +30,15 @@ const CONTROL_PLANE: [&str; 4] = [
     "apiserver-bind-port",
 ];
 /// Flags of a run that `nodelet join` and the unit set.
-const SET_BY_JOIN: [&str; 6] = [
+const SET_BY_JOIN: [&str; 8] = [
     "kubeconfig",
     "bootstrap-kubeconfig",
     "cert-dir",
     "root-dir",
     "rotate-certificates",
     "hostname-override",
+    "k3s-supervisor",
+    "k3s-supervisor-system-roots",
 ];
 
 /// Parses the command line after `nodelet`. `None` if it is neither `join` nor `reset`.
@@ -128,7 +130,9 @@ fn join(args: Vec<OsString>) -> Result<Command, String> {
             "discovery-token-ca-cert-hash" => add_pins(&mut settings.pins, &text()?)?,
             "discovery-token-unsafe-skip-ca-verification" => settings.unsafe_skip = true,
             "certificate-authority" => settings.authority = Some(text()?.into()),
-            "node-name" | "hostname-override" => settings.node_name = Some(text()?),
+            "node-name" | "hostname-override" => {
+                settings.node_name = Some(no_token(&name, text()?)?);
+            }
             "timeout" => {
                 let timeout = parse_duration(&text()?);
                 settings.timeout =
@@ -244,19 +248,16 @@ fn flag_of_a_run(name: &str, parser: &mut Parser) -> Result<String, String> {
         return Err(format!("--{name}: nodelet join sets it"));
     }
     let flag = match takes_value(name) {
-        Some(true) => format!("--{name}={}", text(name, parser)?),
+        Some(true) => format!("--{name}={}", no_token(name, text(name, parser)?)?),
         Some(false) => match parser.optional_value() {
-            Some(value) => format!("--{name}={}", value.to_string_lossy()),
+            Some(value) => {
+                let value = no_token(name, value.to_string_lossy().into_owned())?;
+                format!("--{name}={value}")
+            }
             None => format!("--{name}"),
         },
         None => return Err(format!("unknown flag: --{}; see join --help", shown(name))),
     };
-    if flag
-        .split_once('=')
-        .is_some_and(|(_, value)| Token::is_whole(value))
-    {
-        return Err(format!("--{name}: this is a token; use --token"));
-    }
     let is_plain = |c: char| c.is_ascii_graphic() && !"'\"\\".contains(c);
     match flag.chars().all(is_plain) {
         true => Ok(flag),
@@ -264,6 +265,14 @@ fn flag_of_a_run(name: &str, parser: &mut Parser) -> Result<String, String> {
             "--{name}: a value with blanks, quotes or backslashes; write it into \
              /etc/default/nodelet"
         )),
+    }
+}
+
+/// The value of a flag, which is kept in a file and quoted in errors, unless a token is in it.
+fn no_token(name: &str, value: String) -> Result<String, String> {
+    match Token::is_within(&value) {
+        true => Err(format!("--{name}: this is a token; use --token")),
+        false => Ok(value),
     }
 }
 

@@ -251,6 +251,18 @@ fn a_token_at_the_wrong_place_is_in_no_error() {
                 "--max-pods: this is a token; use --token",
             ),
             (
+                "join h --node-name TOKEN",
+                "--node-name: this is a token; use --token",
+            ),
+            (
+                "join h --hostname-override=TOKEN",
+                "--hostname-override: this is a token; use --token",
+            ),
+            (
+                "join h --node-labels=a=b,c=TOKEN",
+                "--node-labels: this is a token; use --token",
+            ),
+            (
                 "join h --node-labels=TOKEN",
                 "--node-labels: this is a token; use --token",
             ),

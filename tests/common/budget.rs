@@ -6,6 +6,22 @@ fn budget(name: &str) -> usize {
     values.next().unwrap().parse().unwrap()
 }
 
+/// The least of three figures, if the first ones are above the budget. Changes of this machine, such
+/// as a mount, make the agent read more once; what the agent itself costs is in each of the three.
+/// `None` if nothing can be counted.
+pub fn least(name: &str, mut count: impl FnMut() -> Option<usize>) -> Option<usize> {
+    let mut least = usize::MAX;
+    for _ in 0..3 {
+        let figure = count()?;
+        least = least.min(figure);
+        if least <= budget(name) {
+            break;
+        }
+        println!("{name}: {figure}, counted again");
+    }
+    Some(least)
+}
+
 /// Fails above the budget, and below half of it: such a budget would not notice growth.
 pub fn assert_within(name: &str, figure: usize) {
     let budget = budget(name);

@@ -70,15 +70,14 @@ impl Wall {
     /// The text of a `metav1.MicroTime`: `2026-11-21T06:18:51.209581Z`. Not by `format!`, which takes
     /// several times as many instructions: each renewal has one.
     pub fn micro_time(self) -> String {
-        let Civil {
-            year,
-            month,
-            day,
-            clock: [hour, minute, second],
-        } = self.civil();
+        let date = self.civil();
+        let [hour, minute, second] = date.clock;
         let mut text = *b"0000-00-00T00:00:00.000000Z";
         let digits = text.split_mut(|byte| *byte != b'0');
-        let numbers = [year, month, day, hour, minute, second, self.0 % 1_000_000];
+        let fraction = self.0 % 1_000_000;
+        let numbers = [
+            date.year, date.month, date.day, hour, minute, second, fraction,
+        ];
         for (digits, mut number) in digits.zip(numbers) {
             for digit in digits.iter_mut().rev() {
                 *digit += u8::try_from(number % 10).unwrap_or_default();

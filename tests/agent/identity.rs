@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::common::api::is_ready;
 use crate::common::board::Board;
-use crate::common::cluster::Cluster;
+use crate::common::cluster::{self, Cluster};
 use crate::common::lease::{longest_gap_of_requests, renewals as renewals_of_leases};
 use support::{Folder, eventually, skip};
 
@@ -106,12 +106,8 @@ impl Site {
     }
 }
 
-/// Certificates are valid for 12 s and backdated by 12 s: renewal is due after 5 to 10 s.
 fn short_lives() -> Builder {
-    Double::builder()
-        .approve_csrs()
-        .signing_seconds(12)
-        .backdate_seconds(12)
+    cluster::short_lives(Double::builder().approve_csrs())
 }
 
 #[test]
@@ -271,13 +267,10 @@ fn the_signer_of_a_cluster_accepts_the_request() {
             board.stop(Signal::SIGTERM);
             board = start();
         }
-        let renewed = |cluster: &Cluster| {
-            let lease = cluster.lease("token-only")?;
-            lease["spec"]["renewTime"].as_str().map(str::to_owned)
-        };
-        let before = renewed(&cluster);
+        let renewed = || cluster.renew_time("token-only");
+        let before = renewed();
         eventually("a renewal with it", MINUTE, || {
-            renewed(&cluster).filter(|now| Some(now) > before.as_ref())
+            renewed().filter(|now| Some(now) > before.as_ref())
         });
     }
     assert!(board.is_running());

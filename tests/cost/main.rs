@@ -28,7 +28,7 @@ use crate::common::board::Board;
 use crate::common::budget::{assert_within, least};
 use crate::common::cluster::Cluster;
 use crate::common::runtime::Runtime;
-use crate::common::{namespace, ptrace, raspberry};
+use crate::common::{lease, namespace, ptrace, raspberry};
 use support::{Folder, eventually, skip};
 
 const BUDGET: Duration = Duration::from_secs(10);
@@ -299,9 +299,7 @@ fn bytes_and_heap_of_a_look_at_the_runtime() {
 }
 
 fn renewals(double: &Double) -> usize {
-    let requests = double.requests();
-    let is_renewal = |r: &&Recorded| r.method == "PATCH" && r.path.contains("/leases/");
-    requests.iter().filter(is_renewal).count()
+    lease::renewals(double).len()
 }
 
 /// The agent reads the mount table again when it changes: with root, the mounts of other processes of

@@ -25,11 +25,6 @@ fn leaf(root: &Path) -> Option<Leaf> {
     Leaf::of_pem(&fs::read(root.join(current)).ok()?)
 }
 
-fn renewed(cluster: &Cluster) -> Option<String> {
-    let lease = cluster.lease(NAME)?;
-    Some(lease["spec"]["renewTime"].as_str()?.to_owned())
-}
-
 #[test]
 fn the_printed_line_makes_a_ready_node_that_renews_its_certificate() {
     let (cluster, line) = Cluster::start_with_kubeadm(GRACE);
@@ -57,9 +52,11 @@ fn the_printed_line_makes_a_ready_node_that_renews_its_certificate() {
         last = eventually("a new certificate", MINUTE * 3, || {
             leaf(root.path()).filter(|leaf| leaf.public_key != last.public_key)
         });
-        let before = renewed(&cluster);
+        let before = cluster.renew_time(NAME);
         eventually("a renewal of the Lease with it", MINUTE, || {
-            renewed(&cluster).filter(|now| Some(now) > before.as_ref())
+            cluster
+                .renew_time(NAME)
+                .filter(|now| Some(now) > before.as_ref())
         });
     }
     assert!(board.is_running());

@@ -103,12 +103,12 @@ impl Site {
     /// The Node, when it is Ready and the control plane has removed the taint that each new Node
     /// has. That write, in the middle of a test, would make a patch of the agent fail with 409.
     fn ready(&self) -> Value {
-        let is_new = |taint: &Value| taint["key"] == "node.kubernetes.io/not-ready";
+        let not_ready = |taint: &Value| taint["key"] == "node.kubernetes.io/not-ready";
         eventually("Ready", GRACE, || {
             let node = self.cluster.node(&self.name)?;
             let taints = node["spec"]["taints"].as_array();
-            let has_it = taints.is_some_and(|taints| taints.iter().any(is_new));
-            (is_ready(&node) && !has_it).then_some(node)
+            let is_tainted = taints.is_some_and(|taints| taints.iter().any(not_ready));
+            (is_ready(&node) && !is_tainted).then_some(node)
         })
     }
 

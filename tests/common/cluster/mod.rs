@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use apidouble::{BootstrapToken, Double};
+use apidouble::{BootstrapToken, Builder, Double};
 use nodelet::identity::kubeconfig;
 use nodelet::kube::message::{Accept, Method, Outcome, Request};
 use nodelet::wire::api::Api;
@@ -64,9 +64,7 @@ impl Cluster {
                 "a real API server: KUBEBUILDER_ASSETS and KUBECONFIG are unset; the double is used",
             );
             let double = Double::builder().lifecycle(grace);
-            let double = double.bootstrap_token(control_plane::TOKEN);
-            // Renewal is due after 5 to 10 s; with a real signer after half a minute.
-            let double = double.signing_seconds(12).backdate_seconds(12);
+            let double = short_lives(double.bootstrap_token(control_plane::TOKEN));
             Kind::Double(double.approve_csrs().start())
         };
         Self {
@@ -116,9 +114,7 @@ impl Cluster {
                 "a real kubeadm: not in KUBEBUILDER_ASSETS, or no kube-controller-manager; \
                  the double is used",
             );
-            let double = Double::builder().lifecycle(grace).kubeadm();
-            // Renewal is due after 5 to 10 s; with a real signer after half a minute.
-            let double = double.signing_seconds(12).backdate_seconds(12).start();
+            let double = short_lives(Double::builder().lifecycle(grace).kubeadm()).start();
             double.add_bootstrap_token(BootstrapToken::new(KUBEADM_TOKEN));
             let line = double.join_command(KUBEADM_TOKEN);
             return (Self::on(double), line);
@@ -312,6 +308,12 @@ impl Cluster {
         self.get(&format!("{leases}/{name}"))
     }
 
+    /// `spec.renewTime` of the Lease of the Node `name`.
+    pub fn renew_time(&self, name: &str) -> Option<String> {
+        let lease = self.lease(name)?;
+        lease["spec"]["renewTime"].as_str().map(str::to_owned)
+    }
+
     /// Whether a Node ever left Ready; `false` without a node-lifecycle controller of our own.
     pub fn ever_left_ready(&self) -> bool {
         match &self.kind {
@@ -329,6 +331,12 @@ impl Cluster {
             _ => None,
         }
     }
+}
+
+/// Certificates are valid for 12 s and backdated by 12 s: renewal is due after 5 to 10 s. Those of the
+/// real control plane are renewed after half a minute.
+pub fn short_lives(double: Builder) -> Builder {
+    double.signing_seconds(12).backdate_seconds(12)
 }
 
 /// A POST with this kubeconfig; status code and body of the answer.

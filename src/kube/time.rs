@@ -165,17 +165,32 @@ const MONTHS: [&str; 12] = [
 /// Parses the header `Date` in the IMF-fixdate form of RFC 9110:
 /// `Sat, 21 Nov 2026 06:18:51 GMT`.
 pub fn parse_http_date(text: &str) -> Option<Wall> {
-    let mut words = text.split_once(", ")?.1.split(' ');
-    let (day, month, year, time) = (words.next()?, words.next()?, words.next()?, words.next()?);
-    let (month, _) = (1..).zip(MONTHS).find(|(_, name)| *name == month)?;
-    let utc = words.next() == Some("GMT") && words.next().is_none();
-    let date = [number(year)?, month, number(day)?];
-    utc.then(|| Wall::of(date, numbers(time, ':')?)).flatten()
+    let text: [u8; 29] = text.as_bytes().try_into().ok()?;
+    #[rustfmt::skip]
+    let [_, _, _, b',', b' ', d1, d2, b' ', b1, b2, b3, b' ', y1, y2, y3, y4, b' ',
+        h1, h2, b':', m1, m2, b':', s1, s2, b' ', b'G', b'M', b'T'] = text
+    else {
+        return None;
+    };
+    let is_name = |name: &str| name.as_bytes() == [b1, b2, b3];
+    let (month, _) = (1..).zip(MONTHS).find(|(_, name)| is_name(name))?;
+    let date = [digits(&[y1, y2, y3, y4])?, month, digits(&[d1, d2])?];
+    let clock = [digits(&[h1, h2])?, digits(&[m1, m2])?, digits(&[s1, s2])?];
+    Wall::of(date, clock)
 }
 
 fn number(text: &str) -> Option<u64> {
-    let plain = (1..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
-    plain.then(|| text.parse().ok()).flatten()
+    match text.len() {
+        1..=4 => digits(text.as_bytes()),
+        _ => None,
+    }
+}
+
+fn digits(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0, |number, digit| {
+        let value = digit.is_ascii_digit().then(|| digit - b'0')?;
+        Some(number * 10 + u64::from(value))
+    })
 }
 
 fn numbers(text: &str, separator: char) -> Option<[u64; 3]> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::core::certificate::{Certificate, Task};
-use crate::core::instant::Now;
+use crate::core::instant::{Mono, Now};
 use crate::core::kubelet::{Effect, FAST_TICK, Kubelet, Turn, Work};
 use crate::core::runtime::IN_TURN;
 use crate::core::wall_clock::WallClock;
@@ -27,6 +27,10 @@ use crate::wire::runtime;
 
 /// Delay after a network change, because addresses, routes and interfaces change together.
 const NETWORK_SETTLES: Duration = Duration::from_secs(1);
+
+/// A request is not preceded by a poll if one, or a wait, was so short ago: the second request of a
+/// round mostly follows the first one within milliseconds.
+const POLL_AGAIN: Duration = Duration::from_millis(100);
 
 /// The connection to the API server, and its credentials.
 #[derive(Debug)]
@@ -50,8 +54,8 @@ pub struct Agent {
     clock: Clock,
     wakeup: Wakeup,
     notify: Notify,
-    /// A wait has just polled; do not poll again before the request.
-    has_waited: bool,
+    /// When a request was last preceded by a poll; `None` after a wait.
+    polled: Option<Mono>,
 }
 
 impl Agent {
@@ -82,7 +86,7 @@ impl Agent {
             clock,
             wakeup,
             notify,
-            has_waited: false,
+            polled: None,
         }
     }
 
@@ -142,12 +146,12 @@ impl Agent {
         };
         self.notify
             .alive(start.mono, busy, || self.kubelet.summary(start.mono));
-        // After a wait the poll without a timeout is skipped: it would find nothing new.
-        let skip_poll = self.has_waited && pause.is_zero();
-        self.has_waited = !pause.is_zero();
-        if skip_poll {
+        let polled = self.polled.unwrap_or(start.mono);
+        if pause.is_zero() && start.mono.since(polled) < POLL_AGAIN {
+            self.polled = Some(polled);
             return Woken::Timeout;
         }
+        self.polled = pause.is_zero().then_some(start.mono);
         let wants_voltage = self.kubelet.pace().wait_for_voltage;
         if wants_voltage != self.wakeup.waits_for_voltage() {
             let file = wants_voltage.then(|| self.problems.voltage_descriptor());

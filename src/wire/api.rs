@@ -39,8 +39,9 @@ const RECEIPT: &str = "application/vnd.kubernetes.protobuf";
 pub struct Api {
     agent: Agent,
     link: Arc<Link>,
+    /// The path of the last request, and its URI: most requests renew the same Lease.
+    last: Option<(String, Uri)>,
     user_agent: HeaderValue,
-    /// Marked sensitive, so `{:?}` does not print it.
     authorization: Option<HeaderValue>,
     /// Headers of a protocol that is not the API's; marked sensitive.
     more: Vec<(HeaderName, HeaderValue)>,
@@ -52,10 +53,11 @@ impl Api {
         let link = Arc::new(Link::new(config)?);
         let user_agent = HeaderValue::from_str(user_agent)
             .map_err(|_| format!("user agent {user_agent:?} has a control character in it"))?;
-        let authorization = authorization(config.authorization.as_ref())?;
+        let authorization = authorization(config)?;
         Ok(Self {
             agent: agent(&link),
             link,
+            last: None,
             user_agent,
             authorization,
             more: Vec::new(),
@@ -104,15 +106,16 @@ impl Api {
     pub fn set_identity(&mut self, config: &ApiConfig) -> Result<(), String> {
         let link = Link::new(config)?;
         link.keep_addresses_of(&self.link);
-        self.authorization = authorization(config.authorization.as_ref())?;
+        self.authorization = authorization(config)?;
         self.link = Arc::new(link);
+        self.last = None;
         self.agent = agent(&self.link);
         Ok(())
     }
 
     /// Sends another header `Authorization` from the next request on; the connection stays.
     pub fn set_authorization(&mut self, new: &Authorization) -> Result<(), String> {
-        self.authorization = authorization(Some(new))?;
+        self.authorization = Some(new.header_value()?);
         Ok(())
     }
 
@@ -163,7 +166,7 @@ impl Api {
         self.link.issuer_is_unknown()
     }
 
-    fn exchange(&self, request: &Request, budget: Duration) -> Result<Response, String> {
+    fn exchange(&mut self, request: &Request, budget: Duration) -> Result<Response, String> {
         let head = self.head(request)?;
         let answer = match request.method {
             Method::Get => self.run(http::Request::from_parts(head, ()), budget)?,
@@ -197,25 +200,21 @@ impl Api {
         })
     }
 
-    fn head(&self, request: &Request) -> Result<request::Parts, String> {
+    fn head(&mut self, request: &Request) -> Result<request::Parts, String> {
         let (method, content_type) = match request.method {
             Method::Get => (http::Method::GET, None),
             Method::Post => (http::Method::POST, Some("application/json")),
             Method::Patch => (http::Method::PATCH, Some("application/merge-patch+json")),
             Method::Delete => (http::Method::DELETE, Some("application/json")),
         };
-        if !request.path.starts_with('/') {
-            return Err(format!("{:?} is not a path", request.path));
-        }
         let accept = match request.accept {
             Accept::Object | Accept::List => "application/json",
             Accept::Metadata => METADATA,
             Accept::Receipt => RECEIPT,
         };
-        let uri = [self.link.base.as_str(), &request.path].concat();
         let (mut head, ()) = http::Request::new(()).into_parts();
         head.method = method;
-        head.uri = Uri::try_from(uri).map_err(|e| format!("not a request: {e}"))?;
+        head.uri = self.uri(&request.path)?;
         // Not by the builder of `http`, which copies the head and the value of each header.
         let headers = &mut head.headers;
         headers.append(ACCEPT, HeaderValue::from_static(accept));
@@ -232,16 +231,24 @@ impl Api {
         Ok(head)
     }
 
+    fn uri(&mut self, path: &str) -> Result<Uri, String> {
+        match &self.last {
+            Some((last, uri)) if last == path => return Ok(uri.clone()),
+            _ if !path.starts_with('/') => return Err(format!("{path:?} is not a path")),
+            _ => {}
+        }
+        let uri = [self.link.base.as_str(), path].concat();
+        let uri = Uri::try_from(uri).map_err(|e| format!("not a request: {e}"))?;
+        self.last = Some((path.to_owned(), uri.clone()));
+        Ok(uri)
+    }
+
     fn run(
         &self,
         request: http::Request<impl ureq::AsSendBody>,
         budget: Duration,
     ) -> Result<http::Response<ureq::Body>, String> {
-        let request = self
-            .agent
-            .configure_request(request)
-            .timeout_global(Some(budget))
-            .build();
+        self.link.deadline.begin(budget);
         self.agent
             .run(request)
             .map_err(|e| reason(e, budget, Stage::Answer))
@@ -267,21 +274,14 @@ fn agent(link: &Arc<Link>) -> Agent {
     Agent::with_parts(config, Dialer(link.clone()), NoLookup)
 }
 
-fn authorization(credentials: Option<&Authorization>) -> Result<Option<HeaderValue>, String> {
-    let Some(credentials) = credentials else {
-        return Ok(None);
-    };
-    let mut value = HeaderValue::try_from(credentials.header())
-        .map_err(|_| "the token has a control character in it")?;
-    value.set_sensitive(true);
-    Ok(Some(value))
+fn authorization(config: &ApiConfig) -> Result<Option<HeaderValue>, String> {
+    let authorization = config.authorization.as_ref();
+    authorization.map(Authorization::header_value).transpose()
 }
 
-/// `stage` applies where ureq itself noticed the end of the budget.
 fn reason(error: ureq::Error, budget: Duration, stage: Stage) -> String {
     let timed_out = |stage| format!("timed out after {budget:?} while {stage}");
     match error {
-        ureq::Error::Timeout(_) => timed_out(stage),
         ureq::Error::Other(other) => match other.downcast_ref() {
             // Connection reports any read as Stage::Answer; the caller knows head from body.
             Some(Failure::TimedOut(Stage::Answer)) => timed_out(stage),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ureq::http::HeaderValue;
 
 use super::secret::Secret;
 
@@ -36,5 +37,13 @@ impl Authorization {
                 format!("Basic {}", STANDARD.encode(pair))
             }
         }
+    }
+
+    /// The same for ureq, marked sensitive: `{:?}` does not print it.
+    pub(super) fn header_value(&self) -> Result<HeaderValue, String> {
+        let mut value = HeaderValue::try_from(self.header())
+            .map_err(|_| "the token has a control character in it")?;
+        value.set_sensitive(true);
+        Ok(value)
     }
 }

@@ -4,12 +4,12 @@
 //! the head of an answer does not fit. These buffers grow with their content and shrink when it is
 //! consumed. Output is collected, so that head and body of a request leave as one TLS record.
 
-use std::mem;
-
 use ureq::unversioned::transport::Buffers as UreqBuffers;
 
-/// Bytes: least room offered to ureq at a time; a head with a bearer token is 1.5 KiB.
+/// Bytes: least room offered to ureq for a head, which must fit; with a bearer token one is 1.5 KiB.
 const OUTPUT: usize = 4096;
+/// Bytes of output that are kept between requests: the head and the body of a status report.
+const KEPT: usize = 8192;
 /// Bytes: a full TLS record; output is sent when this much is collected.
 const RECORD: usize = 16 << 10;
 /// Bytes: room offered to the network at a time, and kept between requests.
@@ -39,20 +39,24 @@ impl Buffers {
         self.written >= RECORD
     }
 
-    /// Takes all bytes that are not sent yet.
-    pub(super) fn take_output(&mut self) -> Vec<u8> {
-        let mut output = mem::take(&mut self.output);
-        output.truncate(self.written);
+    /// All bytes that are not sent yet.
+    pub(super) fn unsent(&self) -> &[u8] {
+        self.output.get(..self.written).unwrap_or_default()
+    }
+
+    /// All output is sent. Not cleared: it holds the token, as the configuration does.
+    pub(super) fn sent(&mut self) {
         self.written = 0;
-        output
+        if self.output.len() > KEPT {
+            self.output = Vec::new();
+        }
     }
 }
 
 impl UreqBuffers for Buffers {
     fn output(&mut self) -> &mut [u8] {
         if self.output.len() < self.written + OUTPUT {
-            // Room for the rest of the request.
-            resize(&mut self.output, self.written + 2 * OUTPUT);
+            resize(&mut self.output, self.written + KEPT);
         }
         self.output.get_mut(self.written..).unwrap_or_default()
     }

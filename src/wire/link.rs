@@ -1,19 +1,20 @@
 //! What outlives a connection: where it leads, how it is secured, which address answers.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
 use super::addresses::Addresses;
 use super::api_config::ApiConfig;
+use super::deadline::Deadline;
 use super::dns::Resolver;
 use super::endpoint::Endpoint;
 use super::failure::Failure;
 use super::proxy::Proxy;
-use super::socket::{Clock, Peek, peek};
+use super::socket::Stream;
 use super::tls;
 use super::transport::Connection;
 
@@ -32,6 +33,7 @@ pub(super) struct Link {
     pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// None: this machine's configuration, read for each lookup, because DHCP rewrites it.
     resolver: Option<Resolver>,
+    pub(super) deadline: Deadline,
     state: Mutex<State>,
 }
 
@@ -45,7 +47,7 @@ struct State {
     /// The address that was tried first for it.
     first: Option<SocketAddr>,
     /// Dead as soon as ureq drops the connection.
-    stream: Weak<TcpStream>,
+    stream: Weak<Stream>,
     /// Opened before its request; ureq does not have it yet.
     early: Option<Connection>,
     /// Bound of an answer over a connection that the request had to open.
@@ -76,6 +78,7 @@ impl Link {
             proxy: config.proxy.clone(),
             tls,
             resolver: config.resolver.clone(),
+            deadline: Deadline::default(),
             state: Mutex::default(),
         })
     }
@@ -108,8 +111,6 @@ impl Link {
     /// answered last and then for the others, until it opens a connection.
     pub(super) fn connect<T>(
         &self,
-        clock: &Clock,
-        deadline: Option<Instant>,
         mut attempt: impl FnMut(SocketAddr, usize) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.with(|state| {
@@ -145,7 +146,7 @@ impl Link {
                 Err(e) => tried = Some((good, e.at(good))),
             }
         }
-        let looked_up = self.look_up(clock, deadline);
+        let looked_up = self.look_up();
         let mut candidates = self.with(|state| state.addresses.candidates());
         if candidates.len() > 1 {
             candidates.retain(|address| tried.as_ref().is_none_or(|(good, _)| good != address));
@@ -157,7 +158,7 @@ impl Link {
                 0 => candidates.len().min(2),
                 _ => candidates.len() - index,
             };
-            if index > 0 && clock.left(deadline).is_err() {
+            if index > 0 && self.deadline.left().is_err() {
                 break;
             }
             match attempt(*address, shares) {
@@ -172,10 +173,9 @@ impl Link {
     }
 
     /// Looks the name up. Where that fails, the addresses of the last lookup stay.
-    fn look_up(&self, clock: &Clock, deadline: Option<Instant>) -> Result<(), String> {
+    fn look_up(&self) -> Result<(), String> {
         let hop = self.first_hop();
-        // A lookup must end: without a deadline there is no time for one.
-        let left = || deadline.map_or(Duration::ZERO, |_| clock.left(deadline).unwrap_or_default());
+        let left = || self.deadline.left().unwrap_or_default();
         let kept = match self.with(|state| state.addresses.candidates().is_empty()) {
             true => Duration::ZERO,
             false => left() / LOOKUP_PART * (LOOKUP_PART - 1),
@@ -190,7 +190,7 @@ impl Link {
     }
 
     /// The connection is open, TLS included.
-    pub(super) fn opened(&self, stream: &Arc<TcpStream>) {
+    pub(super) fn opened(&self, stream: &Arc<Stream>) {
         self.with(|state| state.stream = Arc::downgrade(stream));
     }
 
@@ -238,14 +238,17 @@ impl Link {
         self.with(|state| state.answer_budget = budget);
     }
 
-    pub(super) fn answer_budget(&self) -> Option<Duration> {
-        self.with(|state| state.answer_budget)
+    /// A connection was opened for the current call.
+    pub(super) fn shorten_answer(&self) {
+        if let Some(budget) = self.with(|state| state.answer_budget) {
+            self.deadline.shorten(budget);
+        }
     }
 
     pub(super) fn is_connected(&self) -> bool {
         let stream = self.with(|state| state.stream.upgrade());
         // Bytes that no request asked for mostly are the server's close_notify.
-        stream.is_some_and(|stream| matches!(peek(&stream), Peek::Nothing))
+        stream.is_some_and(|stream| stream.is_quiet())
     }
 
     /// Whether the last attempt to connect succeeded, TLS included.
@@ -267,9 +270,6 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
-
-    use ureq::unversioned::transport::NextTimeout;
-    use ureq::unversioned::transport::time;
 
     use super::super::failure::Stage;
     use super::*;
@@ -297,13 +297,9 @@ mod tests {
 
     /// The addresses that are tried while those in `sick` fail, and whether one was opened.
     fn tried(link: &Link, sick: &[IpAddr]) -> (Vec<IpAddr>, Result<(), String>) {
-        let clock = Clock::system();
-        let soon = NextTimeout {
-            after: time::Duration::from_secs(2),
-            ..NextTimeout::default()
-        };
+        link.deadline.begin(Duration::from_secs(2));
         let mut tried = Vec::new();
-        let opened = link.connect(&clock, clock.deadline(soon), |address, _| {
+        let opened = link.connect(|address, _| {
             tried.push(address.ip());
             match sick.contains(&address.ip()) {
                 true => Err(Failure::TimedOut(Stage::Handshake)),
@@ -339,13 +335,13 @@ mod tests {
         let tree = Tree::new("link-rounds");
         for healthy in 1..=5 {
             let link = link(&tree, &[ip(1), ip(2), ip(3), ip(4), ip(5)]);
-            let clock = Clock::system();
+            link.deadline.begin(Duration::from_secs(60));
             let mut rounds = 0;
             loop {
                 rounds += 1;
                 assert!(rounds <= 5, "{healthy} is never the first");
                 let mut is_first = true;
-                let opened = link.connect(&clock, None, |address, _| {
+                let opened = link.connect(|address, _| {
                     let is_slow = !std::mem::take(&mut is_first);
                     match address.ip() == ip(healthy) && !is_slow {
                         true => Ok(()),

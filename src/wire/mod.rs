@@ -10,6 +10,7 @@ pub mod api;
 pub mod api_config;
 pub mod authorization;
 mod buffers;
+mod deadline;
 pub mod dns;
 pub mod endpoint;
 mod failure;

@@ -1,4 +1,4 @@
-//! A TCP stream whose reads and writes end at a deadline.
+//! A TCP stream whose reads and writes end at the deadline of the current call.
 //!
 //! The stream does not block; a wait is one `poll` with the time that is left. So a peer that
 //! sends single bytes cannot extend a deadline, and one system call tells whether the peer has
@@ -9,12 +9,14 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use ureq::unversioned::transport::time;
-use ureq::unversioned::transport::{ConnectionDetails, NextTimeout};
+
+use super::deadline::Deadline;
+use crate::process::clock::since_boot;
 
 /// The time limit of a poll, rounded up: 0 ms would spin during the last millisecond.
 pub(super) fn poll_timeout(left: Duration) -> PollTimeout {
@@ -22,95 +24,61 @@ pub(super) fn poll_timeout(left: Duration) -> PollTimeout {
     PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
 }
 
-/// ureq's clock, the one that its deadlines are counted by.
-#[derive(Clone)]
-pub(super) struct Clock(Arc<dyn Fn() -> time::Instant + Send + Sync>);
-
-impl Clock {
-    pub(super) fn of(details: &ConnectionDetails) -> Self {
-        Self(details.current_time.clone())
-    }
-
-    /// The same clock, for a connection that ureq did not ask for.
-    pub(super) fn system() -> Self {
-        Self(Arc::new(time::Instant::now))
-    }
-
-    /// Now, by ureq's clock; none where ureq has no time.
-    pub(super) fn now(&self) -> Option<Instant> {
-        match self.0() {
-            time::Instant::Exact(now) => Some(now),
-            _ => None,
-        }
-    }
-
-    /// The moment at which `budget` ends that begins now.
-    pub(super) fn ends_in(&self, budget: Duration) -> Option<Instant> {
-        self.now()?.checked_add(budget)
-    }
-
-    /// The moment at which `timeout` ends; none if it never does.
-    pub(super) fn deadline(&self, timeout: NextTimeout) -> Option<Instant> {
-        match (self.0(), timeout.after) {
-            (time::Instant::Exact(now), time::Duration::Exact(after)) => now.checked_add(after),
-            _ => None,
-        }
-    }
-
-    /// The time until `deadline`; never zero, which some calls take for "no limit".
-    pub(super) fn left(&self, deadline: Option<Instant>) -> io::Result<Duration> {
-        // No budget is longer than a minute, see the lease law.
-        let Some(deadline) = deadline else {
-            return Ok(Duration::from_secs(60));
-        };
-        match self.0() {
-            time::Instant::Exact(now) if now < deadline => Ok(deadline.duration_since(now)),
-            _ => Err(ErrorKind::TimedOut.into()),
-        }
-    }
+pub(super) struct Socket {
+    stream: Arc<Stream>,
+    /// The end of the current call.
+    deadline: Deadline,
+    /// Time since boot at which the connection must be set up; `None` once it is.
+    opens_by: Option<Duration>,
 }
 
-pub(super) struct Socket {
-    /// Shared with [`super::link::Link`] alone, which only peeks.
-    stream: Arc<TcpStream>,
-    clock: Clock,
-    deadline: Option<Instant>,
+/// Shared by [`Socket`] and [`super::link::Link`], which only peeks.
+#[derive(Debug)]
+pub(super) struct Stream {
+    tcp: TcpStream,
+    /// The kernel held nothing for it just before the request that follows.
+    is_quiet: AtomicBool,
 }
 
 impl Socket {
-    /// Takes over a connected stream.
-    pub(super) fn new(
-        stream: TcpStream,
-        clock: Clock,
-        deadline: Option<Instant>,
-    ) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
+    /// Takes over a connected stream, which is set up within `opens_in`.
+    pub(super) fn new(tcp: TcpStream, deadline: Deadline, opens_in: Duration) -> io::Result<Self> {
+        tcp.set_nodelay(true)?;
+        tcp.set_nonblocking(true)?;
+        let is_quiet = AtomicBool::new(false);
         Ok(Self {
-            stream: Arc::new(stream),
-            clock,
+            stream: Arc::new(Stream { tcp, is_quiet }),
             deadline,
+            opens_by: since_boot().checked_add(opens_in),
         })
     }
 
-    pub(super) fn stream(&self) -> &Arc<TcpStream> {
+    /// The connection is set up, TLS included.
+    pub(super) fn opened(&mut self) {
+        self.opens_by = None;
+    }
+
+    pub(super) fn stream(&self) -> &Arc<Stream> {
         &self.stream
     }
 
     pub(super) fn peer(&self) -> Option<SocketAddr> {
-        self.stream.peer_addr().ok()
+        self.stream.tcp.peer_addr().ok()
     }
 
-    /// The deadline of the reads and writes that follow.
-    pub(super) fn limit(&mut self, timeout: NextTimeout, answer_by: Option<Instant>) {
-        let ends = [self.clock.deadline(timeout), answer_by];
-        self.deadline = ends.into_iter().flatten().min();
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.deadline.left()?;
+        match self.opens_by.map(|by| by.checked_sub(since_boot())) {
+            None => Ok(left),
+            Some(Some(share)) if !share.is_zero() => Ok(left.min(share)),
+            Some(_) => Err(ErrorKind::TimedOut.into()),
+        }
     }
 
     fn wait(&self, readiness: PollFlags) -> io::Result<()> {
         loop {
-            let left = self.clock.left(self.deadline)?;
-            let mut stream = [PollFd::new(self.stream.as_fd(), readiness)];
+            let left = self.left()?;
+            let mut stream = [PollFd::new(self.stream.tcp.as_fd(), readiness)];
             match poll(&mut stream, poll_timeout(left)) {
                 Ok(0) | Err(Errno::EINTR) => {}
                 Ok(_) => return Ok(()),
@@ -125,7 +93,7 @@ impl Socket {
         mut operation: impl FnMut(&TcpStream) -> io::Result<T>,
     ) -> io::Result<T> {
         loop {
-            match operation(&self.stream) {
+            match operation(&self.stream.tcp) {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.wait(readiness)?,
                 result => return result,
@@ -141,15 +109,34 @@ pub(super) enum Peek {
     Closed,
 }
 
-/// Reads nothing and does not wait.
-pub(super) fn peek(stream: &TcpStream) -> Peek {
-    match stream.peek(&mut [0]) {
-        Ok(0) => Peek::Closed,
-        Ok(_) => Peek::Bytes,
-        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-            Peek::Nothing
+impl Stream {
+    /// Reads nothing and does not wait.
+    pub(super) fn peek(&self) -> Peek {
+        match self.tcp.peek(&mut [0]) {
+            Ok(0) => Peek::Closed,
+            Ok(_) => Peek::Bytes,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Peek::Nothing
+            }
+            Err(_) => Peek::Closed,
         }
-        Err(_) => Peek::Closed,
+    }
+
+    /// Whether a request can be sent over it. The next [`Stream::was_quiet`] knows the answer.
+    pub(super) fn is_quiet(&self) -> bool {
+        let is_quiet = matches!(self.peek(), Peek::Nothing);
+        self.is_quiet.store(is_quiet, Ordering::Relaxed);
+        is_quiet
+    }
+
+    /// Whether the last call of this kind was [`Stream::is_quiet`], and it was.
+    pub(super) fn was_quiet(&self) -> bool {
+        self.is_quiet.swap(false, Ordering::Relaxed)
+    }
+
+    /// Reads without the deadline of a call.
+    pub(super) fn without_deadline(&self) -> impl Read {
+        &self.tcp
     }
 }
 
@@ -180,5 +167,49 @@ impl Write for Socket {
 impl fmt::Debug for Socket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Socket").field(&self.peer()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn pair() -> (Socket, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let deadline = Deadline::default();
+        deadline.begin(Duration::from_secs(60));
+        let socket = Socket::new(near, deadline, Duration::from_secs(60));
+        (socket.unwrap(), listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_look_at_the_stream_is_good_for_one_request() {
+        let (socket, mut far) = pair();
+        let stream = socket.stream();
+        assert!(!stream.was_quiet(), "nobody looked");
+        assert!(stream.is_quiet());
+        assert!(stream.was_quiet());
+        assert!(!stream.was_quiet());
+        assert!(stream.is_quiet());
+        far.write_all(b"x").unwrap();
+        socket.wait(PollFlags::POLLIN).unwrap();
+        assert!(!stream.is_quiet() && !stream.was_quiet());
+    }
+
+    #[test]
+    fn while_a_connection_is_set_up_its_share_of_the_time_ends_a_wait() {
+        let (mut socket, _far) = pair();
+        socket.opens_by = Some(since_boot() + Duration::from_millis(20));
+        let error = socket.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(socket.left().is_err());
+        socket.opened();
+        assert!(socket.left().unwrap() > Duration::from_secs(50));
+        socket.deadline.shorten(Duration::from_millis(20));
+        let error = socket.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
     }
 }

@@ -1,12 +1,12 @@
 //! One connection to the API server: TCP, then TLS where the URL says so.
 //!
-//! Every wait ends at ureq's deadline, and every error is a [`Failure`]. A connection that the
+//! Every wait ends at the deadline of the call, and every error is a [`Failure`]. A connection that the
 //! server has closed is noticed before a request is sent over it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::ClientConnection;
 use ureq::unversioned::transport::{
@@ -16,8 +16,9 @@ use ureq::unversioned::transport::{
 use super::buffers::{Buffers, HEAD_LIMIT};
 use super::failure::{Failure, Stage};
 use super::link::Link;
-use super::socket::{Clock, Peek, Socket, peek};
+use super::socket::{Peek, Socket};
 use super::tunnel;
+use crate::process::clock::since_boot;
 
 /// Most TLS messages without data between two requests: session tickets, key updates.
 const IDLE_MESSAGES: usize = 8;
@@ -36,34 +37,30 @@ impl Connector for Dialer {
 
     fn connect(
         &self,
-        details: &ConnectionDetails,
+        _: &ConnectionDetails,
         _: Option<()>,
     ) -> Result<Option<Connection>, ureq::Error> {
-        let clock = Clock::of(details);
-        let mut connection = match self.0.take_early().and_then(Connection::if_quiet) {
+        let connection = match self.0.take_early().and_then(Connection::if_quiet) {
             Some(early) => early,
-            None => open(&self.0, &clock, clock.deadline(details.timeout))?,
+            None => open(&self.0)?,
         };
-        let answer_budget = self.0.answer_budget();
-        connection.answer_by = answer_budget.and_then(|budget| clock.ends_in(budget));
+        self.0.shorten_answer();
         Ok(Some(connection))
     }
 }
 
 /// Opens the connection of the next request, within `budget`.
 pub(super) fn open_early(link: &Link, budget: Duration) -> Result<(), Failure> {
-    let clock = Clock::system();
-    let mut connection = open(link, &clock, clock.ends_in(budget))?;
+    link.deadline.begin(budget);
+    let mut connection = open(link)?;
     // The last message of the handshake: the server checks our certificate meanwhile.
     connection.flush()?;
     link.keep_early(connection);
     Ok(())
 }
 
-fn open(link: &Link, clock: &Clock, deadline: Option<Instant>) -> Result<Connection, Failure> {
-    let opened = link.connect(clock, deadline, |address, shares| {
-        Connection::open(link, address, shares, clock, deadline)
-    })?;
+fn open(link: &Link) -> Result<Connection, Failure> {
+    let opened = link.connect(|address, shares| Connection::open(link, address, shares))?;
     link.opened(opened.socket.stream());
     Ok(opened)
 }
@@ -78,32 +75,27 @@ pub(super) struct Connection {
     host: String,
     /// The server answered, and no request was sent since.
     has_answered: bool,
-    /// Bound of the first answer, see [`Link::answer_budget`].
-    answer_by: Option<Instant>,
 }
 
 impl Connection {
     /// TCP, the proxy's tunnel and TLS, within the time that is left divided by `shares`.
-    fn open(
-        link: &Link,
-        address: SocketAddr,
-        shares: usize,
-        clock: &Clock,
-        deadline: Option<Instant>,
-    ) -> Result<Self, Failure> {
+    fn open(link: &Link, address: SocketAddr, shares: usize) -> Result<Self, Failure> {
         let failure = |e: &io::Error| link.at_first_hop(Failure::io(e, Stage::Connecting));
         let shares = u32::try_from(shares).unwrap_or(u32::MAX).max(1);
-        let start = clock.now();
-        let share = clock.left(deadline).map_err(|e| failure(&e))? / shares;
+        let share = link.deadline.left().map_err(|e| failure(&e))? / shares;
         let share = share.max(Duration::from_millis(1));
+        let start = since_boot();
         let stream = TcpStream::connect_timeout(&address, share).map_err(|e| failure(&e))?;
-        let tcp = start.and_then(|start| Some(clock.now()?.duration_since(start)));
-        let share = share.max(tcp.unwrap_or_default() * TLS_PER_TCP + TLS_EXTRA);
-        let share_ends = start.and_then(|start| start.checked_add(share));
-        let ends = [deadline, share_ends].into_iter().flatten().min();
-        let socket = Socket::new(stream, clock.clone(), ends).map_err(|e| failure(&e))?;
+        let tcp = since_boot().saturating_sub(start);
+        // TLS may take what TCP has left of the share, or more after a slow TCP.
+        let opens_in = share
+            .saturating_sub(tcp)
+            .max(tcp.saturating_mul(TLS_PER_TCP - 1) + TLS_EXTRA);
+        let socket =
+            Socket::new(stream, link.deadline.clone(), opens_in).map_err(|e| failure(&e))?;
         let mut connection = Self::new(link, socket)?;
         connection.handshake()?;
+        connection.socket.opened();
         Ok(connection)
     }
 
@@ -127,7 +119,6 @@ impl Connection {
             tls,
             host,
             has_answered: false,
-            answer_by: None,
         })
     }
 
@@ -174,30 +165,24 @@ impl Connection {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        let stage = Stage::Sending;
-        let output = self.buffers.take_output();
-        let Some(tls) = &mut self.tls else {
-            return self
-                .socket
-                .write_all(&output)
-                .map_err(|e| Failure::io(&e, stage));
-        };
-        let mut rest = output.as_slice();
-        loop {
-            // rustls takes up to 64 KiB at a time.
-            let taken = tls
-                .writer()
-                .write(rest)
-                .map_err(|e| Failure::io(&e, stage))?;
-            rest = rest.get(taken..).unwrap_or_default();
-            while tls.wants_write() {
-                tls.write_tls(&mut self.socket)
-                    .map_err(|e| Failure::io(&e, stage))?;
-            }
-            if rest.is_empty() {
-                return Ok(());
-            }
+        let failure = |e| Failure::io(&e, Stage::Sending);
+        let mut rest = self.buffers.unsent();
+        match &mut self.tls {
+            None => self.socket.write_all(rest).map_err(failure)?,
+            Some(tls) => loop {
+                // rustls takes up to 64 KiB at a time.
+                let taken = tls.writer().write(rest).map_err(failure)?;
+                rest = rest.get(taken..).unwrap_or_default();
+                while tls.wants_write() {
+                    tls.write_tls(&mut self.socket).map_err(failure)?;
+                }
+                if rest.is_empty() {
+                    break;
+                }
+            },
         }
+        self.buffers.sent();
+        Ok(())
     }
 
     /// Reads bytes of the answer; 0 where the server ended the connection with close_notify.
@@ -238,13 +223,13 @@ impl Connection {
     /// end of the connection.
     fn is_quiet(&mut self) -> io::Result<bool> {
         for _ in 0..IDLE_MESSAGES {
-            let seen = peek(self.socket.stream());
+            let seen = self.socket.stream().peek();
             let Some(tls) = &mut self.tls else {
                 return Ok(matches!(seen, Peek::Nothing));
             };
             if matches!(seen, Peek::Bytes) {
                 // Past the socket's deadline, which is that of the last request.
-                tls.read_tls(&mut self.socket.stream().as_ref())?;
+                tls.read_tls(&mut self.socket.stream().without_deadline())?;
             }
             let state = tls.process_new_packets().map_err(io::Error::other)?;
             if state.peer_has_closed() || state.plaintext_bytes_to_read() > 0 {
@@ -266,17 +251,15 @@ impl Transport for Connection {
     }
 
     /// Collects; [`Transport::await_input`], which always follows, sends.
-    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+    fn transmit_output(&mut self, amount: usize, _: NextTimeout) -> Result<(), ureq::Error> {
         self.buffers.keep(amount);
         if self.buffers.is_full() {
-            self.socket.limit(timeout, self.answer_by);
             self.send()?;
         }
         Ok(())
     }
 
-    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
-        self.socket.limit(timeout, self.answer_by);
+    fn await_input(&mut self, _: NextTimeout) -> Result<bool, ureq::Error> {
         self.send()?;
         let amount = self.fill()?;
         self.has_answered = amount > 0;
@@ -285,10 +268,11 @@ impl Transport for Connection {
     }
 
     /// ureq asks after an answer and again before the next request; only the second call needs a
-    /// look.
+    /// look, unless the link has just looked.
     fn is_open(&mut self) -> bool {
-        self.answer_by = None;
-        std::mem::take(&mut self.has_answered) || self.is_quiet().unwrap_or(false)
+        std::mem::take(&mut self.has_answered)
+            || self.socket.stream().was_quiet()
+            || self.is_quiet().unwrap_or(false)
     }
 
     fn is_tls(&self) -> bool {

@@ -26,7 +26,6 @@ use std::path::PathBuf;
 
 pub use root::HostRoot;
 
-use self::kept_file::KeptFile;
 use self::memory::Meminfo;
 use self::mounts::Mounts;
 use crate::core::facts::{Facts, FileSystem, Memory, Network, Pids, Read};
@@ -48,7 +47,7 @@ pub struct Host {
 pub struct Kept {
     mounts: Mounts,
     meminfo: Meminfo,
-    loadavg: KeptFile,
+    threads: pids::Threads,
     working_set: cgroup::WorkingSet,
     node_fs: disk::NodeFs,
     image_fs: disk::ImageFs,
@@ -64,7 +63,7 @@ impl Kept {
         Self {
             mounts,
             meminfo: Meminfo::new(),
-            loadavg: KeptFile::new(pids::LOADAVG),
+            threads: pids::Threads::new(),
             working_set: cgroup::WorkingSet::new(mode),
             node_fs: disk::NodeFs::default(),
             image_fs: disk::ImageFs::default(),
@@ -83,6 +82,8 @@ struct Usage {
     memory: Read<Memory>,
     has_huge_pages: bool,
     working_set_bytes: Read<u64>,
+    /// By sysinfo(2), the lowest 16 bits.
+    counted_threads: Option<u16>,
     node_fs: Read<FileSystem>,
     unhealthy: Vec<String>,
 }
@@ -109,6 +110,7 @@ impl Host {
         let Usage {
             memory,
             working_set_bytes,
+            counted_threads,
             node_fs,
             unhealthy,
             ..
@@ -121,7 +123,7 @@ impl Host {
             working_set_bytes,
             huge_pages: hugepages::read(root),
             node_fs,
-            pids: pids::read(root, &mut kept.loadavg),
+            pids: pids::read(root, &mut kept.threads, counted_threads),
             machine_id,
             system_uuid,
             boot_id: system::boot_id(root),
@@ -154,10 +156,13 @@ impl Host {
         facts.working_set_bytes = usage.working_set_bytes;
         facts.node_fs = usage.node_fs;
         facts.unhealthy = usage.unhealthy;
-        facts.pids = match &facts.pids {
-            Ok(pids) => pids::running(&self.root, &mut kept.loadavg)
-                .map(|running| Pids { running, ..*pids }),
-            Err(_) => pids::read(&self.root, &mut kept.loadavg),
+        let (root, counted) = (&self.root, usage.counted_threads);
+        facts.pids = match facts.pids {
+            Ok(Pids { max, .. }) => {
+                let running = kept.threads.running(root, counted, max);
+                running.map(|running| Pids { max, running })
+            }
+            Err(_) => pids::read(root, &mut kept.threads, counted),
         };
     }
 
@@ -170,6 +175,7 @@ impl Host {
         kept.node_fs = disk::NodeFs::default();
         kept.image_fs = disk::ImageFs::default();
         kept.meminfo.forget();
+        kept.threads.forget();
         let online_cpus = cpu::online(root);
         if facts.cpus.is_err() || online_cpus.as_ref().ok() != kept.online_cpus.as_ref() {
             facts.cpus = cpu::read(root, &online_cpus);
@@ -202,7 +208,8 @@ impl Host {
     fn usage(&self, kept: &mut Kept) -> Usage {
         let root = &self.root;
         let from_cgroup = kept.working_set.read(root);
-        let meminfo = kept.meminfo.values(root, from_cgroup.is_none());
+        let sysinfo = root.sysinfo();
+        let meminfo = kept.meminfo.values(root, sysinfo, from_cgroup.is_none());
         Usage {
             memory: meminfo.memory.clone(),
             has_huge_pages: meminfo.has_huge_pages,
@@ -210,6 +217,7 @@ impl Host {
                 Some(bytes) => Ok(bytes),
                 None => meminfo.working_set_bytes.clone(),
             },
+            counted_threads: sysinfo.map(|info| info.process_count()),
             node_fs: kept
                 .node_fs
                 .read(root, &self.node_root_dir, &kept.mounts.own),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
+use nix::sys::sysinfo::{SysInfo, sysinfo};
 
 use crate::core::facts::{Read, Unread};
 use crate::files::read::{self, cause, whole};
@@ -45,6 +46,11 @@ impl HostRoot {
     /// Whether this is the root of the running machine, so that system calls describe it too.
     pub fn is_real(&self) -> bool {
         self.path == Path::new("/")
+    }
+
+    /// sysinfo(2); `None` below another root, which it does not describe.
+    pub(super) fn sysinfo(&self) -> Option<SysInfo> {
+        self.is_real().then(sysinfo)?.ok()
     }
 
     /// A whole file as text, at most `limit` bytes. An empty file is empty text.

@@ -26,6 +26,7 @@ use std::path::PathBuf;
 
 pub use root::HostRoot;
 
+use self::kept_file::KeptFile;
 use self::memory::Meminfo;
 use self::mounts::Mounts;
 use crate::core::facts::{Facts, FileSystem, Memory, Network, Pids, Read};
@@ -51,8 +52,9 @@ pub struct Kept {
     working_set: cgroup::WorkingSet,
     node_fs: disk::NodeFs,
     image_fs: disk::ImageFs,
-    /// `sys/devices/system/cpu/online` when the CPUs were last counted; `None` if it is missing or
-    /// the mounts changed since.
+    online: KeptFile,
+    /// The text of `online` when the CPUs were last counted; `None` if it is missing or the mounts
+    /// changed since.
     online_cpus: Option<String>,
 }
 
@@ -63,10 +65,11 @@ impl Kept {
         Self {
             mounts,
             meminfo: Meminfo::new(),
-            threads: pids::Threads::new(),
+            threads: pids::Threads::default(),
             working_set: cgroup::WorkingSet::new(mode),
             node_fs: disk::NodeFs::default(),
             image_fs: disk::ImageFs::default(),
+            online: KeptFile::new(cpu::ONLINE),
             online_cpus: None,
         }
     }
@@ -115,7 +118,7 @@ impl Host {
             unhealthy,
             ..
         } = self.usage(&mut kept);
-        let online_cpus = cpu::online(root);
+        let online_cpus = kept.online.text(root);
         let (machine_id, system_uuid) = system::identities(root);
         let facts = Facts {
             cpus: cpu::read(root, &online_cpus),
@@ -123,7 +126,7 @@ impl Host {
             working_set_bytes,
             huge_pages: hugepages::read(root),
             node_fs,
-            pids: pids::read(root, &mut kept.threads, counted_threads),
+            pids: kept.threads.read(root, counted_threads),
             machine_id,
             system_uuid,
             boot_id: system::boot_id(root),
@@ -138,12 +141,16 @@ impl Host {
         (kept, facts)
     }
 
-    /// Reads the facts that change often, and those in the same files: memory, swap, huge pages,
-    /// disk, threads, `--ready-when-exists`.
-    pub fn refresh_usage(&self, kept: &mut Kept, facts: &mut Facts) {
+    /// Forgets what is kept if a mount changed: the other refreshes can read other files then.
+    pub fn refresh_mounts(&self, kept: &mut Kept) {
         if kept.mounts_may_have_changed() {
             *kept = Kept::new(&self.root);
         }
+    }
+
+    /// Reads the facts that change often, and those in the same files: memory, swap, huge pages,
+    /// disk, threads, `--ready-when-exists`.
+    pub fn refresh_usage(&self, kept: &mut Kept, facts: &mut Facts) {
         let usage = self.usage(kept);
         let had_huge_pages = match &facts.huge_pages {
             Ok(sizes) => sizes.iter().any(|size| size.count > 0),
@@ -162,7 +169,7 @@ impl Host {
                 let running = kept.threads.running(root, counted, max);
                 running.map(|running| Pids { max, running })
             }
-            Err(_) => pids::read(root, &mut kept.threads, counted),
+            Err(_) => kept.threads.read(root, counted),
         };
     }
 
@@ -176,7 +183,7 @@ impl Host {
         kept.image_fs = disk::ImageFs::default();
         kept.meminfo.forget();
         kept.threads.forget();
-        let online_cpus = cpu::online(root);
+        let online_cpus = kept.online.text(root);
         if facts.cpus.is_err() || online_cpus.as_ref().ok() != kept.online_cpus.as_ref() {
             facts.cpus = cpu::read(root, &online_cpus);
             kept.online_cpus = online_cpus.ok();
@@ -190,7 +197,7 @@ impl Host {
             facts.kernel_version = system::kernel_version(root);
         }
         if let Ok(pids) = facts.pids {
-            facts.pids = pids::max(root).map(|max| Pids { max, ..pids });
+            facts.pids = kept.threads.max(root).map(|max| Pids { max, ..pids });
         }
         facts.network.hosts = address::hosts(root, hostname);
     }

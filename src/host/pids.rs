@@ -5,7 +5,6 @@
 //! sysinfo(2); here the fact is unread. For most statuses sysinfo(2) counts the threads here too.
 
 use crate::core::facts::{Pids, Read, Unread};
-use crate::files::read::SMALL;
 
 use super::kept_file::KeptFile;
 use super::root::HostRoot;
@@ -14,25 +13,29 @@ use super::scan;
 const LIMITS: [&str; 2] = ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"];
 const LOADAVG: &str = "proc/loadavg";
 
-/// The number of threads. `proc/loadavg` and sysinfo(2) have the same counter of the kernel,
-/// `nr_threads`, and each status calls sysinfo(2) for its memory.
+/// The number of threads and its limit. `proc/loadavg` and sysinfo(2) have the same counter of the
+/// kernel, `nr_threads`, and each status calls sysinfo(2) for its memory.
 #[derive(Debug)]
-pub(super) struct Threads {
+pub struct Threads {
     loadavg: KeptFile,
+    limits: [KeptFile; 2],
     /// At the last read of the file, sysinfo(2) had the same number, below 32,768. In a container,
     /// lxcfs can give the file another number.
     agreed: bool,
 }
 
-impl Threads {
+impl Default for Threads {
     /// Opens nothing.
-    pub(super) fn new() -> Self {
+    fn default() -> Self {
         Self {
             loadavg: KeptFile::new(LOADAVG),
+            limits: LIMITS.map(KeptFile::new),
             agreed: false,
         }
     }
+}
 
+impl Threads {
     /// The next number is that of the file.
     pub(super) fn forget(&mut self) {
         self.agreed = false;
@@ -51,27 +54,25 @@ impl Threads {
         self.agreed = running < 1 << 15 && counted.map(u64::from) == Some(running);
         Ok(running)
     }
-}
 
-/// The limit and the number of threads.
-pub(super) fn read(root: &HostRoot, threads: &mut Threads, counted: Option<u16>) -> Read<Pids> {
-    let max = max(root)?;
-    let running = threads.running(root, counted, max)?;
-    Ok(Pids { max, running })
-}
+    /// The smallest readable limit.
+    pub fn max(&mut self, root: &HostRoot) -> Read<u64> {
+        let limits = self.limits.each_mut().map(|file| {
+            let limit = file.text(root)?.trim().parse();
+            limit.map_err(|_| Unread::new(&*file.path, "not a number"))
+        });
+        match limits {
+            [Ok(a), Ok(b)] => Ok(u64::min(a, b)),
+            [Err(_), other] => other,
+            [one, Err(_)] => one,
+        }
+    }
 
-/// The smallest readable limit.
-pub fn max(root: &HostRoot) -> Read<u64> {
-    let limits = LIMITS.map(|path| {
-        let text = root.text(path, SMALL)?;
-        text.trim()
-            .parse()
-            .map_err(|_| Unread::new(path, "not a number"))
-    });
-    match limits {
-        [Ok(a), Ok(b)] => Ok(u64::min(a, b)),
-        [Err(_), other] => other,
-        [one, Err(_)] => one,
+    /// The limit and the number of threads.
+    pub(super) fn read(&mut self, root: &HostRoot, counted: Option<u16>) -> Read<Pids> {
+        let max = self.max(root)?;
+        let running = self.running(root, counted, max)?;
+        Ok(Pids { max, running })
     }
 }
 
@@ -98,7 +99,7 @@ mod tests {
     fn sysinfo_counts_the_threads_if_it_agrees_with_the_file_and_has_enough_bits() {
         let tree = Tree::new("threads");
         let root = HostRoot::new(tree.path());
-        let mut threads = Threads::new();
+        let mut threads = Threads::default();
         let (max, more) = (u64::from(u16::MAX), u64::from(u16::MAX) + 1);
         let mut running = |in_file: u64, counted, max| {
             tree.write(LOADAVG, format!("0 0 0 1/{in_file} 9\n").as_bytes());

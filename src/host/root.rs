@@ -55,13 +55,8 @@ impl HostRoot {
 
     /// A whole file as text, at most `limit` bytes. An empty file is empty text.
     pub fn text(&self, path: &str, limit: u64) -> Read<String> {
-        let bytes = self
-            .bytes(path, limit)
-            .map_err(|error| unread(path, &error))?;
-        match String::from_utf8(bytes) {
-            Ok(text) if !text.contains('\0') => Ok(text),
-            _ => Err(Unread::new(path, "not text")),
-        }
+        let bytes = self.bytes(path, limit);
+        text(path, bytes.map_err(|error| unread(path, &error))?)
     }
 
     /// A whole file, at most `limit` bytes.
@@ -114,6 +109,14 @@ impl HostRoot {
             Resolved::Found(path) => Ok(path),
             Resolved::MissingBelow(_) => Err(Errno::ENOENT.into()),
         }
+    }
+}
+
+/// The bytes of the file `source` as text.
+pub(super) fn text(source: &str, bytes: Vec<u8>) -> Read<String> {
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => Ok(text),
+        _ => Err(Unread::new(source, "not text")),
     }
 }
 

@@ -92,7 +92,7 @@ impl HostRoot {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = open(&self.path, flags, Mode::empty())?;
         let how = OpenHow::new()
-            .flags(read::FLAGS | OFlag::O_CLOEXEC)
+            .flags(read::FLAGS)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT);
         match openat2(&root, path, how) {
             Ok(file) => Ok(File::from(file)),

@@ -52,6 +52,7 @@ pub struct Kept {
     working_set: cgroup::WorkingSet,
     node_fs: disk::NodeFs,
     image_fs: disk::ImageFs,
+    has_firmware_uuid: bool,
     online: KeptFile,
     /// The text of `online` when the CPUs were last counted; `None` if it is missing or the mounts
     /// changed since.
@@ -69,6 +70,7 @@ impl Kept {
             working_set: cgroup::WorkingSet::new(mode),
             node_fs: disk::NodeFs::default(),
             image_fs: disk::ImageFs::default(),
+            has_firmware_uuid: true,
             online: KeptFile::new(cpu::ONLINE),
             online_cpus: None,
         }
@@ -119,7 +121,7 @@ impl Host {
             ..
         } = self.usage(&mut kept);
         let online_cpus = kept.online.text(root);
-        let (machine_id, system_uuid) = system::identities(root);
+        let (machine_id, system_uuid) = system::identities(root, &mut kept.has_firmware_uuid);
         let facts = Facts {
             cpus: cpu::read(root, &online_cpus),
             memory,
@@ -188,7 +190,8 @@ impl Host {
             facts.cpus = cpu::read(root, &online_cpus);
             kept.online_cpus = online_cpus.ok();
         }
-        (facts.machine_id, facts.system_uuid) = system::identities(root);
+        (facts.machine_id, facts.system_uuid) =
+            system::identities(root, &mut kept.has_firmware_uuid);
         facts.os_image = system::os_image(root);
         if facts.boot_id.is_err() {
             facts.boot_id = system::boot_id(root);

@@ -241,7 +241,7 @@ fn ours(key: &str, want: &Value, root: &HostRoot, facts: &Facts) -> Value {
             };
             ours
         }
-        "maxPID" => json!(pids::max(root).unwrap()),
+        "maxPID" => json!(pids::Threads::default().max(root).unwrap()),
         "numRunningProcesses" => {
             let loadavg = root.text("proc/loadavg", 4096).unwrap();
             json!(pids::parse_running(loadavg.as_bytes()).unwrap())

@@ -1,13 +1,14 @@
 //! Opens and reads a file without waiting, up to a size. The path is not checked: see `guard`.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use nix::fcntl::OFlag;
+use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::Mode;
 
 /// Bytes, for files of /proc and /sys with a fixed set of lines.
 pub const SMALL: u64 = 64 << 10;
@@ -19,16 +20,17 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     open_with(path, OFlag::empty())
 }
 
-/// [`open`] with additional flags of open(2).
+/// [`open`] with additional flags of open(2). By openat(2): musl's open(2), which std calls, is
+/// followed by a call of fcntl(2) that sets O_CLOEXEC again.
 pub(crate) fn open_with(path: &Path, flags: OFlag) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags((FLAGS | flags).bits())
-        .open(path)
+    let file = openat(AT_FDCWD, path, FLAGS | flags, Mode::empty())?;
+    Ok(file.into())
 }
 
 /// Flags of open(2) for every file that is opened.
-pub(crate) const FLAGS: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
+pub(crate) const FLAGS: OFlag = OFlag::O_NONBLOCK
+    .union(OFlag::O_NOCTTY)
+    .union(OFlag::O_CLOEXEC);
 
 /// The content of a file opened by [`open`], at most `limit` bytes. A folder, or a FIFO or device
 /// without data, is an error.

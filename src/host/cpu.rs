@@ -13,12 +13,10 @@ use super::root::HostRoot;
 const NODES: &str = "sys/devices/system/node";
 const CPUS: &str = "sys/devices/system/cpu";
 
-/// The list of online CPUs, `0-3,5`.
-pub(super) fn online(root: &HostRoot) -> Read<String> {
-    root.text("sys/devices/system/cpu/online", SMALL)
-}
+/// The file with the list of online CPUs, `0-3,5`.
+pub(super) const ONLINE: &str = "sys/devices/system/cpu/online";
 
-/// The number of logical CPUs. `list` is the result of [`online`].
+/// The number of logical CPUs. `list` is the text of [`ONLINE`].
 pub(super) fn read(root: &HostRoot, list: &Read<String>) -> Read<u64> {
     let nodes = match root.list(NODES) {
         Ok(names) => names,
@@ -131,7 +129,7 @@ mod tests {
 
     fn count(tree: &Tree) -> Read<u64> {
         let root = HostRoot::new(tree.path());
-        read(&root, &online(&root))
+        read(&root, &root.text(ONLINE, SMALL))
     }
 
     fn add_cpu(tree: &Tree, cpu: u64, node: Option<u64>, core: &str) {

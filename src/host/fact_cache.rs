@@ -87,6 +87,7 @@ impl FactCache {
             self.all_read = now;
         } else {
             let (kept, facts) = (&mut self.kept, &mut self.facts);
+            self.host.refresh_mounts(kept);
             if minute_passed {
                 self.host.refresh_unannounced(kept, facts, &node.name);
             }
@@ -235,6 +236,14 @@ mod tests {
         cache.facts.cpus = Err(missing());
         (cache.facts.boot_id, cache.facts.kernel_version) = (Err(missing()), Err(missing()));
         assert!(read(&mut cache, true, 180).is_superset(&BTreeSet::from(["cpus", "boot"])));
+    }
+
+    #[test]
+    fn after_a_mount_the_next_look_of_a_minute_reads_other_files() {
+        let mut cache = spoilt(&HostRoot::default());
+        assert!(!read(&mut cache, true, 1).contains("cpus"));
+        pretend("1 0 0:1 / / rw - ext4 /dev/root rw\n");
+        assert!(read(&mut cache, true, 61).contains("cpus"));
     }
 
     #[test]

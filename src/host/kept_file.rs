@@ -7,7 +7,7 @@ use std::io;
 use crate::core::facts::Read;
 use crate::files::read::{Enough, SMALL, from_start, has_changed, is_end};
 
-use super::root::{HostRoot, unread};
+use super::root::{HostRoot, text, unread};
 
 /// A file of /proc, /sys or a cgroup. No other file system: a descriptor pins its mount, which then
 /// cannot be unmounted.
@@ -39,6 +39,12 @@ impl KeptFile {
             self.file = None;
         }
         read.map_err(|error| unread(&self.path, &error))
+    }
+
+    /// [`KeptFile::read`] as text.
+    pub(super) fn text(&mut self, root: &HostRoot) -> Read<String> {
+        let bytes = self.read(root)?;
+        text(&self.path, bytes)
     }
 
     /// The whole file, at most `limit` bytes; below any root the descriptor is kept. After an error

@@ -4,7 +4,7 @@
 //! Not procfs::Meminfo, which fails if one of its lines is missing: Linux before 3.14 has no
 //! MemAvailable, and some boards have no swap lines.
 
-use nix::sys::sysinfo::sysinfo;
+use nix::sys::sysinfo::SysInfo;
 
 use crate::core::facts::{Memory, Read, Unread};
 
@@ -27,7 +27,7 @@ pub(super) struct Meminfo {
 /// The last read.
 #[derive(Debug)]
 struct Last {
-    /// Just before it; `None` if sysinfo(2) does not tell.
+    /// RAM and swap by sysinfo(2), in bytes, just before it; `None` if it does not tell.
     totals: Option<[u64; 2]>,
     values: Values,
 }
@@ -56,11 +56,16 @@ impl Meminfo {
         self.last = None;
     }
 
-    /// The values of the last read, if it succeeded and RAM and swap have the same size since. With
-    /// `counters`, which change all the time, the file is always read.
-    pub(super) fn values(&mut self, root: &HostRoot, counters: bool) -> &Values {
+    /// The values of the last read, if it succeeded and RAM and swap have the same size since, by
+    /// `sysinfo`. With `counters`, which change all the time, the file is always read.
+    pub(super) fn values(
+        &mut self,
+        root: &HostRoot,
+        sysinfo: Option<SysInfo>,
+        counters: bool,
+    ) -> &Values {
         let Self { file, last } = self;
-        let totals = root.is_real().then(totals).flatten();
+        let totals = sysinfo.map(|info| [info.ram_total(), info.swap_total()]);
         let is_current =
             |last: &Last| totals.is_some() && last.totals == totals && last.values.memory.is_ok();
         if counters || !last.as_ref().is_some_and(is_current) {
@@ -79,12 +84,6 @@ impl Meminfo {
         };
         &last.get_or_insert_with(read).values
     }
-}
-
-/// RAM and swap by sysinfo(2), in bytes.
-fn totals() -> Option<[u64; 2]> {
-    let info = sysinfo().ok()?;
-    Some([info.ram_total(), info.swap_total()])
 }
 
 /// MemTotal and SwapTotal of the text of `proc/meminfo`.
@@ -232,24 +231,28 @@ mod tests {
     fn the_file_is_read_again_when_the_totals_of_sysinfo_changed() {
         let mut meminfo = Meminfo::new();
         let real = HostRoot::default();
-        let memory = meminfo.values(&real, false).memory.clone().unwrap();
+        let info = real.sysinfo();
+        let memory = meminfo.values(&real, info, false).memory.clone().unwrap();
         let wrong = |meminfo: &mut Meminfo| {
             meminfo.last.as_mut().unwrap().values.memory = Ok(Memory::default());
         };
         wrong(&mut meminfo);
-        assert_eq!(meminfo.values(&real, false).memory, Ok(Memory::default()));
-        assert_eq!(meminfo.values(&real, true).memory, Ok(memory));
+        assert_eq!(
+            meminfo.values(&real, info, false).memory,
+            Ok(Memory::default())
+        );
+        assert_eq!(meminfo.values(&real, info, true).memory, Ok(memory));
         wrong(&mut meminfo);
         meminfo.last.as_mut().unwrap().totals = Some([memory.total_bytes, u64::MAX]);
-        assert_eq!(meminfo.values(&real, false).memory, Ok(memory));
+        assert_eq!(meminfo.values(&real, info, false).memory, Ok(memory));
         wrong(&mut meminfo);
         meminfo.last.as_mut().unwrap().totals = None;
-        assert_eq!(meminfo.values(&real, false).memory, Ok(memory));
+        assert_eq!(meminfo.values(&real, info, false).memory, Ok(memory));
         meminfo.last.as_mut().unwrap().values.memory = Err(Unread::new(MEMINFO, "why"));
-        assert_eq!(meminfo.values(&real, false).memory, Ok(memory));
+        assert_eq!(meminfo.values(&real, info, false).memory, Ok(memory));
         wrong(&mut meminfo);
         meminfo.forget();
-        assert_eq!(meminfo.values(&real, false).memory, Ok(memory));
+        assert_eq!(meminfo.values(&real, info, false).memory, Ok(memory));
     }
 
     #[test]
@@ -257,10 +260,10 @@ mod tests {
         let tree = Tree::empty("meminfo");
         let root = HostRoot::new(tree.path());
         let mut meminfo = Meminfo::new();
-        assert!(meminfo.values(&root, false).memory.is_err());
+        assert!(meminfo.values(&root, root.sysinfo(), false).memory.is_err());
         for total in [1, 2] {
             tree.write("proc/meminfo", format!("MemTotal: {total} kB\n").as_bytes());
-            let memory = meminfo.values(&root, false).memory.clone();
+            let memory = meminfo.values(&root, root.sysinfo(), false).memory.clone();
             assert_eq!(memory.unwrap().total_bytes, total * 1024);
         }
     }

@@ -48,12 +48,14 @@ pub struct Host {
 pub struct Kept {
     mounts: Mounts,
     meminfo: Meminfo,
-    loadavg: KeptFile,
+    threads: pids::Threads,
     working_set: cgroup::WorkingSet,
     node_fs: disk::NodeFs,
     image_fs: disk::ImageFs,
-    /// `sys/devices/system/cpu/online` when the CPUs were last counted; `None` if it is missing or
-    /// the mounts changed since.
+    has_firmware_uuid: bool,
+    online: KeptFile,
+    /// The text of `online` when the CPUs were last counted; `None` if it is missing or the mounts
+    /// changed since.
     online_cpus: Option<String>,
 }
 
@@ -64,10 +66,12 @@ impl Kept {
         Self {
             mounts,
             meminfo: Meminfo::new(),
-            loadavg: KeptFile::new(pids::LOADAVG),
+            threads: pids::Threads::default(),
             working_set: cgroup::WorkingSet::new(mode),
             node_fs: disk::NodeFs::default(),
             image_fs: disk::ImageFs::default(),
+            has_firmware_uuid: true,
+            online: KeptFile::new(cpu::ONLINE),
             online_cpus: None,
         }
     }
@@ -83,6 +87,8 @@ struct Usage {
     memory: Read<Memory>,
     has_huge_pages: bool,
     working_set_bytes: Read<u64>,
+    /// By sysinfo(2), the lowest 16 bits.
+    counted_threads: Option<u16>,
     node_fs: Read<FileSystem>,
     unhealthy: Vec<String>,
 }
@@ -109,19 +115,20 @@ impl Host {
         let Usage {
             memory,
             working_set_bytes,
+            counted_threads,
             node_fs,
             unhealthy,
             ..
         } = self.usage(&mut kept);
-        let online_cpus = cpu::online(root);
-        let (machine_id, system_uuid) = system::identities(root);
+        let online_cpus = kept.online.text(root);
+        let (machine_id, system_uuid) = system::identities(root, &mut kept.has_firmware_uuid);
         let facts = Facts {
             cpus: cpu::read(root, &online_cpus),
             memory,
             working_set_bytes,
             huge_pages: hugepages::read(root),
             node_fs,
-            pids: pids::read(root, &mut kept.loadavg),
+            pids: kept.threads.read(root, counted_threads),
             machine_id,
             system_uuid,
             boot_id: system::boot_id(root),
@@ -136,12 +143,16 @@ impl Host {
         (kept, facts)
     }
 
-    /// Reads the facts that change often, and those in the same files: memory, swap, huge pages,
-    /// disk, threads, `--ready-when-exists`.
-    pub fn refresh_usage(&self, kept: &mut Kept, facts: &mut Facts) {
+    /// Forgets what is kept if a mount changed: the other refreshes can read other files then.
+    pub fn refresh_mounts(&self, kept: &mut Kept) {
         if kept.mounts_may_have_changed() {
             *kept = Kept::new(&self.root);
         }
+    }
+
+    /// Reads the facts that change often, and those in the same files: memory, swap, huge pages,
+    /// disk, threads, `--ready-when-exists`.
+    pub fn refresh_usage(&self, kept: &mut Kept, facts: &mut Facts) {
         let usage = self.usage(kept);
         let had_huge_pages = match &facts.huge_pages {
             Ok(sizes) => sizes.iter().any(|size| size.count > 0),
@@ -154,10 +165,13 @@ impl Host {
         facts.working_set_bytes = usage.working_set_bytes;
         facts.node_fs = usage.node_fs;
         facts.unhealthy = usage.unhealthy;
-        facts.pids = match &facts.pids {
-            Ok(pids) => pids::running(&self.root, &mut kept.loadavg)
-                .map(|running| Pids { running, ..*pids }),
-            Err(_) => pids::read(&self.root, &mut kept.loadavg),
+        let (root, counted) = (&self.root, usage.counted_threads);
+        facts.pids = match facts.pids {
+            Ok(Pids { max, .. }) => {
+                let running = kept.threads.running(root, counted, max);
+                running.map(|running| Pids { max, running })
+            }
+            Err(_) => kept.threads.read(root, counted),
         };
     }
 
@@ -170,12 +184,14 @@ impl Host {
         kept.node_fs = disk::NodeFs::default();
         kept.image_fs = disk::ImageFs::default();
         kept.meminfo.forget();
-        let online_cpus = cpu::online(root);
+        kept.threads.forget();
+        let online_cpus = kept.online.text(root);
         if facts.cpus.is_err() || online_cpus.as_ref().ok() != kept.online_cpus.as_ref() {
             facts.cpus = cpu::read(root, &online_cpus);
             kept.online_cpus = online_cpus.ok();
         }
-        (facts.machine_id, facts.system_uuid) = system::identities(root);
+        (facts.machine_id, facts.system_uuid) =
+            system::identities(root, &mut kept.has_firmware_uuid);
         facts.os_image = system::os_image(root);
         if facts.boot_id.is_err() {
             facts.boot_id = system::boot_id(root);
@@ -184,7 +200,7 @@ impl Host {
             facts.kernel_version = system::kernel_version(root);
         }
         if let Ok(pids) = facts.pids {
-            facts.pids = pids::max(root).map(|max| Pids { max, ..pids });
+            facts.pids = kept.threads.max(root).map(|max| Pids { max, ..pids });
         }
         facts.network.hosts = address::hosts(root, hostname);
     }
@@ -202,7 +218,8 @@ impl Host {
     fn usage(&self, kept: &mut Kept) -> Usage {
         let root = &self.root;
         let from_cgroup = kept.working_set.read(root);
-        let meminfo = kept.meminfo.values(root, from_cgroup.is_none());
+        let sysinfo = root.sysinfo();
+        let meminfo = kept.meminfo.values(root, sysinfo, from_cgroup.is_none());
         Usage {
             memory: meminfo.memory.clone(),
             has_huge_pages: meminfo.has_huge_pages,
@@ -210,6 +227,7 @@ impl Host {
                 Some(bytes) => Ok(bytes),
                 None => meminfo.working_set_bytes.clone(),
             },
+            counted_threads: sysinfo.map(|info| info.process_count()),
             node_fs: kept
                 .node_fs
                 .read(root, &self.node_root_dir, &kept.mounts.own),

@@ -2,44 +2,77 @@
 //! `proc/sys/kernel/{pid_max,threads-max}`, as in the kubelet's `pkg/kubelet/stats/pidlimit`.
 //!
 //! One of the two limits is enough. For a malformed loadavg the kubelet uses the 16-bit count of
-//! sysinfo(2); here the fact is unread.
+//! sysinfo(2); here the fact is unread. For most statuses sysinfo(2) counts the threads here too.
 
 use crate::core::facts::{Pids, Read, Unread};
-use crate::files::read::SMALL;
 
 use super::kept_file::KeptFile;
 use super::root::HostRoot;
 use super::scan;
 
 const LIMITS: [&str; 2] = ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"];
-/// The file with the number of threads.
-pub(super) const LOADAVG: &str = "proc/loadavg";
+const LOADAVG: &str = "proc/loadavg";
 
-/// The limit and the number of threads.
-pub(super) fn read(root: &HostRoot, loadavg: &mut KeptFile) -> Read<Pids> {
-    Ok(Pids {
-        max: max(root)?,
-        running: running(root, loadavg)?,
-    })
+/// The number of threads and its limit. `proc/loadavg` and sysinfo(2) have the same counter of the
+/// kernel, `nr_threads`, and each status calls sysinfo(2) for its memory.
+#[derive(Debug)]
+pub struct Threads {
+    loadavg: KeptFile,
+    limits: [KeptFile; 2],
+    /// At the last read of the file, sysinfo(2) had the same number, below 32,768. In a container,
+    /// lxcfs can give the file another number.
+    agreed: bool,
 }
 
-/// The number of threads.
-pub(super) fn running(root: &HostRoot, loadavg: &mut KeptFile) -> Read<u64> {
-    parse_running(&loadavg.read(root)?)
+impl Default for Threads {
+    /// Opens nothing.
+    fn default() -> Self {
+        Self {
+            loadavg: KeptFile::new(LOADAVG),
+            limits: LIMITS.map(KeptFile::new),
+            agreed: false,
+        }
+    }
 }
 
-/// The smallest readable limit.
-pub fn max(root: &HostRoot) -> Read<u64> {
-    let limits = LIMITS.map(|path| {
-        let text = root.text(path, SMALL)?;
-        text.trim()
-            .parse()
-            .map_err(|_| Unread::new(path, "not a number"))
-    });
-    match limits {
-        [Ok(a), Ok(b)] => Ok(u64::min(a, b)),
-        [Err(_), other] => other,
-        [one, Err(_)] => one,
+impl Threads {
+    /// The next number is that of the file.
+    pub(super) fn forget(&mut self) {
+        self.agreed = false;
+    }
+
+    /// The number of threads. `counted` is that of sysinfo(2), its lowest 16 bits. They are the whole
+    /// number if the limit `max` has no more: at the limit fork fails (`copy_process` and
+    /// `alloc_pid` of the kernel). Threads from before the limit was lowered can be more than it,
+    /// but in the same minute there were less than half of what 16 bits count.
+    pub(super) fn running(&mut self, root: &HostRoot, counted: Option<u16>, max: u64) -> Read<u64> {
+        let is_whole = self.agreed && max <= u64::from(u16::MAX);
+        if let Some(threads) = counted.filter(|_| is_whole) {
+            return Ok(threads.into());
+        }
+        let running = parse_running(&self.loadavg.read(root)?)?;
+        self.agreed = running < 1 << 15 && counted.map(u64::from) == Some(running);
+        Ok(running)
+    }
+
+    /// The smallest readable limit.
+    pub fn max(&mut self, root: &HostRoot) -> Read<u64> {
+        let limits = self.limits.each_mut().map(|file| {
+            let limit = file.text(root)?.trim().parse();
+            limit.map_err(|_| Unread::new(&*file.path, "not a number"))
+        });
+        match limits {
+            [Ok(a), Ok(b)] => Ok(u64::min(a, b)),
+            [Err(_), other] => other,
+            [one, Err(_)] => one,
+        }
+    }
+
+    /// The limit and the number of threads.
+    pub(super) fn read(&mut self, root: &HostRoot, counted: Option<u16>) -> Read<Pids> {
+        let max = self.max(root)?;
+        let running = self.running(root, counted, max)?;
+        Ok(Pids { max, running })
     }
 }
 
@@ -60,6 +93,39 @@ pub fn parse_running(loadavg: &[u8]) -> Read<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::tree::Tree;
+
+    #[test]
+    fn sysinfo_counts_the_threads_if_it_agrees_with_the_file_and_has_enough_bits() {
+        let tree = Tree::new("threads");
+        let root = HostRoot::new(tree.path());
+        let mut threads = Threads::default();
+        let (max, more) = (u64::from(u16::MAX), u64::from(u16::MAX) + 1);
+        let mut running = |in_file: u64, counted, max| {
+            tree.write(LOADAVG, format!("0 0 0 1/{in_file} 9\n").as_bytes());
+            threads.running(&root, counted, max).unwrap()
+        };
+        for (in_file, counted, max, want) in [
+            (200, Some(100), max, 200),
+            (200, Some(200), max, 200),
+            (201, Some(300), max, 300),
+            (202, Some(301), more, 202),
+            (202, Some(202), max, 202),
+            (203, Some(302), max, 302),
+            (204, None, max, 204),
+            (205, Some(303), max, 205),
+            (32_768, Some(32_768), max, 32_768),
+            (32_769, Some(7), max, 32_769),
+            (65_543, Some(7), max, 65_543),
+            (32_767, Some(32_767), max, 32_767),
+            (32_768, Some(40_000), max, 40_000),
+        ] {
+            assert_eq!(running(in_file, counted, max), want, "{in_file}");
+        }
+        threads.forget();
+        assert_eq!(threads.running(&root, Some(40_000), max), Ok(32_768));
+        assert!(!threads.agreed);
+    }
 
     #[test]
     fn the_denominator_is_the_number_of_threads() {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
+use nix::sys::sysinfo::{SysInfo, sysinfo};
 
 use crate::core::facts::{Read, Unread};
 use crate::files::read::{self, cause, whole};
@@ -47,15 +48,15 @@ impl HostRoot {
         self.path == Path::new("/")
     }
 
+    /// sysinfo(2); `None` below another root, which it does not describe.
+    pub(super) fn sysinfo(&self) -> Option<SysInfo> {
+        self.is_real().then(sysinfo)?.ok()
+    }
+
     /// A whole file as text, at most `limit` bytes. An empty file is empty text.
     pub fn text(&self, path: &str, limit: u64) -> Read<String> {
-        let bytes = self
-            .bytes(path, limit)
-            .map_err(|error| unread(path, &error))?;
-        match String::from_utf8(bytes) {
-            Ok(text) if !text.contains('\0') => Ok(text),
-            _ => Err(Unread::new(path, "not text")),
-        }
+        let bytes = self.bytes(path, limit);
+        text(path, bytes.map_err(|error| unread(path, &error))?)
     }
 
     /// A whole file, at most `limit` bytes.
@@ -91,7 +92,7 @@ impl HostRoot {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = open(&self.path, flags, Mode::empty())?;
         let how = OpenHow::new()
-            .flags(read::FLAGS | OFlag::O_CLOEXEC)
+            .flags(read::FLAGS)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT);
         match openat2(&root, path, how) {
             Ok(file) => Ok(File::from(file)),
@@ -108,6 +109,14 @@ impl HostRoot {
             Resolved::Found(path) => Ok(path),
             Resolved::MissingBelow(_) => Err(Errno::ENOENT.into()),
         }
+    }
+}
+
+/// The bytes of the file `source` as text.
+pub(super) fn text(source: &str, bytes: Vec<u8>) -> Read<String> {
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => Ok(text),
+        _ => Err(Unread::new(source, "not text")),
     }
 }
 

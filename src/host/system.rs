@@ -10,29 +10,39 @@ use crate::files::read::SMALL;
 
 use super::root::{HostRoot, unread};
 
-/// machineID and systemUUID, which share `etc/machine-id`.
-pub fn identities(root: &HostRoot) -> (Read<String>, Read<String>) {
-    let etc = trimmed(root, "etc/machine-id");
-    let system = first(&[
+/// machineID and systemUUID, which share `etc/machine-id`. What the firmware provides does not
+/// change before a reboot: a call that finds no UUID of it clears `has_firmware_uuid`, and then the
+/// next calls do not look for one.
+pub(super) fn identities(
+    root: &HostRoot,
+    has_firmware_uuid: &mut bool,
+) -> (Read<String>, Read<String>) {
+    let firmware: [&dyn Fn() -> Read<String>; 3] = [
         &|| trimmed(root, "sys/class/dmi/id/product_uuid"),
         &|| device_tree(root, "proc/device-tree/system-id"),
         &|| device_tree(root, "proc/device-tree/vm,uuid"),
-        &|| etc.clone(),
-    ]);
-    let machine = first(&[&|| etc.clone(), &|| {
-        trimmed(root, "var/lib/dbus/machine-id")
-    }]);
-    (machine, system)
+    ];
+    let firmware = has_firmware_uuid.then(|| first(&firmware)).flatten();
+    *has_firmware_uuid = firmware.is_some();
+    let etc = trimmed(root, "etc/machine-id");
+    let dbus = || trimmed(root, "var/lib/dbus/machine-id");
+    let system = match firmware {
+        Some(Ok(uuid)) => Some(Ok(uuid)),
+        broken => first(&[&|| etc.clone()]).or(broken),
+    };
+    let machine = first(&[&|| etc.clone(), &dbus]);
+    let or_empty = |identity: Option<_>| identity.unwrap_or_else(|| Ok(String::new()));
+    (or_empty(machine), or_empty(system))
 }
 
-/// The first readable source, even if it is empty.
-fn first(sources: &[&dyn Fn() -> Read<String>]) -> Read<String> {
-    let mut result = Ok(String::new());
+/// The first readable source, even if it is empty; `None` if none exists.
+fn first(sources: &[&dyn Fn() -> Read<String>]) -> Option<Read<String>> {
+    let mut result = None;
     for source in sources {
         match source() {
-            Ok(text) => return Ok(text),
+            Ok(text) => return Some(Ok(text)),
             Err(unread) if unread.absent => {}
-            Err(unread) => result = Err(unread),
+            broken => result = Some(broken),
         }
     }
     result
@@ -118,8 +128,10 @@ pub fn parse_os_image(os_release: &str) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
+    use crate::files::tree::Tree;
 
     #[test]
     fn the_pretty_name_is_cadvisors_first_match() {
@@ -165,14 +177,38 @@ mod tests {
             let [a, b] = sources.map(|source| move || source.clone());
             first(&[&a, &b])
         };
-        assert_eq!(choose([Ok("x".into()), Ok("y".into())]), Ok("x".into()));
-        assert_eq!(
-            choose([Ok(String::new()), Ok("y".into())]),
-            Ok(String::new())
-        );
-        assert_eq!(choose([Err(absent()), Ok("y".into())]), Ok("y".into()));
-        assert_eq!(choose([Err(broken()), Ok("y".into())]), Ok("y".into()));
-        assert_eq!(choose([Err(absent()), Err(absent())]), Ok(String::new()));
-        assert_eq!(choose([Err(broken()), Err(absent())]), Err(broken()));
+        let [x, y] = ["x", "y"].map(|text| Ok(text.to_owned()));
+        let empty = || Ok(String::new());
+        assert_eq!(choose([x.clone(), y.clone()]), Some(x));
+        assert_eq!(choose([empty(), y.clone()]), Some(empty()));
+        assert_eq!(choose([Err(absent()), y.clone()]), Some(y.clone()));
+        assert_eq!(choose([Err(broken()), y.clone()]), Some(y));
+        assert_eq!(choose([Err(absent()), Err(absent())]), None);
+        assert_eq!(choose([Err(broken()), Err(absent())]), Some(Err(broken())));
+    }
+
+    #[test]
+    fn the_firmware_is_asked_again_unless_it_has_no_uuid() {
+        let tree = Tree::new("identities");
+        let root = HostRoot::new(tree.path());
+        let ok = |text: &str| Ok(text.to_owned());
+        let mut has_uuid = true;
+        let mut identities = || identities(&root, &mut has_uuid);
+        assert_eq!(identities(), (ok(""), ok("")));
+        tree.write("etc/machine-id", b"etc\n");
+        tree.write("proc/device-tree/vm,uuid", b"vm\0");
+        assert_eq!(identities(), (ok("etc"), ok("etc")));
+        has_uuid = true;
+        let mut identities = || super::identities(&root, &mut has_uuid);
+        assert_eq!(identities(), (ok("etc"), ok("vm")));
+        tree.write("sys/class/dmi/id/product_uuid", b"\n");
+        assert_eq!(identities(), (ok("etc"), ok("")));
+        tree.write("sys/class/dmi/id/product_uuid", b"a\0b\n");
+        tree.write("proc/device-tree/vm,uuid", b"a\0b\0");
+        assert_eq!(identities(), (ok("etc"), ok("etc")));
+        std::fs::remove_file(tree.path().join("etc/machine-id")).unwrap();
+        assert!(identities().1.is_err());
+        tree.write("sys/class/dmi/id/product_uuid", b"dmi\n");
+        assert_eq!(identities(), (ok(""), ok("dmi")));
     }
 }

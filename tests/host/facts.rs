@@ -293,6 +293,7 @@ fn in_a_mount_namespace_of_its_own() {
     let (mut kept, mut facts) = host.read("localhost");
     let quiet = kept.mounts_may_have_changed();
     let mut capacity = || {
+        host.refresh_mounts(&mut kept);
         host.refresh_usage(&mut kept, &mut facts);
         facts.node_fs.as_ref().unwrap().capacity_bytes
     };
@@ -305,7 +306,7 @@ fn in_a_mount_namespace_of_its_own() {
     // Nothing of --root-dir is kept open: the mount is not busy.
     let unmounted = shell(&format!("umount {path} && echo done"));
     let changed = kept.mounts_may_have_changed();
-    host.refresh_usage(&mut kept, &mut facts);
+    host.refresh_mounts(&mut kept);
     let news = [changed, kept.mounts_may_have_changed()];
     assert_eq!(mounted.as_deref().map(str::trim), Some("done"));
     assert_eq!(unmounted.as_deref().map(str::trim), Some("done"));

@@ -28,13 +28,14 @@ test $# -eq 0 || targets=("$@")
 # Remap removes the names of the build folders from the file; cross/zig-cc does the same for C.
 # The source path of a crate is then, for instance, ring-0.17.14/src/....
 # A panic aborts the process, so unwind tables are omitted. --icf=all merges functions with
-# identical code. A derived Debug prints its name without fields, but not with --plain: no message
+# identical code. order.ld says where functions stand in the file. A derived Debug prints its name without fields, but not with --plain: no message
 # may depend on them (src/wire/tls_error.rs).
 cargo fetch --locked --quiet
 cargo=${CARGO_HOME:-$HOME/.cargo}
 sysroot=$(rustc --print sysroot)
 flags=(
   -Cforce-unwind-tables=no -Clink-arg=--no-eh-frame-hdr -Clink-arg=--icf=all
+  -Clink-arg=--script=cross/order.ld
   "--remap-path-prefix=$sysroot/lib/rustlib/src/rust/=" "--remap-path-prefix=$PWD/="
 )
 for registry in "$cargo"/registry/src/*/; do flags+=("--remap-path-prefix=$registry="); done
@@ -62,6 +63,13 @@ for target in "${targets[@]}"; do
   if test $((16#$size)) -gt 65536; then
     echo "cross/build.sh: $target: $name has $((16#$size)) bytes; if this is ring's table for" \
       "P-256, run cargo clean --release --target $target, or adapt cross/p256.h to the new ring" >&2
+    exit 1
+  fi
+  # The functions of the loop have 228,000 bytes (armv7) or more. If a compiler mangles names in
+  # another way, order.ld matches none of them, and nothing else fails.
+  read -r _ _ _ _ size _ < <(readelf -SW "$built" | grep -o '\.text\.loop .*')
+  if test $((16#$size)) -lt 150000; then
+    echo "cross/build.sh: $target: .text.loop has $((16#$size)) bytes; run cross/order.sh" >&2
     exit 1
   fi
   cross/objcopy --only-keep-debug "$built" "$dist/$debug"

@@ -109,6 +109,7 @@ const COMMANDS: &[(&str, Runner)] = &[
     ("cross/deb.sh arm64 armhf", RELEASE),
     ("cross/release.sh", BOARDS),
     ("cross/reproduce.sh armv7-unknown-linux-musleabihf", BOARDS),
+    ("cross/order.sh", BOARDS),
     ("tests/package.sh arm64 armhf", BOARDS),
     ("cargo test --test soak -- --ignored", BOARDS),
     ("tests/runtimes.sh", BOARDS),

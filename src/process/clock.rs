@@ -1,5 +1,5 @@
-//! The monotonic clock and the wall clock, read together. Only `wire` reads another clock: ureq's,
-//! for the time limits of a request.
+//! The monotonic clock and the wall clock, read together. ureq reads another one, for time limits
+//! that are not used.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -405,7 +405,9 @@ fn is_confined(guest: &mut Guest) {
     let mode = guest.run(&format!("stat -c %a {credential}"));
     assert!(mode.starts_with('4') && mode.ends_with('0'), "{mode}");
     let memory = guest.run("cat /sys/fs/cgroup/nodelet.service/memory.current");
-    println!("memory.current {memory} B, VmRSS {}", value("VmRSS:"));
+    println!("memory.current {memory} B");
+    let resident = value("VmRSS:").trim_end_matches(" kB").parse();
+    assert_within("resident_kibibytes", resident.unwrap());
 }
 
 /// A file system that is mounted at run time becomes the ephemeral-storage of the Node.

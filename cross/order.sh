@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Writes order.ld, the order of functions for the linker, after
+# Writes order.ld, or another file, with the order of functions for the linker:
 #
 #   cross/build.sh x86_64-unknown-linux-musl
+#   cross/order.sh [FILE]
 #
 # Runs that binary for 100 s under qemu-user (Debian: qemu-user-static) beside the API double and
 # notes which functions run once the Node is registered, in their order. Mangled names contain
@@ -10,13 +11,23 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+out=${1-cross/order.ld}
+qemu=$(command -v qemu-x86_64-static)
+traced=$PWD/target/x86_64-unknown-linux-musl/release/nodelet
+test -x "$traced"
+
 folder=$(mktemp -d)
-demo=
-trap 'kill $demo 2>/dev/null || true; rm -rf "$folder"' EXIT
+# In a process group of its own, because the demo starts an agent.
+set -m
+trap 'kill -- -$demo -$functions 2>/dev/null || true; rm -rf "$folder"' EXIT
+demo= functions=
 cargo build --quiet --locked --example demo
-target/debug/examples/demo --stay >"$folder/demo" 2>&1 &
+TMPDIR=$folder target/debug/examples/demo --stay >"$folder/demo" 2>&1 &
 demo=$!
-until kubeconfig=$(grep -o '[^ ]*/admin.conf' "$folder/demo"); do sleep 0.1; done
+until kubeconfig=$(grep -o '[^ ]*/admin.conf' "$folder/demo"); do
+  kill -0 $demo || { cat "$folder/demo" >&2; exit 1; }
+  sleep 0.1
+done
 
 # A block of code is one line of the log, which ends with the name of the function. Each wait calls
 # ppoll; the first ten belong to the start.
@@ -24,10 +35,11 @@ mkfifo "$folder/log"
 awk '$NF ~ /4poll5ppoll/ { waits++ } waits > 10 && NF > 3 && !seen[$NF]++ { print $NF }' \
   <"$folder/log" >"$folder/functions" &
 functions=$!
-timeout 100 qemu-x86_64-static -d exec,nochain -D "$folder/log" \
-  target/x86_64-unknown-linux-musl/release/nodelet \
-  --kubeconfig="$kubeconfig" --hostname-override=traced || test $? -eq 124
+timeout --foreground 100 "$qemu" -d exec,nochain -D "$folder/log" "$traced" \
+  --kubeconfig="$kubeconfig" --hostname-override=traced && exit 1 || test $? -eq 124
 wait $functions
+# A log in another format, or without the functions' names.
+test "$(wc -l <"$folder/functions")" -gt 500
 
 {
   sed '/^SECTIONS/,$d' cross/order.ld
@@ -42,4 +54,4 @@ wait $functions
   echo 'INSERT BEFORE .text;'
   sed -n '/^\/\* What an agent mostly/,$p' cross/order.ld
 } >"$folder/order.ld"
-cp "$folder/order.ld" cross/order.ld
+cp "$folder/order.ld" "$out"

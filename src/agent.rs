@@ -54,7 +54,9 @@ pub struct Agent {
     clock: Clock,
     wakeup: Wakeup,
     notify: Notify,
-    /// When a request was last preceded by a poll; `None` after a wait.
+    /// The last turn was a wait.
+    has_waited: bool,
+    /// The last poll or end of a wait.
     polled: Option<Mono>,
 }
 
@@ -86,6 +88,7 @@ impl Agent {
             clock,
             wakeup,
             notify,
+            has_waited: false,
             polled: None,
         }
     }
@@ -146,12 +149,15 @@ impl Agent {
         };
         self.notify
             .alive(start.mono, busy, || self.kubelet.summary(start.mono));
-        let polled = self.polled.unwrap_or(start.mono);
-        if pause.is_zero() && start.mono.since(polled) < POLL_AGAIN {
-            self.polled = Some(polled);
+        if std::mem::take(&mut self.has_waited) {
+            self.polled = Some(start.mono);
+        }
+        let is_recent = |polled| start.mono.since(polled) < POLL_AGAIN;
+        if pause.is_zero() && self.polled.is_some_and(is_recent) {
             return Woken::Timeout;
         }
-        self.polled = pause.is_zero().then_some(start.mono);
+        self.has_waited = !pause.is_zero();
+        self.polled = Some(start.mono);
         let wants_voltage = self.kubelet.pace().wait_for_voltage;
         if wants_voltage != self.wakeup.waits_for_voltage() {
             let file = wants_voltage.then(|| self.problems.voltage_descriptor());

@@ -10,7 +10,8 @@ use crate::files::read::{Enough, SMALL, from_start, has_changed, is_end};
 use super::root::{HostRoot, text, unread};
 
 /// A file of /proc, /sys or a cgroup. No other file system: a descriptor pins its mount, which then
-/// cannot be unmounted.
+/// cannot be unmounted. In a container it can be a file of lxcfs, which is opened again after an
+/// error.
 #[derive(Debug)]
 pub(super) struct KeptFile {
     pub(super) path: String,

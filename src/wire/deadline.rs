@@ -1,7 +1,8 @@
 //! The end of a call, shared by all that may wait during it: lookup, connection and socket.
 //!
-//! ureq's own time limits are not used. They are part of its configuration, which ureq copies for
-//! each request that changes it, and they do not count the time in which the board is suspended.
+//! ureq's own time limits are not used: they are part of its configuration, which ureq copies for
+//! each request that changes it. This clock counts the time of a suspend, too: the first wait that
+//! ends after it ends the call.
 
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -66,7 +66,8 @@ impl Socket {
         self.stream.tcp.peer_addr().ok()
     }
 
-    fn left(&self) -> io::Result<Duration> {
+    /// The time that the current call has left, or the set-up of the connection.
+    pub(super) fn left(&self) -> io::Result<Duration> {
         let left = self.deadline.left()?;
         match self.opens_by.map(|by| by.checked_sub(since_boot())) {
             None => Ok(left),

@@ -1,7 +1,7 @@
 //! One connection to the API server: TCP, then TLS where the URL says so.
 //!
-//! Every wait ends at the deadline of the call, and every error is a [`Failure`]. A connection that the
-//! server has closed is noticed before a request is sent over it.
+//! Every wait ends at the deadline of the call, and every error is a [`Failure`]. A connection that
+//! the server has closed is noticed before a request is sent over it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -167,6 +167,10 @@ impl Connection {
     fn flush(&mut self) -> Result<(), Failure> {
         let failure = |e| Failure::io(&e, Stage::Sending);
         let mut rest = self.buffers.unsent();
+        if !rest.is_empty() {
+            // A short request would leave at once, also after the deadline.
+            self.socket.left().map_err(failure)?;
+        }
         match &mut self.tls {
             None => self.socket.write_all(rest).map_err(failure)?,
             Some(tls) => loop {
@@ -223,7 +227,11 @@ impl Connection {
     /// end of the connection.
     fn is_quiet(&mut self) -> io::Result<bool> {
         for _ in 0..IDLE_MESSAGES {
-            let seen = self.socket.stream().peek();
+            let stream = self.socket.stream();
+            let seen = match stream.was_quiet() {
+                true => Peek::Nothing,
+                false => stream.peek(),
+            };
             let Some(tls) = &mut self.tls else {
                 return Ok(matches!(seen, Peek::Nothing));
             };
@@ -268,11 +276,9 @@ impl Transport for Connection {
     }
 
     /// ureq asks after an answer and again before the next request; only the second call needs a
-    /// look, unless the link has just looked.
+    /// look.
     fn is_open(&mut self) -> bool {
-        std::mem::take(&mut self.has_answered)
-            || self.socket.stream().was_quiet()
-            || self.is_quiet().unwrap_or(false)
+        std::mem::take(&mut self.has_answered) || self.is_quiet().unwrap_or(false)
     }
 
     fn is_tls(&self) -> bool {

@@ -200,7 +200,9 @@ fn an_interrupted_initramfs_script_removes_the_credentials() {
         let temp = folder.path().join(signal.as_str());
         fs::create_dir(&temp).unwrap();
         let running = folder.path().join(format!("{signal}.running"));
-        let mut script = Command::new("sh")
+        // A shell cannot trap a signal that it was started without, as by nohup.
+        let mut script = Command::new("env")
+            .args(["--default-signal=HUP,INT,TERM", "sh"])
             .arg(systemd("initramfs.sh"))
             .args([&binary, &kubeconfig])
             .env("TMPDIR", &temp)

@@ -33,6 +33,7 @@ pub(super) struct Link {
     pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// None: this machine's configuration, read for each lookup, because DHCP rewrites it.
     resolver: Option<Resolver>,
+    /// Of the current call.
     pub(super) deadline: Deadline,
     state: Mutex<State>,
 }

@@ -16,7 +16,6 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::deadline::Deadline;
-use crate::process::clock::since_boot;
 
 /// The time limit of a poll, rounded up: 0 ms would spin during the last millisecond.
 pub(super) fn poll_timeout(left: Duration) -> PollTimeout {
@@ -28,15 +27,15 @@ pub(super) struct Socket {
     stream: Arc<Stream>,
     /// The end of the current call.
     deadline: Deadline,
-    /// Time since boot at which the connection must be set up; `None` once it is.
-    opens_by: Option<Duration>,
+    /// The end of the set-up of the connection; `None` once it is set up.
+    opening: Option<Deadline>,
 }
 
 /// Shared by [`Socket`] and [`super::link::Link`], which only peeks.
 #[derive(Debug)]
 pub(super) struct Stream {
     tcp: TcpStream,
-    /// The kernel held nothing for it just before the request that follows.
+    /// What [`Stream::is_quiet`] found, for the next [`Stream::peek`].
     is_quiet: AtomicBool,
 }
 
@@ -46,16 +45,18 @@ impl Socket {
         tcp.set_nodelay(true)?;
         tcp.set_nonblocking(true)?;
         let is_quiet = AtomicBool::new(false);
+        let opening = Deadline::default();
+        opening.begin(opens_in);
         Ok(Self {
             stream: Arc::new(Stream { tcp, is_quiet }),
             deadline,
-            opens_by: since_boot().checked_add(opens_in),
+            opening: Some(opening),
         })
     }
 
     /// The connection is set up, TLS included.
     pub(super) fn opened(&mut self) {
-        self.opens_by = None;
+        self.opening = None;
     }
 
     pub(super) fn stream(&self) -> &Arc<Stream> {
@@ -69,10 +70,9 @@ impl Socket {
     /// The time that the current call has left, or the set-up of the connection.
     pub(super) fn left(&self) -> io::Result<Duration> {
         let left = self.deadline.left()?;
-        match self.opens_by.map(|by| by.checked_sub(since_boot())) {
+        match &self.opening {
             None => Ok(left),
-            Some(Some(share)) if !share.is_zero() => Ok(left.min(share)),
-            Some(_) => Err(ErrorKind::TimedOut.into()),
+            Some(opening) => Ok(left.min(opening.left()?)),
         }
     }
 
@@ -111,8 +111,23 @@ pub(super) enum Peek {
 }
 
 impl Stream {
-    /// Reads nothing and does not wait.
+    /// What the kernel holds; just after [`Stream::is_quiet`] what that found.
     pub(super) fn peek(&self) -> Peek {
+        match self.was_quiet() {
+            true => Peek::Nothing,
+            false => self.look(),
+        }
+    }
+
+    /// Whether the kernel holds nothing: a request can be sent.
+    pub(super) fn is_quiet(&self) -> bool {
+        let is_quiet = matches!(self.look(), Peek::Nothing);
+        self.is_quiet.store(is_quiet, Ordering::Relaxed);
+        is_quiet
+    }
+
+    /// Reads nothing and does not wait.
+    fn look(&self) -> Peek {
         match self.tcp.peek(&mut [0]) {
             Ok(0) => Peek::Closed,
             Ok(_) => Peek::Bytes,
@@ -123,15 +138,8 @@ impl Stream {
         }
     }
 
-    /// Whether a request can be sent over it. The next [`Stream::was_quiet`] knows the answer.
-    pub(super) fn is_quiet(&self) -> bool {
-        let is_quiet = matches!(self.peek(), Peek::Nothing);
-        self.is_quiet.store(is_quiet, Ordering::Relaxed);
-        is_quiet
-    }
-
-    /// Whether the last call of this kind was [`Stream::is_quiet`], and it was.
-    pub(super) fn was_quiet(&self) -> bool {
+    /// Whether [`Stream::is_quiet`] found nothing. True once.
+    fn was_quiet(&self) -> bool {
         self.is_quiet.swap(false, Ordering::Relaxed)
     }
 
@@ -203,7 +211,8 @@ mod tests {
     #[test]
     fn while_a_connection_is_set_up_its_share_of_the_time_ends_a_wait() {
         let (mut socket, _far) = pair();
-        socket.opens_by = Some(since_boot() + Duration::from_millis(20));
+        let opening = socket.opening.as_ref().unwrap();
+        opening.begin(Duration::from_millis(20));
         let error = socket.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(socket.left().is_err());

@@ -227,11 +227,7 @@ impl Connection {
     /// end of the connection.
     fn is_quiet(&mut self) -> io::Result<bool> {
         for _ in 0..IDLE_MESSAGES {
-            let stream = self.socket.stream();
-            let seen = match stream.was_quiet() {
-                true => Peek::Nothing,
-                false => stream.peek(),
-            };
+            let seen = self.socket.stream().peek();
             let Some(tls) = &mut self.tls else {
                 return Ok(matches!(seen, Peek::Nothing));
             };

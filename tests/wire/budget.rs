@@ -57,6 +57,21 @@ fn the_budget_ends_a_stall_on_a_kept_connection() {
 }
 
 #[test]
+fn a_call_without_any_time_sends_nothing() {
+    let ca = Authority::new();
+    let server = Server::start(Some(ca.usual()), ok);
+    let mut api = api(server.port, &ca);
+    answered(api.call(&get(), BUDGET));
+    let why = silent(api.call(&patch("{}"), Duration::ZERO));
+    let stage = ": timed out after 0ns while sending the request";
+    assert!(why.ends_with(stage), "{why}");
+    answered(api.call(&get(), BUDGET));
+    let heard = server.heard();
+    assert!(heard.iter().all(|heard| heard.head.starts_with("GET")));
+    assert_eq!(heard.len(), 2);
+}
+
+#[test]
 fn the_budget_ends_a_trickle() {
     let ca = Authority::new();
     for secure in [false, true] {

@@ -143,7 +143,7 @@ fn a_connection_that_the_server_closed_is_not_used_again() {
         let server = Server::start(tls, move |heard, stream| {
             ok(heard, stream);
             if polite {
-                stream.close_notify();
+                stream.close_notify(b"");
             }
             false
         });
@@ -157,6 +157,22 @@ fn a_connection_that_the_server_closed_is_not_used_again() {
             eventually(|| !api.is_connected());
             assert_eq!(server.connections(), round);
         }
+    }
+}
+
+/// The kernel holds nothing: the message is read with the answer.
+#[test]
+fn a_close_notify_in_the_segment_of_the_answer_ends_the_connection() {
+    let ca = Authority::new();
+    let server = Server::start(Some(ca.usual()), |_, stream| {
+        stream.close_notify(OK.as_bytes());
+        true
+    });
+    let mut api = api(server.port, &ca);
+    for round in 1..=3 {
+        answered(api.call(&patch("{}"), BUDGET));
+        assert!(api.is_connected(), "TCP is");
+        assert_eq!(server.connections(), round);
     }
 }
 

@@ -106,8 +106,8 @@ pub trait Stream: Read + Write {
         None
     }
     fn tcp(&self) -> &TcpStream;
-    /// Sends `close_notify`.
-    fn close_notify(&mut self) {}
+    /// Sends `close_notify`, after these bytes and in one segment with them.
+    fn close_notify(&mut self, _: &[u8]) {}
     /// Sends a TLS message that carries no data.
     fn key_update(&mut self) {}
 }
@@ -129,7 +129,8 @@ impl Stream for StreamOwned<ServerConnection, TcpStream> {
         self.conn.refresh_traffic_keys().unwrap();
         self.flush().unwrap();
     }
-    fn close_notify(&mut self) {
+    fn close_notify(&mut self, bytes: &[u8]) {
+        self.conn.writer().write_all(bytes).unwrap();
         self.conn.send_close_notify();
         self.flush().unwrap();
     }
@@ -215,11 +216,11 @@ fn hear(stream: &mut dyn Stream) -> Option<Heard> {
 }
 
 /// The usual answer, on a connection that stays open.
+pub const OK: &str =
+    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
+
 pub fn ok(_: &Heard, stream: &mut dyn Stream) -> bool {
-    say(
-        stream,
-        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
-    )
+    say(stream, OK)
 }
 
 pub fn say(stream: &mut dyn Stream, bytes: impl AsRef<[u8]>) -> bool {

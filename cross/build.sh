@@ -66,7 +66,7 @@ for target in "${targets[@]}"; do
     exit 1
   fi
   # The functions of the loop have 228,000 bytes (armv7) or more. If a compiler mangles names in
-  # another way, order.ld matches none of them, and nothing else fails.
+  # another way, loop.ld matches none of them, and nothing else fails.
   read -r _ _ _ _ size _ < <(readelf -SW "$built" | grep -o '\.text\.loop .*') || size=0
   if test -z "$plain" && test $((16#$size)) -lt 150000; then
     echo "cross/build.sh: $target: .text.loop has $((16#$size)) bytes; run cross/order.sh" >&2

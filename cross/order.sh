@@ -1,20 +1,25 @@
 #!/usr/bin/env bash
-# Writes order.ld, or another file, with the order of functions for the linker:
+# Writes loop.ld, or another file: the functions of the loop, in their order, for order.ld.
 #
 #   cross/build.sh x86_64-unknown-linux-musl
 #   cross/order.sh [FILE]
 #
 # Runs that binary for 100 s under qemu-user (Debian: qemu-user-static) beside the API double and
-# notes which functions run once the Node is registered, in their order. Mangled names contain
-# hashes, which differ between targets and compilers: patterns replace them, so that the order is
-# good for all targets.
+# notes which functions run once the Node is registered. Mangled names contain hashes, which differ
+# between targets and compilers: patterns replace them, so that the list is good for all targets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-out=${1-cross/order.ld}
-qemu=$(command -v qemu-x86_64-static)
+out=${1-cross/loop.ld}
+qemu=$(command -v qemu-x86_64-static) || {
+  echo "cross/order.sh: no qemu-x86_64-static; install qemu-user-static" >&2
+  exit 1
+}
 traced=$PWD/target/x86_64-unknown-linux-musl/release/nodelet
-test -x "$traced"
+test -x "$traced" || {
+  echo "cross/order.sh: no $traced; run cross/build.sh x86_64-unknown-linux-musl" >&2
+  exit 1
+}
 
 folder=$(mktemp -d)
 # In a process group of its own, because the demo starts an agent.
@@ -39,19 +44,13 @@ timeout --foreground 100 "$qemu" -d exec,nochain -D "$folder/log" "$traced" \
   --kubeconfig="$kubeconfig" --hostname-override=traced && exit 1 || test $? -eq 124
 wait $functions
 # A log in another format, or without the functions' names.
-test "$(wc -l <"$folder/functions")" -gt 500
+test "$(wc -l <"$folder/functions")" -gt 500 || {
+  echo "cross/order.sh: the log of $qemu names too few functions" >&2
+  exit 1
+}
 
-{
-  sed '/^SECTIONS/,$d' cross/order.ld
-  echo 'SECTIONS {'
-  echo '.text.loop : {'
-  # Hashes of crates, references within a name, numbers of copies, the version of ring.
-  sed -E 's/Cs[0-9A-Za-z]+_/Cs*_/g; s/B[0-9A-Za-z]{1,2}_/B*_/g; s/\.(llvm\.)?[0-9]+$/*/
-    s/^ring_core_[0-9_]+__/ring_core_*__/; s/.*/*(.text.&)/' "$folder/functions" |
-    awk '!seen[$0]++'
-  echo '}'
-  echo '}'
-  echo 'INSERT BEFORE .text;'
-  sed -n '/^\/\* What an agent mostly/,$p' cross/order.ld
-} >"$folder/order.ld"
-cp "$folder/order.ld" "$out"
+# Hashes of crates, references within a name, numbers of copies, the version of ring.
+sed -E 's/Cs[0-9A-Za-z]+_/Cs*_/g; s/B[0-9A-Za-z]{1,2}_/B*_/g; s/\.(llvm\.)?[0-9]+$/*/
+  s/^ring_core_[0-9_]+__/ring_core_*__/; s/.*/*(.text.&)/' "$folder/functions" |
+  awk '!seen[$0]++' >"$folder/loop.ld"
+cp "$folder/loop.ld" "$out"

@@ -204,6 +204,10 @@ impl Config {
             );
         }
 
+        if flags.k3s_supervisor_system_roots && k3s_supervisor.is_none() {
+            return Err("--k3s-supervisor-system-roots: needs --k3s-supervisor".to_owned());
+        }
+
         let mut taints = flags.register_with_taints;
         if external_cloud {
             add_default_taint(&mut taints, UNINITIALIZED, "true");

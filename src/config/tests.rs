@@ -106,6 +106,10 @@ fn a_supervisor_needs_https_and_rotation_and_is_no_bootstrap() {
         assert!(line.starts_with("--k3s-supervisor: needs https"), "{line}");
         assert!(!line.contains("s3cret"), "{line}");
     }
+    let roots = "--k3s-supervisor-system-roots";
+    assert!(of(url, &[rotate, roots]).is_ok());
+    let line = config(&[rotate, roots]).unwrap_err();
+    assert_eq!(line, format!("{roots}: needs --k3s-supervisor"));
 }
 
 #[test]

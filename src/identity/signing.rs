@@ -10,6 +10,7 @@ use crate::wire::api::Api;
 use crate::wire::api_config::ApiConfig;
 use crate::wire::endpoint::Endpoint;
 use crate::wire::secret::Secret;
+use crate::wire::tls::{SYSTEM_ROOTS, system_bundle};
 
 /// The credential with the node password; the file is `nodelet.k3s-password`.
 const PASSWORD: &str = "k3s-password";
@@ -69,9 +70,16 @@ impl Supervisor {
         endpoint.map_err(|why| format!("--k3s-supervisor: {why}"))
     }
 
-    /// What helps where the password cannot be read.
-    pub(super) fn remedy(&self) -> String {
-        restore_password(&self.node_name)
+    /// Why it cannot be asked, and what helps.
+    pub(super) fn problem(&self) -> Option<String> {
+        match self.password() {
+            Err(why) => Some(format!("{why}; {}", restore_password(&self.node_name))),
+            Ok(_) if self.system_roots => {
+                let why = system_bundle(&SYSTEM_ROOTS).err()?;
+                Some(format!("--k3s-supervisor-system-roots: {why}"))
+            }
+            Ok(_) => None,
+        }
     }
 
     /// A client with the certificate of `config`, and its CA or the system's roots. It keeps what

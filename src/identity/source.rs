@@ -136,10 +136,7 @@ impl Source {
             config: start.config,
             bootstrap: start.bootstrap,
             certificate: has_certificate.then(certificate),
-            renewal_error: self.supervisor.as_ref().and_then(|supervisor| {
-                let why = supervisor.password().err()?;
-                Some(format!("{why}; {}", supervisor.remedy()))
-            }),
+            renewal_error: self.supervisor.as_ref().and_then(Supervisor::problem),
         })
     }
 }

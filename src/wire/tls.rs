@@ -27,7 +27,7 @@ use super::tls_error::{cause, cause_of_certificate};
 const SESSIONS: usize = 2;
 
 /// Root certificates of the distributions: Go's list, in Go's order.
-const SYSTEM_ROOTS: [&str; 6] = [
+pub(crate) const SYSTEM_ROOTS: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
@@ -133,13 +133,18 @@ fn roots(ca: &Pem) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
+/// The first of `paths`, as [`SYSTEM_ROOTS`], that exists.
+pub(crate) fn system_bundle(paths: &[&'static str]) -> Result<&'static str, &'static str> {
+    let mut paths = paths.iter().copied();
+    paths
+        .find(|path| guard::exists(Path::new(path)))
+        .ok_or("this system has no root certificates; install ca-certificates")
+}
+
 fn system_roots() -> Result<RootCertStore, String> {
-    let bundle = SYSTEM_ROOTS
-        .iter()
-        .find(|path| guard::exists(Path::new(path)));
-    let Some(bundle) = bundle else {
-        return Err("there is no certificate-authority, and this system has no root certificates; install ca-certificates, or add certificate-authority".into());
-    };
+    let bundle = system_bundle(&SYSTEM_ROOTS).map_err(|why| {
+        format!("there is no certificate-authority, and {why}, or add certificate-authority")
+    })?;
     let bytes = read(Path::new(bundle)).map_err(|e| format!("{bundle}: {e}"))?;
     let mut roots = RootCertStore::empty();
     // A root that rustls cannot parse is skipped, as Go and OpenSSL do.
@@ -199,5 +204,23 @@ fn unusable(certificate: &ClientCertificate, error: &Error) -> String {
             format!("{chain}: not a usable certificate: {cause}")
         }
         e => format!("{key}: not a usable private key: {}", cause(e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_bundle_that_exists_counts_and_without_one_the_line_says_what_to_install() {
+        let missing = "/no/such/bundle.crt";
+        assert_eq!(
+            system_bundle(&[missing, "/proc/version", "/proc/stat"]),
+            Ok("/proc/version")
+        );
+        assert_eq!(
+            system_bundle(&[missing]),
+            Err("this system has no root certificates; install ca-certificates")
+        );
     }
 }

@@ -34,6 +34,7 @@ pub(super) fn configure(
     let not_yet = flags_and_fields(&flags.not_yet, notes.not_yet);
     let hostname = || host.hostname().map_err(|unread| unread.to_string());
     let config = Config::new(flags, hostname).map_err(|line| (EXIT_USAGE, line))?;
+    host.thresholds = config.thresholds.clone();
     let first = host.read(&config.node.name);
     status::check_reservations(&config, &first.1).map_err(|line| (EXIT_FAILURE, line))?;
     if !ignored.is_empty() {

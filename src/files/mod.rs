@@ -11,6 +11,7 @@ mod open;
 pub(crate) mod power_cut;
 pub mod read;
 pub mod resolve_path;
+pub(crate) mod stamp;
 #[cfg(test)]
 pub(crate) mod tree;
 pub mod write;

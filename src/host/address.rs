@@ -17,19 +17,22 @@ use crate::wire::dns::hosts;
 use super::root::{HostRoot, unread};
 use super::routes;
 
+/// Names with their addresses.
+pub(super) const HOSTS: &str = "etc/hosts";
+
 /// Reads all inputs; `hostname` is looked up in `etc/hosts`.
 pub fn read(root: &HostRoot, hostname: &str) -> Network {
     Network {
         default_routes: routes::read(root),
         interfaces: interfaces(),
-        hosts: hosts(root, hostname),
+        hosts: hosts(root.text(HOSTS, LARGE), hostname),
         dns: Vec::new(),
     }
 }
 
-/// The addresses of `hostname` in `etc/hosts`.
-pub(super) fn hosts(root: &HostRoot, hostname: &str) -> Vec<IpAddr> {
-    root.text("etc/hosts", LARGE)
+/// The addresses of `hostname` in the text of [`HOSTS`].
+pub(super) fn hosts(hosts: Read<String>, hostname: &str) -> Vec<IpAddr> {
+    hosts
         .map(|hosts| hosts::addresses(&hosts, hostname))
         .unwrap_or_default()
 }

@@ -56,6 +56,13 @@ impl Meminfo {
         self.last = None;
     }
 
+    /// Free RAM and MemTotal, in bytes, if MemTotal was read and is that of `sysinfo`.
+    pub(super) fn free(&self, sysinfo: Option<SysInfo>) -> Option<(u64, u64)> {
+        let total = self.last.as_ref()?.values.memory.as_ref().ok()?.total_bytes;
+        let info = sysinfo.filter(|info| info.ram_total() == total)?;
+        Some((info.ram_unused(), total))
+    }
+
     /// The values of the last read, if it succeeded and RAM and swap have the same size since, by
     /// `sysinfo`. With `counters`, which change all the time, the file is always read.
     pub(super) fn values(
@@ -253,6 +260,25 @@ mod tests {
         wrong(&mut meminfo);
         meminfo.forget();
         assert_eq!(meminfo.values(&real, info, false).memory, Ok(memory));
+    }
+
+    #[test]
+    fn free_memory_is_that_of_sysinfo_if_its_total_is_that_of_the_file() {
+        let mut meminfo = Meminfo::new();
+        let real = HostRoot::default();
+        let info = real.sysinfo();
+        assert_eq!(meminfo.free(info), None, "nothing read");
+        let memory = meminfo.values(&real, info, false).memory.clone().unwrap();
+        let free = info.unwrap().ram_unused();
+        assert_eq!(meminfo.free(info), Some((free, memory.total_bytes)));
+        assert_eq!(meminfo.free(None), None);
+        let mut set = |memory| {
+            meminfo.last.as_mut().unwrap().values.memory = memory;
+            meminfo.free(info)
+        };
+        assert_eq!(set(Err(Unread::new(MEMINFO, "why"))), None);
+        // In a container, lxcfs writes another total.
+        assert_eq!(set(Ok(Memory::default())), None);
     }
 
     #[test]

@@ -11,7 +11,9 @@ pub mod disk;
 pub mod fact_cache;
 pub mod health;
 pub mod hugepages;
+mod kept;
 mod kept_file;
+mod kept_text;
 pub mod memory;
 pub mod mounts;
 pub mod pids;
@@ -24,11 +26,11 @@ pub mod system;
 
 use std::path::PathBuf;
 
+pub use kept::Kept;
 pub use root::HostRoot;
 
-use self::kept_file::KeptFile;
-use self::memory::Meminfo;
-use self::mounts::Mounts;
+use crate::config::thresholds::Threshold;
+use crate::core::eviction;
 use crate::core::facts::{Facts, FileSystem, Memory, Network, Pids, Read};
 use crate::files::guard;
 
@@ -41,45 +43,9 @@ pub struct Host {
     pub node_root_dir: PathBuf,
     /// `--ready-when-exists`.
     pub ready_when_exists: Vec<PathBuf>,
-}
-
-/// What outlives a read of the facts. A new mount table replaces it as a whole.
-#[derive(Debug)]
-pub struct Kept {
-    mounts: Mounts,
-    meminfo: Meminfo,
-    threads: pids::Threads,
-    working_set: cgroup::WorkingSet,
-    node_fs: disk::NodeFs,
-    image_fs: disk::ImageFs,
-    has_firmware_uuid: bool,
-    online: KeptFile,
-    /// The text of `online` when the CPUs were last counted; `None` if it is missing or the mounts
-    /// changed since.
-    online_cpus: Option<String>,
-}
-
-impl Kept {
-    fn new(root: &HostRoot) -> Self {
-        let mounts = Mounts::read(root);
-        let mode = cgroup::read(root, mounts.host.as_deref().unwrap_or_default());
-        Self {
-            mounts,
-            meminfo: Meminfo::new(),
-            threads: pids::Threads::default(),
-            working_set: cgroup::WorkingSet::new(mode),
-            node_fs: disk::NodeFs::default(),
-            image_fs: disk::ImageFs::default(),
-            has_firmware_uuid: true,
-            online: KeptFile::new(cpu::ONLINE),
-            online_cpus: None,
-        }
-    }
-
-    /// Whether a mount changed since the last call; true if that is unknown.
-    pub fn mounts_may_have_changed(&self) -> bool {
-        self.mounts.may_have_changed()
-    }
+    /// The eviction thresholds: if so much RAM is free that none for memory can be met, the memory
+    /// in use is not read.
+    pub thresholds: Vec<Threshold>,
 }
 
 /// The part of [`Facts`] that is read for each status.
@@ -94,12 +60,13 @@ struct Usage {
 }
 
 impl Host {
-    /// A machine without `--ready-when-exists`.
+    /// A machine without `--ready-when-exists` and thresholds.
     pub fn new(root: HostRoot, node_root_dir: impl Into<PathBuf>) -> Self {
         Self {
             root,
             node_root_dir: node_root_dir.into(),
             ready_when_exists: Vec::new(),
+            thresholds: Vec::new(),
         }
     }
 
@@ -119,9 +86,9 @@ impl Host {
             node_fs,
             unhealthy,
             ..
-        } = self.usage(&mut kept);
+        } = self.usage(&mut kept, false);
         let online_cpus = kept.online.text(root);
-        let (machine_id, system_uuid) = system::identities(root, &mut kept.has_firmware_uuid);
+        let (machine_id, system_uuid) = kept.identities(root);
         let facts = Facts {
             cpus: cpu::read(root, &online_cpus),
             memory,
@@ -133,7 +100,7 @@ impl Host {
             system_uuid,
             boot_id: system::boot_id(root),
             kernel_version: system::kernel_version(root),
-            os_image: system::os_image(root),
+            os_image: system::os_image(root, kept.os_release.read(root)),
             network: self.network(hostname),
             unhealthy,
             runtime: None,
@@ -153,7 +120,7 @@ impl Host {
     /// Reads the facts that change often, and those in the same files: memory, swap, huge pages,
     /// disk, threads, `--ready-when-exists`.
     pub fn refresh_usage(&self, kept: &mut Kept, facts: &mut Facts) {
-        let usage = self.usage(kept);
+        let usage = self.usage(kept, facts.working_set_bytes.is_ok());
         let had_huge_pages = match &facts.huge_pages {
             Ok(sizes) => sizes.iter().any(|size| size.count > 0),
             Err(_) => true,
@@ -190,9 +157,8 @@ impl Host {
             facts.cpus = cpu::read(root, &online_cpus);
             kept.online_cpus = online_cpus.ok();
         }
-        (facts.machine_id, facts.system_uuid) =
-            system::identities(root, &mut kept.has_firmware_uuid);
-        facts.os_image = system::os_image(root);
+        (facts.machine_id, facts.system_uuid) = kept.identities(root);
+        facts.os_image = system::os_image(root, kept.os_release.read(root));
         if facts.boot_id.is_err() {
             facts.boot_id = system::boot_id(root);
         }
@@ -202,7 +168,7 @@ impl Host {
         if let Ok(pids) = facts.pids {
             facts.pids = kept.threads.max(root).map(|max| Pids { max, ..pids });
         }
-        facts.network.hosts = address::hosts(root, hostname);
+        facts.network.hosts = address::hosts(kept.hosts.read(root), hostname);
     }
 
     /// Reads routes, interfaces and etc/hosts. A netlink socket announces their changes.
@@ -215,15 +181,22 @@ impl Host {
         kept.image_fs.read(&self.root, folder, &kept.mounts.own)
     }
 
-    fn usage(&self, kept: &mut Kept) -> Usage {
+    /// `was_read`: the last read of the memory in use succeeded. One that fails is repeated each
+    /// time, so that its error stays.
+    fn usage(&self, kept: &mut Kept, was_read: bool) -> Usage {
         let root = &self.root;
-        let from_cgroup = kept.working_set.read(root);
         let sysinfo = root.sysinfo();
-        let meminfo = kept.meminfo.values(root, sysinfo, from_cgroup.is_none());
+        let used = match kept.meminfo.free(sysinfo).filter(|_| was_read) {
+            Some((free, total)) if eviction::is_plenty(&self.thresholds, free, total) => {
+                Some(total.saturating_sub(free))
+            }
+            _ => kept.working_set.read(root),
+        };
+        let meminfo = kept.meminfo.values(root, sysinfo, used.is_none());
         Usage {
             memory: meminfo.memory.clone(),
             has_huge_pages: meminfo.has_huge_pages,
-            working_set_bytes: match from_cgroup {
+            working_set_bytes: match used {
                 Some(bytes) => Ok(bytes),
                 None => meminfo.working_set_bytes.clone(),
             },
@@ -267,8 +240,44 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
+    use super::kept_file::KeptFile;
     use super::*;
+    use crate::config::thresholds::{Amount, Signal};
+    use crate::core::facts::Unread;
     use crate::files::mount_table::pretend;
+
+    #[test]
+    fn memory_in_use_is_read_if_little_is_free_and_after_an_error_and_each_minute() {
+        let mut host = Host::new(HostRoot::default(), "/");
+        let (mut kept, mut facts) = host.read("localhost");
+        // Read as the usage of v1, this file is less than 5 MB.
+        let marker = "proc/sys/kernel/pid_max";
+        kept.working_set = cgroup::WorkingSet::V1 {
+            usage: KeptFile::new(marker),
+            stat: KeptFile::new("proc/loadavg"),
+        };
+        let text = host.root.text(marker, 99).unwrap();
+        let marker: Read<u64> = Ok(text.trim().parse().unwrap());
+        let read = |host: &Host, kept: &mut Kept, facts: &mut Facts| {
+            host.refresh_usage(kept, facts);
+            facts.working_set_bytes == marker
+        };
+        assert!(!read(&host, &mut kept, &mut facts));
+        let used = *facts.working_set_bytes.as_ref().unwrap();
+        let total = facts.memory.as_ref().unwrap().total_bytes;
+        assert!(5 << 20 < used && used < total, "{used} of {total}");
+        facts.working_set_bytes = Err(Unread::new("file", "why"));
+        assert!(read(&host, &mut kept, &mut facts));
+        assert!(!read(&host, &mut kept, &mut facts));
+        host.refresh_unannounced(&mut kept, &mut facts, "localhost");
+        assert!(read(&host, &mut kept, &mut facts));
+        assert!(!read(&host, &mut kept, &mut facts));
+        host.thresholds = vec![Threshold::hard(
+            Signal::MemoryAvailable,
+            Amount::Percentage(1.0),
+        )];
+        assert!(read(&host, &mut kept, &mut facts));
+    }
 
     #[test]
     fn on_a_root_that_can_block_health_is_read_and_on_a_mount_that_can_block_it_is_not() {

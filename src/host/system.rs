@@ -10,11 +10,17 @@ use crate::files::read::SMALL;
 
 use super::root::{HostRoot, unread};
 
-/// machineID and systemUUID, which share `etc/machine-id`. What the firmware provides does not
+/// The first source of the machine id.
+pub(super) const MACHINE_ID: &str = "etc/machine-id";
+/// The first source of the name of the operating system.
+pub(super) const OS_RELEASE: &str = "etc/os-release";
+
+/// machineID and systemUUID, which share the text of [`MACHINE_ID`]. What the firmware provides does not
 /// change before a reboot: a call that finds no UUID of it clears `has_firmware_uuid`, and then the
 /// next calls do not look for one.
 pub(super) fn identities(
     root: &HostRoot,
+    machine_id: Read<String>,
     has_firmware_uuid: &mut bool,
 ) -> (Read<String>, Read<String>) {
     let firmware: [&dyn Fn() -> Read<String>; 3] = [
@@ -24,7 +30,7 @@ pub(super) fn identities(
     ];
     let firmware = has_firmware_uuid.then(|| first(&firmware)).flatten();
     *has_firmware_uuid = firmware.is_some();
-    let etc = trimmed(root, "etc/machine-id");
+    let etc = machine_id.map(|id| id.trim().to_owned());
     let dbus = || trimmed(root, "var/lib/dbus/machine-id");
     let system = match firmware {
         Some(Ok(uuid)) => Some(Ok(uuid)),
@@ -104,9 +110,9 @@ fn line(root: &HostRoot, path: &str) -> Read<String> {
     }
 }
 
-/// PRETTY_NAME of `etc/os-release`, or of `usr/lib/os-release` if the first is missing.
-pub fn os_image(root: &HostRoot) -> Read<String> {
-    let text = match root.text("etc/os-release", SMALL) {
+/// PRETTY_NAME of [`OS_RELEASE`], or of `usr/lib/os-release` if the first is missing.
+pub(super) fn os_image(root: &HostRoot, os_release: Read<String>) -> Read<String> {
+    let text = match os_release {
         Err(unread) if unread.absent => root.text("usr/lib/os-release", SMALL),
         text => text,
     };
@@ -193,13 +199,19 @@ mod tests {
         let root = HostRoot::new(tree.path());
         let ok = |text: &str| Ok(text.to_owned());
         let mut has_uuid = true;
-        let mut identities = || identities(&root, &mut has_uuid);
+        let mut identities = || {
+            let machine_id = root.text(MACHINE_ID, SMALL);
+            super::identities(&root, machine_id, &mut has_uuid)
+        };
         assert_eq!(identities(), (ok(""), ok("")));
         tree.write("etc/machine-id", b"etc\n");
         tree.write("proc/device-tree/vm,uuid", b"vm\0");
         assert_eq!(identities(), (ok("etc"), ok("etc")));
         has_uuid = true;
-        let mut identities = || super::identities(&root, &mut has_uuid);
+        let mut identities = || {
+            let machine_id = root.text(MACHINE_ID, SMALL);
+            super::identities(&root, machine_id, &mut has_uuid)
+        };
         assert_eq!(identities(), (ok("etc"), ok("vm")));
         tree.write("sys/class/dmi/id/product_uuid", b"\n");
         assert_eq!(identities(), (ok("etc"), ok("")));

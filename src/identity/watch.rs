@@ -5,7 +5,6 @@
 //! each file. If a new file is not usable, the old credential stays in use.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use super::kubeconfig::{read_certificate, read_token};
 use crate::core::instant::Mono;
 use crate::core::outage_log::OutageLog;
 use crate::files::guard;
+use crate::files::stamp::Stamp;
 use crate::kube::x509::Leaf;
 use crate::wire::api::Api;
 use crate::wire::api_config::ApiConfig;
@@ -160,24 +160,11 @@ impl<const N: usize> Watched<N> {
     }
 }
 
-/// Metadata that changes when a file is written, or the file or a link to it is replaced.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Stamp {
-    /// Device, inode, size.
-    file: [u64; 3],
-    mtime: [i64; 2],
-    ctime: [i64; 2],
-}
-
 fn stamps<const N: usize>(files: &[PathBuf; N]) -> Option<[Stamp; N]> {
     let mut stamps = [Stamp::default(); N];
     for (stamp, file) in stamps.iter_mut().zip(files) {
         let stat = guard::found(file).and_then(fs::metadata).ok()?;
-        *stamp = Stamp {
-            file: [stat.dev(), stat.ino(), stat.size()],
-            mtime: [stat.mtime(), stat.mtime_nsec()],
-            ctime: [stat.ctime(), stat.ctime_nsec()],
-        };
+        *stamp = Stamp::of(&stat);
     }
     Some(stamps)
 }

@@ -96,6 +96,31 @@ fn time_line(
 /// imagefs), TestInodePressureFsInodes (nodefs, imagefs), TestNodeReclaimFuncs (the condition stays
 /// for 5 m; nothing is collected here).
 #[test]
+fn free_memory_is_plenty_if_it_is_more_than_each_threshold_needs() {
+    let memory = |amount, minimum_reclaim| Threshold {
+        minimum_reclaim,
+        ..Threshold::hard(Signal::MemoryAvailable, amount)
+    };
+    let bytes = |n| Amount::Quantity(Quantity::bytes(n));
+    let half = Amount::Percentage(0.5);
+    for (thresholds, enough) in [
+        (vec![], 0),
+        (vec![memory(bytes(100), None)], 111),
+        (vec![memory(bytes(100), Some(bytes(20)))], 131),
+        (vec![memory(half, None)], 331),
+        (vec![memory(bytes(100), Some(half))], 431),
+        (vec![memory(bytes(100), None), memory(half, None)], 331),
+        (vec![Threshold::hard(Signal::NodefsAvailable, half)], 0),
+    ] {
+        assert!(is_plenty(&thresholds, enough, 640), "{thresholds:?}");
+        assert!(is_plenty(&thresholds, u64::MAX, 640), "{thresholds:?}");
+        let less = enough.checked_sub(1);
+        let is_plenty = less.is_some_and(|less| is_plenty(&thresholds, less, 640));
+        assert!(!is_plenty, "{thresholds:?}");
+    }
+}
+
+#[test]
 fn pressure_starts_with_the_first_met_pass_and_ends_after_the_transition_period() {
     let both = |signal, hard, after| {
         [

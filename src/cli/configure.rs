@@ -34,7 +34,7 @@ pub(super) fn configure(
     let not_yet = flags_and_fields(&flags.not_yet, notes.not_yet);
     let hostname = || host.hostname().map_err(|unread| unread.to_string());
     let config = Config::new(flags, hostname).map_err(|line| (EXIT_USAGE, line))?;
-    host.thresholds = config.thresholds.clone();
+    host.thresholds = Some(config.thresholds.clone());
     let first = host.read(&config.node.name);
     status::check_reservations(&config, &first.1).map_err(|line| (EXIT_FAILURE, line))?;
     if !ignored.is_empty() {
@@ -84,4 +84,21 @@ fn flags_and_fields(flags: &[&str], fields: Vec<String>) -> String {
     names.dedup();
     names.extend(fields);
     names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without the thresholds the memory in use is read for each status.
+    #[test]
+    fn the_host_has_the_thresholds_of_the_configuration() {
+        let flags = Flags {
+            eviction_hard: Some([("memory.available".to_owned(), "7Mi".to_owned())].into()),
+            ..Flags::default()
+        };
+        let (config, host, _) = configure(flags, Vec::new()).unwrap();
+        assert_eq!(config.thresholds.len(), 1);
+        assert_eq!(host.thresholds, Some(config.thresholds));
+    }
 }

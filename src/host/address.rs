@@ -11,7 +11,6 @@ use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
 
 use crate::core::facts::{Interface, Network, Read};
-use crate::files::read::LARGE;
 use crate::wire::dns::hosts;
 
 use super::root::{HostRoot, unread};
@@ -20,12 +19,12 @@ use super::routes;
 /// Names with their addresses.
 pub(super) const HOSTS: &str = "etc/hosts";
 
-/// Reads all inputs; `hostname` is looked up in `etc/hosts`.
-pub fn read(root: &HostRoot, hostname: &str) -> Network {
+/// Reads all inputs but [`HOSTS`], whose addresses are `hosts`.
+pub(super) fn read(root: &HostRoot, hosts: Vec<IpAddr>) -> Network {
     Network {
         default_routes: routes::read(root),
         interfaces: interfaces(),
-        hosts: hosts(root.text(HOSTS, LARGE), hostname),
+        hosts,
         dns: Vec::new(),
     }
 }

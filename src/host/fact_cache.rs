@@ -92,7 +92,7 @@ impl FactCache {
                 self.host.refresh_unannounced(kept, facts, &node.name);
             }
             if self.network_changed {
-                facts.network = self.host.network(&node.name);
+                facts.network = self.host.network(kept, &node.name);
             }
             self.host.refresh_usage(kept, facts);
         }

@@ -49,12 +49,13 @@ impl Kept {
     }
 
     /// machineID and systemUUID.
-    pub(super) fn identities(&mut self, root: &HostRoot) -> (Read<String>, Read<String>) {
-        system::identities(
-            root,
-            self.machine_id.read(root),
-            &mut self.has_firmware_uuid,
-        )
+    pub(super) fn identities(
+        &mut self,
+        root: &HostRoot,
+        in_minute: bool,
+    ) -> (Read<String>, Read<String>) {
+        let machine_id = self.machine_id.read(root, in_minute);
+        system::identities(root, machine_id, &mut self.has_firmware_uuid)
     }
 
     /// Whether a mount changed since the last call; true if that is unknown.

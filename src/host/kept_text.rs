@@ -13,7 +13,8 @@ use super::root::{HostRoot, text, unread};
 const KEPT: usize = 4096;
 
 /// The file, and what was read of it. It is opened each time, because a network file system then
-/// asks its server, and read if fstat(2) tells of a change.
+/// asks its server, and read if fstat(2) tells of a change. A write that keeps size and times (FAT has
+/// no time of the inode) is seen with the next read of all facts.
 #[derive(Debug)]
 pub(super) struct KeptText {
     path: &'static str,
@@ -25,9 +26,10 @@ pub(super) struct KeptText {
 struct Last {
     stamp: Stamp,
     text: String,
-    /// The read before this one, a second or more earlier, found the same stamp. A write within the
-    /// same tick of the kernel's clock as a read changes the content and not the times: the second
-    /// read has seen it.
+    /// The pass of a minute found this stamp.
+    in_minute: bool,
+    /// Two of them did. A write soon after another one, on FAT within 2 s, may leave the times equal:
+    /// the second pass has read it.
     is_settled: bool,
 }
 
@@ -41,21 +43,26 @@ impl KeptText {
         }
     }
 
-    /// The whole file, as [`HostRoot::text`]. Two calls are a second or more apart.
-    pub(super) fn read(&mut self, root: &HostRoot) -> Read<String> {
+    /// The whole file, as [`HostRoot::text`]. `in_minute`: the call is part of what is done once a
+    /// minute.
+    pub(super) fn read(&mut self, root: &HostRoot, in_minute: bool) -> Read<String> {
         let last = self.last.take();
         let failed = |error: io::Error| unread(self.path, &error);
         let file = root.open(self.path).map_err(failed)?;
         let stamp = Stamp::of(&file.metadata().map_err(failed)?);
-        let is_same = last.as_ref().is_some_and(|last| last.stamp == stamp);
+        let last = last.filter(|last| last.stamp == stamp);
+        let was_in_minute = last.as_ref().is_some_and(|last| last.in_minute);
+        let last = last.filter(|last| last.is_settled);
+        let is_settled = last.is_some() || (was_in_minute && in_minute);
         let text = match last {
-            Some(last) if is_same && last.is_settled => last.text,
-            _ => text(self.path, whole(file, self.limit).map_err(failed)?)?,
+            Some(last) => last.text,
+            None => text(self.path, whole(file, self.limit).map_err(failed)?)?,
         };
         self.last = (text.len() <= KEPT).then(|| Last {
             stamp,
             text: text.clone(),
-            is_settled: is_same,
+            in_minute: was_in_minute || in_minute,
+            is_settled,
         });
         Ok(text)
     }
@@ -64,69 +71,64 @@ impl KeptText {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
-    use std::fs::{self, File, FileTimes};
-    use std::time::{Duration, SystemTime};
+    use std::fs;
 
     use super::*;
     use crate::files::read::SMALL;
     use crate::files::tree::Tree;
 
-    /// Reads a file, writes `new` to it with the same times, and reads it again.
-    fn after_write(file: &mut KeptText, tree: &Tree, new: &[u8]) -> Read<String> {
-        let root = HostRoot::new(tree.path());
-        file.read(&root).unwrap();
-        tree.write("file", new);
-        set_time(tree, 1);
-        // The time of the inode cannot be set.
-        if let Some(last) = &mut file.last {
-            let path = tree.path().join("file");
-            last.stamp.times = Stamp::of(&fs::metadata(path).unwrap()).times;
-        }
-        file.read(&root)
-    }
-
-    fn set_time(tree: &Tree, second: u64) {
-        let file = File::options().write(true).open(tree.path().join("file"));
-        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
-        let times = FileTimes::new().set_modified(time);
-        file.unwrap().set_times(times).unwrap();
-    }
-
-    #[test]
-    fn a_settled_file_is_not_read_until_its_stamp_differs() {
+    /// Reads after each of `passes`; true is that of a minute. Before each, the content is replaced
+    /// without a change of the stamp. Returns which passes have read the file.
+    fn which_read(passes: &[bool]) -> Vec<bool> {
         let tree = Tree::empty("kept-text");
-        tree.write("file", b"one");
-        set_time(&tree, 1);
+        let root = HostRoot::new(tree.path());
         let mut file = KeptText::new("file", SMALL);
-        let mut write = |new: &str| after_write(&mut file, &tree, new.as_bytes()).unwrap();
-        assert_eq!(write("two"), "two", "not settled");
-        assert_eq!(write("six"), "two", "settled: not read");
-        assert_eq!(write("seven"), "seven", "another size");
+        let mut read = Vec::new();
+        for (number, in_minute) in passes.iter().enumerate() {
+            let content = number.to_string();
+            tree.write("file", content.as_bytes());
+            if let Some(last) = &mut file.last {
+                last.stamp = Stamp::of(&fs::metadata(tree.path().join("file")).unwrap());
+            }
+            read.push(file.read(&root, *in_minute).unwrap() == content);
+        }
+        read
     }
 
     #[test]
-    fn each_part_of_the_stamp_counts() {
+    fn a_file_is_read_until_two_passes_of_a_minute_found_the_same_stamp() {
+        let (minute, other) = (true, false);
+        assert_eq!(
+            which_read(&[minute, minute, minute, other]),
+            [true, true, false, false]
+        );
+        assert_eq!(
+            which_read(&[other, minute, other, other, minute, other]),
+            [true, true, true, true, true, false]
+        );
+        assert_eq!(which_read(&[other; 4]), [true; 4]);
+    }
+
+    #[test]
+    fn another_stamp_is_read_and_has_to_settle_again() {
         let tree = Tree::empty("kept-text-stamp");
         let root = HostRoot::new(tree.path());
         tree.write("file", b"new");
         let mut file = KeptText::new("file", SMALL);
-        let mut differs = |change: &dyn Fn(&mut Stamp)| {
+        for stamp_differs in [false, true] {
             for _ in 0..2 {
-                file.read(&root).unwrap();
+                file.read(&root, true).unwrap();
             }
             let last = file.last.as_mut().unwrap();
             assert!(last.is_settled);
             "old".clone_into(&mut last.text);
-            change(&mut last.stamp);
-            file.read(&root).unwrap() == "new"
-        };
-        assert!(!differs(&|_| {}));
-        for part in 0..3 {
-            assert!(differs(&|stamp| stamp.file[part] ^= 1), "{part}");
+            if stamp_differs {
+                last.stamp = Stamp::default();
+            }
+            let text = if stamp_differs { "new" } else { "old" };
+            assert_eq!(file.read(&root, true).as_deref(), Ok(text));
         }
-        for part in 0..4 {
-            assert!(differs(&|stamp| stamp.times[part] ^= 1), "{part}");
-        }
+        assert!(!file.last.unwrap().is_settled);
     }
 
     #[test]
@@ -134,26 +136,25 @@ mod tests {
         let tree = Tree::empty("kept-text-bad");
         let root = HostRoot::new(tree.path());
         let mut file = KeptText::new("file", 5000);
-        assert!(file.read(&root).unwrap_err().absent);
+        assert!(file.read(&root, true).unwrap_err().absent);
         for (content, want) in [
             (vec![b'a'; KEPT + 1], Ok(KEPT + 1)),
-            (vec![b'b'; KEPT + 1], Ok(KEPT + 1)),
             (b"a\0".to_vec(), Err("not text".to_owned())),
             (vec![b'a'; 5001], Err("larger than 5000 bytes".to_owned())),
         ] {
             tree.write("file", &content);
             for _ in 0..3 {
-                let read = file.read(&root);
+                let read = file.read(&root, true);
                 let read = read.map(|text| text.len()).map_err(|unread| unread.cause);
                 assert_eq!(read, want);
                 assert!(file.last.is_none());
             }
         }
         tree.write("file", b"short");
-        file.read(&root).unwrap();
+        file.read(&root, true).unwrap();
         assert!(file.last.is_some());
         fs::remove_file(tree.path().join("file")).unwrap();
-        assert!(file.read(&root).unwrap_err().absent);
+        assert!(file.read(&root, true).unwrap_err().absent);
         assert!(file.last.is_none());
     }
 }

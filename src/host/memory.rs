@@ -51,16 +51,19 @@ impl Meminfo {
         }
     }
 
-    /// The totals and the pools of huge pages are read anew by the next [`Meminfo::values`].
+    /// The totals and the pools of huge pages are read anew by the next [`Meminfo::values`]; until
+    /// then [`Meminfo::unused`] is unknown.
     pub(super) fn forget(&mut self) {
         self.last = None;
     }
 
-    /// Free RAM and MemTotal, in bytes, if MemTotal was read and is that of `sysinfo`.
-    pub(super) fn free(&self, sysinfo: Option<SysInfo>) -> Option<(u64, u64)> {
+    /// RAM that is certainly not in use, and MemTotal, in bytes, if MemTotal was read and is that of
+    /// `sysinfo`.
+    pub(super) fn unused(&self, sysinfo: Option<SysInfo>) -> Option<(u64, u64)> {
         let total = self.last.as_ref()?.values.memory.as_ref().ok()?.total_bytes;
         let info = sysinfo.filter(|info| info.ram_total() == total)?;
-        Some((info.ram_unused(), total))
+        let unused = unused(info.ram_unused(), info.swap_total(), info.swap_free());
+        Some((unused, total))
     }
 
     /// The values of the last read, if it succeeded and RAM and swap have the same size since, by
@@ -91,6 +94,13 @@ impl Meminfo {
         };
         &last.get_or_insert_with(read).values
     }
+}
+
+/// Free RAM without the swap that is used. Memory in use is at most what is not free; but a mapped
+/// page in the swap cache is in two of the counters that are added up for it: NR_FILE_PAGES and
+/// NR_ANON_MAPPED (v1 since about Linux 6.5), SwapCached and AnonPages.
+fn unused(free: u64, swap_total: u64, swap_free: u64) -> u64 {
+    free.saturating_sub(swap_total.saturating_sub(swap_free))
 }
 
 /// MemTotal and SwapTotal of the text of `proc/meminfo`.
@@ -267,18 +277,32 @@ mod tests {
         let mut meminfo = Meminfo::new();
         let real = HostRoot::default();
         let info = real.sysinfo();
-        assert_eq!(meminfo.free(info), None, "nothing read");
-        let memory = meminfo.values(&real, info, false).memory.clone().unwrap();
-        let free = info.unwrap().ram_unused();
-        assert_eq!(meminfo.free(info), Some((free, memory.total_bytes)));
-        assert_eq!(meminfo.free(None), None);
-        let mut set = |memory| {
-            meminfo.last.as_mut().unwrap().values.memory = memory;
-            meminfo.free(info)
+        assert_eq!(meminfo.unused(info), None, "nothing read");
+        meminfo.values(&real, info, false);
+        let (total, free) = info
+            .map(|info| (info.ram_total(), info.ram_unused()))
+            .unwrap();
+        let mut with = |total_bytes, info| {
+            meminfo.last.as_mut().unwrap().values.memory = Ok(Memory {
+                total_bytes,
+                swap_total_bytes: 0,
+            });
+            meminfo.unused(info)
         };
-        assert_eq!(set(Err(Unread::new(MEMINFO, "why"))), None);
-        // In a container, lxcfs writes another total.
-        assert_eq!(set(Ok(Memory::default())), None);
+        let (unused, of) = with(total, info).unwrap();
+        assert!(unused <= free && of == total);
+        // In a container, lxcfs writes another total; qemu-arm truncates that of sysinfo(2).
+        assert_eq!(with(total + 1, info), None);
+        assert_eq!(with(total, None), None);
+        meminfo.last.as_mut().unwrap().values.memory = Err(Unread::new(MEMINFO, "why"));
+        assert_eq!(meminfo.unused(info), None);
+    }
+
+    #[test]
+    fn swap_that_is_used_counts_as_memory_in_use() {
+        assert_eq!(unused(100, 0, 0), 100);
+        assert_eq!(unused(100, 50, 20), 70);
+        assert_eq!(unused(100, 500, 20), 0);
     }
 
     #[test]

@@ -43,9 +43,9 @@ pub struct Host {
     pub node_root_dir: PathBuf,
     /// `--ready-when-exists`.
     pub ready_when_exists: Vec<PathBuf>,
-    /// The eviction thresholds: if so much RAM is free that none for memory can be met, the memory
-    /// in use is not read.
-    pub thresholds: Vec<Threshold>,
+    /// The eviction thresholds: while so much RAM is free that none for memory can be met, the memory
+    /// in use is not read. `None`: it is always read.
+    pub thresholds: Option<Vec<Threshold>>,
 }
 
 /// The part of [`Facts`] that is read for each status.
@@ -66,7 +66,7 @@ impl Host {
             root,
             node_root_dir: node_root_dir.into(),
             ready_when_exists: Vec::new(),
-            thresholds: Vec::new(),
+            thresholds: None,
         }
     }
 
@@ -88,7 +88,7 @@ impl Host {
             ..
         } = self.usage(&mut kept, false);
         let online_cpus = kept.online.text(root);
-        let (machine_id, system_uuid) = kept.identities(root);
+        let (machine_id, system_uuid) = kept.identities(root, false);
         let facts = Facts {
             cpus: cpu::read(root, &online_cpus),
             memory,
@@ -100,8 +100,8 @@ impl Host {
             system_uuid,
             boot_id: system::boot_id(root),
             kernel_version: system::kernel_version(root),
-            os_image: system::os_image(root, kept.os_release.read(root)),
-            network: self.network(hostname),
+            os_image: system::os_image(root, kept.os_release.read(root, false)),
+            network: self.network(&mut kept, hostname),
             unhealthy,
             runtime: None,
             image_fs: None,
@@ -144,7 +144,7 @@ impl Host {
 
     /// Reads the facts that change rarely and that the kernel does not announce: identities,
     /// os-release, the limit of threads, etc/hosts, and the CPUs if another set is online. The
-    /// next [`Host::refresh_usage`] resolves `--root-dir` anew. What cannot change before a reboot
+    /// next [`Host::refresh_usage`] resolves `--root-dir` anew and reads the memory in use. What cannot change before a reboot
     /// is read only if it is missing.
     pub fn refresh_unannounced(&self, kept: &mut Kept, facts: &mut Facts, hostname: &str) {
         let root = &self.root;
@@ -157,8 +157,8 @@ impl Host {
             facts.cpus = cpu::read(root, &online_cpus);
             kept.online_cpus = online_cpus.ok();
         }
-        (facts.machine_id, facts.system_uuid) = kept.identities(root);
-        facts.os_image = system::os_image(root, kept.os_release.read(root));
+        (facts.machine_id, facts.system_uuid) = kept.identities(root, true);
+        facts.os_image = system::os_image(root, kept.os_release.read(root, true));
         if facts.boot_id.is_err() {
             facts.boot_id = system::boot_id(root);
         }
@@ -168,12 +168,13 @@ impl Host {
         if let Ok(pids) = facts.pids {
             facts.pids = kept.threads.max(root).map(|max| Pids { max, ..pids });
         }
-        facts.network.hosts = address::hosts(kept.hosts.read(root), hostname);
+        facts.network.hosts = address::hosts(kept.hosts.read(root, true), hostname);
     }
 
     /// Reads routes, interfaces and etc/hosts. A netlink socket announces their changes.
-    pub fn network(&self, hostname: &str) -> Network {
-        address::read(&self.root, hostname)
+    pub fn network(&self, kept: &mut Kept, hostname: &str) -> Network {
+        let hosts = address::hosts(kept.hosts.read(&self.root, false), hostname);
+        address::read(&self.root, hosts)
     }
 
     /// Reads the sizes of the file system with the images of the container runtime in `folder`.
@@ -186,9 +187,11 @@ impl Host {
     fn usage(&self, kept: &mut Kept, was_read: bool) -> Usage {
         let root = &self.root;
         let sysinfo = root.sysinfo();
-        let used = match kept.meminfo.free(sysinfo).filter(|_| was_read) {
-            Some((free, total)) if eviction::is_plenty(&self.thresholds, free, total) => {
-                Some(total.saturating_sub(free))
+        let used = match (&self.thresholds, kept.meminfo.unused(sysinfo)) {
+            (Some(thresholds), Some((unused, total)))
+                if was_read && eviction::is_plenty(thresholds, unused, total) =>
+            {
+                Some(total.saturating_sub(unused))
             }
             _ => kept.working_set.read(root),
         };
@@ -245,11 +248,16 @@ mod tests {
     use crate::config::thresholds::{Amount, Signal};
     use crate::core::facts::Unread;
     use crate::files::mount_table::pretend;
+    use support::skip::optional;
 
     #[test]
     fn memory_in_use_is_read_if_little_is_free_and_after_an_error_and_each_minute() {
         let mut host = Host::new(HostRoot::default(), "/");
         let (mut kept, mut facts) = host.read("localhost");
+        host.thresholds = Some(Vec::new());
+        if kept.meminfo.unused(host.root.sysinfo()).is_none() {
+            return optional("sysinfo(2) and /proc/meminfo have different totals here");
+        }
         // Read as the usage of v1, this file is less than 5 MB.
         let marker = "proc/sys/kernel/pid_max";
         kept.working_set = cgroup::WorkingSet::V1 {
@@ -272,11 +280,14 @@ mod tests {
         host.refresh_unannounced(&mut kept, &mut facts, "localhost");
         assert!(read(&host, &mut kept, &mut facts));
         assert!(!read(&host, &mut kept, &mut facts));
-        host.thresholds = vec![Threshold::hard(
-            Signal::MemoryAvailable,
-            Amount::Percentage(1.0),
-        )];
-        assert!(read(&host, &mut kept, &mut facts));
+        let all = Amount::Percentage(1.0);
+        for thresholds in [
+            Some(vec![Threshold::hard(Signal::MemoryAvailable, all)]),
+            None,
+        ] {
+            host.thresholds = thresholds;
+            assert!(read(&host, &mut kept, &mut facts));
+        }
     }
 
     #[test]

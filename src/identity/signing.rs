@@ -70,15 +70,20 @@ impl Supervisor {
         endpoint.map_err(|why| format!("--k3s-supervisor: {why}"))
     }
 
-    /// Why it cannot be asked, and what helps.
-    pub(super) fn problem(&self) -> Option<String> {
+    /// Why it cannot be asked, and what helps. `bundles` as [`SYSTEM_ROOTS`].
+    pub(super) fn problem(&self, bundles: &[&'static str]) -> Option<String> {
         match self.password() {
             Err(why) => Some(format!("{why}; {}", restore_password(&self.node_name))),
-            Ok(_) if self.system_roots => {
-                let why = system_bundle(&SYSTEM_ROOTS).err()?;
-                Some(format!("--k3s-supervisor-system-roots: {why}"))
-            }
-            Ok(_) => None,
+            Ok(_) => self.check_roots(bundles).err(),
+        }
+    }
+
+    fn check_roots(&self, bundles: &[&'static str]) -> Result<(), String> {
+        match self.system_roots {
+            true => system_bundle(bundles)
+                .map(|_| ())
+                .map_err(|why| format!("--k3s-supervisor-system-roots: {why}")),
+            false => Ok(()),
         }
     }
 
@@ -91,6 +96,7 @@ impl Supervisor {
         user_agent: &str,
     ) -> Result<SigningClient, String> {
         let password = self.password()?;
+        self.check_roots(&SYSTEM_ROOTS)?;
         let mut config = ApiConfig {
             endpoint: self.endpoint()?,
             authorization: None,

@@ -13,6 +13,7 @@ use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Subject};
 use crate::wire::api::Api;
 use crate::wire::api_config::{ApiConfig, ClientCertificate};
+use crate::wire::tls::SYSTEM_ROOTS;
 
 /// The files that an identity is read from.
 #[derive(Clone, Debug)]
@@ -136,7 +137,10 @@ impl Source {
             config: start.config,
             bootstrap: start.bootstrap,
             certificate: has_certificate.then(certificate),
-            renewal_error: self.supervisor.as_ref().and_then(Supervisor::problem),
+            renewal_error: self
+                .supervisor
+                .as_ref()
+                .and_then(|supervisor| supervisor.problem(&SYSTEM_ROOTS)),
         })
     }
 }

@@ -75,7 +75,7 @@ fn refused_certificate(error: &CertificateError, host: &str) -> String {
         ),
         // A cluster that was created again has a CA of the same name with another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
-            "certificate of {host} is not signed by the CA of the kubeconfig (if it has none: by a CA of the system); is this the right server, or was the CA replaced?"
+            "certificate of {host} is not signed by a trusted CA: that of the kubeconfig, or those of the system if these are used instead; is this the right server, or was the CA replaced?"
         ),
         CertificateError::NotValidForNameContext { presented, .. } => {
             let presented = presented.join(", ");

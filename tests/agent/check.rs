@@ -628,7 +628,13 @@ fn a_server_certificate_that_does_not_verify_is_reported() {
     let kubeconfig = site.kubeconfig(|text| text);
     site.double.swap_to_unknown_authority();
     let remedy = "was the CA replaced?";
-    site.is_wrong(&kubeconfig, &[], "tls", "is not signed by the CA", remedy);
+    site.is_wrong(
+        &kubeconfig,
+        &[],
+        "tls",
+        "is not signed by a trusted CA",
+        remedy,
+    );
     for (validity, names, detail, remedy) in [
         (
             Validity::EXPIRED,

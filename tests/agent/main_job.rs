@@ -563,7 +563,7 @@ fn a_wrong_ca_is_one_log_line_and_no_request() {
     assert_eq!(sent(&double), [] as [String; 0]);
     let log = board.log();
     assert_eq!(log.len(), 1, "{log:?}");
-    assert!(log[0].contains("not signed by the CA"), "{log:?}");
+    assert!(log[0].contains("not signed by a trusted CA"), "{log:?}");
     let (status, _) = board.stop(Signal::SIGTERM);
     assert_eq!(status.code(), Some(0));
 }

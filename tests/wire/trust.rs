@@ -88,7 +88,7 @@ fn nothing_is_sent_to_a_server_whose_certificate_does_not_verify() {
         (
             &good,
             &other,
-            "certificate of 127.0.0.1 is not signed by the CA of the kubeconfig (if it has none: by a CA of the system); is this",
+            "certificate of 127.0.0.1 is not signed by a trusted CA: that of the kubeconfig, or those of the system if these are used instead; is this",
             "replaced?",
         ),
         (

@@ -82,17 +82,16 @@ impl Eviction {
     }
 }
 
-/// Whether no threshold for memory can be met while `free` bytes of RAM are free: memory in use
-/// without inactive file cache is at most what is not free. A 64th of the capacity is the margin,
-/// because the kernel adds up the counters of its CPUs only now and then: it may be wrong by at most
-/// 125 pages for each CPU (mm/vmstat.c, `calculate_normal_threshold`).
-pub fn is_plenty(thresholds: &[Threshold], free: u64, capacity: u64) -> bool {
-    let free = Quantity::bytes(free.saturating_sub(capacity / 64));
+/// Whether no threshold for memory can be met while `unused` of `capacity` bytes of RAM are free. A
+/// 64th of the capacity is the margin: the kernel adds up the counters of its CPUs now and then, and
+/// they may be wrong by 125 pages for each CPU and zone (mm/vmstat.c, `calculate_normal_threshold`).
+pub fn is_plenty(thresholds: &[Threshold], unused: u64, capacity: u64) -> bool {
+    let unused = Quantity::bytes(unused.saturating_sub(capacity / 64));
     let memory = |threshold: &&Threshold| threshold.signal == Signal::MemoryAvailable;
     thresholds.iter().filter(memory).all(|threshold| {
         let amount = threshold.amount.of(capacity);
         let reclaim = threshold.minimum_reclaim;
-        free > reclaim.map_or(amount, |reclaim| amount.plus(reclaim.of(capacity)))
+        unused > reclaim.map_or(amount, |reclaim| amount.plus(reclaim.of(capacity)))
     })
 }
 

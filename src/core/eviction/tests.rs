@@ -92,9 +92,6 @@ fn time_line(
     }
 }
 
-/// eviction_manager_test.go TestMemoryPressure, TestPIDPressure, TestDiskPressureNodeFs (nodefs,
-/// imagefs), TestInodePressureFsInodes (nodefs, imagefs), TestNodeReclaimFuncs (the condition stays
-/// for 5 m; nothing is collected here).
 #[test]
 fn free_memory_is_plenty_if_it_is_more_than_each_threshold_needs() {
     let memory = |amount, minimum_reclaim| Threshold {
@@ -120,6 +117,9 @@ fn free_memory_is_plenty_if_it_is_more_than_each_threshold_needs() {
     }
 }
 
+/// eviction_manager_test.go TestMemoryPressure, TestPIDPressure, TestDiskPressureNodeFs (nodefs,
+/// imagefs), TestInodePressureFsInodes (nodefs, imagefs), TestNodeReclaimFuncs (the condition stays
+/// for 5 m; nothing is collected here).
 #[test]
 fn pressure_starts_with_the_first_met_pass_and_ends_after_the_transition_period() {
     let both = |signal, hard, after| {

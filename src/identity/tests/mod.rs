@@ -11,8 +11,10 @@ use crate::core::instant::Mono;
 use crate::files::tree::Tree;
 use crate::identity::Source;
 use crate::identity::pki::tests::Signer;
+use crate::identity::signing::Supervisor;
 use crate::kube::message::Outcome;
 use crate::kube::time::Wall;
+use crate::wire::tls::SYSTEM_ROOTS;
 
 /// A request under way was sent to the old server until the process was restarted.
 #[test]
@@ -42,6 +44,31 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
         assert_eq!(identity.refresh(&mut api, later), None);
         let endpoint = identity.certificate_api(&mut api).endpoint();
         assert_eq!(endpoint.host, "10.0.0.1", "first: {is_first}");
+    }
+}
+
+#[test]
+fn a_supervisor_that_the_roots_of_the_system_verify_needs_them() {
+    let (tree, signer) = (Tree::new("system-roots"), Signer::new());
+    let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
+    config.rotate_certificates = true;
+    config.k3s_supervisor = Some("https://10.0.0.1:6443".to_owned());
+    config.cert_dir = tree.join("pki");
+    let kubeconfig = signer.kubeconfig("token: abcdef.0123456789abcdef");
+    tree.write("etc/kubelet.conf", kubeconfig.as_bytes());
+    tree.write("etc/k3s-password", b"0123456789abcdef\n");
+    for (system_roots, bundle, is_missing) in [
+        (true, "/no/such/bundle.crt", true),
+        (true, "/proc/version", false),
+        (false, "/no/such/bundle.crt", false),
+    ] {
+        config.k3s_supervisor_system_roots = system_roots;
+        let path = tree.join("etc/kubelet.conf");
+        let supervisor = Supervisor::new(&config, &path, None).unwrap();
+        assert_eq!(supervisor.problem(&[bundle]).is_some(), is_missing);
+        let source = Source::new(&config, &path, None, "test".to_owned());
+        let (_, access) = source.open(Wall::default(), 0).unwrap();
+        assert_eq!(access.renewal_error, supervisor.problem(&SYSTEM_ROOTS));
     }
 }
 
@@ -83,6 +110,9 @@ fn a_node_password_that_cannot_be_read_has_its_remedy_and_may_be_corrected() {
         let result = identity.carry_out(&task, &mut api, Wall::default());
         assert!(matches!(result, TaskResult::Failed(_)), "{result:?}");
         tree.write("etc/k3s-password", b"0123456789abcdef\n");
+        let source = Source::new(&config, &path, None, "test".to_owned());
+        let (_, access) = source.open(Wall::default(), 0).unwrap();
+        assert_eq!(access.renewal_error, None);
         for _ in 0..2 {
             let result = identity.carry_out(&task, &mut api, Wall::default());
             assert!(matches!(result, TaskResult::Signed(_)), "{result:?}");

@@ -48,8 +48,8 @@ pub struct Facts {
     /// `proc/meminfo`.
     pub memory: Read<Memory>,
     /// Bytes of memory in use without inactive file cache, at the root of the cgroup tree:
-    /// max(0, usage - inactive_file), as cAdvisor's working set. Mostly only an upper bound, if so
-    /// much RAM is free that no threshold can be met.
+    /// max(0, usage - inactive_file), as cAdvisor's working set. An upper bound of it while so much
+    /// RAM is free that no threshold can be met.
     pub working_set_bytes: Read<u64>,
     /// `sys/kernel/mm/hugepages`, ascending by size; empty where the kernel has none.
     pub huge_pages: Read<Vec<HugePages>>,

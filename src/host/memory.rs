@@ -96,9 +96,9 @@ impl Meminfo {
     }
 }
 
-/// Free RAM without the swap that is used. Memory in use is at most what is not free; but a mapped
-/// page in the swap cache is in two of the counters that are added up for it: NR_FILE_PAGES and
-/// NR_ANON_MAPPED (v1 since about Linux 6.5), SwapCached and AnonPages.
+/// Free RAM minus the used swap. Memory in use is at most what is not free, but a mapped page in the
+/// swap cache counts twice in it: cgroup v1 adds NR_FILE_PAGES and NR_ANON_MAPPED since about Linux
+/// 6.5, and [`parse_working_set`] adds SwapCached and AnonPages.
 fn unused(free: u64, swap_total: u64, swap_free: u64) -> u64 {
     free.saturating_sub(swap_total.saturating_sub(swap_free))
 }

@@ -60,7 +60,7 @@ struct Usage {
 }
 
 impl Host {
-    /// A machine without `--ready-when-exists` and thresholds.
+    /// A machine without `--ready-when-exists` and without thresholds.
     pub fn new(root: HostRoot, node_root_dir: impl Into<PathBuf>) -> Self {
         Self {
             root,
@@ -144,8 +144,8 @@ impl Host {
 
     /// Reads the facts that change rarely and that the kernel does not announce: identities,
     /// os-release, the limit of threads, etc/hosts, and the CPUs if another set is online. The
-    /// next [`Host::refresh_usage`] resolves `--root-dir` anew and reads the memory in use. What cannot change before a reboot
-    /// is read only if it is missing.
+    /// next [`Host::refresh_usage`] resolves `--root-dir` anew and reads the memory in use. What
+    /// cannot change before a reboot is read only if it is missing.
     pub fn refresh_unannounced(&self, kept: &mut Kept, facts: &mut Facts, hostname: &str) {
         let root = &self.root;
         kept.node_fs = disk::NodeFs::default();

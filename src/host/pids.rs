@@ -44,7 +44,7 @@ impl Threads {
     /// The number of threads. `counted` is that of sysinfo(2), its lowest 16 bits. They are the whole
     /// number if the limit `max` has no more: at the limit fork fails (`copy_process` and
     /// `alloc_pid` of the kernel). A limit that was lowered or raised, or of another PID namespace,
-    /// can be wrong; but less than a minute ago there were half of what 16 bits count at most.
+    /// can be wrong; but less than a minute ago there were at most half as many as 16 bits count.
     pub(super) fn running(&mut self, root: &HostRoot, counted: Option<u16>, max: u64) -> Read<u64> {
         let is_whole = self.agreed && max <= u64::from(u16::MAX);
         if let Some(threads) = counted.filter(|_| is_whole) {

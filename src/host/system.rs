@@ -15,9 +15,9 @@ pub(super) const MACHINE_ID: &str = "etc/machine-id";
 /// The first source of the name of the operating system.
 pub(super) const OS_RELEASE: &str = "etc/os-release";
 
-/// machineID and systemUUID, which share the text of [`MACHINE_ID`]. What the firmware provides does not
-/// change before a reboot: a call that finds no UUID of it clears `has_firmware_uuid`, and then the
-/// next calls do not look for one.
+/// machineID and systemUUID; `machine_id` is the text of [`MACHINE_ID`], which both use. What the
+/// firmware provides does not change before a reboot: a call that finds no UUID of it clears
+/// `has_firmware_uuid`, and then the next calls do not look for one.
 pub(super) fn identities(
     root: &HostRoot,
     machine_id: Read<String>,

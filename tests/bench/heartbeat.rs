@@ -4,7 +4,7 @@
 //! Against the API double, or a real control plane with `KUBEBUILDER_ASSETS`. Where that folder also
 //! has `kubemark`, a hollow kubelet runs at the same time with the same API server. With
 //! `NODELET=<binary>` another build is measured, for instance the static one. With `KUBELET_PID=<pid>`
-//! the CPU time of that process, a kubelet of this machine, is that of the kubelet.
+//! the CPU time of that process, a kubelet on this machine, stands in the kubelet's column.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -102,7 +102,7 @@ fn read(process: u32, link: &Link) -> Reading {
     let tasks = tasks(process);
     let [up, down] = link.bytes().map(|bytes| bytes as f64);
     Reading {
-        cpu_nanoseconds: tasks.iter().map(|task| cpu_nanoseconds(task)).sum(),
+        cpu_nanoseconds: nanoseconds_of(&tasks),
         switches: tasks.iter().map(|task| switches(task)).sum(),
         up,
         down,
@@ -121,8 +121,13 @@ fn tasks(process: u32) -> Vec<String> {
 /// CPU time so far of the kubelet that `KUBELET_PID` names.
 fn kubelet_nanoseconds() -> Option<f64> {
     let process = std::env::var("KUBELET_PID").ok()?;
-    let tasks = tasks(process.parse().expect("KUBELET_PID is a number"));
-    Some(tasks.iter().map(|task| cpu_nanoseconds(task)).sum())
+    let process = process.parse().expect("KUBELET_PID is a number");
+    Some(nanoseconds_of(&tasks(process)))
+}
+
+/// CPU time so far of these threads.
+fn nanoseconds_of(tasks: &[String]) -> f64 {
+    tasks.iter().map(|task| cpu_nanoseconds(task)).sum()
 }
 
 fn switches(task: &str) -> f64 {

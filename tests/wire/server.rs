@@ -215,10 +215,11 @@ fn hear(stream: &mut dyn Stream) -> Option<Heard> {
     })
 }
 
-/// The usual answer, on a connection that stays open.
+/// The usual answer.
 pub const OK: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
 
+/// Sends [`OK`] on a connection that stays open.
 pub fn ok(_: &Heard, stream: &mut dyn Stream) -> bool {
     say(stream, OK)
 }

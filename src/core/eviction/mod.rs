@@ -88,11 +88,17 @@ impl Eviction {
 pub fn is_plenty(thresholds: &[Threshold], unused: u64, capacity: u64) -> bool {
     let unused = Quantity::bytes(unused.saturating_sub(capacity / 64));
     let memory = |threshold: &&Threshold| threshold.signal == Signal::MemoryAvailable;
-    thresholds.iter().filter(memory).all(|threshold| {
-        let amount = threshold.amount.of(capacity);
-        let reclaim = threshold.minimum_reclaim;
-        unused > reclaim.map_or(amount, |reclaim| amount.plus(reclaim.of(capacity)))
-    })
+    let mut memory = thresholds.iter().filter(memory);
+    memory.all(|threshold| unused > needed(threshold, capacity, true))
+}
+
+/// The amount below which a threshold is met; `met`: it already is, so its minimum reclaim is added.
+fn needed(threshold: &Threshold, capacity: u64, met: bool) -> Quantity {
+    let amount = threshold.amount.of(capacity);
+    match threshold.minimum_reclaim {
+        Some(reclaim) if met => amount.plus(reclaim.of(capacity)),
+        _ => amount,
+    }
 }
 
 impl Watched {
@@ -101,18 +107,7 @@ impl Watched {
         let Some((available, capacity)) = observe(self.threshold.signal, facts) else {
             return self.first_observed.is_some();
         };
-        let Threshold {
-            amount,
-            minimum_reclaim,
-            ..
-        } = self.threshold;
-        let mut needed = amount.of(capacity);
-        if let Some(reclaim) = minimum_reclaim
-            && self.met
-        {
-            needed = needed.plus(reclaim.of(capacity));
-        }
-        needed > Quantity::bytes(available)
+        needed(&self.threshold, capacity, self.met) > Quantity::bytes(available)
     }
 }
 

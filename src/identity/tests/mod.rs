@@ -47,15 +47,21 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
     }
 }
 
-#[test]
-fn a_supervisor_that_the_roots_of_the_system_verify_needs_them() {
-    let (tree, signer) = (Tree::new("system-roots"), Signer::new());
+/// A board whose kubeconfig is `etc/kubelet.conf`, without a node password.
+fn board_of_k3s(name: &str) -> (Tree, Config) {
+    let tree = Tree::new(name);
     let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
     config.rotate_certificates = true;
     config.k3s_supervisor = Some("https://10.0.0.1:6443".to_owned());
     config.cert_dir = tree.join("pki");
-    let kubeconfig = signer.kubeconfig("token: abcdef.0123456789abcdef");
+    let kubeconfig = Signer::new().kubeconfig("token: abcdef.0123456789abcdef");
     tree.write("etc/kubelet.conf", kubeconfig.as_bytes());
+    (tree, config)
+}
+
+#[test]
+fn a_supervisor_that_the_roots_of_the_system_verify_needs_them() {
+    let (tree, mut config) = board_of_k3s("system-roots");
     tree.write("etc/k3s-password", b"0123456789abcdef\n");
     for (system_roots, bundle, is_missing) in [
         (true, "/no/such/bundle.crt", true),
@@ -76,13 +82,7 @@ fn a_supervisor_that_the_roots_of_the_system_verify_needs_them() {
 /// the server has the former one.
 #[test]
 fn a_node_password_that_cannot_be_read_has_its_remedy_and_may_be_corrected() {
-    let (tree, signer) = (Tree::new("password"), Signer::new());
-    let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
-    config.rotate_certificates = true;
-    config.k3s_supervisor = Some("https://10.0.0.1:6443".to_owned());
-    config.cert_dir = tree.join("pki");
-    let kubeconfig = signer.kubeconfig("token: abcdef.0123456789abcdef");
-    tree.write("etc/kubelet.conf", kubeconfig.as_bytes());
+    let (tree, config) = board_of_k3s("password");
     for (password, part) in [
         (
             None,

@@ -51,17 +51,23 @@ impl Meminfo {
         }
     }
 
-    /// The totals and the pools of huge pages are read anew by the next [`Meminfo::values`]; until
-    /// then [`Meminfo::unused`] is unknown.
+    /// The totals and the pools of huge pages are read anew by the next call.
     pub(super) fn forget(&mut self) {
         self.last = None;
     }
 
-    /// RAM that is certainly not in use, and MemTotal, in bytes, if MemTotal was read and is that of
-    /// `sysinfo`.
-    pub(super) fn unused(&self, sysinfo: Option<SysInfo>) -> Option<(u64, u64)> {
-        let total = self.last.as_ref()?.values.memory.as_ref().ok()?.total_bytes;
-        let info = sysinfo.filter(|info| info.ram_total() == total)?;
+    /// RAM that is certainly not in use, and MemTotal, in bytes, if MemTotal is that of `sysinfo`.
+    pub(super) fn unused(
+        &mut self,
+        root: &HostRoot,
+        sysinfo: Option<SysInfo>,
+    ) -> Option<(u64, u64)> {
+        let info = sysinfo?;
+        let values = self.values(root, sysinfo, false);
+        let total = values.memory.as_ref().ok()?.total_bytes;
+        if info.ram_total() != total {
+            return None;
+        }
         let unused = unused(info.ram_unused(), info.swap_total(), info.swap_free());
         Some((unused, total))
     }
@@ -277,7 +283,9 @@ mod tests {
         let mut meminfo = Meminfo::new();
         let real = HostRoot::default();
         let info = real.sysinfo();
-        assert_eq!(meminfo.unused(info), None, "nothing read");
+        let tree = Tree::new("unused");
+        let without_file = HostRoot::new(tree.path());
+        assert_eq!(meminfo.unused(&without_file, info), None);
         meminfo.values(&real, info, false);
         let (total, free) = info
             .map(|info| (info.ram_total(), info.ram_unused()))
@@ -287,15 +295,13 @@ mod tests {
                 total_bytes,
                 swap_total_bytes: 0,
             });
-            meminfo.unused(info)
+            meminfo.unused(&real, info)
         };
         let (unused, of) = with(total, info).unwrap();
         assert!(unused <= free && of == total);
         // In a container, lxcfs writes another total; qemu-arm truncates that of sysinfo(2).
         assert_eq!(with(total + 1, info), None);
         assert_eq!(with(total, None), None);
-        meminfo.last.as_mut().unwrap().values.memory = Err(Unread::new(MEMINFO, "why"));
-        assert_eq!(meminfo.unused(info), None);
     }
 
     #[test]

@@ -144,8 +144,8 @@ impl Host {
 
     /// Reads the facts that change rarely and that the kernel does not announce: identities,
     /// os-release, the limit of threads, etc/hosts, and the CPUs if another set is online. The
-    /// next [`Host::refresh_usage`] resolves `--root-dir` anew and reads the memory in use. What
-    /// cannot change before a reboot is read only if it is missing.
+    /// next [`Host::refresh_usage`] resolves `--root-dir` anew. What cannot change before a reboot is
+    /// read only if it is missing.
     pub fn refresh_unannounced(&self, kept: &mut Kept, facts: &mut Facts, hostname: &str) {
         let root = &self.root;
         kept.node_fs = disk::NodeFs::default();
@@ -187,14 +187,12 @@ impl Host {
     fn usage(&self, kept: &mut Kept, was_read: bool) -> Usage {
         let root = &self.root;
         let sysinfo = root.sysinfo();
-        let used = match (&self.thresholds, kept.meminfo.unused(sysinfo)) {
-            (Some(thresholds), Some((unused, total)))
-                if was_read && eviction::is_plenty(thresholds, unused, total) =>
-            {
-                Some(total.saturating_sub(unused))
-            }
-            _ => kept.working_set.read(root),
-        };
+        let thresholds = self.thresholds.as_ref().filter(|_| was_read);
+        let plenty = thresholds.and_then(|thresholds| {
+            let (unused, total) = kept.meminfo.unused(root, sysinfo)?;
+            eviction::is_plenty(thresholds, unused, total).then(|| total.saturating_sub(unused))
+        });
+        let used = plenty.or_else(|| kept.working_set.read(root));
         let meminfo = kept.meminfo.values(root, sysinfo, used.is_none());
         Usage {
             memory: meminfo.memory.clone(),
@@ -251,11 +249,11 @@ mod tests {
     use support::skip::optional;
 
     #[test]
-    fn memory_in_use_is_read_if_little_is_free_and_after_an_error_and_each_minute() {
+    fn memory_in_use_is_read_if_little_is_free_and_after_an_error() {
         let mut host = Host::new(HostRoot::default(), "/");
         let (mut kept, mut facts) = host.read("localhost");
         host.thresholds = Some(Vec::new());
-        if kept.meminfo.unused(host.root.sysinfo()).is_none() {
+        if kept.meminfo.unused(&host.root, host.root.sysinfo()).is_none() {
             return optional("sysinfo(2) and /proc/meminfo have different totals here");
         }
         // Read as the usage of v1, this file is less than 5 MB.
@@ -277,8 +275,8 @@ mod tests {
         facts.working_set_bytes = Err(Unread::new("file", "why"));
         assert!(read(&host, &mut kept, &mut facts));
         assert!(!read(&host, &mut kept, &mut facts));
+        // The totals are read anew, and compared with those of sysinfo(2).
         host.refresh_unannounced(&mut kept, &mut facts, "localhost");
-        assert!(read(&host, &mut kept, &mut facts));
         assert!(!read(&host, &mut kept, &mut facts));
         let all = Amount::Percentage(1.0);
         for thresholds in [

@@ -253,7 +253,11 @@ mod tests {
         let mut host = Host::new(HostRoot::default(), "/");
         let (mut kept, mut facts) = host.read("localhost");
         host.thresholds = Some(Vec::new());
-        if kept.meminfo.unused(&host.root, host.root.sysinfo()).is_none() {
+        if kept
+            .meminfo
+            .unused(&host.root, host.root.sysinfo())
+            .is_none()
+        {
             return optional("sysinfo(2) and /proc/meminfo have different totals here");
         }
         // Read as the usage of v1, this file is less than 5 MB.

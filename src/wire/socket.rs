@@ -1,19 +1,20 @@
 //! A TCP stream whose reads and writes end at the deadline of the current call.
 //!
-//! The stream does not block; a wait is one `poll` with the time that is left. So a peer that
-//! sends single bytes cannot extend a deadline, and one system call tells whether the peer has
-//! closed.
+//! The kernel ends each read and each write when the time is over (SO_RCVTIMEO and SO_SNDTIMEO of
+//! socket(7)). So a peer that sends single bytes cannot extend a deadline, and an answer takes one
+//! system call, without a poll before it.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollTimeout;
+use nix::sys::socket::{MsgFlags, recv};
 
 use super::deadline::Deadline;
 
@@ -23,12 +24,30 @@ pub(super) fn poll_timeout(left: Duration) -> PollTimeout {
     PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
 }
 
+/// The time limit in the kernel may differ by this much from the time that is left, so that a request
+/// with the same budget as the last one keeps the limit of that one.
+const TOLERANCE: Duration = Duration::from_millis(10);
+
 pub(super) struct Socket {
     stream: Arc<Stream>,
+    reads: Limit,
+    writes: Limit,
+    ends: Ends,
+}
+
+/// When a wait ends.
+struct Ends {
     /// The end of the current call.
     deadline: Deadline,
     /// The end of the set-up of the connection; `None` once it is set up.
     opening: Option<Deadline>,
+}
+
+/// The time limit in the kernel, of reads or of writes.
+struct Limit {
+    set: fn(&TcpStream, Option<Duration>) -> io::Result<()>,
+    /// `None`: a wait would be endless.
+    value: Option<Duration>,
 }
 
 /// Shared by [`Socket`] and [`super::link::Link`], which only peeks.
@@ -43,20 +62,23 @@ impl Socket {
     /// Takes over a connected stream, which is set up within `opens_in`.
     pub(super) fn new(tcp: TcpStream, deadline: Deadline, opens_in: Duration) -> io::Result<Self> {
         tcp.set_nodelay(true)?;
-        tcp.set_nonblocking(true)?;
         let is_quiet = AtomicBool::new(false);
         let opening = Deadline::default();
         opening.begin(opens_in);
         Ok(Self {
             stream: Arc::new(Stream { tcp, is_quiet }),
-            deadline,
-            opening: Some(opening),
+            reads: Limit::of(TcpStream::set_read_timeout),
+            writes: Limit::of(TcpStream::set_write_timeout),
+            ends: Ends {
+                deadline,
+                opening: Some(opening),
+            },
         })
     }
 
     /// The connection is set up, TLS included.
     pub(super) fn opened(&mut self) {
-        self.opening = None;
+        self.ends.opening = None;
     }
 
     pub(super) fn stream(&self) -> &Arc<Stream> {
@@ -69,38 +91,57 @@ impl Socket {
 
     /// The time that the current call has left, or the set-up of the connection.
     pub(super) fn left(&self) -> io::Result<Duration> {
+        self.ends.left()
+    }
+
+    fn write_with(
+        &mut self,
+        write: impl FnMut(&TcpStream) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        self.writes.during(&self.ends, &self.stream.tcp, write)
+    }
+}
+
+impl Ends {
+    fn left(&self) -> io::Result<Duration> {
         let left = self.deadline.left()?;
         match &self.opening {
             None => Ok(left),
             Some(opening) => Ok(left.min(opening.left()?)),
         }
     }
+}
 
-    fn wait(&self, readiness: PollFlags) -> io::Result<()> {
-        loop {
-            let left = self.left()?;
-            let mut stream = [PollFd::new(self.stream.tcp.as_fd(), readiness)];
-            match poll(&mut stream, poll_timeout(left)) {
-                Ok(0) | Err(Errno::EINTR) => {}
-                Ok(_) => return Ok(()),
-                Err(e) => return Err(e.into()),
-            }
-        }
+impl Limit {
+    fn of(set: fn(&TcpStream, Option<Duration>) -> io::Result<()>) -> Self {
+        Self { set, value: None }
     }
 
-    fn retry<T>(
-        &self,
-        readiness: PollFlags,
-        mut operation: impl FnMut(&TcpStream) -> io::Result<T>,
-    ) -> io::Result<T> {
+    /// Waits in `operation` until `ends`.
+    fn during(
+        &mut self,
+        ends: &Ends,
+        tcp: &TcpStream,
+        mut operation: impl FnMut(&TcpStream) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         loop {
-            match operation(&self.stream.tcp) {
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => self.wait(readiness)?,
+            let left = ends.left()?;
+            let is_set = |value: Duration| value.abs_diff(left) <= TOLERANCE;
+            if !self.value.is_some_and(is_set) {
+                (self.set)(tcp, Some(left))?;
+                self.value = Some(left);
+            }
+            match operation(tcp) {
+                Err(e) if is_early(&e) => {}
                 result => return result,
             }
         }
     }
+}
+
+/// A signal, or the limit in the kernel has passed: the deadline tells whether the call has ended.
+fn is_early(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
 }
 
 /// What the kernel holds for a stream on which no answer is awaited.
@@ -128,12 +169,11 @@ impl Stream {
 
     /// Reads nothing and does not wait.
     fn look(&self) -> Peek {
-        match self.tcp.peek(&mut [0]) {
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        match recv(self.tcp.as_raw_fd(), &mut [0], flags) {
             Ok(0) => Peek::Closed,
             Ok(_) => Peek::Bytes,
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                Peek::Nothing
-            }
+            Err(Errno::EAGAIN | Errno::EINTR) => Peek::Nothing,
             Err(_) => Peek::Closed,
         }
     }
@@ -151,21 +191,18 @@ impl Stream {
 
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // The answer is rarely there already: a read before the poll would be a wasted call.
-        self.wait(PollFlags::POLLIN)?;
-        self.retry(PollFlags::POLLIN, |mut stream| stream.read(buffer))
+        let read = |mut tcp: &TcpStream| tcp.read(buffer);
+        self.reads.during(&self.ends, &self.stream.tcp, read)
     }
 }
 
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.retry(PollFlags::POLLOUT, |mut stream| stream.write(bytes))
+        self.write_with(|mut tcp| tcp.write(bytes))
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.retry(PollFlags::POLLOUT, |mut stream| {
-            stream.write_vectored(slices)
-        })
+        self.write_with(|mut tcp| tcp.write_vectored(slices))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -180,6 +217,7 @@ impl fmt::Debug for Socket {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use std::net::TcpListener;
 
@@ -204,22 +242,64 @@ mod tests {
         assert!(!stream.was_quiet());
         assert!(stream.is_quiet());
         far.write_all(b"x").unwrap();
-        socket.wait(PollFlags::POLLIN).unwrap();
-        assert!(!stream.is_quiet() && !stream.was_quiet());
+        while stream.is_quiet() {}
+        assert!(!stream.was_quiet());
     }
 
     #[test]
     fn while_a_connection_is_set_up_its_share_of_the_time_ends_a_wait() {
         let (mut socket, _far) = pair();
-        let opening = socket.opening.as_ref().unwrap();
+        let opening = socket.ends.opening.as_ref().unwrap();
         opening.begin(Duration::from_millis(20));
         let error = socket.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(socket.left().is_err());
         socket.opened();
         assert!(socket.left().unwrap() > Duration::from_secs(50));
-        socket.deadline.shorten(Duration::from_millis(20));
+        socket.ends.deadline.shorten(Duration::from_millis(20));
         let error = socket.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_wait_ends_with_its_own_call_and_not_with_an_earlier_one() {
+        let (mut socket, mut far) = pair();
+        socket.opened();
+        let ends = |socket: &Socket, milliseconds| {
+            let budget = Duration::from_millis(milliseconds);
+            socket.ends.deadline.begin(budget);
+        };
+        ends(&socket, 20);
+        assert!(socket.read(&mut [0]).is_err());
+        // The limit in the kernel is 20 ms: 25 ms need no other one, and 60 s do.
+        ends(&socket, 25);
+        assert!(socket.read(&mut [0]).is_err());
+        ends(&socket, 60_000);
+        let writer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            far.write_all(b"x").unwrap();
+            far
+        });
+        assert_eq!(socket.read(&mut [0]).unwrap(), 1);
+        // A peer that takes nothing ends a write in the same way.
+        let _far = writer.join().unwrap();
+        ends(&socket, 20);
+        let error = socket.write_all(&vec![0; 64 << 20]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn requests_with_the_same_budget_share_one_limit() {
+        let (mut socket, mut far) = pair();
+        socket.opened();
+        far.write_all(b"xxx").unwrap();
+        let mut limit_after = |budget| {
+            socket.ends.deadline.begin(Duration::from_secs(budget));
+            assert_eq!(socket.read(&mut [0]).unwrap(), 1);
+            socket.reads.value.unwrap()
+        };
+        let first = limit_after(60);
+        assert_eq!(limit_after(60), first);
+        assert!(limit_after(5) <= Duration::from_secs(5));
     }
 }

@@ -30,24 +30,12 @@ const TOLERANCE: Duration = Duration::from_millis(10);
 
 pub(super) struct Socket {
     stream: Arc<Stream>,
-    reads: Limit,
-    writes: Limit,
-    ends: Ends,
-}
-
-/// When a wait ends.
-struct Ends {
     /// The end of the current call.
     deadline: Deadline,
     /// The end of the set-up of the connection; `None` once it is set up.
     opening: Option<Deadline>,
-}
-
-/// The time limit in the kernel, of reads or of writes.
-struct Limit {
-    set: fn(&TcpStream, Option<Duration>) -> io::Result<()>,
-    /// `None`: a wait would be endless.
-    value: Option<Duration>,
+    /// The time limit in the kernel; `None`: a wait would be endless.
+    limit: Option<Duration>,
 }
 
 /// Shared by [`Socket`] and [`super::link::Link`], which only peeks.
@@ -67,18 +55,15 @@ impl Socket {
         opening.begin(opens_in);
         Ok(Self {
             stream: Arc::new(Stream { tcp, is_quiet }),
-            reads: Limit::of(TcpStream::set_read_timeout),
-            writes: Limit::of(TcpStream::set_write_timeout),
-            ends: Ends {
-                deadline,
-                opening: Some(opening),
-            },
+            deadline,
+            opening: Some(opening),
+            limit: None,
         })
     }
 
     /// The connection is set up, TLS included.
     pub(super) fn opened(&mut self) {
-        self.ends.opening = None;
+        self.opening = None;
     }
 
     pub(super) fn stream(&self) -> &Arc<Stream> {
@@ -91,45 +76,27 @@ impl Socket {
 
     /// The time that the current call has left, or the set-up of the connection.
     pub(super) fn left(&self) -> io::Result<Duration> {
-        self.ends.left()
-    }
-
-    fn write_with(
-        &mut self,
-        write: impl FnMut(&TcpStream) -> io::Result<usize>,
-    ) -> io::Result<usize> {
-        self.writes.during(&self.ends, &self.stream.tcp, write)
-    }
-}
-
-impl Ends {
-    fn left(&self) -> io::Result<Duration> {
         let left = self.deadline.left()?;
         match &self.opening {
             None => Ok(left),
             Some(opening) => Ok(left.min(opening.left()?)),
         }
     }
-}
 
-impl Limit {
-    fn of(set: fn(&TcpStream, Option<Duration>) -> io::Result<()>) -> Self {
-        Self { set, value: None }
-    }
-
-    /// Waits in `operation` until `ends`.
-    fn during(
+    /// A read or a write, which waits for the time that is left at most.
+    fn wait_in(
         &mut self,
-        ends: &Ends,
-        tcp: &TcpStream,
-        mut operation: impl FnMut(&TcpStream) -> io::Result<usize>,
+        operation: &mut dyn FnMut(&TcpStream) -> io::Result<usize>,
     ) -> io::Result<usize> {
+        let tcp = &self.stream.tcp;
         loop {
-            let left = ends.left()?;
-            let is_set = |value: Duration| value.abs_diff(left) <= TOLERANCE;
-            if !self.value.is_some_and(is_set) {
-                (self.set)(tcp, Some(left))?;
-                self.value = Some(left);
+            let left = self.left()?;
+            let is_set = |limit: Duration| limit.abs_diff(left) <= TOLERANCE;
+            if !self.limit.is_some_and(is_set) {
+                self.limit = None;
+                tcp.set_read_timeout(Some(left))?;
+                tcp.set_write_timeout(Some(left))?;
+                self.limit = Some(left);
             }
             match operation(tcp) {
                 Err(e) if is_early(&e) => {}
@@ -191,18 +158,17 @@ impl Stream {
 
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = |mut tcp: &TcpStream| tcp.read(buffer);
-        self.reads.during(&self.ends, &self.stream.tcp, read)
+        self.wait_in(&mut |mut tcp| tcp.read(buffer))
     }
 }
 
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_with(|mut tcp| tcp.write(bytes))
+        self.wait_in(&mut |mut tcp| tcp.write(bytes))
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.write_with(|mut tcp| tcp.write_vectored(slices))
+        self.wait_in(&mut |mut tcp| tcp.write_vectored(slices))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -249,14 +215,14 @@ mod tests {
     #[test]
     fn while_a_connection_is_set_up_its_share_of_the_time_ends_a_wait() {
         let (mut socket, _far) = pair();
-        let opening = socket.ends.opening.as_ref().unwrap();
+        let opening = socket.opening.as_ref().unwrap();
         opening.begin(Duration::from_millis(20));
         let error = socket.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!(socket.left().is_err());
         socket.opened();
         assert!(socket.left().unwrap() > Duration::from_secs(50));
-        socket.ends.deadline.shorten(Duration::from_millis(20));
+        socket.deadline.shorten(Duration::from_millis(20));
         let error = socket.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
     }
@@ -267,7 +233,7 @@ mod tests {
         socket.opened();
         let ends = |socket: &Socket, milliseconds| {
             let budget = Duration::from_millis(milliseconds);
-            socket.ends.deadline.begin(budget);
+            socket.deadline.begin(budget);
         };
         ends(&socket, 20);
         assert!(socket.read(&mut [0]).is_err());
@@ -294,9 +260,9 @@ mod tests {
         socket.opened();
         far.write_all(b"xxx").unwrap();
         let mut limit_after = |budget| {
-            socket.ends.deadline.begin(Duration::from_secs(budget));
+            socket.deadline.begin(Duration::from_secs(budget));
             assert_eq!(socket.read(&mut [0]).unwrap(), 1);
-            socket.reads.value.unwrap()
+            socket.limit.unwrap()
         };
         let first = limit_after(60);
         assert_eq!(limit_after(60), first);

@@ -37,7 +37,8 @@ done
 # A block of code is one line of the log, which ends with the name of the function, or with "]" where
 # it has none. Each wait calls ppoll; the first ten belong to the start.
 mkfifo "$folder/log"
-awk '$NF ~ /4poll5ppoll/ { waits++ } waits > 10 && /^Trace/ && $NF !~ /]$/ && !seen[$NF]++ { print $NF }' \
+awk '$NF ~ /4poll5ppoll/ { waits++ }
+  waits > 10 && /^Trace/ && $NF !~ /]$/ && !seen[$NF]++ { print $NF }' \
   <"$folder/log" >"$folder/functions" &
 functions=$!
 timeout --foreground 100 "$qemu" -d exec,nochain -D "$folder/log" "$traced" \

@@ -8,7 +8,15 @@ use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use nix::poll::PollTimeout;
+
 use crate::process::clock::since_boot;
+
+/// The time limit of a poll, rounded up: 0 ms would spin during the last millisecond.
+pub(super) fn poll_timeout(left: Duration) -> PollTimeout {
+    let left = left.saturating_add(Duration::from_millis(1));
+    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+}
 
 /// Time since boot, of the current or of the last call. The lock is for ureq, which wants its
 /// connections `Sync`: there is one thread.

@@ -167,10 +167,6 @@ impl Connection {
     fn flush(&mut self) -> Result<(), Failure> {
         let failure = |e| Failure::io(&e, Stage::Sending);
         let mut rest = self.buffers.unsent();
-        if !rest.is_empty() {
-            // A short request would leave at once, also after the deadline.
-            self.socket.left().map_err(failure)?;
-        }
         match &mut self.tls {
             None => self.socket.write_all(rest).map_err(failure)?,
             Some(tls) => loop {

@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 
 use super::message::{self, Kind, MAX_ADDRESSES, Name, Question, Reply};
-use crate::wire::socket::poll_timeout;
+use crate::wire::deadline::poll_timeout;
 
 /// UDP port of a name server.
 pub(super) const PORT: u16 = 53;

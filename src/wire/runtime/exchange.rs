@@ -16,7 +16,7 @@ use crate::core::instant::Mono;
 use crate::core::runtime::{Failure, Found, Step};
 use crate::files::guard;
 use crate::files::read::cause;
-use crate::wire::socket::poll_timeout;
+use crate::wire::deadline::poll_timeout;
 
 /// Bytes of one read.
 const PIECE: usize = 16 << 10;

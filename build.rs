@@ -8,10 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 fn main() {
     let commit = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".to_owned());
     println!("cargo::rustc-env=NODELET_COMMIT={commit}");
-    println!(
-        "cargo::rustc-env=NODELET_TARGET={}",
-        std::env::var("TARGET").unwrap_or_default()
-    );
+    println!("cargo::rustc-env=NODELET_TARGET={}", std::env::var("TARGET").unwrap_or_default());
     println!("cargo::rustc-env=NODELET_BUILT={}", built());
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
     println!("cargo::rerun-if-changed=build.rs");
@@ -38,15 +35,10 @@ fn built() -> u64 {
 fn git(args: &[&str]) -> Option<String> {
     // Only the repository of this file: a tarball that is unpacked in another repository has no
     // commit of its own.
-    let output = Command::new("git")
-        .args(["-C", env!("CARGO_MANIFEST_DIR")])
-        .args(args)
-        .output()
-        .ok()?;
+    let output =
+        Command::new("git").args(["-C", env!("CARGO_MANIFEST_DIR")]).args(args).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     (output.status.success()
-        && std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join(".git")
-            .exists())
+        && std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(".git").exists())
     .then(|| text.trim().to_owned())
 }

@@ -54,8 +54,6 @@ export ZIG_GLOBAL_CACHE_DIR=${ZIG%/*}/cache ZIG_LOCAL_CACHE_DIR=${ZIG%/*}/cache
 name=${target//-/_}
 upper=$(tr a-z A-Z <<<"$name")
 export "CC_$name=$root/cross/zig-cc" "AR_$name=$root/cross/zig-ar"
-# cargo compiles ring again when a header has changed.
-export "CFLAGS_$name=-DNODELET_HEADERS=$(cat "$root"/cross/*.h | cksum | tr -dc 0-9)"
 # GNU ld pads the file by 54 KB.
 export "CARGO_TARGET_${upper}_LINKER=rust-lld"
 export "CARGO_TARGET_${upper}_RUNNER=qemu-$qemu-static" NODELET_EMULATOR=qemu-$qemu-static

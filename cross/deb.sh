@@ -16,6 +16,11 @@ fi
 SOURCE_DATE_EPOCH=$(date -d "$(sed -n '/^ -- /{s/.*>  //p;q}' cross/debian/changelog)" +%s)
 export SOURCE_DATE_EPOCH
 
+manual=$(mktemp)
+trap 'rm -f "$manual"' EXIT
+date=$(LC_ALL=C date -u -d "@$SOURCE_DATE_EPOCH" +'%B %-d, %Y')
+cargo run --quiet --locked --example flags -- manual "$date" >"$manual"
+
 # The linked crates for the copyright file: name, version, license, copyright holders.
 libraries() {
   cargo tree --locked -e normal,no-proc-macro --target "$1" --prefix none -f '{p}|{l}' |
@@ -41,13 +46,13 @@ for architecture; do
   test -f "dist/$target/nodelet" || cross/build.sh "$target"
 
   tree=$(mktemp -d)
-  trap 'rm -rf "$tree"' EXIT
+  trap 'rm -rf "$manual" "$tree"' EXIT
   # install sets the modes, independent of umask and checkout.
   place() { install -D -m "$1" "$2" "$tree/$3"; }
   place 755 "dist/$target/nodelet" usr/bin/nodelet
   for file in systemd/*; do
     case $file in
-      *.service | *.path | *.timer) place 644 "$file" "usr/lib/systemd/system/${file##*/}" ;;
+      *.service | *.socket | *.path) place 644 "$file" "usr/lib/systemd/system/${file##*/}" ;;
       *.default) place 644 "$file" "etc/default/$(basename "$file" .default)" ;;
       *.yaml) place 644 "$file" "usr/share/doc/nodelet/examples/${file##*/}" ;;
       */dracut)
@@ -66,7 +71,7 @@ for architecture; do
   place 644 cross/debian/lintian-overrides usr/share/lintian/overrides/nodelet
   place 644 cross/debian/changelog usr/share/doc/nodelet/changelog.Debian
   place 644 CHANGELOG.md usr/share/doc/nodelet/changelog
-  place 644 cross/debian/nodelet.8 usr/share/man/man8/nodelet.8
+  place 644 "$manual" usr/share/man/man8/nodelet.8
   gzip -9n "$doc/changelog.Debian" "$doc/changelog" "$tree/usr/share/man/man8/nodelet.8"
 
   mkdir -m 755 "$tree/DEBIAN"

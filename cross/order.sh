@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Writes loop.ld, or another file: the functions of the loop, in their order, for order.ld.
+# Writes loop.ld, or another file: the functions of the loop and of the start, in their order, for
+# order.ld.
 #
 #   cross/build.sh x86_64-unknown-linux-musl
 #   cross/order.sh [FILE]
 #
-# Runs that binary for 100 s under qemu-user (Debian: qemu-user-static) beside the API double and
-# notes which functions run once the Node is registered. Mangled names contain hashes, which differ
-# between targets and compilers: patterns replace them, so that the list is good for all targets.
+# Runs that binary for 130 s under qemu-user (Debian: qemu-user-static) beside the API double and
+# notes which functions run once the Node is registered, a watch of it included; then those of the
+# start, whose pages stay resident as well. Mangled names contain hashes, which differ between
+# targets and compilers: patterns replace them, so that the list is good for all targets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -35,23 +37,47 @@ until kubeconfig=$(grep -o '[^ ]*/admin.conf' "$folder/demo"); do
 done
 
 # A block of code is one line of the log, which ends with the name of the function, or with "]" where
-# it has none. Each wait calls ppoll; the first ten belong to the start.
+# it has none. Each wait calls ppoll; the first ten belong to the start. The second run is a restart:
+# it finds its Node and its Lease.
 mkfifo "$folder/log"
-awk '$NF ~ /4poll5ppoll/ { waits++ }
-  waits > 10 && /^Trace/ && $NF !~ /]$/ && !seen[$NF]++ { print $NF }' \
+awk '$NF == "_start" { waits = 0 }
+  $NF ~ /4poll5ppoll/ { waits++ }
+  /^Trace/ && $NF !~ /]$/ && !seen[$NF, waits > 10]++ { print (waits > 10 ? "loop" : "start"), $NF }' \
   <"$folder/log" >"$folder/functions" &
 functions=$!
-timeout --foreground 100 "$qemu" -d exec,nochain -D "$folder/log" "$traced" \
-  --kubeconfig="$kubeconfig" --hostname-override=traced && exit 1 || test $? -eq 124
+exec 3>"$folder/log"
+for seconds in 130 15; do
+  timeout --foreground $seconds "$qemu" -cpu max -d exec,nochain -D "$folder/log" "$traced" \
+    --kubeconfig="$kubeconfig" --hostname-override=traced && exit 1 || test $? -eq 124
+done
+exec 3>&-
 wait $functions
 # A log in another format, or without the functions' names.
-test "$(wc -l <"$folder/functions")" -gt 500 || {
+test "$(grep -c ^loop "$folder/functions")" -gt 500 || {
   echo "cross/order.sh: the log of $qemu names too few functions" >&2
   exit 1
 }
 
+# Functions with the same code become one function with several names: the log has one of them, and
+# the linker orders by another one. The crate that a generic function was compiled for, at the end of
+# its name, is the first one that needs it, which differs from build to build. A cold function's
+# section is .text.unlikely.NAME.
+nm --defined-only "$traced" |
+  awk 'NR == FNR { at[$3] = $1; names[$1] = names[$1] " " $3; next }
+    function add(name) {
+      if (match(name, /Cs[0-9A-Za-z]+_[0-9]+[a-z_0-9]+$/)) {
+        crate = substr(name, RSTART); sub(/^Cs[0-9A-Za-z]+_/, "", crate)
+        if (length(crate) == length(crate + 0) + crate) name = substr(name, 1, RSTART - 1) "Cs*"
+      }
+      print $1, name
+    }
+    { add($2); count = split(names[at[$2]], others, " ")
+      for (i = 1; i <= count; i++) if (others[i] != $2) add(others[i]) }' \
+    - "$folder/functions" >"$folder/all"
+
 # Hashes of crates, references within a name, numbers of copies, the version of ring.
 sed -E 's/Cs[0-9A-Za-z]+_/Cs*_/g; s/B[0-9A-Za-z]{1,2}_/B*_/g; s/\.(llvm\.)?[0-9]+$/*/
-  s/^ring_core_[0-9_]+__/ring_core_*__/; s/.*/*(.text.&)/' "$folder/functions" |
+  s/^ring_core_[0-9_]+__/ring_core_*__/; s/.*/*(.text*.&)/' \
+  <(sed -n 's/^loop //p' "$folder/all"; sed -n 's/^start //p' "$folder/all") |
   awk '!seen[$0]++' >"$folder/loop.ld"
 cp "$folder/loop.ld" "$out"

@@ -5,8 +5,8 @@
 #
 # The archive (newc, not compressed) contains the binary, the unit (enabled), each CREDENTIAL (a
 # file nodelet.NAME) as /etc/credstore/nodelet.NAME with mode 0600, and DEFAULT, if given, as
-# /etc/default/nodelet. DIR is what `nodelet join --root DIR` wrote: its credentials and flags are
-# packed. All files belong to root and have the date $SOURCE_DATE_EPOCH, or 1970:
+# /etc/default/nodelet. DIR is what `nodelet join --root DIR` wrote, or / on a board that joined: its
+# credentials, its flags and its certificate in use are packed. All files belong to root and have the date $SOURCE_DATE_EPOCH, or 1970:
 # the same input gives the same bytes. The kernel unpacks several archives in sequence; this one
 # must begin at a multiple of four bytes:
 #
@@ -58,6 +58,14 @@ fi
 if [ -n "$joined" ]; then
   install -D -m 644 "$joined/etc/default/nodelet-join" "$tree/etc/default/nodelet-join"
   set -- "$@" "$joined"/etc/credstore/nodelet.*
+  # The agent wants a link to the pair.
+  pki=var/lib/nodelet/pki link=kubelet-client-current.pem
+  if pair=$(readlink "$joined/$pki/$link"); then
+    pair=$(basename "$pair")
+    mkdir -p -m 700 "$tree/var/lib/nodelet" "$tree/$pki"
+    install -m 600 "$joined/$pki/$pair" "$tree/$pki/$pair"
+    ln -s "$pair" "$tree/$pki/$link"
+  fi
 fi
 for credential in "$@"; do
   name=$(basename "$credential")

@@ -32,31 +32,65 @@ expect() { # WHAT, then a command that must succeed
 }
 inside() { chroot "$root" env DEBIAN_FRONTEND=noninteractive "$@"; }
 
+# Installs the package while systemd seems to run, and looks for what the script asks of it.
+asks() { # WHAT
+  mkdir -p "$root/run/systemd/system"
+  : >"$root/run/asked"
+  inside dpkg --force-architecture --install /run/nodelet.deb
+  rmdir "$root/run/systemd/system"
+  grep -x -- "--system --no-block $1 nodelet.service" "$root/run/asked"
+}
+is_disabled() { ! inside systemctl is-enabled "$1" && ! find "$root/etc/systemd" -name "$1" | grep .; }
+# Offline, systemctl reads the links of units and starts nothing.
+mkdir -p "$root/usr/local/bin"
+cat >"$root/usr/local/bin/systemctl" <<'STUB'
+#!/bin/sh
+echo "$*" >>/run/asked
+SYSTEMD_OFFLINE=1 exec /usr/bin/systemctl "$@"
+STUB
+chmod 755 "$root/usr/local/bin/systemctl"
+
 for architecture; do
   package=$(echo dist/nodelet_*_"$architecture".deb)
+  mkdir -p "$root/etc/credstore"
   before=$(everything)
-  cp "$package" "$root/tmp/nodelet.deb"
-  expect 'installs' inside dpkg --force-architecture --install /tmp/nodelet.deb
-  rm "$root/tmp/nodelet.deb"
+  cp "$package" "$root/run/nodelet.deb"
+  expect 'installs' inside dpkg --force-architecture --install /run/nodelet.deb
   expect 'files are as packed' inside dpkg --verify nodelet
   expect 'the unit is enabled' inside systemctl is-enabled nodelet.service
   expect 'the path unit is enabled' inside systemctl is-enabled nodelet.path
   expect 'the units are sound' inside systemd-analyze verify --man=no nodelet.service nodelet.path \
-    nodelet-runtime.timer
-  expect 'the timer is not enabled' test \
-    "$(inside systemctl is-enabled nodelet-runtime.timer)" = disabled
-  expect 'the timer can be enabled' inside systemctl enable nodelet-runtime.timer
+    nodelet-runtime.service nodelet-serve.socket nodelet-serve.service nodelet-logs.socket \
+    nodelet-logs@1.service
+  expect 'the port is not enabled' is_disabled nodelet-serve.socket
+  expect 'the journal is not enabled' is_disabled nodelet-logs.socket
   if test "$architecture" = "$(dpkg --print-architecture)"; then
     expect 'the unit has its manual page' inside man --where 8 nodelet
     expect 'the binary runs' inside nodelet --version
     expect 'the binary looks at this root' inside nodelet inspect --root-dir=/
   fi
   # What a board leaves behind that has run.
-  mkdir -p "$root/var/lib/private/nodelet"
+  mkdir -p "$root/var/lib/private/nodelet" "$root/var/lib/private/nodelet-serve"
   touch "$root/var/lib/private/nodelet/kubelet-client-current.pem" "$root/etc/default/nodelet-join"
+  touch "$root/var/lib/private/nodelet-serve/key.pem"
   ln -s private/nodelet "$root/var/lib/nodelet"
+  ln -s private/nodelet-serve "$root/var/lib/nodelet-serve"
+  inside systemctl --quiet enable nodelet-serve.socket
   expect 'is removed' inside dpkg --remove nodelet
   expect 'keeps its state until it is purged' test -e "$root/var/lib/private/nodelet/kubelet-client-current.pem"
+  expect 'is not started without an identity' asks try-restart
+  expect 'the port stays enabled' inside systemctl is-enabled nodelet-serve.socket
+  expect 'an enabled port is opened' grep -x -- '--quiet --system start nodelet-serve.socket' "$root/run/asked"
+  for identity in kubeconfig bootstrap-kubeconfig; do
+    inside dpkg --remove nodelet >/dev/null
+    install -D -m 600 /dev/null "$root/etc/credstore/nodelet.$identity"
+    expect "is started with a $identity" asks restart
+    rm "$root/etc/credstore/nodelet.$identity"
+  done
+  inside /usr/bin/systemctl --quiet disable nodelet.service
+  touch "$root/etc/credstore/nodelet.kubeconfig"
+  expect 'is not started if it is disabled' asks try-restart
+  inside dpkg --remove nodelet >/dev/null
   expect 'is purged' inside dpkg --purge nodelet
   expect 'leaves nothing' diff <(echo "$before") <(everything)
 done

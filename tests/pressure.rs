@@ -27,16 +27,14 @@ impl Hog {
     /// An error if this machine has no memory cgroup or no PSI for us.
     fn new() -> Result<Self, String> {
         let name = format!("nodelet-test-{}", std::process::id());
-        let (parent, limit) = match Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
-            true => ("/sys/fs/cgroup", "memory.max"),
-            false => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        let (parent, limit) = if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+            ("/sys/fs/cgroup", "memory.max")
+        } else {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
         };
         let cgroup = Path::new(parent).join(name);
         fs::create_dir(&cgroup).map_err(|e| format!("{}: {e}", cgroup.display()))?;
-        let hog = Self {
-            cgroup,
-            processes: Vec::new(),
-        };
+        let hog = Self { cgroup, processes: Vec::new() };
         let file = hog.cgroup.join(limit);
         fs::write(&file, "25165824").map_err(|e| format!("{}: {e}", file.display()))?;
         let pressure = "/proc/pressure/memory";
@@ -58,10 +56,7 @@ impl Hog {
                 from.display(),
                 folder.path().display()
             );
-            let shell = Command::new("sh")
-                .args(["-c", &script])
-                .stderr(Stdio::null())
-                .spawn();
+            let shell = Command::new("sh").args(["-c", &script]).stderr(Stdio::null()).spawn();
             self.processes.push(shell.unwrap());
         }
     }
@@ -137,9 +132,7 @@ fn onset(mut hog: Hog) -> Duration {
     ]);
     board.watch_threads();
     eventually("no pressure", Duration::from_secs(30), memory("False"));
-    eventually("the lease", Duration::from_secs(30), || {
-        double.get("leases/pi")
-    });
+    eventually("the lease", Duration::from_secs(30), || double.get("leases/pi"));
 
     fs::write(folder.path().join("from"), vec![7; 40 << 20]).unwrap();
     folder.write("proc/meminfo", meminfo(1_000_000));

@@ -29,18 +29,13 @@ fn footprint(board: &Board) -> (u64, usize) {
 fn misbehave(double: &Double, second: u64) {
     let faults = double.faults();
     let always = |fault: Fault| faults.push(Rule::new(fault).always());
-    let status = |code| Fault::Status {
-        code,
-        retry_after: second.is_multiple_of(2).then_some(second),
-    };
+    let status =
+        |code| Fault::Status { code, retry_after: second.is_multiple_of(2).then_some(second) };
     // 7 and 19 are coprime: each of the 19 faults gets its turn.
     match second * 7 % 19 {
         0 => always(Fault::StallBeforeHeaders),
         1 => always(Fault::StallInBody(10)),
-        2 => always(Fault::Trickle {
-            bytes: 3,
-            every: Duration::from_millis(10),
-        }),
+        2 => always(Fault::Trickle { bytes: 3, every: Duration::from_millis(10) }),
         3 => always(Fault::ResetBeforeHeaders),
         4 => always(Fault::ResetAfterHeaders),
         5 => always(Fault::CloseBeforeHeaders),
@@ -54,12 +49,8 @@ fn misbehave(double: &Double, second: u64) {
         13 => double.swap_to_unknown_authority(),
         14 => double.restart(true),
         15 => double.close_connections(),
-        16 => always(status(
-            [401, 403, 404, 409][usize::try_from(second % 4).unwrap()],
-        )),
-        17 => always(status(
-            [429, 500, 503, 504][usize::try_from(second % 4).unwrap()],
-        )),
+        16 => always(status([401, 403, 404, 409][usize::try_from(second % 4).unwrap()])),
+        17 => always(status([429, 500, 503, 504][usize::try_from(second % 4).unwrap()])),
         _ => {
             double.as_admin("DELETE", "/api/v1/nodes/pi", "", &Value::Null);
         }
@@ -118,9 +109,7 @@ fn a_fault_every_second_leaks_nothing_and_says_little() {
     let before = calm(&board);
     storm(STORM);
     let after = calm(&board);
-    eventually("Ready", Duration::from_secs(15), || {
-        double.get("nodes/pi").filter(is_ready)
-    });
+    eventually("Ready", Duration::from_secs(15), || double.get("nodes/pi").filter(is_ready));
     let log = board.log();
     println!("{before:?} -> {after:?}, {} lines:\n{log:#?}", log.len());
     assert!(board.is_running());
@@ -130,10 +119,5 @@ fn a_fault_every_second_leaks_nothing_and_says_little() {
     }
     // One failure a minute and one recovery each of lease and node; measured: 13.
     assert!(log.len() < 40, "{} lines", log.len());
-    assert_eq!(
-        fs::read_dir(format!("/proc/{}/task", board.pid()))
-            .unwrap()
-            .count(),
-        1
-    );
+    assert_eq!(fs::read_dir(format!("/proc/{}/task", board.pid())).unwrap().count(), 1);
 }

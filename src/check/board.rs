@@ -1,7 +1,9 @@
-//! Judges the board: the kernel's files, the clock, the folders.
+//! Judges the board: the kernel's files, the clock, the folders, the client certificate.
 
 use crate::core::facts::{FileSystem, Read};
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
+use crate::kube::x509::{Leaf, NODE, NODES};
 
 use super::Finding;
 
@@ -23,11 +25,9 @@ pub fn memory_controller(usable: &Read<bool>) -> Finding {
     let remedy = "boot with cgroup_enable=memory (cmdline.txt of a Raspberry Pi)";
     match usable {
         Ok(true) => Finding::ok(check, "on"),
-        Ok(false) => Finding::note(
-            check,
-            "off, memory in use is computed from /proc/meminfo",
-            remedy,
-        ),
+        Ok(false) => {
+            Finding::note(check, "off, memory in use is computed from /proc/meminfo", remedy)
+        }
         Err(unread) => Finding::note(check, unread.to_string(), remedy),
     }
 }
@@ -52,7 +52,7 @@ pub fn machine_id(machine_id: &Read<String>) -> Finding {
     match machine_id.as_deref() {
         Ok("") => Finding::failed("machine-id", "etc/machine-id: absent or empty", remedy),
         Ok(id) => Finding::ok("machine-id", id),
-        Err(unread) => Finding::failed("machine-id", &unread.to_string(), remedy),
+        Err(unread) => Finding::failed("machine-id", unread.to_string(), remedy),
     }
 }
 
@@ -74,16 +74,14 @@ pub fn system_uuid(system_uuid: &Read<String>, machine_id: &Read<String>) -> Fin
 /// If the clock is earlier than the build, every certificate is not valid yet.
 pub fn clock(now: Wall, built: Wall) -> Finding {
     let time = now.time();
-    match now >= built {
-        true => Finding::ok("clock", time),
-        false => Finding::failed(
+    if now >= built {
+        Finding::ok("clock", time)
+    } else {
+        Finding::failed(
             "clock",
-            &format!(
-                "{time} is earlier than the build of nodelet, {}",
-                built.time()
-            ),
+            format!("{time} is earlier than the build of nodelet, {}", built.time()),
             "set the clock (NTP, RTC), or certificates are refused as not valid yet",
-        ),
+        )
     }
 }
 
@@ -92,8 +90,8 @@ pub fn facts(missing: &[String]) -> Finding {
     let remedy = "is /proc mounted, and may nodelet read it?";
     match missing {
         [] => Finding::ok("facts", "everything that the Node reports can be read"),
-        // A semicolon would start the remedy: see [`Finding::failed`].
-        lines => Finding::failed("facts", &lines.join(" | ").replace("; ", ", "), remedy),
+        // A line has a semicolon before what the Node lacks.
+        lines => Finding::failed("facts", lines.join(" | ").replace("; ", ", "), remedy),
     }
 }
 
@@ -102,14 +100,12 @@ pub fn facts(missing: &[String]) -> Finding {
 pub fn root_dir(
     path: &str,
     storage: Option<&Read<FileSystem>>,
-    writable: Result<(), String>,
+    writable: Result<(), Fault>,
 ) -> Finding {
     match (storage, writable) {
-        (Some(Err(unread)), _) => Finding::failed(
-            "root-dir",
-            &unread.to_string(),
-            "give --root-dir a local file system",
-        ),
+        (Some(Err(unread)), _) => {
+            Finding::failed("root-dir", unread.to_string(), "give --root-dir a local file system")
+        }
         (Some(Ok(_)), Ok(())) => Finding::ok("root-dir", path),
         (None, Ok(())) => Finding::ok(
             "root-dir",
@@ -124,16 +120,96 @@ pub fn root_dir(
 }
 
 /// `writable` is `None` if no certificate is requested: nothing is written there.
-pub fn cert_dir(path: &str, writable: Option<Result<(), String>>) -> Finding {
+pub fn cert_dir(path: &str, writable: Option<Result<(), Fault>>) -> Finding {
     let check = "cert-dir";
     match writable {
         None => Finding::note(check, "certificates are not requested here", ""),
         Some(Ok(())) => Finding::ok(check, path),
         Some(Err(cause)) => Finding::failed(
             check,
-            &format!("{path}: {cause}"),
+            cause.at(path),
             "make --cert-dir a folder that nodelet may write, on a persistent disk",
         ),
+    }
+}
+
+/// The subject of the client certificate. RBAC may give a user that is not a node everything that a
+/// run needs.
+pub fn certificate(leaf: &Leaf, node_name: &str) -> Finding {
+    let check = "certificate";
+    let (user, groups) = (&leaf.subject.common_name, &leaf.subject.organizations);
+    let found = format!("CN={user}, O={}", groups.join(", "));
+    let is_node = groups.iter().any(|group| group == NODES);
+    match leaf.subject.node_name() {
+        Some(name) if is_node && name == node_name => Finding::ok(check, found),
+        Some(name) if is_node => Finding::failed(
+            check,
+            format!(
+                "{found}: the certificate is for the node {name}, but this node is {node_name}"
+            ),
+            &format!("use --hostname-override={name}, or the certificate of {node_name}"),
+        ),
+        None if is_node => Finding::failed(
+            check,
+            format!("{found}: in the group {NODES}, CN must be {NODE}<name>"),
+            &format!("request one with CN={NODE}{node_name}"),
+        ),
+        _ => Finding::note(
+            check,
+            format!("{found}: not a node, see its permissions below"),
+            &format!("for a node, request one with O={NODES}, CN={NODE}{node_name}"),
+        ),
+    }
+}
+
+/// The validity of the certificate at `now`, by the board's clock. `at_supervisor` the server's
+/// clock decides, and this one may be ahead.
+pub fn certificate_expiry(leaf: &Leaf, now: Wall, at_supervisor: bool) -> Finding {
+    let check = "certificate-expiry";
+    let (from, until) = (leaf.not_before.time(), leaf.not_after.time());
+    if now < leaf.not_before {
+        let line = format!("not valid before {from}, clock says {}", now.time());
+        return Finding::failed(check, line, "set the clock (NTP, RTC)");
+    }
+    if leaf.not_after < now {
+        let line = format!("expired at {until}, clock says {}", now.time());
+        if at_supervisor {
+            let remedy = "correct the clock; if it is right, nodelet join --force";
+            return Finding::note(check, line, remedy);
+        }
+        return Finding::failed(check, line, "renew it, or correct the clock");
+    }
+    let hours = leaf.not_after.since(now).as_secs() / 3600;
+    let left = if hours < 48 { format!("{hours} hours") } else { format!("{} days", hours / 24) };
+    Finding::ok(check, format!("valid until {until}, for {left}"))
+}
+
+/// Who renews the certificate, and when: `due` is the time, 1970 for at once; `None` if nobody
+/// does. `supervisor` is its URL, and why it cannot be asked, with a remedy. It refuses a
+/// certificate that `has_expired`, by its own clock.
+pub fn certificate_renewal(
+    due: Option<Wall>,
+    has_expired: bool,
+    supervisor: Option<(&str, Option<&Fault>)>,
+) -> Finding {
+    let check = "certificate-renewal";
+    let Some(due) = due else {
+        return Finding::note(check, "not by nodelet", "replace it before it expires");
+    };
+    let when = if due == Wall::default() {
+        "at once".to_owned()
+    } else {
+        format!("from {} on", due.time())
+    };
+    match supervisor {
+        Some((_, Some(why))) => Finding::note(check, &why.what, &why.remedy),
+        Some((url, None)) if has_expired => Finding::note(
+            check,
+            format!("the supervisor {url} answers an expired certificate with 401"),
+            "join again: nodelet join --force",
+        ),
+        Some((url, None)) => Finding::ok(check, format!("{when}, at the supervisor {url}")),
+        None => Finding::ok(check, format!("{when}, if the cluster approves")),
     }
 }
 
@@ -144,6 +220,7 @@ mod tests {
     use super::*;
     use crate::check::Mark;
     use crate::core::facts::Unread;
+    use crate::kube::x509::Subject;
 
     #[test]
     fn a_missing_optional_source_is_a_note_with_a_remedy() {
@@ -153,56 +230,21 @@ mod tests {
             (cgroups(Some("v2")), Mark::Ok, "v2"),
             (cgroups(None), Mark::Note, "mount cgroup2"),
             (memory_controller(&Ok(true)), Mark::Ok, "on"),
-            (
-                memory_controller(&Ok(false)),
-                Mark::Note,
-                "cgroup_enable=memory",
-            ),
-            (
-                memory_controller(&Err(unread())),
-                Mark::Note,
-                "proc/x: permission denied",
-            ),
+            (memory_controller(&Ok(false)), Mark::Note, "cgroup_enable=memory"),
+            (memory_controller(&Err(unread())), Mark::Note, "proc/x: permission denied"),
             (psi(&Ok(true)), Mark::Ok, "proc/pressure/memory"),
             (psi(&Ok(false)), Mark::Note, "psi=1"),
-            (
-                psi(&Err(unread())),
-                Mark::Note,
-                "permission denied; boot with psi=1",
-            ),
+            (psi(&Err(unread())), Mark::Note, "permission denied; boot with psi=1"),
             (machine_id(&Ok("abc".into())), Mark::Ok, "abc"),
-            (
-                machine_id(&Ok(String::new())),
-                Mark::Failed,
-                "systemd-machine-id-setup",
-            ),
+            (machine_id(&Ok(String::new())), Mark::Failed, "systemd-machine-id-setup"),
             (machine_id(&Err(unread())), Mark::Failed, "proc/x"),
-            (
-                system_uuid(&Ok("u".into()), &Ok("m".into())),
-                Mark::Ok,
-                "u, from",
-            ),
-            (
-                system_uuid(&Ok("m".into()), &Ok("m".into())),
-                Mark::Note,
-                "machine id is used",
-            ),
-            (
-                system_uuid(&Ok(String::new()), &Ok("m".into())),
-                Mark::Note,
-                "machine id is used",
-            ),
-            (
-                system_uuid(&Err(unread()), &Ok("m".into())),
-                Mark::Note,
-                "machine id is used",
-            ),
+            (system_uuid(&Ok("u".into()), &Ok("m".into())), Mark::Ok, "u, from"),
+            (system_uuid(&Ok("m".into()), &Ok("m".into())), Mark::Note, "machine id is used"),
+            (system_uuid(&Ok(String::new()), &Ok("m".into())), Mark::Note, "machine id is used"),
+            (system_uuid(&Err(unread()), &Ok("m".into())), Mark::Note, "machine id is used"),
             (facts(&[]), Mark::Ok, "everything"),
             (
-                facts(&[
-                    "proc/meminfo: absent; no capacity memory".into(),
-                    "b".into(),
-                ]),
+                facts(&["proc/meminfo: absent; no capacity memory".into(), "b".into()]),
                 Mark::Failed,
                 "proc/meminfo: absent, no capacity memory | b; is /proc",
             ),
@@ -219,11 +261,7 @@ mod tests {
                 Mark::Failed,
                 "/c: read-only file system; make --cert-dir a folder",
             ),
-            (
-                root_dir("/r", Some(&Err(unread())), Ok(())),
-                Mark::Failed,
-                "--root-dir",
-            ),
+            (root_dir("/r", Some(&Err(unread())), Ok(())), Mark::Failed, "--root-dir"),
         ] {
             assert_eq!(finding.mark, mark, "{finding:?}");
             assert!(finding.line().contains(part), "{finding:?}");
@@ -232,12 +270,129 @@ mod tests {
 
     #[test]
     fn a_clock_before_the_build_fails() {
-        let at = |seconds| Wall::from_epoch(Duration::from_secs(seconds));
         assert_eq!(clock(at(5), at(5)).mark, Mark::Ok);
         assert_eq!(
             clock(at(4), at(5)).line(),
             "✗ clock: 1970-01-01T00:00:04Z is earlier than the build of nodelet, 1970-01-01T00:00:05Z; \
              set the clock (NTP, RTC), or certificates are refused as not valid yet"
         );
+    }
+
+    fn at(seconds: u64) -> Wall {
+        Wall::from_epoch(Duration::from_secs(seconds))
+    }
+
+    fn leaf(common_name: &str, groups: &[&str]) -> Leaf {
+        Leaf {
+            subject: Subject {
+                common_name: common_name.to_owned(),
+                organizations: groups.iter().map(|group| (*group).to_owned()).collect(),
+                ..Subject::default()
+            },
+            not_before: at(100),
+            not_after: at(200_000),
+            public_key: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_node_certificate_has_the_node_name_and_group() {
+        for (name, groups, mark, part) in [
+            (
+                "system:node:pi",
+                &["system:nodes"][..],
+                Mark::Ok,
+                "CN=system:node:pi, O=system:nodes",
+            ),
+            ("system:node:pi", &["a", "system:nodes"], Mark::Ok, "O=a, system:nodes"),
+            (
+                "system:node:pi2",
+                &["system:nodes"],
+                Mark::Failed,
+                "; use --hostname-override=pi2, or",
+            ),
+            ("system:node:", &["system:nodes"], Mark::Failed, "the certificate of pi"),
+            ("pi", &["system:nodes"], Mark::Failed, "; request one with CN=system:node:pi"),
+            ("system:node:pi", &[], Mark::Note, "permissions below; for a node"),
+            ("admin", &["system:masters"], Mark::Note, "CN=admin, O=system:masters: not a node"),
+            ("", &[], Mark::Note, "CN=, O=: not a node"),
+        ] {
+            let finding = certificate(&leaf(name, groups), "pi");
+            assert_eq!(finding.mark, mark, "{finding:?}");
+            assert!(finding.line().contains(part), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn the_renewal_has_a_time_and_a_signer() {
+        let url = "https://cp:9345";
+        for (due, has_expired, supervisor, want) in [
+            (
+                None,
+                false,
+                None,
+                "– certificate-renewal: not by nodelet; replace it before it expires",
+            ),
+            (
+                Some(at(200_000)),
+                false,
+                None,
+                "✓ certificate-renewal: from 1970-01-03T07:33:20Z on, if the cluster approves",
+            ),
+            (
+                Some(at(200_000)),
+                false,
+                Some((url, None)),
+                "✓ certificate-renewal: from 1970-01-03T07:33:20Z on, at the supervisor https://cp:9345",
+            ),
+            (
+                Some(at(0)),
+                false,
+                Some((url, None)),
+                "✓ certificate-renewal: at once, at the supervisor https://cp:9345",
+            ),
+            (
+                Some(at(0)),
+                false,
+                Some((url, Some(&Fault::new("k3s-password: no such file", "restore it")))),
+                "– certificate-renewal: k3s-password: no such file; restore it",
+            ),
+            (
+                Some(at(0)),
+                true,
+                Some((url, None)),
+                "– certificate-renewal: the supervisor https://cp:9345 answers an expired certificate \
+                 with 401; join again: nodelet join --force",
+            ),
+            (Some(at(0)), true, None, "✓ certificate-renewal: at once, if the cluster approves"),
+        ] {
+            assert_eq!(certificate_renewal(due, has_expired, supervisor).line(), want);
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_valid_from_its_first_to_its_last_second() {
+        for (now, mark, part) in [
+            (
+                99,
+                Mark::Failed,
+                "not valid before 1970-01-01T00:01:40Z, clock says 1970-01-01T00:01:39Z; set the clock",
+            ),
+            (100, Mark::Ok, "valid until 1970-01-03T07:33:20Z, for 2 days"),
+            (100_000, Mark::Ok, "for 27 hours"),
+            (200_000, Mark::Ok, "for 0 hours"),
+            (
+                200_001,
+                Mark::Failed,
+                "expired at 1970-01-03T07:33:20Z, clock says 1970-01-03T07:33:21Z; renew it",
+            ),
+        ] {
+            let finding = certificate_expiry(&leaf("", &[]), at(now), false);
+            assert_eq!(finding.mark, mark, "{finding:?}");
+            assert!(finding.line().contains(part), "{finding:?}");
+        }
+        let finding = certificate_expiry(&leaf("", &[]), at(200_001), true);
+        assert_eq!(finding.mark, Mark::Note, "{finding:?}");
+        assert!(finding.line().contains("; correct the clock; if it is"));
     }
 }

@@ -1,21 +1,23 @@
 //! `nodelet check`: checks each thing that a run needs, once, and names the remedy.
 //!
-//! This file defines a finding and its two output forms. `board`, `certificate`, `problems`,
-//! `runtime`, `server`, `guest` and `daemon_sets` judge plain values. `probe` reads files and sends
-//! requests, and changes nothing.
+//! This file defines a finding and its two output forms. `board`, `health`, `runtime`, `server` and
+//! `guest` judge plain values. `setup` checks the flags against the machine. `probe` and
+//! `port` read files and send requests, and change nothing.
 
 pub mod board;
-pub mod certificate;
-pub mod daemon_sets;
 pub mod guest;
+pub mod health;
+mod port;
 pub(crate) mod probe;
-pub mod problems;
 pub mod runtime;
 pub mod server;
+mod setup;
+
+pub(crate) use setup::configured;
 
 use serde_json::{Value, json};
 
-use crate::kube::text::one_line;
+use crate::kube::text::{Fault, one_line};
 
 /// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,39 +48,23 @@ pub struct Finding {
 impl Finding {
     /// A run works with this.
     pub fn ok(check: &'static str, detail: impl Into<String>) -> Self {
-        Self {
-            check,
-            mark: Mark::Ok,
-            detail: one_line(&detail.into()),
-            remedy: String::new(),
-        }
+        Self { check, mark: Mark::Ok, detail: one_line(&detail.into()), remedy: String::new() }
     }
 
-    /// See [`Mark::Failed`]. A remedy in `line`, after a semicolon, wins over `remedy`.
-    pub fn failed(check: &'static str, line: &str, remedy: &str) -> Self {
-        let (detail, remedy) = line.split_once("; ").unwrap_or((line, remedy));
-        Self {
-            mark: Mark::Failed,
-            remedy: one_line(remedy),
-            ..Self::ok(check, detail)
-        }
+    /// See [`Mark::Failed`]. The remedy of `fault` wins over `remedy`.
+    pub fn failed(check: &'static str, fault: impl Into<Fault>, remedy: &str) -> Self {
+        let Fault { what, remedy } = fault.into().or_remedy(remedy);
+        Self { mark: Mark::Failed, remedy: one_line(&remedy), ..Self::ok(check, what) }
     }
 
     /// Not needed, or missing but optional; `remedy` says how to get it.
     pub fn note(check: &'static str, detail: impl Into<String>, remedy: &str) -> Self {
-        Self {
-            mark: Mark::Note,
-            remedy: one_line(remedy),
-            ..Self::ok(check, detail)
-        }
+        Self { mark: Mark::Note, remedy: one_line(remedy), ..Self::ok(check, detail) }
     }
 
     /// Not checked, because the check `cause` failed.
     pub fn skipped(check: &'static str, cause: &str) -> Self {
-        Self {
-            mark: Mark::Skipped,
-            ..Self::ok(check, format!("skipped because of {cause}"))
-        }
+        Self { mark: Mark::Skipped, ..Self::ok(check, format!("skipped because of {cause}")) }
     }
 
     /// `✓ check: detail; remedy`.
@@ -163,10 +149,7 @@ mod tests {
     use super::*;
 
     fn report(findings: Vec<Finding>) -> Report {
-        Report {
-            node_name: "pi".into(),
-            findings,
-        }
+        Report { node_name: "pi".into(), findings }
     }
 
     #[test]
@@ -185,7 +168,7 @@ mod tests {
         assert_eq!(ok.json()["checks"][1]["ok"], Value::Null);
         let failed = report(vec![
             Finding::failed("tcp", "10.0.0.1:6443: connection refused", "is it up?"),
-            Finding::failed("tls", "expired; renew it; or not", "is it up?"),
+            Finding::failed("tls", Fault::new("expired", "renew it; or not"), "is it up?"),
         ]);
         assert_eq!(
             failed.text(),
@@ -207,7 +190,7 @@ mod tests {
     fn foreign_text_in_a_finding_is_one_line() {
         let report = report(vec![
             Finding::ok("a", "b\nc"),
-            Finding::failed("tcp", "\u{1b}[2Jd\u{9b}; e\n<0>f", ""),
+            Finding::failed("tcp", "\u{1b}[2Jd\u{9b}", "e\n<0>f"),
             Finding::note("g", "h", "i\r"),
         ]);
         assert_eq!(report.text(), "✓ a: b c\n✗ tcp:  [2Jd ; e <0>f\n– g: h; i ");

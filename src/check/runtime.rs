@@ -1,21 +1,26 @@
-//! Judges one look at the container runtime. Without an endpoint there is no line.
+//! Judges one question to the container runtime, and the file of `nodelet runtime`. Without an
+//! endpoint there is no line.
+
+use std::path::Path;
 
 use crate::config::runtime::{Protocol, RuntimeConfig};
-use crate::core::runtime::{Found, Step};
+use crate::kube::text::Fault;
+use crate::runtime::report::{FailedAt, RuntimeReport};
 
 use super::Finding;
 
-/// The findings of one look. A failed look is its last line. `offers_pods` is `--max-pods` above 0.
-pub fn runtime(config: &RuntimeConfig, found: &Found, offers_pods: bool) -> Vec<Finding> {
+/// The findings of one question. A failed one is its last line. `offers_pods` is `--max-pods` above
+/// 0.
+pub fn judge_runtime(
+    config: &RuntimeConfig,
+    found: &RuntimeReport,
+    offers_pods: bool,
+) -> Vec<Finding> {
     let path = config.path.display().to_string();
     let status = match &found.status {
         Ok(status) => status,
-        Err(failure) if failure.at == Step::Socket => {
-            return vec![Finding::failed(
-                "runtime-socket",
-                &failure.cause,
-                failure.remedy,
-            )];
+        Err(failure) if failure.at == FailedAt::Socket => {
+            return vec![Finding::failed("runtime-socket", &failure.cause, failure.remedy)];
         }
         Err(failure) => {
             let api = Finding::failed("runtime-api", &failure.cause, failure.remedy);
@@ -25,7 +30,6 @@ pub fn runtime(config: &RuntimeConfig, found: &Found, offers_pods: bool) -> Vec<
     let protocol = match config.protocol {
         Protocol::Cri => "CRI v1",
         Protocol::Docker | Protocol::Podman => "the Docker Engine API",
-        Protocol::File => "a file of nodelet runtime",
     };
     let api = match (&found.version, found.errors.first()) {
         (_, Some(error)) => Finding::failed("runtime-api", error, "look at the runtime's log"),
@@ -45,11 +49,7 @@ pub fn runtime(config: &RuntimeConfig, found: &Found, offers_pods: bool) -> Vec<
             let remedy = "install a CNI plugin, or set --max-pods=0";
             Finding::failed("runtime-network", line, remedy)
         }
-        Some(_) => Finding::note(
-            "runtime-network",
-            "not ready, not needed with --max-pods=0",
-            "",
-        ),
+        Some(_) => Finding::note("runtime-network", "not ready, not needed with --max-pods=0", ""),
     };
     let mut findings = vec![Finding::ok("runtime-socket", path), api, ready, network];
     findings.extend(found.images.as_ref().map(|images| match images.count {
@@ -60,42 +60,53 @@ pub fn runtime(config: &RuntimeConfig, found: &Found, offers_pods: bool) -> Vec<
         ),
         count => Finding::ok("runtime-images", count.to_string()),
     }));
-    findings.extend(
-        found
-            .image_folder
-            .as_ref()
-            .map(|folder| Finding::ok("imagefs", folder)),
-    );
+    findings.extend(found.image_folder.as_ref().map(|folder| Finding::ok("imagefs", folder)));
     findings
+}
+
+/// The file of `nodelet runtime`. Before the first start of the agent there is none.
+pub fn facts_file(path: &Path, fresh: Result<(), Fault>, exists: bool) -> Finding {
+    const CHECK: &str = "runtime-facts";
+    match fresh {
+        Ok(()) => Finding::ok(CHECK, path.display().to_string()),
+        Err(fault) if exists => Finding::failed(CHECK, fault, ""),
+        Err(_) => Finding::note(
+            CHECK,
+            format!("no {}: nodelet runtime does not run", path.display()),
+            "it starts with nodelet.service; without systemd run it beside the agent",
+        ),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::check::Mark;
-    use crate::core::runtime::{Failure, Image, Images, Status, Version};
+    use crate::core::runtime::Image;
+    use crate::runtime::report::{Failure, Images, Status, Version};
 
     const CONFIG: fn() -> RuntimeConfig = || RuntimeConfig {
         protocol: Protocol::Cri,
         path: "/run/c.sock".into(),
         image_path: None,
         max_images: 10,
+        facts_file: "/run/f".into(),
     };
 
-    fn lines(found: &Found, offers_pods: bool) -> Vec<String> {
-        let findings = runtime(&CONFIG(), found, offers_pods);
+    fn lines(found: &RuntimeReport, offers_pods: bool) -> Vec<String> {
+        let findings = judge_runtime(&CONFIG(), found, offers_pods);
         findings.iter().map(Finding::line).collect()
     }
 
-    fn healthy() -> Found {
+    fn healthy() -> RuntimeReport {
         let mut images = Images::new(10);
         (0..12).for_each(|_| images.push(Image::default()));
-        Found {
+        RuntimeReport {
             status: Ok(Status::default()),
             version: Version::new("containerd".into(), "2.1.9".into()),
             images: Some(images),
             image_folder: Some("/var/lib/images".to_owned()),
-            ..Found::failed(Failure::api(""))
+            ..RuntimeReport::new(Ok(Status::default()))
         }
     }
 
@@ -117,19 +128,29 @@ mod tests {
     #[test]
     fn a_failed_look_has_its_remedy() {
         let failed = |at, remedy| {
-            Found::failed(Failure {
-                at,
-                cause: "/run/c.sock: cause".to_owned(),
-                remedy,
-            })
+            RuntimeReport::new(Err(Failure { at, cause: "/run/c.sock: cause".to_owned(), remedy }))
         };
-        let socket = lines(&failed(Step::Socket, "is it running?"), true);
-        assert_eq!(
-            socket,
-            ["✗ runtime-socket: /run/c.sock: cause; is it running?"]
-        );
-        let api = lines(&failed(Step::Api, "write docker://"), true);
+        let socket = lines(&failed(FailedAt::Socket, "is it running?"), true);
+        assert_eq!(socket, ["✗ runtime-socket: /run/c.sock: cause; is it running?"]);
+        let api = lines(&failed(FailedAt::Api, "write docker://"), true);
         assert_eq!(api[1], "✗ runtime-api: /run/c.sock: cause; write docker://");
+    }
+
+    #[test]
+    fn nodelet_runtime_that_does_not_run_has_a_line() {
+        let fault = || Err(Fault::new("no success for 31 s", "see the log"));
+        for (fresh, exists, want) in [
+            (Ok(()), true, "✓ runtime-facts: /f"),
+            (fault(), true, "✗ runtime-facts: no success for 31 s; see the log"),
+            (
+                fault(),
+                false,
+                "– runtime-facts: no /f: nodelet runtime does not run; it starts with \
+                 nodelet.service; without systemd run it beside the agent",
+            ),
+        ] {
+            assert_eq!(facts_file(Path::new("/f"), fresh, exists).line(), want);
+        }
     }
 
     #[test]
@@ -143,8 +164,8 @@ mod tests {
             network: Some("no network: N".to_owned()),
             ..Status::default()
         });
-        let marks = |found: &Found, offers_pods| {
-            let findings = runtime(&CONFIG(), found, offers_pods);
+        let marks = |found: &RuntimeReport, offers_pods| {
+            let findings = judge_runtime(&CONFIG(), found, offers_pods);
             findings.iter().map(|f| f.mark).collect::<Vec<Mark>>()
         };
         let (ok, failed, note) = (Mark::Ok, Mark::Failed, Mark::Note);

@@ -1,14 +1,20 @@
-//! Judges the API server's responses: authentication, permissions, and another board with the same
-//! node name.
+//! Judges the API server's responses: authentication, permissions, another board with the same node
+//! name, and a CA that the cluster adds.
 
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
+use crate::kube::cluster_info::{ClusterInfo, cluster};
 use crate::kube::json;
 use crate::kube::message::{Accept, Request, Response};
 use crate::kube::object;
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
+use crate::kube::yaml;
+use crate::wire::api_config::Pem;
 
 use super::Finding;
 
@@ -54,42 +60,31 @@ const fn lease(check: &'static str, verb: &'static str, named: bool) -> Permissi
 }
 
 const fn event(check: &'static str, verb: &'static str) -> Permission {
-    Permission {
-        namespace: "default",
-        named: false,
-        ..permission(check, verb, "events")
-    }
+    Permission { namespace: "default", named: false, ..permission(check, verb, "events") }
 }
 
 const fn pod(check: &'static str, verb: &'static str) -> Permission {
-    Permission {
-        named: false,
-        ..permission(check, verb, "pods")
-    }
+    Permission { named: false, ..permission(check, verb, "pods") }
 }
 
 const fn request(check: &'static str, verb: &'static str) -> Permission {
-    Permission {
-        group: "certificates.k8s.io",
-        named: false,
-        ..permission(check, verb, REQUESTS)
-    }
+    Permission { group: "certificates.k8s.io", named: false, ..permission(check, verb, REQUESTS) }
+}
+
+const fn review(check: &'static str, group: &'static str, resource: &'static str) -> Permission {
+    Permission { group, named: false, ..permission(check, "create", resource) }
 }
 
 /// Needed unless `--register-node=false`.
-pub const CREATE_NODE: Permission = Permission {
-    named: false,
-    ..permission("node-create", "create", "nodes")
-};
+pub const CREATE_NODE: Permission =
+    Permission { named: false, ..permission("node-create", "create", "nodes") };
 
 /// Needed by every run.
-pub const ALWAYS: [Permission; 8] = [
+pub const ALWAYS: [Permission; 9] = [
     permission("node-get", "get", "nodes"),
+    permission("node-watch", "watch", "nodes"),
     permission("node-patch", "patch", "nodes"),
-    Permission {
-        subresource: "status",
-        ..permission("node-status-patch", "patch", "nodes")
-    },
+    Permission { subresource: "status", ..permission("node-status-patch", "patch", "nodes") },
     lease("lease-get", "get", true),
     lease("lease-create", "create", false),
     lease("lease-patch", "patch", true),
@@ -99,14 +94,8 @@ pub const ALWAYS: [Permission; 8] = [
 
 /// Needed to end pods that are bound to a Node that offers none.
 pub const PODS: [Permission; 3] = [
-    Permission {
-        of_node: true,
-        ..pod("pod-list", "list")
-    },
-    Permission {
-        subresource: "status",
-        ..pod("pod-status-patch", "patch")
-    },
+    Permission { of_node: true, ..pod("pod-list", "list") },
+    Permission { subresource: "status", ..pod("pod-status-patch", "patch") },
     pod("pod-delete", "delete"),
 ];
 
@@ -114,17 +103,19 @@ pub const PODS: [Permission; 3] = [
 pub const CERTIFICATES: [Permission; 2] =
     [request("csr-create", "create"), request("csr-get", "get")];
 
+/// Needed by `nodelet serve`: who asks, and whether that user may.
+pub const SERVE: [Permission; 2] = [
+    review("tokenreview-create", "authentication.k8s.io", "tokenreviews"),
+    review("accessreview-create", "authorization.k8s.io", "subjectaccessreviews"),
+];
+
 /// With which the controller approves a node's first request by itself, and its renewals
 /// (`pkg/controller/certificates/approver/sarapprove.go`).
-pub const APPROVAL: Permission = Permission {
-    subresource: "nodeclient",
-    ..request("approval", "create")
-};
+pub const APPROVAL: Permission =
+    Permission { subresource: "nodeclient", ..request("approval", "create") };
 /// See [`APPROVAL`].
-pub const RENEWAL: Permission = Permission {
-    subresource: "selfnodeclient",
-    ..request("renewal", "create")
-};
+pub const RENEWAL: Permission =
+    Permission { subresource: "selfnodeclient", ..request("renewal", "create") };
 
 impl Permission {
     /// The SelfSubjectAccessReview for this permission; it changes nothing on the server.
@@ -157,14 +148,15 @@ impl Permission {
     pub fn judge(&self, response: &Response) -> Finding {
         let remedy = match self.resource {
             REQUESTS => "bind the ClusterRole system:node-bootstrapper to the token's group",
+            _ if SERVE.contains(self) => "use a node certificate, or apply systemd/rbac-serve.yaml",
             _ => {
                 "use a node certificate (O=system:nodes, CN=system:node:<name>), \
                  or apply systemd/rbac.yaml"
             }
         };
         if let Err(refused) = response.accepted() {
-            let line = format!("the server refused the review: {refused}");
-            return Finding::failed(self.check, &line, remedy);
+            let fault = Fault::from(refused).at("the server refused the review");
+            return Finding::failed(self.check, fault, remedy);
         }
         let review = json::parse(&response.body).unwrap_or_default();
         match object::at(&review, &["status", "allowed"]) {
@@ -172,10 +164,9 @@ impl Permission {
             Some(Value::Bool(false)) => {
                 let reason = match object::text(&review, &["status", "reason"]) {
                     "" => String::new(),
-                    // A semicolon would start the remedy: see [`Finding::failed`].
-                    reason => format!(": {}", reason.replace("; ", ", ")),
+                    reason => format!(": {reason}"),
                 };
-                Finding::failed(self.check, &format!("may not {self}{reason}"), remedy)
+                Finding::failed(self.check, format!("may not {self}{reason}"), remedy)
             }
             _ => Finding::failed(
                 self.check,
@@ -217,12 +208,12 @@ pub fn authentication(response: &Response, credential: Option<&str>) -> Finding 
         ),
         (401, Some(credential)) => Finding::failed(
             check,
-            &format!("the server does not accept {credential}: 401"),
+            format!("the server does not accept {credential}: 401"),
             "check that it belongs to this cluster and is neither expired nor revoked",
         ),
         (code, _) => Finding::failed(
             check,
-            &refused.map_or_else(|| code.to_string(), |refused| refused.to_string()),
+            refused.map_or_else(|| code.to_string().into(), Fault::from),
             "check that server in the kubeconfig is the URL of an API server, with its path",
         ),
     }
@@ -252,7 +243,7 @@ pub fn namesake(
     match renewed.map(|renewed| now.since(renewed)) {
         Some(age) if age <= duration => Finding::failed(
             check,
-            &format!(
+            format!(
                 "a board with boot id {node_boot_id:?} renewed the Lease {} s ago",
                 age.as_secs()
             ),
@@ -273,37 +264,57 @@ pub fn namesake(
     }
 }
 
+/// Whether `trusted` has each CA of kubeadm's cluster-info, from the response to a request for it.
+/// A cluster that replaces its CA has two there for a while.
+pub fn ca(response: &Response, trusted: &Pem) -> Finding {
+    let check = "ca";
+    if let Err(refused) = response.accepted() {
+        let why = Fault::from(refused).what;
+        return Finding::note(check, format!("kubeadm's cluster-info cannot be read: {why}"), "");
+    }
+    let info = ClusterInfo::parse(&response.body);
+    let document = info.and_then(|info| yaml::parse(&info.kubeconfig).ok());
+    let Some(cluster) = document.and_then(|document| cluster(&document).ok()) else {
+        return Finding::note(check, "cluster-info is not that of kubeadm", "");
+    };
+    let own: Vec<_> = CertificateDer::pem_slice_iter(&trusted.bytes).flatten().collect();
+    let (known, new): (Vec<_>, Vec<_>) = CertificateDer::pem_slice_iter(&cluster.ca)
+        .partition(|ca| ca.as_ref().is_ok_and(|ca| own.contains(ca)));
+    if new.is_empty() {
+        return Finding::ok(check, format!("those of cluster-info ({}) are trusted", known.len()));
+    }
+    let line = format!("cluster-info has a CA ({}) that this board does not trust", new.len());
+    let remedy = match &trusted.file {
+        Some(file) => format!("add it to {}", file.display()),
+        None => "join again with a new line of kubeadm, which adds it".into(),
+    };
+    Finding::failed(check, line, &format!("{remedy}, before the server uses it"))
+}
+
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
     use crate::check::Mark;
     use crate::kube::message::Method;
+    use crate::kube::x509;
 
     fn response(code: u16, body: Value) -> Response {
-        Response {
-            code,
-            retry_after: None,
-            date: None,
-            body: body.to_string().into_bytes(),
-        }
+        Response::test(code, body.to_string())
     }
 
     #[test]
     fn a_review_names_verb_resource_and_node() {
         let attributes = |permission: &Permission| {
             let request = permission.review("pi");
-            assert_eq!(
-                (request.method, request.path.as_str()),
-                (Method::Post, REVIEWS)
-            );
+            assert_eq!((request.method, request.path.as_str()), (Method::Post, REVIEWS));
             let body: Value = serde_json::from_slice(&request.body).unwrap();
             body["spec"]["resourceAttributes"].clone()
         };
-        assert_eq!(
-            attributes(&CREATE_NODE),
-            json!({"verb": "create", "resource": "nodes"})
-        );
-        let [_, _, status, _, create, patch, event, _] = &ALWAYS;
+        assert_eq!(attributes(&CREATE_NODE), json!({"verb": "create", "resource": "nodes"}));
+        let [_, _, _, status, _, create, patch, event, _] = &ALWAYS;
         assert_eq!(
             attributes(status),
             json!({"verb": "patch", "resource": "nodes", "subresource": "status", "name": "pi"})
@@ -327,43 +338,30 @@ mod tests {
             attributes(patch),
             json!({"verb": "patch", "resource": "pods", "subresource": "status"})
         );
-        assert_eq!(
-            attributes(delete),
-            json!({"verb": "delete", "resource": "pods"})
-        );
+        assert_eq!(attributes(delete), json!({"verb": "delete", "resource": "pods"}));
     }
 
     #[test]
     fn a_denied_permission_has_the_servers_reason() {
         let [get, ..] = &ALWAYS;
         let status = |status: Value| get.judge(&response(201, json!({"status": status})));
-        assert_eq!(
-            status(json!({"allowed": true})),
-            Finding::ok("node-get", "may get nodes")
-        );
+        assert_eq!(status(json!({"allowed": true})), Finding::ok("node-get", "may get nodes"));
         let denied = status(json!({"allowed": false, "reason": "no; never"}));
         assert_eq!(denied.mark, Mark::Failed);
-        assert_eq!(denied.detail, "may not get nodes: no, never");
+        assert_eq!(denied.detail, "may not get nodes: no; never");
         assert!(denied.remedy.contains("systemd/rbac.yaml"));
-        for invalid in [
-            response(200, json!("<html>")),
-            response(201, json!({"status": {"allowed": "yes"}})),
-        ] {
-            assert!(
-                get.judge(&invalid)
-                    .detail
-                    .contains("not a SelfSubjectAccessReview")
-            );
+        for invalid in
+            [response(200, json!("<html>")), response(201, json!({"status": {"allowed": "yes"}}))]
+        {
+            assert!(get.judge(&invalid).detail.contains("not a SelfSubjectAccessReview"));
         }
         let forbidden = get.judge(&response(
             403,
-            json!({"kind": "Status", "reason": "Forbidden", "message": "x"}),
+            json!({"kind": "Status", "reason": "Forbidden", "message": "no; send me money"}),
         ));
-        assert!(
-            forbidden
-                .detail
-                .starts_with("the server refused the review: 403 Forbidden: x")
-        );
+        let detail = "the server refused the review: 403 Forbidden: no; send me money";
+        assert_eq!(forbidden.detail, detail);
+        assert_eq!(forbidden.remedy, "check the node's certificate or its RBAC rules");
     }
 
     #[test]
@@ -373,24 +371,9 @@ mod tests {
             (201, with, Mark::Ok, "with the token"),
             (403, with, Mark::Ok, "with the token"),
             (401, with, Mark::Failed, "does not accept the token: 401"),
-            (
-                401,
-                None,
-                Mark::Failed,
-                "neither a client certificate nor a token",
-            ),
-            (
-                403,
-                None,
-                Mark::Failed,
-                "neither a client certificate nor a token",
-            ),
-            (
-                201,
-                None,
-                Mark::Failed,
-                "neither a client certificate nor a token",
-            ),
+            (401, None, Mark::Failed, "neither a client certificate nor a token"),
+            (403, None, Mark::Failed, "neither a client certificate nor a token"),
+            (201, None, Mark::Failed, "neither a client certificate nor a token"),
             (404, with, Mark::Failed, "URL of an API server"),
             (502, None, Mark::Failed, "URL of an API server"),
         ] {
@@ -398,6 +381,10 @@ mod tests {
             assert_eq!(finding.mark, mark, "{finding:?}");
             assert!(finding.line().contains(part), "{finding:?}");
         }
+        let gateway = json!({"kind": "Status", "message": "down; send me money"});
+        let finding = authentication(&response(502, gateway), with);
+        assert_eq!(finding.detail, "502: down; send me money");
+        assert!(finding.remedy.contains("URL of an API server"), "{finding:?}");
     }
 
     #[test]
@@ -418,21 +405,9 @@ mod tests {
         );
         for (node, lease, boot_id, now, part) in [
             (None, None, "own", 0, "no Node of this name"),
-            (
-                Some(&node),
-                Some(&fresh),
-                "other",
-                101,
-                "this board registered",
-            ),
+            (Some(&node), Some(&fresh), "other", 101, "this board registered"),
             (Some(&node), Some(&fresh), "own", 141, "renewed 41 s ago"),
-            (
-                Some(&node),
-                Some(&lease(Some(8))),
-                "own",
-                109,
-                "renewed 9 s ago",
-            ),
+            (Some(&node), Some(&lease(Some(8))), "own", 109, "renewed 9 s ago"),
             (Some(&node), None, "own", 0, "no board uses it"),
         ] {
             let finding = finding(node, lease, boot_id, now);
@@ -441,9 +416,57 @@ mod tests {
         }
         // An unreadable own boot id equals no Node's.
         let unread = json!({"status": {"nodeInfo": {"bootID": ""}}});
-        assert_eq!(
-            finding(Some(&unread), Some(&fresh), "", 101).mark,
-            Mark::Failed
-        );
+        assert_eq!(finding(Some(&unread), Some(&fresh), "", 101).mark, Mark::Failed);
+    }
+
+    #[test]
+    fn a_ca_of_cluster_info_that_is_not_trusted_fails() {
+        let [old, new] = [&b"old"[..], b"new"].map(|der| x509::pem("CERTIFICATE", der));
+        let both = format!("{new}{old}");
+        let info = |ca: &str| {
+            let ca = STANDARD.encode(ca);
+            let kubeconfig = format!(
+                "clusters: [{{name: '', cluster: {{server: s, certificate-authority-data: {ca}}}}}]"
+            );
+            response(200, json!({"data": {"kubeconfig": kubeconfig}}))
+        };
+        let forbidden = json!({"kind": "Status", "reason": "Forbidden", "message": "no"});
+        for (response, trusted, file, line) in [
+            (info(&old), &old, None, "✓ ca: those of cluster-info (1) are trusted"),
+            // The old one is gone.
+            (info(&new), &both, None, "✓ ca: those of cluster-info (1) are trusted"),
+            (
+                info(&both),
+                &old,
+                None,
+                "✗ ca: cluster-info has a CA (1) that this board does not trust; join again with a \
+                 new line of kubeadm, which adds it, before the server uses it",
+            ),
+            (
+                info(&both),
+                &new,
+                Some("/etc/ca.crt"),
+                "✗ ca: cluster-info has a CA (1) that this board does not trust; add it to \
+                 /etc/ca.crt, before the server uses it",
+            ),
+            (
+                info(&both.replacen("END", "", 1)),
+                &both,
+                None,
+                "✗ ca: cluster-info has a CA (1) that this board does not trust; join again with a \
+                 new line of kubeadm, which adds it, before the server uses it",
+            ),
+            (info(""), &old, None, "– ca: cluster-info is not that of kubeadm"),
+            (
+                response(403, forbidden),
+                &old,
+                None,
+                "– ca: kubeadm's cluster-info cannot be read: 403 Forbidden: no",
+            ),
+        ] {
+            let file = file.map(Into::into);
+            let trusted = Pem { file, source: String::new(), bytes: trusted.clone().into() };
+            assert_eq!(ca(&response, &trusted).line(), line);
+        }
     }
 }

@@ -3,35 +3,49 @@
 //! Invalid input is one line on stderr and ends the start, before a request to the API server. A
 //! running agent ends by a signal, with exit code 0.
 
-mod commands;
-mod configure;
-
 use std::collections::hash_map::RandomState;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use nix::sys::prctl;
 
-use self::commands::{check, inspect, runtime as print_runtime};
-use self::configure::configure;
+use crate::agent::read_cache::{ReadCache, ask_name_servers};
 use crate::agent::{Agent, Connection};
-use crate::config::command_line::{self, Command};
+use crate::check::{configured, probe};
+use crate::config::command_line::{self, Command, shown};
+use crate::config::file::{self, Notes};
 use crate::config::flags::Flags;
-use crate::config::{Config, KUBELET_VERSION};
-use crate::core::status;
-use crate::host::fact_cache::FactCache;
+use crate::config::serve::ServeConfig;
+use crate::config::{self, Config, KUBELET_VERSION};
+use crate::core::delay::Jitter;
+use crate::core::eviction::Eviction;
+use crate::core::facts::Facts;
+use crate::core::status::{self, Desired};
+use crate::files::read::read;
+use crate::host::health::HealthSources;
+use crate::host::runtime::{NOT_YET, RuntimeFile};
+use crate::host::{Host, HostRoot};
 use crate::identity::{ApiAccess, Source};
 use crate::join;
 use crate::kube::text::OneLine;
+use crate::kube::{describe, object, yaml};
+
 use crate::process::clock::Clock;
 use crate::process::logging;
 use crate::process::notify::Notify;
 use crate::process::wakeup::Wakeup;
-use crate::wire::runtime;
+use crate::runtime;
+use crate::runtime::report::RuntimeReport;
+use crate::runtime::state::RuntimeState;
+use crate::serve;
+use crate::wire::dns::NodeName;
 
+/// Time limit of a question to the container runtime.
+const ASK: Duration = Duration::from_secs(5);
 /// Exit code of an invalid command line, or of an invalid value in the `--config` file.
 const EXIT_USAGE: u8 = 2;
 /// Exit code of every other failure: a file that cannot be read or parsed, a reservation of more
@@ -41,18 +55,19 @@ const EXIT_FAILURE: u8 = 1;
 /// Runs `nodelet`. `args` lack the program name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    if let Some(end) = join::main(&args, &user_agent(), &version(), &mut print_line) {
-        return exit(end.map_err(|(is_usage, line)| match is_usage {
-            true => (EXIT_USAGE, line),
-            false => (EXIT_FAILURE, line),
-        }));
+    if let Some(end) =
+        join::main(&args, &user_agent(), &version(), proxy_variable(), &mut print_line)
+    {
+        return exit(end.map_err(failure));
     }
     exit(match command_line::parse(args.clone()) {
-        Ok(Command::Help) => print(command_line::USAGE),
+        Ok(Command::Help) => print(&command_line::usage()),
         Ok(Command::Version) => print(&version()),
         Ok(Command::Inspect(flags)) => inspect(*flags, args),
         Ok(Command::Check(flags)) => check(*flags, args),
-        Ok(Command::Runtime(flags)) => print_runtime(*flags, args),
+        Ok(Command::Runtime(flags)) => ask_runtime(*flags, args),
+        Ok(Command::Serve(flags)) => serve(*flags, args),
+        Ok(Command::Logs) => Err((EXIT_FAILURE, serve::logs::answer_one())),
         Ok(Command::Run(flags)) => run(*flags, args),
         Err(line) => Err((EXIT_USAGE, line)),
     })
@@ -63,6 +78,7 @@ fn exit(result: Result<(), Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err((code, line)) => {
             print_error(&line);
+            serve::delay_next_start();
             ExitCode::from(code)
         }
     }
@@ -84,10 +100,11 @@ fn print_error(line: &str) {
 
 type Failure = (u8, String);
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the only reader of the environment"
-)]
+fn failure((is_usage, line): (bool, String)) -> Failure {
+    (if is_usage { EXIT_USAGE } else { EXIT_FAILURE }, line)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the only reader of the environment")]
 fn env(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
@@ -105,40 +122,43 @@ fn version() -> String {
 fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     // Keys and tokens in memory must not be in a core file. PR_SET_DUMPABLE with 0 cannot fail.
     let _ = prctl::set_dumpable(false);
-    logging::start(flags.verbosity, env("JOURNAL_STREAM").is_some());
+    logging::start(flags.values.verbosity, env("JOURNAL_STREAM").is_some());
     // Before the facts are read, so that no later change of the network is missed.
     let wakeup = Wakeup::new().map_err(|e| (EXIT_FAILURE, format!("signalfd: {e}")))?;
-    let (config, host, first) = configure(flags, args)?;
+    let (mut config, host, first) = configure(flags, args)?;
+    if config.state_file.is_none() {
+        config.state_file = systemd_folder("RUNTIME_DIRECTORY").map(|folder| folder.join("state"));
+    }
     let path = config.kubeconfig.as_ref().ok_or_else(|| {
         let line = "--kubeconfig is missing: without an API server there is nothing to do; \
                     to see the Node that would be registered, run nodelet inspect";
         (EXIT_USAGE, line.to_owned())
     })?;
     let seed = RandomState::new().build_hasher().finish();
-    let random = u32::try_from(seed % 1001).unwrap_or_default();
     let now = Clock::start().now().wall;
-    let opened = source(&config, path).open(now, random);
+    let opened = source(&config, path).open(now, Jitter::new(seed));
     let (identity, access) = opened.map_err(|line| (EXIT_FAILURE, line))?;
     warn_if_insecure(path, &access);
-    let proxy = ["HTTPS_PROXY", "https_proxy"]
-        .into_iter()
-        .find(|name| env(name).is_some());
-    if let (Some(name), None) = (proxy, &access.config.proxy) {
+    if let (Some(name), None) = (proxy_variable(), &access.config.proxy) {
         log::info!("{name} is not used; set proxy-url in the kubeconfig");
     }
-    let notify = Notify::new(
-        env("NOTIFY_SOCKET").as_deref(),
-        env("WATCHDOG_USEC").as_deref(),
-    );
-    let connection = Connection {
-        api: access.api,
-        identity,
-        certificate: access.certificate,
-    };
-    let mut facts = FactCache::new(host, &config.node.name, first);
-    facts.runtime = config.runtime.clone().map(runtime::Watch::new);
+    let notify = Notify::new(env("NOTIFY_SOCKET").as_deref(), env("WATCHDOG_USEC").as_deref());
+    let connection = Connection { api: access.api, identity, certificate: access.certificate };
+    let mut facts = ReadCache::new(host, &config.node.name, first);
+    facts.runtime = config.runtime.as_ref().map(|runtime| RuntimeFile::new(&runtime.facts_file));
     Agent::new(config, facts, connection, wakeup, notify, seed).run();
     Ok(())
+}
+
+/// The folder that systemd makes for this unit and names in `variable`; the first one of several.
+fn systemd_folder(variable: &str) -> Option<PathBuf> {
+    let folders = env(variable)?.into_string().ok()?;
+    folders.split(':').next().filter(|folder| !folder.is_empty()).map(PathBuf::from)
+}
+
+/// The variable that other clients take a proxy from.
+fn proxy_variable() -> Option<&'static str> {
+    ["HTTPS_PROXY", "https_proxy"].into_iter().find(|name| env(name).is_some())
 }
 
 fn warn_if_insecure(path: &Path, access: &ApiAccess) {
@@ -160,4 +180,172 @@ fn source(config: &Config, kubeconfig: &Path) -> Source {
 fn user_agent() -> String {
     let name = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
     format!("{name} (linux/{})", status::ARCHITECTURE)
+}
+
+/// The checked configuration and the facts that its checks need. Flags and fields without effect
+/// are logged last, because an invalid configuration must be one line.
+fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts), Failure> {
+    let (flags, notes) = over_file(flags, args)?;
+    let ignored = flags_and_fields(&flags.ignored, notes.ignored);
+    let (config, host, facts) = configured(flags, true).map_err(failure)?;
+    if !ignored.is_empty() {
+        log::info!("ignored: {ignored}");
+    }
+    if !notes.unknown.is_empty() {
+        let names = notes.unknown.join(", ");
+        log::warn!("--config: unknown fields ignored: {names}");
+    }
+    Ok((config, host, facts))
+}
+
+/// The flags, with the values of the `--config` file for flags that are not given.
+fn over_file(flags: Flags, args: Vec<OsString>) -> Result<(Flags, Notes), Failure> {
+    let Some(path) = &flags.values.config_file else {
+        return Ok((flags, Notes::default()));
+    };
+    let mut from_file = Flags::default();
+    let notes = read_config(path, &mut from_file)
+        .map_err(|e| (EXIT_FAILURE, format!("--config {}: {e}", path.display())))?;
+    match command_line::parse_over(from_file, args) {
+        Ok(
+            Command::Run(flags)
+            | Command::Inspect(flags)
+            | Command::Check(flags)
+            | Command::Runtime(flags)
+            | Command::Serve(flags),
+        ) => Ok((*flags, notes)),
+        Ok(_) => Ok((flags, notes)),
+        Err(line) => Err((EXIT_USAGE, line)),
+    }
+}
+
+fn read_config(path: &Path, flags: &mut Flags) -> Result<Notes, String> {
+    let bytes = read(path)?;
+    let text = String::from_utf8(bytes).map_err(|_| "not UTF-8 text")?;
+    file::apply(&yaml::parse(&text)?, flags)
+}
+
+/// A list of flags, each once and with `--`, then of fields.
+fn flags_and_fields(flags: &[&str], fields: Vec<String>) -> String {
+    let mut names: Vec<String> = flags.iter().map(|flag| format!("--{flag}")).collect();
+    names.sort();
+    names.dedup();
+    names.extend(fields);
+    names.join(", ")
+}
+
+/// Prints the Node that `run` would register. Each fact that cannot be read is one line on stderr,
+/// and not a failure.
+fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+    logging::start(flags.values.verbosity, false);
+    let is_json = is_json(&flags, "json")?;
+    let (config, mut host, mut facts) = configure(flags, args)?;
+    let clock = Clock::start();
+    let (mut desired, _) = desired(&config, &mut host, &mut facts, &clock);
+    let health = HealthSources::new(&host, move || clock.now()).conditions();
+    let status = object::members(&mut desired.node, &["status"]);
+    health.apply(object::elements(status, "conditions"), clock.now().wall);
+    for line in &desired.missing {
+        print_error(line);
+    }
+    print(&if is_json { format!("{:#}", desired.node) } else { describe::node(&desired.node) })
+}
+
+/// Asks the container runtime for the agent, until the process is ended. Without a runtime there is
+/// nothing to do, which is no failure: the unit is started with the agent's.
+fn ask_runtime(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+    logging::start(flags.values.verbosity, env("JOURNAL_STREAM").is_some());
+    let (flags, _) = over_file(flags, args)?;
+    match config::runtime::parse(&flags.values).map_err(|line| (EXIT_USAGE, line))? {
+        Some(config) => runtime::serve(&config),
+        None => {
+            log::info!("no --container-runtime-endpoint, so there is nothing to do");
+            Ok(())
+        }
+    }
+}
+
+/// Answers on the kubelet's port. Reads the agent's flags, and no fact before somebody asks.
+fn serve(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+    let usage = |line| (EXIT_USAGE, line);
+    let _ = prctl::set_dumpable(false);
+    logging::start(flags.values.verbosity, env("JOURNAL_STREAM").is_some());
+    let (flags, notes) = over_file(flags, args)?;
+    let ignored = flags_and_fields(&flags.ignored, notes.ignored);
+    let serving = ServeConfig::new(&flags.values).map_err(usage)?;
+    let host = Host::new(HostRoot::new(&flags.values.host_root), &flags.values.root_dir);
+    let config = Config::new(flags, || host.hostname().map_err(|unread| unread.to_string()))
+        .map_err(usage)?;
+    let path = config.kubeconfig.as_ref().ok_or_else(|| {
+        usage(
+            "--kubeconfig is missing: the API server says who may ask; give the flags of the agent"
+                .to_owned(),
+        )
+    })?;
+    let source = source(&config, path);
+    if !ignored.is_empty() {
+        log::info!("ignored: {ignored}");
+    }
+    // Not the agent's folder, where this process may not write.
+    let own = systemd_folder("STATE_DIRECTORY");
+    let cert_dir = own.as_ref().unwrap_or(&config.cert_dir);
+    serve::serve(&config, &serving, &source, host, cert_dir).map_err(|line| (EXIT_FAILURE, line))
+}
+
+/// Checks everything that `run` needs and changes nothing. Fails if `run` would not work.
+fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+    let _ = prctl::set_dumpable(false);
+    logging::start(flags.values.verbosity, false);
+    let is_json = is_json(&flags, "text")?;
+    let (config, mut host, mut facts) = configure(flags, args)?;
+    let clock = Clock::start();
+    let (Desired { missing, .. }, found) = desired(&config, &mut host, &mut facts, &clock);
+    let connect = || {
+        let path = config.kubeconfig.as_ref().ok_or("--kubeconfig is missing")?;
+        source(&config, path).open_read_only(clock.now().wall).map(|(_, access)| access)
+    };
+    let found = found.as_ref();
+    let report = probe::report(&config, &host, &facts, &missing, found, &clock, connect);
+    print(&if is_json { format!("{:#}", report.json()) } else { report.text() })?;
+    match report.failed().as_slice() {
+        [] => Ok(()),
+        failed => Err((EXIT_FAILURE, format!("check failed: {}", failed.join(", ")))),
+    }
+}
+
+/// Whether `--output`, or else `default`, is json and not text.
+fn is_json(flags: &Flags, default: &str) -> Result<bool, Failure> {
+    match flags.values.output.as_deref().unwrap_or(default) {
+        "json" => Ok(true),
+        "text" => Ok(false),
+        other => Err((EXIT_USAGE, format!("--output {:?}: write json or text", shown(other)))),
+    }
+}
+
+/// The Node that `run` would register, and what the look at the container runtime found. Adds to
+/// the facts the addresses from DNS, and those of the runtime.
+fn desired(
+    config: &Config,
+    host: &mut Host,
+    facts: &mut Facts,
+    clock: &Clock,
+) -> (Desired, Option<RuntimeReport>) {
+    let now = clock.now();
+    let mut name = NodeName::new(&config.node.name, None);
+    let elapsed = || clock.now().mono;
+    ask_name_servers(&host.root, facts, &mut name, &config.node, true, elapsed);
+    let found = config.runtime.as_ref().map(|config| {
+        let found = runtime::ask(config, ASK);
+        let mut state = RuntimeState::new(config.protocol);
+        state.on_report(found.clone(), clock.now().mono);
+        let mut runtime = state.facts().clone();
+        runtime.down = state.last_success().is_none().then_some(NOT_YET);
+        let folder = runtime.image_folder.as_deref();
+        facts.image_fs = folder.map(|folder| host.image_fs(folder));
+        facts.runtime = Some(runtime);
+        found
+    });
+    let pressures = Eviction::new(&config.thresholds, config.pressure_transition_period)
+        .synchronize(facts, now.mono);
+    (status::initial(config, facts, pressures, now.wall), found)
 }

@@ -1,299 +1,388 @@
-//! The flags, their defaults, and the table of settings.
+//! The settings of a run: their table, their values before the check, and the names without effect.
 //!
-//! One row of the table describes the flag on the command line and the field of the configuration
-//! file. As in the kubelet, the file is applied first and the command line second, so a flag
-//! overrides the file even with a default value.
+//! One row of the table is a flag of the command line and, if the kubelet has one, a field of the
+//! configuration file. As in the kubelet, the file is applied first and the command line second, so
+//! a flag overrides the file even with a default value.
 //! Names and defaults: `cmd/kubelet/app/options`, `kubelet/config/v1beta1`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::kube::names::Taint;
+use super::Config;
+use super::command_line::Kind::{self, Number, Pairs as Map, Path, Period, Switch, Taints, Text};
+use super::command_line::{Setting, set_defaults};
+use super::serve::ServeConfig;
+use crate::kube::names;
 
 /// The value of a map flag: `k=v,k2=v2`.
 pub type Pairs = BTreeMap<String, String>;
 
-/// The flags. Defaults are the kubelet's, except those that `systemd/README.md` lists under
-/// Differences from the kubelet.
+/// What the command line and the file say.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "USAGE describes each flag")]
 pub struct Flags {
-    pub kubeconfig: Option<PathBuf>,
-    pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// `None` is `pki` below the root directory.
-    pub cert_dir: Option<PathBuf>,
-    pub rotate_certificates: bool,
-    pub k3s_supervisor: Option<String>,
-    pub k3s_supervisor_system_roots: bool,
-    pub config: Option<PathBuf>,
-    pub hostname_override: Option<String>,
+    /// The value of each setting, given or by default.
+    pub values: Values,
+    /// Given flags that have no effect.
+    pub ignored: Vec<&'static str>,
+    /// Values out of their range, by flag. They count only if the flag has no later value.
+    pub(super) faults: BTreeMap<&'static str, String>,
+}
+
+/// The values of the settings.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[expect(missing_docs, reason = "the help texts of SETTINGS")]
+pub struct Values {
+    /// What needs no further check. [`Config::new`] adds the rest.
+    pub config: Config,
+    /// The same of `nodelet serve`. [`ServeConfig::new`] adds the rest.
+    pub serve: ServeConfig,
+    pub config_file: Option<PathBuf>,
+    pub hostname_override: String,
     pub node_ip: String,
-    pub node_labels: Vec<String>,
-    pub register_node: bool,
-    pub register_with_taints: Vec<Taint>,
-    pub provider_id: String,
     pub cloud_provider: String,
     pub root_dir: PathBuf,
     pub host_root: PathBuf,
-    pub update_frequency: Duration,
-    pub report_frequency: Duration,
-    /// Zero disables it.
-    pub resync_frequency: Duration,
-    pub node_lease_duration_seconds: i32,
-    /// Empty is the built-in one.
     pub kubelet_version: String,
-    pub reject_pods: bool,
-    pub max_pods: i32,
-    pub pods_per_core: i32,
-    pub port: i32,
-    pub enable_controller_attach_detach: bool,
     /// `None` is the defaults; an empty map disables all hard thresholds.
     pub eviction_hard: Option<Pairs>,
     pub eviction_soft: Option<Pairs>,
     pub eviction_soft_grace_period: Option<Pairs>,
     pub eviction_minimum_reclaim: Option<Pairs>,
-    pub eviction_pressure_transition_period: Duration,
     pub system_reserved: Option<Pairs>,
     pub kube_reserved: Option<Pairs>,
     pub reserved_cpus: String,
     pub allocatable_ignores_eviction: bool,
-    pub local_storage_capacity_isolation: bool,
     pub extended_resources: Option<Pairs>,
+    pub container_runtime_endpoint: String,
+    pub container_runtime_facts: PathBuf,
+    pub image_service_endpoint: String,
+    pub node_status_max_images: i32,
     pub ready_when_exists: Vec<PathBuf>,
     pub node_problem_detection: String,
     pub node_conditions: Vec<String>,
-    /// `None` is no runtime.
-    pub container_runtime_endpoint: Option<String>,
-    pub image_service_endpoint: Option<String>,
-    pub node_status_max_images: i32,
-    pub event_qps: i32,
-    pub event_burst: i32,
     pub verbosity: u8,
+    pub anonymous_auth: bool,
+    pub authorization_mode: String,
+    pub tls_cert_file: Option<PathBuf>,
+    pub tls_private_key_file: Option<PathBuf>,
+    pub tls_min_version: String,
+    pub listen: String,
+    pub system_log_query: bool,
     pub output: Option<String>,
-    pub validated_only: ValidatedOnly,
-    /// Given flags that have no effect.
-    pub ignored: Vec<&'static str>,
-    /// Given flags that have no effect yet.
-    pub not_yet: Vec<&'static str>,
-}
-
-/// Settings that have no effect, and whose values are validated as in the kubelet.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[expect(missing_docs, reason = "the kubelet's names")]
-pub struct ValidatedOnly {
-    pub read_only_port: i32,
-    pub healthz_port: i32,
-    pub kube_api_qps: i32,
-    pub kube_api_burst: i32,
-    /// `None` is the default, `[pods]`.
-    pub enforce_node_allocatable: Option<Vec<String>>,
-    /// `None` is the default, true.
-    pub cgroups_per_qos: Option<bool>,
-    pub cgroup_root: String,
-    pub system_cgroups: String,
-    pub system_reserved_cgroup: String,
-    pub kube_reserved_cgroup: String,
-    pub run_once: bool,
-    pub lock_file: String,
-    pub exit_on_lock_contention: bool,
-    // The following have a field in the file and no flag.
-    pub swap_behavior: String,
-    pub shutdown_grace_period: Duration,
-    pub shutdown_grace_period_critical_pods: Duration,
-    pub shutdown_by_pod_priority: bool,
 }
 
 impl Default for Flags {
     fn default() -> Self {
-        Self {
-            kubeconfig: None,
-            bootstrap_kubeconfig: None,
-            cert_dir: None,
-            rotate_certificates: false,
-            k3s_supervisor: None,
-            k3s_supervisor_system_roots: false,
-            config: None,
-            hostname_override: None,
-            node_ip: String::new(),
-            node_labels: Vec::new(),
-            register_node: true,
-            register_with_taints: Vec::new(),
-            provider_id: String::new(),
-            cloud_provider: String::new(),
-            root_dir: "/var/lib/kubelet".into(),
-            host_root: "/".into(),
-            update_frequency: Duration::from_secs(10),
-            report_frequency: Duration::from_secs(300),
-            resync_frequency: Duration::ZERO,
-            node_lease_duration_seconds: 40,
-            kubelet_version: String::new(),
-            reject_pods: true,
-            max_pods: 0,
-            pods_per_core: 0,
-            port: 10250,
-            enable_controller_attach_detach: true,
-            eviction_hard: None,
-            eviction_soft: None,
-            eviction_soft_grace_period: None,
-            eviction_minimum_reclaim: None,
-            eviction_pressure_transition_period: Duration::from_secs(300),
-            system_reserved: None,
-            kube_reserved: None,
-            reserved_cpus: String::new(),
-            allocatable_ignores_eviction: false,
-            local_storage_capacity_isolation: true,
-            extended_resources: None,
-            ready_when_exists: Vec::new(),
-            node_problem_detection: "problems".to_owned(),
-            node_conditions: Vec::new(),
-            container_runtime_endpoint: None,
-            image_service_endpoint: None,
-            node_status_max_images: 10,
-            event_qps: 50,
-            event_burst: 100,
-            verbosity: 0,
-            output: None,
-            validated_only: ValidatedOnly::default(),
-            ignored: Vec::new(),
-            not_yet: Vec::new(),
+        let (values, ignored, faults) = Default::default();
+        let mut flags = Self { values, ignored, faults };
+        set_defaults(SETTINGS, &mut flags.values);
+        flags
+    }
+}
+
+impl Flags {
+    /// The flags of a command line of a run.
+    #[cfg(test)]
+    pub(crate) fn of(words: &[&str]) -> Self {
+        match super::command_line::parse(words.iter().map(Into::into)) {
+            Ok(super::command_line::Command::Run(flags)) => *flags,
+            other => panic!("{words:?}: {other:?}"),
         }
     }
-}
 
-/// The type of a value, and the function that stores it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    /// Any text.
-    Text(fn(&mut Flags, String)),
-    /// A path; need not be UTF-8.
-    Path(fn(&mut Flags, PathBuf)),
-    /// `true` or `false`; optional for a flag.
-    Switch(fn(&mut Flags, bool)),
-    /// A 32-bit integer. In the file, 0 keeps the default.
-    Number(fn(&mut Flags, i32)),
-    /// A 32-bit integer whose field is a pointer (`*int32`), so that 0 is a value.
-    NumberOrZero(fn(&mut Flags, i32)),
-    /// `10s`.
-    Period(fn(&mut Flags, Duration)),
-    /// `k=v,…`, with the separator of key and value. The first occurrence on the command line
-    /// clears the value of the file, the others add to it.
-    Pairs(char, fn(&mut Flags) -> &mut Option<Pairs>),
-    /// `a,b`; repeated as `Pairs` are.
-    List(fn(&mut Flags) -> &mut Option<Vec<String>>),
-    /// `key=value:Effect,…`.
-    Taints(fn(&mut Flags, Vec<Taint>)),
-}
-
-/// The effect of a setting.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Use {
-    /// It has an effect.
-    Used,
-    /// It has no effect without pods.
-    Ignored,
-    /// It has no effect yet.
-    Unimplemented,
-}
-
-/// One setting. An empty `flag` or `field` means that there is none.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setting {
-    pub(crate) flag: &'static str,
-    pub(crate) field: &'static str,
-    pub(crate) usage: Use,
-    pub(crate) kind: Kind,
-}
-
-const fn used(flag: &'static str, field: &'static str, kind: Kind) -> Setting {
-    Setting {
-        flag,
-        field,
-        usage: Use::Used,
-        kind,
+    /// Keeps the fault of a new value, and forgets that of the one before.
+    pub(super) fn note(&mut self, flag: &'static str, fault: Option<String>) {
+        match fault {
+            Some(fault) => self.faults.insert(flag, fault),
+            None => self.faults.remove(flag),
+        };
     }
 }
 
-const fn ignored(flag: &'static str, field: &'static str, kind: Kind) -> Setting {
-    Setting {
-        usage: Use::Ignored,
-        ..used(flag, field, kind)
-    }
+/// An empty path is no path, as in the kubelet.
+fn path(path: PathBuf) -> Option<PathBuf> {
+    Some(path).filter(|path| !path.as_os_str().is_empty())
 }
 
-const fn unimplemented(flag: &'static str, field: &'static str, kind: Kind) -> Setting {
-    Setting {
-        usage: Use::Unimplemented,
-        ..used(flag, field, kind)
-    }
+const MAX: i32 = i32::MAX;
+const SECOND: Duration = Duration::from_secs(1);
+/// Shortest time between two computations of the status. The kubelet has no limit; here a very
+/// short time would be a busy loop.
+const SHORTEST_UPDATE: Duration = Duration::from_millis(10);
+/// Shortest time between two reports; each is a request.
+pub(super) const SHORTEST_REPORT: Duration = SECOND;
+
+/// A row: flag, value, default, what it does, and where the value goes.
+const fn row(
+    flag: &'static str,
+    value: &'static str,
+    default: &'static str,
+    help: &'static str,
+    kind: Kind<Values>,
+) -> Setting<Values> {
+    Setting { flag, value, default, help, kind, field: "", own: false }
 }
 
-use Kind::{List, Number, NumberOrZero, Pairs as Map, Path, Period, Switch, Taints, Text};
+/// A row with the name of its field in the configuration file.
+const fn field(field: &'static str, row: Setting<Values>) -> Setting<Values> {
+    Setting { field, ..row }
+}
 
-/// Every setting whose value is parsed. `config::ignored` has the others.
+/// A row of a flag that the kubelet does not have.
+const fn own(row: Setting<Values>) -> Setting<Values> {
+    Setting { own: true, ..row }
+}
+
+/// Every setting that has an effect, in the order of `--help`.
 #[rustfmt::skip]
-pub(crate) const SETTINGS: &[Setting] = &[
-    used("kubeconfig", "", Path(|f, v| f.kubeconfig = Some(v))),
-    used("config", "", Path(|f, v| f.config = Some(v))),
-    used("hostname-override", "", Text(|f, v| f.hostname_override = Some(v))),
-    used("node-ip", "", Text(|f, v| f.node_ip = v)),
-    used("node-labels", "", Text(|f, v| f.node_labels.push(v))),
-    used("cloud-provider", "", Text(|f, v| f.cloud_provider = v)),
-    used("root-dir", "", Path(|f, v| f.root_dir = v)),
-    used("host-root", "", Path(|f, v| f.host_root = v)),
-    used("output", "", Text(|f, v| f.output = Some(v))),
-    used("v", "", Number(|f, v| f.verbosity = u8::try_from(v.max(0)).unwrap_or(u8::MAX))),
-    used("experimental-allocatable-ignore-eviction", "", Switch(|f, v| f.allocatable_ignores_eviction = v)),
-    used("ready-when-exists", "", Path(|f, v| f.ready_when_exists.push(v))),
-    used("node-problem-detection", "", Text(|f, v| f.node_problem_detection = v)),
-    used("node-condition", "", Text(|f, v| f.node_conditions.push(v))),
-    used("extended-resources", "", Map('=', |f| &mut f.extended_resources)),
-    used("register-node", "registerNode", Switch(|f, v| f.register_node = v)),
-    used("register-with-taints", "registerWithTaints", Taints(|f, v| f.register_with_taints = v)),
-    used("provider-id", "providerID", Text(|f, v| f.provider_id = v)),
-    used("kubelet-version", "", Text(|f, v| f.kubelet_version = v)),
-    used("reject-pods", "", Switch(|f, v| f.reject_pods = v)),
-    used("node-status-update-frequency", "nodeStatusUpdateFrequency", Period(|f, v| f.update_frequency = v)),
-    used("node-status-report-frequency", "nodeStatusReportFrequency", Period(|f, v| f.report_frequency = v)),
-    used("node-resync-frequency", "", Period(|f, v| f.resync_frequency = v)),
-    used("node-lease-duration-seconds", "nodeLeaseDurationSeconds", Number(|f, v| f.node_lease_duration_seconds = v)),
-    used("max-pods", "maxPods", Number(|f, v| f.max_pods = v)),
-    used("pods-per-core", "podsPerCore", Number(|f, v| f.pods_per_core = v)),
-    used("port", "port", Number(|f, v| f.port = v)),
-    used("enable-controller-attach-detach", "enableControllerAttachDetach", Switch(|f, v| f.enable_controller_attach_detach = v)),
-    used("eviction-hard", "evictionHard", Map('<', |f| &mut f.eviction_hard)),
-    used("eviction-soft", "evictionSoft", Map('<', |f| &mut f.eviction_soft)),
-    used("eviction-soft-grace-period", "evictionSoftGracePeriod", Map('=', |f| &mut f.eviction_soft_grace_period)),
-    used("eviction-minimum-reclaim", "evictionMinimumReclaim", Map('=', |f| &mut f.eviction_minimum_reclaim)),
-    used("eviction-pressure-transition-period", "evictionPressureTransitionPeriod", Period(|f, v| f.eviction_pressure_transition_period = v)),
-    used("system-reserved", "systemReserved", Map('=', |f| &mut f.system_reserved)),
-    used("kube-reserved", "kubeReserved", Map('=', |f| &mut f.kube_reserved)),
-    used("reserved-cpus", "reservedSystemCPUs", Text(|f, v| f.reserved_cpus = v)),
-    used("local-storage-capacity-isolation", "localStorageCapacityIsolation", Switch(|f, v| f.local_storage_capacity_isolation = v)),
-    used("bootstrap-kubeconfig", "", Path(|f, v| f.bootstrap_kubeconfig = Some(v))),
-    used("cert-dir", "", Path(|f, v| f.cert_dir = Some(v))),
-    used("rotate-certificates", "rotateCertificates", Switch(|f, v| f.rotate_certificates = v)),
-    used("k3s-supervisor", "", Text(|f, v| f.k3s_supervisor = Some(v))),
-    used("k3s-supervisor-system-roots", "", Switch(|f, v| f.k3s_supervisor_system_roots = v)),
-    unimplemented("healthz-port", "healthzPort", NumberOrZero(|f, v| f.validated_only.healthz_port = v)),
-    unimplemented("healthz-bind-address", "healthzBindAddress", Text(|_, _| {})),
-    used("event-qps", "eventRecordQPS", NumberOrZero(|f, v| f.event_qps = v)),
-    used("event-burst", "eventBurst", Number(|f, v| f.event_burst = v)),
-    used("container-runtime-endpoint", "containerRuntimeEndpoint", Text(|f, v| f.container_runtime_endpoint = Some(v))),
-    used("image-service-endpoint", "imageServiceEndpoint", Text(|f, v| f.image_service_endpoint = Some(v))),
-    used("node-status-max-images", "nodeStatusMaxImages", NumberOrZero(|f, v| f.node_status_max_images = v)),
-    ignored("read-only-port", "readOnlyPort", Number(|f, v| f.validated_only.read_only_port = v)),
-    ignored("kube-api-qps", "kubeAPIQPS", NumberOrZero(|f, v| f.validated_only.kube_api_qps = v)),
-    ignored("kube-api-burst", "kubeAPIBurst", Number(|f, v| f.validated_only.kube_api_burst = v)),
-    ignored("enforce-node-allocatable", "enforceNodeAllocatable", List(|f| &mut f.validated_only.enforce_node_allocatable)),
-    ignored("cgroups-per-qos", "cgroupsPerQOS", Switch(|f, v| f.validated_only.cgroups_per_qos = Some(v))),
-    ignored("cgroup-root", "cgroupRoot", Text(|f, v| f.validated_only.cgroup_root = v)),
-    ignored("system-cgroups", "systemCgroups", Text(|f, v| f.validated_only.system_cgroups = v)),
-    ignored("system-reserved-cgroup", "systemReservedCgroup", Text(|f, v| f.validated_only.system_reserved_cgroup = v)),
-    ignored("kube-reserved-cgroup", "kubeReservedCgroup", Text(|f, v| f.validated_only.kube_reserved_cgroup = v)),
-    ignored("runonce", "runOnce", Switch(|f, v| f.validated_only.run_once = v)),
-    ignored("lock-file", "", Text(|f, v| f.validated_only.lock_file = v)),
-    ignored("exit-on-lock-contention", "", Switch(|f, v| f.validated_only.exit_on_lock_contention = v)),
-    ignored("", "shutdownGracePeriod", Period(|f, v| f.validated_only.shutdown_grace_period = v)),
-    ignored("", "shutdownGracePeriodCriticalPods", Period(|f, v| f.validated_only.shutdown_grace_period_critical_pods = v)),
+pub const SETTINGS: &[Setting<Values>] = &[
+    row("kubeconfig", "FILE", "", "address of the API server, and credentials; needed for a run",
+        Path(|v, given| v.config.kubeconfig = path(given))),
+    row("bootstrap-kubeconfig", "FILE", "",
+        "kubeconfig for requesting a certificate if --kubeconfig is missing or not valid; \
+         --kubeconfig is then written",
+        Path(|v, given| v.config.bootstrap_kubeconfig = path(given))),
+    row("cert-dir", "DIR", "", "certificates and keys (default pki in --root-dir)",
+        Path(|v, given| v.config.cert_dir = given)),
+    field("rotateCertificates", row("rotate-certificates", "", "",
+        "renew the certificate at 70 to 90 % of its lifetime",
+        Switch(|v, given| v.config.rotate_certificates = given))),
+    own(row("k3s-supervisor", "URL", "",
+        "k3s or rke2 server that renews it; needs --rotate-certificates; set by join",
+        Text(|v, given| v.config.k3s_supervisor = Some(given).filter(|url| !url.is_empty())))),
+    own(row("k3s-supervisor-system-roots", "", "",
+        "verify that server with the CAs of the system, not with that of --kubeconfig; set by join",
+        Switch(|v, given| v.config.k3s_supervisor_system_roots = given))),
+    row("hostname-override", "NAME", "",
+        "name of the Node instead of the host name; lower case, at most 63 characters",
+        Text(|v, given| v.hostname_override = given)),
+    row("node-ip", "IP[,IP]", "",
+        "address of the Node instead of the default route's; 0.0.0.0 or :: prefers a family",
+        Text(|v, given| v.node_ip = given)),
+    row("node-labels", "K=V,...", "",
+        "labels of a new Node; can be repeated; those of topology and of a guest are also set at \
+         each start",
+        Text(|v, given| names::parse_labels(&given, &mut v.config.node.labels))),
+    field("registerNode", row("register-node", "", "true",
+        "create the Node if it does not exist; if false, wait for it",
+        Switch(|v, given| v.config.node.register = given))),
+    field("registerWithTaints", row("register-with-taints", "K=V:EFFECT,...", "",
+        "taints of a new Node",
+        Taints(|v, given| v.config.node.taints = given))),
+    field("providerID", row("provider-id", "ID", "", "spec.providerID of a new Node",
+        Text(|v, given| v.config.node.provider_id = given))),
+    row("cloud-provider", "external", "", "a cloud controller sets the addresses",
+        Text(|v, given| v.cloud_provider = given)),
+    row("root-dir", "DIR", "/var/lib/kubelet",
+        "its file system is the ephemeral-storage of the Node; it may be missing",
+        Path(|v, given| v.root_dir = given)),
+    field("nodeStatusUpdateFrequency", row("node-status-update-frequency", "D", "10s",
+        "how often the status is computed",
+        Period(SHORTEST_UPDATE, |v, given| v.config.update_frequency = given))),
+    field("nodeStatusReportFrequency", own(row("node-status-report-frequency", "D", "5m",
+        "how often an unchanged status is sent",
+        Period(SHORTEST_REPORT, |v, given| v.config.report_frequency = given)))),
+    own(row("node-resync-frequency", "D", "110s",
+        "how often a watch of one second looks for changes of the Node by others; for two minutes \
+         after a start or an outage, with each renewal",
+        Period(SECOND, |v, given| v.config.resync_frequency = given))),
+    field("nodeLeaseDurationSeconds", own(row("node-lease-duration-seconds", "N", "40",
+        "duration of the Lease; renewed at a quarter of it",
+        Number(1, MAX, |v, given| v.config.lease_duration_seconds = given.unsigned_abs())))),
+    own(row("kubelet-version", "VERSION|server", "",
+        "kubelet version to report (default the built-in one); server: that of the API server",
+        Text(|v, given| v.kubelet_version = given))),
+    field("maxPods", row("max-pods", "N", "0",
+        "pod capacity of the Node; with 0 it has the taint nodelet/no-pods:NoSchedule and the \
+         labels of a guest",
+        Number(0, MAX, |v, given| v.config.node.max_pods = given.unsigned_abs()))),
+    own(row("reject-pods", "", "true", "end pods that are bound to a Node without pod capacity",
+        Switch(|v, given| v.config.node.reject_pods = given))),
+    field("podsPerCore", row("pods-per-core", "N", "0",
+        "limits --max-pods to N per core; 0 is no limit",
+        Number(0, MAX, |v, given| v.config.node.pods_per_core = given.unsigned_abs()))),
+    field("port", row("port", "N", "10250", "kubelet port to report; nodelet serve listens on it, if its socket is enabled",
+        Number(1, 65535, |v, given| v.config.node.port = u16::try_from(given).unwrap_or(0)))),
+    field("enableControllerAttachDetach", row("enable-controller-attach-detach", "", "true",
+        "set its annotation of the Node",
+        Switch(|v, given| v.config.node.controller_attach_detach = given))),
+    field("evictionHard", row("eviction-hard", "S<V,...", "",
+        "thresholds of memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, \
+         imagefs.inodesFree and pid.available, as quantity or percentage; empty is none (default \
+         memory.available<100Mi, nodefs.available<10%, nodefs.inodesFree<5%, \
+         imagefs.available<15%, imagefs.inodesFree<5%)",
+        Map('<', |v| &mut v.eviction_hard))),
+    field("evictionSoft", row("eviction-soft", "S<V,...", "",
+        "thresholds that must be met for a grace period",
+        Map('<', |v| &mut v.eviction_soft))),
+    field("evictionSoftGracePeriod", row("eviction-soft-grace-period", "S=D,...", "",
+        "their grace periods; each soft threshold needs one",
+        Map('=', |v| &mut v.eviction_soft_grace_period))),
+    field("evictionMinimumReclaim", row("eviction-minimum-reclaim", "S=V,...", "",
+        "amount above the threshold that ends the pressure",
+        Map('=', |v| &mut v.eviction_minimum_reclaim))),
+    field("evictionPressureTransitionPeriod", row("eviction-pressure-transition-period", "D", "5m",
+        "how long a pressure condition stays after its cause has ended",
+        Period(Duration::ZERO, |v, given| v.config.pressure_transition_period = given))),
+    field("systemReserved", row("system-reserved", "R=Q,...", "",
+        "cpu, memory, ephemeral-storage and pid reserved from pods",
+        Map('=', |v| &mut v.system_reserved))),
+    field("kubeReserved", row("kube-reserved", "R=Q,...", "", "the same; both are added",
+        Map('=', |v| &mut v.kube_reserved))),
+    field("reservedSystemCPUs", row("reserved-cpus", "LIST", "",
+        "replaces cpu in both: 0-1,3 reserves three cpus",
+        Text(|v, given| v.reserved_cpus = given))),
+    row("experimental-allocatable-ignore-eviction", "", "", "hard thresholds reserve nothing",
+        Switch(|v, given| v.allocatable_ignores_eviction = given)),
+    field("localStorageCapacityIsolation", row("local-storage-capacity-isolation", "", "true",
+        "report ephemeral-storage",
+        Switch(|v, given| v.config.local_storage = given))),
+    own(row("extended-resources", "NAME=Q,...", "", "devices of the board: example.com/camera=1",
+        Map('=', |v| &mut v.extended_resources))),
+    row("config", "FILE", "", "KubeletConfiguration, YAML or JSON; flags override it",
+        Path(|v, given| v.config_file = path(given))),
+    field("containerRuntimeEndpoint", row("container-runtime-endpoint", "URL", "",
+        "unix://PATH: CRI of containerd or CRI-O; docker://PATH or podman://PATH; none by default",
+        Text(|v, given| v.container_runtime_endpoint = given))),
+    own(row("container-runtime-facts", "PATH", "/run/nodelet-runtime/facts",
+        "file that nodelet runtime writes and the agent reads",
+        Path(|v, given| v.container_runtime_facts = given))),
+    field("imageServiceEndpoint", row("image-service-endpoint", "URL", "",
+        "CRI socket of the images (default that of the runtime)",
+        Text(|v, given| v.image_service_endpoint = given))),
+    field("nodeStatusMaxImages", row("node-status-max-images", "N", "10",
+        "images in the Node, largest first; -1 is all",
+        Number(-1, MAX, |v, given| v.node_status_max_images = given))),
+    field("eventRecordQPS", row("event-qps", "N", "50", "events per second at most; 0 is no limit",
+        Number(0, MAX, |v, given| v.config.event_qps = given.unsigned_abs()))),
+    field("eventBurst", row("event-burst", "N", "100", "events at once at most",
+        Number(0, MAX, |v, given| v.config.event_burst = given.unsigned_abs()))),
+    own(row("ready-when-exists", "PATH", "", "Ready is False until PATH exists; can be repeated",
+        Path(|v, given| v.ready_when_exists.push(given)))),
+    own(row("node-problem-detection", "LIST", "problems",
+        "conditions about the board's health: problems (listed when True), all, none; TYPE,... \
+         restricts, -TYPE,... excludes",
+        Text(|v, given| v.node_problem_detection = given))),
+    own(row("node-condition", "TYPE=PATH", "",
+        "condition TYPE is True while PATH exists; can be repeated",
+        Text(|v, given| v.node_conditions.push(given)))),
+    own(row("host-root", "DIR", "/",
+        "read /proc, /sys and /etc below DIR; below another root than / no name server is asked",
+        Path(|v, given| v.host_root = given))),
+    field("authentication.x509.clientCAFile", row("client-ca-file", "FILE", "",
+        "serve: CA of client certificates (default that of --kubeconfig)",
+        Path(|v, given| v.serve.client_ca_file = path(given)))),
+    field("authentication.anonymous.enabled", row("anonymous-auth", "", "",
+        "serve refuses true",
+        Switch(|v, given| v.anonymous_auth = given))),
+    field("authentication.webhook.enabled", row("authentication-token-webhook", "", "true",
+        "serve: ask the API server whose a bearer token is; if false, take client certificates alone",
+        Switch(|v, given| v.serve.accepts_tokens = given))),
+    field("authentication.webhook.cacheTTL", row("authentication-token-webhook-cache-ttl", "D",
+        "2m", "serve: how long the answer about a good token is used",
+        Period(Duration::ZERO, |v, given| v.serve.token_ttl = given))),
+    field("authorization.mode", row("authorization-mode", "Webhook", "Webhook",
+        "serve: ask the API server what a user may; AlwaysAllow is refused",
+        Text(|v, given| v.authorization_mode = given))),
+    field("authorization.webhook.cacheAuthorizedTTL", row(
+        "authorization-webhook-cache-authorized-ttl", "D", "5m", "serve: how long a yes is used",
+        Period(Duration::ZERO, |v, given| v.serve.authorized_ttl = given))),
+    field("authorization.webhook.cacheUnauthorizedTTL", row(
+        "authorization-webhook-cache-unauthorized-ttl", "D", "30s", "serve: how long a no is used",
+        Period(Duration::ZERO, |v, given| v.serve.unauthorized_ttl = given))),
+    field("tlsCertFile", row("tls-cert-file", "FILE", "",
+        "serve: its certificate, read again when it changes (default a self-signed one)",
+        Path(|v, given| v.tls_cert_file = path(given)))),
+    field("tlsPrivateKeyFile", row("tls-private-key-file", "FILE", "", "serve: the key of it",
+        Path(|v, given| v.tls_private_key_file = path(given)))),
+    field("serverTLSBootstrap", row("rotate-server-certificates", "", "",
+        "serve: request its certificate from the cluster; somebody must approve it",
+        Switch(|v, given| v.serve.rotate_server_certificates = given))),
+    field("tlsMinVersion", row("tls-min-version", "VERSION", "VersionTLS12",
+        "serve: VersionTLS12 or VersionTLS13",
+        Text(|v, given| v.tls_min_version = given))),
+    field("enableSystemLogQuery", own(row("enable-system-log-query", "", "",
+        "serve: answer /logs/ with the journal, through nodelet-logs.socket",
+        Switch(|v, given| v.system_log_query = given)))),
+    own(row("idle-exit", "D", "5m", "serve: exit after so long without a connection; 0 is never",
+        Period(Duration::ZERO, |v, given| v.serve.idle_exit = given))),
+    own(row("listen", "ADDR:PORT", "",
+        "serve: listen there, and not on the socket of nodelet-serve.socket",
+        Text(|v, given| v.listen = given))),
+    own(row("state-file", "PATH", "",
+        "state of the Lease, which the agent writes and serve reads (default state in \
+         $RUNTIME_DIRECTORY, or none; serve: /run/nodelet/state)",
+        Path(|v, given| v.config.state_file = path(given)))),
+    own(row("output", "json|text", "",
+        "inspect: the Node as json (default), or as text like kubectl describe node; check: json, \
+         or text (default)",
+        Text(|v, given| v.output = Some(given)))),
+    row("v", "N", "0", "log verbosity: 2 adds each request",
+        Number(i32::MIN, MAX, |v, given| v.verbosity = u8::try_from(given.max(0)).unwrap_or(u8::MAX))),
 ];
+
+/// The kubelet's flags and fields that have no effect on a node without pods: `--name` of a boolean
+/// flag, `--name=` of one with a value, `name` of a field. Any value is accepted, so that a
+/// kubelet's unit and configuration file start the agent, and one line of the log names them.
+const IGNORED: &str = "\
+    --address= --allowed-unsafe-sysctls= --boot-id-file= --cgroup-driver= --cgroup-root= \
+    --cgroups-per-qos --cluster-dns= --cluster-domain= --config-dir= --container-log-max-files= \
+    --container-log-max-size= --contention-profiling --cpu-cfs-quota --cpu-cfs-quota-period= \
+    --cpu-manager-policy-options= --cpu-manager-policy= --cpu-manager-reconcile-period= \
+    --enable-debugging-handlers --enable-server --enforce-node-allocatable= \
+    --eviction-max-pod-grace-period= --exit-on-lock-contention --experimental-mounter-path= \
+    --fail-cgroupv1 --fail-swap-on --feature-gates= --file-check-frequency= \
+    --global-housekeeping-interval= --hairpin-mode= --healthz-bind-address= --healthz-port= \
+    --housekeeping-interval= --http-check-frequency= --image-credential-provider-bin-dir= \
+    --image-credential-provider-config= --image-gc-high-threshold= --image-gc-low-threshold= \
+    --iptables-drop-bit= --iptables-masquerade-bit= --kernel-memcg-notification --kube-api-burst= \
+    --kube-api-content-type= --kube-api-qps= --kube-reserved-cgroup= --kubelet-cgroups= \
+    --lock-file= --log-flush-frequency= --log-json-info-buffer-size= --log-json-split-stream \
+    --log-text-info-buffer-size= --log-text-split-stream --logging-format= --machine-id-file= \
+    --make-iptables-util-chains --manifest-url-header= --manifest-url= --max-open-files= \
+    --maximum-dead-containers-per-container= --maximum-dead-containers= --memory-manager-policy= \
+    --minimum-container-ttl-duration= --minimum-image-ttl-duration= --oom-score-adj= --pod-cidr= \
+    --pod-infra-container-image= --pod-manifest-path= --pod-max-pids= --protect-kernel-defaults \
+    --qos-reserved= --read-only-port= --registry-burst= --registry-qps= --reserved-memory= \
+    --resolv-conf= --runonce --runtime-cgroups= --runtime-request-timeout= --seccomp-default \
+    --serialize-image-pulls --streaming-connection-idle-timeout= --sync-frequency= \
+    --system-cgroups= --system-reserved-cgroup= --tls-cipher-suites= --tls-curve-preferences= \
+    --topology-manager-policy-options= --topology-manager-policy= --topology-manager-scope= \
+    --vmodule= --volume-plugin-dir= --volume-stats-agg-period= \
+    address allowedUnsafeSysctls cgroupDriver cgroupRoot cgroupsPerQOS clusterDNS clusterDomain \
+    configMapAndSecretChangeDetectionStrategy containerLogMaxFiles containerLogMaxSize \
+    containerLogMaxWorkers containerLogMonitorInterval contentType cpuCFSQuota cpuCFSQuotaPeriod \
+    cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod crashLoopBackOff \
+    draManagerReconcilePeriod enableContentionProfiling enableDebugFlagsHandler \
+    enableDebuggingHandlers enableProfilingHandler enableServer enableSystemLogHandler \
+    enforceNodeAllocatable evictionMaxPodGracePeriod failCgroupV1 failSwapOn \
+    featureGates fileCheckFrequency hairpinMode healthzBindAddress healthzPort httpCheckFrequency \
+    imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge \
+    imagePullCredentialsVerificationPolicy iptablesDropBit iptablesMasqueradeBit \
+    kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeReservedCgroup kubeletCgroups logging \
+    makeIPTablesUtilChains maxOpenFiles maxParallelImagePulls memoryManagerPolicy \
+    memoryReservationPolicy memorySwap memoryThrottlingFactor oomScoreAdj podCIDR podLogsDir \
+    podPidsLimit preloadedImagesVerificationAllowlist protectKernelDefaults qosReserved \
+    readOnlyPort registryBurst registryPullQPS reservedMemory resolvConf runOnce \
+    runtimeRequestTimeout seccompDefault serializeImagePulls showHiddenMetricsForVersion \
+    shutdownGracePeriod shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods \
+    singleProcessOOMKill staticPodPath staticPodURL staticPodURLHeader \
+    streamingConnectionIdleTimeout syncFrequency systemCgroups systemReservedCgroup \
+    tlsCipherSuites tlsCurvePreferences topologyManagerPolicy topologyManagerPolicyOptions \
+    topologyManagerScope tracing userNamespaces volumePluginDir volumeStatsAggPeriod \
+";
+
+/// The ignored flag `name`, and whether it needs a value.
+pub(super) fn ignored_flag(name: &str) -> Option<(&'static str, bool)> {
+    let mut flags = IGNORED.split_ascii_whitespace().filter_map(|word| word.strip_prefix("--"));
+    flags.find_map(|word| match word.strip_suffix('=') {
+        Some(flag) => (flag == name).then_some((flag, true)),
+        None => (word == name).then_some((word, false)),
+    })
+}
+
+/// Whether `name` is an ignored field of the configuration file.
+pub(super) fn is_ignored_field(name: &str) -> bool {
+    IGNORED.split_ascii_whitespace().any(|word| word == name && !word.starts_with("--"))
+}

@@ -6,15 +6,11 @@
 pub mod command_line;
 pub mod file;
 pub mod flags;
-mod ignored;
-mod node_ip;
-pub mod problems;
 mod reservation;
 pub mod runtime;
+pub mod serve;
 pub mod thresholds;
-mod validation;
 
-pub use node_ip::parse_ip;
 pub use reservation::{Reservation, Resources};
 
 use std::collections::BTreeMap;
@@ -22,8 +18,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::flags::{Flags, Pairs};
-use crate::config::problems::Problems;
+use crate::config::flags::{Flags, Pairs, Values};
 use crate::config::runtime::RuntimeConfig;
 use crate::config::thresholds::Threshold;
 use crate::kube::names::{self, Taint};
@@ -44,8 +39,8 @@ pub const NO_PODS: &str = "nodelet/no-pods";
 /// The taint that an external cloud controller removes after it has initialized the Node.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// The validated configuration of a run.
-#[derive(Clone, Debug, PartialEq)]
+/// The configuration of a run. [`Config::new`] validates it; `default()` has no setting's default.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     /// `--kubeconfig`.
     pub kubeconfig: Option<PathBuf>,
@@ -64,8 +59,8 @@ pub struct Config {
     pub update_frequency: Duration,
     /// `--node-status-report-frequency`: how often an unchanged status is sent.
     pub report_frequency: Duration,
-    /// `--node-resync-frequency`: how often the Node is also read; `None` is never.
-    pub resync_frequency: Option<Duration>,
+    /// `--node-resync-frequency`: how often others' changes of the Node are watched for.
+    pub resync_frequency: Duration,
     /// `--node-lease-duration-seconds`.
     pub lease_duration_seconds: u32,
     /// Eviction thresholds.
@@ -82,8 +77,9 @@ pub struct Config {
     pub event_burst: u32,
     /// `--kubelet-version=server`: the Node reports the version of the API server.
     pub reports_server_version: bool,
-    /// `--node-problem-detection` and `--node-condition`.
-    pub problems: Problems,
+    /// `--state-file`: where the agent writes the state of its Lease for `nodelet serve`; `None`
+    /// is nowhere.
+    pub state_file: Option<PathBuf>,
     /// `--container-runtime-endpoint`: `None` is no runtime, and then nothing asks for one.
     pub runtime: Option<RuntimeConfig>,
     /// Settings of the Node object.
@@ -91,7 +87,7 @@ pub struct Config {
 }
 
 /// Settings of the Node object that do not come from the kernel.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeConfig {
     /// Name of the Node and value of its `Hostname` address.
     pub name: String,
@@ -101,6 +97,8 @@ pub struct NodeConfig {
     pub node_ips: Vec<IpAddr>,
     /// `--cloud-provider=external`: a cloud controller sets the addresses.
     pub external_cloud: bool,
+    /// `--k3s-supervisor`: the cloud controller of k3s or rke2 takes the addresses from annotations.
+    pub is_of_k3s: bool,
     /// `--node-labels`.
     pub labels: BTreeMap<String, String>,
     /// Taints of a newly created Node.
@@ -117,7 +115,7 @@ pub struct NodeConfig {
     pub pods_per_core: u32,
     /// `--extended-resources`: devices of the board.
     pub extended_resources: Resources,
-    /// `--port`: only reported; nothing listens on it.
+    /// `--port`: only reported; the agent does not listen on it.
     pub port: u16,
     /// `--enable-controller-attach-detach`.
     pub controller_attach_detach: bool,
@@ -136,19 +134,22 @@ impl Config {
         flags: Flags,
         hostname: impl FnOnce() -> Result<String, String>,
     ) -> Result<Self, String> {
-        let hostname = match &flags.hostname_override {
+        let hostname = match flags.values.hostname_override.as_str() {
             // As in the kubelet, an empty override is no override.
-            Some(name) if !name.is_empty() => name.clone(),
-            _ => hostname()?,
+            "" => hostname()?,
+            name => name.to_owned(),
         };
         Self::named(flags, &hostname)
     }
 
     /// Not generic, so that its callers share one copy.
     fn named(flags: Flags, hostname: &str) -> Result<Self, String> {
-        let name = names::node_name(hostname).map_err(|e| format!("hostname: {e}"))?;
+        let Flags { mut values, faults, .. } = flags;
+        let mut config = std::mem::take(&mut values.config);
+        let node = &mut config.node;
+        node.name = names::node_name(hostname).map_err(|e| format!("hostname: {e}"))?;
 
-        let external_cloud = match flags.cloud_provider.as_str() {
+        node.external_cloud = match values.cloud_provider.as_str() {
             "" => false,
             "external" => true,
             other => {
@@ -159,8 +160,8 @@ impl Config {
             }
         };
 
-        let reports_server_version = flags.kubelet_version == "server";
-        let kubelet_version = match flags.kubelet_version.as_str() {
+        config.reports_server_version = values.kubelet_version == "server";
+        node.kubelet_version = match values.kubelet_version.as_str() {
             "" | "server" => KUBELET_VERSION.to_owned(),
             text if Version::parse(text).is_some() => text.to_owned(),
             text => {
@@ -169,33 +170,23 @@ impl Config {
                 ));
             }
         };
+        names::check_node_labels(&node.labels).map_err(|e| format!("--node-labels: {e}"))?;
+        let invalid = |fault| format!("invalid configuration: {fault}");
+        aggregate(faults.into_values().map(invalid).collect())?;
 
-        let mut labels = BTreeMap::new();
-        for item in &flags.node_labels {
-            names::parse_labels(item, &mut labels);
-        }
-        names::check_node_labels(&labels).map_err(|e| format!("--node-labels: {e}"))?;
-
-        validation::check(&flags)?;
-        let max_pods = converted(flags.max_pods);
-        let [hard, soft] = parse_thresholds(&flags)?;
-        let reservation = Reservation {
-            declared: reservation::declared(&flags)?,
-            thresholds: match flags.allocatable_ignores_eviction {
-                true => Vec::new(),
-                false => hard.clone(),
-            },
-            thresholds_by_default: flags.eviction_hard.is_none(),
+        let [hard, soft] = parse_thresholds(&values)?;
+        config.reservation = Reservation {
+            declared: reservation::declared(&values)?,
+            thresholds: if values.allocatable_ignores_eviction { Vec::new() } else { hard.clone() },
+            thresholds_by_default: values.eviction_hard.is_none(),
         };
-        let extended_resources = reservation::extended(flags.extended_resources.as_ref())?;
+        config.thresholds = [hard, soft].concat();
+        node.extended_resources = reservation::extended(values.extended_resources.as_ref())?;
 
-        let runtime = runtime::parse(&flags)?;
-        let bootstrap_kubeconfig = non_empty(flags.bootstrap_kubeconfig);
-        let k3s_supervisor = flags.k3s_supervisor.filter(|url| !url.is_empty());
-        if let Some(url) = &k3s_supervisor
+        if let Some(url) = &config.k3s_supervisor
             && !(url.starts_with("https://")
-                && flags.rotate_certificates
-                && bootstrap_kubeconfig.is_none())
+                && config.rotate_certificates
+                && config.bootstrap_kubeconfig.is_none())
         {
             // The URL is not quoted: it may have a password in it.
             return Err(
@@ -203,74 +194,42 @@ impl Config {
                     .to_owned(),
             );
         }
-
-        if flags.k3s_supervisor_system_roots && k3s_supervisor.is_none() {
+        node.is_of_k3s = config.k3s_supervisor.is_some();
+        if config.k3s_supervisor_system_roots && config.k3s_supervisor.is_none() {
             return Err("--k3s-supervisor-system-roots: needs --k3s-supervisor".to_owned());
         }
 
-        let mut taints = flags.register_with_taints;
-        if external_cloud {
-            add_default_taint(&mut taints, UNINITIALIZED, "true");
+        if node.external_cloud {
+            add_default_taint(&mut node.taints, UNINITIALIZED, "true");
         }
-        if max_pods == 0 {
-            add_default_taint(&mut taints, NO_PODS, "");
+        if node.is_guest() {
+            add_default_taint(&mut node.taints, NO_PODS, "");
         }
 
-        if flags.root_dir.as_os_str().is_empty() {
+        if values.root_dir.as_os_str().is_empty() {
             return Err("--root-dir: invalid root directory \"\"".to_owned());
         }
-
-        Ok(Self {
-            kubeconfig: non_empty(flags.kubeconfig),
-            bootstrap_kubeconfig,
-            cert_dir: non_empty(flags.cert_dir).unwrap_or_else(|| flags.root_dir.join("pki")),
-            rotate_certificates: flags.rotate_certificates,
-            k3s_supervisor,
-            k3s_supervisor_system_roots: flags.k3s_supervisor_system_roots,
-            update_frequency: flags.update_frequency,
-            report_frequency: flags.report_frequency,
-            resync_frequency: Some(flags.resync_frequency).filter(|period| !period.is_zero()),
-            lease_duration_seconds: converted(flags.node_lease_duration_seconds),
-            thresholds: [hard, soft].concat(),
-            pressure_transition_period: flags.eviction_pressure_transition_period,
-            reservation,
-            local_storage: flags.local_storage_capacity_isolation,
-            event_qps: converted(flags.event_qps),
-            event_burst: converted(flags.event_burst),
-            reports_server_version,
-            problems: Problems::parse(&flags.node_problem_detection, &flags.node_conditions)?,
-            runtime,
-            node: NodeConfig {
-                name,
-                register: flags.register_node,
-                node_ips: node_ip::parse(&flags.node_ip)
-                    .map_err(|e| format!("bad --node-ip {:?}: {e}", flags.node_ip))?,
-                external_cloud,
-                labels,
-                taints,
-                provider_id: flags.provider_id,
-                kubelet_version,
-                reject_pods: flags.reject_pods,
-                max_pods,
-                pods_per_core: converted(flags.pods_per_core),
-                extended_resources,
-                port: converted(flags.port),
-                controller_attach_detach: flags.enable_controller_attach_detach,
-            },
-        })
+        if config.cert_dir.as_os_str().is_empty() {
+            config.cert_dir = values.root_dir.join("pki");
+        }
+        config.runtime = runtime::parse(&values)?;
+        node.node_ips = parse_node_ips(&values.node_ip)
+            .map_err(|e| format!("bad --node-ip {:?}: {e}", values.node_ip))?;
+        Ok(config)
     }
 }
 
-/// An empty path is no path, as in the kubelet.
-fn non_empty(path: Option<PathBuf>) -> Option<PathBuf> {
-    path.filter(|path| !path.as_os_str().is_empty())
+/// Several errors in the form of apimachinery `pkg/util/errors` Aggregate.
+fn aggregate(mut errors: Vec<String>) -> Result<(), String> {
+    match errors.len() {
+        0 => Ok(()),
+        1 => Err(errors.remove(0)),
+        _ => Err(format!("[{}]", errors.join(", "))),
+    }
 }
 
 fn add_default_taint(taints: &mut Vec<Taint>, key: &str, value: &str) {
-    if !taints
-        .iter()
-        .any(|t| t.key == key && t.effect == "NoSchedule")
-    {
+    if !taints.iter().any(|t| t.key == key && t.effect == "NoSchedule") {
         taints.push(Taint {
             key: key.to_owned(),
             value: value.to_owned(),
@@ -279,21 +238,62 @@ fn add_default_taint(taints: &mut Vec<Taint>, key: &str, value: &str) {
     }
 }
 
-/// Converts a number whose range was validated.
-fn converted<T: TryFrom<i32> + Default>(number: i32) -> T {
-    T::try_from(number).unwrap_or_default()
-}
-
 /// The hard thresholds and the soft thresholds.
-fn parse_thresholds(flags: &Flags) -> Result<[Vec<Threshold>; 2], String> {
+fn parse_thresholds(values: &Values) -> Result<[Vec<Threshold>; 2], String> {
     let none = Pairs::new();
-    let given = flags.eviction_hard.clone();
+    let given = values.eviction_hard.clone();
     thresholds::parse(
         &given.unwrap_or_else(thresholds::defaults),
-        flags.eviction_soft.as_ref().unwrap_or(&none),
-        flags.eviction_soft_grace_period.as_ref().unwrap_or(&none),
-        flags.eviction_minimum_reclaim.as_ref().unwrap_or(&none),
+        values.eviction_soft.as_ref().unwrap_or(&none),
+        values.eviction_soft_grace_period.as_ref().unwrap_or(&none),
+        values.eviction_minimum_reclaim.as_ref().unwrap_or(&none),
     )
+}
+
+/// `--node-ip`, as component-helpers `node/util/ips.go` ParseNodeIPArgument parses it. An item that
+/// is not an IP address is dropped with a warning, because a template may leave it empty.
+fn parse_node_ips(text: &str) -> Result<Vec<IpAddr>, String> {
+    let (mut ips, mut dropped) = (Vec::new(), Vec::new());
+    for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+        match parse_ip(item) {
+            Some(ip) => ips.push(ip),
+            None => dropped.push(item),
+        }
+    }
+    if ips.is_empty() && !text.trim().is_empty() {
+        return Err("not an IP address".to_owned());
+    }
+    for item in dropped {
+        log::warn!("--node-ip: {item:?} is not an IP address; ignored");
+    }
+    let pair = match ips.as_slice() {
+        [] | [_] => return Ok(ips),
+        [a, b] => a.is_ipv4() != b.is_ipv4(),
+        _ => false,
+    };
+    if !pair {
+        return Err("must contain either a single IP or a dual-stack pair of IPs".to_owned());
+    }
+    if ips.iter().any(IpAddr::is_unspecified) {
+        return Err("dual-stack node IP cannot include '0.0.0.0' or '::'".to_owned());
+    }
+    Ok(ips)
+}
+
+/// Parses an IP address as `k8s.io/utils/net` ParseIPSloppy does: an IPv4 number with leading zeros
+/// is decimal, and an IPv4-mapped IPv6 address is IPv4.
+pub fn parse_ip(text: &str) -> Option<IpAddr> {
+    if text.contains(':') {
+        return text.parse().ok().map(|ip: IpAddr| ip.to_canonical());
+    }
+    let plain: Vec<&str> = text
+        .split('.')
+        .map(|part| match part.trim_start_matches('0') {
+            "" if !part.is_empty() => "0",
+            digits => digits,
+        })
+        .collect();
+    plain.join(".").parse().ok()
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! `--container-runtime-endpoint`, `--image-service-endpoint` and `--node-status-max-images`.
+//! `--container-runtime-endpoint`, `--image-service-endpoint`, `--node-status-max-images` and
+//! `--container-runtime-facts`.
 //! Error texts: cri-client `pkg/util/util_unix.go`.
 
 use std::path::PathBuf;
 
-use super::flags::Flags;
+use super::flags::Values;
 
 /// Bytes of the path of a socket: `sun_path` of unix(7) without its last zero.
 const MAX_PATH: usize = 107;
@@ -17,8 +18,6 @@ pub enum Protocol {
     Docker,
     /// `podman://PATH`: the same API of Podman.
     Podman,
-    /// `file://PATH`: the output of `nodelet runtime`.
-    File,
 }
 
 /// The container runtime of this board.
@@ -26,18 +25,20 @@ pub enum Protocol {
 pub struct RuntimeConfig {
     /// What the endpoint speaks.
     pub protocol: Protocol,
-    /// The socket, or the file.
+    /// The socket.
     pub path: PathBuf,
     /// CRI: the socket of the image service, if it is another one.
     pub image_path: Option<PathBuf>,
     /// `--node-status-max-images`: images in the Node; -1 is no limit.
     pub max_images: i32,
+    /// `--container-runtime-facts`: the file that `nodelet runtime` writes and the agent reads.
+    pub facts_file: PathBuf,
 }
 
 /// The runtime that the flags name; `None` without an endpoint.
-pub fn parse(flags: &Flags) -> Result<Option<RuntimeConfig>, String> {
-    let images = non_empty(flags.image_service_endpoint.as_deref());
-    let Some(endpoint) = non_empty(flags.container_runtime_endpoint.as_deref()) else {
+pub fn parse(values: &Values) -> Result<Option<RuntimeConfig>, String> {
+    let images = non_empty(&values.image_service_endpoint);
+    let Some(endpoint) = non_empty(&values.container_runtime_endpoint) else {
         return match images {
             Some(_) => Err(
                 "--image-service-endpoint needs --container-runtime-endpoint: without a runtime \
@@ -66,12 +67,13 @@ pub fn parse(flags: &Flags) -> Result<Option<RuntimeConfig>, String> {
         protocol,
         path,
         image_path,
-        max_images: flags.node_status_max_images,
+        max_images: values.node_status_max_images,
+        facts_file: values.container_runtime_facts.clone(),
     }))
 }
 
-fn non_empty(text: Option<&str>) -> Option<&str> {
-    text.filter(|text| !text.is_empty())
+fn non_empty(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 fn endpoint(endpoint: &str) -> Result<(Protocol, PathBuf), String> {
@@ -80,16 +82,15 @@ fn endpoint(endpoint: &str) -> Result<(Protocol, PathBuf), String> {
         Some(("unix", path)) => (Protocol::Cri, path),
         Some(("docker", path)) => (Protocol::Docker, path),
         Some(("podman", path)) => (Protocol::Podman, path),
-        Some(("file", path)) => (Protocol::File, path),
         Some(("tcp", _)) => return Err("only support unix socket endpoint".to_owned()),
         Some((other, _)) => return Err(format!("protocol {other:?} not supported")),
     };
     if !path.starts_with('/') || path.contains('\0') {
         return Err(
-            "the path must be absolute, as in unix:///run/containerd/containerd.sock".into(),
+            "the path must be absolute, as in unix:///run/containerd/containerd.sock".into()
         );
     }
-    if protocol != Protocol::File && path.len() > MAX_PATH {
+    if path.len() > MAX_PATH {
         return Err(format!("the path is longer than {MAX_PATH} bytes"));
     }
     Ok((protocol, path.into()))
@@ -98,28 +99,23 @@ fn endpoint(endpoint: &str) -> Result<(Protocol, PathBuf), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::flags::Flags;
 
     fn parsed(endpoint: &str, images: &str) -> Result<Option<RuntimeConfig>, String> {
-        parse(&Flags {
-            container_runtime_endpoint: Some(endpoint.to_owned()),
-            image_service_endpoint: Some(images.to_owned()),
-            ..Flags::default()
-        })
+        let mut values = Flags::default().values;
+        values.container_runtime_endpoint = endpoint.to_owned();
+        values.image_service_endpoint = images.to_owned();
+        parse(&values)
     }
 
     #[test]
     fn an_endpoint_names_its_protocol_and_its_path() {
-        assert_eq!(parse(&Flags::default()), Ok(None));
+        assert_eq!(parsed("", ""), Ok(None));
         for (endpoint, protocol, path) in [
             ("unix:///run/a.sock", Protocol::Cri, "/run/a.sock"),
             ("/run/a.sock", Protocol::Cri, "/run/a.sock"),
-            (
-                "docker:///run/docker.sock",
-                Protocol::Docker,
-                "/run/docker.sock",
-            ),
+            ("docker:///run/docker.sock", Protocol::Docker, "/run/docker.sock"),
             ("podman:///run/p.sock", Protocol::Podman, "/run/p.sock"),
-            ("file:///run/facts.json", Protocol::File, "/run/facts.json"),
         ] {
             let config = parsed(endpoint, "").unwrap().unwrap();
             assert_eq!((config.protocol, config.path), (protocol, path.into()));
@@ -135,27 +131,16 @@ mod tests {
         let long = format!("/{}", "x".repeat(107));
         for (endpoint, images, want) in [
             ("tcp://127.0.0.1:1", "", "only support unix socket endpoint"),
+            ("file:///run/a", "", "protocol \"file\" not supported"),
             ("npipe:////./pipe/x", "", "protocol \"npipe\" not supported"),
             ("unix://run/a.sock", "", "the path must be absolute"),
             ("containerd.sock", "", "the path must be absolute"),
             ("unix:///a\0b", "", "the path must be absolute"),
             (&long, "", "the path is longer than 107 bytes"),
             ("", "/run/b.sock", "needs --container-runtime-endpoint"),
-            (
-                "docker:///run/a",
-                "/run/b.sock",
-                "both endpoints must be unix://PATH",
-            ),
-            (
-                "/run/a",
-                "docker:///run/b.sock",
-                "both endpoints must be unix://PATH",
-            ),
-            (
-                "/run/a",
-                "tcp://b",
-                "--image-service-endpoint \"tcp://b\": only support",
-            ),
+            ("docker:///run/a", "/run/b.sock", "both endpoints must be unix://PATH"),
+            ("/run/a", "docker:///run/b.sock", "both endpoints must be unix://PATH"),
+            ("/run/a", "tcp://b", "--image-service-endpoint \"tcp://b\": only support"),
         ] {
             let error = parsed(endpoint, images).unwrap_err();
             assert!(error.contains(want), "{endpoint} {images}: {error}");

@@ -1,23 +1,18 @@
 use super::*;
-use crate::config::command_line;
-use crate::config::problems::{FileCondition, Kind, Listing};
+use crate::config::command_line::{self, Command};
 use crate::config::thresholds::{self, Amount, Signal};
 
 /// The configuration of a command line, on a host called `Pi-3.lab`.
 fn config(words: &[&str]) -> Result<Config, String> {
     let words = words.iter().map(Into::into);
     match command_line::parse(words)? {
-        command_line::Command::Run(flags) => Config::new(*flags, || Ok("Pi-3.lab\n".to_owned())),
+        Command::Run(flags) => Config::new(*flags, || Ok("Pi-3.lab\n".to_owned())),
         other => Err(format!("{other:?}")),
     }
 }
 
 fn taint(key: &str, value: &str, effect: &str) -> Taint {
-    Taint {
-        key: key.to_owned(),
-        value: value.to_owned(),
-        effect: effect.to_owned(),
-    }
+    Taint { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() }
 }
 
 #[test]
@@ -31,7 +26,7 @@ fn the_default_configuration() {
         k3s_supervisor_system_roots: false,
         update_frequency: Duration::from_secs(10),
         report_frequency: Duration::from_secs(300),
-        resync_frequency: None,
+        resync_frequency: Duration::from_secs(110),
         lease_duration_seconds: 40,
         thresholds: thresholds::default_thresholds(),
         pressure_transition_period: Duration::from_secs(300),
@@ -44,17 +39,14 @@ fn the_default_configuration() {
         event_qps: 50,
         event_burst: 100,
         reports_server_version: false,
-        problems: Problems {
-            listing: Listing::Problems,
-            kinds: Kind::ALL.to_vec(),
-            files: Vec::new(),
-        },
+        state_file: None,
         runtime: None,
         node: NodeConfig {
             name: "pi-3.lab".to_owned(),
             register: true,
             node_ips: Vec::new(),
             external_cloud: false,
+            is_of_k3s: false,
             labels: BTreeMap::new(),
             taints: vec![taint("nodelet/no-pods", "", "NoSchedule")],
             provider_id: String::new(),
@@ -81,6 +73,7 @@ fn the_default_configuration() {
             "--register-with-taints=",
             "--provider-id=",
             "--cloud-provider=",
+            "--state-file=",
         ]),
         Ok(want)
     );
@@ -113,7 +106,7 @@ fn a_supervisor_needs_https_and_rotation_and_is_no_bootstrap() {
 }
 
 #[test]
-fn every_flag_reaches_the_configuration() {
+fn flags_reach_the_configuration() {
     let got = config(&[
         "--kubeconfig=/etc/kubeconfig",
         "--bootstrap-kubeconfig=/etc/bootstrap",
@@ -139,64 +132,36 @@ fn every_flag_reaches_the_configuration() {
         "--node-problem-detection=all,NTPProblem",
         "--node-condition=OnBattery=/run/ups",
     ]);
-    let labels = [
-        ("a", "2"),
-        ("b", ""),
-        ("node.kubernetes.io/instance-type", "pi"),
-    ];
+    let labels = [("a", "2"), ("b", ""), ("node.kubernetes.io/instance-type", "pi")];
+    let default = config(&[]).unwrap();
     let want = Config {
         kubeconfig: Some("/etc/kubeconfig".into()),
         bootstrap_kubeconfig: Some("/etc/bootstrap".into()),
         cert_dir: "/data/pki".into(),
         rotate_certificates: true,
-        k3s_supervisor: None,
-        k3s_supervisor_system_roots: false,
         update_frequency: Duration::from_secs(90),
         report_frequency: Duration::from_secs(7200),
-        resync_frequency: None,
         lease_duration_seconds: 2_147_483_647,
-        thresholds: thresholds::default_thresholds(),
-        pressure_transition_period: Duration::from_secs(300),
-        reservation: Reservation {
-            declared: Resources::new(),
-            thresholds: thresholds::default_thresholds(),
-            thresholds_by_default: true,
-        },
-        local_storage: true,
-        event_qps: 50,
-        event_burst: 100,
-        reports_server_version: false,
-        problems: Problems {
-            listing: Listing::All,
-            kinds: vec![Kind::NTPProblem],
-            files: vec![FileCondition {
-                name: "OnBattery".to_owned(),
-                path: "/run/ups".into(),
-            }],
-        },
-        runtime: None,
         node: NodeConfig {
             name: "overridden".to_owned(),
             register: false,
             node_ips: vec!["fd00::5".parse().unwrap(), "10.0.0.5".parse().unwrap()],
             external_cloud: true,
-            labels: labels
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .into(),
+            is_of_k3s: false,
+            labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             taints: vec![
                 taint("x", "y", "NoExecute"),
                 taint("z", "", "PreferNoSchedule"),
                 taint(UNINITIALIZED, "true", "NoSchedule"),
             ],
             provider_id: "lab://3".to_owned(),
-            kubelet_version: KUBELET_VERSION.to_owned(),
-            reject_pods: true,
             max_pods: 2,
             pods_per_core: 1,
-            extended_resources: Resources::new(),
             port: 65535,
             controller_attach_detach: false,
+            ..default.node
         },
+        ..default
     };
     assert_eq!(got, Ok(want));
 }
@@ -267,10 +232,7 @@ fn an_invalid_value_is_one_error_line() {
             &["--kubelet-version=1.36"],
             "--kubelet-version \"1.36\": neither a version like v1.36.2 nor server",
         ),
-        (
-            &["--hostname-override= "],
-            "hostname: empty hostname is invalid",
-        ),
+        (&["--hostname-override= "], "hostname: empty hostname is invalid"),
         (
             &["--hostname-override=pi_3"],
             "hostname: \"pi_3\" cannot be a Node's name (lower case letters, digits, '-' and '.'); \
@@ -284,10 +246,7 @@ fn an_invalid_value_is_one_error_line() {
             ),
         ),
         (
-            &[
-                "--node-labels=a=b",
-                "--node-labels=kubernetes.io/x=1,k8s.io/y",
-            ],
+            &["--node-labels=a=b", "--node-labels=kubernetes.io/x=1,k8s.io/y"],
             &format!(
                 "--node-labels: unknown 'kubernetes.io' or 'k8s.io' labels specified with \
                  --node-labels: [k8s.io/y, kubernetes.io/x]; {allowed}"
@@ -297,10 +256,7 @@ fn an_invalid_value_is_one_error_line() {
             &["--node-labels=a=kubernetes/kubernetes"],
             "--node-labels: invalid node labels: \"a\"=\"kubernetes/kubernetes\" is not a label",
         ),
-        (
-            &["--node-labels==x"],
-            "--node-labels: invalid node labels: \"\"=\"x\" is not a label",
-        ),
+        (&["--node-labels==x"], "--node-labels: invalid node labels: \"\"=\"x\" is not a label"),
         (
             &["--register-with-taints=foo"],
             "--register-with-taints: invalid taint spec (write key=value:Effect or key:Effect): foo",
@@ -315,36 +271,8 @@ fn an_invalid_value_is_one_error_line() {
             "--register-with-taints: duplicated taints with the same key and effect: a=b:NoExecute",
         ),
         (
-            &["--max-pods=-1"],
-            "invalid configuration: maxPods (--max-pods) -1 must not be a negative number",
-        ),
-        (
-            &["--pods-per-core=-1"],
-            "invalid configuration: podsPerCore (--pods-per-core) -1 must not be a negative number",
-        ),
-        (
-            &["--node-lease-duration-seconds=0"],
-            "invalid configuration: nodeLeaseDurationSeconds must be greater than 0",
-        ),
-        (
-            &["--node-lease-duration-seconds=-1"],
-            "invalid configuration: nodeLeaseDurationSeconds must be greater than 0",
-        ),
-        (
             &["--node-status-update-frequency=10"],
             "--node-status-update-frequency: \"10\" is not a duration; write it like 10s, 5m0s or 1h30m",
-        ),
-        (
-            &["--node-status-report-frequency=-5m"],
-            "--node-status-report-frequency: \"-5m\" is not a duration; write it like 10s, 5m0s or 1h30m",
-        ),
-        (
-            &["--node-status-update-frequency="],
-            "--node-status-update-frequency: \"\" is not a duration; write it like 10s, 5m0s or 1h30m",
-        ),
-        (
-            &["--node-status-report-frequency=0"],
-            "invalid configuration: nodeStatusReportFrequency (--node-status-report-frequency) 0ns is too short; the minimum is 1s",
         ),
         (&["--root-dir="], "--root-dir: invalid root directory \"\""),
     ] {
@@ -352,20 +280,77 @@ fn an_invalid_value_is_one_error_line() {
     }
 }
 
+/// Cases of `pkg/kubelet/apis/config/validation/validation_test.go`
+/// TestValidateKubeletConfiguration.
+#[test]
+fn a_value_out_of_its_range_is_an_error_unless_a_later_one_replaces_it() {
+    let negative = "must not be a negative number";
+    let inclusive = "must be between 1 and 65535, inclusive";
+    for (words, want) in [
+        (&["--event-burst=-1"][..], format!("eventBurst (--event-burst) -1 {negative}")),
+        (&["--max-pods=-1"], format!("maxPods (--max-pods) -1 {negative}")),
+        (&["--pods-per-core=-1"], format!("podsPerCore (--pods-per-core) -1 {negative}")),
+        (
+            &["--node-lease-duration-seconds=0"],
+            "nodeLeaseDurationSeconds (--node-lease-duration-seconds) 0 must be greater than 0"
+                .to_owned(),
+        ),
+        (&["--event-qps=-1"], format!("eventRecordQPS (--event-qps) -1 {negative}")),
+        (
+            &["--node-status-max-images=-2"],
+            "nodeStatusMaxImages (--node-status-max-images) -2 must be -1 or greater".to_owned(),
+        ),
+        (&["--port=65536"], format!("port (--port) 65536 {inclusive}")),
+        (&["--port=1", "--port=0"], format!("port (--port) 0 {inclusive}")),
+        (
+            &["--reserved-cpus=5-3"],
+            "unable to parse reservedSystemCPUs (--reserved-cpus) 5-3, error: invalid range \
+             \"5-3\" (5 > 3)"
+                .to_owned(),
+        ),
+        (
+            &["--node-status-update-frequency=9ms"],
+            "nodeStatusUpdateFrequency (--node-status-update-frequency) 9ms is too short; the \
+             minimum is 10ms"
+                .to_owned(),
+        ),
+        (
+            &["--node-status-report-frequency=999ms"],
+            "nodeStatusReportFrequency (--node-status-report-frequency) 999ms is too short; the \
+             minimum is 1s"
+                .to_owned(),
+        ),
+        (
+            &["--node-resync-frequency=1us"],
+            "--node-resync-frequency 1µs is too short; the minimum is 1s".to_owned(),
+        ),
+    ] {
+        assert_eq!(config(words), Err(format!("invalid configuration: {want}")), "{words:?}");
+    }
+    assert_eq!(
+        config(&["--max-pods=-1", "--port=0"]),
+        Err("[invalid configuration: maxPods (--max-pods) -1 must not be a negative number, \
+             invalid configuration: port (--port) 0 must be between 1 and 65535, inclusive]"
+            .to_owned())
+    );
+    for words in [
+        &["--node-status-max-images=-1", "--port=1", "--event-qps=0"][..],
+        &["--port=0", "--port=65535", "--reserved-cpus=0-3,7"],
+        &["--node-status-update-frequency=10ms", "--node-status-report-frequency=1s"],
+        &["--node-resync-frequency=1s"],
+        &["--node-resync-frequency=1us", "--node-resync-frequency=2s"],
+    ] {
+        assert!(config(words).is_ok(), "{words:?}");
+    }
+}
+
 #[test]
 fn the_host_name_is_read_only_without_an_override() {
-    let flags = |name: Option<&str>| Flags {
-        hostname_override: name.map(str::to_owned),
-        ..Flags::default()
-    };
     let unread = || Err("proc/sys/kernel/hostname: gone".to_owned());
-    let name = |flags| Config::new(flags, unread).map(|config| config.node.name);
-    assert_eq!(name(flags(Some("pi-3"))), Ok("pi-3".to_owned()));
-    for none in [None, Some("")] {
-        assert_eq!(
-            name(flags(none)),
-            Err("proc/sys/kernel/hostname: gone".to_owned())
-        );
+    let name = |words| Config::new(Flags::of(words), unread).map(|config| config.node.name);
+    assert_eq!(name(&["--hostname-override=pi-3"]), Ok("pi-3".to_owned()));
+    for none in [&[][..], &["--hostname-override="]] {
+        assert_eq!(name(none), Err("proc/sys/kernel/hostname: gone".to_owned()));
     }
 }
 
@@ -384,10 +369,7 @@ fn thresholds_and_reservations_reach_the_configuration() {
     .unwrap();
     let hard = Threshold {
         minimum_reclaim: Some(Amount::Percentage(0.05)),
-        ..Threshold::hard(
-            Signal::MemoryAvailable,
-            Amount::Quantity("1Gi".parse().unwrap()),
-        )
+        ..Threshold::hard(Signal::MemoryAvailable, Amount::Quantity("1Gi".parse().unwrap()))
     };
     let soft = Threshold {
         grace_period: Duration::from_secs(60),
@@ -399,41 +381,13 @@ fn thresholds_and_reservations_reach_the_configuration() {
     assert!(!got.reservation.thresholds_by_default);
     let names = |resources: &Resources| format!("{:?}", resources.keys().collect::<Vec<_>>());
     assert_eq!(names(&got.reservation.declared), "[\"cpu\"]");
-    assert_eq!(
-        names(&got.node.extended_resources),
-        "[\"example.com/camera\"]"
-    );
+    assert_eq!(names(&got.node.extended_resources), "[\"example.com/camera\"]");
     assert!(!got.local_storage);
     // An empty value disables all hard thresholds.
     let none = config(&["--eviction-hard="]).unwrap();
-    assert_eq!(
-        (none.thresholds, none.reservation.thresholds),
-        (vec![], vec![])
-    );
+    assert_eq!((none.thresholds, none.reservation.thresholds), (vec![], vec![]));
     let ignored = config(&["--experimental-allocatable-ignore-eviction"]).unwrap();
     assert_eq!(ignored.thresholds, thresholds::default_thresholds());
     assert_eq!(ignored.reservation.thresholds, []);
-    assert_eq!(
-        config(&["--eviction-soft=memory.available<1Gi"]),
-        Err(
-            "grace period must be specified for the soft eviction threshold memory.available"
-                .to_owned()
-        )
-    );
-}
-
-/// component-helpers `node/util/hostname_test.go` TestGetHostname.
-#[test]
-fn test_get_hostname() {
-    for (given, want) in [
-        ("overridden", Ok("overridden")),
-        ("OVERRIDDEN", Ok("overridden")),
-        (" OVERRIDDEN ", Ok("overridden")),
-        (" ", Err("hostname: empty hostname is invalid")),
-        ("", Ok("pi-3.lab")),
-    ] {
-        let got = config(&["--hostname-override", given]).map(|config| config.node.name);
-        let want = want.map(str::to_owned).map_err(str::to_owned);
-        assert_eq!(got, want, "{given:?}");
-    }
+    assert!(config(&["--eviction-soft=memory.available<1Gi"]).is_err());
 }

@@ -22,14 +22,8 @@ pub struct Pressure {
 /// Too little memory.
 pub const MEMORY_PRESSURE: Pressure = Pressure {
     kind: "MemoryPressure",
-    on: (
-        "KubeletHasInsufficientMemory",
-        "kubelet has insufficient memory available",
-    ),
-    off: (
-        "KubeletHasSufficientMemory",
-        "kubelet has sufficient memory available",
-    ),
+    on: ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+    off: ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
 };
 
 /// Too little space or too few inodes on the node's file system.
@@ -42,39 +36,22 @@ pub const DISK_PRESSURE: Pressure = Pressure {
 /// Too few process ids.
 pub const PID_PRESSURE: Pressure = Pressure {
     kind: "PIDPressure",
-    on: (
-        "KubeletHasInsufficientPID",
-        "kubelet has insufficient PID available",
-    ),
-    off: (
-        "KubeletHasSufficientPID",
-        "kubelet has sufficient PID available",
-    ),
+    on: ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+    off: ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 };
 
 const READY: &str = "Ready";
 
 /// The conditions that we write.
-const OURS: [&str; 4] = [
-    MEMORY_PRESSURE.kind,
-    DISK_PRESSURE.kind,
-    PID_PRESSURE.kind,
-    READY,
-];
+const OURS: [&str; 4] = [MEMORY_PRESSURE.kind, DISK_PRESSURE.kind, PID_PRESSURE.kind, READY];
 
 /// Sets a pressure condition. As upstream, reason and message change only with the status.
 pub fn set_pressure(conditions: &mut Vec<Value>, pressure: &Pressure, under: bool, now: &str) {
     let status = status(under);
-    let (reason, message) = match under {
-        true => pressure.on,
-        false => pressure.off,
-    };
+    let (reason, message) = if under { pressure.on } else { pressure.off };
     // Of several, the last one, as upstream.
     let found = conditions.iter_mut().rev().find(|c| is(c, pressure.kind));
-    if found
-        .as_ref()
-        .is_some_and(|c| object::text(c, &["status"]) == status)
-    {
+    if found.as_ref().is_some_and(|c| object::text(c, &["status"]) == status) {
         return;
     }
     let condition = condition(pressure.kind, status, reason, message, now);
@@ -147,10 +124,7 @@ pub(crate) fn is(condition: &Value, kind: &str) -> bool {
 
 /// The text of a status that is not Unknown.
 pub(crate) fn status(is_true: bool) -> &'static str {
-    match is_true {
-        true => "True",
-        false => "False",
-    }
+    if is_true { "True" } else { "False" }
 }
 
 /// A condition whose status changed `now`.
@@ -188,24 +162,12 @@ mod tests {
     fn test_pressure_conditions() {
         for pressure in [MEMORY_PRESSURE, DISK_PRESSURE, PID_PRESSURE] {
             for under in [false, true] {
-                let (status, other) = match under {
-                    true => ("True", "False"),
-                    false => ("False", "True"),
-                };
-                let (reason, message) = match under {
-                    true => pressure.on,
-                    false => pressure.off,
-                };
+                let (status, other) = if under { ("True", "False") } else { ("False", "True") };
+                let (reason, message) = if under { pressure.on } else { pressure.off };
                 for (name, mut conditions) in [
                     ("new, no pressure; new, pressure", vec![]),
-                    (
-                        "False to True; True to False",
-                        vec![old(pressure.kind, other)],
-                    ),
-                    (
-                        "from the control plane's Unknown",
-                        vec![old(pressure.kind, "Unknown")],
-                    ),
+                    ("False to True; True to False", vec![old(pressure.kind, other)]),
+                    ("from the control plane's Unknown", vec![old(pressure.kind, "Unknown")]),
                 ] {
                     set_pressure(&mut conditions, &pressure, under, NOW);
                     assert_eq!(
@@ -219,41 +181,9 @@ mod tests {
                 set_pressure(&mut conditions, &pressure, under, NOW);
                 assert_eq!(conditions, [old(pressure.kind, status)]);
                 heartbeat(&mut conditions, |_| false, NOW);
-                assert_eq!(
-                    conditions.iter().map(times).collect::<Vec<_>>(),
-                    [[NOW, THEN]]
-                );
+                assert_eq!(conditions.iter().map(times).collect::<Vec<_>>(), [[NOW, THEN]]);
             }
         }
-    }
-
-    #[test]
-    fn ready_keeps_its_transition_time_while_its_status_stays() {
-        let mut conditions = vec![old(READY, "True")];
-        set_ready(&mut conditions, &[], NOW);
-        assert_eq!(
-            conditions.iter().map(times).collect::<Vec<_>>(),
-            [[THEN, THEN]]
-        );
-        assert_eq!(object::text(&conditions[0], &["reason"]), "KubeletReady");
-        assert_eq!(
-            object::text(&conditions[0], &["message"]),
-            "kubelet is posting ready status"
-        );
-
-        set_ready(&mut conditions, &["a is down".into()], NOW);
-        assert_eq!(
-            conditions.iter().map(times).collect::<Vec<_>>(),
-            [[THEN, NOW]]
-        );
-        assert_eq!(object::text(&conditions[0], &["reason"]), "KubeletNotReady");
-        assert_eq!(object::text(&conditions[0], &["message"]), "a is down");
-
-        set_ready(&mut conditions, &["a".into(), "b".into()], NOW);
-        assert_eq!(object::text(&conditions[0], &["message"]), "[a, b]");
-
-        set_ready(&mut conditions, &["a".into(), "a".into()], NOW);
-        assert_eq!(object::text(&conditions[0], &["message"]), "a");
     }
 
     /// setters_test.go TestReadyCondition. The events are in `events/tests.rs`, the missing
@@ -263,17 +193,11 @@ mod tests {
         let posting = "kubelet is posting ready status";
         let runtime = ["runtime".to_owned(), "network".to_owned()];
         let one = |text: &str| [text.to_owned()];
-        let missing = "missing node capacity for resources: cpu, memory, pods, ephemeral-storage";
         for (name, before, errors, status, message, transition) in [
             ("new, ready", None, &[][..], "True", posting, NOW),
-            (
-                "foreign text",
-                None,
-                &one("a\n<0>b\u{1b}[2J"),
-                "False",
-                "a <0>b [2J",
-                NOW,
-            ),
+            ("the same twice", None, &["a".into(), "a".into()], "False", "a", NOW),
+            ("foreign text", None, &one("a\n<0>b\u{1b}[2J"), "False", "a <0>b [2J", NOW),
+            // As with "shutdown active" and "no capacity".
             (
                 "new, not ready: storage error",
                 None,
@@ -283,27 +207,11 @@ mod tests {
                 NOW,
             ),
             (
-                "new, not ready: shutdown active",
-                None,
-                &one("node is shutting down"),
-                "False",
-                "node is shutting down",
-                NOW,
-            ),
-            (
                 "new, not ready: runtime and network",
                 None,
                 &runtime,
                 "False",
                 "[runtime, network]",
-                NOW,
-            ),
-            (
-                "new, not ready: no capacity",
-                None,
-                &one(missing),
-                "False",
-                missing,
                 NOW,
             ),
             ("False to True", Some("False"), &[], "True", posting, NOW),
@@ -339,32 +247,6 @@ mod tests {
     }
 
     #[test]
-    fn foreign_conditions_are_unchanged_and_ready_is_last() {
-        let foreign = old("NetworkUnavailable", "False");
-        let mut conditions = vec![foreign.clone()];
-        for pressure in [MEMORY_PRESSURE, DISK_PRESSURE, PID_PRESSURE] {
-            set_pressure(&mut conditions, &pressure, false, NOW);
-        }
-        set_ready(&mut conditions, &[], NOW);
-        heartbeat(&mut conditions, |_| false, NOW);
-        assert_eq!(conditions[0], foreign);
-        let kinds: Vec<&str> = conditions
-            .iter()
-            .map(|c| object::text(c, &["type"]))
-            .collect();
-        assert_eq!(
-            kinds,
-            [
-                "NetworkUnavailable",
-                "MemoryPressure",
-                "DiskPressure",
-                "PIDPressure",
-                "Ready"
-            ]
-        );
-    }
-
-    #[test]
     fn of_duplicates_the_last_pressure_and_the_first_ready_are_set() {
         let mut conditions = vec![
             old(READY, "False"),
@@ -395,10 +277,7 @@ mod tests {
             let mut conditions = vec![before];
             set_ready(&mut conditions, &[], NOW);
             let message = "kubelet is posting ready status";
-            assert_eq!(
-                conditions,
-                [condition(READY, "True", "KubeletReady", message, NOW)]
-            );
+            assert_eq!(conditions, [condition(READY, "True", "KubeletReady", message, NOW)]);
         }
     }
 }

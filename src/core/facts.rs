@@ -1,11 +1,12 @@
 //! The facts about the machine that a status is computed from, as plain values.
 //!
 //! Each fact is its own `Result`: an unreadable file makes one fact missing and does not end the
-//! turn. `host::fact_cache` reads the files; some facts are up to 60 s old.
+//! turn. `agent::read_cache` reads the files; some facts are up to 60 s old.
 
 use std::fmt;
 use std::net::IpAddr;
 
+use crate::core::health::HealthConditions;
 use crate::core::runtime::RuntimeFacts;
 
 /// Why one fact is missing.
@@ -22,11 +23,7 @@ pub struct Unread {
 impl Unread {
     /// A file that exists and lacks the fact.
     pub fn new(source: impl Into<String>, cause: impl Into<String>) -> Unread {
-        Unread {
-            source: source.into(),
-            cause: cause.into(),
-            absent: false,
-        }
+        Unread { source: source.into(), cause: cause.into(), absent: false }
     }
 }
 
@@ -48,8 +45,7 @@ pub struct Facts {
     /// `proc/meminfo`.
     pub memory: Read<Memory>,
     /// Bytes of memory in use without inactive file cache, at the root of the cgroup tree:
-    /// max(0, usage - inactive_file), as cAdvisor's working set. An upper bound of it while so much
-    /// RAM is free that no threshold can be met.
+    /// max(0, usage - inactive_file), as cAdvisor's working set.
     pub working_set_bytes: Read<u64>,
     /// `sys/kernel/mm/hugepages`, ascending by size; empty where the kernel has none.
     pub huge_pages: Read<Vec<HugePages>>,
@@ -76,9 +72,36 @@ pub struct Facts {
     /// The file system that holds the runtime's images; `None` if that is not known. Only
     /// eviction uses it.
     pub image_fs: Option<Read<FileSystem>>,
+    /// The conditions about the board's health.
+    pub health: HealthConditions,
 }
 
 impl Facts {
+    /// The facts before the first read: nothing but `network` is known.
+    pub fn unread(network: Network) -> Self {
+        fn not_read<T>() -> Read<T> {
+            Err(Unread::new("host", "not read yet"))
+        }
+        Self {
+            cpus: not_read(),
+            memory: not_read(),
+            working_set_bytes: not_read(),
+            huge_pages: not_read(),
+            node_fs: not_read(),
+            pids: not_read(),
+            machine_id: not_read(),
+            system_uuid: not_read(),
+            boot_id: not_read(),
+            kernel_version: not_read(),
+            os_image: not_read(),
+            network,
+            unhealthy: Vec::new(),
+            runtime: None,
+            image_fs: None,
+            health: HealthConditions::default(),
+        }
+    }
+
     /// The file system that holds `--root-dir`; `None` if it has no size, as a ramfs.
     pub fn storage(&self) -> Option<&Read<FileSystem>> {
         Some(&self.node_fs).filter(|fs| !fs.as_ref().is_err_and(|unread| unread.absent))
@@ -104,6 +127,7 @@ impl Facts {
             unhealthy,
             runtime,
             image_fs,
+            health,
         } = self;
         let capacity = |fs: &FileSystem| fs.capacity_bytes;
         let image_error = |fs: &Option<Read<FileSystem>>| fs.as_ref()?.clone().err();
@@ -122,6 +146,7 @@ impl Facts {
             && *unhealthy == other.unhealthy
             && *runtime == other.runtime
             && image_error(image_fs) == image_error(&other.image_fs)
+            && *health == other.health
     }
 }
 
@@ -218,25 +243,16 @@ impl Facts {
         let text = |text: &str| Ok(text.to_owned());
         Self {
             cpus: Ok(4),
-            memory: Ok(Memory {
-                total_bytes: 1 << 30,
-                swap_total_bytes: 0,
-            }),
+            memory: Ok(Memory { total_bytes: 1 << 30, swap_total_bytes: 0 }),
             working_set_bytes: Ok(256 << 20),
-            huge_pages: Ok(vec![HugePages {
-                page_bytes: 2 << 20,
-                count: 0,
-            }]),
+            huge_pages: Ok(vec![HugePages { page_bytes: 2 << 20, count: 0 }]),
             node_fs: Ok(FileSystem {
                 capacity_bytes: 32 << 30,
                 available_bytes: 24 << 30,
                 inodes: 2_000_000,
                 inodes_free: 1_500_000,
             }),
-            pids: Ok(Pids {
-                max: 32_768,
-                running: 120,
-            }),
+            pids: Ok(Pids { max: 32_768, running: 120 }),
             machine_id: text("0123456789abcdef0123456789abcdef"),
             system_uuid: text("0123456789abcdef0123456789abcdef"),
             boot_id: text("b1946ac9-2477-4a6f-9d3a-5d2f0c1a7e11"),
@@ -257,6 +273,7 @@ impl Facts {
             unhealthy: Vec::new(),
             runtime: None,
             image_fs: None,
+            health: HealthConditions::default(),
         }
     }
 }

@@ -33,7 +33,7 @@ impl Mono {
 }
 
 /// One moment, on both clocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// For intervals.
     pub mono: Mono,

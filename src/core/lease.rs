@@ -2,16 +2,16 @@
 //!
 //! `kube-node-lease/<node>` is read once, created if it is missing, and then renewed by a merge
 //! patch of `spec.renewTime` alone. `schedule` decides when the next attempt follows. A deleted
-//! Lease is reported as [`Step::Gone`], because the Node may be deleted, too.
+//! Lease is reported as [`Progress::Gone`], because the Node may be deleted, too.
 //! Upstream: component-helpers `apimachinery/lease/controller.go`.
 
 use serde_json::{Map, Value, json};
 
+use crate::core::Progress;
 use crate::core::patch;
 use crate::kube::json as bounded_json;
-use crate::kube::message::{Accept, Method, Outcome, Refused, Request};
+use crate::kube::message::{Accept, Method, Outcome, Receipt, Refused, Request, RequestError};
 use crate::kube::object;
-use crate::kube::protobuf::Receipt;
 use crate::kube::time::Wall;
 
 /// The Leases of all Nodes.
@@ -22,15 +22,16 @@ pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-leas
 pub struct Lease {
     node_name: String,
     duration_seconds: u32,
-    state: State,
-    /// The latest `renewTime`, ours or the server's. It only increases: the control plane ignores
-    /// an older time (kubernetes#113081), and boards without an RTC start in 1970.
+    state: LeaseState,
+    /// The latest `renewTime`, ours or the server's. It only increases, up to the last time that
+    /// has a text form: the control plane ignores an older time (kubernetes#113081), and boards
+    /// without an RTC start in 1970.
     renew_time: Wall,
     /// No admission plugin refused the owner reference since the Node was created.
     may_own: bool,
     /// After a refused repair: renewals until the Lease is read, and repaired, again.
     renewals_until_read: Option<u32>,
-    /// Renewals between the last two repairs that were refused.
+    /// Renewals between the last two repairs that were refused; 0 if none was.
     repair_pause: u32,
 }
 
@@ -54,7 +55,7 @@ fn clear_managed_fields() -> Map<String, Value> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum State {
+enum LeaseState {
     /// Not read since the start, or since a response contradicted the cached state.
     Unknown,
     /// The server has no Lease.
@@ -64,28 +65,13 @@ enum State {
     Held { repair: Option<Value> },
 }
 
-/// What became of a request.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// Created or renewed for another `leaseDurationSeconds`.
-    Renewed,
-    /// One more request is needed, at once.
-    Continue,
-    /// The Lease was deleted. The Node must be read, because it may be deleted, too.
-    Gone,
-    /// The server refused the request.
-    Refused(Refused),
-    /// The server did not respond.
-    Silent(String),
-}
-
 impl Lease {
     /// The Lease of the Node `node_name`, not yet read.
     pub fn new(node_name: &str, duration_seconds: u32) -> Self {
         Self {
             node_name: node_name.to_owned(),
             duration_seconds,
-            state: State::Unknown,
+            state: LeaseState::Unknown,
             renew_time: Wall::default(),
             may_own: true,
             renewals_until_read: None,
@@ -97,13 +83,11 @@ impl Lease {
     pub fn request(&mut self, node_uid: &str, now: Wall) -> Request {
         let path = [LEASES, "/", &self.node_name].concat();
         match &self.state {
-            State::Unknown => Request::get(path, Accept::Object),
-            State::Absent => {
+            LeaseState::Unknown => Request::get(path, Accept::Object),
+            LeaseState::Absent => {
                 let renew_time = self.next_renew_time(now);
-                let owners = match self.may_own {
-                    true => json!([self.owner(node_uid)]),
-                    false => json!([]),
-                };
+                let owners =
+                    if self.creates_owned() { json!([self.owner(node_uid)]) } else { json!([]) };
                 let lease = json!({
                     "apiVersion": "coordination.k8s.io/v1",
                     "kind": "Lease",
@@ -120,7 +104,7 @@ impl Lease {
                 });
                 Request::post(LEASES, Accept::Receipt, &lease)
             }
-            State::Held { repair: None } => {
+            LeaseState::Held { repair: None } => {
                 // A tree of one member takes ten times as many instructions as its text.
                 let renew_time = self.next_renew_time(now);
                 let renewal = ["{\"spec\":{\"renewTime\":\"", &renew_time, "\"}}"].concat();
@@ -131,9 +115,7 @@ impl Lease {
                     body: renewal.into_bytes(),
                 }
             }
-            State::Held {
-                repair: Some(repair),
-            } => {
+            LeaseState::Held { repair: Some(repair) } => {
                 let mut renewal = repair.clone();
                 let renew_time = self.next_renew_time(now);
                 object::members(&mut renewal, &["spec"])
@@ -143,67 +125,101 @@ impl Lease {
         }
     }
 
-    /// Takes the outcome of the last request.
-    pub fn on_response(&mut self, node_uid: &str, outcome: Outcome) -> Step {
-        let response = match outcome {
-            Outcome::Silent(why) => return Step::Silent(why),
-            Outcome::Answered(response) => response,
+    /// Takes the outcome of the last request. After [`Progress::Continue`] one more is needed at
+    /// once. [`Progress::Done`]: the Lease was created or renewed for another
+    /// `leaseDurationSeconds`.
+    pub fn on_response(
+        &mut self,
+        node_uid: &str,
+        outcome: Outcome,
+    ) -> Result<Progress, RequestError> {
+        let response = match outcome.accepted() {
+            Ok(response) => response,
+            Err(RequestError { refused: Some(refused), .. }) => return self.on_refusal(*refused),
+            Err(silent) => return Err(silent),
         };
-        let Err(refused) = response.accepted() else {
-            // A 2xx response without the Lease is not from an API server and renewed nothing.
-            let invalid = || Step::Refused(Refused::nonsense("a Lease"));
-            if self.state == State::Unknown {
-                return match self.parse(&response.body) {
-                    Some(lease) => self.read(node_uid, lease),
-                    None => invalid(),
-                };
-            }
-            if !self.is_receipt(&response.body) {
-                return invalid();
-            }
-            self.renewed();
-            return Step::Renewed;
-        };
+        // A 2xx response without the Lease is not from an API server and renewed nothing.
+        let invalid = || Refused::nonsense("a Lease");
+        if self.state == LeaseState::Unknown {
+            let lease = self.parse(&response.body).ok_or_else(invalid);
+            return match lease.and_then(|lease| self.read(node_uid, lease)) {
+                Ok(()) => Ok(Progress::Continue),
+                Err(nonsense) => self.on_refusal(nonsense),
+            };
+        }
+        if !self.is_receipt(&response.body) {
+            return Err(invalid().into());
+        }
+        self.renewed();
+        Ok(Progress::Done)
+    }
+
+    /// Whether a create has the owner, which a later repair may set.
+    fn creates_owned(&self) -> bool {
+        self.may_own && self.repair_pause == 0
+    }
+
+    /// Admission plugins refuse with any code what a write adds to a renewal: the next one adds
+    /// nothing. It follows at once, unless the server asks for a delay.
+    fn on_refusal(&mut self, refused: Refused) -> Result<Progress, RequestError> {
         let is_missing = refused.is_missing("leases", &self.node_name);
-        match (&mut self.state, refused.code) {
-            (State::Unknown, 404) if is_missing => {
-                self.state = State::Absent;
-                Step::Continue
+        let is_first = self.repair_pause == 0;
+        // The server, or what is before it, and not an admission plugin.
+        let is_general = matches!(refused.code, 401 | 404 | 429 | 500..);
+        match (&self.state, refused.code) {
+            (LeaseState::Unknown, 404) if is_missing => {
+                self.state = LeaseState::Absent;
+                self.repair_pause = 0;
+                return Ok(Progress::Continue);
             }
-            (State::Held { .. }, 404) if is_missing => {
-                self.state = State::Unknown;
-                Step::Gone
+            (LeaseState::Held { .. }, 404) if is_missing => {
+                self.state = LeaseState::Unknown;
+                return Ok(Progress::Gone);
+            }
+            (LeaseState::Held { repair: Some(_) }, _) => {
+                self.state = LeaseState::Held { repair: None };
             }
             // Another client created or changed it: read it before the next attempt.
-            (_, 409) => {
-                self.state = State::Unknown;
-                Step::Refused(refused)
+            (LeaseState::Absent | LeaseState::Held { .. }, 409) => {
+                self.state = LeaseState::Unknown;
+                return Err(refused.into());
             }
-            // Admission may refuse the repair: the renewal must go on without it.
-            (State::Held { repair }, 403 | 422) if repair.is_some() => {
-                *repair = None;
-                self.may_own &= !refuses_owner(&refused);
-                self.repair_pause = (self.repair_pause * 2).clamp(REPAIR_PAUSES.0, REPAIR_PAUSES.1);
-                self.renewals_until_read = Some(self.repair_pause);
-                Step::Refused(refused)
+            (LeaseState::Absent, _) if self.creates_owned() && !is_general => {}
+            // Only the first read tells the time that a renewal must exceed.
+            (LeaseState::Unknown, _) if self.renew_time != Wall::default() => {
+                self.state = LeaseState::Held { repair: None };
+                self.renewals_until_read = Some(REPAIR_PAUSES.0);
+                return Err(refused.into());
             }
-            (State::Absent, 403) if refuses_owner(&refused) => {
-                self.may_own = false;
-                Step::Refused(refused)
-            }
-            _ => Step::Refused(refused),
+            _ => return Err(refused.into()),
         }
+        self.may_own &= !refuses_owner(&refused);
+        self.repair_pause = (self.repair_pause * 2).clamp(REPAIR_PAUSES.0, REPAIR_PAUSES.1);
+        self.renewals_until_read = Some(self.repair_pause);
+        if refused.retry_after.is_some() {
+            return Err(refused.into());
+        }
+        Ok(if is_first && !is_general {
+            Progress::Note(format!(
+                "it is renewed without its owner, duration and managedFields, which the server \
+                 refused to change: {refused}"
+            ))
+        } else {
+            Progress::Continue
+        })
     }
 
     /// A repair that was refused is tried again after some renewals.
     fn renewed(&mut self) {
-        let was_repair = self.state != State::Held { repair: None };
         let repair = match self.state {
             // A create cannot clear managedFields: the next renewal does.
-            State::Absent => Some(json!({"metadata": clear_managed_fields()})),
+            LeaseState::Absent if self.repair_pause == 0 => {
+                Some(json!({"metadata": clear_managed_fields()}))
+            }
             _ => None,
         };
-        self.state = State::Held { repair };
+        let was_repair = matches!(self.state, LeaseState::Held { repair: Some(_) });
+        self.state = LeaseState::Held { repair };
         self.renewals_until_read = match self.renewals_until_read {
             None => None,
             Some(_) if was_repair => {
@@ -211,7 +227,7 @@ impl Lease {
                 None
             }
             Some(0) => {
-                self.state = State::Unknown;
+                self.state = LeaseState::Unknown;
                 None
             }
             Some(left) => Some(left - 1),
@@ -220,7 +236,7 @@ impl Lease {
 
     /// The Node was recreated: the Lease may need another owner, or be deleted.
     pub fn forget(&mut self) {
-        self.state = State::Unknown;
+        self.state = LeaseState::Unknown;
         self.may_own = true;
         self.renewals_until_read = None;
         self.repair_pause = 0;
@@ -241,7 +257,7 @@ impl Lease {
     }
 
     /// Takes the Lease as the server holds it.
-    fn read(&mut self, node_uid: &str, seen: Value) -> Step {
+    fn read(&mut self, node_uid: &str, seen: Value) -> Result<(), Refused> {
         if let Some(stored) = Wall::parse(object::text(&seen, &["spec", "renewTime"])) {
             self.renew_time = self.renew_time.max(stored);
         }
@@ -264,16 +280,15 @@ impl Lease {
             None => None,
             Some(repair) => {
                 let resource_version = object::text(&seen, &["metadata", "resourceVersion"]);
-                match patch::with_precondition(repair, resource_version) {
-                    None => {
-                        return Step::Refused(Refused::nonsense("a Lease with a resourceVersion"));
-                    }
-                    repair => repair,
-                }
+                let repair = patch::with_precondition(repair, resource_version);
+                Some(repair.ok_or_else(|| Refused::nonsense("a Lease with a resourceVersion"))?)
             }
         };
-        self.state = State::Held { repair };
-        Step::Continue
+        if repair.is_none() {
+            self.repair_pause = 0;
+        }
+        self.state = LeaseState::Held { repair };
+        Ok(())
     }
 
     /// The owner reference, without `controller` and `blockOwnerDeletion`: the garbage collector
@@ -283,17 +298,27 @@ impl Lease {
     }
 
     fn next_renew_time(&mut self, now: Wall) -> String {
-        self.renew_time = now.max(self.renew_time.next_microsecond());
+        let (last, next) = (self.renew_time, self.renew_time.next_microsecond());
+        self.renew_time = now.max(next);
+        if next == last {
+            // The control plane takes any time after a change of the Ready condition, as of a
+            // report.
+            let time = last.micro_time();
+            log::warn!("lease: its renewTime {time} has no later one, so the time now is written");
+            self.renew_time = now;
+        }
         self.renew_time.micro_time()
     }
 }
 
 #[cfg(test)]
+#[allow(unused_must_use, reason = "most results have a test of their own")]
 mod tests {
     use std::time::Duration;
 
     use super::*;
     use crate::kube::message::{Method, Response, answered, not_found};
+    use crate::kube::text::Fault;
 
     const UID: &str = "7a82201a";
 
@@ -303,10 +328,7 @@ mod tests {
 
     /// The response to a write.
     fn written(code: u16) -> Outcome {
-        answered(
-            code,
-            json!({"kind": "PartialObjectMetadata", "metadata": {"name": "pi"}}),
-        )
+        answered(code, json!({"kind": "PartialObjectMetadata", "metadata": {"name": "pi"}}))
     }
 
     fn stored(renew_time: &str, owners: Value) -> Outcome {
@@ -327,14 +349,8 @@ mod tests {
     fn a_missing_lease_is_created_with_its_owner_and_then_renewed() {
         let mut lease = Lease::new("pi", 40);
         let get = lease.request(UID, now(1));
-        assert_eq!(
-            (get.method, get.path.as_str()),
-            (Method::Get, &*format!("{LEASES}/pi"))
-        );
-        assert_eq!(
-            lease.on_response(UID, not_found("leases", "pi")),
-            Step::Continue
-        );
+        assert_eq!((get.method, get.path.as_str()), (Method::Get, &*format!("{LEASES}/pi")));
+        assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
 
         let post = lease.request(UID, now(1));
         assert_eq!((post.method, post.path.as_str()), (Method::Post, LEASES));
@@ -352,7 +368,7 @@ mod tests {
                 },
             })
         );
-        assert_eq!(lease.on_response(UID, written(201)), Step::Renewed);
+        assert_eq!(lease.on_response(UID, written(201)), Ok(Progress::Done));
 
         let first = lease.request(UID, now(11));
         assert_eq!(first.method, Method::Patch);
@@ -365,11 +381,8 @@ mod tests {
         );
         // It is sent until the server has it.
         lease.on_response(UID, Outcome::Silent("slow".into()));
-        assert_eq!(
-            body(&lease.request(UID, now(12)))["metadata"],
-            body(&first)["metadata"]
-        );
-        assert_eq!(lease.on_response(UID, written(200)), Step::Renewed);
+        assert_eq!(body(&lease.request(UID, now(12)))["metadata"], body(&first)["metadata"]);
+        assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
         assert_eq!(
             body(&lease.request(UID, now(22))),
             json!({"spec": {"renewTime": "1970-01-01T00:00:22.000000Z"}})
@@ -382,7 +395,7 @@ mod tests {
         lease.request(UID, now(1));
         let owners = json!([{"kind": "Node", "uid": UID}]);
         let step = lease.on_response(UID, stored("2026-11-21T06:18:58.999999Z", owners));
-        assert_eq!(step, Step::Continue);
+        assert_eq!(step, Ok(Progress::Continue));
         assert_eq!(
             body(&lease.request(UID, now(1))),
             json!({"spec": {"renewTime": "2026-11-21T06:18:59.000000Z"}})
@@ -390,7 +403,7 @@ mod tests {
         // An unanswered renewal may have been applied.
         assert_eq!(
             lease.on_response(UID, Outcome::Silent("slow".into())),
-            Step::Silent("slow".into())
+            Err(Fault::from("slow").into())
         );
         assert_eq!(
             body(&lease.request(UID, now(1))),
@@ -401,10 +414,7 @@ mod tests {
     #[test]
     fn a_lease_of_an_earlier_node_gets_our_owner_with_the_precondition() {
         for (owners, want) in [
-            (
-                json!(null),
-                json!([{"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID}]),
-            ),
+            (json!(null), json!([{"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID}])),
             (
                 json!([{"kind": "Node", "uid": "old"}, {"kind": "Other", "uid": "x"}]),
                 json!([
@@ -415,10 +425,7 @@ mod tests {
         ] {
             let mut lease = Lease::new("pi", 40);
             lease.request(UID, now(1));
-            assert_eq!(
-                lease.on_response(UID, stored("yesterday", owners)),
-                Step::Continue
-            );
+            assert_eq!(lease.on_response(UID, stored("yesterday", owners)), Ok(Progress::Continue));
             assert_eq!(
                 body(&lease.request(UID, now(1))),
                 json!({
@@ -426,7 +433,7 @@ mod tests {
                     "spec": {"renewTime": "1970-01-01T00:00:01.000000Z"},
                 })
             );
-            assert_eq!(lease.on_response(UID, written(200)), Step::Renewed);
+            assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
             assert_eq!(
                 body(&lease.request(UID, now(2))),
                 json!({"spec": {"renewTime": "1970-01-01T00:00:02.000000Z"}})
@@ -454,20 +461,14 @@ mod tests {
         lease.request(UID, now(1));
         lease.on_response(UID, stored("", json!([{"kind": "Node", "uid": UID}])));
         lease.request(UID, now(1));
-        assert_eq!(
-            lease.on_response(UID, not_found("leases", "pi")),
-            Step::Gone
-        );
+        assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Gone));
         assert_eq!(lease.request(UID, now(1)).method, Method::Get);
-        assert_eq!(
-            lease.on_response(UID, not_found("leases", "pi")),
-            Step::Continue
-        );
+        assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
         assert_eq!(lease.request(UID, now(1)).method, Method::Post);
         let conflict =
             json!({"reason": "AlreadyExists", "message": "leases \"pi\" already exists"});
         assert!(
-            matches!(lease.on_response(UID, answered(409, conflict)), Step::Refused(r) if r.code == 409)
+            matches!(lease.on_response(UID, answered(409, conflict)), Err(e) if e.refused.as_ref().is_some_and(|r| r.code == 409))
         );
         assert_eq!(lease.request(UID, now(1)).method, Method::Get);
     }
@@ -479,15 +480,15 @@ mod tests {
             answered(403, json!({"reason": "Forbidden"})),
             answered(500, json!("oops")),
             answered(200, json!({"metadata": {"name": "pi"}, "spec": {}})),
-            answered(
-                200,
-                json!({"metadata": {"name": "other", "resourceVersion": "5"}}),
-            ),
+            answered(200, json!({"metadata": {"name": "other", "resourceVersion": "5"}})),
             Outcome::Answered(Response::test(200, "<html>")),
         ] {
             lease.request(UID, now(1));
-            assert!(matches!(lease.on_response(UID, outcome), Step::Refused(_)));
-            assert_eq!(lease.state, State::Unknown);
+            assert!(matches!(
+                lease.on_response(UID, outcome),
+                Err(RequestError { refused: Some(_), .. })
+            ));
+            assert_eq!(lease.state, LeaseState::Unknown);
         }
     }
 
@@ -506,11 +507,11 @@ mod tests {
             lease.request(UID, now(1));
             assert!(matches!(
                 lease.on_response(UID, answered(200, invalid)),
-                Step::Refused(_)
+                Err(RequestError { refused: Some(_), .. })
             ));
         }
         lease.request(UID, now(1));
-        assert_eq!(lease.on_response(UID, written(200)), Step::Renewed);
+        assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
     }
 
     #[test]
@@ -536,7 +537,7 @@ mod tests {
             lease.on_response(UID, not_found("leases", "pi"));
             lease.request(UID, now(1));
             let step = lease.on_response(UID, receipt(kind, name));
-            assert_eq!(step == Step::Renewed, counts, "{kind} {name}: {step:?}");
+            assert_eq!(step == Ok(Progress::Done), counts, "{kind} {name}: {step:?}");
         }
     }
 
@@ -551,7 +552,7 @@ mod tests {
             },
             "spec": {"leaseDurationSeconds": 40},
         });
-        assert_eq!(lease.on_response(UID, answered(200, old)), Step::Continue);
+        assert_eq!(lease.on_response(UID, answered(200, old)), Ok(Progress::Continue));
         assert_eq!(
             body(&lease.request(UID, now(1))),
             json!({
@@ -559,7 +560,7 @@ mod tests {
                 "spec": {"renewTime": "1970-01-01T00:00:01.000000Z"},
             })
         );
-        assert_eq!(lease.on_response(UID, written(200)), Step::Renewed);
+        assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
         let next = body(&lease.request(UID, now(11)));
         assert_eq!(next.get("metadata"), None);
     }
@@ -570,48 +571,128 @@ mod tests {
         answered(403, json!({"reason": "Forbidden", "message": message}))
     }
 
-    /// A Lease whose owner may not be set is renewed all the same.
-    #[test]
-    fn a_refused_repair_is_dropped_and_the_renewal_goes_on() {
-        for (refusal, renewals) in [
-            (owner_refused(), 0),
-            (answered(422, json!({"reason": "Invalid"})), 1),
-        ] {
-            let mut lease = Lease::new("pi", 40);
-            lease.request(UID, now(0));
-            let orphan = json!({
-                "metadata": {"name": "pi", "resourceVersion": "7"},
-                "spec": {"leaseDurationSeconds": 40},
-            });
-            assert_eq!(
-                lease.on_response(UID, answered(200, orphan.clone())),
-                Step::Continue
-            );
-            let repair = body(&lease.request(UID, now(1)));
-            assert_eq!(repair["metadata"]["ownerReferences"][0]["uid"], UID);
-            assert!(matches!(lease.on_response(UID, refusal), Step::Refused(_)));
-            for second in 2..6 {
-                let renewal = lease.request(UID, now(second));
-                assert_eq!(renewal.method, Method::Patch);
-                assert_eq!(body(&renewal).get("metadata"), None);
-                assert_eq!(
-                    lease.on_response(UID, answered(200, orphan.clone())),
-                    Step::Renewed
-                );
+    fn orphan() -> Value {
+        json!({
+            "metadata": {
+                "name": "pi", "resourceVersion": "7", "managedFields": [{"manager": "kubelet"}],
+            },
+            "spec": {"leaseDurationSeconds": 30, "renewTime": "2026-11-21T06:18:51.000000Z"},
+        })
+    }
+
+    /// A server that refuses everything but plain renewals, and a create without owners.
+    fn plain_server(request: &Request, exists: &mut bool, refusal: &Outcome) -> Outcome {
+        let adds = |body: Value| match request.method {
+            Method::Post => body["metadata"]["ownerReferences"] != json!([]),
+            _ => body.get("metadata").is_some(),
+        };
+        match (request.method, *exists) {
+            (Method::Get, true) => answered(200, orphan()),
+            (Method::Get, false) => not_found("leases", "pi"),
+            _ if adds(body(request)) => refusal.clone(),
+            _ => {
+                *exists = true;
+                written(200)
             }
-            // Then it is read again. An owner that admission refused is not tried again.
-            assert_eq!(lease.request(UID, now(6)).method, Method::Get);
-            lease.on_response(UID, answered(200, orphan));
-            let again = body(&lease.request(UID, now(7)));
-            assert_eq!(usize::from(again.get("metadata").is_some()), renewals);
         }
-        // And a Lease that may not be created with an owner is created without.
+    }
+
+    /// A webhook refuses with any code, and asks for no delay.
+    #[test]
+    fn a_refused_addition_delays_no_renewal() {
+        for code in [400, 401, 403, 404, 405, 409, 418, 422, 429, 500, 503] {
+            let refusal = answered(code, json!({"message": "denied by a webhook"}));
+            for has_lease in [true, false] {
+                // A create that meets another one reads it; these are not about the create.
+                if !has_lease && [401, 404, 409, 429, 500, 503].contains(&code) {
+                    continue;
+                }
+                let (mut lease, mut exists) = (Lease::new("pi", 40), has_lease);
+                let (mut refusals, mut notes, mut since_renewal) = (0, 0, 0);
+                for second in 0..100 {
+                    let request = lease.request(UID, now(second));
+                    let outcome = plain_server(&request, &mut exists, &refusal);
+                    refusals += u32::from(outcome == refusal);
+                    since_renewal += 1;
+                    match lease.on_response(UID, outcome) {
+                        Ok(Progress::Done) => since_renewal = 0,
+                        Ok(Progress::Note(_)) => notes += 1,
+                        step => assert_eq!(step, Ok(Progress::Continue), "{code}"),
+                    }
+                    assert!(since_renewal < 3, "{code}: no renewal until second {second}");
+                }
+                assert!((5..12).contains(&refusals), "{code}: {refusals} refusals");
+                assert_eq!(notes, u32::from(![401, 404, 429, 500, 503].contains(&code)), "{code}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_with_a_delay_is_followed_by_a_renewal_alone() {
         let mut lease = Lease::new("pi", 40);
         lease.request(UID, now(0));
-        lease.on_response(UID, not_found("leases", "pi"));
-        lease.request(UID, now(1));
-        lease.on_response(UID, owner_refused());
-        let create = body(&lease.request(UID, now(2)));
-        assert_eq!(create["metadata"]["ownerReferences"], json!([]));
+        lease.on_response(UID, answered(200, orphan()));
+        let mut busy = Response::test(429, "");
+        busy.retry_after = Some(Duration::from_secs(1));
+        let step = lease.on_response(UID, Outcome::Answered(busy));
+        assert!(matches!(step, Err(RequestError { refused: Some(_), .. })));
+        assert_eq!(body(&lease.request(UID, now(1))).get("metadata"), None);
+    }
+
+    /// The read for another repair fails for good: the renewals go on.
+    #[test]
+    fn a_refused_read_of_a_known_lease_is_followed_by_a_renewal() {
+        for refusal in [answered(403, json!({})), answered(200, json!({"kind": "Other"}))] {
+            let mut lease = Lease::new("pi", 40);
+            lease.request(UID, now(0));
+            lease.on_response(UID, answered(200, orphan()));
+            lease.on_response(UID, answered(422, json!({"reason": "Invalid"})));
+            for _ in 0..4 {
+                lease.request(UID, now(1));
+                assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
+            }
+            assert_eq!(lease.request(UID, now(2)).method, Method::Get);
+            lease.on_response(UID, refusal);
+            let renewal = lease.request(UID, now(3));
+            assert_eq!((renewal.method, body(&renewal).get("metadata")), (Method::Patch, None));
+        }
+    }
+
+    /// An owner that admission refuses by its name is not tried again, and does not hinder the
+    /// other repairs.
+    #[test]
+    fn a_refused_owner_is_not_tried_again() {
+        let mut lease = Lease::new("pi", 40);
+        lease.request(UID, now(0));
+        lease.on_response(UID, answered(200, orphan()));
+        let repair = body(&lease.request(UID, now(1)));
+        assert_eq!(repair["metadata"]["ownerReferences"][0]["uid"], UID);
+        assert!(matches!(lease.on_response(UID, owner_refused()), Ok(Progress::Note(_))));
+        for second in 2..6 {
+            assert_eq!(body(&lease.request(UID, now(second))).get("metadata"), None);
+            assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
+        }
+        assert_eq!(lease.request(UID, now(6)).method, Method::Get);
+        lease.on_response(UID, answered(200, orphan()));
+        let again = body(&lease.request(UID, now(7)));
+        assert_eq!(again["metadata"], json!({"resourceVersion": "7", "managedFields": [{}]}));
+    }
+
+    #[test]
+    fn each_renewal_changes_the_lease_even_after_the_last_time() {
+        for last in ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999998Z"] {
+            let mut lease = Lease::new("pi", 40);
+            lease.request(UID, now(1));
+            lease.on_response(UID, stored(last, json!([{"kind": "Node", "uid": UID}])));
+            let mut sent = vec![last.to_owned()];
+            for second in 2..6 {
+                let renewal = body(&lease.request(UID, now(second)));
+                sent.push(renewal["spec"]["renewTime"].as_str().unwrap().to_owned());
+                lease.on_response(UID, written(200));
+            }
+            sent.dedup();
+            assert_eq!(sent.len(), 5, "{sent:?}");
+            assert_eq!(sent.last().unwrap(), "1970-01-01T00:00:05.000000Z");
+        }
     }
 }

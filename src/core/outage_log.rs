@@ -42,9 +42,7 @@ impl OutageLog {
         self.failures = self.failures.saturating_add(1);
         why.clone_into(&mut self.why);
         let is_new = self.logged.as_deref().is_none_or(|l| !is_same(l, why));
-        let may_log = self
-            .logged_at
-            .is_none_or(|then| now.since(then) >= INTERVAL);
+        let may_log = self.logged_at.is_none_or(|then| now.since(then) >= INTERVAL);
         if is_new && may_log {
             log::warn!("{}: {why}", self.what);
             self.logged = Some(why.to_owned());
@@ -90,10 +88,7 @@ mod tests {
         let mut lines = 0;
         for second in 0..3600 {
             let before = outage.logged_at;
-            outage.failed(
-                ["a", "b", "c"][usize::try_from(second % 3).unwrap_or(0)],
-                at(second),
-            );
+            outage.failed(["a", "b", "c"][usize::try_from(second % 3).unwrap_or(0)], at(second));
             lines += u32::from(outage.logged_at != before);
             if second % 10 == 9 {
                 assert!(outage.succeeded(at(second)));

@@ -109,6 +109,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
+        /// kubelet_node_status_test.go TestUpdateNodeAddresses, for any lists.
         #[test]
         fn applying_the_difference_gives_the_desired_object(seen in json_object(), want in json_object()) {
             let got = match diff(&seen, &want) {
@@ -149,20 +150,14 @@ pub(crate) mod tests {
     fn lists_are_replaced_and_members_deleted_with_null() {
         let seen = json!({"a": [1, 2], "b": {"c": 1, "d": 2}, "e": 1});
         let want = json!({"a": [2], "b": {"c": 1}, "e": 1, "f": {}});
-        assert_eq!(
-            diff(&seen, &want),
-            Some(json!({"a": [2], "b": {"d": null}, "f": {}}))
-        );
+        assert_eq!(diff(&seen, &want), Some(json!({"a": [2], "b": {"d": null}, "f": {}})));
     }
 
     #[test]
     fn null_counts_as_absent_on_both_sides() {
         assert_eq!(diff(&json!({"a": null}), &json!({})), None);
         assert_eq!(diff(&json!({}), &json!({"a": null})), None);
-        assert_eq!(
-            diff(&json!({"a": 1}), &json!({"a": null})),
-            Some(json!({"a": null}))
-        );
+        assert_eq!(diff(&json!({"a": 1}), &json!({"a": null})), Some(json!({"a": null})));
     }
 
     #[test]

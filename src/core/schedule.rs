@@ -11,24 +11,26 @@
 //!    of the failed attempt.
 //!
 //! Therefore the time from the start of a Lease attempt to the start of the next one is limited:
-//! [`Law::after_success`], [`Law::after_refusal`], or for an unanswered attempt its own limit. An
-//! answered attempt that takes longer than the first two limits, because it opened a connection,
-//! is followed at once. The tests check [`Schedule`] against these limits in simulations.
+//! [`LeaseTimings::after_success`], [`LeaseTimings::after_refusal`], or for an unanswered attempt
+//! its own limit. An answered attempt that takes longer than the first two limits, because it
+//! opened a connection, is followed at once. The tests check [`Schedule`] against these limits in
+//! simulations.
 
 use std::time::Duration;
 
+use crate::core::delay::Jitter;
 use crate::core::instant::Mono;
 #[cfg(test)]
 use crate::kube::message::Outcome;
 
 /// The duration of the Lease, from which all other periods are derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Law {
+pub struct LeaseTimings {
     /// `nodeLeaseDurationSeconds`.
     pub lease_duration: Duration,
 }
 
-impl Law {
+impl LeaseTimings {
     /// Shortest time between renewals: a quarter of the duration, upstream's
     /// nodeLeaseRenewIntervalFraction.
     pub fn renew_interval(self) -> Duration {
@@ -88,46 +90,41 @@ impl Law {
     }
 }
 
-/// The next step of the loop.
+/// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Send the Lease's next request; the whole request must end within the duration.
-    Lease(Duration),
-    /// Compute the status and send the Node's next request, if any, within the duration.
-    Node(Duration),
-    /// Do the certificate's next step. If that is a request, it must end within the duration.
-    Certificate(Duration),
-    /// Look for stray pods, or end one, within the duration.
-    Pods(Duration),
-    /// Nothing is due before this time.
+pub enum RequestKind {
+    /// Reads, creates or renews the Lease.
+    Lease,
+    /// Creates or reads the CertificateSigningRequest.
+    Certificate,
+    /// Reads, creates or patches the Node.
+    Node,
+    /// Reads the version of the API server.
+    Version,
+    /// Looks for stray pods, or ends one.
+    Pods,
+    /// Sends the oldest event.
+    Event,
+    /// Asks for the server's time, while the board's clock is wrong.
+    Time,
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// The next request of this kind; the whole request must end within the duration.
+    Request(RequestKind, Duration),
+    /// Nothing before this time.
     Wait(Mono),
 }
 
-/// Due times of all requests but the Lease's.
-#[derive(Clone, Copy, Debug)]
-pub struct Dues {
-    /// When the status is computed, or a Node request is retried.
-    pub node: Mono,
-    /// When the next step of a renewal follows; `None` if no certificate is renewed.
-    pub certificate: Option<Mono>,
-    /// When the next request for stray pods follows, if one does.
-    pub pods: Option<Mono>,
-}
-
-impl Dues {
-    fn has_certificate(self, now: Mono) -> bool {
-        self.certificate.is_some_and(|due| due <= now)
-    }
-
-    fn has_pods(self, now: Mono) -> bool {
-        self.pods.is_some_and(|due| due <= now)
-    }
-}
+/// When each request but the Lease's is due, the most important first.
+pub type DueTimes = [(RequestKind, Option<Mono>); 4];
 
 /// When the Lease is due, and whether other requests may be sent before that.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    law: Law,
+    timings: LeaseTimings,
     /// `None` until a Node exists that owns the Lease.
     lease_due: Option<Mono>,
     /// Rule 3: the last request was not answered. Also true before the first request.
@@ -141,66 +138,49 @@ pub struct Schedule {
 
 impl Schedule {
     /// A schedule with no Lease yet. `seed` is any number that differs between boards.
-    pub fn new(law: Law, seed: u64) -> Self {
-        Self {
-            law,
-            lease_due: None,
-            silent: true,
-            retries: false,
-            random: seed | 1,
-        }
+    pub fn new(timings: LeaseTimings, seed: u64) -> Self {
+        Self { timings, lease_due: None, silent: true, retries: false, random: seed | 1 }
     }
 
-    /// The next step. `connected` returns whether the connection is still open.
-    pub fn next(&self, now: Mono, dues: Dues, connected: impl FnOnce() -> bool) -> Next {
-        let call = self.law.call_budget();
-        let connect_and_call = self.law.connect_and_call_budget();
+    /// What is due. `connected` returns whether the connection is still open.
+    pub fn next(&self, now: Mono, times: &DueTimes, connected: impl FnOnce() -> bool) -> Due {
+        let call = self.timings.call_budget();
+        let connect_and_call = self.timings.connect_and_call_budget();
+        let is_due = |(_, due): &&(_, Option<Mono>)| due.is_some_and(|due| due <= now);
+        let first = times.iter().find(is_due).map(|(kind, _)| *kind);
         let budget = match self.lease_due {
-            Some(due) if due <= now || self.renews_early(due, now, dues) => {
-                return Next::Lease(match self.silent || !connected() {
-                    true => connect_and_call,
-                    false => call,
-                });
+            Some(due) if due <= now || self.renews_early(due, now, first) => {
+                let has_connection = !self.silent && connected();
+                let budget = if has_connection { call } else { connect_and_call };
+                return Due::Request(RequestKind::Lease, budget);
             }
-            Some(due) if self.silent => return Next::Wait(due),
+            Some(due) if self.silent => return Due::Wait(due),
             // The time until the Lease is due, plus the delay that the law allows. A Node is 3 KB,
             // and a narrow link transfers 1 KB/s.
             Some(due) => (due.since(now) + call).min(connect_and_call),
             None => connect_and_call,
         };
-        // The certificate first: it is rarely due, and after its expiry every request fails.
-        if dues.has_certificate(now) {
-            return Next::Certificate(budget);
+        match first {
+            // An event is optional: it must end before the Lease is due.
+            Some(RequestKind::Event) if self.lease_due.is_none_or(|due| due < now.after(call)) => {}
+            Some(RequestKind::Event) => return Due::Request(RequestKind::Event, call),
+            Some(kind) => return Due::Request(kind, budget),
+            None => {}
         }
-        if dues.node <= now {
-            return Next::Node(budget);
-        }
-        if dues.has_pods(now) {
-            return Next::Pods(budget);
-        }
-        let others = [self.lease_due, dues.certificate, dues.pods];
-        let others = others.into_iter().flatten();
-        Next::Wait(others.fold(dues.node, Mono::min))
+        let times = times.iter().filter_map(|(_, due)| *due).filter(|due| *due > now);
+        let earliest = times.chain(self.lease_due).min();
+        Due::Wait(earliest.unwrap_or(now.after(self.timings.renew_interval())))
     }
 
-    /// Whether the Lease, due at `due`, is renewed now, to leave a retry at least half an interval
-    /// and one call. On a narrow link the first attempt may have had too little, because the Lease
-    /// was due soon; after each timeout the same would follow, as reconnecting takes as long as an
-    /// interval.
-    fn renews_early(&self, due: Mono, now: Mono, dues: Dues) -> bool {
-        let waits = dues.node <= now || dues.has_certificate(now);
-        let is_close = due.since(now) < self.law.renew_interval() / 2;
+    /// Whether the Lease, due at `due`, is renewed now, to leave a retry of `first` at least half
+    /// an interval and one call. On a narrow link the first attempt may have had too little,
+    /// because the Lease was due soon; after each timeout the same would follow, as reconnecting
+    /// takes as long as an interval.
+    fn renews_early(&self, due: Mono, now: Mono, first: Option<RequestKind>) -> bool {
+        use RequestKind::{Certificate, Node, Version};
+        let waits = matches!(first, Some(Certificate | Node | Version));
+        let is_close = due.since(now) < self.timings.renew_interval() / 2;
         self.retries && !self.silent && waits && is_close
-    }
-
-    /// The time limit of an optional request, such as an event: `None` if another request is due
-    /// before it would end.
-    pub fn idle_budget(&self, now: Mono, dues: Dues) -> Option<Duration> {
-        let budget = self.law.call_budget();
-        let others_due = dues.node <= now || dues.has_certificate(now) || dues.has_pods(now);
-        let idle = !self.silent && !others_due;
-        let has_time = self.lease_due.is_some_and(|due| due >= now.after(budget));
-        (idle && has_time).then_some(budget)
     }
 
     /// A Node exists that owns the Lease: the Lease's first request is due.
@@ -223,8 +203,8 @@ impl Schedule {
         // Early once for each retry.
         let was_early = self.lease_due.is_some_and(|due| start < due);
         self.retries &= !was_early;
-        let interval = self.law.renew_interval();
-        let spread = (self.law.longest_renew_interval() - interval) * self.permille() / 1000;
+        let interval = self.timings.renew_interval();
+        let spread = self.jitter().of(self.timings.longest_renew_interval() - interval);
         self.lease_due = Some(start.after(interval + spread));
     }
 
@@ -244,7 +224,7 @@ impl Schedule {
     /// The server did not answer the Lease request that was sent at `start`.
     pub fn lease_silent(&mut self, start: Mono) {
         self.silent = true;
-        self.lease_due = Some(start.after(self.law.call_budget()));
+        self.lease_due = Some(start.after(self.timings.call_budget()));
     }
 
     /// The server answered a request other than the Lease's.
@@ -271,30 +251,24 @@ impl Schedule {
     fn retry_delay(&self, retry_after: Option<Duration>) -> Duration {
         retry_after
             .unwrap_or_default()
-            .clamp(self.law.call_budget(), self.law.renew_interval())
+            .clamp(self.timings.call_budget(), self.timings.renew_interval())
     }
 
-    /// A pseudorandom number from 0 to 1000.
-    pub fn permille(&mut self) -> u32 {
+    /// The next pseudorandom part of a time.
+    pub fn jitter(&mut self) -> Jitter {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        u32::try_from(self.random % 1001).unwrap_or_default()
+        Jitter::new(self.random)
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::core::runtime::{IN_TURN, OVERDUE};
     use crate::kube::message::Response;
 
-    /// Time of reading 256 KiB from the container runtime on a slow board.
-    const DRAIN: Duration = Duration::from_millis(20);
-
-    const LAW: Law = Law {
-        lease_duration: Duration::from_secs(40),
-    };
+    const LAW: LeaseTimings = LeaseTimings { lease_duration: Duration::from_secs(40) };
 
     /// A rule that the simulated loop breaks.
     #[derive(Clone, Copy, Debug, PartialEq)]
@@ -304,14 +278,6 @@ pub(crate) mod tests {
         NodeBeforeLease,
         NodeAfterSilence,
         RetryFromTheEnd,
-        WaitForTheRuntime,
-    }
-
-    /// A look at the container runtime that has no answer yet.
-    struct Look {
-        began: Mono,
-        /// When its next bytes arrive.
-        arrives: Mono,
     }
 
     /// xorshift: one seed gives the same run each time.
@@ -335,20 +301,29 @@ pub(crate) mod tests {
         }
     }
 
-    /// The next step of a loop with this fault; without one, that of [`Schedule`].
-    fn choose(schedule: &Schedule, now: Mono, dues: Dues, connected: bool, fault: Fault) -> Next {
-        let node_is_due = dues.node <= now;
+    /// The place of the Node in the times below.
+    const NODE: usize = 1;
+
+    /// The next turn of a loop with this fault; without one, that of [`Schedule`].
+    fn choose(
+        schedule: &Schedule,
+        now: Mono,
+        times: &DueTimes,
+        connected: bool,
+        fault: Fault,
+    ) -> Due {
+        let node_is_due = times[NODE].1 <= Some(now);
         match fault {
             Fault::NodeBeforeLease if node_is_due && !schedule.silent => {
-                Next::Node(LAW.call_budget())
+                Due::Request(RequestKind::Node, LAW.call_budget())
             }
             // The Node's request opens a connection.
             Fault::NodeAfterSilence
                 if node_is_due && schedule.lease_due.is_none_or(|due| due > now) =>
             {
-                Next::Node(LAW.connect_and_call_budget())
+                Due::Request(RequestKind::Node, LAW.connect_and_call_budget())
             }
-            _ => schedule.next(now, dues, || connected),
+            _ => schedule.next(now, times, || connected),
         }
     }
 
@@ -361,91 +336,29 @@ pub(crate) mod tests {
         let mut now = Mono::START;
         let mut last: Option<(Mono, Duration)> = None;
         let mut registered = false;
-        // The runtime of one board in two answers each look after up to this time.
-        let slowness = [0, 90_000][usize::from(random.below(2) == 0)];
-        let mut look: Option<Look> = None;
         let mut turns = 0;
-        let mut dues = Dues {
-            node: Mono::START,
-            certificate: Some(Mono::START),
-            pods: Some(Mono::START),
-        };
+        let mut times = times(Some(now), now, Some(now));
         while now < Mono::START.after(Duration::from_secs(300)) {
             turns += 1;
-            if dues.has_certificate(now) {
-                let delay = Duration::from_millis(500 + random.below(20_000));
-                dues.certificate = Some(now.after(delay));
-            }
-            if dues.has_pods(now) && random.below(2) == 0 {
-                let delay = Duration::from_millis(500 + random.below(20_000));
-                dues.pods = (random.below(8) > 0).then(|| now.after(delay));
-            }
             if turns > 100_000 {
                 return Err(format!("the loop spins at {now:?}"));
             }
-            // In one of four turns an event, if the schedule allows it.
-            let next = match schedule.idle_budget(now, dues) {
-                Some(budget) if random.below(4) == 0 => {
-                    now = now.after(random.up_to(budget));
-                    match random.below(3) {
-                        0 => schedule.request_silent(now),
-                        _ => schedule.request_answered(),
-                    }
-                    schedule.next(now, dues, || false)
-                }
-                _ => choose(&schedule, now, dues, random.below(2) == 0, fault),
-            };
-            let budget = match next {
-                Next::Wait(until) if until <= now => {
+            // In one of four turns there is an event.
+            times[3].1 = (random.below(4) == 0).then_some(now);
+            let (kind, budget) = match choose(&schedule, now, &times, random.below(2) == 0, fault) {
+                Due::Wait(until) if until <= now => {
                     return Err("waits until a time in the past".to_owned());
                 }
-                Next::Wait(until) => {
-                    now = match look.take() {
-                        // Its bytes end the wait. Reading 256 KiB of them takes some time, and a
-                        // runtime may send for ever.
-                        Some(pending) if until.since(pending.arrives.max(now)) > IN_TURN => {
-                            now = now.max(pending.arrives);
-                            if random.below(2) == 0 && now.since(pending.began) < OVERDUE {
-                                let arrives = now.after(Duration::from_millis(random.below(500)));
-                                look = Some(Look { arrives, ..pending });
-                            }
-                            now.after(DRAIN)
-                        }
-                        pending => {
-                            look = pending;
-                            until
-                        }
-                    };
+                Due::Wait(until) => {
+                    now = until;
                     continue;
                 }
-                Next::Lease(budget)
-                | Next::Node(budget)
-                | Next::Certificate(budget)
-                | Next::Pods(budget) => budget,
+                Due::Request(kind, budget) => (kind, budget),
             };
             let start = now;
-            // A turn for the Node looks at the runtime first.
-            let mut waited = Duration::ZERO;
-            if let Next::Node(_) = next
-                && slowness > 0
-                && look.as_ref().is_none_or(|l| now.since(l.began) >= OVERDUE)
-            {
-                let answers = Duration::from_millis(random.below(slowness));
-                waited = match fault {
-                    Fault::WaitForTheRuntime => answers,
-                    _ => answers.min(IN_TURN),
-                };
-                let arrives = now.after(answers);
-                look = (answers > waited).then_some(Look {
-                    began: now,
-                    arrives,
-                });
-                now = now.after(waited);
-            }
-            let budget = budget.saturating_sub(waited);
             let took = random.up_to(budget).max(Duration::from_millis(1));
             let outcome = match random.below(10) {
-                n if n < failures[0] => Outcome::Silent(String::new()),
+                n if n < failures[0] => Outcome::Silent("".into()),
                 n if n < failures[1] => Outcome::Answered(Response {
                     retry_after: (random.below(2) == 0)
                         .then(|| Duration::from_secs(random.below(120))),
@@ -454,7 +367,7 @@ pub(crate) mod tests {
                 _ => Outcome::Answered(Response::test(200, "")),
             };
             now = now.after(took);
-            if let Next::Lease(_) = next {
+            if kind == RequestKind::Lease {
                 if let Some((before, limit)) = last
                     && start.since(before) > limit
                 {
@@ -484,7 +397,7 @@ pub(crate) mod tests {
                 Outcome::Silent(_) => schedule.request_silent(now),
                 Outcome::Answered(_) => {
                     schedule.request_answered();
-                    if !registered {
+                    if kind == RequestKind::Node && !registered {
                         registered = true;
                         schedule.start_lease(now);
                         last = Some((now, Duration::ZERO));
@@ -496,9 +409,24 @@ pub(crate) mod tests {
                 1 => Duration::from_secs(10),
                 _ => Duration::from_millis(random.below(10_000)),
             };
-            dues.node = now.after(delay);
+            let rarely = now.after(Duration::from_millis(500 + random.below(20_000)));
+            match times.iter_mut().find(|(sent, _)| *sent == kind) {
+                Some((RequestKind::Node, due)) => *due = Some(now.after(delay)),
+                Some((_, due)) => *due = Some(rarely),
+                None => {}
+            }
         }
         Ok(())
+    }
+
+    /// Due times without an event.
+    fn times(certificate: Option<Mono>, node: Mono, pods: Option<Mono>) -> DueTimes {
+        [
+            (RequestKind::Certificate, certificate),
+            (RequestKind::Node, Some(node)),
+            (RequestKind::Pods, pods),
+            (RequestKind::Event, None),
+        ]
     }
 
     const SCHEDULES: u64 = 20_000;
@@ -517,11 +445,8 @@ pub(crate) mod tests {
             Fault::NodeBeforeLease,
             Fault::NodeAfterSilence,
             Fault::RetryFromTheEnd,
-            Fault::WaitForTheRuntime,
         ] {
-            let found = (0..SCHEDULES)
-                .filter(|seed| simulate(*seed, fault).is_err())
-                .count();
+            let found = (0..SCHEDULES).filter(|seed| simulate(*seed, fault).is_err()).count();
             println!("{fault:?}: found in {found} of {SCHEDULES} schedules");
             assert!(found > 5_000, "{fault:?} was found {found} times");
         }
@@ -548,10 +473,7 @@ pub(crate) mod tests {
             schedule.lease_renewed(at(100));
             seen.extend(schedule.lease_due.map(|due| due.since(at(100)).as_millis()));
         }
-        assert!(
-            seen.iter().all(|millis| (10_000..=10_400).contains(millis)),
-            "{seen:?}"
-        );
+        assert!(seen.iter().all(|millis| (10_000..=10_400).contains(millis)), "{seen:?}");
         seen.dedup();
         assert!(seen.len() > 50, "{seen:?}");
     }
@@ -561,31 +483,27 @@ pub(crate) mod tests {
         let mut schedule = Schedule::new(LAW, 1);
         schedule.start_lease(at(0));
         schedule.lease_renewed(at(0));
-        let due = |seconds| Dues {
-            node: at(seconds),
-            certificate: None,
-            pods: Some(at(seconds)),
-        };
-        let Next::Node(budget) = schedule.next(at(1), due(1), || true) else {
+        let due = |seconds| times(None, at(seconds), Some(at(seconds)));
+        let Due::Request(RequestKind::Node, budget) = schedule.next(at(1), &due(1), || true) else {
             panic!("the Node is due");
         };
         assert!(at(1).after(budget) <= at(0).after(LAW.after_success()));
         assert!(budget > LAW.call_budget() * 5 / 2, "{budget:?}");
         schedule.request_silent(at(6));
         assert_eq!(
-            schedule.next(at(6), due(6), || true),
-            Next::Lease(LAW.connect_and_call_budget())
+            schedule.next(at(6), &due(6), || true),
+            Due::Request(RequestKind::Lease, LAW.connect_and_call_budget())
         );
         schedule.lease_silent(at(6));
-        assert_eq!(schedule.next(at(7), due(6), || true), Next::Wait(at(11)));
+        assert_eq!(schedule.next(at(7), &due(6), || true), Due::Wait(at(11)));
         assert_eq!(
-            schedule.next(at(26), due(6), || true),
-            Next::Lease(LAW.connect_and_call_budget())
+            schedule.next(at(26), &due(6), || true),
+            Due::Request(RequestKind::Lease, LAW.connect_and_call_budget())
         );
         schedule.lease_refused(at(26), None);
         assert_eq!(
-            schedule.next(at(26), due(6), || true),
-            Next::Node(LAW.after_refusal())
+            schedule.next(at(26), &due(6), || true),
+            Due::Request(RequestKind::Node, LAW.after_refusal())
         );
     }
 
@@ -595,47 +513,39 @@ pub(crate) mod tests {
         let mut schedule = Schedule::new(LAW, 1);
         schedule.start_lease(at(0));
         schedule.lease_renewed(at(0));
-        let due = |seconds| Dues {
-            node: at(seconds),
-            certificate: None,
-            pods: None,
-        };
+        let due = |seconds| times(None, at(seconds), None);
         let budget = |next| match next {
-            Next::Node(budget) => budget.as_secs(),
+            Due::Request(RequestKind::Node, budget) => budget.as_secs(),
             next => panic!("{next:?}"),
         };
         // The first attempt, just before the Lease is due.
-        assert_eq!(budget(schedule.next(at(9), due(9), || true)), 6);
+        assert_eq!(budget(schedule.next(at(9), &due(9), || true)), 6);
         schedule.request_silent(at(15));
         // The renewal opens a connection and ends just before the next one is due.
         schedule.lease_renewed(at(15));
-        let early = schedule.next(at(24), due(24), || true);
-        assert_eq!(early, Next::Lease(LAW.call_budget()));
+        let early = schedule.next(at(24), &due(24), || true);
+        assert_eq!(early, Due::Request(RequestKind::Lease, LAW.call_budget()));
         schedule.lease_renewed(at(24));
-        assert!(budget(schedule.next(at(28), due(24), || true)) >= 10);
+        assert!(budget(schedule.next(at(28), &due(24), || true)) >= 10);
         // It is renewed early once for a retry, and never while it is refused.
-        assert!(budget(schedule.next(at(33), due(33), || true)) < 10);
+        assert!(budget(schedule.next(at(33), &due(33), || true)) < 10);
         schedule.request_silent(at(33));
         schedule.lease_refused(at(33), None);
-        assert_eq!(budget(schedule.next(at(34), due(34), || true)), 9);
+        assert_eq!(budget(schedule.next(at(34), &due(34), || true)), 9);
         // Nor after an answer.
         schedule.request_silent(at(40));
         schedule.lease_renewed(at(40));
         schedule.request_answered();
-        assert!(budget(schedule.next(at(49), due(49), || true)) < 10);
+        assert!(budget(schedule.next(at(49), &due(49), || true)) < 10);
     }
 
     #[test]
     fn retry_after_delays_the_lease_by_at_most_one_renewal_interval() {
         let mut schedule = Schedule::new(LAW, 1);
-        let dues = Dues {
-            node: at(1000),
-            certificate: None,
-            pods: None,
-        };
+        let times = times(None, at(1000), None);
         for (asked, due) in [(0, 5), (7, 7), (3600, 10)] {
             schedule.lease_refused(at(0), Some(Duration::from_secs(asked)));
-            assert_eq!(schedule.next(at(0), dues, || true), Next::Wait(at(due)));
+            assert_eq!(schedule.next(at(0), &times, || true), Due::Wait(at(due)));
         }
     }
 

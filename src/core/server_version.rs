@@ -8,8 +8,9 @@
 
 use crate::config::kubelet_version;
 use crate::kube::json;
-use crate::kube::message::{Accept, Outcome, Request};
+use crate::kube::message::{Accept, Outcome, Request, RequestError};
 use crate::kube::object;
+use crate::kube::text::Fault;
 use crate::kube::version::Version;
 
 /// The path of the server's version.
@@ -18,11 +19,11 @@ pub const PATH: &str = "/version";
 /// When the server's version is read.
 #[derive(Debug)]
 pub struct ServerVersion {
-    state: State,
+    state: VersionState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum VersionState {
     /// Another version is reported: nothing is read.
     Off,
     /// Nothing is read before the next outage.
@@ -36,30 +37,25 @@ enum State {
 impl ServerVersion {
     /// Nothing is read unless `--kubelet-version=server`.
     pub fn new(is_reported: bool) -> Self {
-        Self {
-            state: match is_reported {
-                true => State::Due,
-                false => State::Off,
-            },
-        }
+        Self { state: if is_reported { VersionState::Due } else { VersionState::Off } }
     }
 
     /// Whether [`Self::request`] comes before the Node's next request.
     pub fn is_due(&self) -> bool {
-        self.state == State::Due
+        self.state == VersionState::Due
     }
 
     /// The server may be another one now.
     pub fn read_again(&mut self) {
-        if self.state != State::Off {
-            self.state = State::Due;
+        if self.state != VersionState::Off {
+            self.state = VersionState::Due;
         }
     }
 
     /// The Node was created or adopted.
     pub fn registered(&mut self) {
-        if self.state == State::Failed {
-            self.state = State::Due;
+        if self.state == VersionState::Failed {
+            self.state = VersionState::Due;
         }
     }
 
@@ -69,29 +65,24 @@ impl ServerVersion {
     }
 
     /// Takes the outcome. Returns the kubeletVersion to report, or why the last one stays.
-    pub fn on_response(&mut self, outcome: &Outcome) -> Result<String, String> {
+    pub fn on_response(&mut self, outcome: Outcome) -> Result<String, RequestError> {
         let version = parse(outcome);
         // Nothing waits for a second attempt: the Node is more important.
         self.state = match version {
-            Ok(_) => State::Idle,
-            Err(_) => State::Failed,
+            Ok(_) => VersionState::Idle,
+            Err(_) => VersionState::Failed,
         };
         version
     }
 }
 
-fn parse(outcome: &Outcome) -> Result<String, String> {
-    let response = match outcome {
-        Outcome::Answered(response) => response,
-        Outcome::Silent(why) => return Err(why.clone()),
-    };
-    response.accepted().map_err(|refused| refused.to_string())?;
+fn parse(outcome: Outcome) -> Result<String, RequestError> {
+    let response = outcome.accepted()?;
     let body = json::parse(&response.body).unwrap_or_default();
     let text = object::text(&body, &["gitVersion"]);
     let version = Version::parse(text);
-    version
-        .map(kubelet_version)
-        .ok_or_else(|| format!("gitVersion {text:?} is not a version"))
+    let invalid = || format!("gitVersion {text:?} is not a version");
+    version.map(kubelet_version).ok_or_else(|| Fault::from(invalid()).into())
 }
 
 #[cfg(test)]
@@ -116,7 +107,7 @@ mod tests {
             assert!(reader.is_due());
             assert_eq!(reader.request().path, "/version");
             let want = format!("{want}-nodelet.{}", env!("CARGO_PKG_VERSION"));
-            assert_eq!(reader.on_response(&version(server)), Ok(want));
+            assert_eq!(reader.on_response(version(server)), Ok(want));
             assert!(!reader.is_due());
             reader.registered();
             assert!(!reader.is_due(), "it is known");
@@ -132,14 +123,14 @@ mod tests {
             version(""),
             answered(200, json!([])),
             answered(403, json!({"reason": "Forbidden"})),
-            Outcome::Silent("slow".to_owned()),
+            Outcome::Silent("slow".into()),
         ] {
             let mut reader = ServerVersion::new(true);
-            assert!(reader.on_response(&outcome).is_err());
+            assert!(reader.on_response(outcome.clone()).is_err());
             assert!(!reader.is_due(), "{outcome:?}");
             reader.registered();
             assert!(reader.is_due(), "{outcome:?}");
-            assert!(reader.on_response(&outcome).is_err());
+            assert!(reader.on_response(outcome.clone()).is_err());
             assert!(!reader.is_due(), "{outcome:?}");
             reader.read_again();
             assert!(reader.is_due(), "{outcome:?}");

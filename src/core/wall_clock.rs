@@ -24,21 +24,13 @@ pub struct WallClock {
 impl WallClock {
     /// `built` is a time in the past.
     pub fn new(built: Wall) -> Self {
-        Self {
-            built,
-            server: None,
-            boot_to_start: Duration::ZERO,
-            log: OutageLog::new("clock"),
-        }
+        Self { built, server: None, boot_to_start: Duration::ZERO, log: OutageLog::new("clock") }
     }
 
     /// This clock, for a process that started that long after the boot.
     #[must_use]
     pub fn started_after_boot(self, boot_to_start: Duration) -> Self {
-        Self {
-            boot_to_start,
-            ..self
-        }
+        Self { boot_to_start, ..self }
     }
 
     /// The time of this boot by the server's clock, if the server has sent its time.
@@ -65,10 +57,7 @@ impl WallClock {
 
     /// The time to write, if it is known.
     pub fn wall(&self, now: Now) -> Option<Wall> {
-        match now.wall >= self.built {
-            true => Some(now.wall),
-            false => self.server_time(now.mono),
-        }
+        if now.wall >= self.built { Some(now.wall) } else { self.server_time(now.mono) }
     }
 
     /// The server's time, if it has sent one.
@@ -140,10 +129,7 @@ mod tests {
     const BUILT: u64 = 1_790_000_000;
 
     fn now(mono: u64, wall: u64) -> Now {
-        Now {
-            mono: Mono::START.after(Duration::from_secs(mono)),
-            wall: wall_at(wall),
-        }
+        Now { mono: Mono::START.after(Duration::from_secs(mono)), wall: wall_at(wall) }
     }
 
     fn wall_at(seconds: u64) -> Wall {
@@ -160,10 +146,7 @@ mod tests {
         wall_clock.on_server_date(wall_at(BUILT + 100), now(1, 6).mono);
         assert_eq!(wall_clock.wall(now(31, 36)), Some(wall_at(BUILT + 130)));
         // A step to another time before the build changes nothing.
-        assert_eq!(
-            wall_clock.corrected(now(41, BUILT - 1)),
-            now(41, BUILT + 140)
-        );
+        assert_eq!(wall_clock.corrected(now(41, BUILT - 1)), now(41, BUILT + 140));
         // A clock ahead of the server's is used, as by the kubelet.
         let ahead = now(51, BUILT + 9999);
         assert_eq!(wall_clock.corrected(ahead), ahead);

@@ -1,16 +1,18 @@
 //! The check before every file access: refuses a path on a mount that can block for ever.
 //!
 //! The path is resolved one component at a time, links included. Each component is compared with
-//! the mount table before the kernel is asked about it.
+//! the mount table before the kernel is asked about it. openat2 cannot do this, and old kernels
+//! lack it. Unlike openat2 it can lose a race against a rename, so it does not protect against a
+//! hostile root.
 
+use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 
-pub use super::mount_table::own_mounts;
-use super::mounts::{self, Mount};
-use super::resolve_path::{Resolved, resolve_path};
+pub use super::mounts::own_mounts;
+use super::mounts::{self, MOUNTINFO, Mount, UNKNOWN};
 
 /// File system types whose calls wait for a server, another process or an automounter.
 const CAN_BLOCK: [&str; 20] = [
@@ -22,6 +24,10 @@ const CAN_BLOCK: [&str; 20] = [
 /// links and `..`.
 pub fn may_touch(path: &Path, mounts: &[Mount]) -> io::Result<()> {
     match mounts::over(mounts, path) {
+        Some(mount) if mount.fs_type == UNKNOWN => Err(io::Error::other(format!(
+            "{MOUNTINFO} cannot be read, so whether {} can block is unknown; is /proc mounted?",
+            path.display()
+        ))),
         Some(mount) if can_block(&mount.fs_type) => Err(io::Error::other(format!(
             "{} is on {}, which can block for ever; choose a folder on a local file system",
             path.display(),
@@ -81,18 +87,98 @@ pub fn exists(path: &Path) -> bool {
     found(path).is_ok()
 }
 
+/// The kernel's limit of links in one path (MAXSYMLINKS in linux/namei.h).
+const MAX_LINKS: usize = 40;
+
+/// Where a path leads. The contained path has no link below its root.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Resolved {
+    /// The whole path exists.
+    Found(PathBuf),
+    /// The nearest ancestor that exists.
+    MissingBelow(PathBuf),
+}
+
+/// Resolves `path` as if `root` were `/`. `may_touch` is called with each path before the file
+/// system is, and can refuse it. `root` itself is not checked.
+pub fn resolve_path(
+    root: &Path,
+    path: &Path,
+    may_touch: &mut dyn FnMut(&Path) -> io::Result<()>,
+) -> io::Result<Resolved> {
+    let (at, missing) = walk(root, path, may_touch)?;
+    Ok(if missing.is_empty() { Resolved::Found(at) } else { Resolved::MissingBelow(at) })
+}
+
+/// Where `path` leads as if `root` were `/`, whether or not it exists. Without a link below `root`,
+/// so the path never leaves it.
+pub fn path_below(root: &Path, path: &Path) -> io::Result<PathBuf> {
+    let (at, missing) = walk(root, path, &mut |_| Ok(()))?;
+    // The kernel finds nothing behind a missing folder.
+    if missing.iter().any(|name| name == "..") {
+        return Err(Errno::ENOENT.into());
+    }
+    Ok(missing.iter().rev().fold(at, |at, name| at.join(name)))
+}
+
+/// The part of `path` that exists, resolved, and the rest, reversed.
+fn walk(
+    root: &Path,
+    path: &Path,
+    may_touch: &mut dyn FnMut(&Path) -> io::Result<()>,
+) -> io::Result<(PathBuf, Vec<OsString>)> {
+    let mut at = root.to_path_buf();
+    let mut ahead = Vec::new();
+    push_reversed(&mut ahead, path);
+    let mut links = 0;
+    while let Some(name) = ahead.pop() {
+        if name == ".." {
+            if at != root {
+                at.pop();
+            }
+            continue;
+        }
+        let next = at.join(&name);
+        may_touch(&next)?;
+        match next.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                ahead.push(name);
+                break;
+            }
+            Err(error) => return Err(error),
+            Ok(metadata) if metadata.is_symlink() => {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(Errno::ELOOP.into());
+                }
+                let target = next.read_link()?;
+                if target.is_absolute() {
+                    at = root.to_path_buf();
+                }
+                push_reversed(&mut ahead, &target);
+            }
+            Ok(_) => at = next,
+        }
+    }
+    Ok((at, ahead))
+}
+
+fn push_reversed(ahead: &mut Vec<OsString>, path: &Path) {
+    ahead.extend(path.components().rev().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsString::from("..")),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
+    }));
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use super::*;
     use crate::files::tree::Tree;
+    use std::os::unix::fs::symlink;
 
     fn mount(point: &Path, fs_type: &str) -> Mount {
-        Mount {
-            point: point.into(),
-            fs_type: fs_type.into(),
-        }
+        Mount { point: point.into(), fs_type: fs_type.into() }
     }
 
     /// The tree has `local/file`, the mount point `net`, and links from `local` to `net`.
@@ -103,10 +189,7 @@ mod tests {
         symlink("../net", tree.path().join("local/relative")).unwrap();
         symlink(tree.path().join("net"), tree.path().join("local/absolute")).unwrap();
         symlink("relative/file", tree.path().join("local/twice")).unwrap();
-        let mounts = [
-            mount(Path::new("/"), "ext4"),
-            mount(&tree.path().join("net"), "nfs4"),
-        ];
+        let mounts = [mount(Path::new("/"), "ext4"), mount(&tree.path().join("net"), "nfs4")];
         (tree, mounts)
     }
 
@@ -172,10 +255,7 @@ mod tests {
 
     #[test]
     fn a_root_on_a_network_is_allowed_and_a_mount_below_it_is_not() {
-        let table = [
-            mount(Path::new("/"), "nfs4"),
-            mount(Path::new("/no-such-server"), "nfs4"),
-        ];
+        let table = [mount(Path::new("/"), "nfs4"), mount(Path::new("/no-such-server"), "nfs4")];
         let mounts = mounts::without_root(table.to_vec());
         assert!(resolve_in(Path::new("/proc"), &table).is_err());
         assert!(resolve_in(Path::new("/proc"), &mounts).is_ok());
@@ -183,9 +263,87 @@ mod tests {
     }
 
     #[test]
+    fn every_path_is_refused_while_the_mount_table_cannot_be_read() {
+        for path in ["/", "/proc", "/no-such", "relative"] {
+            mounts::pretend_unreadable();
+            let refused = found(Path::new(path)).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::Other, "{path}: not missing: {refused}");
+        }
+        assert!(exists(Path::new("/proc")), "the next read");
+    }
+
+    #[test]
     fn the_mount_table_of_this_process_allows_proc() {
         assert!(found(Path::new("/proc/self/mountinfo")).is_ok());
         assert!(exists(Path::new("/proc")));
         assert!(!exists(Path::new("/proc/no-such")));
+    }
+
+    fn resolved(tree: &Tree, path: &str) -> io::Result<Resolved> {
+        resolve_path(tree.path(), Path::new(path), &mut |_| Ok(()))
+    }
+
+    #[test]
+    fn each_component_is_checked_before_it_is_touched() {
+        let tree = Tree::empty("resolve-order");
+        symlink("/var/lib", tree.path().join("lib")).unwrap();
+        tree.write("var/lib/x", b"");
+        let mut asked = Vec::new();
+        let end = resolve_path(tree.path(), Path::new("lib/missing/deeper"), &mut |path| {
+            asked.push(path.strip_prefix(tree.path()).unwrap().to_path_buf());
+            Ok(())
+        });
+        assert_eq!(end.unwrap(), Resolved::MissingBelow(tree.path().join("var/lib")));
+        assert_eq!(asked, ["lib", "var", "var/lib", "var/lib/missing"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn nothing_is_touched_after_a_refusal() {
+        let tree = Tree::empty("resolve-refusal");
+        tree.write("a/b", b"");
+        let mut asked = 0;
+        let refused = resolve_path(tree.path(), Path::new("a/b"), &mut |_| {
+            asked += 1;
+            Err(io::Error::other("refused"))
+        });
+        assert_eq!(refused.unwrap_err().to_string(), "refused");
+        assert_eq!(asked, 1);
+    }
+
+    #[test]
+    fn the_parent_of_the_root_is_the_root() {
+        let tree = Tree::empty("resolve-parent");
+        tree.write("a/b", b"");
+        let found = Resolved::Found(tree.path().join("a/b"));
+        assert_eq!(resolved(&tree, "../../a/../../a/b").unwrap(), found);
+    }
+
+    #[test]
+    fn a_missing_path_stays_below_the_root() {
+        let tree = Tree::empty("path-below");
+        tree.write("data/x", b"");
+        symlink("/data/nodelet", tree.path().join("state")).unwrap();
+        symlink("/missing/../../etc", tree.path().join("up")).unwrap();
+        for (path, want) in [
+            ("data/x", Some("data/x")),
+            ("state/pki/pair", Some("data/nodelet/pki/pair")),
+            ("etc/credstore/x", Some("etc/credstore/x")),
+            ("up/x", None),
+        ] {
+            let got = path_below(tree.path(), Path::new(path)).ok();
+            assert_eq!(got, want.map(|want| tree.path().join(want)), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_of_more_than_40_links_is_an_error() {
+        let tree = Tree::empty("resolve-links");
+        symlink("loop", tree.path().join("loop")).unwrap();
+        symlink(".", tree.path().join("l")).unwrap();
+        let links = |count: usize| resolved(&tree, &vec!["l"; count].join("/"));
+        let eloop = Some(Errno::ELOOP as i32);
+        assert_eq!(resolved(&tree, "loop").unwrap_err().raw_os_error(), eloop);
+        assert!(links(40).is_ok());
+        assert_eq!(links(41).unwrap_err().raw_os_error(), eloop);
     }
 }

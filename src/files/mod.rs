@@ -4,15 +4,13 @@
 //! thread. So every path is compared with the mount table before it is passed to the kernel.
 
 pub mod guard;
-pub mod mount_table;
+pub mod hosts;
 pub mod mounts;
 mod open;
-#[cfg(test)]
-pub(crate) mod power_cut;
 pub mod read;
-pub mod resolve_path;
-pub(crate) mod stamp;
-#[cfg(test)]
-pub(crate) mod tree;
 pub mod write;
-pub mod yaml;
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) use self::tests::{power_cut, recorder, tree};

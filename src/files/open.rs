@@ -1,9 +1,10 @@
-//! Opens and reads a file without waiting, up to a size. The path is not checked: see `guard`.
+//! Opens and reads a file without waiting, up to a size, and tells whether it was written. The path
+//! is not checked: see `guard`.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt as _};
 use std::path::Path;
 
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
@@ -12,7 +13,8 @@ use nix::sys::stat::Mode;
 
 /// Bytes, for files of /proc and /sys with a fixed set of lines.
 pub const SMALL: u64 = 64 << 10;
-/// Bytes, for files that grow: routes, mounts, a bundle of all public root certificates (220 KiB).
+/// Bytes, for files that grow, such as a bundle of all public root certificates (220 KiB), and for a
+/// line of a table of any size (`each_line`).
 pub const LARGE: u64 = 1 << 20;
 
 /// Opens a file for [`whole`]. O_NONBLOCK: a FIFO without a writer must not block.
@@ -28,9 +30,7 @@ pub(crate) fn open_with(path: &Path, flags: OFlag) -> io::Result<File> {
 }
 
 /// Flags of open(2) for every file that is opened.
-pub(crate) const FLAGS: OFlag = OFlag::O_NONBLOCK
-    .union(OFlag::O_NOCTTY)
-    .union(OFlag::O_CLOEXEC);
+pub(crate) const FLAGS: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
 
 /// The content of a file opened by [`open`], at most `limit` bytes. A folder, or a FIFO or device
 /// without data, is an error.
@@ -39,12 +39,8 @@ pub(crate) fn whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
     bounded(&mut read, &file, limit, &mut is_end(limit))
 }
 
-/// [`whole`] of a file that stays open: pread(2) from its start.
-pub(crate) fn whole_from_start(file: &File, limit: u64) -> io::Result<Vec<u8>> {
-    from_start(file, limit, &mut is_end(limit))
-}
-
-/// [`whole_from_start`], but not further than `is_enough`, which gets all bytes that are read so far.
+/// [`whole`] of a file that stays open, by pread(2) from its start, but not further than
+/// `is_enough`.
 pub(crate) fn from_start(file: &File, limit: u64, is_enough: Enough<'_>) -> io::Result<Vec<u8>> {
     let mut offset = 0;
     let mut read = |buffer: &mut [u8]| {
@@ -58,10 +54,22 @@ pub(crate) fn from_start(file: &File, limit: u64, is_enough: Enough<'_>) -> io::
 /// Bytes that are read at once.
 const CHUNK: usize = 4096;
 
-/// A short read is the end of a disk file or of a kernel file of one record. A kernel file that is a
-/// list (seq_file) can end a read early, when its next record does not fit the buffer.
-pub(crate) fn is_end(limit: u64) -> impl FnMut(&[u8]) -> bool {
+/// A short read is the end of a disk file or of a kernel file of one record. A kernel file that is
+/// a list (seq_file) can end a read early, when its next record does not fit the buffer.
+pub(crate) fn is_end(limit: u64) -> impl FnMut(&mut Vec<u8>) -> bool {
     move |bytes| bytes.len() < CHUNK && limit <= SMALL
+}
+
+/// Takes each line of a table without its newline: mounts and routes, whose number the kernel
+/// bounds. The limit of the read is then that of a line. What follows the last newline is dropped.
+pub(crate) fn each_line(take: &mut dyn FnMut(&str)) -> impl FnMut(&mut Vec<u8>) -> bool {
+    move |bytes| {
+        let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let lines = bytes.get(..end).unwrap_or_default();
+        String::from_utf8_lossy(lines).split_terminator('\n').for_each(&mut *take);
+        bytes.drain(..end);
+        false
+    }
 }
 
 /// Whether the kernel reported a change of this file since it was opened or last asked: POLLPRI of
@@ -72,42 +80,69 @@ pub(crate) fn has_changed(file: &File) -> bool {
     poll(&mut polled, PollTimeout::ZERO) != Ok(0)
 }
 
-type Reader<'a> = &'a mut dyn FnMut(&mut [u8]) -> io::Result<usize>;
-pub(crate) type Enough<'a> = &'a mut dyn FnMut(&[u8]) -> bool;
+/// Gets all bytes that are read so far, or that an earlier call left, and returns whether they are
+/// enough.
+pub(crate) type Enough<'a> = &'a mut dyn FnMut(&mut Vec<u8>) -> bool;
 
 /// Not by `read_to_end`, which is 800 bytes of code for each type of reader.
 fn bounded(
-    read: Reader<'_>,
+    read: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>,
     file: &File,
     limit: u64,
     is_enough: Enough<'_>,
 ) -> io::Result<Vec<u8>> {
-    let (mut buffer, mut bytes) = ([0; CHUNK], Vec::new());
+    let (mut buffer, mut bytes, mut is_empty) = ([0; CHUNK], Vec::new(), true);
     loop {
         // fstat only if no bytes were read: it saves a system call for most kernel files.
         let length = match read(&mut buffer) {
             Ok(length) if length > 0 => length,
-            _ if bytes.is_empty() && !file.metadata()?.is_file() => {
+            _ if is_empty && !file.metadata()?.is_file() => {
                 return Err(io::Error::other("not a regular file"));
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             end => return end.map(|_| bytes),
         };
+        is_empty = false;
         bytes.extend_from_slice(buffer.get(..length).unwrap_or_default());
         if !u64::try_from(bytes.len()).is_ok_and(|length| length <= limit) {
             return Err(io::Error::other(format!("larger than {limit} bytes")));
         }
-        if is_enough(&bytes) {
+        if is_enough(&mut bytes) {
             return Ok(bytes);
         }
     }
 }
 
+/// Metadata that change when a file is written, or the file or a link to it is replaced. A write
+/// soon after another one may leave them equal: within the same tick of the kernel's clock (10 ms
+/// or less), or of the file system's times (FAT: 2 s).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Stamp {
+    /// Device, inode, size.
+    pub(crate) file: [u64; 3],
+    /// Seconds and nanoseconds of the last changes of the content and of the inode.
+    pub(crate) times: [i64; 4],
+}
+
+impl Stamp {
+    pub(crate) fn of(file: &Metadata) -> Self {
+        Self {
+            file: [file.dev(), file.ino(), file.size()],
+            times: [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()],
+        }
+    }
+}
+
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, clippy::useless_conversion)]
 mod tests {
     use super::*;
+    use crate::files::tree::Tree;
+    use nix::sys::stat::stat;
+    use std::fs;
 
-    /// What is read of a kernel file whose reads end after these lengths, and how many reads it took.
+    /// What is read of a kernel file whose reads end after these lengths, and how many reads it
+    /// took.
     fn read(lengths: &[usize], limit: u64) -> (Result<usize, String>, usize) {
         let mut reads = 0;
         let mut read = |buffer: &mut [u8]| {
@@ -141,14 +176,57 @@ mod tests {
     }
 
     #[test]
+    fn the_lines_of_a_table_are_taken_from_reads_that_end_anywhere() {
+        let text: String = (0..9000).map(|line| format!("{line} \u{e9}\r\n")).collect();
+        let text = text + "no newline";
+        for length in [7, 4096] {
+            let mut parts = text.as_bytes().chunks(length);
+            let mut read = |buffer: &mut [u8]| {
+                let part = parts.next().unwrap_or_default();
+                buffer[..part.len()].copy_from_slice(part);
+                Ok(part.len())
+            };
+            let (file, mut number) = (File::open("/proc/self/stat").unwrap(), 0);
+            let mut take = |line: &str| {
+                assert_eq!(line, format!("{number} \u{e9}\r"));
+                number += 1;
+            };
+            let rest = bounded(&mut read, &file, 8192, &mut each_line(&mut take));
+            assert_eq!(rest.unwrap(), b"no newline");
+            assert_eq!(number, 9000);
+        }
+    }
+
+    #[test]
     fn a_file_is_not_read_further_than_asked() {
         let file = File::open("/proc/self/smaps").unwrap();
         let mut reads = 0;
-        let mut is_enough = |bytes: &[u8]| {
+        let mut is_enough = |bytes: &mut Vec<u8>| {
             reads += 1;
             bytes.len() > CHUNK
         };
         let bytes = from_start(&file, LARGE, &mut is_enough).unwrap();
         assert!(bytes.len() <= 2 * CHUNK && reads == 2, "{reads}");
+    }
+
+    #[test]
+    fn a_stamp_has_the_seven_values_of_stat() {
+        let tree = Tree::empty("stamp");
+        tree.write("file", b"four");
+        let path = tree.path().join("file");
+        let of = || Stamp::of(&fs::metadata(&path).unwrap());
+        let stat = stat(&path).unwrap();
+        assert_eq!(of().file, [stat.st_dev, stat.st_ino, 4].map(u64::from));
+        let times = [(stat.st_mtime, stat.st_mtime_nsec), (stat.st_ctime, stat.st_ctime_nsec)];
+        let times = times.map(|(seconds, nanos)| [i64::from(seconds), i64::from(nanos)]);
+        assert_eq!(of().times[..2], times[0]);
+        assert_eq!(of().times[2..], times[1]);
+        // Only the time of the inode can be told from these two.
+        let (before, link) = (of(), tree.path().join("link"));
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        fs::hard_link(&path, link).unwrap();
+        assert_eq!(of().file, before.file);
+        assert_eq!(of().times[..2], before.times[..2]);
+        assert_ne!(of(), before);
     }
 }

@@ -1,6 +1,7 @@
 //! The bounded read of a file whose path is checked first.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -8,15 +9,25 @@ use nix::errno::Errno;
 use super::guard;
 
 pub(crate) use super::open::{
-    Enough, FLAGS, from_start, has_changed, is_end, open, open_with, whole,
+    Enough, FLAGS, Stamp, each_line, from_start, has_changed, is_end, open, open_with, whole,
 };
 pub use super::open::{LARGE, SMALL};
 
 /// Reads a whole file of at most [`LARGE`] bytes. The error does not name the path.
 pub fn read(path: &Path) -> Result<Vec<u8>, String> {
-    guard::found(path)
-        .and_then(|path| read_found(&path))
-        .map_err(|e| cause(&e))
+    guard::found(path).and_then(|path| read_found(&path)).map_err(|e| cause(&e))
+}
+
+/// Reads the first `limit` bytes of a file or a pipe, whose writer is waited for; of stdin if the
+/// path is `-`. The path is not checked: a person gave it and waits for the end.
+pub fn read_stream(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    let stdin = path.as_os_str() == "-";
+    let stream: Box<dyn Read> =
+        if stdin { Box::new(io::stdin().lock()) } else { Box::new(File::open(path)?) };
+    // With room for all, so that no copy of a secret stays behind.
+    let mut bytes = Vec::with_capacity(limit);
+    stream.take(u64::try_from(limit).unwrap_or(u64::MAX)).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// [`read`] of a path that [`guard::found`] returned.

@@ -6,9 +6,12 @@
 //! use it.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+    symlink,
+};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
@@ -107,7 +110,12 @@ impl Disk {
 impl Op {
     /// Carries the operation out with the current mount table. The error names the path.
     pub(crate) fn carry_out(&self) -> Result<(), String> {
-        self.carry_out_in(&guard::own_mounts())
+        #[cfg(test)]
+        super::recorder::check(self)?;
+        self.carry_out_in(&guard::own_mounts())?;
+        #[cfg(test)]
+        super::recorder::add(self);
+        Ok(())
     }
 
     /// Every path is checked against `mounts` before the call that uses it.
@@ -145,14 +153,18 @@ impl Op {
 }
 
 /// The flags keep the open from following a link and from waiting for the reader of a FIFO.
-fn write(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
+fn create(path: &Path, mode: u32) -> io::Result<File> {
+    OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(mode)
         .custom_flags((read::FLAGS | OFlag::O_NOFOLLOW).bits())
-        .open(path)?;
+        .open(path)
+}
+
+fn write(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
+    let mut file = create(path, mode)?;
     // A file of an interrupted attempt may have another mode.
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(content)?;
@@ -165,10 +177,7 @@ fn folder(path: &Path, mode: u32, mounts: &[Mount]) -> Vec<Op> {
     let missing = path.ancestors().take_while(is_missing);
     let missing: Vec<&Path> = missing.filter(|p| !p.as_os_str().is_empty()).collect();
     let create = |created: &&Path| {
-        let mode = match *created == path {
-            true => mode,
-            false => PUBLIC_FOLDER,
-        };
+        let mode = if *created == path { mode } else { PUBLIC_FOLDER };
         let folder = Op::Folder(created.to_path_buf(), mode);
         [folder, Op::Sync(parent(created))]
     };
@@ -185,21 +194,111 @@ pub(crate) fn replace(path: &Path, mode: u32, content: Vec<u8>) -> Vec<Op> {
     replace_in(path, mode, content, &guard::own_mounts())
 }
 
-fn replace_in(path: &Path, mode: u32, content: Vec<u8>, mounts: &[Mount]) -> Vec<Op> {
+/// Where the new content of a file is written, until it takes the place of the old one.
+pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
+    new.into()
+}
+
+fn replace_in(path: &Path, mode: u32, content: Vec<u8>, mounts: &[Mount]) -> Vec<Op> {
+    let new = beside(path);
     let mut ops = folder(&parent(path), PUBLIC_FOLDER, mounts);
     ops.extend([
-        Op::Write(new.clone().into(), mode, Zeroizing::new(content)),
-        Op::Rename(new.into(), path.to_owned()),
+        Op::Write(new.clone(), mode, Zeroizing::new(content)),
+        Op::Rename(new, path.to_owned()),
         Op::Sync(parent(path)),
     ]);
     ops
 }
 
+/// A folder that this process alone has locked.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _folder: File,
+}
+
+/// Locks a folder (flock(2)) until the value is dropped; `None` while another process has it.
+pub(crate) fn lock(folder: &Path) -> Result<Option<Lock>, String> {
+    let locked = guard::found(folder).and_then(|path| {
+        let folder = read::open(&path)?;
+        match folder.try_lock() {
+            Ok(()) => Ok(Some(Lock { _folder: folder })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    });
+    locked.map_err(|error| format!("{}: {}", folder.display(), cause(&error)))
+}
+
 /// Creates or replaces a text file that every user may read.
 pub fn publish(path: &Path, text: String) -> Result<(), String> {
     Disk::default().carry_out(replace(path, PUBLIC, text.into_bytes()))
+}
+
+/// A file that need not survive a power cut, below /run: nothing is synced.
+#[derive(Debug)]
+pub struct VolatileFile {
+    path: PathBuf,
+    /// What was last written to `path`, with its content, perhaps with an older first line.
+    written: Option<(File, String)>,
+}
+
+impl VolatileFile {
+    /// Writes nothing yet.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), written: None }
+    }
+
+    /// Replaces the file; nobody sees a part of it. Creates its folder. If the first line alone
+    /// changed and has the same length, it is written into the file: two system calls for ten.
+    pub fn write(&mut self, content: String) -> Result<(), String> {
+        let line = content.find('\n').map_or(0, |end| end + 1);
+        if let Some((file, old)) = &self.written
+            && old.len() == content.len()
+            && old.as_bytes().get(line..) == content.as_bytes().get(line..)
+            // It was neither removed nor replaced nor cut off.
+            && file.metadata().is_ok_and(|file| (file.nlink(), file.len()) == (1, old.len() as u64))
+            && file.write_all_at(content.as_bytes().get(..line).unwrap_or_default(), 0).is_ok()
+        {
+            return Ok(());
+        }
+        self.replace(content)
+    }
+
+    /// Writes a text that always has the same length over the last one: one system call. A reader
+    /// can see a part of each, and a file that somebody removed is not made again.
+    pub fn overwrite(&mut self, content: String) -> Result<(), String> {
+        if let Some((file, _)) = &self.written
+            && file.write_all_at(content.as_bytes(), 0).is_ok()
+        {
+            return Ok(());
+        }
+        self.replace(content)
+    }
+
+    fn replace(&mut self, content: String) -> Result<(), String> {
+        self.written = None;
+        let file = replace_volatile(&self.path, content.as_bytes());
+        let file = file.map_err(|error| format!("{}: {}", self.path.display(), cause(&error)))?;
+        self.written = Some((file, content));
+        Ok(())
+    }
+}
+
+fn replace_volatile(path: &Path, content: &[u8]) -> io::Result<File> {
+    let new = beside(path);
+    let new = match guard::parent_resolved(&new) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let _ = DirBuilder::new().mode(PUBLIC_FOLDER).create(parent(path));
+            guard::parent_resolved(&new)?
+        }
+        found => found?,
+    };
+    let mut file = create(&new, PUBLIC)?;
+    file.write_all(content)?;
+    fs::rename(&new, new.with_extension(""))?;
+    Ok(file)
 }
 
 /// The folder of `path`; `.` for a bare name.
@@ -227,10 +326,7 @@ mod tests {
         tree.write("net/file", b"old");
         symlink("../net", tree.path().join("local/relative")).unwrap();
         symlink(tree.path().join("net"), tree.path().join("local/absolute")).unwrap();
-        let mount = |point: PathBuf, fs_type: &str| Mount {
-            point,
-            fs_type: fs_type.into(),
-        };
+        let mount = |point: PathBuf, fs_type: &str| Mount { point, fs_type: fs_type.into() };
         let net = mount(tree.path().join("net"), "nfs4");
         (tree, [mount("/".into(), "ext4"), net])
     }
@@ -242,9 +338,8 @@ mod tests {
 
     fn names(folder: PathBuf) -> Vec<String> {
         let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
-        let mut names: Vec<String> = names
-            .map(|entry| entry.file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<String> =
+            names.map(|entry| entry.file_name().into_string().unwrap()).collect();
         names.sort_unstable();
         names
     }
@@ -268,16 +363,9 @@ mod tests {
                 "{path}: {refused}"
             );
             assert_eq!(names(tree.path().join("net")), ["file"], "{path}");
-            assert_eq!(
-                names(tree.path().join("local")),
-                ["absolute", "file", "relative"]
-            );
+            assert_eq!(names(tree.path().join("local")), ["absolute", "file", "relative"]);
             // The same write is carried out if the mount is local.
-            assert_eq!(
-                replaced(&tree.path().join(path), &mounts[..1]),
-                Ok(()),
-                "{path}"
-            );
+            assert_eq!(replaced(&tree.path().join(path), &mounts[..1]), Ok(()), "{path}");
             let _ = fs::remove_dir_all(tree.path().join("net/missing"));
         }
     }
@@ -306,10 +394,7 @@ mod tests {
         assert_eq!(names(at("net")), ["file"]);
         assert_eq!(names(at("local")), ["absolute", "file", "relative"]);
         // A link onto the mount is itself on the local file system.
-        assert_eq!(
-            Op::Remove(at("local/relative")).carry_out_in(&mounts),
-            Ok(())
-        );
+        assert_eq!(Op::Remove(at("local/relative")).carry_out_in(&mounts), Ok(()));
     }
 
     #[test]
@@ -319,10 +404,7 @@ mod tests {
             let path = tree.path().join(path);
             assert_eq!(replaced(&path, &mounts), Ok(()));
             assert_eq!(read::read(&path), Ok(b"new".to_vec()));
-            assert_eq!(
-                fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-                PRIVATE
-            );
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, PRIVATE);
         }
         assert_eq!(names(tree.path().join("a/b")), ["file"]);
         let absent = tree.path().join("no/such/file");
@@ -348,10 +430,7 @@ mod tests {
 
     #[test]
     fn a_relative_path_is_checked_from_the_working_folder() {
-        let mounts = [Mount {
-            point: std::env::current_dir().unwrap(),
-            fs_type: "cifs".into(),
-        }];
+        let mounts = [Mount { point: std::env::current_dir().unwrap(), fs_type: "cifs".into() }];
         for path in ["no-such-file", "no/such/file"] {
             let refused = replaced(Path::new(path), &mounts).unwrap_err();
             assert!(refused.contains("is on cifs"), "{path}: {refused}");

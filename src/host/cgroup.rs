@@ -46,10 +46,7 @@ pub fn mode(mounts: &[Mount]) -> Mode {
         Mode::V2
     } else if is_v2("/sys/fs/cgroup/unified") {
         Mode::Hybrid
-    } else if mounts
-        .iter()
-        .any(|mount| matches!(mount.fs_type.as_str(), "cgroup" | "cgroup2"))
-    {
+    } else if mounts.iter().any(|mount| matches!(mount.fs_type.as_str(), "cgroup" | "cgroup2")) {
         Mode::V1
     } else {
         Mode::None
@@ -73,9 +70,7 @@ pub(super) enum WorkingSet {
 impl WorkingSet {
     pub(super) fn new(mode: Mode) -> Self {
         match mode {
-            Mode::V2 => Self::V2 {
-                stat: KeptFile::new("sys/fs/cgroup/memory.stat"),
-            },
+            Mode::V2 => Self::V2 { stat: KeptFile::new("sys/fs/cgroup/memory.stat") },
             Mode::V1 | Mode::Hybrid => Self::V1 {
                 usage: KeptFile::new("sys/fs/cgroup/memory/memory.usage_in_bytes"),
                 stat: KeptFile::new("sys/fs/cgroup/memory/memory.stat"),
@@ -101,11 +96,7 @@ impl WorkingSet {
 pub fn parse_v2(stat: &[u8]) -> Option<u64> {
     let lines = ["anon ", "file ", "inactive_file "];
     let [anon, file, inactive] = scan::values(stat, lines, scan::lone_number);
-    Some(
-        anon?
-            .saturating_add(file?)
-            .saturating_sub(inactive.unwrap_or(0)),
-    )
+    Some(anon?.saturating_add(file?).saturating_sub(inactive.unwrap_or(0)))
 }
 
 /// From memory.usage_in_bytes and memory.stat of v1.
@@ -121,10 +112,8 @@ pub fn memory_is_usable(root: &HostRoot) -> Read<bool> {
     match root.text(CONTROLLERS, SMALL) {
         Ok(controllers) => Ok(controllers.split_whitespace().any(|name| name == "memory")),
         Err(unread) if unread.absent => {
-            let memory = controllers(root)?
-                .0
-                .into_iter()
-                .find(|controller| controller.name == "memory");
+            let memory =
+                controllers(root)?.0.into_iter().find(|controller| controller.name == "memory");
             Ok(memory.is_some_and(|memory| memory.enabled && memory.hierarchy != 0))
         }
         Err(unread) => Err(unread),
@@ -160,11 +149,7 @@ mod tests {
     #[test]
     fn on_v1_the_memory_controller_must_be_enabled_and_mounted() {
         let tree = Tree::new("controllers-v1");
-        assert!(
-            memory_is_usable(&HostRoot::new(tree.path()))
-                .unwrap_err()
-                .absent
-        );
+        assert!(memory_is_usable(&HostRoot::new(tree.path())).unwrap_err().absent);
         for (line, usable) in [
             ("memory\t4\t106\t1\n", true),
             ("memory\t0\t106\t1\n", false),
@@ -172,11 +157,7 @@ mod tests {
             ("", false),
         ] {
             tree.write("proc/cgroups", line.as_bytes());
-            assert_eq!(
-                memory_is_usable(&HostRoot::new(tree.path())),
-                Ok(usable),
-                "{line}"
-            );
+            assert_eq!(memory_is_usable(&HostRoot::new(tree.path())), Ok(usable), "{line}");
         }
         tree.write("proc/cgroups", b"memory\tx\n");
         assert!(memory_is_usable(&HostRoot::new(tree.path())).is_err());
@@ -187,10 +168,7 @@ mod tests {
         mode(
             &mounts
                 .iter()
-                .map(|(point, fs_type)| Mount {
-                    point: point.into(),
-                    fs_type: (*fs_type).into(),
-                })
+                .map(|(point, fs_type)| Mount { point: point.into(), fs_type: (*fs_type).into() })
                 .collect::<Vec<_>>(),
         )
     }
@@ -200,17 +178,11 @@ mod tests {
         assert_eq!(mounted(&[("/", "ext4")]), Mode::None);
         assert_eq!(mounted(&[("/sys/fs/cgroup", "cgroup2")]), Mode::V2);
         assert_eq!(
-            mounted(&[
-                ("/sys/fs/cgroup", "tmpfs"),
-                ("/sys/fs/cgroup/unified", "cgroup2")
-            ]),
+            mounted(&[("/sys/fs/cgroup", "tmpfs"), ("/sys/fs/cgroup/unified", "cgroup2")]),
             Mode::Hybrid
         );
         assert_eq!(
-            mounted(&[
-                ("/sys/fs/cgroup", "tmpfs"),
-                ("/sys/fs/cgroup/memory", "cgroup")
-            ]),
+            mounted(&[("/sys/fs/cgroup", "tmpfs"), ("/sys/fs/cgroup/memory", "cgroup")]),
             Mode::V1
         );
         assert_eq!(mounted(&[("/acct", "cgroup")]), Mode::V1);
@@ -223,33 +195,18 @@ mod tests {
 
     #[test]
     fn on_v2_usage_is_anon_plus_file_minus_inactive_file() {
-        assert_eq!(
-            parse_v2(b"anon 100\nfile 50\ninactive_file 30\ninactive_anon 7\n"),
-            Some(120)
-        );
+        assert_eq!(parse_v2(b"anon 100\nfile 50\ninactive_file 30\ninactive_anon 7\n"), Some(120));
         assert_eq!(parse_v2(b"anon 100\nfile 50\n"), Some(150));
         assert_eq!(parse_v2(b"anon 1\nfile 2\ninactive_file 30\n"), Some(0));
-        assert_eq!(
-            parse_v2(b"anon 18446744073709551615\nfile 2\n"),
-            Some(u64::MAX)
-        );
-        for stat in [
-            "",
-            "anon 1\n",
-            "file 1\n",
-            "anon x\nfile 1\n",
-            "anon 1\nfile_mapped 2\n",
-        ] {
+        assert_eq!(parse_v2(b"anon 18446744073709551615\nfile 2\n"), Some(u64::MAX));
+        for stat in ["", "anon 1\n", "file 1\n", "anon x\nfile 1\n", "anon 1\nfile_mapped 2\n"] {
             assert_eq!(parse_v2(stat.as_bytes()), None, "{stat:?}");
         }
     }
 
     #[test]
     fn on_v1_usage_is_usage_in_bytes_minus_total_inactive_file() {
-        assert_eq!(
-            parse_v1(b"100\n", b"inactive_file 1\ntotal_inactive_file 30\n"),
-            Some(70)
-        );
+        assert_eq!(parse_v1(b"100\n", b"inactive_file 1\ntotal_inactive_file 30\n"), Some(70));
         assert_eq!(parse_v1(b"100", b""), Some(100));
         assert_eq!(parse_v1(b"1", b"total_inactive_file 30"), Some(0));
         assert_eq!(parse_v1(b"", b"total_inactive_file 30"), None);

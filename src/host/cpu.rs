@@ -8,39 +8,56 @@
 use crate::core::facts::{Read, Unread};
 use crate::files::read::SMALL;
 
+use super::kept_file::KeptFile;
 use super::root::HostRoot;
 
 const NODES: &str = "sys/devices/system/node";
 const CPUS: &str = "sys/devices/system/cpu";
 
 /// The file with the list of online CPUs, `0-3,5`.
-pub(super) const ONLINE: &str = "sys/devices/system/cpu/online";
+#[derive(Debug)]
+pub(super) struct Online {
+    file: KeptFile,
+    /// Its text when the CPUs were last counted; `None` if it was missing.
+    counted: Option<String>,
+}
 
-/// The number of logical CPUs. `list` is the text of [`ONLINE`].
-pub(super) fn read(root: &HostRoot, list: &Read<String>) -> Read<u64> {
+impl Online {
+    /// Opens nothing.
+    pub(super) fn new() -> Self {
+        Self { file: KeptFile::new("sys/devices/system/cpu/online"), counted: None }
+    }
+
+    /// Counts `cpus` anew if another set is online, or if the last count failed.
+    pub(super) fn refresh(&mut self, root: &HostRoot, cpus: &mut Read<u64>) {
+        let list = self.file.text(root);
+        if cpus.is_err() || list.as_ref().ok() != self.counted.as_ref() {
+            *cpus = count(root, &list);
+            self.counted = list.ok();
+        }
+    }
+}
+
+/// The number of logical CPUs. `list` is the text of the file [`Online`].
+fn count(root: &HostRoot, list: &Read<String>) -> Read<u64> {
     let nodes = match root.list(NODES) {
         Ok(names) => names,
         Err(unread) if unread.absent => Vec::new(),
         Err(unread) => return Err(unread),
     };
-    let nodes: Vec<_> = nodes
-        .into_iter()
-        .filter(|name| number_after("node", name).is_some())
-        .collect();
+    let nodes: Vec<_> =
+        nodes.into_iter().filter(|name| number_after("node", name).is_some()).collect();
     if nodes.is_empty() {
         let names = root.list(CPUS)?;
         return not_zero(
-            names
-                .iter()
-                .filter_map(|name| number_after("cpu", name))
-                .map(|_| 1)
-                .sum(),
+            names.iter().filter_map(|name| number_after("cpu", name)).map(|_| 1).sum(),
             CPUS,
         );
     }
     let online = match list {
-        Ok(list) => Online::List(list),
-        Err(unread) if unread.absent => Online::All,
+        Ok(list) => Some(list),
+        // A kernel without CPU hotplug: all are online.
+        Err(unread) if unread.absent => None,
         Err(unread) => return Err(unread.clone()),
     };
     let mut count = 0;
@@ -49,7 +66,7 @@ pub(super) fn read(root: &HostRoot, list: &Read<String>) -> Read<u64> {
             let Some(cpu) = number_after("cpu", &name) else {
                 continue;
             };
-            if online.contains(cpu) && has_topology(root, cpu)? {
+            if online.is_none_or(|list| is_listed(list, cpu)) && has_topology(root, cpu)? {
                 count += 1;
             }
         }
@@ -58,35 +75,13 @@ pub(super) fn read(root: &HostRoot, list: &Read<String>) -> Read<u64> {
 }
 
 fn not_zero(count: u64, source: &str) -> Read<u64> {
-    if count == 0 {
-        Err(Unread::new(source, "no CPU is online"))
-    } else {
-        Ok(count)
-    }
+    if count == 0 { Err(Unread::new(source, "no CPU is online")) } else { Ok(count) }
 }
 
 /// `cpu12` is 12; `cpufreq` and `cpu` are `None`.
 fn number_after(prefix: &str, name: &str) -> Option<u64> {
     let digits = name.strip_prefix(prefix)?;
-    digits
-        .bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then(|| digits.parse().ok())?
-}
-
-enum Online<'a> {
-    /// The file is missing: a kernel without CPU hotplug.
-    All,
-    List(&'a str),
-}
-
-impl Online<'_> {
-    fn contains(&self, cpu: u64) -> bool {
-        match self {
-            Online::All => true,
-            Online::List(list) => is_listed(list, cpu),
-        }
-    }
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
 /// Whether a list such as `0-3,5` contains `cpu`. As in cAdvisor, the parts before a malformed part
@@ -128,8 +123,9 @@ mod tests {
     use crate::files::tree::Tree;
 
     fn count(tree: &Tree) -> Read<u64> {
-        let root = HostRoot::new(tree.path());
-        read(&root, &root.text(ONLINE, SMALL))
+        let mut cpus = Err(Unread::new("sys", "not counted"));
+        Online::new().refresh(&HostRoot::new(tree.path()), &mut cpus);
+        cpus
     }
 
     fn add_cpu(tree: &Tree, cpu: u64, node: Option<u64>, core: &str) {
@@ -156,11 +152,7 @@ mod tests {
         (0..4).for_each(|cpu| add_cpu(&tree, cpu, Some(cpu / 2), "-1\n"));
         tree.write("sys/devices/system/node/node1/cpu9", b"");
         tree.write("sys/devices/system/node/possible", b"0-1\n");
-        assert_eq!(
-            count(&tree),
-            Ok(4),
-            "no online file: all are online, cpu9 has no topology"
-        );
+        assert_eq!(count(&tree), Ok(4), "no online file: all are online, cpu9 has no topology");
         tree.write("sys/devices/system/cpu/online", b"0,2-3,9\n");
         assert_eq!(count(&tree), Ok(3));
         tree.write("sys/devices/system/cpu/online", b"");
@@ -168,6 +160,26 @@ mod tests {
         tree.write("sys/devices/system/cpu/online", b"0-3\n");
         add_cpu(&tree, 3, Some(1), "one\n");
         assert_eq!(count(&tree).unwrap_err().cause, "not a number");
+    }
+
+    #[test]
+    fn cpus_are_counted_again_when_another_set_is_online_and_after_an_error() {
+        let tree = Tree::new("cpu-refresh");
+        let root = HostRoot::new(tree.path());
+        (0..4).for_each(|cpu| add_cpu(&tree, cpu, None, "0\n"));
+        tree.write("sys/devices/system/cpu/online", b"0-3\n");
+        let mut online = Online::new();
+        let mut refreshed = |mut cpus: Read<u64>| {
+            online.refresh(&root, &mut cpus);
+            cpus
+        };
+        let wrong = || Ok(9999);
+        assert_eq!(refreshed(wrong()), Ok(4), "the first count");
+        assert_eq!(refreshed(wrong()), wrong());
+        assert_eq!(refreshed(Err(Unread::new("sys", "why"))), Ok(4));
+        tree.write("sys/devices/system/cpu/online", b"0-1\n");
+        assert_eq!(refreshed(wrong()), Ok(4));
+        assert_eq!(refreshed(wrong()), wrong());
     }
 
     #[test]

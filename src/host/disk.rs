@@ -1,5 +1,5 @@
-//! The sizes of the file system of `--root-dir`, by statvfs of its nearest existing ancestor, and of
-//! the file system of the container runtime's images.
+//! The sizes of the file system of `--root-dir`, by statvfs of its nearest existing ancestor, and
+//! of the file system of the container runtime's images.
 //!
 //! statvfs and stat block for ever on a network file system whose server is down, and one blocked
 //! call loses the Lease. So each path is compared with this process's mount table first, and such
@@ -12,74 +12,65 @@ use std::rc::Rc;
 use nix::sys::statvfs::{Statvfs, statvfs};
 
 use crate::core::facts::{FileSystem, Read, Unread};
-use crate::files::guard;
+use crate::files::guard::{self, Resolved, resolve_path};
 use crate::files::mounts::{self, Mount};
-use crate::files::resolve_path::{Resolved, resolve_path};
 
 use super::root::{HostRoot, unread};
 
-/// The folder that is measured, resolved and compared with the mounts. A path and no descriptor,
-/// which would pin the mount. A component of it may be replaced by a link without a change of the
-/// mounts, so it must not be kept for long.
+/// A file system that is measured again and again: a path on it, resolved and compared with the
+/// mounts. A path and no descriptor, which would pin the mount. A component of it may be replaced
+/// by a link without a change of the mounts, so it must not be kept for long.
 #[derive(Debug, Default)]
-pub(super) struct NodeFs {
-    resolved: Option<PathBuf>,
+pub(super) struct MeasuredPath {
+    folder: PathBuf,
+    path: Option<PathBuf>,
 }
 
-impl NodeFs {
-    /// The sizes of the file system of `folder` below `root`. `mounts` is this process's mount
-    /// table, for any root; the same one in each call.
+/// This process's mount table, for any root.
+type OwnMounts = Read<Rc<[Mount]>>;
+
+impl MeasuredPath {
+    /// The sizes of the file system of `folder` below `root`. `mounts` is the same one in each
+    /// call.
     pub(super) fn read(
         &mut self,
         root: &HostRoot,
         folder: &Path,
-        mounts: &Read<Rc<[Mount]>>,
+        mounts: &OwnMounts,
     ) -> Read<FileSystem> {
-        if let Some(path) = &self.resolved
+        self.sizes(folder, mounts, |mounts| {
+            existing(root, folder, mounts).map_err(|error| unread(&source(folder), &error))
+        })
+    }
+
+    /// [`Self::read`] of the images of a container runtime, whose `folder` need not be readable.
+    pub(super) fn read_images(
+        &mut self,
+        root: &HostRoot,
+        folder: &Path,
+        mounts: &OwnMounts,
+    ) -> Read<FileSystem> {
+        self.sizes(folder, mounts, |mounts| mount_point(root, folder, mounts))
+    }
+
+    fn sizes(
+        &mut self,
+        folder: &Path,
+        mounts: &OwnMounts,
+        find: impl FnOnce(&[Mount]) -> Read<PathBuf>,
+    ) -> Read<FileSystem> {
+        if self.folder != folder {
+            *self = Self { folder: folder.to_owned(), path: None };
+        }
+        if let Some(path) = &self.path
             && let Ok(stat) = statvfs(path)
         {
             return sizes(&stat, folder, path);
         }
-        let mounts = mounts.as_deref().map_err(Clone::clone)?;
-        let unread = |error: io::Error| unread(&source(folder), &error);
-        let path = existing(root, folder, mounts).map_err(unread)?;
-        let stat = statvfs(&path).map_err(|errno| unread(errno.into()))?;
+        let path = find(mounts.as_deref().map_err(Clone::clone)?)?;
+        let stat = statvfs(&path).map_err(|errno| unread(&source(folder), &errno.into()))?;
         let sizes = sizes(&stat, folder, &path);
-        self.resolved = Some(path);
-        sizes
-    }
-}
-
-/// The file system that holds the images of the container runtime, and its mount point. As that of
-/// [`NodeFs`], the path must not be kept for long.
-#[derive(Debug, Default)]
-pub(super) struct ImageFs {
-    folder: String,
-    point: Option<PathBuf>,
-}
-
-impl ImageFs {
-    /// The sizes of the file system of `folder`, which need not be readable. `mounts` is this
-    /// process's mount table, for any root; the same one in each call.
-    pub(super) fn read(
-        &mut self,
-        root: &HostRoot,
-        folder: &str,
-        mounts: &Read<Rc<[Mount]>>,
-    ) -> Read<FileSystem> {
-        if self.folder != folder {
-            (self.folder, self.point) = (folder.to_owned(), None);
-        }
-        let point = match self.point.take() {
-            Some(point) => point,
-            None => {
-                let mounts = mounts.as_deref().map_err(Clone::clone)?;
-                mount_point(root, Path::new(folder), mounts)?
-            }
-        };
-        let stat = statvfs(&point).map_err(|errno| unread(&source(&point), &errno.into()))?;
-        let sizes = sizes(&stat, &point, &point);
-        self.point = Some(point);
+        self.path = Some(path);
         sizes
     }
 }
@@ -124,12 +115,9 @@ fn sizes(stat: &Statvfs, folder: &Path, path: &Path) -> Read<FileSystem> {
             absent: true,
             ..Unread::new(source(folder), format!("{} has no size", path.display()))
         }),
-        (Some(capacity_bytes), Some(available_bytes)) => Ok(FileSystem {
-            capacity_bytes,
-            available_bytes,
-            inodes,
-            inodes_free,
-        }),
+        (Some(capacity_bytes), Some(available_bytes)) => {
+            Ok(FileSystem { capacity_bytes, available_bytes, inodes, inodes_free })
+        }
         _ => Err(Unread::new(source(folder), "more than 2^64 bytes")),
     }
 }
@@ -149,14 +137,11 @@ mod tests {
     use crate::files::tree::Tree;
 
     fn mount(point: &str, fs_type: &str) -> Mount {
-        Mount {
-            point: point.into(),
-            fs_type: fs_type.into(),
-        }
+        Mount { point: point.into(), fs_type: fs_type.into() }
     }
 
     fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem> {
-        NodeFs::default().read(root, folder, &Ok(mounts.into()))
+        MeasuredPath::default().read(root, folder, &Ok(mounts.into()))
     }
 
     fn at(folder: &str, mounts: &[Mount]) -> Read<FileSystem> {
@@ -174,27 +159,15 @@ mod tests {
     #[test]
     fn a_file_system_without_a_size_is_absent() {
         let error = at("/proc/sys/nodelet", &[]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "statvfs /proc/sys/nodelet: /proc/sys has no size"
-        );
+        assert_eq!(error.to_string(), "statvfs /proc/sys/nodelet: /proc/sys has no size");
         assert!(error.absent);
     }
 
     #[test]
     fn a_file_system_that_can_block_is_refused_before_it_is_touched() {
-        for fs_type in [
-            "nfs",
-            "nfs4",
-            "cifs",
-            "smb3",
-            "9p",
-            "fuse.sshfs",
-            "fuseblk",
-            "ceph",
-            "afs",
-            "autofs",
-        ] {
+        for fs_type in
+            ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "fuseblk", "ceph", "afs", "autofs"]
+        {
             let mounts = [mount("/", "ext4"), mount("/no-such-server", fs_type)];
             let error = at("/no-such-server/nodelet", &mounts).unwrap_err();
             assert_eq!(error.source, "statvfs /no-such-server/nodelet");
@@ -218,10 +191,8 @@ mod tests {
         let folder = Tree::empty("disk");
         std::fs::create_dir_all(folder.join("inside/far")).unwrap();
         std::os::unix::fs::symlink("/inside/far", folder.join("link")).unwrap();
-        let mounts = [
-            mount("/", "ext4"),
-            mount(folder.join("inside/far").to_str().unwrap(), "nfs4"),
-        ];
+        let mounts =
+            [mount("/", "ext4"), mount(folder.join("inside/far").to_str().unwrap(), "nfs4")];
         let root = HostRoot::new(folder.path());
         let error = read(&root, Path::new("/link/x"), &mounts).unwrap_err();
         assert!(error.cause.contains("is on nfs4"), "{}", error.cause);
@@ -232,11 +203,19 @@ mod tests {
     }
 
     #[test]
+    fn another_folder_is_resolved_again() {
+        let (root, mounts) = (HostRoot::default(), Ok([][..].into()));
+        let mut measured = MeasuredPath::default();
+        assert!(measured.read(&root, Path::new("/"), &mounts).is_ok());
+        assert!(measured.read(&root, Path::new("/proc/sys"), &mounts).unwrap_err().absent);
+    }
+
+    #[test]
     fn without_a_mount_table_nothing_is_measured() {
         let unread = || Err(Unread::new("proc/self/mountinfo", "why"));
         let root = HostRoot::default();
-        let node = NodeFs::default().read(&root, Path::new("/"), &unread());
-        let image = ImageFs::default().read(&root, "/", &unread());
+        let node = MeasuredPath::default().read(&root, Path::new("/"), &unread());
+        let image = MeasuredPath::default().read_images(&root, Path::new("/"), &unread());
         for sizes in [node, image] {
             assert_eq!(sizes.unwrap_err().source, "proc/self/mountinfo");
         }

@@ -21,10 +21,7 @@ pub(super) struct KeptFile {
 impl KeptFile {
     /// The file at `path` below the root; opens nothing.
     pub(super) fn new(path: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            file: None,
-        }
+        Self { path: path.into(), file: None }
     }
 
     /// The whole file, read anew from its start. Below another root than `/` the descriptor is not

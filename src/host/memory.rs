@@ -1,19 +1,25 @@
-//! RAM and swap, from `proc/meminfo`, by cAdvisor's rule: the first line of the form
-//! `<name>: <n> kB` counts. And the memory in use, for a kernel without a memory controller.
+//! RAM, swap and huge pages; whether the kernel reports stalls on memory.
 //!
-//! Not procfs::Meminfo, which fails if one of its lines is missing: Linux before 3.14 has no
+//! RAM and swap are those of `proc/meminfo`, by cAdvisor's rule: the first line of the form
+//! `<name>: <n> kB` counts. So is the memory in use, for a kernel without a memory controller. Not
+//! procfs::Meminfo, which fails if one of its lines is missing: Linux before 3.14 has no
 //! MemAvailable, and some boards have no swap lines.
 
+use nix::errno::Errno;
 use nix::sys::sysinfo::SysInfo;
 
-use crate::core::facts::{Memory, Read, Unread};
+use crate::core::facts::{HugePages, Memory, Read, Unread};
+use crate::files::read::SMALL;
 
 use super::kept_file::KeptFile;
-use super::root::HostRoot;
+use super::root::{HostRoot, unread};
 use super::scan;
 
 /// The file with the memory counters.
-const MEMINFO: &str = "proc/meminfo";
+pub(super) const MEMINFO: &str = "proc/meminfo";
+/// The folder with the pools of huge pages.
+const HUGE_PAGES: &str = "sys/kernel/mm/hugepages";
+const PRESSURE: &str = "proc/pressure/memory";
 
 /// `proc/meminfo`. The kernel takes 20 times as long to write it as to answer sysinfo(2), so for
 /// most statuses sysinfo(2) alone tells that the totals are unchanged. Its numbers are not used
@@ -45,31 +51,12 @@ pub(super) struct Values {
 impl Meminfo {
     /// Opens nothing.
     pub(super) fn new() -> Self {
-        Self {
-            file: KeptFile::new(MEMINFO),
-            last: None,
-        }
+        Self { file: KeptFile::new(MEMINFO), last: None }
     }
 
     /// The totals and the pools of huge pages are read anew by the next call.
     pub(super) fn forget(&mut self) {
         self.last = None;
-    }
-
-    /// RAM that is certainly not in use, and MemTotal, in bytes, if MemTotal is that of `sysinfo`.
-    pub(super) fn unused(
-        &mut self,
-        root: &HostRoot,
-        sysinfo: Option<SysInfo>,
-    ) -> Option<(u64, u64)> {
-        let info = sysinfo?;
-        let values = self.values(root, sysinfo, false);
-        let total = values.memory.as_ref().ok()?.total_bytes;
-        if info.ram_total() != total {
-            return None;
-        }
-        let unused = unused(info.ram_unused(), info.swap_total(), info.swap_free());
-        Some((unused, total))
     }
 
     /// The values of the last read, if it succeeded and RAM and swap have the same size since, by
@@ -102,13 +89,6 @@ impl Meminfo {
     }
 }
 
-/// Free RAM minus the used swap. Memory in use is at most what is not free, but a mapped page in the
-/// swap cache counts twice in it: cgroup v1 adds NR_FILE_PAGES and NR_ANON_MAPPED since about Linux
-/// 6.5, and [`parse_working_set`] adds SwapCached and AnonPages.
-fn unused(free: u64, swap_total: u64, swap_free: u64) -> u64 {
-    free.saturating_sub(swap_total.saturating_sub(swap_free))
-}
-
 /// MemTotal and SwapTotal of the text of `proc/meminfo`.
 pub fn parse(meminfo: &[u8]) -> Read<Memory> {
     parse_all(meminfo).memory
@@ -137,13 +117,7 @@ fn parse_all(meminfo: &[u8]) -> Values {
 pub fn parse_working_set(meminfo: &[u8]) -> Read<u64> {
     let [anon, cached, buffers, swap_cached, inactive] = line_bytes(
         meminfo,
-        [
-            "AnonPages:",
-            "Cached:",
-            "Buffers:",
-            "SwapCached:",
-            "Inactive(file):",
-        ],
+        ["AnonPages:", "Cached:", "Buffers:", "SwapCached:", "Inactive(file):"],
     );
     let required = |value: Option<u64>, name: &str| {
         value.ok_or_else(|| Unread::new(MEMINFO, format!("no {name} line")))
@@ -160,14 +134,54 @@ pub fn parse_working_set(meminfo: &[u8]) -> Read<u64> {
 }
 
 /// The values of complete lines, in bytes. A name ends with its colon.
-fn line_bytes<const N: usize>(meminfo: &[u8], names: [&str; N]) -> [Option<u64>; N] {
+pub(super) fn line_bytes<const N: usize>(meminfo: &[u8], names: [&str; N]) -> [Option<u64>; N] {
     scan::values(meminfo, names, |value| {
         let (kilobytes, unit) = scan::number(value.trim_ascii_start())?;
-        match unit.starts_with(b" kB") {
-            true => kilobytes.checked_mul(1024),
-            false => None,
-        }
+        if unit.starts_with(b" kB") { kilobytes.checked_mul(1024) } else { None }
     })
+}
+
+/// Every size of huge pages, ascending, from the folders `hugepages-<n>kB`. A kernel without
+/// hugetlbfs has none, which is no error. An unreadable count makes the whole fact unread, so that
+/// no size is dropped silently.
+pub(super) fn huge_pages(root: &HostRoot) -> Read<Vec<HugePages>> {
+    let names = match root.list(HUGE_PAGES) {
+        Ok(names) => names,
+        Err(unread) if unread.absent => return Ok(Vec::new()),
+        Err(unread) => return Err(unread),
+    };
+    let mut sizes = Vec::new();
+    for name in names {
+        let Some(page_bytes) = page_bytes(&name) else {
+            continue;
+        };
+        let path = format!("{HUGE_PAGES}/{name}/nr_hugepages");
+        let text = root.text(&path, SMALL)?;
+        let count = text.trim().parse().map_err(|_| Unread::new(path, "not a number"))?;
+        sizes.push(HugePages { page_bytes, count });
+    }
+    sizes.sort_unstable();
+    Ok(sizes)
+}
+
+/// `hugepages-2048kB` is 2 MiB.
+pub fn page_bytes(name: &str) -> Option<u64> {
+    let kilobytes = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+    kilobytes.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Whether the kernel reports stalls on memory (PSI, Linux 4.20). A missing file, or a read that
+/// fails with ENOTSUP (CONFIG_PSI_DEFAULT_DISABLED, as on Raspberry Pi OS without psi=1), means no.
+pub fn has_pressure(root: &HostRoot) -> Read<bool> {
+    match root.bytes(PRESSURE, SMALL) {
+        Ok(_) => Ok(true),
+        // ENOTSUP and EOPNOTSUPP are the same number on Linux.
+        Err(error) if error.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => Ok(false),
+        Err(error) => match unread(PRESSURE, &error) {
+            unread if unread.absent => Ok(false),
+            unread => Err(unread),
+        },
+    }
 }
 
 #[cfg(test)]
@@ -180,18 +194,9 @@ mod tests {
         let board = "MemTotal:        3884312 kB\nMemFree:  1 kB\nSwapTotal:        102396 kB\n";
         assert_eq!(
             parse(board.as_bytes()),
-            Ok(Memory {
-                total_bytes: 3_884_312 * 1024,
-                swap_total_bytes: 102_396 * 1024
-            })
+            Ok(Memory { total_bytes: 3_884_312 * 1024, swap_total_bytes: 102_396 * 1024 })
         );
-        assert_eq!(
-            parse(b"MemTotal: 1 kB"),
-            Ok(Memory {
-                total_bytes: 1024,
-                swap_total_bytes: 0
-            })
-        );
+        assert_eq!(parse(b"MemTotal: 1 kB"), Ok(Memory { total_bytes: 1024, swap_total_bytes: 0 }));
     }
 
     #[test]
@@ -232,11 +237,7 @@ mod tests {
             ("MemTotal: 9 kB\n", true),
             ("", true),
         ] {
-            assert_eq!(
-                parse_all(text.as_bytes()).has_huge_pages,
-                has_huge_pages,
-                "{text:?}"
-            );
+            assert_eq!(parse_all(text.as_bytes()).has_huge_pages, has_huge_pages, "{text:?}");
         }
     }
 
@@ -244,10 +245,7 @@ mod tests {
     fn the_working_set_is_the_sum_of_v2() {
         let meminfo = b"MemTotal: 999 kB\nBuffers: 2 kB\nCached: 10 kB\nSwapCached: 1 kB\nInactive(file): 4 kB\nAnonPages: 20 kB\n";
         assert_eq!(parse_working_set(meminfo), Ok(29 * 1024));
-        assert_eq!(
-            parse_working_set(b""),
-            Err(Unread::new("proc/meminfo", "no AnonPages line"))
-        );
+        assert_eq!(parse_working_set(b""), Err(Unread::new("proc/meminfo", "no AnonPages line")));
     }
 
     #[test]
@@ -260,10 +258,7 @@ mod tests {
             meminfo.last.as_mut().unwrap().values.memory = Ok(Memory::default());
         };
         wrong(&mut meminfo);
-        assert_eq!(
-            meminfo.values(&real, info, false).memory,
-            Ok(Memory::default())
-        );
+        assert_eq!(meminfo.values(&real, info, false).memory, Ok(Memory::default()));
         assert_eq!(meminfo.values(&real, info, true).memory, Ok(memory));
         wrong(&mut meminfo);
         meminfo.last.as_mut().unwrap().totals = Some([memory.total_bytes, u64::MAX]);
@@ -279,39 +274,6 @@ mod tests {
     }
 
     #[test]
-    fn free_memory_is_that_of_sysinfo_if_its_total_is_that_of_the_file() {
-        let mut meminfo = Meminfo::new();
-        let real = HostRoot::default();
-        let info = real.sysinfo();
-        let tree = Tree::new("unused");
-        let without_file = HostRoot::new(tree.path());
-        assert_eq!(meminfo.unused(&without_file, info), None);
-        meminfo.values(&real, info, false);
-        let (total, free) = info
-            .map(|info| (info.ram_total(), info.ram_unused()))
-            .unwrap();
-        let mut with = |total_bytes, info| {
-            meminfo.last.as_mut().unwrap().values.memory = Ok(Memory {
-                total_bytes,
-                swap_total_bytes: 0,
-            });
-            meminfo.unused(&real, info)
-        };
-        let (unused, of) = with(total, info).unwrap();
-        assert!(unused <= free && of == total);
-        // In a container, lxcfs writes another total; qemu-arm truncates that of sysinfo(2).
-        assert_eq!(with(total + 1, info), None);
-        assert_eq!(with(total, None), None);
-    }
-
-    #[test]
-    fn swap_that_is_used_counts_as_memory_in_use() {
-        assert_eq!(unused(100, 0, 0), 100);
-        assert_eq!(unused(100, 50, 20), 70);
-        assert_eq!(unused(100, 500, 20), 0);
-    }
-
-    #[test]
     fn below_another_root_the_file_is_always_read() {
         let tree = Tree::empty("meminfo");
         let root = HostRoot::new(tree.path());
@@ -321,6 +283,21 @@ mod tests {
             tree.write("proc/meminfo", format!("MemTotal: {total} kB\n").as_bytes());
             let memory = meminfo.values(&root, root.sysinfo(), false).memory.clone();
             assert_eq!(memory.unwrap().total_bytes, total * 1024);
+        }
+    }
+
+    #[test]
+    fn folder_names_contain_the_size() {
+        assert_eq!(page_bytes("hugepages-64kB"), Some(64 << 10));
+        assert_eq!(page_bytes("hugepages-16777216kB"), Some(16 << 30));
+        for name in [
+            "hugepages-",
+            "hugepages-kB",
+            "hugepages-2M",
+            "2048kB",
+            "hugepages-18446744073709551615kB",
+        ] {
+            assert_eq!(page_bytes(name), None, "{name}");
         }
     }
 }

@@ -2,221 +2,192 @@
 //! [`HostRoot`]. An unreadable file makes only its own fact unread.
 //!
 //! [`Host::read`] reads all of them. The functions below it read those that change for a status,
-//! that change unannounced, and that the kernel announces; [`fact_cache`] calls them.
+//! that change unannounced, and that the kernel announces; `agent::read_cache` calls them.
 
-pub mod address;
 pub mod cgroup;
 pub mod cpu;
-pub mod disk;
-pub mod fact_cache;
+mod disk;
 pub mod health;
-pub mod hugepages;
-mod kept;
+pub mod heartbeat;
 mod kept_file;
-mod kept_text;
 pub mod memory;
 pub mod mounts;
+pub mod network;
 pub mod pids;
-pub mod pressure;
-pub mod problems;
 mod root;
-pub mod routes;
+pub mod runtime;
 mod scan;
 pub mod system;
+pub mod units;
+pub mod usage;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-pub use kept::Kept;
 pub use root::HostRoot;
 
-use crate::config::thresholds::Threshold;
-use crate::core::eviction;
-use crate::core::facts::{Facts, FileSystem, Memory, Network, Pids, Read};
-use crate::files::guard;
+use self::mounts::Mounts;
+use crate::core::facts::{Facts, FileSystem, Read};
+use crate::files::guard::{self, Resolved};
+use crate::files::read::cause;
+use crate::health::HealthConfig;
 
 /// The sources of the facts about one machine.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Host {
     /// The folder of /proc, /sys and /etc.
     pub root: HostRoot,
     /// `--root-dir`, below that root; it need not exist.
     pub node_root_dir: PathBuf,
-    /// `--ready-when-exists`.
+    /// `--ready-when-exists`: the Node is not ready while one of these paths is missing. A mounted
+    /// data partition or a service's pid file can be such a path.
     pub ready_when_exists: Vec<PathBuf>,
-    /// The eviction thresholds: while so much RAM is free that none for memory can be met, the memory
-    /// in use is not read. `None`: it is always read.
-    pub thresholds: Option<Vec<Threshold>>,
+    /// `--node-problem-detection` and `--node-condition`; by default nothing is detected.
+    pub health: HealthConfig,
+    /// `None` before the first read, and after a change of the mounts: then other files may be
+    /// read.
+    sources: Option<Sources>,
 }
 
-/// The part of [`Facts`] that is read for each status.
-struct Usage {
-    memory: Read<Memory>,
-    has_huge_pages: bool,
-    working_set_bytes: Read<u64>,
-    /// By sysinfo(2), the lowest 16 bits.
-    counted_threads: Option<u16>,
-    node_fs: Read<FileSystem>,
-    unhealthy: Vec<String>,
+/// What is kept between two reads of the facts: descriptors and resolved paths.
+#[derive(Debug)]
+struct Sources {
+    mounts: Mounts,
+    meminfo: memory::Meminfo,
+    threads: pids::Threads,
+    working_set: cgroup::WorkingSet,
+    node_fs: disk::MeasuredPath,
+    image_fs: disk::MeasuredPath,
+    online: cpu::Online,
+}
+
+impl Sources {
+    fn new(root: &HostRoot) -> Self {
+        let mounts = Mounts::read(root);
+        let mode = cgroup::read(root, mounts.host.as_deref().unwrap_or_default());
+        Self {
+            mounts,
+            meminfo: memory::Meminfo::new(),
+            threads: pids::Threads::default(),
+            working_set: cgroup::WorkingSet::new(mode),
+            node_fs: disk::MeasuredPath::default(),
+            image_fs: disk::MeasuredPath::default(),
+            online: cpu::Online::new(),
+        }
+    }
 }
 
 impl Host {
-    /// A machine without `--ready-when-exists` and without thresholds.
+    /// A machine without `--ready-when-exists`, whose health is not watched; opens nothing.
     pub fn new(root: HostRoot, node_root_dir: impl Into<PathBuf>) -> Self {
         Self {
             root,
             node_root_dir: node_root_dir.into(),
             ready_when_exists: Vec::new(),
-            thresholds: None,
+            sources: None,
+            health: HealthConfig::default(),
         }
     }
 
     /// Reads all facts, each file once.
-    pub fn facts(&self, hostname: &str) -> Facts {
-        self.read(hostname).1
+    pub fn read(&mut self, hostname: &str) -> Facts {
+        self.sources = None;
+        let mut facts = Facts::unread(network::read(&self.root, hostname));
+        self.read_unannounced(&mut facts);
+        self.refresh_usage(&mut facts);
+        facts
     }
 
-    /// Reads all facts, and returns what the other reads keep.
-    pub fn read(&self, hostname: &str) -> (Kept, Facts) {
-        let root = &self.root;
-        let mut kept = Kept::new(root);
-        let Usage {
-            memory,
-            working_set_bytes,
-            counted_threads,
-            node_fs,
-            unhealthy,
-            ..
-        } = self.usage(&mut kept, false);
-        let online_cpus = kept.online.text(root);
-        let (machine_id, system_uuid) = kept.identities(root, false);
-        let facts = Facts {
-            cpus: cpu::read(root, &online_cpus),
-            memory,
-            working_set_bytes,
-            huge_pages: hugepages::read(root),
-            node_fs,
-            pids: kept.threads.read(root, counted_threads),
-            machine_id,
-            system_uuid,
-            boot_id: system::boot_id(root),
-            kernel_version: system::kernel_version(root),
-            os_image: system::os_image(root, kept.os_release.read(root, false)),
-            network: self.network(&mut kept, hostname),
-            unhealthy,
-            runtime: None,
-            image_fs: None,
-        };
-        kept.online_cpus = online_cpus.ok();
-        (kept, facts)
-    }
-
-    /// Forgets what is kept if a mount changed: the other refreshes can read other files then.
-    pub fn refresh_mounts(&self, kept: &mut Kept) {
-        if kept.mounts_may_have_changed() {
-            *kept = Kept::new(&self.root);
-        }
+    /// Closes all files if a mount changed: the other refreshes can read other files then.
+    pub fn refresh_mounts(&mut self) {
+        self.sources = self.sources.take().filter(|sources| !sources.mounts.may_have_changed());
     }
 
     /// Reads the facts that change often, and those in the same files: memory, swap, huge pages,
     /// disk, threads, `--ready-when-exists`.
-    pub fn refresh_usage(&self, kept: &mut Kept, facts: &mut Facts) {
-        let usage = self.usage(kept, facts.working_set_bytes.is_ok());
+    pub fn refresh_usage(&mut self, facts: &mut Facts) {
+        let root = &self.root;
+        let sources = self.sources.get_or_insert_with(|| Sources::new(root));
+        let sysinfo = root.sysinfo();
+        let used = sources.working_set.read(root);
+        let meminfo = sources.meminfo.values(root, sysinfo, used.is_none());
+        facts.memory = meminfo.memory.clone();
+        facts.working_set_bytes = match used {
+            Some(bytes) => Ok(bytes),
+            None => meminfo.working_set_bytes.clone(),
+        };
         let had_huge_pages = match &facts.huge_pages {
             Ok(sizes) => sizes.iter().any(|size| size.count > 0),
             Err(_) => true,
         };
-        if had_huge_pages || usage.has_huge_pages {
-            facts.huge_pages = hugepages::read(&self.root);
+        if had_huge_pages || meminfo.has_huge_pages {
+            facts.huge_pages = memory::huge_pages(root);
         }
-        facts.memory = usage.memory;
-        facts.working_set_bytes = usage.working_set_bytes;
-        facts.node_fs = usage.node_fs;
-        facts.unhealthy = usage.unhealthy;
-        let (root, counted) = (&self.root, usage.counted_threads);
-        facts.pids = match facts.pids {
-            Ok(Pids { max, .. }) => {
-                let running = kept.threads.running(root, counted, max);
-                running.map(|running| Pids { max, running })
-            }
-            Err(_) => kept.threads.read(root, counted),
-        };
+        facts.node_fs = sources.node_fs.read(root, &self.node_root_dir, &sources.mounts.own);
+        facts.pids = sources.threads.read(root, sysinfo.map(|info| info.process_count()));
+        facts.unhealthy = self.unhealthy();
     }
 
-    /// Reads the facts that change rarely and that the kernel does not announce: identities,
-    /// os-release, the limit of threads, etc/hosts, and the CPUs if another set is online. The
-    /// next [`Host::refresh_usage`] resolves `--root-dir` anew. What cannot change before a reboot is
-    /// read only if it is missing.
-    pub fn refresh_unannounced(&self, kept: &mut Kept, facts: &mut Facts, hostname: &str) {
+    /// Reads the facts that change rarely and that the kernel does not announce: os-release,
+    /// etc/hosts, and the CPUs if another set is online. The next [`Host::refresh_usage`] reads the
+    /// limit of threads and the totals of memory, and resolves `--root-dir`. What does not change
+    /// before a reboot is read only if it is missing.
+    pub fn refresh_unannounced(&mut self, facts: &mut Facts, hostname: &str) {
+        self.read_unannounced(facts);
+        facts.network.hosts = network::hosts(&self.root, hostname);
+    }
+
+    fn read_unannounced(&mut self, facts: &mut Facts) {
         let root = &self.root;
-        kept.node_fs = disk::NodeFs::default();
-        kept.image_fs = disk::ImageFs::default();
-        kept.meminfo.forget();
-        kept.threads.forget();
-        let online_cpus = kept.online.text(root);
-        if facts.cpus.is_err() || online_cpus.as_ref().ok() != kept.online_cpus.as_ref() {
-            facts.cpus = cpu::read(root, &online_cpus);
-            kept.online_cpus = online_cpus.ok();
+        let sources = self.sources.get_or_insert_with(|| Sources::new(root));
+        sources.node_fs = disk::MeasuredPath::default();
+        sources.image_fs = disk::MeasuredPath::default();
+        sources.meminfo.forget();
+        sources.threads.forget();
+        sources.online.refresh(root, &mut facts.cpus);
+        facts.os_image = system::os_image(root);
+        let is_missing =
+            |text: &Read<String>| text.as_ref().is_ok_and(String::is_empty) || text.is_err();
+        if is_missing(&facts.machine_id) || is_missing(&facts.system_uuid) {
+            (facts.machine_id, facts.system_uuid) = system::identities(root);
         }
-        (facts.machine_id, facts.system_uuid) = kept.identities(root, true);
-        facts.os_image = system::os_image(root, kept.os_release.read(root, true));
-        if facts.boot_id.is_err() {
+        if is_missing(&facts.boot_id) {
             facts.boot_id = system::boot_id(root);
         }
-        if facts.kernel_version.is_err() {
+        if is_missing(&facts.kernel_version) {
             facts.kernel_version = system::kernel_version(root);
         }
-        if let Ok(pids) = facts.pids {
-            facts.pids = kept.threads.max(root).map(|max| Pids { max, ..pids });
-        }
-        facts.network.hosts = address::hosts(kept.hosts.read(root, true), hostname);
     }
 
     /// Reads routes, interfaces and etc/hosts. A netlink socket announces their changes.
-    pub fn network(&self, kept: &mut Kept, hostname: &str) -> Network {
-        let hosts = address::hosts(kept.hosts.read(&self.root, false), hostname);
-        address::read(&self.root, hosts)
+    pub fn refresh_network(&self, facts: &mut Facts, hostname: &str) {
+        facts.network = network::read(&self.root, hostname);
     }
 
     /// Reads the sizes of the file system with the images of the container runtime in `folder`.
-    pub fn image_fs(&self, kept: &mut Kept, folder: &str) -> Read<FileSystem> {
-        kept.image_fs.read(&self.root, folder, &kept.mounts.own)
-    }
-
-    /// `was_read`: the last read of the memory in use succeeded. One that fails is repeated each
-    /// time, so that its error stays.
-    fn usage(&self, kept: &mut Kept, was_read: bool) -> Usage {
+    pub fn image_fs(&mut self, folder: &str) -> Read<FileSystem> {
         let root = &self.root;
-        let sysinfo = root.sysinfo();
-        let thresholds = self.thresholds.as_ref().filter(|_| was_read);
-        let plenty = thresholds.and_then(|thresholds| {
-            let (unused, total) = kept.meminfo.unused(root, sysinfo)?;
-            eviction::is_plenty(thresholds, unused, total).then(|| total.saturating_sub(unused))
-        });
-        let used = plenty.or_else(|| kept.working_set.read(root));
-        let meminfo = kept.meminfo.values(root, sysinfo, used.is_none());
-        Usage {
-            memory: meminfo.memory.clone(),
-            has_huge_pages: meminfo.has_huge_pages,
-            working_set_bytes: match used {
-                Some(bytes) => Ok(bytes),
-                None => meminfo.working_set_bytes.clone(),
-            },
-            counted_threads: sysinfo.map(|info| info.process_count()),
-            node_fs: kept
-                .node_fs
-                .read(root, &self.node_root_dir, &kept.mounts.own),
-            unhealthy: self.unhealthy(),
-        }
+        let sources = self.sources.get_or_insert_with(|| Sources::new(root));
+        sources.image_fs.read_images(root, Path::new(folder), &sources.mounts.own)
     }
 
-    /// One line for each missing path of `--ready-when-exists`. Cheaper than
+    /// One line for each missing path of `--ready-when-exists`. One that cannot be resolved counts
+    /// as missing; one on a file system that can block is not touched. Cheaper than
     /// [`Host::refresh_usage`], for frequent calls.
     pub fn unhealthy(&self) -> Vec<String> {
         // Without such paths the kernel is not asked whether its mount table changed.
-        match self.ready_when_exists.as_slice() {
-            [] => Vec::new(),
-            paths => health::read(paths, &guard::own_mounts()),
+        if self.ready_when_exists.is_empty() {
+            return Vec::new();
         }
+        let mounts = guard::own_mounts();
+        let line = |path: &PathBuf| {
+            let cause = match guard::resolve_in(path, &mounts) {
+                Ok(Resolved::Found(_)) => return None,
+                Ok(Resolved::MissingBelow(_)) => "does not exist".to_owned(),
+                Err(error) => cause(&error),
+            };
+            Some(format!("--ready-when-exists={}: {cause}", path.display()))
+        };
+        self.ready_when_exists.iter().filter_map(line).collect()
     }
 
     /// The file `boots` in `--root-dir`, below the root.
@@ -241,72 +212,22 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
-    use super::kept_file::KeptFile;
     use super::*;
-    use crate::config::thresholds::{Amount, Signal};
-    use crate::core::facts::Unread;
-    use crate::files::mount_table::pretend;
-    use support::skip::optional;
+    use crate::files::mounts::pretend;
 
     #[test]
-    fn memory_in_use_is_read_if_little_is_free_and_after_an_error() {
-        let mut host = Host::new(HostRoot::default(), "/");
-        let (mut kept, mut facts) = host.read("localhost");
-        host.thresholds = Some(Vec::new());
-        if kept
-            .meminfo
-            .unused(&host.root, host.root.sysinfo())
-            .is_none()
-        {
-            return optional("sysinfo(2) and /proc/meminfo have different totals here");
-        }
-        // Read as the usage of v1, this file is less than 5 MB.
-        let marker = "proc/sys/kernel/pid_max";
-        kept.working_set = cgroup::WorkingSet::V1 {
-            usage: KeptFile::new(marker),
-            stat: KeptFile::new("proc/loadavg"),
-        };
-        let text = host.root.text(marker, 99).unwrap();
-        let marker: Read<u64> = Ok(text.trim().parse().unwrap());
-        let read = |host: &Host, kept: &mut Kept, facts: &mut Facts| {
-            host.refresh_usage(kept, facts);
-            facts.working_set_bytes == marker
-        };
-        assert!(!read(&host, &mut kept, &mut facts));
-        let used = *facts.working_set_bytes.as_ref().unwrap();
-        let total = facts.memory.as_ref().unwrap().total_bytes;
-        assert!(5 << 20 < used && used < total, "{used} of {total}");
-        facts.working_set_bytes = Err(Unread::new("file", "why"));
-        assert!(read(&host, &mut kept, &mut facts));
-        assert!(!read(&host, &mut kept, &mut facts));
-        // The totals are read anew, and compared with those of sysinfo(2).
-        host.refresh_unannounced(&mut kept, &mut facts, "localhost");
-        assert!(!read(&host, &mut kept, &mut facts));
-        let all = Amount::Percentage(1.0);
-        for thresholds in [
-            Some(vec![Threshold::hard(Signal::MemoryAvailable, all)]),
-            None,
-        ] {
-            host.thresholds = thresholds;
-            assert!(read(&host, &mut kept, &mut facts));
-        }
-    }
-
-    #[test]
-    fn on_a_root_that_can_block_health_is_read_and_on_a_mount_that_can_block_it_is_not() {
+    fn a_missing_path_is_unhealthy_and_a_path_on_a_mount_that_can_block_is_not_touched() {
         pretend("1 0 0:1 / / rw - nfs4 srv:/ rw\n2 1 0:2 / /proc/self rw - nfs4 srv:/ rw\n");
         let mut host = Host::new(HostRoot::default(), "/");
         host.ready_when_exists = vec!["/proc".into()];
-        let (mut kept, mut facts) = host.read("localhost");
+        let mut facts = host.read("localhost");
         assert_eq!(facts.unhealthy, [] as [&str; 0]);
-        host.ready_when_exists.push("/proc/self/stat".into());
-        host.refresh_usage(&mut kept, &mut facts);
+        host.ready_when_exists.extend(["/no/such".into(), "/proc/self/stat".into()]);
+        host.refresh_usage(&mut facts);
         for unhealthy in [facts.unhealthy, host.unhealthy()] {
-            assert_eq!(unhealthy.len(), 1);
-            assert!(
-                unhealthy[0].contains("/proc/self is on nfs4, which can block"),
-                "{unhealthy:?}"
-            );
+            assert_eq!(unhealthy.len(), 2);
+            assert_eq!(unhealthy[0], "--ready-when-exists=/no/such: does not exist");
+            assert!(unhealthy[1].contains("/proc/self is on nfs4, which can block for ever"));
         }
     }
 }

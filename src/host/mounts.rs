@@ -3,12 +3,9 @@
 
 use std::rc::Rc;
 
-use crate::core::facts::Read;
-use crate::files::mount_table::all_mounts;
-use crate::files::mounts::{MOUNTINFO, Mount, parse_mountinfo, parse_mounts};
-use crate::files::read::LARGE;
-
 use super::root::{HostRoot, unread};
+use crate::core::facts::Read;
+use crate::files::mounts::{MOUNTINFO, Mount, all_mounts, parse_mountinfo, parse_mounts};
 
 const MOUNTS: &str = "proc/mounts";
 
@@ -24,10 +21,7 @@ pub(super) struct Mounts {
 impl Mounts {
     pub(super) fn read(root: &HostRoot) -> Self {
         let own = all_mounts().map_err(|error| unread(MOUNTINFO, &error));
-        let host = match root.is_real() {
-            true => own.clone(),
-            false => read(root).map(Into::into),
-        };
+        let host = if root.is_real() { own.clone() } else { read(root).map(Into::into) };
         Self { host, own }
     }
 
@@ -49,18 +43,17 @@ pub fn read(root: &HostRoot) -> Read<Vec<Mount>> {
     }
 }
 
-fn table(root: &HostRoot, path: &str, parse: fn(&str) -> Vec<Mount>) -> Read<Vec<Mount>> {
-    match root.bytes(path, LARGE) {
-        Ok(bytes) => Ok(parse(&String::from_utf8_lossy(&bytes))),
-        Err(error) => Err(unread(path, &error)),
-    }
+fn table(root: &HostRoot, path: &str, parse: fn(&str) -> Option<Mount>) -> Read<Vec<Mount>> {
+    let mut mounts = Vec::new();
+    root.each_line(path, &mut |line| mounts.extend(parse(line)))?;
+    Ok(mounts)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::core::facts::Unread;
-    use crate::files::mount_table::pretend;
+    use crate::files::mounts::pretend;
     use crate::files::tree::Tree;
 
     #[test]

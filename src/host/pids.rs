@@ -19,6 +19,7 @@ const LOADAVG: &str = "proc/loadavg";
 pub struct Threads {
     loadavg: KeptFile,
     limits: [KeptFile; 2],
+    max: Option<u64>,
     /// At the last read of the file, sysinfo(2) had the same number, below 32,768. In a container,
     /// lxcfs can give the file another number.
     agreed: bool,
@@ -27,25 +28,34 @@ pub struct Threads {
 impl Default for Threads {
     /// Opens nothing.
     fn default() -> Self {
-        Self {
-            loadavg: KeptFile::new(LOADAVG),
-            limits: LIMITS.map(KeptFile::new),
-            agreed: false,
-        }
+        let (loadavg, limits) = (KeptFile::new(LOADAVG), LIMITS.map(KeptFile::new));
+        Self { loadavg, limits, max: None, agreed: false }
     }
 }
 
 impl Threads {
-    /// The next number is that of the file.
+    /// The next read is of all files.
     pub(super) fn forget(&mut self) {
-        self.agreed = false;
+        (self.max, self.agreed) = (None, false);
     }
 
-    /// The number of threads. `counted` is that of sysinfo(2), its lowest 16 bits. They are the whole
-    /// number if the limit `max` has no more: at the limit fork fails (`copy_process` and
-    /// `alloc_pid` of the kernel). A limit that was lowered or raised, or of another PID namespace,
-    /// can be wrong; but less than a minute ago there were at most half as many as 16 bits count.
-    pub(super) fn running(&mut self, root: &HostRoot, counted: Option<u16>, max: u64) -> Read<u64> {
+    /// The limit and the number of threads. `counted` is the number of sysinfo(2), its lowest 16
+    /// bits.
+    pub(super) fn read(&mut self, root: &HostRoot, counted: Option<u16>) -> Read<Pids> {
+        let max = match self.max {
+            Some(max) => max,
+            None => self.read_max(root)?,
+        };
+        self.max = Some(max);
+        let running = self.running(root, counted, max)?;
+        Ok(Pids { max, running })
+    }
+
+    /// The lowest 16 bits are the whole number if the limit `max` has no more: at the limit fork
+    /// fails (`copy_process` and `alloc_pid` of the kernel). A limit that was lowered or raised, or
+    /// of another PID namespace, can be wrong; but less than a minute ago there were at most half
+    /// as many as 16 bits count.
+    fn running(&mut self, root: &HostRoot, counted: Option<u16>, max: u64) -> Read<u64> {
         let is_whole = self.agreed && max <= u64::from(u16::MAX);
         if let Some(threads) = counted.filter(|_| is_whole) {
             return Ok(threads.into());
@@ -56,7 +66,7 @@ impl Threads {
     }
 
     /// The smallest readable limit.
-    pub fn max(&mut self, root: &HostRoot) -> Read<u64> {
+    pub fn read_max(&mut self, root: &HostRoot) -> Read<u64> {
         let limits = self.limits.each_mut().map(|file| {
             let limit = file.text(root)?.trim().parse();
             limit.map_err(|_| Unread::new(&*file.path, "not a number"))
@@ -67,21 +77,12 @@ impl Threads {
             [one, Err(_)] => one,
         }
     }
-
-    /// The limit and the number of threads.
-    pub(super) fn read(&mut self, root: &HostRoot, counted: Option<u16>) -> Read<Pids> {
-        let max = self.max(root)?;
-        let running = self.running(root, counted, max)?;
-        Ok(Pids { max, running })
-    }
 }
 
 /// `1.36 3.49 4.53 2/3518 3715089` is 3518 threads. As in the kubelet, five fields are required,
 /// and the three averages are not parsed.
 pub fn parse_running(loadavg: &[u8]) -> Read<u64> {
-    let mut fields = loadavg
-        .split(u8::is_ascii_whitespace)
-        .filter(|field| !field.is_empty());
+    let mut fields = loadavg.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
     let tasks = fields.nth(3).filter(|_| fields.next().is_some());
     let threads = tasks.and_then(|tasks| {
         let (_, threads) = scan::number(tasks)?;
@@ -125,6 +126,21 @@ mod tests {
         threads.forget();
         assert_eq!(threads.running(&root, Some(40_000), max), Ok(32_768));
         assert!(!threads.agreed);
+    }
+
+    #[test]
+    fn the_limit_is_the_lower_one_and_read_again_when_told_and_after_an_error() {
+        let tree = Tree::new("threads-limit");
+        let root = HostRoot::new(tree.path());
+        let mut threads = Threads::default();
+        tree.write(LOADAVG, b"0 0 0 1/9 9\n");
+        assert!(threads.read(&root, None).unwrap_err().absent);
+        tree.write(LIMITS[0], b"300\n");
+        assert_eq!(threads.read(&root, None), Ok(Pids { max: 300, running: 9 }));
+        tree.write(LIMITS[1], b"200\n");
+        assert_eq!(threads.read(&root, None), Ok(Pids { max: 300, running: 9 }));
+        threads.forget();
+        assert_eq!(threads.read(&root, None), Ok(Pids { max: 200, running: 9 }));
     }
 
     #[test]

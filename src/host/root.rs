@@ -14,8 +14,8 @@ use nix::sys::stat::Mode;
 use nix::sys::sysinfo::{SysInfo, sysinfo};
 
 use crate::core::facts::{Read, Unread};
-use crate::files::read::{self, cause, whole};
-use crate::files::resolve_path::{Resolved, resolve_path};
+use crate::files::guard::{Resolved, resolve_path};
+use crate::files::read::{self, LARGE, cause, each_line, from_start, whole};
 
 /// `sys/devices/system/node/node0` has an entry for each 128 MiB of memory.
 const MAX_ENTRIES: usize = 65_536;
@@ -64,15 +64,17 @@ impl HostRoot {
         whole(self.open(path)?, limit)
     }
 
+    /// Takes each line of a table of any size. What follows the last newline is dropped.
+    pub(super) fn each_line(&self, path: &str, take: &mut dyn FnMut(&str)) -> Read<()> {
+        let read = |file| from_start(&file, LARGE, &mut each_line(take));
+        self.open(path).and_then(read).map(drop).map_err(|error| unread(path, &error))
+    }
+
     /// The names in a folder, unsorted. A name that is not UTF-8 is skipped: no kernel file has
     /// one.
     pub fn list(&self, path: &str) -> Read<Vec<String>> {
         let entries = || -> io::Result<Vec<String>> {
-            let folder = if self.is_real() {
-                self.path.join(path)
-            } else {
-                self.resolve(path)?
-            };
+            let folder = if self.is_real() { self.path.join(path) } else { self.resolve(path)? };
             let mut names = Vec::new();
             for entry in folder.read_dir()? {
                 if names.len() == MAX_ENTRIES {
@@ -91,9 +93,7 @@ impl HostRoot {
         }
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = open(&self.path, flags, Mode::empty())?;
-        let how = OpenHow::new()
-            .flags(read::FLAGS)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT);
+        let how = OpenHow::new().flags(read::FLAGS).resolve(ResolveFlag::RESOLVE_IN_ROOT);
         match openat2(&root, path, how) {
             Ok(file) => Ok(File::from(file)),
             // Linux before 5.6; a seccomp filter; a rename during the resolution of a `..`.
@@ -182,12 +182,7 @@ mod tests {
     fn a_link_to_a_path_outside_the_root_is_absent() {
         let tree = Tree::new("outside");
         symlink("/proc/version", tree.path().join("etc/os-release")).unwrap();
-        assert!(
-            root_of(&tree)
-                .text("etc/os-release", SMALL)
-                .unwrap_err()
-                .absent
-        );
+        assert!(root_of(&tree).text("etc/os-release", SMALL).unwrap_err().absent);
         assert!(read_resolved(&root_of(&tree), "etc/os-release").is_err());
     }
 
@@ -208,22 +203,15 @@ mod tests {
     #[test]
     fn a_fifo_and_a_folder_are_not_read() {
         let tree = Tree::new("fifo");
-        let made = std::process::Command::new("mkfifo")
-            .arg(tree.path().join("etc/machine-id"))
-            .status();
+        let made =
+            std::process::Command::new("mkfifo").arg(tree.path().join("etc/machine-id")).status();
         if made.is_ok_and(|status| status.success()) {
             assert_eq!(
-                root_of(&tree)
-                    .text("etc/machine-id", SMALL)
-                    .unwrap_err()
-                    .cause,
+                root_of(&tree).text("etc/machine-id", SMALL).unwrap_err().cause,
                 "not a regular file"
             );
         }
-        assert_eq!(
-            root_of(&tree).text("etc", SMALL).unwrap_err().cause,
-            "not a regular file"
-        );
+        assert_eq!(root_of(&tree).text("etc", SMALL).unwrap_err().cause, "not a regular file");
     }
 
     #[test]
@@ -235,26 +223,17 @@ mod tests {
         tree.write("latin1", b"caf\xe9");
         let root = root_of(&tree);
         assert_eq!(root.text("four", 4).as_deref(), Ok("1234"));
-        assert_eq!(
-            root.text("four", 3),
-            Err(Unread::new("four", "larger than 3 bytes"))
-        );
+        assert_eq!(root.text("four", 3), Err(Unread::new("four", "larger than 3 bytes")));
         assert_eq!(root.text("empty", 4).as_deref(), Ok(""));
         assert_eq!(root.text("nul", 4), Err(Unread::new("nul", "not text")));
-        assert_eq!(
-            root.text("latin1", 4),
-            Err(Unread::new("latin1", "not text"))
-        );
+        assert_eq!(root.text("latin1", 4), Err(Unread::new("latin1", "not text")));
     }
 
     #[test]
     fn no_more_than_the_limit_is_read() {
         let tree = Tree::new("sparse");
         // Larger than the memory of a board.
-        File::create(tree.path().join("sparse"))
-            .unwrap()
-            .set_len(64 << 30)
-            .unwrap();
+        File::create(tree.path().join("sparse")).unwrap().set_len(64 << 30).unwrap();
         assert!(root_of(&tree).text("sparse", SMALL).is_err());
     }
 
@@ -270,12 +249,7 @@ mod tests {
         assert_eq!(root_of(&tree).text("no/such", SMALL), Err(absent));
         assert!(root_of(&tree).text("file/below", SMALL).unwrap_err().absent);
         assert!(root_of(&tree).list("no").unwrap_err().absent);
-        assert!(
-            HostRoot::new("/no/such/root")
-                .text("etc/hosts", SMALL)
-                .unwrap_err()
-                .absent
-        );
+        assert!(HostRoot::new("/no/such/root").text("etc/hosts", SMALL).unwrap_err().absent);
     }
 
     #[test]
@@ -283,11 +257,6 @@ mod tests {
         assert!(HostRoot::new("/").is_real());
         assert!(HostRoot::new("//.").is_real());
         assert!(!HostRoot::new("/mnt").is_real());
-        assert!(
-            HostRoot::default()
-                .text("proc/version", SMALL)
-                .unwrap()
-                .starts_with("Linux")
-        );
+        assert!(HostRoot::default().text("proc/version", SMALL).unwrap().starts_with("Linux"));
     }
 }

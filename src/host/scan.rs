@@ -1,7 +1,7 @@
 //! The values of a kernel file that has one name and one number a line, in one pass over its bytes.
 //!
-//! `str::lines` takes about 600 instructions a line at opt-level z: for files that are read for each
-//! status that is more than the kernel's own work.
+//! `str::lines` takes about 600 instructions a line at opt-level z: for files that are read for
+//! each status that is more than the kernel's own work.
 
 /// For each prefix of a line the value of the first such line that has one. `value` parses what
 /// follows the prefix. The pass ends when all are found.
@@ -55,10 +55,7 @@ mod tests {
     #[test]
     fn the_first_line_with_a_value_counts() {
         let text = b"a x\nab 1\na 2\na 3\nb 4";
-        assert_eq!(
-            values(text, ["a ", "b ", "c "], lone_number),
-            [Some(2), Some(4), None]
-        );
+        assert_eq!(values(text, ["a ", "b ", "c "], lone_number), [Some(2), Some(4), None]);
         assert_eq!(values(b"", ["a "], lone_number), [None]);
         assert_eq!(values(b"\n\na 5", ["a "], lone_number), [Some(5)]);
     }

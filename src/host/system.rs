@@ -10,27 +10,14 @@ use crate::files::read::SMALL;
 
 use super::root::{HostRoot, unread};
 
-/// The first source of the machine id.
-pub(super) const MACHINE_ID: &str = "etc/machine-id";
-/// The first source of the name of the operating system.
-pub(super) const OS_RELEASE: &str = "etc/os-release";
-
-/// machineID and systemUUID; `machine_id` is the text of [`MACHINE_ID`], which both use. What the
-/// firmware provides does not change before a reboot: a call that finds no UUID of it clears
-/// `has_firmware_uuid`, and then the next calls do not look for one.
-pub(super) fn identities(
-    root: &HostRoot,
-    machine_id: Read<String>,
-    has_firmware_uuid: &mut bool,
-) -> (Read<String>, Read<String>) {
-    let firmware: [&dyn Fn() -> Read<String>; 3] = [
+/// machineID and systemUUID.
+pub(super) fn identities(root: &HostRoot) -> (Read<String>, Read<String>) {
+    let firmware = first(&[
         &|| trimmed(root, "sys/class/dmi/id/product_uuid"),
         &|| device_tree(root, "proc/device-tree/system-id"),
         &|| device_tree(root, "proc/device-tree/vm,uuid"),
-    ];
-    let firmware = has_firmware_uuid.then(|| first(&firmware)).flatten();
-    *has_firmware_uuid = firmware.is_some();
-    let etc = machine_id.map(|id| id.trim().to_owned());
+    ]);
+    let etc = trimmed(root, "etc/machine-id");
     let dbus = || trimmed(root, "var/lib/dbus/machine-id");
     let system = match firmware {
         Some(Ok(uuid)) => Some(Ok(uuid)),
@@ -60,9 +47,7 @@ fn trimmed(root: &HostRoot, path: &str) -> Read<String> {
 
 /// A device-tree string, which ends with a NUL byte.
 fn device_tree(root: &HostRoot, path: &str) -> Read<String> {
-    let mut bytes = root
-        .bytes(path, SMALL)
-        .map_err(|error| unread(path, &error))?;
+    let mut bytes = root.bytes(path, SMALL).map_err(|error| unread(path, &error))?;
     while bytes.last() == Some(&0) {
         bytes.pop();
     }
@@ -87,10 +72,7 @@ pub fn kernel_version(root: &HostRoot) -> Read<String> {
 
 /// `Linux version 5.10.0 (builder@host) ...` is `5.10.0`.
 pub fn parse_version(version: &str) -> Option<String> {
-    let release = version
-        .strip_prefix("Linux version ")?
-        .split_whitespace()
-        .next()?;
+    let release = version.strip_prefix("Linux version ")?.split_whitespace().next()?;
     Some(release.to_owned())
 }
 
@@ -110,9 +92,9 @@ fn line(root: &HostRoot, path: &str) -> Read<String> {
     }
 }
 
-/// PRETTY_NAME of [`OS_RELEASE`], or of `usr/lib/os-release` if the first is missing.
-pub(super) fn os_image(root: &HostRoot, os_release: Read<String>) -> Read<String> {
-    let text = match os_release {
+/// PRETTY_NAME of `etc/os-release`, or of `usr/lib/os-release` if the first is missing.
+pub(super) fn os_image(root: &HostRoot) -> Read<String> {
+    let text = match root.text("etc/os-release", SMALL) {
         Err(unread) if unread.absent => root.text("usr/lib/os-release", SMALL),
         text => text,
     };
@@ -123,12 +105,7 @@ pub(super) fn os_image(root: &HostRoot, os_release: Read<String>) -> Read<String
 /// single quotes are kept. `Linux` without a match.
 pub fn parse_os_image(os_release: &str) -> String {
     match os_release.split_once("PRETTY_NAME=") {
-        Some((_, rest)) => rest
-            .split('\n')
-            .next()
-            .unwrap_or_default()
-            .trim_matches('"')
-            .to_owned(),
+        Some((_, rest)) => rest.split('\n').next().unwrap_or_default().trim_matches('"').to_owned(),
         None => "Linux".to_owned(),
     }
 }
@@ -147,10 +124,7 @@ mod tests {
                 "Debian GNU/Linux 12 (bookworm)",
             ),
             ("PRETTY_NAME='Single quotes stay'\n", "'Single quotes stay'"),
-            (
-                "PRETTY_NAME=Wind River Linux 7.0.0.2",
-                "Wind River Linux 7.0.0.2",
-            ),
+            ("PRETTY_NAME=Wind River Linux 7.0.0.2", "Wind River Linux 7.0.0.2"),
             ("PRETTY_NAME=\"first\"\nPRETTY_NAME=\"second\"\n", "first"),
             ("# PRETTY_NAME=\"comment\"\n", "comment"),
             ("PRETTY_NAME=\"\"\n", ""),
@@ -194,24 +168,15 @@ mod tests {
     }
 
     #[test]
-    fn the_firmware_is_asked_again_unless_it_has_no_uuid() {
+    fn the_system_uuid_is_that_of_the_firmware_or_else_the_machine_id() {
         let tree = Tree::new("identities");
         let root = HostRoot::new(tree.path());
         let ok = |text: &str| Ok(text.to_owned());
-        let mut has_uuid = true;
-        let mut identities = || {
-            let machine_id = root.text(MACHINE_ID, SMALL);
-            super::identities(&root, machine_id, &mut has_uuid)
-        };
+        let identities = || super::identities(&root);
         assert_eq!(identities(), (ok(""), ok("")));
         tree.write("etc/machine-id", b"etc\n");
-        tree.write("proc/device-tree/vm,uuid", b"vm\0");
         assert_eq!(identities(), (ok("etc"), ok("etc")));
-        has_uuid = true;
-        let mut identities = || {
-            let machine_id = root.text(MACHINE_ID, SMALL);
-            super::identities(&root, machine_id, &mut has_uuid)
-        };
+        tree.write("proc/device-tree/vm,uuid", b"vm\0");
         assert_eq!(identities(), (ok("etc"), ok("vm")));
         tree.write("sys/class/dmi/id/product_uuid", b"\n");
         assert_eq!(identities(), (ok("etc"), ok("")));

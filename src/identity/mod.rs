@@ -1,39 +1,46 @@
 //! The board's credentials for the API server: the ones at the start, and their replacement.
 //!
 //! [`Source`] finds the kubeconfig or the bootstrap kubeconfig. [`Identity`] then reads files again
-//! that another program replaced (`watch`), and does the file work of a rotation (`pki`) that
-//! `core::certificate` requests.
+//! that another program replaced (`credential_files`), and does the file work of a rotation (`pki`)
+//! that `core::certificate` requests.
 
+pub(crate) mod credential_files;
 pub mod kubeconfig;
 pub mod pki;
 mod signing;
-mod source;
-mod watch;
 
-pub use self::source::{ApiAccess, Source};
+use std::mem;
+use std::path::{Path, PathBuf};
 
-use crate::core::certificate::{Task, TaskResult};
-use crate::core::instant::Mono;
-use crate::kube::message::Outcome;
-use crate::kube::time::Wall;
-use crate::kube::x509::Leaf;
-use crate::wire::api::Api;
-use crate::wire::api_config::ApiConfig;
-
-use self::pki::Pki;
+use self::credential_files::CredentialFiles;
+use self::kubeconfig::find;
+use self::pki::{Paths, Pki, Start};
 use self::signing::{SigningClient, Supervisor};
-use self::watch::Watch;
+use crate::config::Config;
+use crate::core::certificate::{Certificate, FileTask, Rules, TaskResult};
+use crate::core::delay::Jitter;
+use crate::core::instant::Mono;
+use crate::files::write::Disk;
+use crate::kube::message::Outcome;
+use crate::kube::text::Fault;
+use crate::kube::time::Wall;
+use crate::kube::x509::{Leaf, Subject};
+use crate::wire::api::Api;
+use crate::wire::api_config::{ApiConfig, ClientCertificate};
+use crate::wire::tls::SYSTEM_ROOTS;
 
 /// The identity of a running agent.
 #[derive(Debug)]
 pub struct Identity {
     /// The configuration that `api` uses.
     config: ApiConfig,
-    watch: Watch,
+    watch: CredentialFiles,
     pki: Pki,
     supervisor: Option<Supervisor>,
     signing: SigningClient,
     user_agent: String,
+    /// The last response to the own certificate was 401.
+    was_refused: bool,
 }
 
 /// A credential that another program replaced on disk, and that is in use now.
@@ -76,8 +83,21 @@ impl Identity {
     /// server that rejects the certificate closes the TLS connection.
     pub fn on_response(&mut self, outcome: &Outcome) {
         match outcome {
-            Outcome::Answered(response) if response.code != 401 => {}
-            Outcome::Answered(_) | Outcome::Silent(_) => self.watch.check_next(),
+            Outcome::Answered(response) if response.code != 401 => self.was_refused = false,
+            Outcome::Answered(_) => {
+                self.watch.check_next();
+                if let (SigningClient::Main, Some(certificate)) =
+                    (&self.signing, &self.config.certificate)
+                    && !mem::replace(&mut self.was_refused, true)
+                {
+                    log::warn!(
+                        "401 with the certificate of {}; if it is of another cluster, replace or \
+                         remove it, and restart nodelet",
+                        certificate.chain.source
+                    );
+                }
+            }
+            Outcome::Silent(_) => self.watch.check_next(),
         }
     }
 
@@ -90,28 +110,40 @@ impl Identity {
         }
     }
 
+    /// The end of the certificate that the API server gets; `None` without one.
+    pub fn not_after(&self) -> Option<Wall> {
+        let certificate = self.config.certificate.as_ref()?;
+        Leaf::of_pem(&certificate.chain.bytes).map(|leaf| leaf.not_after)
+    }
+
+    /// A client of the supervisor that signs a serving certificate for these addresses, separated by
+    /// commas; `None` without a supervisor.
+    pub fn serving_client(&self, node_ips: &str) -> Result<Option<Api>, String> {
+        let supervisor = self.supervisor.as_ref();
+        let client = |supervisor: &Supervisor| {
+            supervisor.client(&self.config, None, &self.user_agent, Some(node_ips))
+        };
+        supervisor.map(client).transpose()
+    }
+
     /// Does the file work of a rotation. When this returns [`TaskResult::InUse`], `api` uses the
     /// new certificate.
-    pub fn carry_out(&mut self, task: &Task, api: &mut Api, now: Wall) -> TaskResult {
-        if let Task::Install(chain) = task
+    pub fn carry_out(&mut self, task: &FileTask, api: &mut Api, now: Wall) -> TaskResult {
+        if let FileTask::Install(chain) = task
             && let Err(why) = self.pki.check(chain, now)
         {
             return TaskResult::Unusable(why);
         }
         let result = match task {
-            Task::Find => self.pki.find(now).and_then(|found| match found {
+            FileTask::Find => self.pki.find(now).and_then(|found| match found {
                 Some(found) => self.replace(api, found).map(TaskResult::InUse),
                 None => Ok(TaskResult::NotFound),
             }),
-            Task::Sign {
-                new_key,
-                with_bootstrap,
-                is_first,
-            } => self
+            FileTask::Sign { new_key, with_bootstrap, is_first } => self
                 .choose_client(api, *with_bootstrap, *is_first)
                 .and_then(|()| self.pki.sign(*new_key))
                 .map(TaskResult::Signed),
-            Task::Install(chain) => self
+            FileTask::Install(chain) => self
                 .pki
                 .install(chain, now)
                 .and_then(|new| self.replace(api, new))
@@ -126,7 +158,7 @@ impl Identity {
         (config, leaf): (ApiConfig, Leaf),
     ) -> Result<Leaf, String> {
         api.set_identity(&config)?;
-        self.watch = Watch::new(&config);
+        self.watch = CredentialFiles::new(&config);
         self.config = config;
         self.signing = SigningClient::Main;
         Ok(leaf)
@@ -136,25 +168,176 @@ impl Identity {
     /// kubeconfig, or the node password of k3s.
     fn choose_client(&mut self, api: &mut Api, bootstrap: bool, first: bool) -> Result<(), String> {
         self.signing = match &self.supervisor {
-            Some(supervisor) => supervisor.client(&self.config, &self.signing, &self.user_agent)?,
+            Some(supervisor) => {
+                let last = match &self.signing {
+                    SigningClient::Supervisor(last) => Some(last.as_ref()),
+                    _ => None,
+                };
+                let client = supervisor.client(&self.config, last, &self.user_agent, None)?;
+                SigningClient::Supervisor(Box::new(client))
+            }
             None if !bootstrap => SigningClient::Main,
             None => {
                 let config = self.pki.load_bootstrap()?;
-                match first {
-                    true => {
-                        api.set_identity(&config)?;
-                        self.watch = Watch::new(&config);
-                        self.config = config;
-                        SigningClient::MainBootstrap
-                    }
-                    false => {
-                        let api = Api::new(&config, &self.user_agent)?;
-                        SigningClient::Bootstrap(Box::new((config, api)))
-                    }
+                if first {
+                    api.set_identity(&config)?;
+                    self.watch = CredentialFiles::new(&config);
+                    self.config = config;
+                    SigningClient::MainBootstrap
+                } else {
+                    let api = Api::new(&config, &self.user_agent)?;
+                    SigningClient::Bootstrap(Box::new((config, api)))
                 }
             }
         };
         Ok(())
+    }
+}
+
+/// The files that an identity is read from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    paths: Paths,
+    subject: Subject,
+    /// `--k3s-supervisor`.
+    supervisor: Option<Supervisor>,
+    /// The header `User-Agent`.
+    user_agent: String,
+}
+
+/// The access to the API server that a run begins with.
+#[derive(Debug)]
+pub struct ApiAccess {
+    /// Where the server is, and the credentials.
+    pub config: ApiConfig,
+    /// Not connected yet.
+    pub api: Api,
+    /// Why `config` is the bootstrap kubeconfig's; `None` if it is not.
+    pub bootstrap: Option<String>,
+    /// The certificate to renew; `None` if the kubeconfig is used unchanged.
+    pub certificate: Option<Certificate>,
+    /// Why the supervisor cannot renew it.
+    pub renewal_fault: Option<Fault>,
+}
+
+impl Source {
+    /// Looks for `kubeconfig` and `--bootstrap-kubeconfig` in the working directory, then in
+    /// `credentials`, the folder of systemd's credentials; for the node password of k3s beside the
+    /// kubeconfig first.
+    pub fn new(
+        config: &Config,
+        kubeconfig: &Path,
+        credentials: Option<PathBuf>,
+        user_agent: String,
+    ) -> Self {
+        let working_directory = [Path::new("")].into_iter();
+        let folders: Vec<&Path> = working_directory.chain(credentials.as_deref()).collect();
+        let kubeconfig = find(kubeconfig, &folders);
+        let bootstrap = config.bootstrap_kubeconfig.as_ref();
+        Self {
+            supervisor: Supervisor::new(config, &kubeconfig, credentials.as_deref()),
+            paths: Paths {
+                bootstrap: bootstrap.map(|path| find(path, &folders)),
+                kubeconfig,
+                cert_dir: config.cert_dir.clone(),
+                rotate: config.rotate_certificates,
+                at_supervisor: config.k3s_supervisor.is_some(),
+                credentials,
+            },
+            subject: Subject::of_node(&config.node.name),
+            user_agent,
+        }
+    }
+
+    /// As [`Source::open`], for another process than the agent: neither this nor the identity writes
+    /// a file, and nothing is logged.
+    pub fn open_read_only(&self, now: Wall) -> Result<(Identity, ApiAccess), String> {
+        self.open_on(Disk::read_only(), now, Jitter::NONE)
+    }
+
+    fn open_on(
+        &self,
+        disk: Disk,
+        now: Wall,
+        jitter: Jitter,
+    ) -> Result<(Identity, ApiAccess), String> {
+        let (pki, start) = Pki::open(disk, self.paths.clone(), self.subject.clone(), now)?;
+        let access = self.access(start, jitter)?;
+        let identity = Identity {
+            watch: CredentialFiles::new(&access.config),
+            config: access.config.clone(),
+            pki,
+            supervisor: self.supervisor.clone(),
+            signing: SigningClient::Main,
+            user_agent: self.user_agent.clone(),
+            was_refused: false,
+        };
+        Ok((identity, access))
+    }
+
+    /// Reads the files. `jitter` spreads the renewals of many boards.
+    pub fn open(self, now: Wall, jitter: Jitter) -> Result<(Identity, ApiAccess), String> {
+        let (identity, access) = self.open_on(Disk::default(), now, jitter)?;
+        let rotate = self.paths.rotate;
+        match (&access.bootstrap, &access.config.certificate, &access.certificate) {
+            (Some(why), ..) => {
+                log::info!("{why}: requesting a certificate with the bootstrap kubeconfig");
+            }
+            (None, Some(certificate), None) if rotate => log::warn!(
+                "{}: this certificate cannot be renewed; using it unchanged",
+                certificate.chain.source
+            ),
+            (None, None, None) if rotate => {
+                log::info!("{}: no client certificate to renew", self.paths.kubeconfig.display())
+            }
+            (None, Some(certificate), None) => log_if_expired(certificate, now),
+            _ => {}
+        }
+        if let Some(why) = &access.renewal_fault {
+            log::warn!("the certificate cannot be renewed: {why}");
+        }
+        Ok((identity, access))
+    }
+
+    fn access(&self, start: Start, jitter: Jitter) -> Result<ApiAccess, String> {
+        let path = match (&start.bootstrap, &self.paths.bootstrap) {
+            (Some(_), Some(path)) => path,
+            _ => &self.paths.kubeconfig,
+        };
+        let api = Api::new(&start.config, &self.user_agent);
+        self.supervisor.as_ref().map(Supervisor::endpoint).transpose()?;
+        let rules = Rules {
+            rotate: self.paths.rotate,
+            bootstrap: self.paths.bootstrap.is_some(),
+            supervisor: self.supervisor.is_some(),
+            serving: false,
+        };
+        let has_certificate = start.bootstrap.is_some() || start.leaf.is_some();
+        let subject = self.subject.clone();
+        let certificate = || Certificate::new(rules, subject, start.leaf, start.given, jitter);
+        Ok(ApiAccess {
+            api: api.map_err(|line| format!("{}: {line}", path.display()))?,
+            config: start.config,
+            bootstrap: start.bootstrap,
+            certificate: has_certificate.then(certificate),
+            renewal_fault: self
+                .supervisor
+                .as_ref()
+                .and_then(|supervisor| supervisor.fault(&SYSTEM_ROOTS)),
+        })
+    }
+}
+
+/// An expired certificate is used all the same: another program may replace its file.
+fn log_if_expired(certificate: &ClientCertificate, now: Wall) {
+    let chain = &certificate.chain;
+    if let Some(leaf) = Leaf::of_pem(&chain.bytes).filter(|leaf| leaf.not_after < now) {
+        log::warn!(
+            "{}: the certificate expired at {}, clock says {}; using it all the same",
+            chain.source,
+            leaf.not_after.time(),
+            now.time()
+        );
     }
 }
 

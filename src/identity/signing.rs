@@ -2,15 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use super::kubeconfig::find::find;
-use super::kubeconfig::read_password;
+use super::kubeconfig::{find, read_password};
 use crate::config::Config;
-use crate::core::certificate::supervisor::{NODE_NAME, NODE_PASSWORD, restore_password};
+use crate::core::certificate::supervisor::{NODE_IP, NODE_NAME, NODE_PASSWORD, restore_password};
+use crate::kube::text::Fault;
 use crate::wire::api::Api;
-use crate::wire::api_config::ApiConfig;
+use crate::wire::api_config::{ApiConfig, Secret};
 use crate::wire::endpoint::Endpoint;
-use crate::wire::secret::Secret;
-use crate::wire::tls::{SYSTEM_ROOTS, system_bundle};
+use crate::wire::tls::{INSTALL_SYSTEM_ROOTS, NO_SYSTEM_ROOTS, SYSTEM_ROOTS, system_bundle};
 
 /// The credential with the node password; the file is `nodelet.k3s-password`.
 const PASSWORD: &str = "k3s-password";
@@ -22,7 +21,8 @@ pub(super) enum SigningClient {
     Main,
     /// The main client, with the bootstrap kubeconfig: the board has no certificate yet.
     MainBootstrap,
-    /// One of its own with the bootstrap kubeconfig, because the board's certificate cannot be used.
+    /// One of its own with the bootstrap kubeconfig, because the board's certificate cannot be
+    /// used.
     Bootstrap(Box<(ApiConfig, Api)>),
     /// One of its own for the supervisor, with the own certificate and the node password.
     Supervisor(Box<Api>),
@@ -70,50 +70,48 @@ impl Supervisor {
         endpoint.map_err(|why| format!("--k3s-supervisor: {why}"))
     }
 
-    /// Why it cannot be asked, and what helps. `bundles` as [`SYSTEM_ROOTS`].
-    pub(super) fn problem(&self, bundles: &[&'static str]) -> Option<String> {
+    /// Why it cannot be asked. `bundles` as [`SYSTEM_ROOTS`].
+    pub(super) fn fault(&self, bundles: &[&'static str]) -> Option<Fault> {
         match self.password() {
-            Err(why) => Some(format!("{why}; {}", restore_password(&self.node_name))),
+            Err(why) => Some(Fault::new(why, restore_password(&self.node_name))),
             Ok(_) => self.check_roots(bundles).err(),
         }
     }
 
-    fn check_roots(&self, bundles: &[&'static str]) -> Result<(), String> {
-        match self.system_roots {
-            true => system_bundle(bundles)
-                .map(|_| ())
-                .map_err(|why| format!("--k3s-supervisor-system-roots: {why}")),
-            false => Ok(()),
+    fn check_roots(&self, bundles: &[&'static str]) -> Result<(), Fault> {
+        if self.system_roots && system_bundle(bundles).is_none() {
+            let what = format!("--k3s-supervisor-system-roots: {NO_SYSTEM_ROOTS}");
+            return Err(Fault::new(what, INSTALL_SYSTEM_ROOTS));
         }
+        Ok(())
     }
 
     /// A client with the certificate of `config`, and its CA or the system's roots. It keeps what
-    /// `last`, the client of the last attempt, knows of the supervisor's addresses.
+    /// `last`, the client of the last attempt, knows of the supervisor's addresses. `node_ips` are
+    /// those of a serving certificate.
     pub(super) fn client(
         &self,
         config: &ApiConfig,
-        last: &SigningClient,
+        last: Option<&Api>,
         user_agent: &str,
-    ) -> Result<SigningClient, String> {
+        node_ips: Option<&str>,
+    ) -> Result<Api, String> {
         let password = self.password()?;
-        self.check_roots(&SYSTEM_ROOTS)?;
-        let mut config = ApiConfig {
-            endpoint: self.endpoint()?,
-            authorization: None,
-            ..config.clone()
-        };
+        self.check_roots(&SYSTEM_ROOTS).map_err(|fault| fault.to_string())?;
+        let mut config =
+            ApiConfig { endpoint: self.endpoint()?, authorization: None, ..config.clone() };
         if self.system_roots {
             // What the kubeconfig says of TLS is about the API server.
             (config.ca, config.insecure, config.tls_server_name) = (None, false, None);
         }
         let mut api = Api::new(&config, user_agent)?;
-        if let SigningClient::Supervisor(last) = last {
+        if let Some(last) = last {
             api.keep_addresses_of(last);
         }
-        api.set_headers(&[
-            (NODE_NAME, self.node_name.as_str()),
-            (NODE_PASSWORD, password.reveal()),
-        ])?;
-        Ok(SigningClient::Supervisor(Box::new(api)))
+        let mut headers =
+            vec![(NODE_NAME, self.node_name.as_str()), (NODE_PASSWORD, password.reveal())];
+        headers.extend(node_ips.map(|ips| (NODE_IP, ips)));
+        api.set_headers(&headers)?;
+        Ok(api)
     }
 }

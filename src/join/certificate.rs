@@ -4,15 +4,17 @@
 //! its requester may create certificatesigningrequests/nodeclient
 //! (`pkg/controller/certificates/approver/sarapprove.go`).
 
-use super::server::pem;
-use super::walk::{Failed, Joined, Renewal, Walk, bearer, failed, is_transient, notes};
+use super::run::{Failed, JoinRun, Joined, Renewal, Stop, bearer, failed, is_transient, pem};
+use super::token::Bootstrap;
 use crate::check::server::{APPROVAL, CERTIFICATES, RENEWAL};
 use crate::check::{Finding, Mark};
-use crate::core::certificate::{Certificate, Next, Rules, Step, Task, TaskResult};
-use crate::core::join::token::Bootstrap;
+use crate::core::Progress;
+use crate::core::certificate::{Certificate, FileTask, Rules, TaskResult};
+use crate::core::delay::Jitter;
 use crate::identity::pki::key::Key;
 use crate::kube::message::{Accept, Request};
-use crate::kube::x509::{Leaf, Subject};
+use crate::kube::text::Fault;
+use crate::kube::x509::{Leaf, Purpose, Subject};
 use crate::kube::{json, object};
 use crate::wire::api::Api;
 use crate::wire::api_config::{ApiConfig, ClientCertificate};
@@ -20,7 +22,7 @@ use crate::wire::tls;
 
 const CHECK: &str = "certificate";
 
-/// Commands for a cluster that kubeadm did not make; systemd/README.md has them, too.
+/// Commands for a cluster that kubeadm did not make; systemd/join.md has them, too.
 const ASK: &str = "kubectl create clusterrolebinding nodelet-ask \
                    --clusterrole=system:node-bootstrapper --group=system:bootstrappers";
 const APPROVE: &str = "kubectl create clusterrolebinding nodelet-approve --clusterrole=\
@@ -32,174 +34,170 @@ pub(super) const RENEW: &str = "kubectl create clusterrolebinding nodelet-renew 
 
 /// The steps from `token` to `renewal`. A dry run ends before the certificate.
 pub(super) fn get(
-    walk: &mut Walk<'_>,
+    run: &mut JoinRun<'_>,
     mut config: ApiConfig,
     token: &Bootstrap,
 ) -> Result<Joined, Failed> {
     config.authorization = Some(bearer(token.bearer()));
-    let mut api = walk.api(&config, "token", "")?;
-    reviews(walk, &mut api, token)?;
-    let finding = namesake(walk, &mut api)?;
-    walk.add(finding);
-    let settings = walk.settings;
+    let mut api = run.api(&config, "token", "")?;
+    reviews(run, &mut api, token)?;
+    let finding = namesake(run, &mut api)?;
+    run.add(finding);
+    let settings = run.settings;
     if settings.bootstrap_only {
-        notes(walk, &[CHECK, "renewal"], "each board asks for its own");
-        return Ok(Joined {
-            config,
-            renewal: Renewal::Cluster,
-        });
+        run.notes(&[CHECK, "renewal"], "each board asks for its own");
+        return Ok(Joined { config, renewal: Renewal::Cluster });
     }
     if settings.dry_run {
-        notes(walk, &[CHECK, "renewal"], "not asked for: --dry-run");
+        run.notes(&[CHECK, "renewal"], "not asked for: --dry-run");
         config.authorization = None;
-        return Ok(Joined {
-            config,
-            renewal: Renewal::Cluster,
-        });
+        return Ok(Joined { config, renewal: Renewal::Cluster });
     }
-    let issued = request(walk, &mut api)?;
-    let until = self::issued(walk, &mut config, issued);
-    let renewal = renewal(walk, &config, &until);
+    let issued = request(run, &mut api)?;
+    let until = self::issued(run, &mut config, issued);
+    let renewal = renewal(run, &config, &until);
     Ok(Joined { config, renewal })
 }
 
 /// The check `certificate`. The certificate replaces the token. Returns when it expires.
 pub(super) fn issued(
-    walk: &mut Walk<'_>,
+    run: &mut JoinRun<'_>,
     config: &mut ApiConfig,
     (identity, leaf): (ClientCertificate, Leaf),
 ) -> String {
     let until = leaf.not_after.time();
     let detail = format!("{} until {until}", leaf.subject.common_name);
-    walk.add(Finding::ok(CHECK, detail));
-    walk.expires = Some(leaf.not_after);
+    run.add(Finding::ok(CHECK, detail));
+    run.expires = Some(leaf.not_after);
     config.authorization = None;
     config.certificate = Some(identity);
     until
 }
 
 /// The checks `token`, `csr-create` and `approval`.
-fn reviews(walk: &mut Walk<'_>, api: &mut Api, token: &Bootstrap) -> Result<(), Failed> {
+fn reviews(run: &mut JoinRun<'_>, api: &mut Api, token: &Bootstrap) -> Result<(), Failed> {
     let [create, _] = CERTIFICATES;
-    let response = walk.answer(api, &create.review(&walk.board.name), "token", "try again")?;
+    let response = run.answer(api, &create.review(&run.board.name), "token", "try again")?;
     let id = &token.id;
-    match response.code {
-        429 | 500.. => {
-            let line = format!("the server does not answer the review: {}", response.code);
-            return Err(failed("token", &line, "try again"));
-        }
-        401 => {
-            let line = format!("the server does not accept the token {id}: 401");
-            let remedy = "it expired, or its usages lack authentication: kubeadm token create \
-                          --print-join-command";
-            return Err(failed("token", &line, remedy));
-        }
-        _ => walk.add(Finding::ok("token", format!("the server accepts {id}"))),
+    if response.code == 401 {
+        let line = format!("the server does not accept the token {id}: 401");
+        let remedy = "it expired, or its usages lack authentication: kubeadm token create \
+                      --print-join-command";
+        return Err(failed("token", &line, remedy));
     }
+    run.add(Finding::ok("token", format!("the server accepts {id}")));
     let finding = create.judge(&response);
     match finding.mark {
         Mark::Failed => return Err(failed(create.check, &finding.detail, ASK)),
-        _ => walk.add(finding),
+        _ => run.add(finding),
     }
-    let response = walk.answer(api, &APPROVAL.review(&walk.board.name), "approval", "")?;
-    let finding = APPROVAL.judge(&response);
-    walk.add(match finding.mark {
-        Mark::Failed => Finding::note("approval", "a person must approve the request", APPROVE),
+    let response = run.answer(api, &APPROVAL.review(&run.board.name), "approval", "")?;
+    run.add(match (response.accepted(), APPROVAL.judge(&response).mark) {
+        (Err(refused), _) => Finding::note("approval", format!("unknown: {}", refused.code), ""),
+        (_, Mark::Failed) => {
+            Finding::note("approval", "a person must approve the request", APPROVE)
+        }
         _ => Finding::ok("approval", "by the controller"),
     });
     Ok(())
 }
 
 /// Whether a live board has the name. Unlike a Node that is Ready, one that is not is nobody's.
-fn namesake(walk: &Walk<'_>, api: &mut Api) -> Result<Finding, Failed> {
-    let (check, name) = ("namesake", &walk.board.name);
+pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Failed> {
+    let (check, name) = ("namesake", &run.board.name);
     if name.is_empty() {
         return Ok(Finding::note(check, "each board has its own name", ""));
     }
     let request = Request::get(format!("/api/v1/nodes/{name}"), Accept::Object);
-    let response = walk.answer(api, &request, check, "try again")?;
+    let response = run.answer(api, &request, check, "try again")?;
     if response.code == 404 {
         return Ok(Finding::ok(check, "there is no Node of this name yet"));
     }
-    if let Err(refused) = response.accepted() {
-        let line = format!("not visible: {}", refused.code);
-        return Ok(Finding::note(check, line, ""));
+    if response.code == 403 {
+        return Ok(Finding::note(check, "not visible: 403", ""));
     }
+    let remedy = "does a proxy end TLS, so that the server does not see the certificate?";
+    response.accepted().map_err(|refused| failed(check, refused, remedy))?;
     let node = json::parse(&response.body).unwrap_or_default();
     let conditions = object::list(&node, &["status", "conditions"]);
     let is_ready = conditions.iter().any(|condition| {
         let text = |member| object::text(condition, &[member]);
         (text("type"), text("status")) == ("Ready", "True")
     });
-    let boot_id = object::text(&node, &["status", "nodeInfo", "bootID"]);
-    let line = format!("Node {name} is Ready, with another boot id");
-    match is_ready && boot_id != walk.board.boot_id {
-        false => Ok(Finding::ok(check, "no live board has this name")),
-        true if walk.settings.force => Ok(Finding::note(check, line, "")),
-        true => {
-            let remedy = format!("use --node-name, or kubectl delete node {name}; --force goes on");
-            Err(failed(check, &line, &remedy))
-        }
+    let info = |member| object::text(&node, &["status", "nodeInfo", member]);
+    let version = info("kubeletVersion");
+    // A kubelet on this machine has the boot id of this machine.
+    let (line, remedy) = if !version.contains("-nodelet") {
+        let line = format!("Node {name} is Ready, by a kubelet {version}");
+        (line, "if it is on this machine, stop it and wait a minute; else ")
+    } else if info("bootID") != run.board.boot_id {
+        (format!("Node {name} is Ready, with another boot id"), "")
+    } else {
+        (String::new(), "")
+    };
+    if !is_ready || line.is_empty() {
+        return Ok(Finding::ok(check, "no live board has this name"));
     }
+    if run.settings.force {
+        return Ok(Finding::note(check, line, ""));
+    }
+    let remedy = format!("{remedy}use --node-name, or kubectl delete node {name}; --force goes on");
+    Err(failed(check, &line, &remedy))
 }
 
 /// Makes a key, and asks until its certificate is issued.
-fn request(walk: &Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Failed> {
-    let subject = Subject::of_node(&walk.board.name);
-    let rules = Rules {
-        rotate: true,
-        bootstrap: true,
-        supervisor: false,
-    };
-    let mut certificate = Certificate::new(rules, subject.clone(), None, true, 0);
-    let mut key = None;
-    let mut last_line = String::new();
-    loop {
-        let now = walk.now();
-        let wait = certificate.due(now).since(now.mono);
-        if !walk.pause(wait) {
-            let remedy = "kubectl get csr, then kubectl certificate approve NAME";
-            return Err(failed(
-                CHECK,
-                &format!("not issued in time: {last_line}"),
-                remedy,
-            ));
-        }
-        let now = walk.now();
-        let step = match certificate.next(now.wall) {
-            Next::Task(Task::Find) => certificate.on_task(TaskResult::NotFound, now, 0),
-            Next::Task(Task::Sign { .. }) => {
-                let new = Key::generate().map_err(|why| failed(CHECK, &why, ""))?;
-                let signed = new.request(subject.clone());
-                let signed = signed.map_err(|why| failed(CHECK, &why, ""))?;
+fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Failed> {
+    let subject = Subject::of_node(&run.board.name);
+    let rules = Rules { rotate: true, bootstrap: true, supervisor: false, serving: false };
+    let mut certificate = Certificate::new(rules, subject.clone(), None, true, Jitter::NONE);
+    let unusable = |why: String| Stop::Failed(failed(CHECK, why, ""));
+    let (mut key, mut last) = (None, Fault::from("nobody approved or signed the request"));
+    run.poll(|| {
+        let now = run.now();
+        let why = match certificate.file_task(now.wall) {
+            Some(FileTask::Find) => {
+                certificate.on_task(TaskResult::NotFound, now, Jitter::NONE).err()
+            }
+            Some(FileTask::Sign { .. }) => {
+                let new = Key::generate().map_err(unusable)?;
+                let signed = new.request(subject.clone(), Purpose::CLIENT).map_err(unusable)?;
                 key = Some(new);
-                certificate.on_task(TaskResult::Signed(signed), now, 0)
+                certificate.on_task(TaskResult::Signed(signed), now, Jitter::NONE).err()
             }
-            Next::Task(Task::Install(chain)) => {
-                let key = key.ok_or_else(|| failed(CHECK, "there is no key", ""))?;
-                return identity(&chain, &key).map_err(|why| failed(CHECK, &why, ""));
+            Some(FileTask::Install(chain)) => {
+                let key = key.as_ref().ok_or_else(|| unusable("there is no key".into()))?;
+                return identity(&chain, key).map_err(unusable);
             }
-            Next::Send => {
-                let Some(request) = certificate.request() else {
-                    return Err(failed(CHECK, "there is no request", ""));
-                };
-                let outcome = walk.send(api, &request);
+            None => {
+                let request = certificate.request();
+                let request = request.ok_or_else(|| unusable("there is no request".into()))?;
+                let outcome = run.send(api, &request);
                 let may_pass = is_transient(&outcome);
-                match certificate.on_response(outcome, walk.now(), 0) {
-                    Step::Failed(line) if !may_pass => {
-                        return Err(Finding::failed(CHECK, &line, "").into());
+                match certificate.on_response(outcome, run.now(), Jitter::NONE) {
+                    Err(error) if !may_pass => {
+                        return Err(Stop::Failed(Finding::failed(CHECK, error.why, "").into()));
                     }
-                    step => step,
+                    Err(error) => Some(error.why),
+                    Ok(Progress::Note(line)) => {
+                        log::info!("{CHECK}: {line}");
+                        None
+                    }
+                    Ok(_) => None,
                 }
             }
         };
-        if let Step::Pending(line) | Step::Failed(line) | Step::Silent(line) = step {
-            if line != last_line {
-                log::info!("{CHECK}: {line}");
-            }
-            last_line = line;
+        if let Some(why) = why.filter(|why| *why != last) {
+            log::info!("{CHECK}: {why}");
+            last = why;
         }
-    }
+        let now = run.now();
+        let pause = certificate.due(now).since(now.mono);
+        // The key of the request ends with this command.
+        let remedy = "an approval now is too late: join again with --timeout=1h, and approve the \
+                      new request while it waits: kubectl get csr, then kubectl certificate \
+                      approve NAME";
+        Err(Stop::Again(failed(CHECK, last.clone().at("not issued in time"), remedy), pause))
+    })
 }
 
 /// The issued certificate with its key, if TLS can use them.
@@ -215,30 +213,30 @@ pub(super) fn identity(chain: &str, key: &Key) -> Result<(ClientCertificate, Lea
 }
 
 /// Whether the controller will approve renewals, asked with the new certificate.
-fn renewal(walk: &mut Walk<'_>, config: &ApiConfig, until: &str) -> Renewal {
-    let request = RENEWAL.review(&walk.board.name);
-    let response = walk
+fn renewal(run: &mut JoinRun<'_>, config: &ApiConfig, until: &str) -> Renewal {
+    let request = RENEWAL.review(&run.board.name);
+    let response = run
         .api(config, "renewal", "")
-        .and_then(|mut api| walk.answer(&mut api, &request, "renewal", ""));
-    let judged = response.map(|response| RENEWAL.judge(&response));
-    let finding = match judged {
-        Ok(finding) if finding.mark == Mark::Ok => {
-            Finding::ok("renewal", "by itself, approved by the controller")
+        .and_then(|mut api| run.answer(&mut api, &request, "renewal", ""))
+        .and_then(|response| match response.accepted() {
+            Ok(()) => Ok(response),
+            Err(refused) => Err(failed("renewal", refused, "")),
+        });
+    let (finding, renewal) = match response.map(|response| RENEWAL.judge(&response).mark) {
+        Ok(Mark::Ok) => {
+            (Finding::ok("renewal", "by itself, approved by the controller"), Renewal::Cluster)
         }
         Ok(_) => {
             let remedy = format!("{RENEW}, then nodelet join --force");
-            Finding::note(
-                "renewal",
-                format!("not approved: valid until {until}"),
-                &remedy,
-            )
+            let line = format!("not approved: valid until {until}");
+            (Finding::note("renewal", line, &remedy), Renewal::None)
         }
-        Err(failed) => Finding::note("renewal", format!("unknown: {}", failed.detail), ""),
+        // A request that nobody approves does no harm.
+        Err(failed) => {
+            let line = format!("requested, approval unknown: {}", failed.detail);
+            (Finding::note("renewal", line, "kubectl get csr lists it"), Renewal::Cluster)
+        }
     };
-    let renewal = match finding.mark {
-        Mark::Ok => Renewal::Cluster,
-        _ => Renewal::None,
-    };
-    walk.add(finding);
+    run.add(finding);
     renewal
 }

@@ -1,17 +1,28 @@
-//! The files of `nodelet join`, and their changes as lists of operations.
+//! The files of `nodelet join` and `nodelet reset`, and changes as lists of operations.
 
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
 use crate::files::guard;
-use crate::files::read::read;
+use crate::files::read::{SMALL, read};
 use crate::files::write::{self, Op, PRIVATE, PUBLIC};
-use crate::identity::pki::remove_certificates;
+use crate::host::HostRoot;
+use crate::host::units::SERVE_SOCKET;
+use crate::identity::pki::{remove_certificates, remove_serving_certificates};
+
+/// The kubeconfigs of a kubelet.
+const KUBECONFIGS: [&str; 3] = [
+    "etc/kubernetes/kubelet.conf",
+    "var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+    "var/lib/rancher/rke2/agent/kubelet.kubeconfig",
+];
+/// The processes of a kubelet; that of MicroK8s is kubelite.
+const KUBELETS: [&str; 4] = ["kubelet", "kubelite", "k3s-agent", "k3s-server"];
 
 /// Where the files are. All are below one root, which is `/` unless an image is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct JoinPaths {
     root: PathBuf,
 }
 
@@ -23,18 +34,65 @@ pub(super) struct Written {
     /// Instead, the kubeconfig with the bootstrap token.
     pub(super) bootstrap: Option<Zeroizing<String>>,
     /// The flags of the run.
-    pub(super) flags: Vec<String>,
+    pub(super) flags: Flags,
+    /// The certificate that is there stays.
+    pub(super) is_kept: bool,
 }
 
-impl Places {
-    pub(super) fn new(root: Option<&Path>) -> Self {
-        Self {
-            root: root.unwrap_or(Path::new("/")).to_owned(),
-        }
+/// The environment file of the unit, which remembers what the last join was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flags {
+    /// The URL on the command line. The cluster may name another one.
+    pub(super) server: String,
+    /// The flags of the run.
+    pub(super) words: Vec<String>,
+}
+
+const SERVER: &str = "NODELET_JOIN_SERVER=";
+const FLAGS: &str = "NODELET_JOIN_FLAGS=";
+
+impl Flags {
+    fn text(&self) -> String {
+        let words = self.words.join(" ");
+        format!("# Written by nodelet join.\n{SERVER}{}\n{FLAGS}{words}\n", self.server)
     }
 
-    fn at(&self, path: &str) -> PathBuf {
-        self.root.join(path)
+    /// The values of `--k3s-supervisor`.
+    pub(super) fn supervisors(&self) -> impl Iterator<Item = &str> {
+        self.words.iter().filter_map(|word| word.strip_prefix("--k3s-supervisor="))
+    }
+
+    /// `None` if this is not a file of a join.
+    fn parse(text: &str) -> Option<Self> {
+        let value = |name| text.lines().find_map(|line| line.strip_prefix(name));
+        let words = value(FLAGS)?.split_whitespace().map(str::to_owned).collect();
+        Some(Self { server: value(SERVER).unwrap_or_default().to_owned(), words })
+    }
+}
+
+/// A change of the files, in two lists of operations, and the paths that the second one replaces.
+pub(super) struct Change {
+    /// Writes each new file beside the old one. Until it ends, nothing old is changed.
+    pub(super) prepare: Vec<Op>,
+    /// Puts the new files in place, and removes old ones last.
+    pub(super) commit: Vec<Op>,
+    /// The paths of the new files.
+    pub(super) paths: Vec<PathBuf>,
+}
+
+impl JoinPaths {
+    pub(super) fn new(root: Option<&Path>) -> Self {
+        Self { root: root.unwrap_or(Path::new("/")).to_owned() }
+    }
+
+    /// Below another root, an absolute link is one of that root. A path that cannot be resolved is
+    /// replaced by one that cannot exist.
+    pub(super) fn at(&self, path: &str) -> PathBuf {
+        if self.root == Path::new("/") {
+            return self.root.join(path);
+        }
+        let found = guard::path_below(&self.root, Path::new(path));
+        found.unwrap_or_else(|_| Path::new("/dev/null").join(path))
     }
 
     /// The folder of systemd's credentials.
@@ -52,7 +110,8 @@ impl Places {
         self.at("etc/credstore/nodelet.bootstrap-kubeconfig")
     }
 
-    /// The node password of k3s. Only the board that has it gets a certificate of this name again.
+    /// The node password of k3s. While the server has it, no other board gets a certificate of this
+    /// name.
     pub(super) fn password(&self) -> PathBuf {
         self.at("etc/credstore/nodelet.k3s-password")
     }
@@ -73,6 +132,16 @@ impl Places {
     /// The environment file of the unit that join alone writes.
     pub(super) fn flags(&self) -> PathBuf {
         self.at("etc/default/nodelet-join")
+    }
+
+    /// What the last join stored; `None` if there is none, or it cannot be read.
+    pub(super) fn stored_flags(&self) -> Option<Flags> {
+        Flags::parse(&String::from_utf8(read(&self.flags()).ok()?).ok()?)
+    }
+
+    /// The environment file of the administrator, whose flags win over those of a join.
+    pub(super) fn administrators_flags(&self) -> PathBuf {
+        self.at("etc/default/nodelet")
     }
 
     /// What the agent writes after a bootstrap.
@@ -104,62 +173,77 @@ impl Places {
         })
     }
 
-    /// The kubeconfigs of a kubelet on this machine.
-    pub(super) fn of_a_kubelet(&self) -> [PathBuf; 3] {
-        [
-            "etc/kubernetes/kubelet.conf",
-            "var/lib/rancher/k3s/agent/kubelet.kubeconfig",
-            "var/lib/rancher/rke2/agent/kubelet.kubeconfig",
-        ]
-        .map(|path| self.at(path))
+    /// A kubelet on this machine: its kubeconfig, which may be at another path, or its process.
+    pub(super) fn kubelet(&self) -> Option<String> {
+        let mut paths = KUBECONFIGS.iter().map(|path| self.at(path));
+        let path = paths.find(|path| guard::exists(path));
+        path.map(|path| path.display().to_string()).or_else(|| {
+            let host = HostRoot::new(&self.root);
+            let processes = host.list("proc").unwrap_or_default();
+            processes.into_iter().find_map(|pid| {
+                let status = host.text(&format!("proc/{pid}/status"), SMALL).ok()?;
+                let name = kubelet_process(&status)?;
+                Some(format!("process {pid}, {name}"))
+            })
+        })
     }
 
-    /// The operations that write a new identity, and the paths of the new files. The kubeconfig
-    /// of a former cluster is removed before the flags change, and the new one comes last: after a
-    /// power cut between them there is none, the unit does not start, and `nodelet join` again is
-    /// the cure.
-    pub(super) fn write(&self, new: Written) -> Result<(Vec<Op>, Vec<PathBuf>), String> {
-        // With rotation, a stored certificate of another cluster would win over the new one.
-        let mut ops = self.forget_certificates()?;
-        for path in [self.kubeconfig(), self.bootstrap()] {
-            remove(&mut ops, &path);
-        }
-        ops.extend(write::private_folder(&self.credentials()));
-        let flags = format!(
-            "# Written by nodelet join.\nNODELET_JOIN_FLAGS={}\n",
-            new.flags.join(" ")
-        );
-        ops.extend(write::replace(&self.flags(), PUBLIC, flags.into_bytes()));
-        let mut paths = vec![self.flags()];
-        let texts = [
-            (self.kubeconfig(), new.kubeconfig),
-            (self.bootstrap(), new.bootstrap),
-        ];
-        for (path, text) in texts {
-            if let Some(text) = text {
-                ops.extend(write::replace(&path, PRIVATE, text.as_bytes().to_vec()));
-                paths.push(path);
+    /// The operations that write a new identity. Each state between them is the old identity or the
+    /// new one, and `nodelet join` again is the cure: the flags come first, because an agent without
+    /// them would register another Node.
+    pub(super) fn write(&self, new: Written) -> Result<Change, String> {
+        let mut prepare = write::private_folder(&self.credentials());
+        let (mut commit, mut paths) = (Vec::new(), Vec::new());
+        let mut add = |path: PathBuf, mode, text: &[u8]| {
+            let mut ops = write::replace(&path, mode, text.to_vec());
+            let rename = ops.iter().position(|op| matches!(op, Op::Rename(..)));
+            commit.extend(ops.split_off(rename.unwrap_or_default()));
+            prepare.extend(ops);
+            prepare.push(Op::Sync(write::parent(&path)));
+            paths.push(path);
+        };
+        add(self.flags(), PUBLIC, new.flags.text().as_bytes());
+        let mut old = Vec::new();
+        for (path, text) in [(self.kubeconfig(), new.kubeconfig), (self.bootstrap(), new.bootstrap)]
+        {
+            match text {
+                Some(text) => add(path, PRIVATE, text.as_bytes()),
+                None => old.push(path),
             }
         }
-        Ok((once_each_folder(ops), paths))
+        if !new.is_kept {
+            // With rotation, a stored certificate of another cluster would win over the new one.
+            commit.extend(self.forget_certificates()?);
+            for path in old {
+                remove(&mut commit, &path);
+            }
+        }
+        Ok(Change { prepare: once_each_folder(prepare), commit, paths })
     }
 
     fn forget_certificates(&self) -> Result<Vec<Op>, String> {
         let mut ops = remove_certificates(&self.cert_dir())?;
+        ops.extend(remove_serving_certificates(&self.at("var/lib/nodelet-serve"))?);
         remove(&mut ops, &self.issued_kubeconfig());
         Ok(ops)
     }
 
-    /// The operations that remove every file of a join, and their paths. Without its `password` a
-    /// board of k3s cannot get its name again.
+    /// The operations that remove every file of a join, and their paths: also those that a power cut
+    /// left beside them, which may hold a key. Without its `password` a board of k3s cannot get its
+    /// name again; one that is not in place was never sent.
     pub(super) fn remove(&self, password: bool) -> Result<(Vec<Op>, Vec<PathBuf>), String> {
         let mut ops = Vec::new();
-        for path in [self.kubeconfig(), self.bootstrap(), self.flags()] {
+        let pod_cidr = self.at("var/lib/nodelet/podcidr");
+        let port = self.at("etc/systemd/system/sockets.target.wants").join(SERVE_SOCKET);
+        for path in [self.kubeconfig(), self.bootstrap(), self.flags(), pod_cidr, port] {
             remove(&mut ops, &path);
+            remove(&mut ops, &write::beside(&path));
         }
         if password {
             remove(&mut ops, &self.password());
         }
+        remove(&mut ops, &write::beside(&self.password()));
+        remove(&mut ops, &write::beside(&self.issued_kubeconfig()));
         ops.extend(self.forget_certificates()?);
         let removed = ops.iter().filter_map(|op| match op {
             Op::Remove(path) => Some(path.clone()),
@@ -168,6 +252,14 @@ impl Places {
         let removed = removed.collect();
         Ok((ops, removed))
     }
+}
+
+/// The name in /proc/PID/status, if it is that of a kubelet, or of k3s, which has one inside. One in
+/// a container, as of kind, is no kubelet of this machine: it has several process ids.
+fn kubelet_process(status: &str) -> Option<&str> {
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+    let is_own = field("NSpid:").is_none_or(|ids| ids.split_whitespace().count() == 1);
+    field("Name:\t").filter(|name| is_own && KUBELETS.contains(name))
 }
 
 /// Each list of operations creates the folders that are missing now: drops the repeated ones.

@@ -5,17 +5,16 @@
 
 use std::time::Duration;
 
-use super::proof;
-use super::server::{self, RETRY, pem};
-use super::walk::{Failed, Walk, failed, is_transient, notes};
+use super::proof::{self, OTHER_CA};
+use super::run::{Failed, JoinRun, RETRY, Stop, failed, pem, settled};
+use super::supervisor::cacerts;
+use super::token::Bootstrap;
 use crate::check::Finding;
-use crate::core::join::discovery::{self, Cluster, ClusterInfo, cluster};
-use crate::core::join::token::Bootstrap;
-use crate::core::server_version;
-use crate::files::yaml;
+use crate::kube::cluster_info::{Cluster, ClusterInfo, cluster, cluster_info};
 use crate::kube::json;
-use crate::kube::message::{Accept, Outcome, Request, Response};
-use crate::kube::text::without_remedy;
+use crate::kube::message::{Outcome, Response};
+use crate::kube::text::Fault;
+use crate::kube::yaml;
 use crate::wire::api::Api;
 use crate::wire::api_config::ApiConfig;
 use crate::wire::endpoint::Endpoint;
@@ -28,147 +27,139 @@ const OTHER_SERVER: Duration = Duration::from_secs(5);
 // Remedies that several steps share.
 const NEW_LINE: &str = "on the control plane: kubeadm token create --print-join-command";
 const NOT_KUBEADM: &str = "if kubeadm did not make this cluster: --certificate-authority FILE and \
-     three commands, see README.md";
-const SOMEBODY: &str = "somebody may be between this board and the server";
+     three commands, see README.md; k3s: the whole token, K10…::id.secret";
+const SOMEBODY: &str = "copy the line again: the CA may be new; or somebody may be between this \
+     board and the server";
 
 /// The server, proved, without credentials.
-pub(super) fn find(walk: &mut Walk<'_>, token: &Bootstrap) -> Result<ApiConfig, Failed> {
-    let (config, api) = server::reach(walk)?;
-    match config.insecure {
-        true => discover(walk, token, &config.endpoint, api),
-        false => known(walk, config, api),
+pub(super) enum Found {
+    /// An API server.
+    ApiServer(ApiConfig),
+    /// The supervisor of k3s or rke2, whose `k3s token create` makes tokens of this form, too.
+    Supervisor(ApiConfig),
+}
+
+impl Found {
+    /// Either server.
+    pub(super) fn config(self) -> ApiConfig {
+        match self {
+            Self::ApiServer(config) | Self::Supervisor(config) => config,
+        }
+    }
+}
+
+/// Finds the server.
+pub(super) fn find(run: &mut JoinRun<'_>, token: &Bootstrap) -> Result<Found, Failed> {
+    let (config, api) = run.reach()?;
+    if config.insecure {
+        discover(run, token, &config.endpoint, api).map(Found::ApiServer)
+    } else {
+        known(run, config, api)
     }
 }
 
 /// With `--certificate-authority` there is nothing to discover.
-fn known(walk: &mut Walk<'_>, config: ApiConfig, mut api: Api) -> Result<ApiConfig, Failed> {
+fn known(run: &mut JoinRun<'_>, config: ApiConfig, mut api: Api) -> Result<Found, Failed> {
     let why = "not needed with --certificate-authority";
-    notes(walk, &["cluster-info", "signature"], why);
-    walk.add(Finding::ok("ca", "from --certificate-authority"));
-    // Any answer proves the server.
-    let request = Request::get(server_version::PATH.to_owned(), Accept::Object);
-    walk.answer(&mut api, &request, "tls", "is it the CA of this server?")?;
-    walk.add(Finding::ok("tls", "the server was verified"));
-    Ok(config)
+    run.notes(&["cluster-info", "signature"], why);
+    if let (Some(ca), pins @ [_, ..]) = (&config.ca, run.settings.pins.as_slice()) {
+        let pinned = proof::pinned(&ca.bytes, pins, run.now().wall);
+        pinned.map_err(|why| Finding::failed("ca", why.at(&ca.source), OTHER_CA))?;
+    }
+    run.add(Finding::ok("ca", "from --certificate-authority"));
+    // Any answer proves the server. An API server has nothing at this path.
+    let response = run.answer(&mut api, &cacerts(), "tls", "is it the CA of this server?")?;
+    run.add(Finding::ok("tls", "the server was verified"));
+    let is_supervisor = response.accepted().is_ok() && proof::unpinned(&response.body).is_ok();
+    Ok(if is_supervisor { Found::Supervisor(config) } else { Found::ApiServer(config) })
 }
 
 fn discover(
-    walk: &mut Walk<'_>,
+    run: &mut JoinRun<'_>,
     token: &Bootstrap,
     from: &Endpoint,
     insecure: Api,
 ) -> Result<ApiConfig, Failed> {
-    let first = first_look(walk, token, insecure)?;
-    walk.add(Finding::ok(
-        "cluster-info",
-        format!("from {from}{}", from.prefix),
-    ));
+    let first = first_look(run, token, insecure)?;
+    run.add(Finding::ok("cluster-info", format!("from {from}{}", from.prefix)));
     let expected = proof::signature(&first.kubeconfig, token);
     if first.signature(&token.id) != Some(&expected) {
         let line = "the signature does not fit the token";
         let remedy = "the secret is wrong, or this is another server: copy the line again";
         return Err(failed("signature", line, remedy));
     }
-    walk.add(Finding::ok(
-        "signature",
-        format!("made with the token {}", token.id),
-    ));
-    let unusable = |line: String| {
-        failed(
-            "ca",
-            &format!("cluster-info is not usable: {line}"),
-            NEW_LINE,
-        )
-    };
+    run.add(Finding::ok("signature", format!("made with the token {}", token.id)));
+    let unusable =
+        |why: String| failed("ca", Fault::of_line(&why).at("cluster-info is not usable"), NEW_LINE);
     let document = yaml::parse(&first.kubeconfig).map_err(unusable)?;
     let cluster = cluster(&document).map_err(unusable)?;
     let endpoint = Endpoint::parse(&cluster.server).map_err(unusable)?;
     if !endpoint.tls {
         return Err(unusable("its server is not https".into()));
     }
-    let ca = trusted(walk, &cluster)?;
+    let ca = trusted(run, &cluster)?;
     let mut config = ApiConfig::at(endpoint);
     config.ca = Some(pem("cluster-info", ca.into_bytes()));
-    second_look(walk, &first, config, from)
+    second_look(run, &first, config, from)
 }
 
 /// The certificates that become roots.
-fn trusted(walk: &mut Walk<'_>, cluster: &Cluster) -> Result<String, Failed> {
-    let pins = &walk.settings.pins;
-    let (ca, finding) = match pins.is_empty() {
-        false => {
-            let ca = proof::pinned(&cluster.ca, pins, walk.now().wall);
-            (ca, Finding::ok("ca", "pinned"))
-        }
-        true => {
-            let line = "not pinned: whoever knows the token can be this server";
-            let finding = Finding::note("ca", line, "use --discovery-token-ca-cert-hash");
-            (proof::unpinned(&cluster.ca), finding)
-        }
+fn trusted(run: &mut JoinRun<'_>, cluster: &Cluster) -> Result<String, Failed> {
+    let pins = &run.settings.pins;
+    let (ca, finding) = if pins.is_empty() {
+        let line = "not pinned: whoever knows the token can be this server";
+        let finding = Finding::note("ca", line, "use --discovery-token-ca-cert-hash");
+        (proof::unpinned(&cluster.ca).map_err(Fault::from), finding)
+    } else {
+        let ca = proof::pinned(&cluster.ca, pins, run.now().wall);
+        (ca, Finding::ok("ca", "pinned"))
     };
     let remedy = "another cluster, or somebody is in between: copy the line again";
-    let ca = ca.map_err(|why| failed("ca", &why, remedy))?;
-    walk.add(finding);
+    let ca = ca.map_err(|why| Failed::from(Finding::failed("ca", why, remedy)))?;
+    run.add(finding);
     Ok(ca)
 }
 
 /// The ConfigMap from a server that is not verified.
-fn first_look(walk: &Walk<'_>, token: &Bootstrap, mut api: Api) -> Result<ClusterInfo, Failed> {
-    let check = "cluster-info";
+fn first_look(run: &JoinRun<'_>, token: &Bootstrap, mut api: Api) -> Result<ClusterInfo, Failed> {
     let mut unsigned_since = None;
-    let mut was_told = false;
-    loop {
-        let (check, line, remedy, pause) = match look(walk, &mut api)? {
-            Ok(info) if info.signature(&token.id).is_some() => return Ok(info),
-            Ok(_) => {
-                let now = walk.now().mono;
-                let line = format!("cluster-info has no signature for the token {}", token.id);
-                let remedy = format!("the token expired or was deleted; {NEW_LINE}");
-                let since = *unsigned_since.get_or_insert(now);
-                if now.since(since) >= SIGNER {
-                    return Err(Finding::failed("signature", &line, &remedy).into());
-                }
-                ("signature", line, remedy, Duration::from_secs(1))
-            }
-            Err((line, remedy)) => (check, line, remedy.to_owned(), RETRY),
-        };
-        if !std::mem::replace(&mut was_told, true) {
-            let cause = without_remedy(&line);
-            log::info!("{check}: {cause}; trying again until --timeout");
+    run.until(|| {
+        let info = look(run, &mut api)?;
+        if info.signature(&token.id).is_some() {
+            return Ok(info);
         }
-        if !walk.pause(pause) {
-            return Err(failed(check, &line, &remedy));
+        let line = format!("cluster-info has no signature for the token {}", token.id);
+        let remedy = format!("the token expired or was deleted; {NEW_LINE}");
+        let unsigned = failed("signature", line, &remedy);
+        let now = run.now().mono;
+        if now.since(*unsigned_since.get_or_insert(now)) >= SIGNER {
+            return Err(Stop::Failed(unsigned));
         }
-    }
+        Err(Stop::Again(unsigned, Duration::from_secs(1)))
+    })
 }
 
-/// One GET of the ConfigMap. The inner error is one that may pass, with its remedy.
-fn look(
-    walk: &Walk<'_>,
-    api: &mut Api,
-) -> Result<Result<ClusterInfo, (String, &'static str)>, Failed> {
+/// One GET of the ConfigMap.
+fn look(run: &JoinRun<'_>, api: &mut Api) -> Result<ClusterInfo, Stop> {
     let check = "cluster-info";
-    let outcome = walk.send(api, &discovery::request());
-    let is_transient = is_transient(&outcome);
-    let response = match outcome {
-        Outcome::Silent(line) => return Ok(Err((line, "is this the address of an API server?"))),
-        Outcome::Answered(response) => response,
-    };
+    let outcome = run.send(api, &cluster_info());
+    let response = settled(api, outcome, check, "")?;
     if let Some(info) = of(&response) {
-        return Ok(Ok(info));
+        return Ok(info);
     }
-    let line = match response.accepted() {
-        Err(refused) => refused.to_string(),
-        Ok(()) => "the ConfigMap has no kubeconfig".to_owned(),
+    let missing = |why: Fault| Err(Stop::Again(failed(check, why, NOT_KUBEADM), RETRY));
+    let why = match response.accepted() {
+        Err(refused) => refused.into(),
+        Ok(()) => "the ConfigMap has no kubeconfig".into(),
     };
     match response.code {
-        404 => Ok(Err((line, NOT_KUBEADM))),
-        _ if is_transient => Ok(Err((line, "is the control plane up?"))),
-        200 if json::parse(&response.body).is_some() => Ok(Err((line, NOT_KUBEADM))),
-        401 | 403 => Err(failed(check, &line, NOT_KUBEADM)),
-        _ => {
-            let line = format!("not the answer of an API server: {}", response.code);
-            Err(failed(check, &line, "is the port right?"))
+        404 => missing(why),
+        200 if json::parse(&response.body).is_some() => missing(why),
+        401 | 403 => Err(failed(check, why, NOT_KUBEADM).into()),
+        _ if response.exceeds.is_some() => Err(failed(check, why, "is the port right?").into()),
+        code => {
+            let line = format!("not the answer of an API server: {code}");
+            Err(failed(check, line, "is the port right?").into())
         }
     }
 }
@@ -181,63 +172,29 @@ fn of(response: &Response) -> Option<ClusterInfo> {
 /// The same ConfigMap from the verified server. The server of cluster-info may be reachable from
 /// the control plane alone (kind, NAT): then the endpoint of the command line is used.
 fn second_look(
-    walk: &mut Walk<'_>,
+    run: &mut JoinRun<'_>,
     first: &ClusterInfo,
     mut config: ApiConfig,
     typed: &Endpoint,
 ) -> Result<ApiConfig, Failed> {
-    let is_typed = config.endpoint == *typed;
-    let limit = if is_typed { RETRY * 2 } else { OTHER_SERVER };
-    let why = match verified(walk, &config, limit)? {
-        Ok(info) => return second_finding(walk, first, &info, config),
-        Err(why) => why,
+    let mut api = run.api(&config, "tls", SOMEBODY)?;
+    if config.endpoint != *typed
+        && let Outcome::Silent(why) = run.send_within(&mut api, &cluster_info(), OTHER_SERVER)
+    {
+        log::info!("cluster-info: its server does not answer: {why}; using {typed}");
+        config.endpoint = typed.clone();
+        api = run.api(&config, "tls", SOMEBODY)?;
+    }
+    let response = run.answer(&mut api, &cluster_info(), "tls", SOMEBODY)?;
+    let Some(second) = of(&response) else {
+        let line = format!("the verified server has no cluster-info: {}", response.code);
+        return Err(failed("tls", line, SOMEBODY));
     };
-    if is_typed {
-        return Err(failed("tls", &why, SOMEBODY));
-    }
-    log::info!("cluster-info: its server does not answer: {why}; using {typed}");
-    config.endpoint = typed.clone();
-    match verified(walk, &config, RETRY * 2)? {
-        Ok(info) => second_finding(walk, first, &info, config),
-        Err(why) => Err(failed("tls", &why, SOMEBODY)),
-    }
-}
-
-fn second_finding(
-    walk: &mut Walk<'_>,
-    first: &ClusterInfo,
-    second: &ClusterInfo,
-    config: ApiConfig,
-) -> Result<ApiConfig, Failed> {
     if first.kubeconfig != second.kubeconfig {
         let line = "the verified server has another cluster-info";
         return Err(failed("tls", line, SOMEBODY));
     }
-    walk.server = format!("{}{}", config.endpoint, config.endpoint.prefix);
-    walk.add(Finding::ok("tls", format!("{} was verified", walk.server)));
+    run.server = format!("{}{}", config.endpoint, config.endpoint.prefix);
+    run.add(Finding::ok("tls", format!("{} was verified", run.server)));
     Ok(config)
-}
-
-/// The ConfigMap over verified TLS. The inner error is that of a connection.
-fn verified(
-    walk: &Walk<'_>,
-    config: &ApiConfig,
-    limit: Duration,
-) -> Result<Result<ClusterInfo, String>, Failed> {
-    let mut api = walk.api(config, "tls", SOMEBODY)?;
-    loop {
-        let outcome = walk.send_within(&mut api, &discovery::request(), limit);
-        let is_transient = is_transient(&outcome);
-        let response = match outcome {
-            Outcome::Silent(why) => return Ok(Err(why)),
-            Outcome::Answered(response) => response,
-        };
-        if let Some(info) = of(&response) {
-            return Ok(Ok(info));
-        }
-        if !is_transient || !walk.pause(RETRY) {
-            let line = format!("the verified server has no cluster-info: {}", response.code);
-            return Err(failed("tls", &line, SOMEBODY));
-        }
-    }
 }

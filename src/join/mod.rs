@@ -1,42 +1,55 @@
 //! `nodelet join`: from a token to a Ready Node, and `nodelet reset`, the way back.
 //!
-//! `core::join` parses the command line, the token and the ConfigMap of kubeadm; `proof` computes
-//! the digests that prove the server. `steps` runs the steps: `kubeadm` and `supervisor` find and
-//! verify the server, `certificate` asks for the certificate, `files` writes it, `ready` waits for
-//! the Node. No credential is sent before the server is proved, and nothing is written before there
-//! is a certificate.
+//! `command` parses the command line, `token` a token; `proof` reads kubeadm's ConfigMap and
+//! computes the digests that prove the server. `steps` takes the steps of one `run`: `existing` looks
+//! for an identity, `kubeadm` and `supervisor` find and verify the server, `certificate` asks for the
+//! certificate, `files` writes it, `start` starts the agent. No credential is sent before the server
+//! is proved, and no file is written before there is a certificate.
 
 mod certificate;
+pub mod command;
 mod existing;
 mod files;
 mod kubeadm;
 pub mod proof;
-mod ready;
-mod reset;
-mod server;
+mod run;
+mod start;
 mod steps;
 mod supervisor;
-mod walk;
+pub mod token;
 
 use std::ffi::OsString;
 
 use nix::sys::prctl;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::check::Report;
-use crate::core::join::command::{self, Command, USAGE};
+use crate::check::{Finding, Mark, Report};
+use crate::files::guard;
+use crate::files::write::{self, Disk};
+use crate::host::HostRoot;
+use crate::host::units::{SERVE_SOCKET, is_enabled};
+use crate::identity::kubeconfig;
+use crate::identity::pki::stored_certificate;
 use crate::kube::object;
+use crate::kube::text::Fault;
+use crate::kube::x509::Leaf;
 use crate::process::logging;
+
+use self::command::{Command, Reset};
+use self::files::JoinPaths;
+use self::run::{Failed, SUDO, failed};
 
 /// The end of a command: `Ok`, or a line for stderr and whether the command line is at fault.
 pub type End = Result<(), (bool, String)>;
 
 /// Runs `nodelet join` or `nodelet reset`. `None` if `args` is another command. `print` writes a
-/// line to stdout; `version` is the text of `--version`.
+/// line to stdout; `version` is the text of `--version`, `proxy` the name of a variable that is set
+/// and not used.
 pub fn main(
     args: &[OsString],
     user_agent: &str,
     version: &str,
+    proxy: Option<&str>,
     print: &mut dyn FnMut(&str) -> Result<(), String>,
 ) -> Option<End> {
     let command = match command::parse(args)? {
@@ -47,10 +60,15 @@ pub fn main(
     let _ = prctl::set_dumpable(false);
     logging::start(0, false);
     Some(match command {
-        Command::Help => print(USAGE).map_err(|line| (false, line)),
+        Command::Help => print(&command::usage()).map_err(|line| (false, line)),
         Command::Version => print(version).map_err(|line| (false, line)),
-        Command::Join(settings) => steps::join(&settings, user_agent, print),
-        Command::Reset(settings) => reset::reset(&settings, print),
+        Command::Join(settings) => {
+            if let Some(name) = proxy {
+                log::info!("{name} is not used; join needs a direct way to the server");
+            }
+            steps::join(&settings, user_agent, print)
+        }
+        Command::Reset(settings) => reset(&settings, print),
     })
 }
 
@@ -78,6 +96,94 @@ fn finish(
         [] => Ok(()),
         failed => Err((false, format!("{command} failed: {}", failed.join(", ")))),
     }
+}
+
+/// The checks of `nodelet reset`.
+const RESET: [&str; 4] = ["running", "metrics", "files", "node"];
+
+fn reset(settings: &Reset, print: &mut dyn FnMut(&str) -> Result<(), String>) -> End {
+    let paths = JoinPaths::new(settings.root.as_deref());
+    let (report, removed) = carry_out(&mut Disk::default(), &paths, settings.force);
+    if settings.json {
+        return finish("reset", &report, Some(&[("removed", json!(removed))]), print);
+    }
+    for finding in &report.findings {
+        if finding.mark != Mark::Skipped {
+            print(&finding.line()).map_err(|line| (false, line))?;
+        }
+    }
+    finish("reset", &report, None, print)
+}
+
+/// The report, and the removed paths.
+fn carry_out(disk: &mut Disk, paths: &JoinPaths, force: bool) -> (Report, Vec<String>) {
+    let node_name = node_name(paths).unwrap_or_default();
+    let mut removed = Vec::new();
+    let findings = match remove(disk, paths, &node_name, force, &mut removed) {
+        Ok(findings) => findings.into(),
+        Err(finding) => {
+            let cause = finding.check;
+            let later = RESET.iter().skip_while(|check| **check != cause).skip(1);
+            let skipped = later.map(|check| Finding::skipped(check, cause));
+            [*finding].into_iter().chain(skipped).collect()
+        }
+    };
+    (Report { node_name, findings }, removed)
+}
+
+fn remove(
+    disk: &mut Disk,
+    paths: &JoinPaths,
+    node_name: &str,
+    force: bool,
+    removed: &mut Vec<String>,
+) -> Result<[Finding; 4], Failed> {
+    if paths.is_running() {
+        return Err(failed("running", "nodelet.service runs", "systemctl stop nodelet"));
+    }
+    let folder = paths.credentials();
+    let lock = guard::exists(&folder).then(|| write::lock(&folder)).transpose();
+    let lock = lock.map_err(|why| failed("running", Fault::of_line(&why), SUDO))?;
+    if let Some(None) = lock {
+        return Err(failed("running", "nodelet join runs", "wait for its end"));
+    }
+    let running = Finding::ok("running", "nodelet.service does not run");
+    let failed = |why: String| Failed::from(Finding::failed("files", Fault::of_line(&why), SUDO));
+    let metrics = if is_enabled(&HostRoot::new(paths.at("")), SERVE_SOCKET) {
+        // It would open the port of a board without an identity.
+        Finding::note("metrics", "disabled", "systemctl stop nodelet-serve.socket")
+    } else {
+        Finding::ok("metrics", "nodelet-serve.socket is not enabled")
+    };
+    let (ops, paths) = paths.remove(force).map_err(failed)?;
+    disk.carry_out(ops).map_err(failed)?;
+    removed.extend(paths.iter().map(|path| path.display().to_string()));
+    let detail = match removed.as_slice() {
+        [] => "nothing to remove".to_owned(),
+        removed => format!("removed {}", removed.join(", ")),
+    };
+    let node = match node_name {
+        "" => Finding::ok("node", "no Node of this board is known"),
+        name => Finding::note(
+            "node",
+            format!(
+                "the Node {name} stays, and a copy of its certificate is valid until it expires"
+            ),
+            &format!("kubectl delete node {name}"),
+        ),
+    };
+    Ok([running, metrics, Finding::ok("files", detail), node])
+}
+
+/// The name in the certificate of the board.
+fn node_name(paths: &JoinPaths) -> Option<String> {
+    let given = || {
+        let config = kubeconfig::load(&paths.kubeconfig(), None).ok()?;
+        Leaf::of_pem(&config.certificate.as_ref()?.chain.bytes)
+    };
+    let stored = stored_certificate(&paths.cert_dir()).map(|(_, leaf)| leaf);
+    let leaf = stored.or_else(given)?;
+    leaf.subject.node_name().map(str::to_owned)
 }
 
 #[cfg(test)]

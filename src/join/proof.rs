@@ -1,5 +1,7 @@
 //! What proves the server before a credential is sent to it: the signature of kubeadm's
 //! `cluster-info`, the pinned keys of its CA, and the digest in a token of k3s.
+//!
+//! The controller `bootstrapsigner` signs `cluster-info`. Upstream: `cluster-bootstrap/token/jws`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,7 +10,8 @@ use ring::hmac;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use crate::core::join::token::{Bootstrap, Digest, hexadecimal};
+use super::token::{Bootstrap, Digest, hexadecimal};
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{self, Leaf};
 
@@ -16,6 +19,11 @@ use crate::kube::x509::{self, Leaf};
 const MOST_CERTIFICATES: usize = 100;
 /// Most digests that an error names.
 const NAMED: usize = 3;
+
+/// The remedy of a certificate that is not valid now, by the clock of the board.
+pub(super) const CLOCK: &str = "set the clock of this board, or renew that certificate";
+/// The remedy of a `--certificate-authority` that a digest on the command line does not fit.
+pub(super) const OTHER_CA: &str = "give the file of that CA, or leave out one of the two";
 
 /// The signature of `text` with a bootstrap token: a JWS with detached content (RFC 7515, appendix
 /// F), HS256. The caller compares it with the signature in `cluster-info` as a whole. That one is
@@ -36,14 +44,14 @@ pub fn signature(text: &str, token: &Bootstrap) -> String {
 /// whoever knows the token can add a CA of its own.
 ///
 /// Upstream: `cmd/kubeadm/app/util/pubkeypin`.
-pub fn pinned(pem: &[u8], pins: &[Digest], now: Wall) -> Result<String, String> {
+pub fn pinned(pem: &[u8], pins: &[Digest], now: Wall) -> Result<String, Fault> {
     let certificates = certificates(pem)?;
     let mut keys = Vec::new();
     let mut kept = String::new();
     let mut unusable = None;
     for certificate in &certificates {
         let Some(leaf) = Leaf::parse(certificate) else {
-            unusable = Some("a certificate cannot be parsed".to_owned());
+            unusable = Some("a certificate cannot be parsed".into());
             continue;
         };
         let key = sha256(&leaf.public_key);
@@ -53,8 +61,9 @@ pub fn pinned(pem: &[u8], pins: &[Digest], now: Wall) -> Result<String, String> 
         }
         // TLS does not look at the dates of a root.
         if leaf.not_after < now {
-            let until = leaf.not_after.time();
-            unusable = Some(format!("the pinned CA expired at {until}"));
+            let (until, clock) = (leaf.not_after.time(), now.time());
+            let line = format!("the pinned CA expired at {until}, clock says {clock}");
+            unusable = Some(Fault::new(line, CLOCK));
             continue;
         }
         kept += &x509::pem("CERTIFICATE", certificate);
@@ -66,7 +75,7 @@ pub fn pinned(pem: &[u8], pins: &[Digest], now: Wall) -> Result<String, String> 
             let more = if keys.len() > NAMED { ", …" } else { "" };
             keys.truncate(NAMED);
             let keys = keys.join(", ");
-            Err(format!("none of the CAs ({keys}{more}) is pinned"))
+            Err(format!("none of the CAs ({keys}{more}) is pinned").into())
         }
     }
 }
@@ -88,7 +97,9 @@ pub fn covered(text: &[u8], hash: &Digest) -> Result<String, String> {
     let roots = joined(&certificates, &|der| sha256(der) == *hash);
     match certificates.len() {
         2.. if !roots.is_empty() => Ok(roots),
-        _ if of_text == *hash => Ok(joined(&certificates, &|_| true)),
+        // As served, so that the stored CA has this digest: it may have comments, or lines of
+        // another length.
+        _ if of_text == *hash => String::from_utf8(text.to_vec()).map_err(|_| "not UTF-8".into()),
         _ => Err(format!(
             "the hash of /cacerts is {}, the token says {}",
             hexadecimal(&of_text),
@@ -97,10 +108,11 @@ pub fn covered(text: &[u8], hash: &Digest) -> Result<String, String> {
     }
 }
 
-/// Whether a stored CA is one that [`covered`] returned for this digest.
+/// Whether a file has a CA for which [`covered`] accepts this digest.
 pub fn has_digest(pem: &[u8], hash: &Digest) -> bool {
+    let served = |der: &[u8]| sha256(x509::pem("CERTIFICATE", der).as_bytes());
     let roots = certificates(pem).unwrap_or_default();
-    sha256(pem) == *hash || roots.iter().any(|der| sha256(der) == *hash)
+    sha256(pem) == *hash || roots.iter().any(|der| [sha256(der), served(der)].contains(hash))
 }
 
 /// Those of `certificates` that are kept, as PEM.
@@ -120,10 +132,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
             return Err(format!("more than {MOST_CERTIFICATES} CAs"));
         }
     }
-    match found.is_empty() {
-        true => Err("there is no CA".into()),
-        false => Ok(found),
-    }
+    if found.is_empty() { Err("there is no CA".into()) } else { Ok(found) }
 }
 
 /// SHA-256.
@@ -142,9 +151,9 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::core::join::discovery::{ClusterInfo, cluster};
-    use crate::core::join::token;
-    use crate::files::yaml;
+    use crate::join::token;
+    use crate::kube::cluster_info::{ClusterInfo, cluster};
+    use crate::kube::yaml;
 
     const TODAY: &str = "2026-11-22T00:00:00Z";
 
@@ -221,7 +230,7 @@ mod tests {
             let both = pinned(bundle.as_bytes(), &[pin, their_pin], now());
             assert_eq!(both, Ok(bundle));
         }
-        let error = pinned(theirs.as_bytes(), &[pin], now()).unwrap_err();
+        let error = pinned(theirs.as_bytes(), &[pin], now()).unwrap_err().what;
         let theirs = format!("sha256:{}", hexadecimal(&their_pin));
         assert_eq!(error, format!("none of the CAs ({theirs}) is pinned"));
     }
@@ -230,7 +239,8 @@ mod tests {
     fn an_expired_ca_and_a_bundle_without_or_with_too_many_are_refused() {
         let (expired, _, pin) = authority(2026);
         let error = pinned(expired.as_bytes(), &[pin], now()).unwrap_err();
-        assert_eq!(error, "the pinned CA expired at 2026-01-01T00:00:00Z");
+        let what = "the pinned CA expired at 2026-01-01T00:00:00Z, clock says 2026-11-22T00:00:00Z";
+        assert_eq!((error.what.as_str(), error.remedy.as_str()), (what, CLOCK));
         // A board without a clock is in 1970 and cannot know.
         assert!(pinned(expired.as_bytes(), &[pin], Wall::default()).is_ok());
         for (pem, part) in [
@@ -240,7 +250,7 @@ mod tests {
             (expired.repeat(MOST_CERTIFICATES + 1), "more than 100"),
             (x509::pem("CERTIFICATE", b"no DER"), "cannot be parsed"),
         ] {
-            let error = pinned(pem.as_bytes(), &[pin], now()).unwrap_err();
+            let error = pinned(pem.as_bytes(), &[pin], now()).unwrap_err().what;
             assert!(error.contains(part), "{error}");
         }
     }
@@ -251,6 +261,11 @@ mod tests {
         let chain = [one.0.as_str(), &two.0, &three.0].concat();
         let of_text = sha256(one.0.as_bytes());
         assert_eq!(covered(one.0.as_bytes(), &of_text), Ok(one.0.clone()));
+        for served in [one.0.replace('\n', "\r\n"), format!("# a comment\n{}", one.0.trim())] {
+            let hash = sha256(served.as_bytes());
+            let stored = covered(served.as_bytes(), &hash).unwrap();
+            assert!(has_digest(stored.as_bytes(), &hash), "{served:?}");
+        }
         // The newline at the end is a part of the text.
         assert!(covered(one.0.trim().as_bytes(), &of_text).is_err());
         // The hash of the root: what a stranger appends is not kept.

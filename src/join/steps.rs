@@ -1,35 +1,40 @@
 //! The steps of `nodelet join`, in order: the parts that are the same for every cluster.
 
 use std::ffi::OsString;
-use std::io::Read as _;
+use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-use super::existing::{self, Existing};
-use super::files::Written;
-use super::walk::{Board, Failed, Joined, Renewal, Walk};
-use super::{End, certificate, kubeadm, ready, supervisor};
-use crate::check::{Finding, probe};
-use crate::config::Config;
+use super::command::{Settings, TokenSource, is_set_by_join};
+use super::existing::{Existing, JOINED, Kept, existing};
+use super::files::{Change, Flags, Written};
+use super::kubeadm::{self, Found};
+use super::run::{Board, Failed, JoinRun, Joined, Renewal, SUDO, Stop, failed};
+use super::start::start_and_wait;
+use super::token::{Bootstrap, Token};
+use super::{End, certificate, supervisor};
+use crate::check::{Finding, configured, probe};
 use crate::config::command_line::{self, Command};
 use crate::core::eviction::Pressures;
-use crate::core::join::command::{Settings, TokenSource};
-use crate::core::join::token::{Bootstrap, Token};
 use crate::core::status;
-use crate::files::read::read;
-use crate::files::write;
-use crate::host::{Host, HostRoot};
-use crate::identity::pki::kubeconfig_text::{self, User};
+use crate::files::guard;
+use crate::files::read::{cause, read, read_stream};
+use crate::files::write::{self, Lock, Op};
+use crate::identity::kubeconfig::render::{User, render};
 use crate::kube::object;
+use crate::kube::text::Fault;
 use crate::process::clock::Clock;
-use crate::wire::api_config::ApiConfig;
-use crate::wire::authorization::Authorization;
+use crate::wire::api_config::{ApiConfig, Authorization};
 
-/// Bytes of a token on stdin.
-const STDIN_LIMIT: usize = 4096;
+/// Bytes of a file with a token.
+const TOKEN_LIMIT: usize = 4096;
 const ROTATE: &str = "--rotate-certificates";
-/// The remedy of an agent that does not run.
-const ENABLE: &str = "systemctl enable --now --no-block nodelet";
+const OVERRIDE: &str = "hostname-override";
+const NAME: &str = "--hostname-override=";
+/// The kubeconfigs of the unit: the credential, or what an agent with a token writes.
+const KUBECONFIG: &str = "/run/credentials/nodelet.service/kubeconfig";
+const ISSUED: &str = "/var/lib/nodelet/kubeconfig";
+const BOOTSTRAP: &str = "/run/credentials/nodelet.service/bootstrap-kubeconfig";
 
 /// Runs the command.
 pub(super) fn join(
@@ -47,19 +52,13 @@ pub(super) fn join(
             return Err(usage("--tls-bootstrap-token: not a token id.secret".into()));
         }
     };
-    let board = board(settings).map_err(usage)?;
-    let mut walk = Walk::new(settings, board, user_agent, print);
+    let board = board(settings)?;
+    let clock = Clock::start();
+    let run = JoinRun::new(settings, board, user_agent, &clock, print);
     if !settings.ignored.is_empty() {
-        log::info!(
-            "accepted without effect: --{}",
-            settings.ignored.join(", --")
-        );
+        log::info!("ignored: --{}", settings.ignored.join(", --"));
     }
-    // A failed step ends the walk.
-    if let Err(failed) = walk.run(&token, bearer.as_ref()) {
-        walk.add(*failed);
-    }
-    walk.finish()
+    run.carry_out(&token, bearer.as_ref())
 }
 
 /// The token of `source`.
@@ -67,16 +66,13 @@ pub(super) fn parsed(source: &TokenSource) -> Result<Token, (bool, String)> {
     match source {
         TokenSource::Text(text) => Token::parse(text).map_err(|line| (true, line)),
         TokenSource::File(path) => {
-            let bytes = match path.as_os_str() == "-" {
-                true => stdin(),
-                false => read(path),
-            };
-            let line = |why: String| match path.to_str().is_some_and(Token::is_whole) {
-                true => (
-                    true,
-                    "--token-file: this is a token; use --token".to_owned(),
-                ),
-                false => (false, format!("--token-file {}: {why}", path.display())),
+            let bytes = read_stream(path, TOKEN_LIMIT).map_err(|e| cause(&e));
+            let line = |why: String| {
+                if path.to_str().is_some_and(Token::is_whole) {
+                    (true, "--token-file: this is a token; use --token".to_owned())
+                } else {
+                    (false, format!("--token-file {}: {why}", path.display()))
+                }
             };
             let bytes = Zeroizing::new(bytes.map_err(line)?);
             let text = str::from_utf8(&bytes).map_err(|_| line("not UTF-8 text".into()))?;
@@ -85,83 +81,158 @@ pub(super) fn parsed(source: &TokenSource) -> Result<Token, (bool, String)> {
     }
 }
 
-fn stdin() -> Result<Vec<u8>, String> {
-    let mut stdin = std::io::stdin().lock();
-    let (mut bytes, mut length) = (vec![0; STDIN_LIMIT], 0);
-    while let Some(room @ [_, ..]) = bytes.get_mut(length..) {
-        match stdin.read(room).map_err(|e| e.to_string())? {
-            0 => break,
-            more => length += more,
-        }
-    }
-    bytes.truncate(length);
-    Ok(bytes)
-}
-
 /// The machine, as the flags of the run that will follow describe it.
-fn board(settings: &Settings) -> Result<Board, String> {
-    let name = settings.node_name.iter();
-    let name = name.map(|name| format!("--hostname-override={name}"));
+fn board(settings: &Settings) -> Result<Board, (bool, String)> {
+    // The host name of the builder of an image is no board's.
+    let is_image = settings.root.is_some() && settings.node_name.is_none();
+    let name = settings.node_name.as_deref().or(is_image.then_some("image"));
+    let name = name.map(|name| format!("{NAME}{name}"));
     let args = settings.flags.iter().cloned().chain(name);
-    let Command::Run(flags) = command_line::parse(args.map(OsString::from))? else {
-        return Err("not the flags of a run".into());
+    let usage = |line| (true, line);
+    let Command::Run(flags) = command_line::parse(args.map(OsString::from)).map_err(usage)? else {
+        return Err(usage("not the flags of a run".into()));
     };
-    let host = Host::new(HostRoot::new(&flags.host_root), &flags.root_dir);
-    let hostname = || host.hostname().map_err(|unread| unread.to_string());
-    let config = Config::new(*flags, hostname)?;
-    let facts = host.facts(&config.node.name);
+    let (config, _, facts) = configured(*flags, settings.root.is_none())?;
     let now = Clock::start().now().wall;
     let node = status::initial(&config, &facts, Pressures::default(), now).node;
     let addresses = object::list(&node, &["status", "addresses"]).iter();
     let mut addresses = addresses.filter(|a| object::text(a, &["type"]) == "InternalIP");
-    let address = addresses
-        .next()
-        .map_or("", |a| object::text(a, &["address"]));
-    // The host name of the builder of an image is no board's.
-    let is_image = settings.root.is_some() && settings.node_name.is_none();
+    let address = addresses.next().map_or("", |a| object::text(a, &["address"]));
     Ok(Board {
         address: address.to_owned(),
         boot_id: facts.boot_id.unwrap_or_default(),
-        name: match is_image {
-            true => String::new(),
-            false => config.node.name,
-        },
+        name: if is_image { String::new() } else { config.node.name },
     })
 }
 
-impl Walk<'_> {
+/// The value of a flag in the environment file of the administrator, `text`: the last one counts.
+pub(super) fn administrators_flag(text: &str, flag: &str) -> Option<String> {
+    let text = text.replace("\\\n", " ").replace(['"', '\''], "");
+    let value = text.lines().rev().find_map(|line| line.trim().strip_prefix("NODELET_FLAGS="));
+    let words: Vec<&str> = value?.split_whitespace().collect();
+    let found = words.iter().enumerate().rev().find_map(|(index, word)| {
+        let (name, value) = word.split_once('=').map_or((*word, None), |(n, v)| (n, Some(v)));
+        let is_flag = name.strip_prefix("--").is_some_and(|name| name.replace('_', "-") == flag);
+        is_flag.then(|| value.or_else(|| words.get(index + 1).copied()))?
+    });
+    found.map(str::to_owned)
+}
+
+impl JoinRun<'_> {
+    /// Takes all steps. A failed one ends the run.
+    pub(super) fn carry_out(mut self, token: &Token, bearer: Option<&Bootstrap>) -> End {
+        if let Err(failed) = self.run(token, bearer) {
+            self.add(*failed);
+        }
+        self.finish()
+    }
+
     fn run(&mut self, token: &Token, bearer: Option<&Bootstrap>) -> Result<(), Failed> {
         self.add(self.root()?);
+        let lock = self.lock()?;
+        self.contradicted()?;
         let now = self.now().wall;
-        let found = existing::find(&self.places, self.settings, token, &self.board.name, now)?;
-        let (finding, same, is_replaced) = match found {
-            Existing::None(finding) => (finding, None, false),
-            Existing::Replaced(finding) => (finding, None, true),
-            Existing::Same(finding, config) => (finding, Some(*config), false),
-        };
+        let Existing { finding, kept, is_replaced } =
+            existing(&self.paths, self.settings, token, &self.board.name, now)?;
         self.add(finding);
-        let config = match same {
-            Some(config) => config,
-            None => self.new_identity(token, bearer)?,
+        let (config, is_stale) = match kept {
+            Some(kept) => self.keep(kept, token)?,
+            None => (self.new_identity(token, bearer)?, is_replaced),
         };
-        self.start_and_wait(&config, is_replaced)
+        drop(lock);
+        start_and_wait(self, &config, is_stale)
     }
 
     fn root(&self) -> Result<Finding, Failed> {
-        let folder = self.places.credentials();
         if self.settings.dry_run {
             return Ok(Finding::note("root", "not needed for --dry-run", ""));
         }
-        match probe::writable(&folder) {
-            Ok(()) => Ok(Finding::ok(
-                "root",
-                format!("{} can be written", folder.display()),
-            )),
-            Err(why) => {
-                let line = format!("{} cannot be written: {why}", folder.display());
-                Err(Finding::failed("root", &line, "run it with sudo, or with --root DIR").into())
+        let folders = [self.paths.credentials(), write::parent(&self.paths.flags())];
+        for folder in &folders {
+            if let Err(why) = probe::writable(folder) {
+                let why = why.at(format_args!("{} cannot be written", folder.display()));
+                let remedy = format!("{SUDO}, or with --root DIR");
+                return Err(Finding::failed("root", why, &remedy).into());
             }
         }
+        let [credentials, flags] = folders.each_ref().map(|folder| folder.display());
+        Ok(Finding::ok("root", format!("{credentials} and {flags} can be written")))
+    }
+
+    /// Waits until no other `nodelet join` or `nodelet reset` changes the files.
+    fn lock(&mut self) -> Result<Option<Lock>, Failed> {
+        if self.settings.dry_run {
+            return Ok(None);
+        }
+        let folder = self.paths.credentials();
+        // It fails, too, if another join has created the folder since.
+        let created = self.disk.carry_out(write::private_folder(&folder));
+        self.until(|| match write::lock(&folder) {
+            Ok(Some(lock)) => Ok(Some(lock)),
+            Ok(None) => {
+                let busy = failed("root", "another nodelet join or reset runs", "wait for its end");
+                Err(Stop::Again(busy, Duration::from_secs(1)))
+            }
+            Err(why) => {
+                let why = created.as_ref().err().unwrap_or(&why);
+                Err(Stop::Failed(failed("root", Fault::of_line(why), SUDO)))
+            }
+        })
+    }
+
+    /// The administrator's flags win over those of join, so they must name the same Node and files.
+    fn contradicted(&self) -> Result<(), Failed> {
+        let path = self.paths.administrators_flags();
+        if !guard::exists(&path) {
+            return Ok(());
+        }
+        let source = path.display();
+        let bytes = read(&path).map_err(|why| failed(JOINED, format!("{source}: {why}"), SUDO))?;
+        let text = String::from_utf8_lossy(&bytes);
+        let (kubeconfig, bootstrap) =
+            if self.settings.bootstrap_only { (ISSUED, BOOTSTRAP) } else { (KUBECONFIG, "") };
+        for (flag, want) in [
+            (OVERRIDE, self.board.name.as_str()),
+            ("kubeconfig", kubeconfig),
+            ("bootstrap-kubeconfig", bootstrap),
+        ] {
+            let found = administrators_flag(&text, flag).filter(|found| found != want);
+            let Some(found) = found.filter(|_| flag != OVERRIDE || !want.is_empty()) else {
+                continue;
+            };
+            let line = format!("{source}: --{flag}={found} would win over what join writes");
+            let or = format!("remove it there, or join with --node-name={found}");
+            let remedy = if flag == OVERRIDE { &or } else { "remove it there" };
+            return Err(failed(JOINED, line, remedy));
+        }
+        Ok(())
+    }
+
+    /// Writes what differs from the command line. Returns whether anything did.
+    fn keep(&mut self, kept: Kept, token: &Token) -> Result<(ApiConfig, bool), Failed> {
+        let Kept { mut config, flags: stored, lacks_ca } = kept;
+        let mut new = Written { is_kept: true, ..Written::default() };
+        if let (true, Token::Bootstrap(token)) = (lacks_ca, token) {
+            let ca = kubeadm::find(self, token)?.config().ca;
+            if ca.as_ref().map(|ca| &ca.bytes) != config.ca.as_ref().map(|ca| &ca.bytes) {
+                config.ca = ca;
+                let pair = config.certificate.as_ref();
+                let text = pair.map(|pair| rendered(&config, &User::Inline(pair)));
+                new.kubeconfig = text.transpose()?;
+            }
+        }
+        let is_set = |word: &&String| is_set_by_join(word) && !word.starts_with(NAME);
+        let set = stored.words.iter().filter(is_set).cloned();
+        let words = self.flags(set.collect());
+        if words == stored.words && new.kubeconfig.is_none() {
+            return Ok((config, false));
+        }
+        if words != stored.words {
+            log::info!("the flags were: {}", stored.words.join(" "));
+        }
+        new.flags = Flags { words, ..stored };
+        self.write(new)?;
+        Ok((config, true))
     }
 
     /// Gets and stores an identity.
@@ -172,121 +243,105 @@ impl Walk<'_> {
     ) -> Result<ApiConfig, Failed> {
         let joined = match token {
             Token::Bootstrap(token) => {
-                let config = kubeadm::find(self, token)?;
-                certificate::get(self, config, bearer.unwrap_or(token))?
-            }
-            Token::Supervisor { hash, credentials } => {
-                supervisor::get(self, hash.as_ref(), credentials)?
-            }
-        };
-        self.write(&joined)?;
-        Ok(joined.config)
-    }
-
-    fn write(&mut self, joined: &Joined) -> Result<(), Failed> {
-        let failed = |why: String| {
-            let remedy = "nothing else was changed; correct it and join again";
-            Failed::from(Finding::failed("files", &why, remedy))
-        };
-        let new = self.written(joined).map_err(failed)?;
-        let (ops, paths) = self.places.write(new).map_err(failed)?;
-        let paths: Vec<String> = paths
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect();
-        if self.settings.dry_run {
-            self.add(Finding::note(
-                "files",
-                format!("would write {}", paths.join(", ")),
-                "",
-            ));
-            return Ok(());
-        }
-        self.disk.carry_out(ops).map_err(failed)?;
-        self.add(Finding::ok("files", format!("wrote {}", paths.join(", "))));
-        self.wrote.extend(paths);
-        Ok(())
-    }
-
-    fn written(&self, joined: &Joined) -> Result<Written, String> {
-        let config = &joined.config;
-        let mut new = Written::default();
-        let text = |user: &User<'_>| kubeconfig_text::render(config, user).map(Zeroizing::new);
-        match (&config.certificate, &config.authorization) {
-            (Some(certificate), _) => {
-                new.kubeconfig = Some(text(&User::Inline(certificate))?);
-                match &joined.renewal {
-                    Renewal::None => {}
-                    Renewal::Cluster => new.flags.push(ROTATE.to_owned()),
-                    Renewal::Supervisor(flags) => {
-                        new.flags.push(ROTATE.to_owned());
-                        new.flags.extend(flags.iter().cloned());
+                let found = kubeadm::find(self, token)?;
+                let bearer = bearer.unwrap_or(token);
+                match found {
+                    Found::ApiServer(config) => certificate::get(self, config, bearer)?,
+                    Found::Supervisor(config) => {
+                        supervisor::get(self, (config, None), &bearer.credentials())?
                     }
                 }
             }
-            (None, Some(Authorization::Bearer { token, .. })) => {
-                new.bootstrap = Some(text(&User::Token(token))?);
-                let flags = [
-                    "--kubeconfig=/var/lib/nodelet/kubeconfig",
-                    "--bootstrap-kubeconfig=/run/credentials/nodelet.service/bootstrap-kubeconfig",
-                    ROTATE,
-                ];
-                new.flags.extend(flags.map(str::to_owned));
+            Token::Supervisor { hash, credentials } => {
+                let found = supervisor::find(self, hash.as_ref())?;
+                supervisor::get(self, found, credentials)?
             }
-            // A dry run has no certificate.
-            _ => new.kubeconfig = Some(Zeroizing::default()),
+        };
+        let new = self.written(&joined)?;
+        self.write(new)?;
+        Ok(joined.config)
+    }
+
+    pub(super) fn write(&mut self, new: Written) -> Result<(), Failed> {
+        let unchanged = |why: String| {
+            let remedy = "nothing else was changed; correct it and join again";
+            Failed::from(Finding::failed("files", Fault::of_line(&why), remedy))
+        };
+        let Change { prepare, commit, paths } = self.paths.write(new).map_err(unchanged)?;
+        let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+        if self.settings.dry_run {
+            self.add(Finding::note("files", format!("would write {}", names.join(", ")), ""));
+            return Ok(());
         }
-        if !self.board.name.is_empty() {
-            new.flags
-                .push(format!("--hostname-override={}", self.board.name));
+        if let Err(why) = self.disk.carry_out(prepare) {
+            // One of them may hold the new key.
+            for path in &paths {
+                let _ = self.disk.carry_out(vec![Op::Remove(write::beside(path))]);
+            }
+            return Err(unchanged(why));
         }
-        new.flags.extend(self.settings.flags.iter().cloned());
+        let mut changed = Vec::new();
+        for op in commit {
+            let change = match &op {
+                Op::Rename(_, path) => Some(format!("wrote {}", path.display())),
+                Op::Remove(path) => Some(format!("removed {}", path.display())),
+                _ => None,
+            };
+            if let Err(why) = self.disk.carry_out(vec![op]) {
+                if changed.is_empty() {
+                    return Err(unchanged(why));
+                }
+                let remedy = format!("{} before; correct it and join again", changed.join(", "));
+                return Err(Finding::failed("files", Fault::of_line(&why), &remedy).into());
+            }
+            changed.extend(change);
+        }
+        self.add(Finding::ok("files", format!("wrote {}", names.join(", "))));
+        self.wrote.extend(names);
+        Ok(())
+    }
+
+    fn written(&self, joined: &Joined) -> Result<Written, Failed> {
+        let config = &joined.config;
+        let mut new = Written::default();
+        let mut words = Vec::new();
+        match &config.authorization {
+            Some(Authorization::Bearer { token, .. }) => {
+                new.bootstrap = Some(rendered(config, &User::Token(token))?);
+                words.push(format!("--kubeconfig={ISSUED}"));
+                words.push(format!("--bootstrap-kubeconfig={BOOTSTRAP}"));
+                words.push(ROTATE.to_owned());
+            }
+            _ => {
+                // A dry run has no certificate.
+                let user = config.certificate.as_ref().map(User::Inline);
+                let text = user.map(|user| rendered(config, &user)).transpose()?;
+                new.kubeconfig = Some(text.unwrap_or_default());
+                match &joined.renewal {
+                    Renewal::None => {}
+                    Renewal::Cluster => words.push(ROTATE.to_owned()),
+                    Renewal::Supervisor(flags) => {
+                        words.push(ROTATE.to_owned());
+                        words.extend(flags.iter().cloned());
+                    }
+                }
+            }
+        }
+        new.flags = Flags { server: self.settings.server.clone(), words: self.flags(words) };
         Ok(new)
     }
 
-    /// `is_replaced`: a running agent has a copy of the former identity. One without an identity
-    /// ends, and systemd starts it again.
-    fn start_and_wait(&mut self, config: &ApiConfig, is_replaced: bool) -> Result<(), Failed> {
-        let mut wait = self.settings.wait;
-        if self.settings.dry_run || self.settings.root.is_some() {
-            let why = match self.settings.dry_run {
-                true => "--dry-run",
-                false => "--root: the board starts it",
-            };
-            self.add(Finding::note("start", why, ""));
-        } else if self.places.is_running() && is_replaced {
-            let line = "nodelet.service runs, with its copy of the former identity";
-            self.add(Finding::note("start", line, "systemctl restart nodelet"));
-            wait = false;
-        } else if self.places.is_running() {
-            self.add(Finding::ok("start", "nodelet.service runs"));
-        } else if self.places.has_systemd() {
-            let trigger = self.places.trigger();
-            let text = format!("{}\n", self.server);
-            match write::publish(&trigger, text) {
-                Ok(()) => self.add(Finding::ok("start", "by nodelet.path")),
-                Err(why) => self.add(Finding::note("start", why, ENABLE)),
-            }
-        } else {
-            let flags =
-                "--kubeconfig=/etc/credstore/nodelet.kubeconfig --root-dir=/var/lib/nodelet";
-            let line = format!(
-                "nodelet {flags}, with the flags in {}",
-                self.places.flags().display()
-            );
-            self.add(Finding::note("start", "systemd does not run", &line));
+    /// The flags of the run, of which join sets `words`.
+    fn flags(&self, mut words: Vec<String>) -> Vec<String> {
+        if !self.board.name.is_empty() {
+            words.push(format!("{NAME}{}", self.board.name));
         }
-        if !wait {
-            self.add(Finding::note(
-                "ready",
-                "not waited for",
-                &format!("kubectl get node {}", self.board.name),
-            ));
-            return Ok(());
-        }
-        let mut api = self.api(config, "ready", "")?;
-        let finding = ready::wait(self, &mut api, ENABLE);
-        self.add(finding);
-        Ok(())
+        words.extend(self.settings.flags.iter().cloned());
+        words
     }
+}
+
+fn rendered(config: &ApiConfig, user: &User<'_>) -> Result<Zeroizing<String>, Failed> {
+    let text = render(config, user).map(Zeroizing::new);
+    text.map_err(|why| failed("files", Fault::of_line(&why), ""))
 }

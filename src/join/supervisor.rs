@@ -10,23 +10,21 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use zeroize::Zeroizing;
 
 use super::certificate::{self, identity};
-use super::proof;
-use super::server::{self, pem};
-use super::walk::{Failed, Joined, Renewal, Walk, bearer, failed, is_transient, notes};
+use super::command::NOT_BOOTSTRAP_ONLY;
+use super::proof::{self, OTHER_CA};
+use super::run::{Failed, JoinRun, Joined, Renewal, bearer, failed, pem};
+use super::token::{Credentials, Digest, hexadecimal};
 use crate::check::Finding;
 use crate::core::certificate::supervisor::{self, NODE_NAME, NODE_PASSWORD};
-use crate::core::join::token::{Credentials, Digest, hexadecimal};
 use crate::files::guard;
 use crate::identity::kubeconfig::read_password;
 use crate::identity::pki::key::Key;
 use crate::kube::json;
-use crate::kube::message::{Accept, Outcome, Request, Response};
-use crate::kube::text::without_remedy;
-use crate::kube::x509::{Leaf, Subject};
-use crate::wire::api::Api;
-use crate::wire::api_config::{ApiConfig, ClientCertificate, Pem};
-use crate::wire::authorization::Authorization;
-use crate::wire::secret::Secret;
+use crate::kube::message::{Accept, Request};
+use crate::kube::text::Fault;
+use crate::kube::x509::{Leaf, Purpose, Subject};
+use crate::wire::api::{Api, Distrust};
+use crate::wire::api_config::{ApiConfig, Authorization, ClientCertificate, Pem, Secret};
 
 const CERTIFICATE: &str = "certificate";
 const CACERTS: &str = "/cacerts";
@@ -41,25 +39,27 @@ const FRONT: &str = "if a certificate of another CA is in front of the server, i
                      --certificate-authority; if not, it is another cluster, or somebody is in \
                      between: copy the token again";
 
-/// The steps from `name-resolution` to `renewal`.
+/// The request for the CAs of the cluster, to which an API server has no such answer.
+pub(super) fn cacerts() -> Request {
+    Request::get(CACERTS.to_owned(), Accept::Object)
+}
+
+/// The steps from `token` to `renewal`, at the supervisor that [`find`] found.
 pub(super) fn get(
-    walk: &mut Walk<'_>,
-    hash: Option<&Digest>,
+    run: &mut JoinRun<'_>,
+    (mut config, proved): (ApiConfig, Option<Pem>),
     credentials: &Credentials,
 ) -> Result<Joined, Failed> {
-    let (mut config, proved) = find(walk, hash)?;
-    let mut api = walk.api(&config, "tls", SOMEBODY)?;
+    if run.settings.bootstrap_only {
+        return Err(failed("token", "the server is a supervisor of k3s", NOT_BOOTSTRAP_ONLY));
+    }
+    let mut api = run.api(&config, "tls", SOMEBODY)?;
     let authorization = authorization(credentials);
     let set = api.set_authorization(&authorization);
     set.map_err(|why| failed("token", &why, ""))?;
-    let port = api_port(walk, &mut api)?;
-    walk.add(Finding::ok("token", "the supervisor accepts it"));
-    notes(
-        walk,
-        &["csr-create", "approval"],
-        "not needed: the supervisor signs",
-    );
-    notes(walk, &["namesake"], "the node password decides");
+    let port = api_port(run, &mut api)?;
+    run.add(Finding::ok("token", "the supervisor accepts it"));
+    run.notes(&["csr-create", "approval"], "not needed: the supervisor signs");
     let server = format!("{}{}", config.endpoint, config.endpoint.prefix);
     let mut flags = vec![format!("--k3s-supervisor={server}")];
     if let Some(proved) = proved {
@@ -71,22 +71,20 @@ pub(super) fn get(
         }
     }
     config.endpoint.port = port;
-    walk.server = format!("{}{}", config.endpoint, config.endpoint.prefix);
-    if walk.settings.dry_run {
-        notes(walk, &[CERTIFICATE, "renewal"], "not asked for: --dry-run");
-        return Ok(Joined {
-            config,
-            renewal: Renewal::Supervisor(flags),
-        });
+    run.server = format!("{}{}", config.endpoint, config.endpoint.prefix);
+    if run.settings.dry_run {
+        run.notes(&["namesake", CERTIFICATE, "renewal"], "not asked for: --dry-run");
+        return Ok(Joined { config, renewal: Renewal::Supervisor(flags) });
     }
-    let issued = request(walk, &mut api)?;
-    certificate::issued(walk, &mut config, issued);
+    let issued = request(run, &mut api)?;
+    certificate::issued(run, &mut config, issued);
+    // With a token no Node can be read.
+    let mut api = run.api(&config, "namesake", "")?;
+    let finding = certificate::namesake(run, &mut api)?;
+    run.add(finding);
     let detail = format!("by itself, at the supervisor {server}");
-    walk.add(Finding::ok("renewal", detail));
-    Ok(Joined {
-        config,
-        renewal: Renewal::Supervisor(flags),
-    })
+    run.add(Finding::ok("renewal", detail));
+    Ok(Joined { config, renewal: Renewal::Supervisor(flags) })
 }
 
 fn authorization(credentials: &Credentials) -> Authorization {
@@ -99,20 +97,20 @@ fn authorization(credentials: &Credentials) -> Authorization {
     }
 }
 
-/// The supervisor, proved, without credentials. Where it is verified with the system's roots, the
-/// second value is the CA of the cluster.
-fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<(ApiConfig, Option<Pem>), Failed> {
-    let (mut config, mut api) = server::reach(walk)?;
+/// The steps from `name-resolution` to `tls`: the supervisor, proved, without credentials. Where it
+/// is verified with the system's roots, the second value is the CA of the cluster.
+pub(super) fn find(
+    run: &mut JoinRun<'_>,
+    hash: Option<&Digest>,
+) -> Result<(ApiConfig, Option<Pem>), Failed> {
+    let (mut config, mut api) = run.reach()?;
     let mut proved = None;
-    notes(walk, &["cluster-info", "signature"], "not used by k3s");
-    let request = Request::get(CACERTS.to_owned(), Accept::Object);
+    run.notes(&["cluster-info", "signature"], "not used by k3s");
+    let request = cacerts();
     if config.insecure {
-        let response = ask(walk, &mut api, &request, "ca")?;
+        let response = run.answer(&mut api, &request, "ca", SOMEBODY)?;
         if response.accepted().is_err() {
-            let line = format!(
-                "no supervisor of k3s or rke2: {CACERTS} is {}",
-                response.code
-            );
+            let line = format!("no supervisor of k3s or rke2: {CACERTS} is {}", response.code);
             let remedy = "is it the server's URL? rke2 listens on port 9345";
             return Err(failed("ca", &line, remedy));
         }
@@ -123,47 +121,45 @@ fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<(ApiConfig, Option
             ),
             None => (
                 proof::unpinned(&response.body),
-                Finding::note(
-                    "ca",
-                    "not proved: anybody can be this server",
-                    "use a K10 token",
-                ),
+                Finding::note("ca", "not proved: anybody can be this server", "use a K10 token"),
             ),
         };
         let ca = ca.map_err(|why| failed("ca", &why, SOMEBODY))?;
         config.ca = Some(pem(CACERTS, ca.into_bytes()));
         config.insecure = false;
-        walk.add(finding);
+        run.add(finding);
         let first = response.body;
-        let mut api = walk.api(&config, "ca", SOMEBODY)?;
+        let mut api = run.api(&config, "ca", SOMEBODY)?;
         // Any answer over verified TLS.
-        let mut second = walk.send(&mut api, &request);
-        if matches!(second, Outcome::Silent(_)) && api.issuer_is_unknown() {
+        let mut second = run.answer(&mut api, &request, "tls", SOMEBODY);
+        let is_unknown = |api: &Api| api.distrust() == Some(Distrust::Issuer);
+        if second.is_err() && is_unknown(&api) {
             proved = config.ca.take();
-            api = walk.api(&config, "tls", FRONT)?;
-            second = walk.send(&mut api, &request);
+            api = run.api(&config, "tls", FRONT)?;
+            second = run.answer(&mut api, &request, "tls", SOMEBODY);
         }
-        let second = match second {
-            Outcome::Answered(response) => response,
-            Outcome::Silent(_) if api.issuer_is_unknown() => {
-                let endpoint = &config.endpoint;
-                let line = format!(
-                    "the certificate of {endpoint} is of no CA that is proved or installed"
-                );
-                return Err(failed("tls", &line, FRONT));
-            }
-            Outcome::Silent(line) => return Err(failed("tls", &line, SOMEBODY)),
-        };
-        if second.body != first {
+        if second.is_err() && is_unknown(&api) {
+            let endpoint = &config.endpoint;
+            let line =
+                format!("the certificate of {endpoint} is of no CA that is proved or installed");
+            return Err(failed("tls", &line, FRONT));
+        }
+        if second?.body != first {
             let line = format!("the verified server has another {CACERTS}");
             return Err(failed("tls", &line, SOMEBODY));
         }
     } else {
-        walk.add(Finding::ok("ca", "from --certificate-authority"));
-        walk.answer(&mut api, &request, "tls", SOMEBODY)?;
+        if let (Some(ca), Some(hash)) = (&config.ca, hash)
+            && !proof::has_digest(&ca.bytes, hash)
+        {
+            let line = format!("{}: none of its CAs has the hash of the token", ca.source);
+            return Err(failed("ca", line, OTHER_CA));
+        }
+        run.add(Finding::ok("ca", "from --certificate-authority"));
+        run.answer(&mut api, &request, "tls", SOMEBODY)?;
     }
     let endpoint = &config.endpoint;
-    walk.add(match proved {
+    run.add(match proved {
         None => Finding::ok("tls", format!("{endpoint} was verified")),
         Some(_) => {
             let line = format!(
@@ -176,42 +172,23 @@ fn find(walk: &mut Walk<'_>, hash: Option<&Digest>) -> Result<(ApiConfig, Option
     Ok((config, proved))
 }
 
-/// The response to a request that is repeated while the server starts or is busy.
-fn ask(
-    walk: &Walk<'_>,
-    api: &mut Api,
-    request: &Request,
-    check: &'static str,
-) -> Result<Response, Failed> {
-    let mut was_told = false;
-    loop {
-        let outcome = walk.send(api, request);
-        let may_pass = is_transient(&outcome);
-        let line = match outcome {
-            Outcome::Silent(line) => line,
-            Outcome::Answered(response) => match response.accepted() {
-                Err(refused) if may_pass => refused.to_string(),
-                _ => return Ok(response),
-            },
-        };
-        if !std::mem::replace(&mut was_told, true) {
-            let cause = without_remedy(&line);
-            log::info!("{check}: {cause}; trying again until --timeout");
-        }
-        if !walk.pause(server::RETRY) {
-            return Err(failed(check, &line, "is the server up?"));
-        }
-    }
-}
-
 /// The port of the API server. The answer also holds secrets of the cluster, which are not read.
-fn api_port(walk: &Walk<'_>, api: &mut Api) -> Result<u16, Failed> {
+fn api_port(run: &JoinRun<'_>, api: &mut Api) -> Result<u16, Failed> {
     let request = Request::get(CONFIG.to_owned(), Accept::Object);
-    let response = ask(walk, api, &request, "token")?;
+    let response = run.answer(api, &request, "token", SOMEBODY)?;
     if let Err(refused) = response.accepted() {
         let line = format!("the supervisor does not accept the token: {}", refused.code);
-        let remedy = "it expired, or the server has an agent token: use k3s token create, or \
-                      /var/lib/rancher/k3s/server/agent-token";
+        // Without any credentials it is 403.
+        let remedy = match refused.code {
+            403 => {
+                "does a proxy in between drop the header Authorization? give the server's own \
+                 address"
+            }
+            _ => {
+                "it expired, or the server has an agent token: use k3s token create, or \
+                 /var/lib/rancher/k3s/server/agent-token"
+            }
+        };
         return Err(failed("token", &line, remedy));
     }
     let body = Zeroizing::new(response.body);
@@ -224,33 +201,32 @@ fn api_port(walk: &Walk<'_>, api: &mut Api) -> Result<u16, Failed> {
 }
 
 /// Asks for the certificate, and proves with the node password that the name is this board's.
-fn request(walk: &mut Walk<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Failed> {
+fn request(run: &mut JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Failed> {
     let unusable = |why: String| failed(CERTIFICATE, &why, "");
-    let password = password(walk)?;
+    let password = password(run)?;
     let key = Key::generate().map_err(unusable)?;
-    let subject = Subject::of_node(&walk.board.name);
-    let signed = key.request(subject).map_err(unusable)?;
-    let mut headers = vec![
-        (NODE_NAME, walk.board.name.as_str()),
-        (NODE_PASSWORD, password.reveal()),
-    ];
-    if !walk.board.address.is_empty() {
-        headers.push(("k3s-node-ip", &walk.board.address));
+    let subject = Subject::of_node(&run.board.name);
+    let signed = key.request(subject, Purpose::CLIENT).map_err(unusable)?;
+    let mut headers =
+        vec![(NODE_NAME, run.board.name.as_str()), (NODE_PASSWORD, password.reveal())];
+    if !run.board.address.is_empty() {
+        headers.push(("k3s-node-ip", &run.board.address));
     }
     api.set_headers(&headers).map_err(unusable)?;
-    let response = ask(walk, api, &supervisor::request(&signed), CERTIFICATE)?;
+    let response = run.answer(api, &supervisor::request(&signed), CERTIFICATE, SOMEBODY)?;
     api.set_headers(&[]).map_err(unusable)?;
-    let chain = supervisor::issued(&signed, response, walk.now().wall);
-    let chain = chain.map_err(|line| Finding::failed(CERTIFICATE, &line, ""))?;
+    let chain = supervisor::issued(&signed, response, run.now().wall);
+    let chain = chain.map_err(|why| Finding::failed(CERTIFICATE, why, ""))?;
     identity(&chain, &key).map_err(unusable)
 }
 
 /// The node password. A new one is stored before it is sent: the first password for a name is the
-/// only one that the server will ever accept.
-fn password(walk: &mut Walk<'_>) -> Result<Secret, Failed> {
-    let failed =
-        |why: String| Failed::from(Finding::failed("files", &why, "nothing else was changed"));
-    let (own, of_k3s) = (walk.places.password(), walk.places.password_of_k3s());
+/// only one that the server accepts until it deletes it with the Node.
+fn password(run: &mut JoinRun<'_>) -> Result<Secret, Failed> {
+    let failed = |why: String| {
+        Failed::from(Finding::failed("files", Fault::of_line(&why), "nothing else was changed"))
+    };
+    let (own, of_k3s) = (run.paths.password(), run.paths.password_of_k3s());
     let mut known = None;
     for path in [&own, &of_k3s] {
         if known.is_none() && guard::exists(path) {
@@ -267,8 +243,8 @@ fn password(walk: &mut Walk<'_>) -> Result<Secret, Failed> {
             Secret::new(hexadecimal(&random))
         }
     };
-    let ops = walk.places.write_password(password.reveal());
-    walk.disk.carry_out(ops).map_err(failed)?;
-    walk.wrote.push(own.display().to_string());
+    let ops = run.paths.write_password(password.reveal());
+    run.disk.carry_out(ops).map_err(failed)?;
+    run.wrote.push(own.display().to_string());
     Ok(password)
 }

@@ -3,13 +3,18 @@
 //! `core` creates requests; the agent passes them to `wire::api`. An error response
 //! ([`Outcome::Answered`] with a code of 300 or more) differs from no response
 //! ([`Outcome::Silent`]): only after the latter is the Lease the next request.
+//!
+//! A [`Receipt`] is the smallest response to a write, in Kubernetes' protobuf: `k8s\0`, then
+//! `runtime.Unknown` with the kind and the bytes of the object (apimachinery
+//! `pkg/runtime/generated.proto`). Only length-delimited fields are read, without recursion and
+//! without copies.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::kube::protobuf::Receipt;
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::{json, object};
 
@@ -66,12 +71,7 @@ pub struct Request {
 impl Request {
     /// Reads an object.
     pub fn get(path: String, accept: Accept) -> Self {
-        Self {
-            method: Method::Get,
-            path,
-            accept,
-            body: Vec::new(),
-        }
+        Self { method: Method::Get, path, accept, body: Vec::new() }
     }
 
     /// Creates an object in a collection.
@@ -96,12 +96,7 @@ impl Request {
 
     /// Changes an object.
     pub fn patch(path: String, accept: Accept, change: &Value) -> Self {
-        Self {
-            method: Method::Patch,
-            path,
-            accept,
-            body: change.to_string().into_bytes(),
-        }
+        Self { method: Method::Patch, path, accept, body: change.to_string().into_bytes() }
     }
 }
 
@@ -114,12 +109,15 @@ pub struct Response {
     pub retry_after: Option<Duration>,
     /// The header `Date`: the time of the server.
     pub date: Option<Wall>,
-    /// The body, at most [`Accept::body_limit`] bytes.
+    /// The body, at most [`Accept::body_limit`] bytes; empty if it is larger.
     pub body: Vec<u8>,
+    /// The body is larger than this limit in bytes.
+    pub exceeds: Option<usize>,
 }
 
-/// Maximum size of a body in bytes. A Node with fifty images has 30 KiB.
-pub const BODY_LIMIT: usize = 1 << 20;
+/// Maximum size of a body in bytes. A Node with fifty images has 30 KiB, the largest that etcd stores
+/// 1.5 MiB in protobuf.
+pub const BODY_LIMIT: usize = 4 << 20;
 
 /// Maximum size of a list in bytes. Eight Pods have some 20 KiB.
 pub const LIST_LIMIT: usize = 256 << 10;
@@ -129,15 +127,54 @@ pub const LIST_LIMIT: usize = 256 << 10;
 pub enum Outcome {
     /// The server responded.
     Answered(Response),
-    /// No usable response within the time budget; the reason in one line.
-    Silent(String),
+    /// No usable response within the time budget.
+    Silent(Fault),
+}
+
+impl Outcome {
+    /// The response, if the request succeeded.
+    pub fn accepted(self) -> Result<Response, RequestError> {
+        match self {
+            Self::Answered(response) => match response.accepted() {
+                Ok(()) => Ok(response),
+                Err(refused) => Err(refused.into()),
+            },
+            Self::Silent(why) => Err(why.into()),
+        }
+    }
+}
+
+/// Why a request did not bring what it should.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestError {
+    /// What went wrong.
+    pub why: Fault,
+    /// What the server refused. `None` if it did not respond, or if its response is valid and
+    /// of no use.
+    pub refused: Option<Box<Refused>>,
+}
+
+impl From<Refused> for RequestError {
+    fn from(refused: Refused) -> Self {
+        Self { why: Fault::from(&refused), refused: Some(Box::new(refused)) }
+    }
+}
+
+/// Without a refusal.
+impl From<Fault> for RequestError {
+    fn from(why: Fault) -> Self {
+        Self { why, refused: None }
+    }
 }
 
 impl Response {
-    /// `Ok` for a success; otherwise the error of the server.
+    /// `Ok` for a success; otherwise the error of the server. With the code of a success: the body
+    /// is too large.
     pub fn accepted(&self) -> Result<(), Refused> {
         if (200..300).contains(&self.code) {
-            return Ok(());
+            return self.exceeds.map_or(Ok(()), |limit| {
+                Err(Refused::useless(format!("the answer is larger than {limit} bytes")))
+            });
         }
         let receipt = Receipt::parse(&self.body);
         let body = match receipt {
@@ -146,12 +183,7 @@ impl Response {
         };
         let text = |path: &[&str]| object::text(&body, path);
         let (kind, reason, message, object) = match &receipt {
-            Some(receipt) => (
-                receipt.kind,
-                receipt.reason(),
-                receipt.message(),
-                receipt.details(),
-            ),
+            Some(receipt) => (receipt.kind, receipt.reason(), receipt.message(), receipt.details()),
             None => (
                 text(&["kind"]),
                 text(&["reason"]),
@@ -199,17 +231,22 @@ pub struct Refused {
 impl Refused {
     /// A success whose body is not `what`.
     pub fn nonsense(what: &str) -> Self {
+        Self::useless(format!("the answer is not {what}"))
+    }
+
+    /// A success whose body is of no use.
+    pub fn useless(message: String) -> Self {
         Self {
             code: 200,
             reason: String::new(),
-            message: format!("the answer is not {what}"),
+            message,
             object: Default::default(),
             retry_after: None,
         }
     }
 
-    /// Whether an API server says that the object does not exist: `resource` is `nodes`. The 404 page
-    /// of a gateway says nothing about the object.
+    /// Whether an API server says that the object does not exist: `resource` is `nodes`. The 404
+    /// page of a gateway says nothing about the object.
     pub fn is_missing(&self, resource: &str, name: &str) -> bool {
         let is_not_found = self.code == 404 && self.reason == "NotFound";
         is_not_found && self.object.0 == resource && self.object.1 == name
@@ -222,21 +259,34 @@ impl Refused {
     }
 }
 
+impl From<&Refused> for Fault {
+    fn from(refused: &Refused) -> Self {
+        let mut what = refused.code.to_string();
+        if !refused.reason.is_empty() {
+            what += &format!(" {}", refused.reason);
+        }
+        if !refused.message.is_empty() {
+            what += &format!(": {}", refused.message);
+        }
+        let remedy = match refused.code {
+            401 => "check the credentials in the kubeconfig",
+            403 => "check the node's certificate or its RBAC rules",
+            429 => "the server is busy",
+            _ => "",
+        };
+        Self::new(what, remedy)
+    }
+}
+
+impl From<Refused> for Fault {
+    fn from(refused: Refused) -> Self {
+        Self::from(&refused)
+    }
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.code)?;
-        if !self.reason.is_empty() {
-            write!(f, " {}", self.reason)?;
-        }
-        if !self.message.is_empty() {
-            write!(f, ": {}", self.message)?;
-        }
-        f.write_str(match self.code {
-            401 => "; check the credentials in the kubeconfig",
-            403 => "; check the node's certificate or its RBAC rules",
-            429 => "; the server is busy",
-            _ => "",
-        })
+        Fault::from(self).fmt(f)
     }
 }
 
@@ -262,12 +312,7 @@ pub(crate) fn not_found(resource: &str, name: &str) -> Outcome {
 impl Response {
     /// A response without headers.
     pub(crate) fn test(code: u16, body: impl Into<Vec<u8>>) -> Self {
-        Self {
-            code,
-            retry_after: None,
-            date: None,
-            body: body.into(),
-        }
+        Self { code, retry_after: None, date: None, body: body.into(), exceeds: None }
     }
 }
 
@@ -280,16 +325,103 @@ pub(crate) fn answered(code: u16, mut body: Value) -> Outcome {
     Outcome::Answered(Response::test(code, body.to_string()))
 }
 
+/// The prefix of every protobuf response.
+const MAGIC: &[u8] = b"k8s\0";
+
+/// Wire type of length-delimited fields.
+const BYTES: u64 = 2;
+
+/// The object of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt<'a> {
+    /// `Lease`, `Event`, `Status`.
+    pub kind: &'a str,
+    object: &'a [u8],
+}
+
+impl<'a> Receipt<'a> {
+    /// Parses a response; `None` if it is not in this form.
+    pub fn parse(body: &'a [u8]) -> Option<Self> {
+        let unknown = body.strip_prefix(MAGIC)?;
+        let type_meta = field(unknown, 1)?;
+        Some(Self { kind: text(type_meta, 2)?, object: field(unknown, 2)? })
+    }
+
+    /// `metadata.name`, for every kind except `Status`.
+    pub fn name(&self) -> &'a str {
+        let metadata = field(self.object, 1).unwrap_or_default();
+        text(metadata, 1).unwrap_or_default()
+    }
+
+    /// `Status.message`.
+    pub fn message(&self) -> &'a str {
+        text(self.object, 3).unwrap_or_default()
+    }
+
+    /// `Status.reason`.
+    pub fn reason(&self) -> &'a str {
+        text(self.object, 4).unwrap_or_default()
+    }
+
+    /// `Status.details.kind`, a resource such as `leases`, and `Status.details.name`.
+    pub fn details(&self) -> (&'a str, &'a str) {
+        let details = field(self.object, 5).unwrap_or_default();
+        let text = |number| text(details, number).unwrap_or_default();
+        (text(3), text(1))
+    }
+}
+
+fn text(message: &[u8], number: u64) -> Option<&str> {
+    str::from_utf8(field(message, number)?).ok()
+}
+
+/// The first length-delimited field with this number.
+fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
+    while !message.is_empty() {
+        let (tag, rest) = varint(message)?;
+        let length = match tag & 7 {
+            0 => {
+                message = varint(rest)?.1;
+                continue;
+            }
+            1 => 8,
+            5 => 4,
+            BYTES => {
+                let (length, rest) = varint(rest)?;
+                let length = usize::try_from(length).ok()?;
+                let (content, rest) = rest.split_at_checked(length)?;
+                if tag >> 3 == number {
+                    return Some(content);
+                }
+                message = rest;
+                continue;
+            }
+            _ => return None,
+        };
+        message = rest.split_at_checked(length)?.1;
+    }
+    None
+}
+
+/// A varint and the rest: seven bits in a byte, lowest first, at most ten bytes.
+pub(crate) fn varint(message: &[u8]) -> Option<(u64, &[u8])> {
+    let end = message.iter().take(10).position(|byte| byte & 0x80 == 0)?;
+    let (bytes, rest) = message.split_at_checked(end + 1)?;
+    let value = bytes
+        .iter()
+        .rev()
+        .fold(0, |value: u64, byte| value.wrapping_shl(7) | u64::from(byte & 0x7f));
+    Some((value, rest))
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
 
-    use super::*;
-
     fn refused(body: &Value) -> Refused {
-        Response::test(404, body.to_string())
-            .accepted()
-            .unwrap_err()
+        Response::test(404, body.to_string()).accepted().unwrap_err()
     }
 
     #[test]
@@ -313,5 +445,60 @@ mod tests {
         let texts = (refused.reason.as_str(), refused.message.as_str());
         assert_eq!(texts, ("", "m"));
         assert_eq!(refused.object, Default::default());
+    }
+
+    /// Response of kube-apiserver 1.20 to a renewal, shortened: typeMeta, then metadata with a
+    /// generation (a number) between its strings, then spec.
+    const LEASE: &[u8] = b"k8s\0\x0a\x1f\x0a\x16coordination.k8s.io/v1\x12\x05Lease\x12\x1f\
+        \x0a\x17\x0a\x02pi\x1a\x0fkube-node-lease\x38\x00\x12\x04\x0a\x02pi\x1a\x00\x22\x00";
+
+    const CONFLICT: &[u8] = b"k8s\0\x0a\x0c\x0a\x02v1\x12\x06Status\x12\x22\x0a\x00\x12\x07Failure\
+        \x1a\x08too late\x22\x08Conflict\x30\x99\x03";
+
+    #[test]
+    fn a_receipt_has_a_kind_and_a_name() {
+        let receipt = Receipt::parse(LEASE).unwrap();
+        assert_eq!((receipt.kind, receipt.name()), ("Lease", "pi"));
+    }
+
+    #[test]
+    fn a_status_has_a_reason_and_a_message() {
+        let receipt = Receipt::parse(CONFLICT).unwrap();
+        let got = (receipt.kind, receipt.reason(), receipt.message());
+        assert_eq!(got, ("Status", "Conflict", "too late"));
+    }
+
+    #[test]
+    fn invalid_bytes_are_not_a_receipt() {
+        for body in [
+            &b""[..],
+            b"k8s",
+            b"k8s\0",
+            b"{\"kind\":\"Lease\"}",
+            // A length beyond the end, a varint without an end, a group, a kind that is not UTF-8.
+            b"k8s\0\x0a\x7f\x12\x05Lease",
+            b"k8s\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+            b"k8s\0\x0b\x12\x05Lease\x0c",
+            b"k8s\0\x0a\x03\x12\x01\xff\x12\x00",
+        ] {
+            assert_eq!(Receipt::parse(body), None, "{body:?}");
+        }
+        // A body that ends before the end of the object.
+        let end = LEASE.len() - 4;
+        for length in 0..end {
+            assert_eq!(Receipt::parse(LEASE.get(..length).unwrap()), None, "{length}");
+        }
+        assert!(Receipt::parse(LEASE.get(..end).unwrap()).is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), at in 0..60_usize) {
+            for body in [[MAGIC, &bytes].concat(), [LEASE.get(..at).unwrap_or(LEASE), &bytes].concat()] {
+                if let Some(receipt) = Receipt::parse(&body) {
+                    let _ = (receipt.name(), receipt.reason(), receipt.message());
+                }
+            }
+        }
     }
 }

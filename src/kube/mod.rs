@@ -1,15 +1,14 @@
 //! Kubernetes' types and their exact text and binary forms. No I/O.
 
-pub mod der;
+pub mod cluster_info;
 pub mod describe;
-pub mod float;
 pub mod json;
 pub mod message;
 pub mod names;
 pub mod object;
-pub mod protobuf;
 pub mod quantity;
 pub mod text;
 pub mod time;
 pub mod version;
 pub mod x509;
+pub mod yaml;

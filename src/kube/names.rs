@@ -68,9 +68,7 @@ pub fn is_qualified_name(text: &str) -> bool {
 pub fn is_label_value(text: &str) -> bool {
     text.is_empty()
         || text.len() <= 63
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
             && ends_satisfy(text, |b| b.is_ascii_alphanumeric())
 }
 
@@ -79,12 +77,18 @@ fn ends_satisfy(text: &str, test: impl Fn(u8) -> bool) -> bool {
     bytes.first().is_some_and(|b| test(*b)) && bytes.last().is_some_and(|b| test(*b))
 }
 
-/// The name of the Node: the host name, trimmed and in lower case. It must be valid as a name and as
-/// the value of the label `kubernetes.io/hostname`.
+/// The name of the Node: the host name, trimmed and in lower case. It must be valid as a name and
+/// as the value of the label `kubernetes.io/hostname`.
 pub fn node_name(hostname: &str) -> Result<String, String> {
     let name = hostname.trim().to_ascii_lowercase();
     if name.is_empty() {
         return Err("empty hostname is invalid".to_owned());
+    }
+    // Every machine without a name has this one: many boards would be one Node.
+    if ["localhost", "localhost.localdomain"].contains(&name.as_str()) {
+        return Err(format!(
+            "{name:?} names every machine; set --hostname-override or a host name"
+        ));
     }
     if !is_dns_subdomain(&name) {
         return Err(format!(
@@ -104,11 +108,7 @@ pub fn node_name(hostname: &str) -> Result<String, String> {
 
 /// Adds the labels of one `--node-labels k=v,…` to `labels`.
 pub fn parse_labels(text: &str, labels: &mut BTreeMap<String, String>) {
-    for item in text
-        .split(',')
-        .map(str::trim)
-        .filter(|item| !item.is_empty())
-    {
+    for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
         let (key, value) = item.split_once('=').unwrap_or((item, ""));
         labels.insert(key.trim().to_owned(), value.trim().to_owned());
     }
@@ -118,16 +118,11 @@ pub fn parse_labels(text: &str, labels: &mut BTreeMap<String, String>) {
 pub fn check_node_labels(labels: &BTreeMap<String, String>) -> Result<(), String> {
     for (key, value) in labels {
         if !is_qualified_name(key) || !is_label_value(value) {
-            return Err(format!(
-                "invalid node labels: {key:?}={value:?} is not a label"
-            ));
+            return Err(format!("invalid node labels: {key:?}={value:?} is not a label"));
         }
     }
-    let forbidden: Vec<&str> = labels
-        .keys()
-        .map(String::as_str)
-        .filter(|key| !is_allowed_node_label(key))
-        .collect();
+    let forbidden: Vec<&str> =
+        labels.keys().map(String::as_str).filter(|key| !is_allowed_node_label(key)).collect();
     if forbidden.is_empty() {
         return Ok(());
     }
@@ -146,9 +141,7 @@ fn is_allowed_node_label(key: &str) -> bool {
         return true;
     };
     let within = |domain: &&str| -> bool {
-        namespace
-            .strip_suffix(*domain)
-            .is_some_and(|head| head.is_empty() || head.ends_with('.'))
+        namespace.strip_suffix(*domain).is_some_and(|head| head.is_empty() || head.ends_with('.'))
     };
     !RESERVED_NAMESPACES.iter().any(within)
         || NODE_LABELS.contains(&key)
@@ -169,13 +162,8 @@ pub fn parse_taints(text: &str) -> Result<Vec<Taint>, String> {
         if removal.is_some() {
             continue;
         }
-        if taints
-            .iter()
-            .any(|t| t.key == taint.key && t.effect == taint.effect)
-        {
-            return Err(format!(
-                "duplicated taints with the same key and effect: {item}"
-            ));
+        if taints.iter().any(|t| t.key == taint.key && t.effect == taint.effect) {
+            return Err(format!("duplicated taints with the same key and effect: {item}"));
         }
         taints.push(taint);
     }
@@ -196,15 +184,8 @@ fn parse_taint(item: &str, removal: bool) -> Result<Taint, &'static str> {
         None => return Err(SPEC),
     };
     let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-    let taint = Taint {
-        key: key.to_owned(),
-        value: value.to_owned(),
-        effect: effect.to_owned(),
-    };
-    match taint.has_valid_syntax() {
-        true => Ok(taint),
-        false => Err(SPEC),
-    }
+    let taint = Taint { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() };
+    if taint.has_valid_syntax() { Ok(taint) } else { Err(SPEC) }
 }
 
 impl Taint {
@@ -243,6 +224,7 @@ pub fn is_extended_resource(name: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// component-helpers `node/util/hostname_test.go` TestGetHostname.
     #[test]
     fn a_node_name_is_valid_as_name_and_label() {
         assert_eq!(node_name(" OVERRIDDEN \n").unwrap(), "overridden");
@@ -261,6 +243,8 @@ mod tests {
             "pi 7",
             "π",
             "a/b",
+            "localhost",
+            "LocalHost.localdomain",
             &"a".repeat(64),
             &"a".repeat(254),
         ] {
@@ -300,10 +284,7 @@ mod tests {
             r#"[{"key":"foo","value":"abc","effect":"NoSchedule"},{"key":"baz","effect":"NoExecute"},{"key":"foobar","effect":"NoSchedule"}]"#
         );
         assert_eq!(parse_taints("").unwrap(), []);
-        assert_eq!(
-            parse_taints("foo:NoSchedule-,qux=:NoSchedule-,dedicated-").unwrap(),
-            []
-        );
+        assert_eq!(parse_taints("foo:NoSchedule-,qux=:NoSchedule-,dedicated-").unwrap(), []);
     }
 
     #[test]

@@ -7,6 +7,31 @@ use serde_json::{Map, Value};
 
 use crate::kube::quantity::Quantity;
 
+/// The annotation that the attach-detach controller reads.
+pub const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+/// The annotation with `--node-ip` for the cloud controller.
+pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+/// The annotations from which the cloud controllers of k3s and rke2 take the InternalIP addresses of
+/// a Node, joined by commas. Upstream: k3s `pkg/cloudprovider/instances.go`.
+pub const K3S_INTERNAL_IP: [&str; 2] = ["k3s.io/internal-ip", "rke2.io/internal-ip"];
+/// The same for the Hostname address.
+pub const K3S_HOSTNAME: [&str; 2] = ["k3s.io/hostname", "rke2.io/hostname"];
+/// Annotation of the API's copy of a static pod.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
+/// The annotation that says where a person who found the Node reads on.
+pub const DOCUMENTATION: &str = "nodelet/documentation";
+/// The annotations that are read here: of an object that was read there are no others.
+pub const ANNOTATIONS: [&str; 8] = [
+    ATTACH_DETACH,
+    PROVIDED_NODE_IP,
+    K3S_INTERNAL_IP[0],
+    K3S_INTERNAL_IP[1],
+    K3S_HOSTNAME[0],
+    K3S_HOSTNAME[1],
+    MIRROR,
+    DOCUMENTATION,
+];
+
 /// The string at `path`; empty if there is none.
 pub fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
     at(object, path).and_then(Value::as_str).unwrap_or_default()
@@ -19,10 +44,7 @@ pub fn at<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
 
 /// The elements of the list at `path`; empty if there is no list.
 pub fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
-    at(object, path)
-        .and_then(Value::as_array)
-        .map(Vec::as_slice)
-        .unwrap_or_default()
+    at(object, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// The members of the object at `path`, which is created if it is missing.
@@ -56,8 +78,8 @@ fn as_object(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// Removes the members of which `keep` is false. Not generic: `retain` of a map is 500 bytes of code
-/// for each closure.
+/// Removes the members of which `keep` is false. Not generic: `retain` of a map is 500 bytes of
+/// code for each closure.
 pub fn retain(members: &mut Map<String, Value>, keep: &dyn Fn(&str, &Value) -> bool) {
     members.retain(|key, value| keep(key, value));
 }
@@ -98,9 +120,6 @@ mod tests {
         let mut capacity = members(&mut json!({"cpu": "4000m", "memory": "1Gi"}), &[]).clone();
         set_quantity(&mut capacity, "cpu", Quantity::count(4));
         set_quantity(&mut capacity, "memory", Quantity::bytes(2 << 30));
-        assert_eq!(
-            Value::from(capacity),
-            json!({"cpu": "4000m", "memory": "2Gi"})
-        );
+        assert_eq!(Value::from(capacity), json!({"cpu": "4000m", "memory": "2Gi"}));
     }
 }

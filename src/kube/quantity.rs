@@ -46,35 +46,27 @@ const DECIMAL: [(&str, u32); 10] = [
 ];
 
 /// Suffixes with their power of 1024, largest first.
-const BINARY: [(&str, u32); 6] = [
-    ("Ei", 6),
-    ("Pi", 5),
-    ("Ti", 4),
-    ("Gi", 3),
-    ("Mi", 2),
-    ("Ki", 1),
-];
+const BINARY: [(&str, u32); 6] = [("Ei", 6), ("Pi", 5), ("Ti", 4), ("Gi", 3), ("Mi", 2), ("Ki", 1)];
 
 impl Quantity {
     /// A count (cpu, pods), written with decimal suffixes.
     pub fn count(n: u64) -> Self {
-        Self {
-            nanos: i128::from(n) * NANO,
-            family: Family::DecimalSi,
-        }
+        Self { nanos: i128::from(n) * NANO, family: Family::DecimalSi }
     }
 
     /// A size in bytes, written with binary suffixes.
     pub fn bytes(n: u64) -> Self {
-        Self {
-            nanos: i128::from(n) * NANO,
-            family: Family::BinarySi,
-        }
+        Self { nanos: i128::from(n) * NANO, family: Family::BinarySi }
     }
 
     /// Whether the value is an integer.
     pub fn is_whole(self) -> bool {
         self.nanos % NANO == 0
+    }
+
+    /// Whether the difference is 1 % of `other` at most.
+    pub fn is_near(self, other: Self) -> bool {
+        self.nanos.abs_diff(other.nanos) <= other.nanos.unsigned_abs() / 100
     }
 
     /// `self - other`, at least zero, in the family of `self`, or of `other` if `self` is zero.
@@ -84,10 +76,7 @@ impl Quantity {
             0 => other.family,
             _ => self.family,
         };
-        Self {
-            nanos: self.nanos.saturating_sub(other.nanos).max(0),
-            family,
-        }
+        Self { nanos: self.nanos.saturating_sub(other.nanos).max(0), family }
     }
 
     /// `self + other`, in the family of `self`, or of `other` if `self` is zero.
@@ -97,10 +86,7 @@ impl Quantity {
             0 => other.family,
             _ => self.family,
         };
-        Self {
-            nanos: self.nanos.saturating_add(other.nanos),
-            family,
-        }
+        Self { nanos: self.nanos.saturating_add(other.nanos), family }
     }
 
     fn decimal(self) -> (i128, &'static str) {
@@ -108,9 +94,7 @@ impl Quantity {
             .iter()
             .map(|(suffix, power)| (10_i128.pow(*power), *suffix))
             .find(|(unit, _)| self.nanos % unit == 0)
-            .map_or((self.nanos, "n"), |(unit, suffix)| {
-                (self.nanos / unit, suffix)
-            })
+            .map_or((self.nanos, "n"), |(unit, suffix)| (self.nanos / unit, suffix))
     }
 
     fn binary(self) -> (i128, &'static str) {
@@ -187,9 +171,7 @@ impl FromStr for Quantity {
             _ => (false, Some(text)),
         };
         let rest = rest.ok_or(NotAQuantity)?;
-        let end = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(rest.len());
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let (number, suffix) = rest.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
@@ -209,10 +191,7 @@ impl FromStr for Quantity {
             Unit::Over(unit) => mantissa.div_euclid(unit) + i128::from(mantissa % unit != 0),
         };
         let nanos = product / scale + i128::from(product % scale != 0);
-        Ok(Self {
-            nanos: if negative { -nanos } else { nanos },
-            family,
-        })
+        Ok(Self { nanos: if negative { -nanos } else { nanos }, family })
     }
 }
 
@@ -233,10 +212,7 @@ fn unit(suffix: &str) -> Option<(Unit, Family)> {
     let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
     let power = exponent.checked_add(9)?;
     let unit = 10_i128.checked_pow(power.unsigned_abs())?;
-    let unit = match power < 0 {
-        true => Unit::Over(unit),
-        false => Unit::Times(unit),
-    };
+    let unit = if power < 0 { Unit::Over(unit) } else { Unit::Times(unit) };
     Some((unit, Family::DecimalExponent))
 }
 
@@ -249,10 +225,7 @@ fn digits(text: &str) -> Result<i128, NotAQuantity> {
 }
 
 fn power_of_ten(n: usize) -> Result<i128, NotAQuantity> {
-    u32::try_from(n)
-        .ok()
-        .and_then(|n| 10_i128.checked_pow(n))
-        .ok_or(NotAQuantity)
+    u32::try_from(n).ok().and_then(|n| 10_i128.checked_pow(n)).ok_or(NotAQuantity)
 }
 
 #[cfg(test)]
@@ -328,9 +301,7 @@ mod tests {
         assert_eq!(q("4").minus(q("80m")).to_string(), "3920m");
         assert_eq!(q("1Gi").minus(q("2Gi")).to_string(), "0");
         assert_eq!(
-            Quantity::bytes(104_846_316 << 10)
-                .minus(Quantity::bytes(10_736_262_918))
-                .to_string(),
+            Quantity::bytes(104_846_316 << 10).minus(Quantity::bytes(10_736_262_918)).to_string(),
             "96626364666"
         );
     }

@@ -1,4 +1,5 @@
-//! Text of others, made safe for one line of a log, an event, a condition or a status.
+//! Lines for people: faults, and text of others, made safe for one line of a log, an event, a
+//! condition or a status.
 
 use std::fmt::{self, Display, Write};
 
@@ -9,8 +10,8 @@ pub const VERBOSE: &str = "verbose";
 /// Most characters of one line.
 const MAX_CHARS: usize = 4096;
 
-/// Displays `T` as one line: control characters, line separators and direction controls are replaced
-/// by a space, and what exceeds 4,096 characters is cut. Allocates nothing.
+/// Displays `T` as one line: control characters, line separators and direction controls are
+/// replaced by a space, and what exceeds 4,096 characters is cut. Allocates nothing.
 ///
 /// A server's message with newlines would forge lines of the journal, and with escape sequences it
 /// would reach the terminal of the person who reads them.
@@ -29,9 +30,55 @@ pub fn one_line(text: &str) -> String {
     OneLine(text).to_string()
 }
 
-/// What happened, without the remedy that `line` may have after a semicolon.
-pub fn without_remedy(line: &str) -> &str {
-    line.split_once("; ").map_or(line, |(cause, _)| cause)
+/// What went wrong, and what its reader can do about it. Displayed as `what; remedy`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fault {
+    /// What went wrong. It may quote a server.
+    pub what: String,
+    /// Empty if there is none.
+    pub remedy: String,
+}
+
+impl Fault {
+    /// A fault with a remedy.
+    pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what: what.into(), remedy: remedy.into() }
+    }
+
+    /// The fault of a line of ours that is `what; remedy`. No text of a server may be in it.
+    pub fn of_line(line: &str) -> Self {
+        let (what, remedy) = line.split_once("; ").unwrap_or((line, ""));
+        Self::new(what, remedy)
+    }
+
+    /// Says first where it is, or what it prevents.
+    pub fn at(self, place: impl Display) -> Self {
+        Self { what: format!("{place}: {}", self.what), ..self }
+    }
+
+    /// This remedy, if it has none of its own.
+    pub fn or_remedy(mut self, remedy: &str) -> Self {
+        if self.remedy.is_empty() {
+            remedy.clone_into(&mut self.remedy);
+        }
+        self
+    }
+}
+
+/// Without a remedy.
+impl<T: Into<String>> From<T> for Fault {
+    fn from(what: T) -> Self {
+        Self::new(what, "")
+    }
+}
+
+impl Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.remedy.as_str() {
+            "" => f.write_str(&self.what),
+            remedy => write!(f, "{}; {remedy}", self.what),
+        }
+    }
 }
 
 struct Line<'a, 'b> {
@@ -71,14 +118,8 @@ mod tests {
     fn foreign_text_is_one_harmless_line() {
         for (text, line) in [
             ("it is fine: 100 % — ü", "it is fine: 100 % — ü"),
-            (
-                "no\n<0>nodelet: all is lost\r\n",
-                "no <0>nodelet: all is lost  ",
-            ),
-            (
-                "\u{1b}[31mred\u{1b}[0m\u{9b}1m\0\u{7f}",
-                " [31mred [0m 1m  ",
-            ),
+            ("no\n<0>nodelet: all is lost\r\n", "no <0>nodelet: all is lost  "),
+            ("\u{1b}[31mred\u{1b}[0m\u{9b}1m\0\u{7f}", " [31mred [0m 1m  "),
             ("a\u{2028}b\u{202e}c", "a b c"),
         ] {
             assert_eq!(one_line(text), line);

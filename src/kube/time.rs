@@ -67,17 +67,15 @@ impl Wall {
         text
     }
 
-    /// The text of a `metav1.MicroTime`: `2026-11-21T06:18:51.209581Z`. Not by `format!`, which takes
-    /// several times as many instructions: each renewal has one.
+    /// The text of a `metav1.MicroTime`: `2026-11-21T06:18:51.209581Z`. Not by `format!`, which
+    /// takes several times as many instructions: each renewal has one.
     pub fn micro_time(self) -> String {
         let date = self.civil();
         let [hour, minute, second] = date.clock;
         let mut text = *b"0000-00-00T00:00:00.000000Z";
         let digits = text.split_mut(|byte| *byte != b'0');
         let fraction = self.0 % 1_000_000;
-        let numbers = [
-            date.year, date.month, date.day, hour, minute, second, fraction,
-        ];
+        let numbers = [date.year, date.month, date.day, hour, minute, second, fraction];
         for (digits, mut number) in digits.zip(numbers) {
             for digit in digits.iter_mut().rev() {
                 *digit += u8::try_from(number % 10).unwrap_or_default();
@@ -89,12 +87,7 @@ impl Wall {
 
     /// Go's RFC1123Z: `Sat, 21 Nov 2026 06:18:51 +0000`.
     pub fn rfc1123(self) -> String {
-        let Civil {
-            year,
-            month,
-            day,
-            clock: [hour, minute, second],
-        } = self.civil();
+        let Civil { year, month, day, clock: [hour, minute, second] } = self.civil();
         let days = self.seconds() / SECONDS_PER_DAY;
         let name = |names: &[&'static str], index: u64| {
             let index = usize::try_from(index).unwrap_or_default();
@@ -158,9 +151,8 @@ impl Wall {
 /// Starts with the weekday of 1970-01-01.
 const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 
-const MONTHS: [&str; 12] = [
-    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-];
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// Parses the header `Date` in the IMF-fixdate form of RFC 9110:
 /// `Sat, 21 Nov 2026 06:18:51 GMT`.
@@ -201,8 +193,8 @@ fn numbers(text: &str, separator: char) -> Option<[u64; 3]> {
 
 /// Days from 1970-01-01 to a date of the Gregorian calendar, for years from 1970.
 ///
-/// Counts years from March, so that the leap day is the last day. 719 468 is the number of days from
-/// 0000-03-01 to 1970-01-01.
+/// Counts years from March, so that the leap day is the last day. 719 468 is the number of days
+/// from 0000-03-01 to 1970-01-01.
 fn days_before(year: u64, month: u64, day: u64) -> u64 {
     let (year, month) = match month {
         1 | 2 => (year - 1, month + 9),
@@ -245,18 +237,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let mut total: u64 = 0;
     let mut rest = text;
     while !rest.is_empty() {
-        let number_end = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .ok_or_else(bad)?;
+        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(bad)?;
         let (number, tail) = rest.split_at(number_end);
-        let unit_end = tail
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(tail.len());
+        let unit_end = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit_end);
-        let (_, nanos) = UNITS
-            .iter()
-            .find(|(name, _)| *name == unit)
-            .ok_or_else(bad)?;
+        let (_, nanos) = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(bad)?;
         let part = scaled(number, *nanos).ok_or_else(bad)?;
         total = total.checked_add(part).ok_or_else(bad)?;
         rest = tail;
@@ -332,10 +317,7 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00Z"),
         ] {
             let wall = Wall::from_epoch(Duration::from_secs(seconds));
-            assert_eq!(
-                (wall.time(), Wall::parse(time)),
-                (time.to_owned(), Some(wall))
-            );
+            assert_eq!((wall.time(), Wall::parse(time)), (time.to_owned(), Some(wall)));
         }
     }
 
@@ -343,31 +325,11 @@ mod tests {
     fn times_have_the_text_of_the_api() {
         for (micros, time, micro_time) in [
             (0, "1970-01-01T00:00:00Z", "1970-01-01T00:00:00.000000Z"),
-            (
-                951_782_400_000_001,
-                "2000-02-29T00:00:00Z",
-                "2000-02-29T00:00:00.000001Z",
-            ),
-            (
-                1_795_241_938_209_581,
-                "2026-11-21T06:18:58Z",
-                "2026-11-21T06:18:58.209581Z",
-            ),
-            (
-                4_107_542_399_999_999,
-                "2100-02-28T23:59:59Z",
-                "2100-02-28T23:59:59.999999Z",
-            ),
-            (
-                4_107_542_400_000_000,
-                "2100-03-01T00:00:00Z",
-                "2100-03-01T00:00:00.000000Z",
-            ),
-            (
-                LAST_MICROSECOND,
-                "9999-12-31T23:59:59Z",
-                "9999-12-31T23:59:59.999999Z",
-            ),
+            (951_782_400_000_001, "2000-02-29T00:00:00Z", "2000-02-29T00:00:00.000001Z"),
+            (1_795_241_938_209_581, "2026-11-21T06:18:58Z", "2026-11-21T06:18:58.209581Z"),
+            (4_107_542_399_999_999, "2100-02-28T23:59:59Z", "2100-02-28T23:59:59.999999Z"),
+            (4_107_542_400_000_000, "2100-03-01T00:00:00Z", "2100-03-01T00:00:00.000000Z"),
+            (LAST_MICROSECOND, "9999-12-31T23:59:59Z", "9999-12-31T23:59:59.999999Z"),
         ] {
             assert_eq!(Wall(micros).time(), time);
             assert_eq!(Wall(micros).micro_time(), micro_time);
@@ -427,24 +389,9 @@ mod tests {
             ("0", 0),
             ("0s", 0),
         ] {
-            assert_eq!(
-                parse_duration(text),
-                Ok(Duration::from_millis(millis)),
-                "{text}"
-            );
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for text in [
-            "",
-            "10",
-            "-10s",
-            "ten",
-            "5 s",
-            "1d",
-            ".s",
-            "1..5s",
-            "99999999999h",
-            "s",
-        ] {
+        for text in ["", "10", "-10s", "ten", "5 s", "1d", ".s", "1..5s", "99999999999h", "s"] {
             assert!(parse_duration(text).is_err(), "{text:?}");
         }
     }

@@ -3,7 +3,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::time::{ClockId, clock_gettime};
+use nix::errno::Errno;
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
 use crate::core::instant::{Mono, Now};
 use crate::kube::time::Wall;
@@ -18,12 +20,11 @@ pub struct Clock {
 impl Clock {
     /// Starts the monotonic clock.
     pub fn start() -> Self {
-        Self {
-            start: since_boot(),
-        }
+        Self { start: since_boot() }
     }
 
-    /// Time from the boot to the start of this clock, with the time in which the board was suspended.
+    /// Time from the boot to the start of this clock, with the time in which the board was
+    /// suspended.
     pub fn boot_to_start(&self) -> Duration {
         self.start
     }
@@ -39,10 +40,20 @@ impl Clock {
     }
 }
 
-/// Waits. For commands alone: the agent waits in `process::wakeup`, where a signal ends it.
+/// Waits; the time in which the board is suspended counts. For commands alone: the agent waits in
+/// `process::wakeup`, where a signal ends it.
 #[expect(clippy::disallowed_methods, reason = "a command has no loop")]
 pub fn pause(time: Duration) {
-    std::thread::sleep(time);
+    let end = TimeSpec::from(since_boot() + time);
+    let until =
+        || clock_nanosleep(ClockId::CLOCK_BOOTTIME, ClockNanosleepFlags::TIMER_ABSTIME, &end);
+    loop {
+        match until() {
+            Err(Errno::EINTR) => {}
+            Err(_) => return std::thread::sleep(time),
+            Ok(_) => return,
+        }
+    }
 }
 
 /// The time since boot. Unlike `Instant`, this includes the time that the board is suspended,

@@ -24,9 +24,10 @@ pub fn start(verbosity: u8, for_journal: bool) {
             _ => ("<6>", ""),
         };
         let line = OneLine(record.args());
-        match for_journal {
-            true => writeln!(out, "{priority}{line}"),
-            false => writeln!(out, "nodelet: {word}{line}"),
+        if for_journal {
+            writeln!(out, "{priority}{line}")
+        } else {
+            writeln!(out, "nodelet: {word}{line}")
         }
     });
     // In tests, a second start fails and the first logger stays.

@@ -3,4 +3,5 @@
 pub mod clock;
 pub mod logging;
 pub mod notify;
+pub mod unix_socket;
 pub mod wakeup;

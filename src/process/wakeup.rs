@@ -1,14 +1,13 @@
 //! The wait of the loop: a poll that ends early with a signal, memory pressure, a change of
-//! interfaces, addresses or routes, a report of the voltage alarm, or an answer of the container
-//! runtime.
+//! interfaces, addresses or routes, or a report of the voltage alarm.
 //!
 //! PSI triggers and netlink are optional, and their absence is not logged: the periodic reads of
-//! `host::fact_cache` see the same changes later.
+//! `agent::read_cache` see the same changes later.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
@@ -66,8 +65,6 @@ pub enum Woken {
     /// The driver of the supply voltage reported a change. It is not waited for again until the
     /// next [`Wakeup::wait_for_voltage`].
     Voltage,
-    /// The container runtime has answered.
-    Runtime,
 }
 
 impl fmt::Debug for Wakeup {
@@ -114,18 +111,17 @@ impl Wakeup {
         self.voltage = file;
     }
 
-    /// Waits for `timeout` at most. `runtime` is a socket of the container runtime, if it ends the
-    /// wait.
-    pub fn wait(&mut self, timeout: Duration, runtime: Option<BorrowedFd<'_>>) -> Woken {
+    /// Waits for `timeout` at most. A network change ends the wait only `for_network`.
+    pub fn wait(&mut self, timeout: Duration, for_network: bool) -> Woken {
         let timer = self.timer.as_ref().filter(|timer| {
             // A timer of zero would never fire.
             let expires = Expiration::OneShot(TimeSpec::from_duration(timeout));
             !timeout.is_zero() && timer.set(expires, TimerSetTimeFlags::empty()).is_ok()
         });
-        // A missing descriptor is replaced by the signalfd, so the array always has six entries.
+        // A missing descriptor is replaced by the signalfd, so the array always has five entries.
         // The signalfd is evaluated first.
         let signals = self.signals.as_fd();
-        let network = self.network.as_ref().map_or(signals, AsFd::as_fd);
+        let network = self.network.as_ref().filter(|_| for_network).map_or(signals, AsFd::as_fd);
         let (memory, urgent) = match &self.memory {
             Some(memory) => (memory.as_fd(), PollFlags::POLLPRI),
             None => (signals, PollFlags::POLLIN),
@@ -139,7 +135,6 @@ impl Wakeup {
                 None => PollFd::new(signals, PollFlags::POLLIN),
             },
             PollFd::new(timer.map_or(signals, AsFd::as_fd), PollFlags::POLLIN),
-            PollFd::new(runtime.unwrap_or(signals), PollFlags::POLLIN),
         ];
         // The timer alone ends the wait: a second one would cost as much again.
         let limit = match timer {
@@ -151,15 +146,12 @@ impl Wakeup {
             Err(Errno::EINTR) => return Woken::Timeout,
             Err(_) => {
                 // ENOMEM: wait without descriptors, so that the loop does not spin.
-                let _ = ppoll(
-                    &mut [],
-                    Some(TimeSpec::from_duration(timeout.min(ERROR_WAIT))),
-                    None,
-                );
+                let _ =
+                    ppoll(&mut [], Some(TimeSpec::from_duration(timeout.min(ERROR_WAIT))), None);
                 return Woken::Timeout;
             }
         }
-        let [stop, network, memory, voltage, _, answer] =
+        let [stop, network, memory, voltage, _] =
             descriptors.map(|descriptor| descriptor.revents().unwrap_or(PollFlags::empty()));
         if !stop.is_empty() {
             return self.signal();
@@ -181,10 +173,7 @@ impl Wakeup {
             self.voltage = None;
             return Woken::Voltage;
         }
-        match answer.is_empty() {
-            false => Woken::Runtime,
-            true => Woken::Timeout,
-        }
+        Woken::Timeout
     }
 
     /// Takes one signal; of several, the one with the lowest number, so SIGUSR1 before SIGTERM.
@@ -222,12 +211,7 @@ fn timer() -> io::Result<TimerFd> {
 
 fn network_socket() -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let socket = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        flags,
-        SockProtocol::NetlinkRoute,
-    )?;
+    let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
     bind(socket.as_raw_fd(), &NetlinkAddr::new(0, NETWORK))?;
     Ok(socket)
 }
@@ -244,7 +228,6 @@ fn memory_trigger() -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixStream;
     use std::time::Instant;
 
     use super::*;
@@ -267,35 +250,14 @@ mod tests {
         (wakeup.network, wakeup.memory) = (None, None);
         for round in 0..4 {
             // A timer that is set to zero would never fire.
-            assert_eq!(wakeup.wait(Duration::ZERO, None), Woken::Timeout);
+            assert_eq!(wakeup.wait(Duration::ZERO, true), Woken::Timeout);
             if round == 3 {
                 wakeup.timer = None;
             }
             let start = Instant::now();
-            assert_eq!(wakeup.wait(Duration::from_millis(20), None), Woken::Timeout);
-            assert!(
-                start.elapsed() >= Duration::from_millis(19),
-                "{:?}",
-                start.elapsed()
-            );
+            assert_eq!(wakeup.wait(Duration::from_millis(20), true), Woken::Timeout);
+            assert!(start.elapsed() >= Duration::from_millis(19), "{:?}", start.elapsed());
         }
-        assert_eq!(wakeup.wait(Duration::ZERO, None), Woken::Timeout);
-    }
-
-    #[test]
-    fn bytes_of_the_container_runtime_end_a_wait_and_are_left_to_the_caller() {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut wakeup = Wakeup::new().unwrap();
-        (wakeup.network, wakeup.memory) = (None, None);
-        let short = Duration::from_millis(20);
-        assert_eq!(wakeup.wait(short, Some(ours.as_fd())), Woken::Timeout);
-        theirs.write_all(b"x").unwrap();
-        let long = Duration::from_secs(60);
-        for _ in 0..2 {
-            assert_eq!(wakeup.wait(long, Some(ours.as_fd())), Woken::Runtime);
-        }
-        assert_eq!(wakeup.wait(short, None), Woken::Timeout);
-        drop(theirs);
-        assert_eq!(wakeup.wait(long, Some(ours.as_fd())), Woken::Runtime);
+        assert_eq!(wakeup.wait(Duration::ZERO, true), Woken::Timeout);
     }
 }

@@ -1,10 +1,9 @@
 //! One request to the API server, bounded in time and size, over one kept connection.
 //!
-//! One call is one request: no retry and no redirect. Every status is an answer. ureq does HTTP/1.1;
-//! the connection is ours.
+//! One call is one request: no retry and no redirect. Every status is an answer. ureq does
+//! HTTP/1.1; the connection is ours.
 
 use std::io::Read;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ureq::Agent;
@@ -14,16 +13,15 @@ use ureq::http::header::{
 use ureq::http::{self, Uri, request};
 
 use crate::kube::message::{Accept, Method, Outcome, Request, Response};
+use crate::kube::text::Fault;
 use crate::kube::time::parse_http_date;
 
-use super::api_config::ApiConfig;
-use super::authorization::Authorization;
-use super::buffers::HEAD_LIMIT;
+use super::api_config::{ApiConfig, Authorization};
 use super::endpoint::Endpoint;
+pub use super::failure::Distrust;
 use super::failure::{Failure, Stage};
 use super::link::Link;
-use super::resolver::NoLookup;
-use super::transport::{Dialer, open_early};
+use super::transport::{Dialer, HEAD_LIMIT, NoLookup};
 
 /// Longer than any interval between two requests. The server may close the connection earlier.
 const IDLE_AGE: Duration = Duration::from_secs(3600);
@@ -38,44 +36,48 @@ const RECEIPT: &str = "application/vnd.kubernetes.protobuf";
 #[derive(Debug)]
 pub struct Api {
     agent: Agent,
-    link: Arc<Link>,
+    dialer: Dialer,
     /// The path of the last request, and its URI: most requests renew the same Lease.
     last: Option<(String, Uri)>,
     user_agent: HeaderValue,
     authorization: Option<HeaderValue>,
     /// Headers of a protocol that is not the API's; marked sensitive.
     more: Vec<(HeaderName, HeaderValue)>,
+    /// For a model of the server.
+    #[cfg(test)]
+    pub(crate) config: ApiConfig,
 }
 
 impl Api {
     /// Checks certificates and keys; does not connect.
     pub fn new(config: &ApiConfig, user_agent: &str) -> Result<Self, String> {
-        let link = Arc::new(Link::new(config)?);
+        let dialer = Dialer::new(Link::new(config)?);
         let user_agent = HeaderValue::from_str(user_agent)
             .map_err(|_| format!("user agent {user_agent:?} has a control character in it"))?;
         let authorization = authorization(config)?;
         Ok(Self {
-            agent: agent(&link),
-            link,
+            agent: agent(&dialer),
+            dialer,
             last: None,
             user_agent,
             authorization,
             more: Vec::new(),
+            #[cfg(test)]
+            config: config.clone(),
         })
     }
 
     /// Where the API server is.
     pub fn endpoint(&self) -> &Endpoint {
-        &self.link.endpoint
+        &self.dialer.link.endpoint
     }
 
-    /// Opens the connection of the next call, within `budget`, which includes the name lookup. If the
-    /// server has closed it by then, the call opens another one.
+    /// Opens the connection of the next call, within `budget`, which includes the name lookup. If
+    /// the server has closed it by then, the call opens another one.
     pub fn connect(&mut self, budget: Duration) -> Result<(), String> {
-        open_early(&self.link, budget).map_err(|failure| {
-            self.link.failed();
-            let why = reason(failure.into(), budget, Stage::Connecting);
-            format!("{}: {why}", self.link.endpoint)
+        self.dialer.open_early(budget).map_err(|failure| {
+            self.dialer.failed();
+            fault(failure.into(), budget, Stage::Connecting).at(self.endpoint()).to_string()
         })
     }
 
@@ -85,31 +87,33 @@ impl Api {
         match self.exchange(request, budget) {
             Ok(response) => {
                 if !is_sick(response.code) {
-                    self.link.answered();
+                    self.dialer.link.answered();
                 }
                 Outcome::Answered(response)
             }
-            Err(why) => {
-                self.link.failed();
-                Outcome::Silent(format!("{}: {why}", self.link.endpoint))
+            Err(fault) => {
+                self.dialer.failed();
+                Outcome::Silent(fault.at(self.endpoint()))
             }
         }
     }
 
     /// Takes over what `old` knows of addresses, where both have the same server.
     pub fn keep_addresses_of(&mut self, old: &Self) {
-        self.link.keep_addresses_of(&old.link);
+        self.dialer.link.keep_addresses_of(&old.dialer.link);
     }
 
     /// Uses the credentials and the CA of `config` from the next request on, over a new connection.
     /// Where the server is the same, the address that works is kept.
     pub fn set_identity(&mut self, config: &ApiConfig) -> Result<(), String> {
         let link = Link::new(config)?;
-        link.keep_addresses_of(&self.link);
+        link.keep_addresses_of(&self.dialer.link);
         self.authorization = authorization(config)?;
-        self.link = Arc::new(link);
+        #[cfg(test)]
+        self.config.clone_from(config);
+        self.dialer = Dialer::new(link);
         self.last = None;
-        self.agent = agent(&self.link);
+        self.agent = agent(&self.dialer);
         Ok(())
     }
 
@@ -134,61 +138,68 @@ impl Api {
     /// Bounds the answer to a request that has to open a connection. Without a bound, such an
     /// answer may take all the time that connecting has left of a call's budget.
     pub fn set_answer_budget(&mut self, budget: Option<Duration>) {
-        self.link.set_answer_budget(budget);
+        self.dialer.link.set_answer_budget(budget);
     }
 
     /// Closes the kept connection. The next call opens one to another address of the server's name,
     /// where there is one.
     pub fn disconnect(&mut self) {
-        self.link.failed();
-        self.agent = agent(&self.link);
+        self.dialer.failed();
+        self.agent = agent(&self.dialer);
     }
 
     /// The same, where the server's name is known to have another address.
     pub fn try_other_address(&mut self) {
-        if self.link.has_other_address() {
+        if self.dialer.link.has_other_address() {
             self.disconnect();
         }
     }
 
     /// Whether the next call will find a connection that the server has not closed.
     pub fn is_connected(&self) -> bool {
-        self.link.is_connected()
+        self.dialer.link.is_connected()
     }
 
     /// Whether the last connection was set up, TLS included, even if it is closed by now.
     pub fn was_connected(&self) -> bool {
-        self.link.was_connected()
+        self.dialer.link.was_connected()
     }
 
-    /// Whether no root of ours signed the server's certificate at the last attempt to connect.
-    pub fn issuer_is_unknown(&self) -> bool {
-        self.link.issuer_is_unknown()
+    /// Why the last attempt to connect could not verify the server's certificate, if that failed.
+    pub fn distrust(&self) -> Option<Distrust> {
+        self.dialer.link.distrust()
     }
 
-    fn exchange(&mut self, request: &Request, budget: Duration) -> Result<Response, String> {
+    /// What a model of the server makes of its certificate.
+    #[cfg(test)]
+    pub(crate) fn set_distrust(&self, distrust: Option<Distrust>) {
+        self.dialer.link.set_distrust(distrust);
+    }
+
+    fn exchange(&mut self, request: &Request, budget: Duration) -> Result<Response, Fault> {
         let head = self.head(request)?;
         let answer = match request.method {
             Method::Get => self.run(http::Request::from_parts(head, ()), budget)?,
-            Method::Post | Method::Patch | Method::Delete => self.run(
-                http::Request::from_parts(head, request.body.as_slice()),
-                budget,
-            )?,
+            Method::Post | Method::Patch | Method::Delete => {
+                self.run(http::Request::from_parts(head, request.body.as_slice()), budget)?
+            }
         };
         let (parts, body) = answer.into_parts();
         let length = body.content_length().unwrap_or(0);
         let limit = request.accept.body_limit();
-        let too_large = || format!("the answer is larger than {limit} bytes");
-        if length > limit as u64 {
-            return Err(too_large());
+        let mut bytes = Vec::new();
+        let mut is_large = length > limit as u64;
+        // A body that is not read to its end closes the connection.
+        if !is_large {
+            bytes.reserve_exact(usize::try_from(length).unwrap_or(0));
+            body.into_reader()
+                .take(limit as u64 + 1)
+                .read_to_end(&mut bytes)
+                .map_err(|e| fault(e.into(), budget, Stage::Body))?;
+            is_large = bytes.len() > limit;
         }
-        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-        body.into_reader()
-            .take(limit as u64 + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|e| reason(e.into(), budget, Stage::Body))?;
-        if bytes.len() > limit {
-            return Err(too_large());
+        if is_large {
+            bytes = Vec::new();
         }
         let text = |name| parts.headers.get(name)?.to_str().ok();
         let retry_after = text(RETRY_AFTER).and_then(|seconds| seconds.trim().parse().ok());
@@ -197,6 +208,7 @@ impl Api {
             retry_after: retry_after.map(Duration::from_secs),
             date: text(DATE).and_then(parse_http_date),
             body: bytes,
+            exceeds: is_large.then_some(limit),
         })
     }
 
@@ -237,7 +249,7 @@ impl Api {
             _ if !path.starts_with('/') => return Err(format!("{path:?} is not a path")),
             _ => {}
         }
-        let uri = [self.link.base.as_str(), path].concat();
+        let uri = [self.dialer.link.base.as_str(), path].concat();
         let uri = Uri::try_from(uri).map_err(|e| format!("not a request: {e}"))?;
         self.last = Some((path.to_owned(), uri.clone()));
         Ok(uri)
@@ -247,11 +259,9 @@ impl Api {
         &self,
         request: http::Request<impl ureq::AsSendBody>,
         budget: Duration,
-    ) -> Result<http::Response<ureq::Body>, String> {
-        self.link.deadline.begin(budget);
-        self.agent
-            .run(request)
-            .map_err(|e| reason(e, budget, Stage::Answer))
+    ) -> Result<http::Response<ureq::Body>, Fault> {
+        self.dialer.link.deadline.begin(budget);
+        self.agent.run(request).map_err(|e| fault(e, budget, Stage::Answer))
     }
 }
 
@@ -260,7 +270,7 @@ fn is_sick(code: u16) -> bool {
     code >= 500 || code == 429
 }
 
-fn agent(link: &Arc<Link>) -> Agent {
+fn agent(dialer: &Dialer) -> Agent {
     let config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
@@ -271,7 +281,7 @@ fn agent(link: &Arc<Link>) -> Agent {
         .max_idle_connections(1)
         .max_idle_age(IDLE_AGE)
         .build();
-    Agent::with_parts(config, Dialer(link.clone()), NoLookup)
+    Agent::with_parts(config, dialer.clone(), NoLookup)
 }
 
 fn authorization(config: &ApiConfig) -> Result<Option<HeaderValue>, String> {
@@ -279,22 +289,25 @@ fn authorization(config: &ApiConfig) -> Result<Option<HeaderValue>, String> {
     authorization.map(Authorization::header_value).transpose()
 }
 
-fn reason(error: ureq::Error, budget: Duration, stage: Stage) -> String {
-    let timed_out = |stage| format!("timed out after {budget:?} while {stage}");
+fn fault(error: ureq::Error, budget: Duration, stage: Stage) -> Fault {
+    let timed_out = |stage| format!("timed out after {budget:?} while {stage}").into();
     match error {
         ureq::Error::Other(other) => match other.downcast_ref() {
             // Connection reports any read as Stage::Answer; the caller knows head from body.
             Some(Failure::TimedOut(Stage::Answer)) => timed_out(stage),
             Some(Failure::TimedOut(stage)) => timed_out(*stage),
-            _ => other.to_string(),
+            Some(Failure::Tls(fault) | Failure::Certificate(_, fault) | Failure::Other(fault)) => {
+                fault.clone()
+            }
+            None => other.to_string().into(),
         },
         ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
-            format!("connection closed by the server while {stage}")
+            format!("connection closed by the server while {stage}").into()
         }
-        ureq::Error::Protocol(e) => format!("the answer is not HTTP: {e}"),
+        ureq::Error::Protocol(e) => format!("the answer is not HTTP: {e}").into(),
         ureq::Error::LargeResponseHeader(..) => {
-            format!("the head of the answer is larger than {HEAD_LIMIT} bytes")
+            format!("the head of the answer is larger than {HEAD_LIMIT} bytes").into()
         }
-        e => e.to_string(),
+        e => e.to_string().into(),
     }
 }

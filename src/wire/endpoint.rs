@@ -26,24 +26,17 @@ impl Endpoint {
     /// Parses `scheme://host[:port][/prefix]`; the error lacks the field's name and quotes no
     /// password.
     pub fn parse(url: &str) -> Result<Self, String> {
-        Self::checked(url).map_err(|line| match url.contains('@') {
-            true => WITH_USER.into(),
-            false => line,
-        })
+        Self::checked(url).map_err(|line| if url.contains('@') { WITH_USER.into() } else { line })
     }
 
     fn checked(url: &str) -> Result<Self, String> {
-        let uri: Uri = url
-            .parse()
-            .map_err(|e| format!("{url:?} is not a URL: {e}"))?;
+        let uri: Uri = url.parse().map_err(|e| format!("{url:?} is not a URL: {e}"))?;
         let tls = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
             Some(other) => return Err(format!("{url:?} has the scheme {other}; https is needed")),
             None => {
-                return Err(format!(
-                    "{url:?} has no scheme; did you mean https://{url}?"
-                ));
+                return Err(format!("{url:?} has no scheme; did you mean https://{url}?"));
             }
         };
         let authority = uri.authority().map_or("", |authority| authority.as_str());
@@ -51,22 +44,15 @@ impl Endpoint {
             return Err(WITH_USER.into());
         }
         if uri.query().is_some() || url.contains('#') {
-            return Err(format!(
-                "{url:?} has a query or fragment; only a path may follow"
-            ));
+            return Err(format!("{url:?} has a query or fragment; only a path may follow"));
         }
         let bracketed = uri.host().unwrap_or("");
-        let host = bracketed
-            .strip_prefix('[')
-            .and_then(|h| h.strip_suffix(']'))
-            .unwrap_or(bracketed);
+        let host =
+            bracketed.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(bracketed);
         if ServerName::try_from(host).is_err() {
             return Err(format!("{url:?} has no valid host: {host:?}"));
         }
-        let port = match authority
-            .strip_prefix(bracketed)
-            .and_then(|rest| rest.strip_prefix(':'))
-        {
+        let port = match authority.strip_prefix(bracketed).and_then(|rest| rest.strip_prefix(':')) {
             Some(port) => port.parse().ok().filter(|port| *port != 0),
             None if tls => Some(443),
             None => Some(80),
@@ -75,19 +61,15 @@ impl Endpoint {
             return Err(format!("{url:?} has no valid port"));
         };
         let prefix = uri.path().trim_end_matches('/').to_owned();
-        Ok(Self {
-            tls,
-            host: host.to_owned(),
-            port,
-            prefix,
-        })
+        Ok(Self { tls, host: host.to_owned(), port, prefix })
     }
 
     /// `host:port`, an IPv6 address in brackets.
     pub fn authority(&self) -> String {
-        match self.host.contains(':') {
-            true => format!("[{}]:{}", self.host, self.port),
-            false => format!("{}:{}", self.host, self.port),
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
         }
     }
 
@@ -112,46 +94,11 @@ mod tests {
     #[test]
     fn urls_are_taken_apart() {
         for (url, tls, host, port, prefix, shown) in [
-            (
-                "https://10.0.0.1:6443",
-                true,
-                "10.0.0.1",
-                6443,
-                "",
-                "https://10.0.0.1:6443",
-            ),
-            (
-                "https://10.0.0.1:6443/",
-                true,
-                "10.0.0.1",
-                6443,
-                "",
-                "https://10.0.0.1:6443",
-            ),
-            (
-                "https://api.example",
-                true,
-                "api.example",
-                443,
-                "",
-                "https://api.example:443",
-            ),
-            (
-                "http://localhost",
-                false,
-                "localhost",
-                80,
-                "",
-                "http://localhost:80",
-            ),
-            (
-                "http://localhost:8080",
-                false,
-                "localhost",
-                8080,
-                "",
-                "http://localhost:8080",
-            ),
+            ("https://10.0.0.1:6443", true, "10.0.0.1", 6443, "", "https://10.0.0.1:6443"),
+            ("https://10.0.0.1:6443/", true, "10.0.0.1", 6443, "", "https://10.0.0.1:6443"),
+            ("https://api.example", true, "api.example", 443, "", "https://api.example:443"),
+            ("http://localhost", false, "localhost", 80, "", "http://localhost:80"),
+            ("http://localhost:8080", false, "localhost", 8080, "", "http://localhost:8080"),
             (
                 "https://[fd00::1]:6443/k8s/clusters/c-1/",
                 true,
@@ -161,22 +108,10 @@ mod tests {
                 "https://[fd00::1]:6443",
             ),
             ("https://[::1]", true, "::1", 443, "", "https://[::1]:443"),
-            (
-                "HTTPS://API.example:6443",
-                true,
-                "API.example",
-                6443,
-                "",
-                "https://API.example:6443",
-            ),
+            ("HTTPS://API.example:6443", true, "API.example", 6443, "", "https://API.example:6443"),
         ] {
             let endpoint = Endpoint::parse(url);
-            let want = Endpoint {
-                tls,
-                host: host.into(),
-                port,
-                prefix: prefix.into(),
-            };
+            let want = Endpoint { tls, host: host.into(), port, prefix: prefix.into() };
             assert_eq!(want.to_string(), shown);
             assert_eq!(endpoint, Ok(want), "{url}");
         }
@@ -190,14 +125,8 @@ mod tests {
                 "10.0.0.1:6443",
                 "\"10.0.0.1:6443\" has no scheme; did you mean https://10.0.0.1:6443?",
             ),
-            (
-                "https://a?b",
-                "\"https://a?b\" has a query or fragment; only a path may follow",
-            ),
-            (
-                "https://a/#b",
-                "\"https://a/#b\" has a query or fragment; only a path may follow",
-            ),
+            ("https://a?b", "\"https://a?b\" has a query or fragment; only a path may follow"),
+            ("https://a/#b", "\"https://a/#b\" has a query or fragment; only a path may follow"),
             ("https://a:99999", "\"https://a:99999\" has no valid port"),
             ("https://a:0", "\"https://a:0\" has no valid port"),
             ("https://a:", "\"https://a:\" has no valid port"),

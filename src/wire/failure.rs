@@ -1,14 +1,16 @@
-//! Why a request has no usable answer, in one line.
+//! Why a request has no usable answer.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use rustls::{CertificateError, Error};
+use rustls::pki_types::UnixTime;
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
 use crate::files::read::cause;
-use crate::wire::proxy::Proxy;
-use crate::wire::tls_error;
+use crate::kube::text::Fault;
+use crate::kube::time::Wall;
 
 /// The step of a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,49 +36,78 @@ impl fmt::Display for Stage {
     }
 }
 
+/// Why the server's certificate cannot be verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Distrust {
+    /// Another cause, such as other names.
+    Other,
+    /// It has expired or is not valid yet, by the clock of this machine.
+    Date,
+    /// No root of ours signed it.
+    Issuer,
+}
+
 /// Passed through ureq as `ureq::Error::Other`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The budget ended; the caller adds its length.
     TimedOut(Stage),
     /// TLS failed, on either side.
-    Tls(String),
-    /// No root of ours signed the server's certificate.
-    UnknownIssuer(String),
+    Tls(Fault),
+    /// The server's certificate cannot be verified.
+    Certificate(Distrust, Fault),
     /// Any other cause.
-    Line(String),
+    Other(Fault),
+}
+
+impl Distrust {
+    fn of(error: &CertificateError) -> Self {
+        match error {
+            CertificateError::UnknownIssuer => Self::Issuer,
+            CertificateError::NotValidYetContext { .. }
+            | CertificateError::ExpiredContext { .. } => Self::Date,
+            _ => Self::Other,
+        }
+    }
 }
 
 impl Failure {
     pub(super) fn io(error: &io::Error, stage: Stage) -> Self {
         match error.kind() {
             ErrorKind::TimedOut => Self::TimedOut(stage),
-            _ if stage == Stage::Connecting => Self::Line(cause(error)),
-            _ => Self::Line(format!("{} while {stage}", cause(error))),
+            _ if stage == Stage::Connecting => Self::other(cause(error)),
+            _ => Self::other(format!("{} while {stage}", cause(error))),
         }
     }
 
     pub(super) fn tls(error: &Error, host: &str) -> Self {
-        let line = tls_error::describe(error, host);
+        let fault = tls_fault(error, host);
         match error {
-            Error::InvalidCertificate(CertificateError::UnknownIssuer) => Self::UnknownIssuer(line),
-            _ => Self::Tls(line),
+            Error::InvalidCertificate(error) => Self::Certificate(Distrust::of(error), fault),
+            _ => Self::Tls(fault),
+        }
+    }
+
+    pub(super) fn distrust(&self) -> Option<Distrust> {
+        match self {
+            Self::Certificate(distrust, _) => Some(*distrust),
+            _ => None,
         }
     }
 
     pub(super) fn closed(stage: Stage) -> Self {
-        Self::Line(format!("connection closed by the server while {stage}"))
+        Self::other(format!("connection closed by the server while {stage}"))
     }
 
-    pub(super) fn line(line: String) -> Self {
-        Self::Line(line)
+    pub(super) fn other(fault: impl Into<Fault>) -> Self {
+        Self::Other(fault.into())
     }
 
     /// Names the proxy: the failure was at it or before it.
-    pub(super) fn via(self, proxy: &Proxy) -> Self {
+    pub(super) fn via(self, proxy: &impl fmt::Display) -> Self {
         match self {
             Self::TimedOut(_) => Self::TimedOut(Stage::Proxy),
-            Self::Line(line) => Self::Line(format!("{proxy}: {line}")),
+            Self::Other(fault) => Self::Other(fault.at(proxy)),
             other => other,
         }
     }
@@ -84,7 +115,9 @@ impl Failure {
     /// Names the address.
     pub(super) fn at(self, address: SocketAddr) -> Self {
         match self {
-            Self::Line(line) => Self::Line(format!("{line} (at {address})")),
+            Self::Other(Fault { what, remedy }) => {
+                Self::Other(Fault::new(format!("{what} (at {address})"), remedy))
+            }
             other => other,
         }
     }
@@ -94,7 +127,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimedOut(stage) => write!(f, "timed out while {stage}"),
-            Self::Tls(line) | Self::UnknownIssuer(line) | Self::Line(line) => f.write_str(line),
+            Self::Tls(fault) | Self::Certificate(_, fault) | Self::Other(fault) => fault.fmt(f),
         }
     }
 }
@@ -104,5 +137,208 @@ impl std::error::Error for Failure {}
 impl From<Failure> for ureq::Error {
     fn from(failure: Failure) -> Self {
         Self::Other(Box::new(failure))
+    }
+}
+
+/// The fault of a TLS error; `host` is the name that the server's certificate must have.
+fn tls_fault(error: &Error, host: &str) -> Fault {
+    match error {
+        Error::InvalidCertificate(e) => refused_certificate(e, host),
+        Error::AlertReceived(alert) => refused_by_server(*alert),
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            Fault::new("the server does not speak TLS", "is the port right?")
+        }
+        Error::PeerIncompatible(e) => format!("the server's TLS is not supported: {e:?}").into(),
+        e => format!("tls: {}", tls_cause(e)).into(),
+    }
+}
+
+/// The text of an error, with what it has besides its name. In a release binary a derived `Debug`
+/// prints the name alone (`cross/build.sh`), and texts of rustls use it.
+pub(super) fn tls_cause(error: &Error) -> String {
+    use InvalidMessage as M;
+    match error {
+        Error::InvalidCertificate(e) => cause_of_certificate(e),
+        Error::InvalidMessage(e) => {
+            let what = match e {
+                M::MissingData(part) => format!("{part} is incomplete"),
+                M::TrailingData(part) => format!("{part} is followed by other data"),
+                M::UnexpectedMessage(part) => format!("unexpected {part}"),
+                M::IllegalEmptyList(part) => format!("{part} is empty"),
+                M::DuplicateExtension(number) => format!("two extensions {number}"),
+                M::UnsupportedKeyExchangeAlgorithm(name) => {
+                    format!("the key exchange {name:?} is not supported")
+                }
+                e => format!("{e:?}"),
+            };
+            format!("received corrupt message: {what}")
+        }
+        e => e.to_string(),
+    }
+}
+
+/// [`tls_cause`] of a certificate that is not usable. An algorithm is the DER of its identifier.
+pub(super) fn cause_of_certificate(error: &CertificateError) -> String {
+    use CertificateError as E;
+    match error {
+        E::Other(e) => e.to_string(),
+        E::UnsupportedSignatureAlgorithmContext { signature_algorithm_id: id, .. } => {
+            format!("UnsupportedSignatureAlgorithm {id:02x?}")
+        }
+        E::UnsupportedSignatureAlgorithmForPublicKeyContext {
+            signature_algorithm_id: id,
+            public_key_algorithm_id: key,
+        } => format!("UnsupportedSignatureAlgorithm {id:02x?} for a key {key:02x?}"),
+        e => e.to_string(),
+    }
+}
+
+/// ring has no P-521.
+const SUPPORTED_KEYS: &str =
+    "the keys of server and CA must be RSA, P-256, P-384 or Ed25519, and P-521 is not supported";
+
+fn refused_certificate(error: &CertificateError, host: &str) -> Fault {
+    match error {
+        CertificateError::NotValidYetContext { time, not_before } => Fault::new(
+            format!(
+                "certificate of {host} is not valid before {}, clock says {}",
+                date(*not_before),
+                date(*time)
+            ),
+            "waiting for time sync",
+        ),
+        CertificateError::ExpiredContext { time, not_after } => Fault::new(
+            format!(
+                "certificate of {host} expired at {}, clock says {}",
+                date(*not_after),
+                date(*time)
+            ),
+            "renew it, or correct the clock",
+        ),
+        // A cluster that was created again has a CA of the same name with another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => Fault::new(
+            format!(
+                "certificate of {host} is not signed by a trusted CA: that of the kubeconfig, or those of the system if these are used instead"
+            ),
+            "is this the right server, or was the CA replaced?",
+        ),
+        CertificateError::NotValidForNameContext { presented, .. } => Fault::new(
+            format!("certificate of {host} is for other names: {}", presented.join(", ")),
+            "set tls-server-name to one of them, or correct server",
+        ),
+        e => {
+            let what = format!("certificate of {host} refused: {}", cause_of_certificate(e));
+            let remedy = if what.contains("UnsupportedSignature") {
+                SUPPORTED_KEYS
+            } else if what.ends_with("CaUsedAsEndEntity") {
+                "give the server a certificate of its own that the CA signs"
+            } else {
+                ""
+            };
+            Fault::new(what, remedy)
+        }
+    }
+}
+
+fn refused_by_server(alert: AlertDescription) -> Fault {
+    match alert {
+        AlertDescription::CertificateRequired => Fault::new(
+            "the server wants a client certificate",
+            "the kubeconfig has none that it accepts",
+        ),
+        AlertDescription::CertificateExpired => {
+            "the server says that our client certificate has expired".into()
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::DecryptError
+        | AlertDescription::UnknownCA
+        | AlertDescription::AccessDenied => {
+            format!("the server refused our client certificate: {alert:?}").into()
+        }
+        alert => {
+            let is_common = alert != AlertDescription::HandshakeFailure;
+            let remedy = if is_common { "" } else { SUPPORTED_KEYS };
+            Fault::new(format!("the server ended TLS: {alert:?}"), remedy)
+        }
+    }
+}
+
+fn date(time: UnixTime) -> String {
+    Wall::from_epoch(Duration::from_secs(time.as_secs())).time()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::OtherError;
+    use std::sync::Arc;
+
+    /// The texts do not depend on the fields that a derived `Debug` prints.
+    #[test]
+    fn an_error_tells_what_it_has_besides_its_name() {
+        let other = OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity));
+        let (id, key) = (vec![0x2a, 0x03], vec![0x2b]);
+        let of_its_own = "give the server a certificate of its own that the CA signs";
+        for (error, want, remedy) in [
+            (
+                Error::InvalidCertificate(CertificateError::Other(other)),
+                "certificate of k refused: CaUsedAsEndEntity",
+                of_its_own,
+            ),
+            (
+                Error::InvalidCertificate(CertificateError::UnsupportedSignatureAlgorithmContext {
+                    signature_algorithm_id: id.clone(),
+                    supported_algorithms: Vec::new(),
+                }),
+                "certificate of k refused: UnsupportedSignatureAlgorithm [2a, 03]",
+                SUPPORTED_KEYS,
+            ),
+            (
+                Error::InvalidCertificate(
+                    CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext {
+                        signature_algorithm_id: id,
+                        public_key_algorithm_id: key,
+                    },
+                ),
+                "certificate of k refused: UnsupportedSignatureAlgorithm [2a, 03] for a key [2b]",
+                SUPPORTED_KEYS,
+            ),
+            (
+                InvalidMessage::MissingData("ServerHello").into(),
+                "tls: received corrupt message: ServerHello is incomplete",
+                "",
+            ),
+            (
+                InvalidMessage::TrailingData("Finished").into(),
+                "tls: received corrupt message: Finished is followed by other data",
+                "",
+            ),
+            (
+                InvalidMessage::UnexpectedMessage("MessageHash").into(),
+                "tls: received corrupt message: unexpected MessageHash",
+                "",
+            ),
+            (
+                InvalidMessage::IllegalEmptyList("ProtocolNames").into(),
+                "tls: received corrupt message: ProtocolNames is empty",
+                "",
+            ),
+            (
+                InvalidMessage::DuplicateExtension(43).into(),
+                "tls: received corrupt message: two extensions 43",
+                "",
+            ),
+            (InvalidMessage::InvalidCcs.into(), "tls: received corrupt message: InvalidCcs", ""),
+            (
+                Error::AlertReceived(AlertDescription::HandshakeFailure),
+                "the server ended TLS: HandshakeFailure",
+                SUPPORTED_KEYS,
+            ),
+        ] {
+            assert_eq!(tls_fault(&error, "k"), Fault::new(want, remedy));
+        }
     }
 }

@@ -1,4 +1,8 @@
 //! What outlives a connection: where it leads, how it is secured, which address answers.
+//!
+//! The address that answered last is used without a lookup. After a failure the name is looked up
+//! again, and addresses that failed come after the others, the oldest failure first. So a server
+//! that fails is left for the next one, and is tried again when that one fails.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -7,16 +11,12 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
-use super::addresses::Addresses;
-use super::api_config::ApiConfig;
-use super::deadline::Deadline;
+use super::api_config::{ApiConfig, Proxy};
 use super::dns::Resolver;
 use super::endpoint::Endpoint;
-use super::failure::Failure;
-use super::proxy::Proxy;
-use super::socket::Stream;
+use super::failure::{Distrust, Failure};
+use super::socket::{Deadline, Stream};
 use super::tls;
-use super::transport::Connection;
 
 /// The part of the time that a lookup may take where addresses are known already.
 const LOOKUP_PART: u32 = 4;
@@ -35,27 +35,25 @@ pub(super) struct Link {
     resolver: Option<Resolver>,
     /// Of the current call.
     pub(super) deadline: Deadline,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LinkState {
     addresses: Addresses,
     /// Where the last connection was opened to; none if that failed.
     peer: Option<SocketAddr>,
-    /// Whether that failed because no root of ours signed the server's certificate.
-    issuer_is_unknown: bool,
+    /// Why the certificate of a server that was tried for it cannot be verified.
+    distrust: Option<Distrust>,
     /// The address that was tried first for it.
     first: Option<SocketAddr>,
     /// Dead as soon as ureq drops the connection.
     stream: Weak<Stream>,
-    /// Opened before its request; ureq does not have it yet.
-    early: Option<Connection>,
     /// Bound of an answer over a connection that the request had to open.
     answer_budget: Option<Duration>,
 }
 
-impl State {
+impl LinkState {
     /// No server answered: the address that was tried first comes last in the next round, and each
     /// address gets the largest share of the time in its turn.
     fn end_round(&mut self) {
@@ -108,15 +106,15 @@ impl Link {
         }
     }
 
-    /// Calls `attempt`, with an address and the divisor of its share of the time, for the address that
-    /// answered last and then for the others, until it opens a connection.
+    /// Calls `attempt`, with an address and the divisor of its share of the time, for the address
+    /// that answered last and then for the others, until it opens a connection.
     pub(super) fn connect<T>(
         &self,
         mut attempt: impl FnMut(SocketAddr, usize) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.with(|state| {
             (state.peer, state.first) = (None, None);
-            state.issuer_is_unknown = false;
+            state.distrust = None;
         });
         let hop = self.first_hop();
         let mut attempt = |address, shares| {
@@ -126,10 +124,10 @@ impl Link {
                 match &opened {
                     Ok(_) => {
                         state.peer = Some(address);
-                        state.issuer_is_unknown = false;
+                        state.distrust = None;
                     }
                     Err(failure) => {
-                        state.issuer_is_unknown |= matches!(failure, Failure::UnknownIssuer(_));
+                        state.distrust = state.distrust.max(failure.distrust());
                         state.addresses.failed(address);
                     }
                 }
@@ -167,9 +165,9 @@ impl Link {
                 Err(e) => failure = Some(e.at(*address)),
             }
         }
-        self.with(State::end_round);
+        self.with(LinkState::end_round);
         // Without a network there is often no DNS: the failure of an address tells more.
-        let lookup = || Failure::line(looked_up.err().unwrap_or_default());
+        let lookup = || Failure::other(looked_up.err().unwrap_or_default());
         Err(failure.unwrap_or_else(|| self.at_first_hop(lookup())))
     }
 
@@ -177,9 +175,10 @@ impl Link {
     fn look_up(&self) -> Result<(), String> {
         let hop = self.first_hop();
         let left = || self.deadline.left().unwrap_or_default();
-        let kept = match self.with(|state| state.addresses.candidates().is_empty()) {
-            true => Duration::ZERO,
-            false => left() / LOOKUP_PART * (LOOKUP_PART - 1),
+        let kept = if self.with(|state| state.addresses.candidates().is_empty()) {
+            Duration::ZERO
+        } else {
+            left() / LOOKUP_PART * (LOOKUP_PART - 1)
         };
         let resolver = self.resolver.clone().unwrap_or_else(Resolver::system);
         let found = resolver
@@ -195,16 +194,6 @@ impl Link {
         self.with(|state| state.stream = Arc::downgrade(stream));
     }
 
-    /// Keeps an open connection for the next request.
-    pub(super) fn keep_early(&self, connection: Connection) {
-        self.with(|state| state.early = Some(connection));
-    }
-
-    /// The connection that was opened for this request, if one was. The server may have closed it.
-    pub(super) fn take_early(&self) -> Option<Connection> {
-        self.with(|state| state.early.take())
-    }
-
     /// The server answered as one in good health does.
     pub(super) fn answered(&self) {
         self.with(|state| {
@@ -218,7 +207,6 @@ impl Link {
     pub(super) fn failed(&self) {
         self.with(|state| {
             state.stream = Weak::new();
-            state.early = None;
             if let Some(peer) = state.peer {
                 state.addresses.failed(peer);
                 state.end_round();
@@ -228,11 +216,7 @@ impl Link {
 
     /// Whether the name has an address besides the one in use.
     pub(super) fn has_other_address(&self) -> bool {
-        self.with(|state| {
-            state
-                .peer
-                .is_some_and(|peer| state.addresses.has_other_than(peer))
-        })
+        self.with(|state| state.peer.is_some_and(|peer| state.addresses.has_other_than(peer)))
     }
 
     pub(super) fn set_answer_budget(&self, budget: Option<Duration>) {
@@ -257,14 +241,82 @@ impl Link {
         self.with(|state| state.peer.is_some())
     }
 
-    /// Whether the last attempt to connect failed because no root of ours signed the server's
-    /// certificate.
-    pub(super) fn issuer_is_unknown(&self) -> bool {
-        self.with(|state| state.issuer_is_unknown)
+    /// Why the last attempt to connect could not verify the server's certificate, if that failed.
+    pub(super) fn distrust(&self) -> Option<Distrust> {
+        self.with(|state| state.distrust)
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+    #[cfg(test)]
+    pub(super) fn set_distrust(&self, distrust: Option<Distrust>) {
+        self.with(|state| state.distrust = distrust);
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut LinkState) -> T) -> T {
         look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Most failed addresses that are remembered; a lookup gives eight at most.
+const MAX_FAILED: usize = 16;
+
+/// What is known of the addresses of one name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Addresses {
+    good: Option<SocketAddr>,
+    /// From the last lookup that found any, in the order of the name server.
+    known: Vec<SocketAddr>,
+    /// Failed since they last answered; the oldest failure first.
+    failed: Vec<SocketAddr>,
+}
+
+impl Addresses {
+    /// The address that answered last and has not failed since.
+    fn good(&self) -> Option<SocketAddr> {
+        self.good
+    }
+
+    /// A server in good health answered at `address`.
+    fn answered(&mut self, address: SocketAddr) {
+        self.failed.retain(|failed| *failed != address);
+        self.good = Some(address);
+    }
+
+    /// The server at `address` could not be used.
+    fn failed(&mut self, address: SocketAddr) {
+        self.failed.retain(|failed| *failed != address);
+        self.failed.push(address);
+        if self.failed.len() > MAX_FAILED {
+            self.failed.remove(0);
+        }
+        if self.good == Some(address) {
+            self.good = None;
+        }
+    }
+
+    /// Takes the result of a lookup.
+    fn found(&mut self, addresses: Vec<SocketAddr>) {
+        self.known.clear();
+        for address in addresses {
+            if !self.known.contains(&address) {
+                self.known.push(address);
+            }
+        }
+    }
+
+    /// Every known address, in the order in which to try them.
+    fn candidates(&self) -> Vec<SocketAddr> {
+        let failure = |address: &SocketAddr| {
+            let index = self.failed.iter().position(|failed| failed == address);
+            index.map_or(0, |index| index + 1)
+        };
+        let mut candidates = self.known.clone();
+        candidates.sort_by_key(failure);
+        candidates
+    }
+
+    /// Whether there is an address besides `address`.
+    fn has_other_than(&self, address: SocketAddr) -> bool {
+        self.known.iter().any(|known| *known != address)
     }
 }
 
@@ -272,9 +324,11 @@ impl Link {
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
-    use super::super::failure::Stage;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::files::tree::Tree;
+    use crate::wire::failure::Stage;
 
     /// A link to `api.test`, which a hosts file gives `addresses`.
     fn link(tree: &Tree, addresses: &[IpAddr]) -> Link {
@@ -302,9 +356,10 @@ mod tests {
         let mut tried = Vec::new();
         let opened = link.connect(|address, _| {
             tried.push(address.ip());
-            match sick.contains(&address.ip()) {
-                true => Err(Failure::TimedOut(Stage::Handshake)),
-                false => Ok(()),
+            if sick.contains(&address.ip()) {
+                Err(Failure::TimedOut(Stage::Handshake))
+            } else {
+                Ok(())
             }
         });
         (tried, opened.map_err(|e| e.to_string()))
@@ -344,9 +399,10 @@ mod tests {
                 let mut is_first = true;
                 let opened = link.connect(|address, _| {
                     let is_slow = !std::mem::take(&mut is_first);
-                    match address.ip() == ip(healthy) && !is_slow {
-                        true => Ok(()),
-                        false => Err(Failure::TimedOut(Stage::Handshake)),
+                    if address.ip() == ip(healthy) && !is_slow {
+                        Ok(())
+                    } else {
+                        Err(Failure::TimedOut(Stage::Handshake))
                     }
                 });
                 if opened.is_ok() {
@@ -394,5 +450,83 @@ mod tests {
         let other = Link::new(&other).unwrap();
         other.keep_addresses_of(&old);
         assert_eq!(other.with(|state| state.addresses.good()), None);
+    }
+
+    fn address(number: u8) -> SocketAddr {
+        match number % 2 {
+            0 => SocketAddr::from(([10, 0, 0, number], 6443)),
+            _ => SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number)], 6443)),
+        }
+    }
+
+    fn known(numbers: &[u8]) -> Addresses {
+        let mut addresses = Addresses::default();
+        addresses.found(numbers.iter().map(|number| address(*number)).collect());
+        addresses
+    }
+
+    #[test]
+    fn failed_addresses_come_last_and_the_oldest_failure_first() {
+        let mut addresses = known(&[1, 2, 3]);
+        let order = |addresses: &Addresses| addresses.candidates();
+        assert_eq!(order(&addresses), [1, 2, 3].map(address));
+        addresses.failed(address(1));
+        assert_eq!(order(&addresses), [2, 3, 1].map(address));
+        addresses.failed(address(2));
+        addresses.answered(address(3));
+        assert_eq!(addresses.good(), Some(address(3)));
+        addresses.failed(address(3));
+        assert_eq!(addresses.good(), None);
+        assert_eq!(order(&addresses), [1, 2, 3].map(address));
+        addresses.failed(address(1));
+        assert_eq!(order(&addresses), [2, 3, 1].map(address));
+    }
+
+    #[test]
+    fn another_lookup_replaces_the_addresses_and_keeps_the_failures() {
+        let mut addresses = known(&[1, 2]);
+        addresses.failed(address(1));
+        addresses.found([1, 4].map(address).to_vec());
+        assert_eq!(addresses.candidates(), [4, 1].map(address));
+        assert!(addresses.has_other_than(address(1)));
+        assert!(!known(&[1]).has_other_than(address(1)));
+        for number in 0..100 {
+            addresses.failed(address(number));
+        }
+        assert_eq!(addresses.failed.len(), MAX_FAILED);
+    }
+
+    proptest! {
+        /// From every state, with at least one healthy address among those of the name, as many
+        /// tries as there are addresses reach a healthy one.
+        #[test]
+        fn a_healthy_address_is_reached(
+            history in prop::collection::vec((0..3_u8, 0..6_u8), 0..200),
+            names in prop::collection::btree_set(0..6_u8, 1..6),
+            healthy in 0..6_usize,
+        ) {
+            let mut addresses = Addresses::default();
+            for (what, number) in history {
+                match what {
+                    0 => addresses.answered(address(number)),
+                    1 => addresses.failed(address(number)),
+                    _ => addresses.found(vec![address(number), address(number + 1)]),
+                }
+            }
+            let names: Vec<_> = names.into_iter().map(address).collect();
+            let healthy = names[healthy % names.len()];
+            // The one that was good may be sick by now: one try more.
+            for _ in 0..=names.len() {
+                let next = match addresses.good() {
+                    Some(good) => good,
+                    None => {
+                        addresses.found(names.clone());
+                        addresses.candidates()[0]
+                    }
+                };
+                if next == healthy { addresses.answered(next) } else { addresses.failed(next) }
+            }
+            prop_assert_eq!(addresses.good(), Some(healthy));
+        }
     }
 }

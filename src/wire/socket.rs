@@ -3,22 +3,27 @@
 //! The kernel ends each read and each write when the time is over (SO_RCVTIMEO and SO_SNDTIMEO of
 //! socket(7)). So a peer that sends single bytes cannot extend a deadline, and an answer takes one
 //! system call, without a poll before it.
+//!
+//! ureq's own time limits are not used: they are part of its configuration, which ureq copies for
+//! each request that changes it. [`Deadline`] counts the time of a suspend, too: the first wait
+//! that ends after it ends the call.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::poll::PollTimeout;
 use nix::sys::socket::{MsgFlags, recv};
 
-use super::deadline::Deadline;
+use crate::process::clock::since_boot;
 
-/// The time limit in the kernel may differ by this much from the time that is left, so that a request
-/// with the same budget as the last one keeps the limit of that one.
+/// The time limit in the kernel may differ by this much from the time that is left, so that a
+/// request with the same budget as the last one keeps the limit of that one.
 const TOLERANCE: Duration = Duration::from_millis(10);
 
 pub(super) struct Socket {
@@ -114,10 +119,7 @@ pub(super) enum Peek {
 impl Stream {
     /// What the kernel holds; just after [`Stream::is_quiet`] what that found.
     pub(super) fn peek(&self) -> Peek {
-        match self.was_quiet() {
-            true => Peek::Nothing,
-            false => self.look(),
-        }
+        if self.was_quiet() { Peek::Nothing } else { self.look() }
     }
 
     /// Whether the kernel holds nothing: a request can be sent.
@@ -175,12 +177,48 @@ impl fmt::Debug for Socket {
     }
 }
 
+/// The time limit of a poll, rounded up: 0 ms would spin during the last millisecond.
+pub(super) fn poll_timeout(left: Duration) -> PollTimeout {
+    let left = left.saturating_add(Duration::from_millis(1));
+    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+}
+
+/// Time since boot, of the current or of the last call. The lock is for ureq, which wants its
+/// connections `Sync`: there is one thread.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Deadline(Arc<Mutex<Duration>>);
+
+impl Deadline {
+    /// A call begins and ends within `budget`.
+    pub(super) fn begin(&self, budget: Duration) {
+        self.set(|_, now| now.saturating_add(budget));
+    }
+
+    /// The current call ends within `budget`, or earlier.
+    pub(super) fn shorten(&self, budget: Duration) {
+        self.set(|ends, now| ends.min(now.saturating_add(budget)));
+    }
+
+    /// The time that the current call has left; never zero, which some calls take for "no limit".
+    pub(super) fn left(&self) -> io::Result<Duration> {
+        let ends = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match ends.checked_sub(since_boot()) {
+            Some(left) if !left.is_zero() => Ok(left),
+            _ => Err(ErrorKind::TimedOut.into()),
+        }
+    }
+
+    fn set(&self, change: impl FnOnce(Duration, Duration) -> Duration) {
+        let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *ends = change(*ends, since_boot());
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
-    use std::net::TcpListener;
-
     use super::*;
+    use std::net::TcpListener;
 
     fn pair() -> (Socket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -262,5 +300,20 @@ mod tests {
         let first = limit_after(60);
         assert_eq!(limit_after(60), first);
         assert!(limit_after(5) <= Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_call_ends_within_its_shortest_budget_and_the_next_one_begins_anew() {
+        let deadline = Deadline::default();
+        assert!(deadline.left().is_err(), "no call has begun");
+        let socket = deadline.clone();
+        let minute = Duration::from_secs(60);
+        deadline.begin(minute);
+        deadline.shorten(2 * minute);
+        assert!(socket.left().unwrap() <= minute);
+        deadline.shorten(Duration::ZERO);
+        assert_eq!(socket.left().map_err(|e| e.kind()), Err(ErrorKind::TimedOut));
+        deadline.begin(Duration::MAX);
+        assert!(socket.left().unwrap() > minute);
     }
 }

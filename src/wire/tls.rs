@@ -20,8 +20,8 @@ use crate::files::guard;
 use crate::files::read::read;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
-use super::provider::provider;
-use super::tls_error::{cause, cause_of_certificate};
+use super::failure::{cause_of_certificate, tls_cause};
+use super::provider::{SIGNATURES, provider};
 
 /// TLS sessions to keep; rustls rounds this to one server with up to eight tickets.
 const SESSIONS: usize = 2;
@@ -39,13 +39,11 @@ pub(crate) const SYSTEM_ROOTS: [&str; 6] = [
 /// Checks CA, client certificate and key.
 pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone())
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(|e| format!("tls: {e}"))?;
     let builder = match (&config.ca, config.insecure) {
-        (_, true) => builder
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyServer(provider))),
+        (_, true) => builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer)),
         (Some(ca), false) => builder.with_root_certificates(roots(ca)?),
         (None, false) => builder.with_root_certificates(system_roots()?),
     };
@@ -64,7 +62,8 @@ pub fn check_certificate(certificate: &ClientCertificate) -> Result<(), String> 
     certified(certificate, &provider()).map(drop)
 }
 
-fn certified(
+/// A certificate with its key, for TLS.
+pub(crate) fn certified(
     certificate: &ClientCertificate,
     provider: &CryptoProvider,
 ) -> Result<CertifiedKey, String> {
@@ -74,7 +73,7 @@ fn certified(
 
 /// `insecure-skip-tls-verify`: accepts any certificate whose key the server has.
 #[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
+pub(crate) struct AnyServer;
 
 impl ServerCertVerifier for AnyServer {
     fn verify_server_cert(
@@ -94,8 +93,7 @@ impl ServerCertVerifier for AnyServer {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, algorithms)
+        verify_tls12_signature(message, certificate, signed, &SIGNATURES)
     }
 
     fn verify_tls13_signature(
@@ -104,46 +102,57 @@ impl ServerCertVerifier for AnyServer {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
+        verify_tls13_signature(message, certificate, signed, &SIGNATURES)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        SIGNATURES.supported_schemes()
     }
 }
 
 /// The name that the server's certificate must have. An IP address is not sent as SNI.
 pub fn server_name(config: &ApiConfig) -> Result<ServerName<'static>, String> {
-    let name = config
-        .tls_server_name
-        .as_ref()
-        .unwrap_or(&config.endpoint.host);
+    let name = config.tls_server_name.as_ref().unwrap_or(&config.endpoint.host);
     ServerName::try_from(name.clone())
         .map_err(|_| format!("tls-server-name: {name:?} is not a host name"))
 }
 
-fn roots(ca: &Pem) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(ca)? {
-        roots
-            .add(certificate)
-            .map_err(|e| format!("{}: not a usable CA certificate: {}", ca.source, cause(&e)))?;
+/// The CA certificates in a PEM text. A broken one among others is skipped and logged.
+pub(crate) fn roots(ca: &Pem) -> Result<RootCertStore, String> {
+    // The mark of Windows' editors, in front of the first BEGIN.
+    let text = ca.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&ca.bytes);
+    let (mut roots, mut broken_one) = (RootCertStore::empty(), None);
+    for certificate in CertificateDer::pem_slice_iter(text) {
+        let added = certificate.map_err(|e| broken(&e)).and_then(|certificate| {
+            let added = roots.add(certificate);
+            added.map_err(|e| format!("not a usable CA certificate: {}", tls_cause(&e)))
+        });
+        broken_one = broken_one.or(added.err());
     }
-    Ok(roots)
+    match (broken_one, roots.is_empty()) {
+        (None, true) => Err(format!("{}: no certificate in it", ca.source)),
+        (Some(why), true) => Err(format!("{}: {why}", ca.source)),
+        (None, false) => Ok(roots),
+        // As Go does.
+        (Some(why), false) => {
+            log::warn!("{}: a broken certificate is skipped: {why}", ca.source);
+            Ok(roots)
+        }
+    }
 }
 
+pub(crate) const NO_SYSTEM_ROOTS: &str = "this system has no root certificates";
+pub(crate) const INSTALL_SYSTEM_ROOTS: &str = "install ca-certificates";
+
 /// The first of `paths`, as [`SYSTEM_ROOTS`], that exists.
-pub(crate) fn system_bundle(paths: &[&'static str]) -> Result<&'static str, &'static str> {
-    let mut paths = paths.iter().copied();
-    paths
-        .find(|path| guard::exists(Path::new(path)))
-        .ok_or("this system has no root certificates; install ca-certificates")
+pub(crate) fn system_bundle(paths: &[&'static str]) -> Option<&'static str> {
+    paths.iter().copied().find(|path| guard::exists(Path::new(path)))
 }
 
 fn system_roots() -> Result<RootCertStore, String> {
-    let bundle = system_bundle(&SYSTEM_ROOTS).map_err(|why| {
-        format!("there is no certificate-authority, and {why}, or add certificate-authority")
+    let bundle = system_bundle(&SYSTEM_ROOTS).ok_or_else(|| {
+        let remedy = format!("{INSTALL_SYSTEM_ROOTS}, or add certificate-authority");
+        format!("there is no certificate-authority, and {NO_SYSTEM_ROOTS}; {remedy}")
     })?;
     let bytes = read(Path::new(bundle)).map_err(|e| format!("{bundle}: {e}"))?;
     let mut roots = RootCertStore::empty();
@@ -203,7 +212,7 @@ fn unusable(certificate: &ClientCertificate, error: &Error) -> String {
             let cause = cause_of_certificate(e);
             format!("{chain}: not a usable certificate: {cause}")
         }
-        e => format!("{key}: not a usable private key: {}", cause(e)),
+        e => format!("{key}: not a usable private key: {}", tls_cause(e)),
     }
 }
 
@@ -212,15 +221,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_bundle_that_exists_counts_and_without_one_the_line_says_what_to_install() {
+    fn the_first_bundle_that_exists_counts() {
         let missing = "/no/such/bundle.crt";
-        assert_eq!(
-            system_bundle(&[missing, "/proc/version", "/proc/stat"]),
-            Ok("/proc/version")
-        );
-        assert_eq!(
-            system_bundle(&[missing]),
-            Err("this system has no root certificates; install ca-certificates")
-        );
+        assert_eq!(system_bundle(&[missing, "/proc/version", "/proc/stat"]), Some("/proc/version"));
+        assert_eq!(system_bundle(&[missing]), None);
     }
 }

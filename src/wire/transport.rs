@@ -5,15 +5,14 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustls::ClientConnection;
-use ureq::unversioned::transport::{
-    Buffers as _, ConnectionDetails, Connector, NextTimeout, Transport,
-};
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
-use super::buffers::{Buffers, HEAD_LIMIT};
 use super::failure::{Failure, Stage};
 use super::link::Link;
 use super::socket::{Peek, Socket};
@@ -28,9 +27,46 @@ const IDLE_MESSAGES: usize = 8;
 const TLS_PER_TCP: u32 = 4;
 const TLS_EXTRA: Duration = Duration::from_secs(1);
 
-/// Opens connections for ureq.
-#[derive(Debug)]
-pub(super) struct Dialer(pub(super) Arc<Link>);
+/// Opens connections for ureq. A clone shares all of it.
+#[derive(Clone, Debug)]
+pub(super) struct Dialer {
+    pub(super) link: Arc<Link>,
+    /// Opened before its request; ureq does not have it yet.
+    early: Arc<Mutex<Option<Connection>>>,
+}
+
+impl Dialer {
+    pub(super) fn new(link: Link) -> Self {
+        Self { link: Arc::new(link), early: Arc::default() }
+    }
+
+    /// Opens the connection of the next request, within `budget`.
+    pub(super) fn open_early(&self, budget: Duration) -> Result<(), Failure> {
+        self.link.deadline.begin(budget);
+        let mut connection = self.open()?;
+        // The last message of the handshake: the server checks our certificate meanwhile.
+        connection.flush()?;
+        *self.early() = Some(connection);
+        Ok(())
+    }
+
+    /// The server at the other end cannot be used: the next connection leads elsewhere.
+    pub(super) fn failed(&self) {
+        *self.early() = None;
+        self.link.failed();
+    }
+
+    fn early(&self) -> MutexGuard<'_, Option<Connection>> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> Result<Connection, Failure> {
+        let attempt = |address, shares| Connection::open(&self.link, address, shares);
+        let opened = self.link.connect(attempt)?;
+        self.link.opened(opened.socket.stream());
+        Ok(opened)
+    }
+}
 
 impl Connector for Dialer {
     type Out = Connection;
@@ -40,34 +76,19 @@ impl Connector for Dialer {
         _: &ConnectionDetails,
         _: Option<()>,
     ) -> Result<Option<Connection>, ureq::Error> {
-        let connection = match self.0.take_early().and_then(Connection::if_quiet) {
+        let early = self.early().take();
+        let connection = match early.and_then(Connection::if_quiet) {
             Some(early) => early,
-            None => open(&self.0)?,
+            None => self.open()?,
         };
-        self.0.shorten_answer();
+        self.link.shorten_answer();
         Ok(Some(connection))
     }
 }
 
-/// Opens the connection of the next request, within `budget`.
-pub(super) fn open_early(link: &Link, budget: Duration) -> Result<(), Failure> {
-    link.deadline.begin(budget);
-    let mut connection = open(link)?;
-    // The last message of the handshake: the server checks our certificate meanwhile.
-    connection.flush()?;
-    link.keep_early(connection);
-    Ok(())
-}
-
-fn open(link: &Link) -> Result<Connection, Failure> {
-    let opened = link.connect(|address, shares| Connection::open(link, address, shares))?;
-    link.opened(opened.socket.stream());
-    Ok(opened)
-}
-
 #[derive(Debug)]
 pub(super) struct Connection {
-    buffers: Buffers,
+    buffers: ConnectionBuffers,
     socket: Socket,
     /// None for `http`.
     tls: Option<Box<ClientConnection>>,
@@ -88,9 +109,8 @@ impl Connection {
         let stream = TcpStream::connect_timeout(&address, share).map_err(|e| failure(&e))?;
         let tcp = since_boot().saturating_sub(start);
         // TLS may take what TCP has left of the share, or more after a slow TCP.
-        let opens_in = share
-            .saturating_sub(tcp)
-            .max(tcp.saturating_mul(TLS_PER_TCP - 1) + TLS_EXTRA);
+        let opens_in =
+            share.saturating_sub(tcp).max(tcp.saturating_mul(TLS_PER_TCP - 1) + TLS_EXTRA);
         let socket =
             Socket::new(stream, link.deadline.clone(), opens_in).map_err(|e| failure(&e))?;
         let mut connection = Self::new(link, socket)?;
@@ -113,13 +133,7 @@ impl Connection {
             }
             None => (None, String::new()),
         };
-        Ok(Self {
-            buffers: Buffers::default(),
-            socket,
-            tls,
-            host,
-            has_answered: false,
-        })
+        Ok(Self { buffers: ConnectionBuffers::default(), socket, tls, host, has_answered: false })
     }
 
     /// The last message of the handshake stays in rustls and leaves with the first request.
@@ -130,17 +144,12 @@ impl Connection {
         let stage = Stage::Handshake;
         while tls.is_handshaking() {
             while tls.wants_write() {
-                tls.write_tls(&mut self.socket)
-                    .map_err(|e| Failure::io(&e, stage))?;
+                tls.write_tls(&mut self.socket).map_err(|e| Failure::io(&e, stage))?;
             }
             if !tls.is_handshaking() {
                 break;
             }
-            if tls
-                .read_tls(&mut self.socket)
-                .map_err(|e| Failure::io(&e, stage))?
-                == 0
-            {
+            if tls.read_tls(&mut self.socket).map_err(|e| Failure::io(&e, stage))? == 0 {
                 return Err(Failure::closed(stage));
             }
             if let Err(error) = tls.process_new_packets() {
@@ -156,7 +165,7 @@ impl Connection {
     /// be sent, the alert is read.
     fn send(&mut self) -> Result<(), Failure> {
         match self.flush() {
-            Err(failure @ Failure::Line(_)) => match self.fill() {
+            Err(failure @ Failure::Other(_)) => match self.fill() {
                 Err(alert @ Failure::Tls(_)) => Err(alert),
                 _ => Err(failure),
             },
@@ -190,7 +199,7 @@ impl Connection {
         let stage = Stage::Answer;
         let room = self.buffers.input_append_buf();
         if room.is_empty() {
-            return Err(Failure::line(format!(
+            return Err(Failure::other(format!(
                 "the head of the answer is larger than {HEAD_LIMIT} bytes"
             )));
         }
@@ -206,8 +215,7 @@ impl Connection {
                 }
                 Err(e) => return Err(Failure::io(&e, stage)),
             }
-            tls.read_tls(&mut self.socket)
-                .map_err(|e| Failure::io(&e, stage))?;
+            tls.read_tls(&mut self.socket).map_err(|e| Failure::io(&e, stage))?;
             if let Err(error) = tls.process_new_packets() {
                 let _ = tls.write_tls(&mut self.socket);
                 return Err(Failure::tls(&error, &self.host));
@@ -246,7 +254,7 @@ impl Connection {
 }
 
 impl Transport for Connection {
-    fn buffers(&mut self) -> &mut dyn ureq::unversioned::transport::Buffers {
+    fn buffers(&mut self) -> &mut dyn Buffers {
         &mut self.buffers
     }
 
@@ -275,5 +283,132 @@ impl Transport for Connection {
 
     fn is_tls(&self) -> bool {
         self.tls.is_some()
+    }
+}
+
+/// Bytes: least room offered to ureq for a head, which must fit; with a bearer token one is 1.5
+/// KiB.
+const OUTPUT: usize = 4096;
+/// Bytes of output that are kept between requests: the head and the body of a status report.
+const KEPT: usize = 8192;
+/// Bytes: a full TLS record; output is sent when this much is collected.
+const RECORD: usize = 16 << 10;
+/// Bytes: room offered to the network at a time, and kept between requests.
+const INPUT: usize = 4096;
+/// Bytes: largest head of an answer; a kube-apiserver's is 0.6 KiB.
+pub(super) const HEAD_LIMIT: usize = 16 << 10;
+
+/// The bytes between ureq and a connection, sized for a board.
+///
+/// ureq's own buffers grow to 10 KiB with every request that has a body, and end the connection
+/// when the head of an answer does not fit. These buffers grow with their content and shrink when
+/// it is consumed. Output is collected, so that head and body of a request leave as one TLS record.
+#[derive(Debug, Default)]
+struct ConnectionBuffers {
+    output: Vec<u8>,
+    /// Number of bytes of `output` that are not sent yet.
+    written: usize,
+    input: Vec<u8>,
+    /// `input[consumed..filled]` was received and is not consumed yet.
+    consumed: usize,
+    filled: usize,
+    progress: bool,
+}
+
+impl ConnectionBuffers {
+    /// ureq filled `amount` bytes of [`Buffers::output`].
+    pub(super) fn keep(&mut self, amount: usize) {
+        self.written += amount;
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.written >= RECORD
+    }
+
+    /// All bytes that are not sent yet.
+    pub(super) fn unsent(&self) -> &[u8] {
+        self.output.get(..self.written).unwrap_or_default()
+    }
+
+    /// All output is sent. Not cleared: it holds the token, as the configuration does.
+    pub(super) fn sent(&mut self) {
+        self.written = 0;
+        if self.output.len() > KEPT {
+            self.output = Vec::new();
+        }
+    }
+}
+
+impl Buffers for ConnectionBuffers {
+    fn output(&mut self) -> &mut [u8] {
+        if self.output.len() < self.written + OUTPUT {
+            resize(&mut self.output, self.written + KEPT);
+        }
+        self.output.get_mut(self.written..).unwrap_or_default()
+    }
+
+    fn input(&self) -> &[u8] {
+        self.input.get(self.consumed..self.filled).unwrap_or_default()
+    }
+
+    fn input_append_buf(&mut self) -> &mut [u8] {
+        if self.consumed > 0 {
+            self.input.copy_within(self.consumed..self.filled, 0);
+            self.filled -= self.consumed;
+            self.consumed = 0;
+        }
+        // ureq fails above HEAD_LIMIT, so it must be able to receive more than that.
+        let room = INPUT.min((HEAD_LIMIT + INPUT).saturating_sub(self.filled));
+        let end = self.filled + room;
+        if self.input.len() != end {
+            resize(&mut self.input, end);
+        }
+        self.input.get_mut(self.filled..).unwrap_or_default()
+    }
+
+    fn input_appended(&mut self, amount: usize) {
+        self.filled = self.input.len().min(self.filled + amount);
+    }
+
+    fn input_consume(&mut self, amount: usize) {
+        self.progress = amount > 0;
+        self.consumed = self.filled.min(self.consumed + amount);
+    }
+
+    fn tmp_and_output(&mut self) -> (&mut [u8], &mut [u8]) {
+        // The first buffer is for chunked requests, which are never sent.
+        (&mut [], self.output())
+    }
+
+    fn can_use_input(&self) -> bool {
+        self.progress && !self.input().is_empty()
+    }
+}
+
+/// `Vec::resize` writes each new byte in a loop at `opt-level = "z"`. This function copies the old
+/// bytes instead, of which there mostly are none.
+fn resize(buffer: &mut Vec<u8>, length: usize) {
+    let mut sized = vec![0; length];
+    for (new, old) in sized.iter_mut().zip(buffer.iter()) {
+        *new = *old;
+    }
+    *buffer = sized;
+}
+
+/// The resolver for ureq, which finds no address; the connector needs none.
+///
+/// ureq asks its resolver before every request, even over a kept connection, and its own resolver
+/// starts a thread each time. `link` looks names up instead, when it connects.
+#[derive(Debug)]
+pub(super) struct NoLookup;
+
+impl Resolver for NoLookup {
+    fn resolve(
+        &self,
+        _: &Uri,
+        _: &ureq::config::Config,
+        _: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        Ok(self.empty())
     }
 }

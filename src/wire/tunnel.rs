@@ -2,9 +2,10 @@
 
 use std::io::{Read, Write};
 
+use super::api_config::Proxy;
+use super::endpoint::Endpoint;
 use super::failure::{Failure, Stage};
-use crate::wire::endpoint::Endpoint;
-use crate::wire::proxy::Proxy;
+use crate::kube::text::Fault;
 
 /// Bytes: largest head of a proxy's answer.
 const LIMIT: usize = 8 << 10;
@@ -21,18 +22,14 @@ pub(super) fn open(
         head += &format!("Proxy-Authorization: {}\r\n", authorization.header());
     }
     head += "\r\n";
-    stream
-        .write_all(head.as_bytes())
-        .map_err(|e| Failure::io(&e, Stage::Proxy))?;
+    stream.write_all(head.as_bytes()).map_err(|e| Failure::io(&e, Stage::Proxy))?;
     match answer(stream)?.as_str() {
         "200" => Ok(()),
-        "407" => Err(Failure::line(match proxy.authorization {
+        "407" => Err(Failure::other(match proxy.authorization {
             Some(_) => "407: it does not accept the user and password of proxy-url".into(),
-            None => "407: it wants a user and password; put them into proxy-url".into(),
+            None => Fault::new("407: it wants a user and password", "put them into proxy-url"),
         })),
-        code => Err(Failure::line(format!(
-            "it answered {code} when asked to connect to {place}"
-        ))),
+        code => Err(Failure::other(format!("it answered {code} when asked to connect to {place}"))),
     }
 }
 
@@ -45,14 +42,11 @@ fn answer(stream: &mut impl Read) -> Result<String, Failure> {
             break at + 4;
         }
         if head.len() > LIMIT {
-            return Err(Failure::line(format!(
+            return Err(Failure::other(format!(
                 "the head of its answer is larger than {LIMIT} bytes"
             )));
         }
-        match stream
-            .read(&mut room)
-            .map_err(|e| Failure::io(&e, Stage::Proxy))?
-        {
+        match stream.read(&mut room).map_err(|e| Failure::io(&e, Stage::Proxy))? {
             0 => break head.len(),
             amount => head.extend(room.iter().take(amount)),
         }
@@ -64,14 +58,12 @@ fn answer(stream: &mut impl Read) -> Result<String, Failure> {
     let is_code = code.len() == 3 && code.bytes().all(|b| b.is_ascii_digit());
     match version.starts_with("HTTP/1.") && is_code {
         // A TLS server sends nothing before the client does: this is not a tunnel.
-        true if code == "200" && end < head.len() => Err(Failure::line(
-            "it sent more than the head of its answer".into(),
-        )),
+        true if code == "200" && end < head.len() => {
+            Err(Failure::other("it sent more than the head of its answer"))
+        }
         true => Ok(code.to_owned()),
-        false if head.is_empty() => Err(Failure::line("it closed the connection".into())),
-        false => Err(Failure::line(
-            "it does not speak HTTP; is the port right?".into(),
-        )),
+        false if head.is_empty() => Err(Failure::other("it closed the connection")),
+        false => Err(Failure::other(Fault::new("it does not speak HTTP", "is the port right?"))),
     }
 }
 
@@ -111,11 +103,7 @@ mod tests {
 
     fn asked(url: &str, answer: &[u8], part: usize) -> (Result<(), String>, String) {
         let endpoint = Endpoint::parse("https://[fd00::1]:6443/prefix").unwrap();
-        let mut stream = Stream {
-            answer,
-            part,
-            asked: Vec::new(),
-        };
+        let mut stream = Stream { answer, part, asked: Vec::new() };
         let result = open(&mut stream, &Proxy::parse(url).unwrap(), &endpoint);
         let asked = String::from_utf8(stream.asked).unwrap();
         (result.map_err(|failure| failure.to_string()), asked)
@@ -147,21 +135,12 @@ mod tests {
                 b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno",
                 "it answered 403 when asked to connect to [fd00::1]:6443",
             ),
-            (
-                b"HTTP/1.1 200 OK\r\n\r\nSSH-2.0",
-                "it sent more than the head of its answer",
-            ),
+            (b"HTTP/1.1 200 OK\r\n\r\nSSH-2.0", "it sent more than the head of its answer"),
             (&large, "the head of its answer is larger than 8192 bytes"),
             (b"", "it closed the connection"),
             (tls_alert, "it does not speak HTTP; is the port right?"),
-            (
-                b"HTTP/1.1 20\r\n\r\n",
-                "it does not speak HTTP; is the port right?",
-            ),
-            (
-                b"SSH-2.0-x\r\n\r\n",
-                "it does not speak HTTP; is the port right?",
-            ),
+            (b"HTTP/1.1 20\r\n\r\n", "it does not speak HTTP; is the port right?"),
+            (b"SSH-2.0-x\r\n\r\n", "it does not speak HTTP; is the port right?"),
             (b"timeout", "timed out while connecting through the proxy"),
         ] {
             for part in [1, 512] {

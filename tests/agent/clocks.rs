@@ -80,11 +80,7 @@ impl Site {
         let folder = Folder::new("clocks");
         folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
         let board = board(&folder, ahead, &[]);
-        Self {
-            double,
-            folder,
-            board,
-        }
+        Self { double, folder, board }
     }
 
     fn ready(&self) -> bool {
@@ -120,9 +116,7 @@ fn with_a_clock_of_1970_nothing_is_written_until_the_clock_is_set() {
     assert!(site.double.requests().is_empty());
 
     set_clock(&site.folder, 0);
-    eventually("Ready", Duration::from_secs(10), || {
-        site.ready().then_some(())
-    });
+    eventually("Ready", Duration::from_secs(10), || site.ready().then_some(()));
     assert_is_now(site.renewed_after(None));
     site.board.says("clock: recovered");
     site.board.says("node: recovered");
@@ -133,19 +127,13 @@ fn with_a_clock_of_1970_nothing_is_written_until_the_clock_is_set() {
 #[test]
 fn the_time_of_the_api_server_replaces_a_clock_of_1970() {
     let double = Double::start();
-    let ever = Validity {
-        from: in_1970() - 4,
-        until: YEAR,
-    };
+    let ever = Validity { from: in_1970() - 4, until: YEAR };
     double.swap_validity(ever, None);
     let site = Site::start(double, in_1970());
-    eventually("Ready", Duration::from_secs(10), || {
-        site.ready().then_some(())
-    });
+    eventually("Ready", Duration::from_secs(10), || site.ready().then_some(()));
     let first = site.double.requests().into_iter().next().unwrap();
     assert_eq!(first.method, "GET", "it asks before it writes");
-    site.board
-        .says("days behind the API server; the server's time is used until the clock is set");
+    site.board.says("days behind the API server; the server's time is used until the clock is set");
     let first = site.renewed_after(None);
     assert_is_now(site.renewed_after(Some(first)));
     let node = site.double.get("nodes/pi").unwrap();
@@ -175,9 +163,7 @@ fn a_clock_that_jumps_by_years_costs_no_renewal() {
 /// Over one connection: a certificate is checked only when a connection opens.
 fn is_renewed_through_jumps(jumps: &[i64]) {
     let site = Site::start(Double::builder().lifecycle(GRACE).start(), 0);
-    eventually("Ready", Duration::from_secs(10), || {
-        site.ready().then_some(())
-    });
+    eventually("Ready", Duration::from_secs(10), || site.ready().then_some(()));
     let mut last = site.renewed_after(None);
     for ahead in jumps {
         set_clock(&site.folder, *ahead);
@@ -187,11 +173,7 @@ fn is_renewed_through_jumps(jumps: &[i64]) {
     }
     assert!(!site.double.ever_left_ready());
     assert!(site.ready());
-    assert_eq!(
-        site.double.connections(),
-        1,
-        "it had no reason to reconnect"
-    );
+    assert_eq!(site.double.connections(), 1, "it had no reason to reconnect");
 }
 
 /// A certificate that is expired only for the wrong clock is used once the clock is set; a
@@ -199,10 +181,7 @@ fn is_renewed_through_jumps(jumps: &[i64]) {
 #[test]
 fn a_clock_in_the_future_does_not_replace_the_certificate() {
     let token = "07401b.0123456789abcdef";
-    let double = Double::builder()
-        .bootstrap_token(token)
-        .approve_csrs()
-        .start();
+    let double = Double::builder().bootstrap_token(token).approve_csrs().start();
     let folder = Folder::new("clocks-future");
     let bootstrap = folder.write("bootstrap", double.kubeconfig_token(token));
     let bootstrap = format!("--bootstrap-kubeconfig={}", bootstrap.display());
@@ -210,9 +189,7 @@ fn a_clock_in_the_future_does_not_replace_the_certificate() {
     for rotate in [&[][..], &["--rotate-certificates"]] {
         let flags = [&[bootstrap.as_str(), root.as_str()], rotate].concat();
         let mut first = board(&folder, 0, &flags);
-        eventually("Ready", Duration::from_secs(10), || {
-            double.get("leases/pi").map(drop)
-        });
+        eventually("Ready", Duration::from_secs(10), || double.get("leases/pi").map(drop));
         first.stop(Signal::SIGTERM);
         double.revoke_token(token);
         double.clear_requests();

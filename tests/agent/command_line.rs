@@ -1,4 +1,6 @@
-//! Wrong flags and files: one line on stderr, an exit code, no request. And `nodelet inspect`.
+//! Wrong flags and files: one line on stderr, an exit code, no request. And `nodelet inspect`. Each
+//! error has its unit test in `src/config` or `src/identity`; here is one of each place that finds
+//! one.
 
 use std::process::Command;
 
@@ -7,10 +9,7 @@ use support::Folder;
 
 /// The exit code and stderr.
 fn run(args: &[&str]) -> (i32, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
-        .args(args)
-        .output()
-        .unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_nodelet")).args(args).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     (output.status.code().unwrap(), stderr)
 }
@@ -22,70 +21,10 @@ fn bad_input_ends_with_one_line_before_anything_is_sent() {
     let good = double.kubeconfig_for_node("pi");
     let write = |name: &str, text: &str| folder.write(name, text).to_str().unwrap().to_owned();
     let good_path = write("good", &good);
-    let key = good
-        .lines()
-        .find(|l| l.contains("client-key-data"))
-        .unwrap();
-    let cert = good
-        .lines()
-        .find(|l| l.contains("client-certificate-data"))
-        .unwrap();
-    let ca = good
-        .lines()
-        .find(|l| l.contains("certificate-authority-data"))
-        .unwrap();
-    let context = good
-        .lines()
-        .find(|l| l.contains("current-context"))
-        .unwrap();
-    let server = good.lines().find(|l| l.contains("server:")).unwrap();
-    let kubeconfigs = [
-        ("not-yaml", "a: [b".to_owned(), "line"),
-        ("a-list", "- a\n".to_owned(), "no mapping at the top"),
-        (
-            "missing-key-file",
-            good.replace(key, "    client-key: no/such.key"),
-            "no/such.key",
-        ),
-        (
-            "bad-base64",
-            good.replace(cert, "    client-certificate-data: '***'"),
-            "client-certificate-data",
-        ),
-        (
-            "not-a-certificate",
-            good.replace(ca, "    certificate-authority-data: aGVsbG8="),
-            "certificate",
-        ),
-        (
-            "no-such-context",
-            good.replace(context, "current-context: nowhere"),
-            "nowhere",
-        ),
-        ("no-key", good.replace(key, ""), "client-key"),
-        (
-            "no-server",
-            good.replace(server, "    server: ftp://x"),
-            "server",
-        ),
-        (
-            "exec",
-            good.replace(key, "    exec: {command: aws}")
-                .replace(cert, ""),
-            "exec",
-        ),
-    ];
-    for (name, text, hint) in kubeconfigs {
-        let path = write(name, &text);
-        let (code, stderr) = run(&[&format!("--kubeconfig={path}"), "--hostname-override=pi"]);
-        assert_eq!(code, 1, "{name}: {stderr}");
-        assert_eq!(stderr.lines().count(), 1, "{name}: {stderr}");
-        assert!(
-            stderr.contains(name) && stderr.contains(hint),
-            "{name}: {stderr}"
-        );
-        println!("{stderr}");
-    }
+    let wrong = write("not-yaml", "a: [b");
+    let (code, stderr) = run(&[&format!("--kubeconfig={wrong}"), "--hostname-override=pi"]);
+    assert_eq!((code, stderr.lines().count()), (1, 1), "{stderr}");
+    assert!(stderr.contains("not-yaml") && stderr.contains("line"), "{stderr}");
 
     let config = |fields: &str| {
         let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
@@ -93,66 +32,27 @@ fn bad_input_ends_with_one_line_before_anything_is_sent() {
     };
     let bad_config = write("bad-config", &config("maxPods: many"));
     let negative = write("negative", &config("maxPods: -1"));
-    let long = "x".repeat(64);
     for (args, hint) in [
         (&["--kubeconfig=/no/such/file"][..], "/no/such/file"),
         (&[][..], "--kubeconfig"),
         (&["--no-such-flag"][..], "--no-such-flag"),
-        (&["--register-with-taints=foo"][..], "taint"),
         (&["--register-with-taints=foo:Never"][..], "taint effect"),
-        (
-            &["--node-labels=node-role.kubernetes.io/worker=x"][..],
-            "node-role.kubernetes.io/worker",
-        ),
-        (&["--node-labels", "a b=c"][..], "a b"),
-        (&["--node-ip=1.2.3"][..], "1.2.3"),
-        (&["--node-ip=1.2.3.4,5.6.7.8"][..], "dual-stack"),
-        (&["--node-status-update-frequency=10"][..], "10s"),
+        (&["--node-labels=node-role.kubernetes.io/worker=x"][..], "node-role.kubernetes.io/worker"),
         (&["--node-status-update-frequency=0s"][..], "too short"),
-        (&["--eviction-hard=mem.available<1Gi"][..], "mem.available"),
-        (
-            &["--eviction-hard=memory.available=1Gi"][..],
-            "string<string",
-        ),
-        (&["--eviction-hard=memory.available<150%"][..], "<= 100%"),
-        (
-            &["--eviction-soft=memory.available<1Gi"][..],
-            "grace period",
-        ),
-        (&["--system-reserved=disk=1"][..], "cannot reserve"),
-        (
-            &["inspect", "--system-reserved=memory=900Ti"][..],
-            "capacity of",
-        ),
-        (
-            &["inspect", "--reserved-cpus=0-4294967294"][..],
-            "capacity of",
-        ),
-        (&["--extended-resources=camera=1"][..], "example.com/camera"),
-        (&["--node-status-max-images=-2"][..], "-1 or greater"),
-        (
-            &["--max-pods=-1", "--port=0"][..],
-            ", invalid configuration: port",
-        ),
-        (
-            &["--config=/no/such/config"][..],
-            "/no/such/config: no such file",
-        ),
-        (
-            &["--config", &good_path][..],
-            "kubelet.config.k8s.io/v1beta1",
-        ),
+        (&["--eviction-hard=memory.available=1Gi"][..], "string<string"),
+        (&["inspect", "--system-reserved=memory=900Ti"][..], "capacity of"),
+        (&["inspect", "--reserved-cpus=0-4294967294"][..], "capacity of"),
+        (&["--max-pods=-1", "--port=0"][..], ", invalid configuration: port"),
+        (&["--config=/no/such/config"][..], "/no/such/config: no such file"),
+        (&["--config", &good_path][..], "kubelet.config.k8s.io/v1beta1"),
         (&["--config", &bad_config][..], "maxPods is not a number"),
         (&["--config", &negative][..], "maxPods (--max-pods) -1"),
-        (&["--node-lease-duration-seconds=0"][..], "greater than 0"),
-        (&["--max-pods=-1"][..], "negative"),
-        (&["--max-pods=many"][..], "many"),
         (&["--cloud-provider=aws"][..], "external"),
-        (&["--hostname-override", &long][..], "63"),
         (&["--hostname-override", "a_b"][..], "a_b"),
-        (&["--register-node=maybe"][..], "true or false"),
         (&["--host-root=/no/such/root"][..], "/no/such/root"),
         (&["explode"][..], "explode"),
+        (&["serve", "--anonymous-auth"][..], "--anonymous-auth=true"),
+        (&["serve", "--kubeconfig="][..], "--kubeconfig is missing"),
         (&["--max-pods"][..], "needs an argument"),
     ] {
         let kubeconfig = format!("--kubeconfig={good_path}");
@@ -163,10 +63,7 @@ fn bad_input_ends_with_one_line_before_anything_is_sent() {
         let (code, stderr) = run(&all);
         assert!(code == 1 || code == 2, "{args:?}: {code}, {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
-        assert!(
-            stderr.starts_with("nodelet: ") && stderr.contains(hint),
-            "{args:?}: {stderr}"
-        );
+        assert!(stderr.starts_with("nodelet: ") && stderr.contains(hint), "{args:?}: {stderr}");
         println!("{stderr}");
     }
     assert_eq!(double.connections(), 0, "nothing was sent");
@@ -175,17 +72,10 @@ fn bad_input_ends_with_one_line_before_anything_is_sent() {
 #[test]
 fn help_and_version_exit_with_0() {
     for flag in ["--help", "-h", "--version"] {
-        let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
-            .arg(flag)
-            .output()
-            .unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_nodelet")).arg(flag).output().unwrap();
         assert!(output.status.success());
         assert!(output.stderr.is_empty());
-        assert!(
-            String::from_utf8(output.stdout)
-                .unwrap()
-                .contains("nodelet")
-        );
+        assert!(String::from_utf8(output.stdout).unwrap().contains("nodelet"));
     }
 }
 
@@ -196,16 +86,13 @@ fn a_kubelet_configuration_works_and_flags_take_precedence() {
     let config = folder.write(
         "config.yaml",
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
-         cgroupDriver: systemd\nmaxPods: 7\npodsPerCore: 0\nsystemReserved: {memory: 1Mi}\n\
+         cgroupDriver: systemd\nrunOnce: once\nmaxPods: 7\npodsPerCore: 0\nsystemReserved: {memory: 1Mi}\n\
          evictionHard: {}\nnodeStatusUpdateFrequency: 0s\nmaxPod: 1\n",
     );
     let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
         .args(["inspect", "--hostname-override=pi", "--config"])
         .arg(config)
-        .args([
-            "--cgroup-driver=systemd",
-            "--pod-infra-container-image=pause:3.10",
-        ])
+        .args(["--cgroup-driver=systemd", "--pod-infra-container-image=pause:3.10"])
         .args(["--extended-resources=example.com/camera=1", "--max-pods=9"])
         .output()
         .unwrap();
@@ -218,23 +105,13 @@ fn a_kubelet_configuration_works_and_flags_take_precedence() {
     // An empty map in the file is no threshold.
     let storage = |resources: &str| &status[resources]["ephemeral-storage"];
     assert_eq!(storage("capacity"), storage("allocatable"));
-    assert_ne!(
-        status["capacity"]["memory"],
-        status["allocatable"]["memory"]
-    );
-    let said: Vec<&str> = stderr
-        .lines()
-        .filter(|line| line.contains("accepted"))
-        .collect();
+    assert_ne!(status["capacity"]["memory"], status["allocatable"]["memory"]);
+    let said: Vec<&str> = stderr.lines().filter(|line| line.contains(": ignored: ")).collect();
     assert_eq!(
         said,
-        ["nodelet: accepted without effect: --cgroup-driver, \
-          --pod-infra-container-image, cgroupDriver"]
+        ["nodelet: ignored: --cgroup-driver, --pod-infra-container-image, cgroupDriver, runOnce"]
     );
-    assert!(
-        stderr.contains("warning: --config: unknown fields ignored: maxPod\n"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("warning: --config: unknown fields ignored: maxPod\n"), "{stderr}");
 }
 
 /// Runs `nodelet inspect` with `--output` on an empty root.
@@ -247,11 +124,7 @@ fn inspected(output: &str) -> (Option<i32>, String, String) {
         .output()
         .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (
-        output.status.code(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
 #[test]
@@ -282,26 +155,10 @@ fn inspect_prints_one_line_for_each_missing_fact() {
         format!("proc/sys/kernel/threads-max: {absent}; PIDPressure is not checked"),
     ];
     for line in &lines {
-        let count = err
-            .lines()
-            .filter(|l| *l == format!("nodelet: {line}"))
-            .count();
+        let count = err.lines().filter(|l| *l == format!("nodelet: {line}")).count();
         assert_eq!(count, 1, "{line}\n{err}");
     }
     // Interfaces are always those of this machine, so the line about addresses may be absent.
     let others = err.lines().filter(|l| !l.contains("addresses")).count();
     assert_eq!(others, lines.len(), "{err}");
-}
-
-#[test]
-fn inspect_needs_neither_server_nor_kubeconfig() {
-    let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
-        .args(["inspect", "--hostname-override=pi", "--max-pods", "3"])
-        .output()
-        .unwrap();
-    assert!(output.status.success());
-    let node: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(node["kind"], "Node");
-    assert_eq!(node["metadata"]["name"], "pi");
-    assert_eq!(node["status"]["capacity"]["pods"], "3");
 }

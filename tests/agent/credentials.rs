@@ -1,7 +1,6 @@
 //! Credentials of the agent: where they are stored, how the server is reached, and what happens
 //! when they are replaced.
 
-use std::fs;
 use std::time::Duration;
 
 use apidouble::{Authority, Double, RBAC_NODE_GROUP, Validity};
@@ -31,10 +30,7 @@ fn kubeconfig(cluster: &str, user: &str) -> String {
 
 fn start(kubeconfig: &str, env: &[(&str, &str)]) -> Board {
     let kubeconfig = format!("--kubeconfig={kubeconfig}");
-    let args: Vec<&str> = [kubeconfig.as_str(), "--v=4"]
-        .into_iter()
-        .chain(FAST)
-        .collect();
+    let args: Vec<&str> = [kubeconfig.as_str(), "--v=4"].into_iter().chain(FAST).collect();
     Board::start_with(&args, env)
 }
 
@@ -67,11 +63,7 @@ fn kubeconfig_ca_and_token_may_be_systemd_credentials() {
     let directory = folder.path().to_str().unwrap();
     let board = start("kubeconfig", &[("CREDENTIALS_DIRECTORY", directory)]);
     becomes_ready(&double);
-    assert!(
-        !board.log().join("\n").contains("t0ken"),
-        "{:?}",
-        board.log()
-    );
+    assert!(!board.log().join("\n").contains("t0ken"), "{:?}", board.log());
 
     // Without the variable the name is relative to the working directory.
     let other = start("kubeconfig", &[]);
@@ -87,10 +79,7 @@ fn credentials_of_a_credstore_folder_are_found_by_their_full_names() {
     folder.write("nodelet.ca.crt", double.ca_pem());
     folder.write("nodelet.token", "t0ken\n");
     let server = format!("server: '{}', certificate-authority: ca.crt", double.url());
-    let path = folder.write(
-        "nodelet.kubeconfig",
-        kubeconfig(&server, "tokenFile: token"),
-    );
+    let path = folder.write("nodelet.kubeconfig", kubeconfig(&server, "tokenFile: token"));
     let _board = start(path.to_str().unwrap(), &[]);
     becomes_ready(&double);
 }
@@ -121,10 +110,7 @@ fn a_board_behind_a_proxy_becomes_ready() {
     assert_eq!(proxy.heard().len(), 1, "{:?}", proxy.heard());
     assert_eq!(double.connections(), 1);
     let log = board.log().join("\n");
-    assert!(
-        !log.contains("hunter2") && !log.contains("HTTPS_PROXY"),
-        "{log}"
-    );
+    assert!(!log.contains("hunter2") && !log.contains("HTTPS_PROXY"), "{log}");
     board.stop(nix::sys::signal::Signal::SIGTERM);
 
     let direct = folder.write("direct", double.kubeconfig_for_node("pi"));
@@ -179,41 +165,4 @@ fn a_board_whose_token_is_replaced_stays_ready() {
     assert_eq!(double.connections(), 1);
     let log = board.log().join("\n");
     assert!(!log.contains("next-") && !log.contains("first"), "{log}");
-}
-
-/// Each certificate is valid for 6 s and is replaced after 3 s.
-#[test]
-fn a_board_whose_certificate_is_replaced_stays_ready() {
-    let double = Double::builder().lifecycle(GRACE).start();
-    let folder = Folder::new("certificate-replaced");
-    let write = |seconds| {
-        let identity = double.node_identity("pi", Validity::seconds(seconds));
-        let new = folder.write("new", format!("{}{}", identity.cert_pem, identity.key_pem));
-        fs::rename(new, folder.path().join("pair")).unwrap();
-    };
-    write(6);
-    folder.write("ca", double.ca_pem());
-    let cluster = format!("server: '{}', certificate-authority: ca", double.url());
-    let user = "client-certificate: pair, client-key: pair";
-    let path = folder.write("kubeconfig", kubeconfig(&cluster, user));
-    let board = start(path.to_str().unwrap(), &[]);
-    becomes_ready(&double);
-    for _ in 0..5 {
-        std::thread::sleep(Duration::from_secs(3));
-        write(6);
-    }
-    write(600);
-    // The connection with the last short certificate is used until that certificate expires.
-    let moved = double.connections();
-    eventually("another connection", SOON, || {
-        (double.connections() > moved).then_some(())
-    });
-    renewals(&double, 2);
-    // The files are read once a minute or after a 401: not each of the five is used.
-    assert!(moved >= 2, "{moved} connections");
-    assert!(!double.ever_left_ready());
-    assert!(is_ready(&double.get("nodes/pi").unwrap()));
-    board.says("pair: read again; connecting with it");
-    let refused = double.requests().iter().filter(|r| r.code == 401).count();
-    assert!((2..=12).contains(&refused), "{refused} times 401");
 }

@@ -1,7 +1,7 @@
 //! A network file system whose server is gone: the heartbeat goes on.
 //!
-//! A FUSE mount that nobody serves blocks every call, as NFS does. It needs root and /dev/fuse; each
-//! test has a mount namespace of its own.
+//! A FUSE mount that nobody serves blocks every call, as NFS does. It needs root and /dev/fuse;
+//! each test has a mount namespace of its own.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -27,10 +27,7 @@ const WATCH: Duration = Duration::from_secs(LEASE + 2);
 fn dead_mount(folder: &Path) -> Result<File, String> {
     let server = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let server = server.map_err(|e| format!("/dev/fuse: {e}"))?;
-    let options = format!(
-        "fd={},rootmode=40000,user_id=0,group_id=0",
-        server.as_raw_fd()
-    );
+    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
     let kind = Some("fuse");
     let options = Some(options.as_str());
     mount(Some("dead"), folder, kind, MsFlags::empty(), options)
@@ -50,9 +47,7 @@ fn start(double: &Double, folder: &Folder, kubeconfig: &str, more: &[&str]) -> B
     let lease = format!("--node-lease-duration-seconds={LEASE}");
     let args = [kubeconfig.as_str(), "--hostname-override=pi", &lease];
     let board = Board::start(&[&args, more].concat());
-    eventually("a Lease", Duration::from_secs(20), || {
-        double.get("leases/pi")
-    });
+    eventually("a Lease", Duration::from_secs(20), || double.get("leases/pi"));
     board
 }
 
@@ -83,15 +78,10 @@ fn a_dead_root_dir_costs_storage_and_the_podcidr_file_and_no_renewal() {
     board.says_within(Duration::from_secs(20), "podCIDR cannot be written: ");
     renewals_go_on(&double);
     let lines = board.log();
-    let written = lines
-        .iter()
-        .filter(|line| line.contains("podCIDR cannot be written"));
+    let written = lines.iter().filter(|line| line.contains("podCIDR cannot be written"));
     let written: Vec<_> = written.collect();
     assert_eq!(written.len(), 1, "{lines:?}");
-    assert!(
-        written[0].contains("is on fuse, which can block for ever"),
-        "{written:?}"
-    );
+    assert!(written[0].contains("is on fuse, which can block for ever"), "{written:?}");
 }
 
 #[test]
@@ -105,9 +95,8 @@ fn credential_files_on_a_mount_that_dies_stay_in_use_and_are_said_once() {
     let double = Double::start();
     double.add_token("t0ken", "system:node:pi", &[RBAC_NODE_GROUP]);
     folder.write("pki/token", "t0ken");
-    let kubeconfig = double
-        .kubeconfig_token("t0ken")
-        .replace("token: t0ken", "tokenFile: pki/token");
+    let kubeconfig =
+        double.kubeconfig_token("t0ken").replace("token: t0ken", "tokenFile: pki/token");
     assert!(kubeconfig.contains("tokenFile"), "{kubeconfig}");
     let board = start(&double, &folder, &kubeconfig, &[]);
     let _server = match dead_mount(&pki) {
@@ -117,17 +106,11 @@ fn credential_files_on_a_mount_that_dies_stay_in_use_and_are_said_once() {
     // Each 401 makes the agent look at the file at once.
     double.close_connections();
     double.faults().push(
-        apidouble::Rule::new(apidouble::Fault::Status {
-            code: 401,
-            retry_after: None,
-        })
-        .path("/leases/")
-        .times(2),
+        apidouble::Rule::new(apidouble::Fault::Status { code: 401, retry_after: None })
+            .path("/leases/")
+            .times(2),
     );
-    board.says_within(
-        Duration::from_secs(20),
-        "is on fuse, which can block for ever",
-    );
+    board.says_within(Duration::from_secs(20), "is on fuse, which can block for ever");
     renewals_go_on(&double);
     let lines = board.log();
     let said = lines.iter().filter(|line| line.contains("is on fuse"));

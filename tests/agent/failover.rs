@@ -57,22 +57,12 @@ struct Site {
 
 impl Site {
     fn new(sick: Sick, addresses: &[IpAddr]) -> Self {
-        let server = || {
-            Double::builder()
-                .token(TOKEN, "system:node:pi", &["system:nodes"])
-                .start()
-        };
+        let server = || Double::builder().token(TOKEN, "system:node:pi", &["system:nodes"]).start();
         let healthy = server();
         let broken = server();
         let fault = match sick {
-            Sick::Unavailable => Some(Fault::Status {
-                code: 503,
-                retry_after: None,
-            }),
-            Sick::TooManyRequests => Some(Fault::Status {
-                code: 429,
-                retry_after: Some(1),
-            }),
+            Sick::Unavailable => Some(Fault::Status { code: 503, retry_after: None }),
+            Sick::TooManyRequests => Some(Fault::Status { code: 429, retry_after: Some(1) }),
             Sick::SilentAfterTls => Some(Fault::StallBeforeHeaders),
             _ => None,
         };
@@ -80,12 +70,7 @@ impl Site {
             broken.faults().push(Rule::new(fault).always());
         }
         let (port, fronts) = fronts(addresses, Mode::LeadsTo(healthy.port()));
-        Self {
-            healthy,
-            sick: broken,
-            fronts,
-            port,
-        }
+        Self { healthy, sick: broken, fronts, port }
     }
 
     fn sick_mode(&self, sick: Sick) -> Mode {
@@ -120,10 +105,7 @@ impl Site {
 
 /// Starts a board for which the name `kubernetes` has `addresses`, in this order.
 fn board(folder: &Folder, kubeconfig: &str, addresses: &[IpAddr]) -> Result<Board, String> {
-    let lines: String = addresses
-        .iter()
-        .map(|ip| format!("{ip} kubernetes\n"))
-        .collect();
+    let lines: String = addresses.iter().map(|ip| format!("{ip} kubernetes\n")).collect();
     let hosts = folder.write("hosts", &lines);
     let kubeconfig = folder.write("kubeconfig", kubeconfig);
     namespace::mounts()?;
@@ -143,16 +125,13 @@ fn gaps(sick: Sick, addresses: &[IpAddr]) -> Result<[Duration; 2], String> {
     let site = Site::new(sick, addresses);
     let folder = Folder::new("failover");
     let _board = board(&folder, &site.kubeconfig(sick), addresses)?;
-    eventually("a Lease", Duration::from_secs(20), || {
-        renew_time(&site.healthy, "pi")
-    });
+    eventually("a Lease", Duration::from_secs(20), || renew_time(&site.healthy, "pi"));
     let watch = Duration::from_secs(LEASE * 3 / 2);
     // A busy machine may have led the board elsewhere than to the first address. Forget the uses
     // so far: the next one is that of the address in use.
     let _ = site.fronts.iter().filter(|front| front.was_used()).count();
-    let used = eventually("an address in use", watch, || {
-        site.fronts.iter().position(Front::was_used)
-    });
+    let used =
+        eventually("an address in use", watch, || site.fronts.iter().position(Front::was_used));
     site.fronts[used].set_mode(site.sick_mode(sick));
     let first = longest_gap(&site.healthy, "pi", watch);
     site.fronts[used].set_mode(Mode::LeadsTo(site.healthy.port()));
@@ -177,10 +156,7 @@ fn no_lease_is_lost(addresses: &[&str]) {
         let mut late = Vec::new();
         for (sick, run) in runs {
             let gaps = run.join().unwrap();
-            println!(
-                "{} addresses, {sick:?}: {gaps:?} of {LONGEST_GAP:?}",
-                addresses.len()
-            );
+            println!("{} addresses, {sick:?}: {gaps:?} of {LONGEST_GAP:?}", addresses.len());
             if gaps.iter().any(|gap| *gap >= LONGEST_GAP) {
                 late.push((sick, gaps));
             }

@@ -70,9 +70,7 @@ impl Site {
     }
 
     fn await_ready(&self) {
-        eventually("Ready", MINUTE, || {
-            self.double.get("nodes/pi").filter(is_ready)
-        });
+        eventually("Ready", MINUTE, || self.double.get("nodes/pi").filter(is_ready));
     }
 
     fn await_csr(&self) -> Value {
@@ -100,9 +98,7 @@ impl Site {
 
     fn with_token(&self) -> Vec<Recorded> {
         let requests = self.double.requests().into_iter();
-        requests
-            .filter(|r| r.user.starts_with("system:bootstrap:"))
-            .collect()
+        requests.filter(|r| r.user.starts_with("system:bootstrap:")).collect()
     }
 }
 
@@ -132,10 +128,7 @@ fn a_bootstrap_token_is_needed_once() {
         let prefix = if more.is_empty() { "node-csr-" } else { "csr-" };
         assert!(name.starts_with(prefix), "{name}");
         assert_eq!(site.pairs().len(), 1);
-        board.says_within(
-            MINUTE,
-            "certificate: a new certificate is in use, valid until ",
-        );
+        board.says_within(MINUTE, "certificate: a new certificate is in use, valid until ");
         board.assert_one_thread();
         let (status, _) = board.stop(Signal::SIGTERM);
         assert!(status.success());
@@ -155,7 +148,7 @@ fn a_bootstrap_token_is_needed_once() {
         assert!(board.is_running());
         assert_eq!(site.with_token().len(), 0);
         assert_eq!(site.double.list("csrs").len(), 1);
-        site.double.assert_schemas_hold();
+        site.double.assert_members_are_known();
     }
 }
 
@@ -178,9 +171,7 @@ fn certificate_renewals_delay_no_lease_renewal() {
     }
     eventually("more renewals", MINUTE, || {
         let requests = site.double.requests();
-        let renewals = requests[seen..]
-            .iter()
-            .filter(|r| r.path.contains("/leases/"));
+        let renewals = requests[seen..].iter().filter(|r| r.path.contains("/leases/"));
         let enough = renewals.count() > 2 && renewals_of_leases(&site.double).len() > 10;
         enough.then_some(())
     });
@@ -198,7 +189,7 @@ fn certificate_renewals_delay_no_lease_renewal() {
     assert_eq!(site.with_token().last().map(|r| r.code), Some(200));
     assert_eq!(board.warnings(), [] as [&str; 0]);
 
-    site.double.assert_schemas_hold();
+    site.double.assert_members_are_known();
 }
 
 #[test]
@@ -210,25 +201,21 @@ fn an_agent_that_is_killed_right_after_a_renewal_starts_with_the_new_certificate
     fs::remove_file(site.path("bootstrap")).unwrap();
     for _ in 0..3 {
         let last = site.leaf().unwrap();
-        eventually("a new certificate", MINUTE, || {
-            site.leaf().filter(|leaf| *leaf != last)
-        });
+        eventually("a new certificate", MINUTE, || site.leaf().filter(|leaf| *leaf != last));
         let (status, _) = board.stop(Signal::SIGKILL);
         assert!(!status.success());
         site.double.clear_requests();
         board = site.bootstrap(&["--rotate-certificates"]);
         eventually("a renewal", MINUTE, || {
             let requests = site.double.requests();
-            requests
-                .iter()
-                .any(|r| r.path.contains("/leases/"))
-                .then_some(())
+            requests.iter().any(|r| r.path.contains("/leases/")).then_some(())
         });
         let codes: Vec<u16> = site.double.requests().iter().map(|r| r.code).collect();
         assert!(!codes.contains(&401), "{codes:?}");
     }
-    assert!(site.pairs().len() > 3, "{:?}", site.pairs());
-    site.double.assert_schemas_hold();
+    // The last one and the one before; more between a renewal and the removal of the others.
+    assert!((2..5).contains(&site.pairs().len()), "{:?}", site.pairs());
+    site.double.assert_members_are_known();
 }
 
 /// Against a real control plane if there is one. Its certificates are valid for a minute and
@@ -253,9 +240,7 @@ fn the_signer_of_a_cluster_accepts_the_request() {
         ])
     };
     let mut board = start();
-    eventually("Ready", MINUTE, || {
-        cluster.node("token-only").filter(is_ready)
-    });
+    eventually("Ready", MINUTE, || cluster.node("token-only").filter(is_ready));
     fs::remove_file(&bootstrap).unwrap();
     let leaf = || Leaf::of_pem(&fs::read(path(&format!("pki/{CURRENT}"))).ok()?);
     let mut last = leaf().unwrap();
@@ -287,8 +272,7 @@ fn an_inline_certificate_is_replaced_at_once() {
     site.await_ready();
     let given = Leaf::of_pem(given.cert_pem.as_bytes()).unwrap();
     let leaf = eventually("another certificate", MINUTE, || {
-        site.leaf()
-            .filter(|leaf| leaf.public_key != given.public_key)
+        site.leaf().filter(|leaf| leaf.public_key != given.public_key)
     });
     assert_eq!(site.pairs().len(), 2, "the given one was stored, too");
     assert_eq!(site.double.list("csrs").len(), 1);
@@ -306,7 +290,7 @@ fn an_inline_certificate_is_replaced_at_once() {
 }
 
 #[test]
-fn a_denied_failed_or_deleted_request_is_one_line_and_is_made_again() {
+fn a_denied_or_deleted_request_is_one_line_and_is_made_again() {
     let granted = |site: &Site| {
         eventually("a certificate", MINUTE, || {
             site.double.tick_certificates();
@@ -315,47 +299,20 @@ fn a_denied_failed_or_deleted_request_is_one_line_and_is_made_again() {
         site.await_ready();
     };
     // Denied, then the CSR is deleted and approved.
-    for more in [&[][..], &["--rotate-certificates"]] {
-        let site = Site::new(Double::builder());
-        let mut board = site.bootstrap(more);
-        let name = site.await_csr()["metadata"]["name"]
-            .as_str()
-            .unwrap()
-            .to_owned();
-        site.double.deny_csr(&name, "not on my network");
-        board.says_within(
-            MINUTE,
-            &format!(
-                "certificate: {name} was denied: ByTest: not on my network; ask the CSR approver"
-            ),
-        );
-        assert!(board.is_running());
-        let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
-        site.double.as_admin("DELETE", &path, "", &Value::Null);
-        granted(&site);
-    }
-    // Failed, then deleted.
     let site = Site::new(Double::builder());
-    let board = site.bootstrap(&["--rotate-certificates"]);
-    let name = site.await_csr()["metadata"]["name"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    site.double.fail_csr(&name, "no such signer");
-    board.says_within(
-        MINUTE,
-        &format!(
-            "certificate: {name} could not be signed: ByTest: no such signer; see the signer's log"
-        ),
-    );
+    let mut board = site.bootstrap(&["--rotate-certificates"]);
+    let name = site.await_csr()["metadata"]["name"].as_str().unwrap().to_owned();
+    site.double.deny_csr(&name, "not on my network");
+    let line = "was denied: ByTest: not on my network; ask the CSR approver";
+    board.says_within(MINUTE, &format!("certificate: {name} {line}"));
+    assert!(board.is_running());
+    let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
+    site.double.as_admin("DELETE", &path, "", &Value::Null);
     granted(&site);
 
     let site = Site::new(Double::builder());
     let board = site.bootstrap(&[]);
-    let name = site.await_csr()["metadata"]["name"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let name = site.await_csr()["metadata"]["name"].as_str().unwrap().to_owned();
     let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
     site.double.as_admin("DELETE", &path, "", &Value::Null);
     board.says_within(
@@ -378,15 +335,9 @@ fn while_waiting_for_a_certificate_signals_and_watchdog_work() {
     let cert_dir = format!("--cert-dir={}", site.path("pki"));
     let mut board = Board::start_with(
         &[&kubeconfig, &bootstrap, &cert_dir, "--hostname-override=pi"],
-        &[
-            ("NOTIFY_SOCKET", socket.to_str().unwrap()),
-            ("WATCHDOG_USEC", "4000000"),
-        ],
+        &[("NOTIFY_SOCKET", socket.to_str().unwrap()), ("WATCHDOG_USEC", "4000000")],
     );
-    let name = site.await_csr()["metadata"]["name"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let name = site.await_csr()["metadata"]["name"].as_str().unwrap().to_owned();
     let mut heard = 0;
     let mut word = [0; 4096];
     while heard < 5 {
@@ -397,11 +348,7 @@ fn while_waiting_for_a_certificate_signals_and_watchdog_work() {
     }
     eventually("the line for a person", MINUTE, || {
         let line = format!("{name} waits for approval: kubectl certificate approve {name}");
-        board
-            .log()
-            .iter()
-            .any(|said| said.contains(&line))
-            .then_some(())
+        board.log().iter().any(|said| said.contains(&line)).then_some(())
     });
     let (status, took) = board.stop(Signal::SIGTERM);
     assert!(status.success());
@@ -409,10 +356,7 @@ fn while_waiting_for_a_certificate_signals_and_watchdog_work() {
     // The next process finds the CSR of this one.
     let _board = Board::start_with(
         &[&kubeconfig, &bootstrap, &cert_dir, "--hostname-override=pi"],
-        &[
-            ("NOTIFY_SOCKET", socket.to_str().unwrap()),
-            ("WATCHDOG_USEC", "4000000"),
-        ],
+        &[("NOTIFY_SOCKET", socket.to_str().unwrap()), ("WATCHDOG_USEC", "4000000")],
     );
     eventually("a certificate", MINUTE, || {
         site.double.tick_certificates();
@@ -436,15 +380,10 @@ fn an_expired_certificate_is_replaced_with_a_token() {
 #[test]
 fn a_certificate_that_expires_at_run_time_is_replaced_with_a_token() {
     let site = Site::new(short_lives());
-    let no_more = Rule::new(Fault::Status {
-        code: 503,
-        retry_after: None,
-    });
+    let no_more = Rule::new(Fault::Status { code: 503, retry_after: None });
     let mut board = site.bootstrap(&["--rotate-certificates"]);
     site.await_ready();
-    site.double
-        .faults()
-        .push(no_more.path("/certificatesigningrequests").always());
+    site.double.faults().push(no_more.path("/certificatesigningrequests").always());
     board.says_within(MINUTE, "certificate: cannot create a CSR: 503 ");
     eventually("the end of the certificate", MINUTE, || {
         let log = board.log();
@@ -459,16 +398,12 @@ fn a_certificate_that_expires_at_run_time_is_replaced_with_a_token() {
     site.double.faults().clear();
     site.double.clear_requests();
     eventually("another certificate", MINUTE, || {
-        site.leaf()
-            .filter(|leaf| leaf.public_key != before.public_key)
+        site.leaf().filter(|leaf| leaf.public_key != before.public_key)
     });
     assert!(!site.with_token().is_empty());
     eventually("a renewal", MINUTE, || {
         let requests = site.double.requests();
-        requests
-            .iter()
-            .any(|r| r.path.contains("/leases/") && r.code == 200)
-            .then_some(())
+        requests.iter().any(|r| r.path.contains("/leases/") && r.code == 200).then_some(())
     });
 }
 
@@ -506,16 +441,7 @@ fn faults_of_files_are_reported_before_the_first_request() {
     };
     let gone = format!("--bootstrap-kubeconfig={}", site.path("gone"));
     refused(&[&gone], "gone: no such file or directory");
-    refused(
-        &["--rotate-certificates"],
-        "etc/kubeconfig: no such file or directory",
-    );
-    site.folder.write(&format!("pki/{CURRENT}"), "a file");
-    let bootstrap = format!("--bootstrap-kubeconfig={}", site.path("bootstrap"));
-    refused(
-        &[&bootstrap],
-        "to be a symlink but it is a file; move it away",
-    );
+    refused(&["--rotate-certificates"], "etc/kubeconfig: no such file or directory");
 }
 
 /// The token has expired, or belongs to another cluster.
@@ -527,8 +453,7 @@ fn a_refused_token_is_one_line_and_its_replacement_is_used() {
     board.says_within(MINUTE, "certificate: cannot create a CSR: 401 Unauthorized");
     assert!(board.is_running());
     let next = "fedcba.0123456789abcdef";
-    site.double
-        .add_token(next, "system:bootstrap:fedcba", &["system:bootstrappers"]);
+    site.double.add_token(next, "system:bootstrap:fedcba", &["system:bootstrappers"]);
     let kubeconfig = site.double.kubeconfig_token(next);
     site.folder.write("bootstrap", &kubeconfig);
     site.await_ready();
@@ -543,10 +468,7 @@ fn no_secret_is_in_the_log() {
     let pair = fs::read_to_string(site.path(&format!("pki/{CURRENT}"))).unwrap();
     let key = pair.split_once("EC PRIVATE KEY-----\n").unwrap().1;
     let log = board.log().join("\n");
-    assert!(
-        log.contains("/certificatesigningrequests"),
-        "not loud: {log}"
-    );
+    assert!(log.contains("/certificatesigningrequests"), "not loud: {log}");
     assert!(!log.contains(&key[..20]) && !log.contains(TOKEN), "{log}");
 }
 
@@ -554,16 +476,9 @@ fn no_secret_is_in_the_log() {
 fn dumps_core(folder: &Folder, line: &str) -> bool {
     let mut shell = Command::new("sh");
     let line = format!("ulimit -c unlimited 2>/dev/null; {line}");
-    let ended = shell
-        .args(["-c", &line])
-        .current_dir(folder.path())
-        .status();
+    let ended = shell.args(["-c", &line]).current_dir(folder.path()).status();
     let ended = ended.unwrap();
-    assert_eq!(
-        ended.signal(),
-        Some(Signal::SIGABRT as i32),
-        "{line}: {ended}"
-    );
+    assert_eq!(ended.signal(), Some(Signal::SIGABRT as i32), "{line}: {ended}");
     ended.core_dumped()
 }
 
@@ -609,14 +524,13 @@ fn an_unprivileged_board_reads_its_facts() {
         let binary = folder.path().join("nodelet");
         fs::copy(env!("CARGO_BIN_EXE_nodelet"), &binary).unwrap();
         let name = if unprivileged { "nobody" } else { "somebody" };
-        let mut command = match unprivileged {
-            true => {
-                let mut command = Command::new("setpriv");
-                command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-                command.arg(&binary);
-                command
-            }
-            false => Command::new(&binary),
+        let mut command = if unprivileged {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+            command.arg(&binary);
+            command
+        } else {
+            Command::new(&binary)
         };
         let mut child = command
             .args([
@@ -632,19 +546,12 @@ fn an_unprivileged_board_reads_its_facts() {
             let node = site.double.get(&format!("nodes/{name}"))?;
             let ended = child.try_wait().unwrap();
             assert!(ended.is_none(), "{ended:?}");
-            node["status"]["nodeInfo"]["bootID"]
-                .is_string()
-                .then_some(node)
+            node["status"]["nodeInfo"]["bootID"].is_string().then_some(node)
         });
         child.kill().unwrap();
         child.wait().unwrap();
         let mut log = String::new();
-        child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut log)
-            .unwrap();
+        child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
         (node["status"].clone(), log)
     };
     let ((mut root, _), (mut nobody, log)) = (whole(false), whole(true));

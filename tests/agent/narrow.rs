@@ -9,21 +9,18 @@ use serde_json::Value;
 
 use crate::common::api::condition;
 use crate::common::board::Board;
-use crate::common::link::{Link, Pace};
+use crate::common::front::{Front, Pace};
 use support::{Folder, eventually};
 
 /// A fifth of a round trip of 3 s; five times 1 KB/s.
-const NB_IOT: Pace = Pace {
-    delay: Duration::from_millis(300),
-    bytes_per_second: 5_000,
-};
+const NB_IOT: Pace = Pace { delay: Duration::from_millis(300), bytes_per_second: 5_000 };
 
 /// A fifth of 50 s, the default of the node-lifecycle controller.
 const GRACE: Duration = Duration::from_secs(10);
 
 struct Site {
     double: Double,
-    link: Link,
+    link: Front,
     board: Board,
     _folder: Folder,
 }
@@ -31,7 +28,7 @@ struct Site {
 fn start() -> Site {
     let double = Double::builder().lifecycle(GRACE).start();
     let folder = Folder::new("narrow");
-    let link = Link::to(double.port(), NB_IOT);
+    let link = Front::to(double.port(), NB_IOT);
     let kubeconfig = link.kubeconfig(&double.kubeconfig_for_node("pi"), double.port());
     let kubeconfig = folder.write("kubeconfig", &kubeconfig);
     let board = Board::start(&[
@@ -41,16 +38,9 @@ fn start() -> Site {
         "--node-status-update-frequency=2s",
         "--node-status-report-frequency=12s",
     ]);
-    eventually("the first renewal", Duration::from_secs(30), || {
-        double.get("leases/pi")
-    });
+    eventually("the first renewal", Duration::from_secs(30), || double.get("leases/pi"));
     println!("a lease {:?} after the start", board.started.elapsed());
-    Site {
-        double,
-        link,
-        board,
-        _folder: folder,
-    }
+    Site { double, link, board, _folder: folder }
 }
 
 fn ready(double: &Double) -> Value {
@@ -64,9 +54,7 @@ fn an_unknown_node_becomes_ready_again_over_a_narrow_link() {
     let Site { double, link, .. } = &start();
     double.stop_listening();
     link.drop_connections();
-    eventually("given up", GRACE * 3, || {
-        (ready(double)["status"] == "Unknown").then_some(())
-    });
+    eventually("given up", GRACE * 3, || (ready(double)["status"] == "Unknown").then_some(()));
     double.start_listening();
     link.drop_connections();
     let end = Instant::now();
@@ -76,8 +64,8 @@ fn an_unknown_node_becomes_ready_again_over_a_narrow_link() {
     println!("Ready again {:?} after the outage", end.elapsed());
 }
 
-/// Each connection is lost at another stage of the 12 s between two reports of the status, the first
-/// of which begins with a read. The three boards run at the same time.
+/// Each connection is lost at another stage of the 12 s between two reports of the status, the
+/// first of which begins with a read. The three boards run at the same time.
 #[test]
 fn a_narrow_link_keeps_the_node_ready_through_reconnects_and_changes() {
     thread::scope(|scope| {
@@ -89,12 +77,7 @@ fn a_narrow_link_keeps_the_node_ready_through_reconnects_and_changes() {
 
 /// `waits`: seconds before each loss of the connection.
 fn stays_ready_through_reconnects(waits: &[u64]) {
-    let Site {
-        double,
-        link,
-        mut board,
-        ..
-    } = start();
+    let Site { double, link, mut board, .. } = start();
     let heartbeat = || ready(&double)["lastHeartbeatTime"].clone();
     let first = heartbeat();
     let mut drops = 0;

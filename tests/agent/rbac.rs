@@ -8,7 +8,7 @@ use std::time::Duration;
 use apidouble::Double;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodelet::files::yaml;
+use nodelet::kube::yaml;
 use serde_json::{Value, json};
 
 use crate::common::api::is_ready;
@@ -20,9 +20,10 @@ const ACCOUNT: &str = "system:serviceaccount:kube-system:nodelet";
 const SOON: Duration = Duration::from_secs(20);
 
 /// The names of the permissions of a run in `nodelet check`.
-const PERMISSIONS: [&str; 9] = [
+const PERMISSIONS: [&str; 10] = [
     "node-create",
     "node-get",
+    "node-watch",
     "node-patch",
     "node-status-patch",
     "lease-get",
@@ -63,10 +64,7 @@ fn apply(cluster: &Cluster, object: &Value) -> bool {
 
 /// Adds a token of the account to the double.
 fn add_token(double: &Double) -> String {
-    let groups = [
-        "system:serviceaccounts",
-        "system:serviceaccounts:kube-system",
-    ];
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];
     double.add_token("t0ken", ACCOUNT, &groups);
     "t0ken".to_owned()
 }
@@ -121,9 +119,7 @@ fn wrong(kubeconfig: &str, name: &str) -> Vec<String> {
     // Without the checks of this machine.
     let server = checks.iter().skip_while(|c| c["check"] != "kubeconfig");
     let wrong = server.filter(|check| check["ok"] == false);
-    wrong
-        .map(|check| check["check"].as_str().unwrap().to_owned())
-        .collect()
+    wrong.map(|check| check["check"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
@@ -139,9 +135,7 @@ fn the_rules_are_enough_for_a_run() {
     }
     grant(&cluster);
     // A real API server applies new rules after a moment.
-    eventually("the rules", SOON, || {
-        wrong(&kubeconfig, &name).is_empty().then_some(())
-    });
+    eventually("the rules", SOON, || wrong(&kubeconfig, &name).is_empty().then_some(()));
     let args = [
         &format!("--kubeconfig={kubeconfig}"),
         &format!("--hostname-override={name}"),
@@ -163,18 +157,12 @@ fn the_rules_are_enough_for_a_run() {
         format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{name}");
     eventually("the events", SOON, || {
         let list = cluster.get(&events)?;
-        let reasons: Vec<&str> = list["items"]
-            .as_array()?
-            .iter()
-            .filter_map(|event| event["reason"].as_str())
-            .collect();
+        let reasons: Vec<&str> =
+            list["items"].as_array()?.iter().filter_map(|event| event["reason"].as_str()).collect();
         reasons.contains(&"Starting").then_some(())
     });
     let log = board.log().join("\n");
-    assert!(
-        !log.contains("403 Forbidden") && !log.contains("warning"),
-        "{log}"
-    );
+    assert!(!log.contains("403 Forbidden") && !log.contains("warning"), "{log}");
     assert_eq!(wrong(&kubeconfig, &name), [] as [&str; 0]);
     // A node certificate has the same permissions.
     let certificate = cluster.kubeconfig("pi-other");
@@ -225,17 +213,15 @@ fn each_rule_is_needed_and_a_missing_one_is_reported() {
     }
 }
 
-/// The commands of systemd/README.md that need no server write a kubeconfig that works.
+/// The commands of systemd/join.md that need no server write a kubeconfig that works.
 #[test]
 fn the_commands_of_the_readme_write_a_kubeconfig() {
-    let readme = include_str!("../../systemd/README.md");
+    let readme = include_str!("../../systemd/join.md");
     let (_, section) = readme.split_once("## With a ServiceAccount token").unwrap();
     let (_, block) = section.split_once("```sh\n").unwrap();
     let (commands, _) = block.split_once("```").unwrap();
-    let local: Vec<&str> = commands
-        .lines()
-        .filter(|line| line.starts_with("kubectl config "))
-        .collect();
+    let local: Vec<&str> =
+        commands.lines().filter(|line| line.starts_with("kubectl config ")).collect();
     assert_eq!(local.len(), 4, "{commands}");
     if !skip::has_optional_tool("kubectl") {
         return;
@@ -246,16 +232,11 @@ fn the_commands_of_the_readme_write_a_kubeconfig() {
     double.set_rbac(&manifest());
     folder.write("ca.crt", double.ca_pem());
     folder.write("token", "t0ken");
-    let script = local
-        .join("\n")
-        .replace("https://10.0.0.1:6443", &double.url());
+    let script = local.join("\n").replace("https://10.0.0.1:6443", &double.url());
     assert!(script.contains(&double.url()), "{script}");
     let script = script.replace("kubeconfig=kubeconfig", "kubeconfig=made");
-    let made = Command::new("sh")
-        .args(["-ec", &script])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
+    let made =
+        Command::new("sh").args(["-ec", &script]).current_dir(folder.path()).output().unwrap();
     assert!(made.status.success(), "{made:?}");
     let made = folder.path().join("made");
     assert_eq!(wrong(made.to_str().unwrap(), "pi"), [] as [&str; 0]);

@@ -64,8 +64,8 @@ fn beside_waits<T>(act: impl FnOnce() -> T) -> (T, Duration) {
     })
 }
 
-/// Calls `act` with a fresh board, which must take less than `limit`; the double of that board. Up to
-/// two times it is repeated if the machine was busy: a wait of 10 ms took more than 50 ms.
+/// Calls `act` with a fresh board, which must take less than `limit`; the double of that board. Up
+/// to two times it is repeated if the machine was busy: a wait of 10 ms took more than 50 ms.
 fn in_time(name: &str, limit: Duration, act: impl Fn(&Double, &mut Board) -> Duration) -> Double {
     for _ in 0..3 {
         let (double, _folder, mut board) = ready_board(name);
@@ -93,7 +93,7 @@ fn an_announced_shutdown_is_on_the_server_before_the_process_ends() {
     assert_eq!(ready(&double), ("False".to_owned(), SHUTDOWN.to_owned()));
     let reasons = reasons(&double);
     assert_eq!(reasons[4..], ["Shutdown", "NodeNotReady"], "{reasons:?}");
-    double.assert_schemas_hold();
+    double.assert_members_are_known();
 }
 
 #[test]
@@ -127,16 +127,10 @@ fn a_stop_without_an_announcement_writes_nothing() {
 #[test]
 fn a_silent_server_delays_the_shutdown_by_five_seconds_at_most() {
     let (double, _folder, mut board) = ready_board("shutdown-silent");
-    double
-        .faults()
-        .push(Rule::new(Fault::StallBeforeHeaders).always());
+    double.faults().push(Rule::new(Fault::StallBeforeHeaders).always());
     let start = Instant::now();
     kill(board.pid(), Signal::SIGUSR1).unwrap();
     let (status, _) = board.stop(Signal::SIGTERM);
     assert_eq!(status.code(), Some(0));
-    assert!(
-        start.elapsed() < Duration::from_secs(8),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
 }

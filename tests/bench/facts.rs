@@ -15,7 +15,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nodelet::host::{Host, HostRoot, address};
+use nodelet::host::{Host, HostRoot, network};
 
 const ROUNDS: usize = 1000;
 
@@ -81,15 +81,15 @@ fn timed<T>(times: &mut Vec<Duration>, act: impl FnOnce() -> T) {
 }
 
 fn main() {
-    let host = Host::new(HostRoot::default(), "/var/lib/kubelet");
+    let mut host = Host::new(HostRoot::default(), "/var/lib/kubelet");
     let mut buffer = Vec::with_capacity(64 << 10);
     let (files, bytes) = read_all(&mut buffer);
     let [mut facts, mut reading, mut interfaces, mut file_system] =
         std::array::from_fn(|_| Vec::with_capacity(ROUNDS));
     for _ in 0..ROUNDS {
-        timed(&mut facts, || host.facts("board"));
+        timed(&mut facts, || host.read("board"));
         timed(&mut reading, || read_all(&mut buffer));
-        timed(&mut interfaces, address::interfaces);
+        timed(&mut interfaces, network::interfaces);
         timed(&mut file_system, || nix::sys::statvfs::statvfs("/"));
     }
     println!("{ROUNDS} rounds in turn; {files} files with {bytes} bytes");

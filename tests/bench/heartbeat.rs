@@ -1,11 +1,11 @@
 //! `cargo bench --bench heartbeat`: costs of the heartbeat on this machine, in 16 minutes, beside
-//! those of the kubelet v1.36.2 (issue 12) and the goals.
+//! the goals.
 //!
-//! Against the API double, or a real control plane with `KUBEBUILDER_ASSETS`. Where that folder also
-//! has `kubemark`, a hollow kubelet runs at the same time with the same API server. So does a real
-//! kubelet with `KUBELET=<command>`; the bench adds `--kubeconfig` and `--hostname-override`, and
-//! the container runtime must run. With `NODELET=<binary>` another build is measured, for instance
-//! the static one.
+//! Against the API double, or a real control plane with `KUBEBUILDER_ASSETS`. Where that folder
+//! also has `kubemark`, a hollow kubelet runs at the same time with the same API server. So does a
+//! real kubelet with `KUBELET=<command>`; the bench adds `--kubeconfig` and `--hostname-override`,
+//! and the container runtime must run. With `NODELET=<binary>` another build is measured, for
+//! instance the static one.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -31,7 +31,7 @@ use crate::common::board;
 use crate::common::board::Board;
 use crate::common::cluster::program::Program;
 use crate::common::cluster::{Cluster, kubelet};
-use crate::common::link::{Link, Pace};
+use crate::common::front::{Front, Pace};
 use support::{Folder, eventually, skip};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -46,7 +46,7 @@ struct Site {
 
 /// The way of one node to the server, whose bytes are counted.
 struct Way {
-    link: Link,
+    link: Front,
     kubeconfig: String,
 }
 
@@ -64,22 +64,16 @@ impl Peer {
 
 impl Site {
     fn new() -> Self {
-        Self {
-            cluster: Cluster::start(Duration::from_secs(50)),
-            folder: Folder::new("heartbeat"),
-        }
+        Self { cluster: Cluster::start(Duration::from_secs(50)), folder: Folder::new("heartbeat") }
     }
 
     fn way(&self, node: &str) -> Way {
         let port = self.cluster.port();
         let port = port.expect("not with KUBECONFIG; use KUBEBUILDER_ASSETS");
-        let link = Link::to(port, Pace::NONE);
+        let link = Front::to(port, Pace::NONE);
         let text = fs::read_to_string(self.cluster.kubeconfig(node)).unwrap();
         let kubeconfig = self.folder.write(node, link.kubeconfig(&text, port));
-        Way {
-            kubeconfig: kubeconfig.display().to_string(),
-            link,
-        }
+        Way { kubeconfig: kubeconfig.display().to_string(), link }
     }
 
     /// Until 15 s after the registration.
@@ -127,7 +121,7 @@ struct Reading {
     dirty_kibibytes: u64,
 }
 
-fn read(process: u32, link: &Link) -> Reading {
+fn read(process: u32, link: &Front) -> Reading {
     let tasks = tasks(process);
     let [up, down] = link.bytes().map(|bytes| bytes as f64);
     Reading {
@@ -221,8 +215,6 @@ fn start_to_request(site: &Site, way: &Way) -> Option<Duration> {
 /// One line of the table.
 struct Row {
     figure: &'static str,
-    /// The kubelet's value in issue 12.
-    in_the_issue: &'static str,
     goal: &'static str,
     value: fn(&Reading) -> String,
 }
@@ -230,43 +222,32 @@ struct Row {
 const ROWS: [Row; 7] = [
     Row {
         figure: "bytes/min up, status reports included",
-        in_the_issue: "3,318",
         goal: "",
         value: |reading| whole(reading.up),
     },
     Row {
         figure: "bytes/min down, status reports included",
-        in_the_issue: "4,851",
         goal: "",
         value: |reading| whole(reading.down),
     },
     Row {
         figure: "bytes/min",
-        in_the_issue: "8,169",
         goal: "0.80 of the kubelet",
         value: |reading| whole(reading.up + reading.down),
     },
     Row {
         figure: "CPU, ms/min",
-        in_the_issue: "356.8",
-        goal: "1/200 of the kubelet",
+        goal: "1/175 of the kubelet",
         value: |reading| format!("{:.2}", reading.cpu_nanoseconds / 1e6),
     },
-    Row {
-        figure: "context switches/min",
-        in_the_issue: "11,546",
-        goal: "20",
-        value: |reading| whole(reading.switches),
-    },
+    Row { figure: "context switches/min", goal: "20", value: |reading| whole(reading.switches) },
     Row {
         figure: "resident memory, KiB",
-        in_the_issue: "93,084",
-        goal: "1,600",
+        goal: "1,700",
         value: |reading| reading.resident_kibibytes.to_string(),
     },
     Row {
         figure: "private dirty memory, KiB",
-        in_the_issue: "24,064",
         goal: "240",
         value: |reading| reading.dirty_kibibytes.to_string(),
     },
@@ -311,17 +292,16 @@ fn main() {
     let threads = tasks(process).len();
     drop(board);
 
-    println!("| figure | kubelet, issue 12 | kubelet | hollow kubelet | goal | nodelet |");
-    println!("|---|---|---|---|---|---|");
+    println!("| figure | kubelet | hollow kubelet | goal | nodelet |");
+    println!("|---|---|---|---|---|");
     for row in ROWS {
         let value = |reading: &Option<Reading>| match reading {
             Some(reading) => (row.value)(reading),
             None => "not run".to_owned(),
         };
         println!(
-            "| {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} |",
             row.figure,
-            row.in_the_issue,
             value(&kubelet),
             value(&hollow),
             row.goal,
@@ -331,16 +311,12 @@ fn main() {
     let milliseconds = |seconds: f64| format!("{:.1}", seconds * 1e3);
     println!("threads: {threads}");
     match start {
-        Some(time) => println!(
-            "start to first request: {} ms; goal: 2.5",
-            milliseconds(time.as_secs_f64())
-        ),
+        Some(time) => {
+            println!("start to first request: {} ms; goal: 2.5", milliseconds(time.as_secs_f64()))
+        }
         None => println!("start to first request: measured with the double alone"),
     }
-    println!(
-        "start that does nothing: {} ms",
-        milliseconds(bare_start.as_secs_f64())
-    );
+    println!("start that does nothing: {} ms", milliseconds(bare_start.as_secs_f64()));
     println!(
         "CPU of a thread that sends and gets a byte as often: {} ms/min",
         milliseconds(bare / 1e9)

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -32,6 +33,8 @@ pub struct Guest {
     lines: Receiver<String>,
     console: Vec<String>,
     questions: usize,
+    /// A port of this machine's loopback that leads to the guest's port 10250.
+    pub port: u16,
 }
 
 impl Guest {
@@ -54,25 +57,18 @@ impl Guest {
         };
         let mut qemu = Command::new(image.join("qemu"));
         // The clock of a board with an empty RTC battery.
-        qemu.args([
-            "-M",
-            "virt",
-            "-cpu",
-            "cortex-a53",
-            "-rtc",
-            "base=1970-01-02",
-        ])
-        .args(pace.split(' '))
-        .args(["-m", &MEMORY_MIB.to_string()])
-        .args(["-device", "virtio-net-device,netdev=net"])
-        .arg("-kernel")
-        .arg(image.join("vmlinuz"))
-        .arg("-initrd")
-        .arg(initramfs)
-        .arg("-append")
-        .arg(format!(
-            "console=ttyAMA0 quiet psi=1 panic=-1 systemd.show_status=false {options}"
-        ));
+        qemu.args(["-M", "virt", "-cpu", "cortex-a53", "-rtc", "base=1970-01-02"])
+            .args(pace.split(' '))
+            .args(["-m", &MEMORY_MIB.to_string()])
+            .args(["-device", "virtio-net-device,netdev=net"])
+            .arg("-kernel")
+            .arg(image.join("vmlinuz"))
+            .arg("-initrd")
+            .arg(initramfs)
+            .arg("-append")
+            .arg(format!(
+                "console=ttyAMA0 quiet psi=1 panic=-1 systemd.show_status=false {options}"
+            ));
         if let Some(disk) = disk {
             let drive = format!("if=none,id=disk,format=raw,file={}", disk.display());
             qemu.args(["-drive", &drive, "-device", "virtio-blk-device,drive=disk"]);
@@ -85,9 +81,13 @@ impl Guest {
 
     /// Starts a machine with a network `net` and its console on stdio.
     pub fn start(mut qemu: Command) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
         let mut qemu = qemu
             .args(["-nodefaults", "-display", "none", "-serial", "stdio"])
-            .args(["-no-reboot", "-netdev", "user,id=net"])
+            .args(["-no-reboot", "-netdev"])
+            .arg(format!("user,id=net,hostfwd=tcp:127.0.0.1:{port}-:10250"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -102,13 +102,8 @@ impl Guest {
                 }
             }
         });
-        Self {
-            input: qemu.stdin.take().unwrap(),
-            qemu,
-            lines,
-            console: Vec::new(),
-            questions: 0,
-        }
+        let input = qemu.stdin.take().unwrap();
+        Self { input, qemu, lines, console: Vec::new(), questions: 0, port }
     }
 
     /// Standard output and error of a command that succeeds, trimmed.
@@ -141,19 +136,14 @@ impl Guest {
 
     /// Types a line on the console.
     pub fn say(&mut self, line: &str) {
-        self.input
-            .write_all(format!("{line}\n").as_bytes())
-            .unwrap();
+        self.input.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
     /// The first line of the console with `mark`.
     pub fn read_until(&mut self, mark: &str) -> String {
         let start = Instant::now();
         loop {
-            match self
-                .lines
-                .recv_timeout(PATIENCE.saturating_sub(start.elapsed()))
-            {
+            match self.lines.recv_timeout(PATIENCE.saturating_sub(start.elapsed())) {
                 Ok(line) => {
                     self.console.push(line.clone());
                     if line.contains(mark) {
@@ -179,10 +169,7 @@ impl Guest {
             if is_so(&output) {
                 return output;
             }
-            assert!(
-                start.elapsed() < limit,
-                "{command}: after {limit:?}: {output}"
-            );
+            assert!(start.elapsed() < limit, "{command}: after {limit:?}: {output}");
             thread::sleep(Duration::from_secs(1));
         }
     }

@@ -37,9 +37,7 @@ fn a_board_joins_by_the_printed_line() {
             requests.find(|csr| csr["status"]["certificate"].is_string())
         });
         let before = double.requests().len();
-        eventually("its GET", A_MINUTE, || {
-            (double.requests().len() > before).then_some(())
-        });
+        eventually("its GET", A_MINUTE, || (double.requests().len() > before).then_some(()));
     });
     joins_again_after_a_power_cut(&board, "the Node was registered", |double| {
         eventually("a Node", A_MINUTE, || double.get("nodes/board"));
@@ -85,23 +83,18 @@ fn joins_again_after_a_power_cut(board: &Board, moment: &str, wait: impl FnOnce(
     // SIGKILL: what the guest has not flushed is lost.
     drop(guest);
     let requests = double.requests();
-    let last = requests
-        .last()
-        .map(|last| format!("{} {}", last.method, last.path));
+    let last = requests.last().map(|last| format!("{} {}", last.method, last.path));
     println!("cut: {moment}; after {} requests: {last:?}", requests.len());
 
     let mut guest = board.boot(&disk);
-    println!(
-        "left: {}",
-        guest.run("cd /etc && echo credstore/* default/*")
-    );
+    println!("left: {}", guest.run("cd /etc && echo credstore/* default/*"));
     println!("{}", guest.run(&line));
     is_ready(&double, &mut guest);
     assert!(guest.power_off().success());
 }
 
 /// The Node is Ready, of the boot of this guest.
-fn is_ready(double: &Double, guest: &mut Guest) {
+pub fn is_ready(double: &Double, guest: &mut Guest) {
     let boot_id = guest.run("cat /proc/sys/kernel/random/boot_id");
     eventually("Node Ready in this boot", A_MINUTE, || {
         ready(double).filter(|node| node["status"]["nodeInfo"]["bootID"] == boot_id)
@@ -109,18 +102,13 @@ fn is_ready(double: &Double, guest: &mut Guest) {
 }
 
 fn was_started_by_its_path(guest: &mut Guest) {
-    guest.eventually(A_MINUTE, "systemctl is-active nodelet", |state| {
-        state == "active"
-    });
+    guest.eventually(A_MINUTE, "systemctl is-active nodelet", |state| state == "active");
     let unit = show(guest, "MainPID,TriggeredBy");
     assert_eq!(unit["TriggeredBy"], "nodelet.path");
     let pid = &unit["MainPID"];
     // systemd sets these if a path unit started the service (systemd.exec(5), since 252).
     let environment = guest.run(&format!("tr '\\0' '\\n' </proc/{pid}/environ"));
-    for variable in [
-        "TRIGGER_UNIT=nodelet.path",
-        "TRIGGER_PATH=/run/nodelet-joined",
-    ] {
+    for variable in ["TRIGGER_UNIT=nodelet.path", "TRIGGER_PATH=/run/nodelet-joined"] {
         assert!(environment.contains(variable), "{environment}");
     }
     let parent = guest.run(&format!("grep PPid /proc/{pid}/status"));
@@ -128,7 +116,7 @@ fn was_started_by_its_path(guest: &mut Guest) {
 }
 
 /// The control plane, and the line that it prints for the guest.
-fn cluster() -> (Double, String) {
+pub fn cluster() -> (Double, String) {
     let double = Double::builder().kubeadm().start();
     double.add_bootstrap_token(BootstrapToken::new(TOKEN));
     let host = "10.0.2.2";
@@ -137,10 +125,7 @@ fn cluster() -> (Double, String) {
     let info = double.cluster_info(&url, &double.ca_pem());
     double.set_cluster_info(Some(&info));
     let line = double.join_command(TOKEN).join(" ");
-    (
-        double,
-        format!("nodelet {}", line.replace("127.0.0.1", host)),
-    )
+    (double, format!("nodelet {}", line.replace("127.0.0.1", host)))
 }
 
 /// At least 0, less than 1.
@@ -150,12 +135,12 @@ fn random() -> f64 {
 }
 
 /// The files of a board with the package.
-struct Board {
+pub struct Board {
     folder: Folder,
 }
 
 impl Board {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let folder = Folder::new("boot-join");
         let image = image();
         let project = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -169,14 +154,14 @@ impl Board {
     }
 
     /// The disk before the first boot.
-    fn new_disk(&self) -> PathBuf {
+    pub fn new_disk(&self) -> PathBuf {
         let disk = self.folder.path().join("new");
         fs::copy(self.folder.path().join("disk"), &disk).unwrap();
         disk
     }
 
     /// Boots; network and clock are there.
-    fn boot(&self, disk: &Path) -> Guest {
+    pub fn boot(&self, disk: &Path) -> Guest {
         let initramfs = self.folder.path().join("initramfs");
         let options = format!("rdinit=/switch late={}", seconds_since_1970());
         let mut guest =

@@ -11,23 +11,20 @@
 mod common;
 mod guest;
 mod join;
+mod serve;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::{Shutdown, TcpListener};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use apidouble::Double;
+use apidouble::{Double, Validity};
 use serde_json::Value;
 
 use crate::common::api::{condition, is_ready};
 use crate::common::budget::assert_within;
-use crate::common::runtime::Runtime;
 use guest::{CPUS, Guest, MEMORY_MIB, Pace, keep};
 use support::{Folder, eventually};
 
@@ -54,9 +51,7 @@ fn a_board_boots_into_a_ready_node() {
     assert_eq!(double.get("nodes/board"), None);
     guest.run(&format!("late clock {}", seconds_since_1970()));
     let node = eventually("Node Ready", A_MINUTE, || ready(&double));
-    guest.eventually(A_MINUTE, "systemctl is-active nodelet", |state| {
-        state == "active"
-    });
+    guest.eventually(A_MINUTE, "systemctl is-active nodelet", |state| state == "active");
     let first_boot = agrees_with_guest(&node, &mut guest);
     is_confined(&mut guest);
     follows_var(&double, &mut guest);
@@ -71,9 +66,7 @@ fn a_board_boots_into_a_ready_node() {
     let mut guest = Guest::boot(&image, &initramfs, &Pace::Free, &late);
     let rebooted = eventually("Rebooted", A_MINUTE, || {
         let events = double.list("events");
-        events
-            .into_iter()
-            .find(|event| event["reason"] == "Rebooted")
+        events.into_iter().find(|event| event["reason"] == "Rebooted")
     });
     assert_eq!(rebooted["involvedObject"]["name"], "board");
     let node = eventually("Node Ready", A_MINUTE, || ready(&double));
@@ -92,10 +85,7 @@ fn a_board_boots_into_a_ready_node() {
 #[ignore = "boots a virtual board: a minute, and the network the first time"]
 fn a_board_with_a_bootstrap_token_gets_its_certificate() {
     let token = "abcdef.0123456789abcdef";
-    let double = Double::builder()
-        .bootstrap_token(token)
-        .approve_csrs()
-        .start();
+    let double = Double::builder().bootstrap_token(token).approve_csrs().start();
     let folder = Folder::new("boot-token");
     let kubeconfig = reached_from_guest(&double, &double.kubeconfig_token(token));
     let kubeconfig = folder.write("nodelet.bootstrap-kubeconfig", &kubeconfig);
@@ -116,9 +106,7 @@ fn a_board_with_a_bootstrap_token_gets_its_certificate() {
         assert!(line.starts_with("-rw------- "), "{state}");
     }
     assert!(state.contains("pki/kubelet-client-current.pem"), "{state}");
-    guest.eventually(A_MINUTE, "systemctl is-active nodelet", |state| {
-        state == "active"
-    });
+    guest.eventually(A_MINUTE, "systemctl is-active nodelet", |state| state == "active");
     says_that_it_shuts_down(&double, guest, "poweroff", 1);
 }
 
@@ -133,10 +121,7 @@ fn an_error_of_ext4_reaches_the_server() {
     let kubeconfig = folder.write("nodelet.kubeconfig", &kubeconfig);
     let (image, initramfs) = parts(&folder, &[&kubeconfig]);
     let disk = folder.path().join("disk");
-    run(Command::new("mkfs.ext4")
-        .args(["-q", "-e", "remount-ro"])
-        .arg(&disk)
-        .arg("16M"));
+    run(Command::new("mkfs.ext4").args(["-q", "-e", "remount-ro"]).arg(&disk).arg("16M"));
     let late = format!("late={}", seconds_since_1970());
     let mut guest =
         Guest::boot_with_disk(&image, &initramfs, &Pace::Free, &late, Some(disk.as_path()));
@@ -152,14 +137,10 @@ fn an_error_of_ext4_reaches_the_server() {
     thread::sleep(A_MINUTE + A_MINUTE / 4);
     assert_eq!(kinds.map(status), [None, None]);
     guest.run("echo 1 > /sys/fs/ext4/vda/trigger_fs_error");
-    println!(
-        "{}",
-        guest.run("grep vda /proc/self/mountinfo; cat /sys/fs/ext4/vda/errors_count")
-    );
+    println!("{}", guest.run("grep vda /proc/self/mountinfo; cat /sys/fs/ext4/vda/errors_count"));
     for kind in kinds {
-        let (status, message) = eventually(kind, 3 * A_MINUTE, || {
-            status(kind).filter(|(status, _)| status == "True")
-        });
+        let (status, message) =
+            eventually(kind, 3 * A_MINUTE, || status(kind).filter(|(status, _)| status == "True"));
         println!("{kind}: {status} {message}");
         assert!(message.as_str().unwrap().starts_with("vda (ext4 at /mnt) "));
     }
@@ -175,15 +156,18 @@ fn an_error_of_ext4_reaches_the_server() {
 fn a_node_is_ready_before_the_root_is_unlocked() {
     let double = Double::builder().lifecycle(Duration::from_secs(50)).start();
     let folder = Folder::new("boot-dracut");
-    let kubeconfig = reached_from_guest(&double, &double.kubeconfig_for_node("board"));
-    let kubeconfig = folder.write("kubeconfig", &kubeconfig);
+    let identity = |validity| double.node_identity("board", validity);
+    let first = double.kubeconfig_for(&identity(Validity::EXPIRED));
+    let kubeconfig = folder.write("kubeconfig", reached_from_guest(&double, &first));
+    let renewed = identity(Validity::VALID);
+    let pair = folder.write("pair", format!("{}{}", renewed.cert_pem, renewed.key_pem));
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
     run(Command::new(project.join("cross/build.sh")).arg("x86_64-unknown-linux-musl"));
     run(Command::new(project.join("cross/deb.sh")).arg("amd64"));
     let version = env!("CARGO_PKG_VERSION");
     run(Command::new(project.join("tests/boot/dracut.sh"))
         .arg(project.join(format!("dist/nodelet_{version}-1_amd64.deb")))
-        .args([&kubeconfig, folder.path()]));
+        .args([&kubeconfig, &pair, folder.path()]));
 
     let file = |name| folder.path().join(name);
     let mut qemu = Command::new(file("qemu"));
@@ -199,11 +183,7 @@ fn a_node_is_ready_before_the_root_is_unlocked() {
     let mut guest = Guest::start(qemu);
     guest.read_until("LOCKED ROOT");
     let node = eventually("Node Ready", 2 * A_MINUTE, || ready(&double));
-    let image = |node: &Value| {
-        node["status"]["nodeInfo"]["osImage"]
-            .as_str()
-            .map(str::to_owned)
-    };
+    let image = |node: &Value| node["status"]["nodeInfo"]["osImage"].as_str().map(str::to_owned);
     let early = image(&node).unwrap();
     assert!(early.contains("(Initramfs)"), "{early}");
 
@@ -215,26 +195,17 @@ fn a_node_is_ready_before_the_root_is_unlocked() {
     println!("{early}, then {late}");
     assert!(!double.ever_left_ready());
     let events = double.list("events");
-    assert!(
-        !events.iter().any(|event| event["reason"] == "Rebooted"),
-        "{events:#?}"
-    );
+    assert!(!events.iter().any(|event| event["reason"] == "Rebooted"), "{events:#?}");
 }
 
 /// Instructions, those of the kernel included: of a renewal alone, and of the default work of ten
-/// seconds, which is a renewal and a read of the facts; the same with looks at a container runtime
-/// with 12 images, which runs on this machine.
+/// seconds, which is a renewal and a read of the facts.
 #[test]
-#[ignore = "boots three virtual boards: eight minutes, and the network the first time"]
+#[ignore = "boots two virtual boards: six minutes, and the network the first time"]
 fn a_heartbeat_takes_few_instructions() {
-    for (name, flags) in [
-        ("renewal_instructions", "--node-status-update-frequency=1h"),
-        ("round_instructions", ""),
-        (
-            "runtime_round_instructions",
-            "--container-runtime-endpoint=/run/runtime.sock",
-        ),
-    ] {
+    for (name, flags) in
+        [("renewal_instructions", "--node-status-update-frequency=1h"), ("round_instructions", "")]
+    {
         let double = Double::start();
         let folder = Folder::new("boot-count");
         let kubeconfig = reached_from_guest(&double, &double.kubeconfig_for_node("board"));
@@ -243,14 +214,10 @@ fn a_heartbeat_takes_few_instructions() {
         let (image, initramfs) = parts(&folder, &[Path::new("-d"), &default, &kubeconfig]);
         let late = format!("late={}", seconds_since_1970());
         let mut guest = Guest::boot(&image, &initramfs, &Pace::Counted, &late);
-        let mut runtime = Runtime::start(&folder.path().join("runtime.sock"), 12);
-        if flags.contains("runtime") {
-            lend(&mut guest, &folder.path().join("runtime.sock"));
-        }
         eventually("Node Ready", 3 * A_MINUTE, || ready(&double));
         let pid = show(&mut guest, "MainPID")["MainPID"].clone();
         guest.run("sleep 20");
-        let (before, looks) = (instructions(&mut guest, &pid), runtime.looks());
+        let before = instructions(&mut guest, &pid);
         double.clear_requests();
         guest.run("sleep 60");
         let requests = double.requests();
@@ -258,44 +225,10 @@ fn a_heartbeat_takes_few_instructions() {
         let renewals = renewals.count();
         assert!((5..8).contains(&renewals), "{requests:#?}");
         let spent = instructions(&mut guest, &pid) - before;
-        let looks = runtime.looks() - looks;
-        println!("{renewals} renewals, {looks} looks at the runtime");
-        assert_eq!(looks >= 5, flags.contains("runtime"));
+        println!("{renewals} renewals");
         assert_within(name, spent / renewals);
         assert!(guest.power_off().success());
-        runtime.stop();
     }
-}
-
-/// Makes `/run/runtime.sock` of the guest the socket `path` of this machine.
-fn lend(guest: &mut Guest, path: &Path) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let path = path.to_owned();
-    thread::spawn(move || {
-        for guest in listener.incoming().map_while(Result::ok) {
-            // Until the runtime is gone.
-            let Ok(runtime) = UnixStream::connect(&path) else {
-                return;
-            };
-            let (mut from, mut to) = (guest.try_clone().unwrap(), runtime.try_clone().unwrap());
-            thread::spawn(move || {
-                let _ = io::copy(&mut from, &mut to);
-                to.shutdown(Shutdown::Write)
-            });
-            let (mut from, mut to) = (runtime, guest);
-            thread::spawn(move || {
-                let _ = io::copy(&mut from, &mut to);
-                to.shutdown(Shutdown::Write)
-            });
-        }
-    });
-    guest.run(&format!(
-        "cd /run/systemd/system && \
-         printf '[Socket]\\nListenStream=/run/runtime.sock\\n' >runtime.socket && \
-         printf '[Service]\\nExecStart=/lib/systemd/systemd-socket-proxyd 10.0.2.2:{port}\\n' \
-         >runtime.service && systemctl daemon-reload && systemctl start runtime.socket"
-    ));
 }
 
 /// Instructions of a process so far: qemu runs one in each nanosecond of its CPU time.
@@ -319,9 +252,7 @@ fn ready(double: &Double) -> Option<Value> {
 fn show(guest: &mut Guest, properties: &str) -> BTreeMap<String, String> {
     let output = guest.run(&format!("systemctl show nodelet -p {properties}"));
     let pairs = output.lines().filter_map(|line| line.split_once('='));
-    pairs
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// Without a network the agent waits, and the boot continues.
@@ -331,10 +262,7 @@ fn does_not_delay_the_boot(guest: &mut Guest) {
     assert_eq!(guest.run("systemctl is-active multi-user.target"), "active");
     // / is the ramfs of the initramfs, and /var is not a mount.
     assert_eq!(guest.run("grep -c ' - rootfs ' /proc/self/mountinfo"), "1");
-    assert_eq!(
-        guest.run("grep -c ' /var' /proc/self/mountinfo || true"),
-        "0"
-    );
+    assert_eq!(guest.run("grep -c ' /var' /proc/self/mountinfo || true"), "0");
 }
 
 /// Compares the Node with the guest's shell; returns the boot id.
@@ -356,20 +284,15 @@ fn agrees_with_guest(node: &Value, guest: &mut Guest) -> String {
     let total = guest.run("sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo");
     assert_eq!(status["capacity"]["memory"], format!("{total}Ki"));
     let total: u64 = total.parse().unwrap();
-    assert!(
-        total < MEMORY_MIB * 1024 && total > MEMORY_MIB * 1024 / 2,
-        "{total}"
-    );
+    assert!(total < MEMORY_MIB * 1024 && total > MEMORY_MIB * 1024 / 2, "{total}");
     assert_eq!(status["addresses"][0]["address"], "10.0.2.15");
     boot_id
 }
 
 /// The unit has its watchdog, no privileges and its own cgroup.
 fn is_confined(guest: &mut Guest) {
-    let unit = show(
-        guest,
-        "Type,NotifyAccess,ActiveState,SubState,WatchdogUSec,NRestarts,StatusText",
-    );
+    let unit =
+        show(guest, "Type,NotifyAccess,ActiveState,SubState,WatchdogUSec,NRestarts,StatusText");
     println!("{unit:?}");
     assert_eq!(unit["ActiveState"], "active");
     assert_eq!(unit["SubState"], "running");
@@ -393,10 +316,7 @@ fn is_confined(guest: &mut Guest) {
     assert_eq!(value("Seccomp:"), "2");
     assert_eq!(value("Threads:"), "1");
     assert_eq!(guest.run(&format!("cat /proc/{pid}/oom_score_adj")), "-999");
-    assert_eq!(
-        guest.run(&format!("cat /proc/{pid}/cgroup")),
-        "0::/nodelet.service"
-    );
+    assert_eq!(guest.run(&format!("cat /proc/{pid}/cgroup")), "0::/nodelet.service");
     // It has a PSI trigger nevertheless.
     let files = guest.run(&format!("ls -l /proc/{pid}/fd"));
     assert!(files.contains("-> /proc/pressure/memory"), "{files}");
@@ -429,13 +349,7 @@ fn shutdown_events(double: &Double) -> usize {
 
 /// `systemctl restart` has no job for shutdown.target: the Node stays as it is.
 fn says_nothing_at_a_restart(double: &Double, guest: &mut Guest) {
-    let condition = |node: &Value| {
-        node["status"]["conditions"]
-            .as_array()
-            .unwrap()
-            .last()
-            .cloned()
-    };
+    let condition = |node: &Value| node["status"]["conditions"].as_array().unwrap().last().cloned();
     let since = |node: &Value| condition(node).unwrap()["lastTransitionTime"].clone();
     let before = since(&ready(double).unwrap());
     guest.run("systemctl restart nodelet");
@@ -468,21 +382,15 @@ fn heals_by_its_watchdog(double: &Double, guest: &mut Guest) {
     let before = show(guest, "MainPID");
     let stopped = std::time::Instant::now();
     guest.run("systemctl kill -s STOP nodelet");
-    eventually("Node no longer Ready", 2 * A_MINUTE, || {
-        ready(double).is_none().then_some(())
-    });
+    eventually("Node no longer Ready", 2 * A_MINUTE, || ready(double).is_none().then_some(()));
     println!("not Ready {:.0?} after SIGSTOP", stopped.elapsed());
-    guest.eventually(
-        3 * A_MINUTE,
-        "systemctl show nodelet -p NRestarts",
-        |count| count == "NRestarts=1",
-    );
+    guest.eventually(3 * A_MINUTE, "systemctl show nodelet -p NRestarts", |count| {
+        count == "NRestarts=1"
+    });
     println!("restarted after {:.0?}", stopped.elapsed());
     eventually("Node Ready again", A_MINUTE, || ready(double));
     println!("Ready again after {:.0?}", stopped.elapsed());
-    guest.eventually(A_MINUTE, "systemctl is-active nodelet", |state| {
-        state == "active"
-    });
+    guest.eventually(A_MINUTE, "systemctl is-active nodelet", |state| state == "active");
     assert_ne!(show(guest, "MainPID"), before);
     let journal = guest.run("journalctl -b -u nodelet -o cat");
     assert!(journal.contains("Watchdog timeout"), "{journal}");
@@ -495,10 +403,7 @@ fn keeps_its_heartbeat_without_memory(double: &Double, guest: &mut Guest) {
     guest.try_run("timeout 60 sh -c 'while :; do tail /dev/zero; done'");
     let log = guest.run("dmesg | grep 'Out of memory: Killed process'");
     assert!(log.lines().all(|line| line.contains("(tail)")), "{log}");
-    println!(
-        "{} processes killed for want of memory",
-        log.lines().count()
-    );
+    println!("{} processes killed for want of memory", log.lines().count());
     assert_eq!(show(guest, "MainPID,NRestarts"), before);
     assert_eq!(double.left_ready().len(), given_up);
     assert!(ready(double).is_some());
@@ -518,19 +423,13 @@ fn print_steps(journal: &str) {
     ];
     for step in steps {
         let line = journal.lines().find(|line| line.contains(step));
-        println!(
-            "{}",
-            line.unwrap_or_else(|| panic!("no {step:?} in\n{journal}"))
-        );
+        println!("{}", line.unwrap_or_else(|| panic!("no {step:?} in\n{journal}")));
     }
 }
 
 /// A kubeconfig with the guest's address of this machine's loopback.
 fn reached_from_guest(double: &Double, kubeconfig: &str) -> String {
-    let server = format!(
-        "https://10.0.2.2:{}\n    tls-server-name: localhost",
-        double.port()
-    );
+    let server = format!("https://10.0.2.2:{}\n    tls-server-name: localhost", double.port());
     kubeconfig.replace(&double.url(), &server)
 }
 

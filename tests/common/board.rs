@@ -23,10 +23,7 @@ pub fn binary() -> OsString {
 /// not written back yet; `Anonymous` does not.
 pub fn kibibytes(process: u32, name: &str) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap();
-    let line = rollup
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-        .unwrap();
+    let line = rollup.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
@@ -99,10 +96,7 @@ impl Board {
     /// Fails unless each of more than 100 samples had one thread.
     pub fn assert_one_thread(&self) {
         assert_eq!(self.most_threads.load(Ordering::Relaxed), 1);
-        assert!(
-            self.watched.load(Ordering::Relaxed) > 100,
-            "too few samples"
-        );
+        assert!(self.watched.load(Ordering::Relaxed) > 100, "too few samples");
     }
 
     pub fn log(&self) -> Vec<String> {
@@ -122,12 +116,7 @@ impl Board {
     }
 
     pub fn says_within(&self, limit: Duration, part: &str) {
-        eventually(part, limit, || {
-            self.log()
-                .iter()
-                .any(|line| line.contains(part))
-                .then_some(())
-        });
+        eventually(part, limit, || self.log().iter().any(|line| line.contains(part)).then_some(()));
     }
 
     pub fn is_running(&mut self) -> bool {

@@ -6,9 +6,9 @@ fn budget(name: &str) -> usize {
     values.next().unwrap().parse().unwrap()
 }
 
-/// The least of three figures, if the first ones are above the budget. Changes of this machine, such
-/// as a mount, make the agent read more once; what the agent itself costs is in each of the three.
-/// `None` if nothing can be counted.
+/// The least of three figures, if the first ones are above the budget. Changes of this machine,
+/// such as a mount, make the agent read more once; what the agent itself costs is in each of the
+/// three. `None` if nothing can be counted.
 pub fn least(name: &str, mut count: impl FnMut() -> Option<usize>) -> Option<usize> {
     let mut least = usize::MAX;
     for _ in 0..3 {
@@ -27,8 +27,5 @@ pub fn assert_within(name: &str, figure: usize) {
     let budget = budget(name);
     println!("{name}: {figure}, {budget} allowed");
     assert!(figure <= budget, "{name}: {figure}, {budget} allowed");
-    assert!(
-        figure * 2 > budget,
-        "{name}: {figure}: lower the budget of {budget}"
-    );
+    assert!(figure * 2 > budget, "{name}: {figure}: lower the budget of {budget}");
 }

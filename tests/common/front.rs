@@ -1,12 +1,13 @@
-//! A TCP front of an API server at one loopback address, which can be made sick in every way.
+//! A TCP front of an API server at one loopback address, which can be slow, and sick in every way.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket,
@@ -28,6 +29,20 @@ pub enum Mode {
     Resets,
 }
 
+/// Delay and rate of a link.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// In each direction: half a round trip.
+    pub delay: Duration,
+    /// Towards the board; the other direction is not limited.
+    pub bytes_per_second: u32,
+}
+
+impl Pace {
+    /// No delay, no limit.
+    pub const NONE: Self = Self { delay: Duration::ZERO, bytes_per_second: u32::MAX };
+}
+
 /// A front; it ends with the test.
 pub struct Front {
     address: SocketAddr,
@@ -36,8 +51,12 @@ pub struct Front {
 
 struct Shared {
     mode: Mutex<Mode>,
+    pace: Mutex<Pace>,
+    connections: AtomicU64,
+    /// Up and down.
+    bytes: [AtomicU64; 2],
     /// Bytes from the server since the last call of [`Front::was_used`].
-    used: Arc<AtomicBool>,
+    used: AtomicBool,
     /// Open connections, both ends of each.
     open: Mutex<Vec<Pair>>,
     over: AtomicBool,
@@ -48,19 +67,66 @@ struct Pair {
     frozen: Arc<AtomicBool>,
 }
 
+impl Pair {
+    fn close(&self) {
+        for end in &self.ends {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+}
+
 impl Front {
     pub fn start(ip: IpAddr, port: u16, mode: Mode) -> io::Result<Self> {
         let address = SocketAddr::new(ip, port);
         drop(TcpListener::bind(address)?);
         let shared = Arc::new(Shared {
             mode: Mutex::new(mode),
-            used: Arc::default(),
+            pace: Mutex::new(Pace::NONE),
+            connections: AtomicU64::default(),
+            bytes: Default::default(),
+            used: AtomicBool::default(),
             open: Mutex::default(),
             over: AtomicBool::default(),
         });
         let front = shared.clone();
         thread::spawn(move || serve(&front, address));
         Ok(Self { address, shared })
+    }
+
+    /// A link to the server at `port` on this machine.
+    pub fn to(port: u16, pace: Pace) -> Self {
+        let (_, mut fronts) = fronts(&[Ipv4Addr::LOCALHOST.into()], Mode::LeadsTo(port));
+        let front = fronts.remove(0);
+        front.set_pace(pace);
+        front
+    }
+
+    /// The kubeconfig of a server, with the port of this front.
+    pub fn kubeconfig(&self, text: &str, server_port: u16) -> String {
+        let (direct, ours) = (format!(":{server_port}"), format!(":{}", self.address.port()));
+        assert!(text.contains(&direct), "{text}");
+        text.replace(&direct, &ours)
+    }
+
+    pub fn set_pace(&self, pace: Pace) {
+        *self.shared.pace.lock().unwrap() = pace;
+    }
+
+    /// How many connections there were.
+    pub fn connections(&self) -> u64 {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// Bytes so far, up and down, without headers of TCP.
+    pub fn bytes(&self) -> [u64; 2] {
+        [0, 1].map(|down: usize| self.shared.bytes[down].load(Ordering::SeqCst))
+    }
+
+    /// Closes every connection, as a modem does when it changes its cell.
+    pub fn drop_connections(&self) {
+        for pair in self.shared.open.lock().unwrap().drain(..) {
+            pair.close();
+        }
     }
 
     /// Whether a server answered through this front since the last call.
@@ -77,11 +143,7 @@ impl Front {
             match silent {
                 // Neither end hears more of it.
                 true => std::mem::forget(pair.ends),
-                false => {
-                    for end in &pair.ends {
-                        let _ = end.shutdown(Shutdown::Both);
-                    }
-                }
+                false => pair.close(),
             }
         }
         // The listener takes a moment to follow.
@@ -124,10 +186,7 @@ fn wait_until(changed: impl Fn() -> bool) {
 
 /// A listener whose queue is full: the kernel drops further SYNs.
 fn full_listener(address: SocketAddr) -> io::Result<(std::os::fd::OwnedFd, Vec<TcpStream>)> {
-    let family = match address.is_ipv4() {
-        true => AddressFamily::Inet,
-        false => AddressFamily::Inet6,
-    };
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     setsockopt(&socket, ReuseAddr, &true)?;
     bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
@@ -164,44 +223,68 @@ fn accept(shared: &Arc<Shared>, address: SocketAddr, mode: Mode, changed: impl F
     }
 }
 
-fn carry(shared: &Shared, client: TcpStream, port: u16) {
+fn carry(shared: &Arc<Shared>, client: TcpStream, port: u16) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else {
         return;
     };
+    shared.connections.fetch_add(1, Ordering::SeqCst);
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let frozen = Arc::new(AtomicBool::default());
-    let unused = Arc::default();
-    for (from, to, used) in [
-        (&client, &server, &unused),
-        (&server, &client, &shared.used),
-    ] {
+    // The kernel has completed the TCP handshake without delay: its round trip is added to the
+    // first bytes.
+    let handshake = shared.pace.lock().unwrap().delay * 2;
+    for (from, to, down, late) in
+        [(&client, &server, false, handshake), (&server, &client, true, Duration::ZERO)]
+    {
         let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-        let (frozen, used) = (frozen.clone(), used.clone());
-        thread::spawn(move || copy(from, to, &frozen, &used));
+        // Bytes in flight; a full channel blocks the sender.
+        let (sender, receiver) = sync_channel(64);
+        let (shared, frozen) = (shared.clone(), frozen.clone());
+        thread::spawn(move || receive(&shared, from, &sender, down, Instant::now() + late));
+        thread::spawn(move || deliver(to, &receiver, &frozen));
     }
     let ends = vec![client, server];
     shared.open.lock().unwrap().push(Pair { ends, frozen });
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream, frozen: &AtomicBool, used: &AtomicBool) {
-    let mut buffer = [0; 16 << 10];
-    loop {
-        let length = from.read(&mut buffer).unwrap_or(0);
-        if frozen.load(Ordering::SeqCst) {
-            return;
+/// Reads bytes, and computes when they arrive at the other end.
+fn receive(
+    shared: &Shared,
+    mut from: TcpStream,
+    sender: &SyncSender<(Instant, Vec<u8>)>,
+    down: bool,
+    mut free: Instant,
+) {
+    let mut buffer = [0; 512];
+    while let Ok(length @ 1..) = from.read(&mut buffer) {
+        shared.bytes[usize::from(down)].fetch_add(length as u64, Ordering::SeqCst);
+        shared.used.fetch_or(down, Ordering::SeqCst);
+        let pace = *shared.pace.lock().unwrap();
+        let rate = if down { f64::from(pace.bytes_per_second) } else { f64::INFINITY };
+        free = free.max(Instant::now()) + Duration::from_secs_f64(length as f64 / rate);
+        if sender.send((free + pace.delay, buffer[..length].to_vec())).is_err() {
+            break;
         }
-        used.store(true, Ordering::SeqCst);
-        if length == 0 || to.write_all(&buffer[..length]).is_err() {
-            let _ = to.shutdown(Shutdown::Both);
-            return;
+    }
+}
+
+fn deliver(mut to: TcpStream, receiver: &Receiver<(Instant, Vec<u8>)>, frozen: &AtomicBool) {
+    for (at, piece) in receiver {
+        thread::sleep(at.saturating_duration_since(Instant::now()));
+        if frozen.load(Ordering::SeqCst) || to.write_all(&piece).is_err() {
+            break;
         }
+    }
+    if !frozen.load(Ordering::SeqCst) {
+        let _ = to.shutdown(Shutdown::Both);
     }
 }
 
 /// Fronts at one port that is free at every address.
 pub fn fronts(addresses: &[IpAddr], mode: Mode) -> (u16, Vec<Front>) {
     for _ in 0..100 {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+        let port = free.unwrap().port();
         let fronts = addresses.iter().map(|ip| Front::start(*ip, port, mode));
         if let Ok(fronts) = fronts.collect() {
             return (port, fronts);

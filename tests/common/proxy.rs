@@ -32,10 +32,7 @@ impl Proxy {
     /// `serve` gets the head of each request, and its connection.
     pub fn with(serve: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let proxy = Self {
-            port: listener.local_addr().unwrap().port(),
-            heard: Arc::default(),
-        };
+        let proxy = Self { port: listener.local_addr().unwrap().port(), heard: Arc::default() };
         let (heard, serve) = (proxy.heard.clone(), Arc::new(serve));
         thread::spawn(move || {
             for board in listener.incoming() {

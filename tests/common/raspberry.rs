@@ -13,10 +13,7 @@ const FILES: [(&str, &str); 39] = [
     ("etc/os-release", "PRETTY_NAME=\"Test OS\"\n"),
     ("proc/device-tree/compatible", "raspberrypi,4-model-b\0"),
     ("proc/loadavg", "0.00 0.00 0.00 1/100 1000\n"),
-    (
-        "proc/meminfo",
-        "MemTotal: 1048576 kB\nMemFree: 1048576 kB\nAnonPages: 0 kB\nCached: 0 kB\n",
-    ),
+    ("proc/meminfo", "MemTotal: 1048576 kB\nMemFree: 1048576 kB\nAnonPages: 0 kB\nCached: 0 kB\n"),
     (
         "proc/self/mountinfo",
         "25 1 179:2 / / ro,noatime - ext4 /dev/root rw\n\
@@ -44,25 +41,13 @@ const FILES: [(&str, &str); 39] = [
     ("sys/class/thermal/cooling_device0/type", "cpufreq-cpu0\n"),
     ("sys/class/thermal/thermal_zone0/mode", "enabled\n"),
     ("sys/class/thermal/thermal_zone0/temp", "48000\n"),
-    (
-        "sys/class/thermal/thermal_zone0/trip_point_0_temp",
-        "110000\n",
-    ),
-    (
-        "sys/class/thermal/thermal_zone0/trip_point_0_type",
-        "critical\n",
-    ),
+    ("sys/class/thermal/thermal_zone0/trip_point_0_temp", "110000\n"),
+    ("sys/class/thermal/thermal_zone0/trip_point_0_type", "critical\n"),
     ("sys/class/thermal/thermal_zone0/type", "cpu-thermal\n"),
     ("sys/dev/block/179:2/uevent", "DEVNAME=mmcblk0p2\n"),
     ("sys/devices/system/cpu/cpu0/online", "1\n"),
-    (
-        "sys/devices/system/cpu/cpufreq/policy0/cpuinfo_max_freq",
-        "1800000\n",
-    ),
-    (
-        "sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq",
-        "1800000\n",
-    ),
+    ("sys/devices/system/cpu/cpufreq/policy0/cpuinfo_max_freq", "1800000\n"),
+    ("sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq", "1800000\n"),
     ("sys/fs/ext4/mmcblk0p2/errors_count", "0\n"),
     ("sys/kernel/oops_count", "0\n"),
     ("sys/kernel/rcu_stall_count", "0\n"),

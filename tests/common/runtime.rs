@@ -1,5 +1,5 @@
 //! A double of a container runtime that speaks CRI: prepared answers over a Unix socket. The unit
-//! tests of `src/wire/runtime` have the cases of the wire; this one lives, dies and is slow.
+//! tests of `src/runtime` have the cases of the wire; this one lives, dies and is slow.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,16 +14,19 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     Prompt,
-    /// As a stopped process: the kernel accepts, and nobody reads.
+    /// As a stopped process: nobody answers.
     Silent,
+    /// The same, in the middle of an answer.
+    Half,
     /// After a time.
     Late(Duration),
-    /// A byte each 500 ms: longer than a look may take.
+    /// A byte each 500 ms: longer than a question may take.
     Trickle,
     /// Frames of an unknown type without end.
     Flood,
 }
 
+use super::board::Board;
 use support::grpc::{field, frame, prefixed, varint};
 
 /// A running runtime; [`Runtime::stop`] ends it, and removes its socket.
@@ -69,27 +72,26 @@ impl Runtime {
         let list: Vec<u8> = (0..images).flat_map(image).collect();
         let shared = state.clone();
         let thread = thread::spawn(move || {
-            let mut unanswered = Vec::new();
-            while !shared.is_over.load(Ordering::Relaxed) {
-                match listener.accept() {
-                    Ok((socket, _)) if shared.manner() == Manner::Silent => unanswered.push(socket),
-                    Ok((socket, _)) => respond(socket, &list, &shared),
-                    Err(_) => thread::sleep(Duration::from_millis(1)),
+            thread::scope(|scope| {
+                while !shared.is_over.load(Ordering::Relaxed) {
+                    match listener.accept() {
+                        Ok((socket, _)) => drop(scope.spawn(|| respond(socket, &list, &shared))),
+                        Err(_) => thread::sleep(Duration::from_millis(1)),
+                    }
                 }
-            }
+            });
         });
-        Self {
-            path: path.to_owned(),
-            state,
-            thread: Some(thread),
-        }
+        Self { path: path.to_owned(), state, thread: Some(thread) }
     }
 
     pub fn endpoint(&self) -> String {
-        format!(
-            "--container-runtime-endpoint=unix://{}",
-            self.path.display()
-        )
+        format!("--container-runtime-endpoint=unix://{}", self.path.display())
+    }
+
+    /// `nodelet runtime` for it, and the flag for the agent that reads its file.
+    pub fn service(&self) -> (Board, String) {
+        let facts = format!("--container-runtime-facts={}.facts", self.path.display());
+        (Board::start(&["runtime", &self.endpoint(), &facts]), facts)
     }
 
     /// How it answers from now on; a slow answer is broken off.
@@ -97,12 +99,12 @@ impl Runtime {
         *self.state.manner.lock().unwrap() = manner;
     }
 
-    /// Number of looks that were answered.
+    /// Number of questions that were answered.
     pub fn looks(&self) -> usize {
         self.state.looks.load(Ordering::Relaxed)
     }
 
-    /// Bytes of all answered looks, both ways.
+    /// Bytes of all answered calls, both ways.
     pub fn bytes(&self) -> usize {
         self.state.bytes.load(Ordering::Relaxed)
     }
@@ -117,53 +119,76 @@ impl Runtime {
     }
 }
 
+/// Answers the calls of one connection.
 fn respond(mut socket: UnixStream, images: &[u8], state: &State) {
     socket.set_nonblocking(false).unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(1)))
-        .unwrap();
-    let mut request = vec![0; 4096];
-    let length = socket.read(&mut request).unwrap_or(0);
-    let has_details = request[..length]
-        .windows(10)
-        .any(|part| part == b"ListImages");
+    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let conditions = [condition("RuntimeReady", 1), condition("NetworkReady", 0)].concat();
+    let calls = [
+        ("/Status", [field(1, &conditions), field(3, &[])].concat()),
+        ("/Version", [field(2, b"containerd"), field(3, b"2.1.9")].concat()),
+        ("/ListImages", images.to_vec()),
+        ("/ImageFsInfo", field(1, &field(2, &field(1, b"/")))),
+    ];
     let mut bytes = frame(4, 0, 0, &[]);
-    bytes.extend(answer(1, &[field(1, &conditions), field(3, &[])].concat()));
-    if has_details {
-        let version = [field(2, b"containerd"), field(3, b"2.1.9")].concat();
-        bytes.extend(answer(3, &version));
-        bytes.extend(answer(5, images));
-        bytes.extend(answer(7, &field(1, &field(2, &field(1, b"/")))));
-    }
-    let manner = state.manner();
-    match manner {
-        Manner::Prompt | Manner::Silent => {}
-        Manner::Late(time) if state.stays(manner, time) => {}
-        Manner::Late(_) => return,
-        Manner::Trickle => {
-            for byte in bytes {
-                let is_sent = socket.write_all(&[byte]).is_ok();
-                if !is_sent || !state.stays(manner, Duration::from_millis(500)) {
-                    break;
+    // A client whose connection ends opens another one.
+    for stream in (1..250).step_by(2) {
+        let answered = loop {
+            if state.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let mut request = vec![0; 4096];
+            match socket.read(&mut request) {
+                Ok(0) => return,
+                Err(_) => continue,
+                Ok(length) => {
+                    state.bytes.fetch_add(length, Ordering::Relaxed);
+                    let request = String::from_utf8_lossy(&request[..length]);
+                    if let Some(call) = calls.iter().find(|(name, _)| request.contains(name)) {
+                        break call;
+                    }
                 }
             }
+        };
+        bytes.extend(answer(stream, &answered.1));
+        let manner = state.manner();
+        match manner {
+            Manner::Prompt => {}
+            Manner::Silent => {
+                state.stays(manner, Duration::from_secs(3600));
+                return;
+            }
+            Manner::Late(time) if state.stays(manner, time) => {}
+            Manner::Late(_) => return,
+            Manner::Half => {
+                let _ = socket.write_all(&bytes[..bytes.len() / 2]);
+                state.stays(manner, Duration::from_secs(3600));
+                return;
+            }
+            Manner::Trickle => {
+                for byte in bytes {
+                    let is_sent = socket.write_all(&[byte]).is_ok();
+                    if !is_sent || !state.stays(manner, Duration::from_millis(500)) {
+                        break;
+                    }
+                }
+                return;
+            }
+            Manner::Flood => {
+                let frames = frame(0x42, 0, 0, &[0; 16_384]).repeat(16);
+                let _ = socket.write_all(&bytes[..9]);
+                while state.manner() == manner && socket.write_all(&frames).is_ok() {}
+                return;
+            }
+        }
+        state.bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        if answered.0 == "/Status" {
+            state.looks.fetch_add(1, Ordering::Relaxed);
+        }
+        if socket.write_all(&bytes).is_err() {
             return;
         }
-        Manner::Flood => {
-            let frames = frame(0x42, 0, 0, &[0; 16_384]).repeat(16);
-            let _ = socket.write_all(&bytes[..9]);
-            while state.manner() == manner && socket.write_all(&frames).is_ok() {}
-            return;
-        }
-    }
-    let mut after = Vec::new();
-    let is_sent = socket.write_all(&bytes).is_ok();
-    let _ = socket.read_to_end(&mut after);
-    if is_sent {
-        let all = length + bytes.len() + after.len();
-        state.bytes.fetch_add(all, Ordering::Relaxed);
-        state.looks.fetch_add(1, Ordering::Relaxed);
+        bytes.clear();
     }
 }
 

@@ -11,11 +11,7 @@ pub(crate) fn link_target(file: &Path) -> Option<PathBuf> {
         .ok()
         .filter(|text| text.starts_with("../") || text.starts_with("self/"))
         .filter(|text| !text.contains('\n'))?;
-    file.parent()
-        .unwrap()
-        .join(&text)
-        .exists()
-        .then(|| text.into())
+    file.parent().unwrap().join(&text).exists().then(|| text.into())
 }
 
 /// A copy with all symlinks restored.

@@ -22,8 +22,8 @@ fn board(name: &str) -> PathBuf {
 }
 
 fn facts(root: &Path) -> Facts {
-    let host = Host::new(HostRoot::new(root), "/var/lib/kubelet");
-    host.facts("board")
+    let mut host = Host::new(HostRoot::new(root), "/var/lib/kubelet");
+    host.read("board")
 }
 
 fn folders(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -111,9 +111,7 @@ fn kept(facts: &Facts) -> usize {
     let pages = facts.huge_pages.iter().flatten();
     texts.into_iter().map(text).sum::<usize>()
         + pages.map(size_of_val).sum::<usize>()
-        + routes
-            .map(|route| size_of_val(route) + route.interface.capacity())
-            .sum::<usize>()
+        + routes.map(|route| size_of_val(route) + route.interface.capacity()).sum::<usize>()
         + interfaces
             .map(|interface| {
                 let addresses = interface.addresses.iter().map(size_of_val).sum::<usize>();

@@ -4,11 +4,7 @@
 //! the Node as `kubectl get nodes -o wide` would while it becomes Ready, then its
 //! Lease ticking. With `--stay` it goes on until Ctrl-C, so that `kubectl` can be
 //! tried with the kubeconfig that it prints.
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods
-)]
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::disallowed_methods)]
 
 use std::process::{Command, ExitCode};
 use std::thread::sleep;
@@ -32,10 +28,7 @@ fn main() -> ExitCode {
 
     let name = "demo-board";
     let kubelet = folder.write("kubelet.conf", double.kubeconfig_for_node(name));
-    println!(
-        "API double at {}; the agent registers this machine as {name}\n",
-        double.url()
-    );
+    println!("API double at {}; the agent registers this machine as {name}\n", double.url());
     println!("$ kubectl get nodes -o wide\n{}", double.print_nodes(true));
 
     let start = Instant::now();
@@ -48,18 +41,16 @@ fn main() -> ExitCode {
     while double.get(&format!("nodes/{name}")).is_none() && start.elapsed().as_secs() < 10 {
         sleep(Duration::from_millis(5));
     }
-    println!(
-        "\n$ kubectl get nodes -o wide      # {} ms later",
-        start.elapsed().as_millis()
-    );
+    println!("\n$ kubectl get nodes -o wide      # {} ms later", start.elapsed().as_millis());
     println!("{}", double.print_nodes(true));
 
-    match stay {
-        true => println!(
+    if stay {
+        println!(
             "try it, until Ctrl-C:\n$ kubectl --kubeconfig {} describe node {name}\n",
             admin.display()
-        ),
-        false => println!("to try kubectl meanwhile, add:  -- --stay\n"),
+        )
+    } else {
+        println!("to try kubectl meanwhile, add:  -- --stay\n")
     }
     println!(
         "$ kubectl get lease -n kube-node-lease {name} -o jsonpath={{.spec.renewTime}} --watch"
@@ -70,10 +61,7 @@ fn main() -> ExitCode {
         && start.elapsed() < Duration::from_secs(if stay { 86_400 } else { 60 })
     {
         let lease = double.get(&format!("leases/{name}")).unwrap_or_default();
-        let renewed = lease["spec"]["renewTime"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
+        let renewed = lease["spec"]["renewTime"].as_str().unwrap_or_default().to_owned();
         if renewed != last {
             println!("{renewed}");
             last = renewed;
@@ -84,8 +72,5 @@ fn main() -> ExitCode {
 
     let _ = agent.kill();
     let _ = agent.wait();
-    match seen >= 3 {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    }
+    if seen >= 3 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

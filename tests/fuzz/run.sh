@@ -40,6 +40,7 @@ for target; do
     cpu_list) seed "$target" -path '*/cpu/*' ! -path '*/topology/*' ;;
     mounts) seed "$target" -name mounts -o -name mountinfo ;;
     cgroup) seed "$target" -path '*/cgroup*' ! -name '*.json' ! -name SOURCE.txt ;;
+    serve) seed "$target" -path '*/net/dev' -o -name cpu.stat ;;
     pids) seed "$target" -name loadavg ;;
     routes_v4) seed "$target" -name route ;;
     routes_v6) seed "$target" -name ipv6_route ;;

@@ -46,16 +46,9 @@ fn the_packages_for_armv6_and_armv7_look_at_the_cpu() {
             .output()
             .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(
-            output.status.success(),
-            installs,
-            "{package} on {machine}: {said}"
-        );
+        assert_eq!(output.status.success(), installs, "{package} on {machine}: {said}");
         let other = if package == "armhf" { "armv6" } else { "armhf" };
-        assert!(
-            installs || said.contains(&format!("nodelet_*_{other}.deb")),
-            "{said}"
-        );
+        assert!(installs || said.contains(&format!("nodelet_*_{other}.deb")), "{said}");
     }
 }
 
@@ -77,10 +70,7 @@ fn cargo_sh_works_with_a_blank_in_the_home_folder() {
     let sysroot = folder.path().join("sysroot");
     stub(
         "bin/rustc",
-        &format!(
-            "case $1 in -vV) echo 'host: here' ;; *) echo '{}' ;; esac",
-            sysroot.display()
-        ),
+        &format!("case $1 in -vV) echo 'host: here' ;; *) echo '{}' ;; esac", sysroot.display()),
     );
     stub("sysroot/lib/rustlib/here/bin/rust-objcopy", "exit 0");
     let output = Command::new(project.join("cross/cargo.sh"))
@@ -90,20 +80,13 @@ fn cargo_sh_works_with_a_blank_in_the_home_folder() {
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env(
             "PATH",
-            format!(
-                "{}:{}",
-                folder.path().join("bin").display(),
-                std::env::var("PATH").unwrap()
-            ),
+            format!("{}:{}", folder.path().join("bin").display(), std::env::var("PATH").unwrap()),
         )
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    let libc = folder
-        .path()
-        .join(tools)
-        .join("x86_64-unknown-linux-musl-O2-stub");
+    let libc = folder.path().join(tools).join("x86_64-unknown-linux-musl-O2-stub");
     for file in ["crt1.o", "libc.a", "libcompiler_rt.a"] {
         assert!(libc.join(file).exists(), "{file}: {errors}");
     }

@@ -51,10 +51,7 @@ fn huge_pages() -> BTreeMap<String, u64> {
     let size = |line: &str| {
         let (kib, count) = line.split_once(' ').unwrap();
         let (kib, count): (u64, u64) = (kib.parse().unwrap(), count.parse().unwrap());
-        (
-            format!("hugepages-{}", text(kib << 10)),
-            (kib << 10) * count,
-        )
+        (format!("hugepages-{}", text(kib << 10)), (kib << 10) * count)
     };
     lines.lines().map(size).collect()
 }
@@ -72,15 +69,13 @@ fn capacity_and_allocatable_agree_with_the_raw_files() {
     let (node, said) = inspect(&[]);
     let (capacity, allocatable) = (&node["status"]["capacity"], &node["status"]["allocatable"]);
     let mut names = vec!["pods".to_owned()];
-    assert_eq!(
-        (&capacity["pods"], &allocatable["pods"]),
-        (&json!("0"), &json!("0"))
-    );
+    assert_eq!((&capacity["pods"], &allocatable["pods"]), (&json!("0"), &json!("0")));
 
     // With a NUMA node folder only CPUs that are online count, else all CPU folders.
-    let cpus = match std::path::Path::new("/sys/devices/system/node/node0").exists() {
-        true => number("getconf _NPROCESSORS_ONLN"),
-        false => number("ls -d /sys/devices/system/cpu/cpu[0-9]* | wc -l"),
+    let cpus = if std::path::Path::new("/sys/devices/system/node/node0").exists() {
+        number("getconf _NPROCESSORS_ONLN")
+    } else {
+        number("ls -d /sys/devices/system/cpu/cpu[0-9]* | wc -l")
     };
     if let Some(cpus) = cpus {
         assert_eq!(capacity["cpu"], cpus.to_string());
@@ -97,10 +92,7 @@ fn capacity_and_allocatable_agree_with_the_raw_files() {
     if let Some(kib) = number(MEM_TOTAL) {
         assert_eq!(capacity["memory"], text(kib << 10));
         let kept = (100 << 20) + huge_pages.values().sum::<u64>();
-        assert_eq!(
-            allocatable["memory"],
-            text((kib << 10).saturating_sub(kept))
-        );
+        assert_eq!(allocatable["memory"], text((kib << 10).saturating_sub(kept)));
     }
     names.push("memory".to_owned());
 
@@ -129,14 +121,8 @@ fn node_info_agrees_with_the_raw_files() {
     for (key, line) in [
         ("kernelVersion", "uname -r"),
         ("bootID", "cat /proc/sys/kernel/random/boot_id"),
-        (
-            "machineID",
-            "cat /etc/machine-id 2>/dev/null || cat /var/lib/dbus/machine-id",
-        ),
-        (
-            "systemUUID",
-            "cat /sys/class/dmi/id/product_uuid 2>/dev/null || cat /etc/machine-id",
-        ),
+        ("machineID", "cat /etc/machine-id 2>/dev/null || cat /var/lib/dbus/machine-id"),
+        ("systemUUID", "cat /sys/class/dmi/id/product_uuid 2>/dev/null || cat /etc/machine-id"),
         ("osImage", ". /etc/os-release && echo \"$PRETTY_NAME\""),
     ] {
         if let Some(want) = shell(line) {
@@ -153,9 +139,7 @@ fn node_info_agrees_with_the_raw_files() {
     };
     match want {
         Some(want) => assert_eq!(info["architecture"], want),
-        None => skip::optional(&format!(
-            "no known name for the architecture {architecture}"
-        )),
+        None => skip::optional(&format!("no known name for the architecture {architecture}")),
     }
     assert_eq!(info["operatingSystem"], "linux");
     assert_eq!(info["containerRuntimeVersion"], "none://");
@@ -197,10 +181,7 @@ fn the_address_is_that_of_the_first_default_route() {
     }
     // hostname prints the addresses of all interfaces.
     if let Some(all) = shell("hostname -I") {
-        assert!(
-            all.split_whitespace().any(|ip| ip == ours),
-            "{ours} of {all}"
-        );
+        assert!(all.split_whitespace().any(|ip| ip == ours), "{ours} of {all}");
     }
 }
 
@@ -219,10 +200,7 @@ fn reservations_reduce_allocatable() {
     }
     if let Some(kib) = number(MEM_TOTAL) {
         let kept = (164 << 20) + huge_pages().values().sum::<u64>();
-        assert_eq!(
-            allocatable["memory"],
-            text((kib << 10).saturating_sub(kept))
-        );
+        assert_eq!(allocatable["memory"], text((kib << 10).saturating_sub(kept)));
         assert_eq!(bytes(&capacity["memory"]), kib << 10);
     }
     let cpus: u64 = capacity["cpu"].as_str().unwrap().parse().unwrap();

@@ -13,7 +13,7 @@ mod common;
 
 mod cross;
 mod facts;
+mod health;
 mod inspect;
 mod openssl;
-mod problems;
 mod systemd;

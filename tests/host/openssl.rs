@@ -4,14 +4,11 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use nodelet::identity::pki::key::Key;
-use nodelet::kube::x509::{self, Leaf, SigningRequest, Subject, Wanted};
+use nodelet::kube::x509::{self, AltName, Leaf, Purpose, SigningRequest, Subject, Wanted};
 use support::skip;
 
 fn subject() -> Subject {
-    Subject {
-        common_name: "system:node:pi-3.lab".into(),
-        organizations: vec!["system:nodes".into()],
-    }
+    Subject::of_node("pi-3.lab")
 }
 
 /// The lines that OpenSSL prints, trimmed; `None`, and a skip, without OpenSSL.
@@ -26,12 +23,7 @@ fn openssl(arguments: &[&str], input: &str) -> Option<Vec<String>> {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(input.as_bytes())
-        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert!(output.status.success(), "{arguments:?}: {text}\n{input}");
@@ -54,13 +46,7 @@ const KEYS: [(&str, &[&str], &str, &str); 7] = [
     ),
     (
         "PRIVATE KEY",
-        &[
-            "genpkey",
-            "-algorithm",
-            "EC",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-        ],
+        &["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
         "ecdsa-with-SHA256",
         "",
     ),
@@ -72,34 +58,17 @@ const KEYS: [(&str, &[&str], &str, &str); 7] = [
     ),
     (
         "PRIVATE KEY",
-        &[
-            "genpkey",
-            "-algorithm",
-            "RSA",
-            "-pkeyopt",
-            "rsa_keygen_bits:2048",
-        ],
+        &["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"],
         "sha256WithRSAEncryption",
         "key encipherment",
     ),
     (
         "PRIVATE KEY",
-        &[
-            "genpkey",
-            "-algorithm",
-            "RSA",
-            "-pkeyopt",
-            "rsa_keygen_bits:4096",
-        ],
+        &["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:4096"],
         "sha256WithRSAEncryption",
         "key encipherment",
     ),
-    (
-        "PRIVATE KEY",
-        &["genpkey", "-algorithm", "ED25519"],
-        "ED25519",
-        "",
-    ),
+    ("PRIVATE KEY", &["genpkey", "-algorithm", "ED25519"], "ED25519", ""),
 ];
 
 /// Compares every field of a request with the output of OpenSSL.
@@ -108,26 +77,13 @@ fn holds(request: &SigningRequest, key: &Key, algorithm: &str) -> Option<()> {
     let has = |line: &str| text.iter().any(|l| l.replace(" = ", "=") == line);
     assert!(text.iter().any(|l| l.contains("verify OK")), "{text:#?}");
     assert!(has("Version: 1 (0x0)"), "{text:#?}");
-    assert!(
-        has("Subject: O=system:nodes, CN=system:node:pi-3.lab"),
-        "{text:#?}"
-    );
-    assert!(
-        has(&format!("Signature Algorithm: {algorithm}")),
-        "{text:#?}"
-    );
-    assert!(
-        has("Attributes: (none)") || has("(none)") || has("a0:00"),
-        "{text:#?}"
-    );
+    assert!(has("Subject: O=system:nodes, CN=system:node:pi-3.lab"), "{text:#?}");
+    assert!(has(&format!("Signature Algorithm: {algorithm}")), "{text:#?}");
+    assert!(has("Attributes: (none)") || has("(none)") || has("a0:00"), "{text:#?}");
     assert!(!text.iter().any(|l| l.contains("X509v3")), "{text:#?}");
     // The public key of the request is that of the private key.
     let public = openssl(&["req", "-noout", "-pubkey"], &request.pem())?;
-    assert_eq!(
-        public,
-        openssl(&["pkey", "-pubout"], key.pem())?,
-        "{text:#?}"
-    );
+    assert_eq!(public, openssl(&["pkey", "-pubout"], key.pem())?, "{text:#?}");
     let ours = x509::pem("PUBLIC KEY", &request.wanted.public_key);
     assert_eq!(public, ours.lines().collect::<Vec<_>>());
     // OpenSSL writes the same bytes that it read.
@@ -139,13 +95,10 @@ fn holds(request: &SigningRequest, key: &Key, algorithm: &str) -> Option<()> {
 #[test]
 fn openssl_reads_our_certificate_request() {
     let key = Key::generate().unwrap();
-    let request = key.request(subject()).unwrap();
+    let request = key.request(subject(), Purpose::CLIENT).unwrap();
     assert_eq!(request.usages, ["digital signature", "client auth"]);
     assert!(key.pem().starts_with("-----BEGIN EC PRIVATE KEY-----\n"));
-    assert_eq!(
-        Wanted::of_pem(request.pem().as_bytes()).unwrap(),
-        request.wanted
-    );
+    assert_eq!(Wanted::of_pem(request.pem().as_bytes()).unwrap(), request.wanted);
     if holds(&request, &key, "ecdsa-with-SHA256").is_none() {
         return;
     }
@@ -158,9 +111,7 @@ fn openssl_reads_our_certificate_request() {
     let parsed = openssl(&["asn1parse"], &request.pem()).unwrap();
     for text in ["system:nodes", "system:node:pi-3.lab"] {
         assert!(
-            parsed
-                .iter()
-                .any(|line| line.contains("PRINTABLESTRING") && line.ends_with(text)),
+            parsed.iter().any(|line| line.contains("PRINTABLESTRING") && line.ends_with(text)),
             "{parsed:#?}"
         );
     }
@@ -177,7 +128,7 @@ fn a_key_of_each_kind_signs_a_request() {
         let text = format!("# a key\r\n{text}\r\ntrailing\r\n");
         let key = Key::of_pem(text.as_bytes()).unwrap();
         assert!(key.pem().starts_with(&format!("-----BEGIN {label}-----\n")));
-        let request = key.request(subject()).unwrap();
+        let request = key.request(subject(), Purpose::CLIENT).unwrap();
         holds(&request, &key, algorithm).unwrap();
         let mut usages = vec!["digital signature", "client auth"];
         usages.extend(Some(usage).filter(|usage| !usage.is_empty()));
@@ -214,46 +165,81 @@ EKTcWGekdmdDPsHloRNtsiCa697B2O9IFA==
 -----END EC PRIVATE KEY-----
 ";
     let key = Key::of_pem(key.as_bytes()).unwrap();
-    let name = key.request(subject()).unwrap().name;
+    let name = key.request(subject(), Purpose::CLIENT).unwrap().name;
     assert_eq!(name, "node-csr-DRgX9W8ClXUN7o_7uJDCW6-pcVw_WkbEy4SgyEjdmvM");
-    assert_eq!(key.request(subject()).unwrap().name, name);
-    let other = Subject {
-        common_name: "system:node:pi-4".into(),
-        ..subject()
+    assert_eq!(key.request(subject(), Purpose::CLIENT).unwrap().name, name);
+    let other = Subject { common_name: "system:node:pi-4".into(), ..subject() };
+    assert_ne!(key.request(other, Purpose::CLIENT).unwrap().name, name);
+}
+
+/// The names of a server, as the Node has them.
+fn of_a_server() -> Subject {
+    let ips = ["192.0.2.7", "fd00::7"].map(|ip| AltName::Ip(ip.parse().unwrap()));
+    let alt_names = [AltName::Dns("pi-3.lab".into())].into_iter().chain(ips).collect();
+    Subject { alt_names, ..subject() }
+}
+
+const NAMES: &str = "DNS:pi-3.lab, IP Address:192.0.2.7, IP Address:FD00:0:0:0:0:0:0:7";
+
+#[test]
+fn openssl_reads_the_request_for_a_serving_certificate() {
+    let key = Key::generate().unwrap();
+    let request = key.request(of_a_server(), Purpose::SERVING).unwrap();
+    assert_eq!(request.usages, ["digital signature", "server auth"]);
+    assert_eq!(Wanted::of_pem(request.pem().as_bytes()).unwrap(), request.wanted);
+    // Other addresses are another request.
+    let names = of_a_server().alt_names.split_off(1);
+    let other = Subject { alt_names: names, ..subject() };
+    assert_ne!(key.request(other, Purpose::SERVING).unwrap().name, request.name);
+    let Some(text) = openssl(&["req", "-noout", "-text", "-verify"], &request.pem()) else {
+        return;
     };
-    assert_ne!(key.request(other).unwrap().name, name);
+    assert!(text.iter().any(|line| line.contains("verify OK")), "{text:#?}");
+    assert!(text.iter().any(|line| line == NAMES), "{text:#?}");
+}
+
+#[test]
+fn openssl_reads_a_self_signed_certificate() {
+    let key = Key::generate().unwrap();
+    let certificate = key.self_signed(of_a_server()).unwrap();
+    let leaf = Leaf::of_pem(certificate.as_bytes()).unwrap();
+    assert_eq!(leaf.subject, of_a_server());
+    assert_eq!(leaf.not_after.time(), "2049-12-31T23:59:59Z");
+    let Some(text) = openssl(&["x509", "-noout", "-text"], &certificate) else {
+        return;
+    };
+    for want in [
+        "Version: 3 (0x2)",
+        NAMES,
+        "TLS Web Server Authentication",
+        "Not Before: Jan  1 00:00:00 2020 GMT",
+        "Not After : Dec 31 23:59:59 2049 GMT",
+        "Signature Algorithm: ecdsa-with-SHA256",
+    ] {
+        assert!(text.iter().any(|line| line == want), "{want}: {text:#?}");
+    }
+    // OpenSSL verifies the signature of a root alone.
+    let file = support::Folder::new("self-signed");
+    let path = file.write("certificate", &certificate).display().to_string();
+    let verified = openssl(&["verify", "-check_ss_sig", "-trusted", &path, &path], "").unwrap();
+    assert_eq!(verified, [format!("{path}: OK")]);
 }
 
 /// Certificates made by OpenSSL.
 #[test]
 fn openssl_reads_a_certificate_as_we_do() {
-    for (days, arguments) in [
-        ("1", ["-newkey", "rsa:2048"]),
-        ("36500", ["-newkey", "ED25519"]),
-    ] {
+    for (days, arguments) in [("1", ["-newkey", "rsa:2048"]), ("36500", ["-newkey", "ED25519"])] {
         let subject = ["-subj", "/O=system:nodes/O=others/CN=system:node:pi-3"];
-        let more = [
-            "req",
-            "-x509",
-            "-nodes",
-            "-keyout",
-            "/dev/null",
-            "-days",
-            days,
-        ];
+        let more = ["req", "-x509", "-nodes", "-keyout", "/dev/null", "-days", days];
         let Some(lines) = openssl(&[&more[..], &arguments, &subject].concat(), "") else {
             return;
         };
         let start = lines.iter().position(|l| l.contains("BEGIN CERT")).unwrap();
         let text = lines[start..].join("\r\n");
         let leaf = Leaf::of_pem(text.as_bytes()).unwrap();
-        let dates = [
-            "x509", "-noout", "-dates", "-dateopt", "iso_8601", "-pubkey",
-        ];
+        let dates = ["x509", "-noout", "-dates", "-dateopt", "iso_8601", "-pubkey"];
         let mut lines = openssl(&dates, &text).unwrap();
-        let key: Vec<String> = lines
-            .extract_if(.., |line| !line.starts_with("not"))
-            .collect();
+        let key: Vec<String> = lines.extract_if(.., |line| !line.starts_with("not")).collect();
         assert_eq!(
             lines,
             [
@@ -261,15 +247,13 @@ fn openssl_reads_a_certificate_as_we_do() {
                 format!("notAfter={}", leaf.not_after.time().replace('T', " ")),
             ]
         );
-        assert_eq!(
-            key.join("\n") + "\n",
-            x509::pem("PUBLIC KEY", &leaf.public_key)
-        );
+        assert_eq!(key.join("\n") + "\n", x509::pem("PUBLIC KEY", &leaf.public_key));
         assert_eq!(
             leaf.subject,
             Subject {
                 common_name: "system:node:pi-3".into(),
                 organizations: vec!["system:nodes".into(), "others".into()],
+                ..Subject::default()
             }
         );
     }

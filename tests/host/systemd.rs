@@ -1,7 +1,8 @@
 //! The files of systemd/, checked with systemd's own tools and with cpio.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -17,9 +18,7 @@ const NEWER: [(&str, u32); 2] = [("RestartSteps=", 254), ("RestartMaxDelaySec=",
 const MOST_EXPOSURE: u32 = 15;
 
 fn systemd(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("systemd")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd").join(name)
 }
 
 fn unit() -> String {
@@ -38,6 +37,15 @@ fn version() -> Option<u32> {
     Some(digits.parse().unwrap())
 }
 
+/// The unit without the settings that systemd of this version does not know.
+fn known(unit: &str, version: u32) -> String {
+    let is_known = |line: &&str| {
+        let newer = NEWER.iter().find(|(name, _)| line.starts_with(name));
+        newer.is_none_or(|(_, since)| version >= *since)
+    };
+    unit.lines().filter(is_known).collect::<Vec<_>>().join("\n")
+}
+
 /// `systemd-analyze verify` of a text as nodelet.service, with the path of the built binary.
 fn verify(text: &str) -> Output {
     let folder = Folder::new("unit");
@@ -54,21 +62,15 @@ fn verify(text: &str) -> Output {
 #[test]
 fn systemd_analyze_verifies_the_unit() {
     let Some(version) = version() else { return };
-    let known = |line: &&str| {
-        let newer = NEWER.iter().find(|(name, _)| line.starts_with(name));
-        newer.is_none_or(|(_, since)| version >= *since)
-    };
-    let text: Vec<&str> = unit().leak().lines().filter(known).collect();
-    let text = text.join("\n");
+    let text = known(&unit(), version);
     let output = verify(&text);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{said}");
 
     // It does find errors.
-    for (right, wrong) in [
-        ("MemoryMax=", "MemoryMaximum="),
-        ("WatchdogSec=90", "WatchdogSec=ninety"),
-    ] {
+    for (right, wrong) in
+        [("MemoryMax=", "MemoryMaximum="), ("WatchdogSec=90", "WatchdogSec=ninety")]
+    {
         let output = verify(&text.replace(right, wrong));
         assert!(!output.status.success(), "{wrong} is passed over");
     }
@@ -118,9 +120,10 @@ fn archive(umask: &str, words: &[&Path]) -> Result<Vec<u8>, String> {
         .args(words)
         .output()
         .unwrap();
-    match output.status.success() {
-        true => Ok(output.stdout),
-        false => Err(String::from_utf8(output.stderr).unwrap()),
+    if output.status.success() {
+        Ok(output.stdout)
+    } else {
+        Err(String::from_utf8(output.stderr).unwrap())
     }
 }
 
@@ -191,11 +194,8 @@ fn an_interrupted_initramfs_script_removes_the_credentials() {
     // It runs while the signal comes; the shell handles the signal after its end.
     let cpio = folder.write("bin/cpio", "#!/bin/sh\ntouch \"$RUNNING\"\nexec sleep 1\n");
     fs::set_permissions(&cpio, fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!(
-        "{}:{}",
-        folder.path().join("bin").display(),
-        std::env::var("PATH").unwrap()
-    );
+    let path =
+        format!("{}:{}", folder.path().join("bin").display(), std::env::var("PATH").unwrap());
     for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
         let temp = folder.path().join(signal.as_str());
         fs::create_dir(&temp).unwrap();
@@ -211,9 +211,7 @@ fn an_interrupted_initramfs_script_removes_the_credentials() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        eventually("cpio", Duration::from_secs(10), || {
-            running.exists().then_some(())
-        });
+        eventually("cpio", Duration::from_secs(10), || running.exists().then_some(()));
         assert_eq!(fs::read_dir(&temp).unwrap().count(), 1);
         kill(Pid::from_raw(script.id().cast_signed()), signal).unwrap();
         let status = script.wait().unwrap();
@@ -243,6 +241,73 @@ fn the_initramfs_archive_has_the_files_of_a_join() {
     ] {
         assert!(packed.contains(part), "{part}");
     }
+    assert!(!packed.contains("kubelet-client"));
+    // Of a board that has renewed, the pair in use with its link, and no other pair.
+    renewed(&folder);
+    let packed = archive("022", &[Path::new("-j"), &tree, &binary]).unwrap();
+    let unpacked = folder.path().join("unpacked");
+    fs::create_dir(&unpacked).unwrap();
+    let mut cpio = Command::new("cpio")
+        .args(["--quiet", "-id"])
+        .current_dir(&unpacked)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    cpio.stdin.take().unwrap().write_all(&packed).unwrap();
+    assert!(cpio.wait().unwrap().success());
+    let pki = unpacked.join("var/lib/nodelet/pki");
+    assert_eq!(fs::read_link(pki.join(CURRENT)).unwrap(), Path::new("kubelet-client-2.pem"));
+    assert_eq!(fs::read_to_string(pki.join(CURRENT)).unwrap(), "in use");
+    assert_eq!(fs::read_dir(&pki).unwrap().count(), 2);
+    for (name, mode) in [("", 0o700), ("..", 0o700), ("kubelet-client-2.pem", 0o600)] {
+        let metadata = fs::metadata(pki.join(name)).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o777, mode, "{name}");
+    }
+}
+
+const CURRENT: &str = "kubelet-client-current.pem";
+
+/// The state of a board in `tree`, as systemd makes it for a dynamic user.
+fn renewed(folder: &Folder) {
+    let pki = "tree/var/lib/private/nodelet/pki";
+    folder.write(&format!("{pki}/kubelet-client-1.pem"), "old");
+    folder.write(&format!("{pki}/kubelet-client-2.pem"), "in use");
+    let tree = folder.path().join("tree");
+    symlink("private/nodelet", tree.join("var/lib/nodelet")).unwrap();
+    symlink("kubelet-client-2.pem", tree.join("var/lib/nodelet/pki").join(CURRENT)).unwrap();
+}
+
+/// What the module asks dracut to install; the boot test runs dracut itself.
+#[test]
+fn the_dracut_module_installs_flags_credentials_and_the_certificate_in_use() {
+    let folder = Folder::new("dracut");
+    renewed(&folder);
+    folder.write("tree/etc/credstore/nodelet.kubeconfig", "a secret");
+    let output = Command::new("bash")
+        .args(["-euc", "inst_multiple() { printf '%s\n' \"$@\"; }; . \"$1\"; install", "bash"])
+        .arg(systemd("dracut/90nodelet/module-setup.sh"))
+        .env("dracutsysrootdir", folder.path().join("tree"))
+        .env("systemdsystemconfdir", "/etc/systemd/system")
+        .env("systemdsystemunitdir", "/usr/lib/systemd/system")
+        .env("SYSTEMCTL", "true")
+        .env("initdir", folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let installed = String::from_utf8(output.stdout).unwrap();
+    let installed: Vec<&str> = installed.lines().filter(|line| *line != "-o").collect();
+    let current = format!("/var/lib/nodelet/pki/{CURRENT}");
+    for path in [
+        "nodelet",
+        "/usr/lib/systemd/system/nodelet.service",
+        "/etc/default/nodelet",
+        "/etc/default/nodelet-join",
+        "/etc/hostname",
+        "/etc/credstore/nodelet.kubeconfig",
+        &current,
+    ] {
+        assert!(installed.contains(&path), "{path}: {installed:?}");
+    }
 }
 
 #[test]
@@ -262,10 +327,7 @@ fn systemd_analyze_verifies_the_path_unit() {
             .env("LC_ALL", "C")
             .output()
             .unwrap();
-        (
-            output.status.success(),
-            String::from_utf8(output.stderr).unwrap(),
-        )
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
     };
     assert_eq!(verify(&text), (true, String::new()));
     let (is_sound, said) = verify(&text.replace("PathChanged=", "PathChange="));
@@ -287,69 +349,119 @@ fn initramfs_sh_refuses_wrong_arguments() {
     }
 }
 
-/// The unit that has the socket of the container runtime, and its timer.
-#[test]
-fn the_unit_of_the_container_runtime_is_valid_and_hardened() {
-    if version().is_none() {
-        return;
-    }
-    let folder = Folder::new("runtime-unit");
+/// The table of `systemd-analyze security` for the second unit, which is valid beside the first; with
+/// the mistake it is not. `None`, and a skip, without the tool.
+fn analyzed(name: &str, units: [&str; 2], wrong: [&str; 2]) -> Option<String> {
+    let version = version()?;
+    let folder = Folder::new(name);
     let text = |name: &str| {
-        let text = fs::read_to_string(systemd(name)).unwrap();
+        let text = known(&fs::read_to_string(systemd(name)).unwrap(), version);
         text.replace("/usr/bin/nodelet", env!("CARGO_BIN_EXE_nodelet"))
     };
-    let service = folder.write("nodelet-runtime.service", text("nodelet-runtime.service"));
-    let timer = folder.write("nodelet-runtime.timer", text("nodelet-runtime.timer"));
-    let analyze = |words: &[&str], files: &[&Path]| {
+    let [_, unit] = units.map(|name| folder.write(name, text(name)));
+    let analyze = |words: &[&str]| {
         let mut command = Command::new("systemd-analyze");
-        let command = command.args(words).args(files).env("LC_ALL", "C.UTF-8");
+        let command = command.args(words).arg(&unit).env("LC_ALL", "C.UTF-8");
         command.output().unwrap()
     };
     let words = ["verify", "--recursive-errors=yes", "--man=no"];
-    let output = analyze(&words, &[&service, &timer]);
+    let output = analyze(&words);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{said}");
-    let wrong = text("nodelet-runtime.timer").replace("OnBootSec=1", "OnBootSec=soon");
-    folder.write("nodelet-runtime.timer", &wrong);
-    let output = analyze(&words, &[&service, &timer]);
-    assert!(!output.stderr.is_empty(), "a wrong time is passed over");
+    let [right, mistake] = wrong;
+    let mistaken = text(units[1]).replace(right, mistake);
+    folder.write(units[1], &mistaken);
+    assert!(!analyze(&words).stderr.is_empty(), "{mistake} is passed over");
+    folder.write(units[1], text(units[1]));
 
     let threshold = format!("--threshold={MOST_EXPOSURE}");
     let words = ["security", "--offline=yes", "--no-pager", &threshold];
-    let output = analyze(&words, &[&service]);
+    let output = analyze(&words);
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{table}");
     println!("{}", table.lines().last().unwrap());
+    Some(table)
+}
+
+/// The unit that has the socket of the container runtime.
+#[test]
+fn the_unit_of_the_container_runtime_is_valid_and_hardened() {
+    let units = ["nodelet.service", "nodelet-runtime.service"];
+    let Some(table) = analyzed("runtime-unit", units, ["RestartSec=5", "RestartSec=soon"]) else {
+        return;
+    };
     for setting in ["PrivateNetwork=", "CapabilityBoundingSet=~CAP_SYS_ADMIN"] {
         assert!(table.contains(&format!("✓ {setting}")), "{table}");
     }
 }
 
-/// The command of that unit: the file is replaced as a whole, and only by a look that succeeded.
+/// The unit that reads the bytes of strangers.
 #[test]
-fn the_facts_of_the_container_runtime_are_replaced_as_a_whole() {
-    let folder = Folder::new("runtime-facts");
-    let unit = fs::read_to_string(systemd("nodelet-runtime.service")).unwrap();
-    let line = unit
-        .lines()
-        .find_map(|l| l.strip_prefix("ExecStart=/bin/sh -ec '"));
-    let script = line.unwrap().trim_end_matches('\'');
-    let run = |program: &str| {
-        let script = script.replace("/usr/bin/nodelet", program);
-        let mut command = Command::new("/bin/sh");
-        command.args(["-ec", &script]).env("ENDPOINT", "unix:///x");
-        command.env("RUNTIME_DIRECTORY", folder.path());
-        command.status().unwrap().success()
+fn the_units_of_the_port_are_valid_and_hardened() {
+    let units = ["nodelet-serve.socket", "nodelet-serve.service"];
+    let Some(table) = analyzed("serve-unit", units, ["MemoryMax=", "MemoryMaximum="]) else {
+        return;
     };
-    let facts = || fs::read_to_string(folder.path().join("facts.json")).ok();
-    assert!(!run("false"));
-    assert_eq!(facts(), None);
-    assert!(run("echo"));
-    let first = facts();
-    assert_eq!(
-        first.as_deref(),
-        Some("runtime --container-runtime-endpoint=unix:///x\n")
-    );
-    assert!(!run("false"));
-    assert_eq!(facts(), first);
+    for setting in ["SystemCallFilter=~@privileged", "CapabilityBoundingSet=~CAP_KILL"] {
+        assert!(table.contains(&format!("✓ {setting}")), "{table}");
+    }
+    let [service, agent] = ["nodelet-serve.service", "nodelet.service"]
+        .map(|name| fs::read_to_string(systemd(name)).unwrap());
+    // What is set for the agent is set here: a setting that one day is added there, too.
+    let (_, sandbox) = agent.split_once("\nDynamicUser=yes\n").unwrap();
+    let sandbox = sandbox.split("\n[Install]").next().unwrap();
+    let credentials = agent.lines().filter(|line| line.starts_with("LoadCredential="));
+    let mut count = 0;
+    for line in credentials.chain(sandbox.lines()) {
+        let is_setting = !line.is_empty() && !line.starts_with('#');
+        assert!(!is_setting || service.lines().any(|l| l.starts_with(line)), "{line}");
+        count += usize::from(is_setting);
+    }
+    assert!(count > 30, "{count} settings");
+    // The agent's process and its memory are of the same user.
+    let filter = service.lines().filter(|line| line.starts_with("SystemCallFilter=~"));
+    let filter: String = filter.collect();
+    for call in ["kill", "tkill", "tgkill", "pidfd_send_signal", "ptrace", "process_vm_writev"] {
+        assert!(filter.split([' ', '~']).any(|word| word == call), "{call}");
+    }
+    assert!(service.lines().any(|line| line == "ReadOnlyPaths=/run"), "the agent's state");
+    // A socket unit that stops listening after a few failed starts needs a login.
+    let socket = fs::read_to_string(systemd("nodelet-serve.socket")).unwrap();
+    for line in ["StartLimitIntervalSec=0", "TriggerLimitIntervalSec=0", "WantedBy=sockets.target"]
+    {
+        assert!(socket.lines().any(|l| l == line), "{line}");
+    }
+    assert!(service.lines().any(|line| line == "StartLimitIntervalSec=0"));
+}
+
+/// The unit that reads the journal for those who may.
+#[test]
+fn the_units_of_the_journal_are_valid_and_hardened() {
+    let units = ["nodelet-logs.socket", "nodelet-logs@.service"];
+    let Some(table) = analyzed("logs-unit", units, ["RuntimeMaxSec=40", "RuntimeMaxSec=soon"])
+    else {
+        return;
+    };
+    for setting in ["PrivateNetwork=", "SystemCallFilter=~@privileged", "ProtectSystem="] {
+        assert!(table.contains(&format!("✓ {setting}")), "{table}");
+    }
+    // Who sees the socket: nobody but root, and the unit that binds it.
+    let [socket, serve] = ["nodelet-logs.socket", "nodelet-serve.service"]
+        .map(|name| fs::read_to_string(systemd(name)).unwrap());
+    for line in ["ListenStream=/run/nodelet-logs/socket", "DirectoryMode=0700", "Accept=yes"] {
+        assert!(socket.lines().any(|l| l == line), "{line}");
+    }
+    let bind = "BindReadOnlyPaths=-/run/nodelet-logs/socket:/run/nodelet-logs.sock";
+    for line in [bind, "PartOf=nodelet-logs.socket"] {
+        assert!(serve.lines().any(|l| l == line), "{line}");
+    }
+}
+
+/// With it, a dynamic user's folder in /run is below /run/private, and nodelet-serve.service finds no
+/// state there.
+#[test]
+fn the_state_of_the_agent_is_in_a_folder_that_others_can_enter() {
+    let unit = unit();
+    assert!(unit.lines().any(|line| line == "RuntimeDirectory=nodelet"));
+    assert!(!unit.lines().any(|line| line.starts_with("RuntimeDirectoryPreserve=")));
 }

@@ -42,11 +42,7 @@ fn a_connection_that_was_opened_early_carries_the_next_call() {
         let tls = version.map(|version| ca.config(&ca.leaf(&["127.0.0.1"]), &[version], None));
         let secure = tls.is_some();
         let server = Server::start(tls, ok);
-        let mut api = if secure {
-            api(server.port, &ca)
-        } else {
-            plain(server.port)
-        };
+        let mut api = if secure { api(server.port, &ca) } else { plain(server.port) };
         api.connect(BUDGET).unwrap();
         // Longer than the budget, and time enough for the session tickets of TLS 1.3.
         thread::sleep(BUDGET * 11 / 10);
@@ -112,10 +108,7 @@ fn an_early_connection_that_fails_has_its_error_and_the_call_tries_again() {
     let start = Instant::now();
     let why = api(port, &ca).connect(BUDGET).unwrap_err();
     assert!(start.elapsed() < BUDGET * 3 / 2, "{:?}", start.elapsed());
-    assert_eq!(
-        why,
-        format!("https://127.0.0.1:{port}: timed out after 1s while setting up TLS")
-    );
+    assert_eq!(why, format!("https://127.0.0.1:{port}: timed out after 1s while setting up TLS"));
     drop(mute);
     let mut client = api(port, &ca);
     let why = client.connect(BUDGET).unwrap_err();
@@ -134,11 +127,7 @@ fn eventually(is_so: impl Fn() -> bool) {
 #[test]
 fn a_connection_that_the_server_closed_is_not_used_again() {
     let ca = Authority::new();
-    for (tls, polite) in [
-        (None, false),
-        (Some(ca.usual()), false),
-        (Some(ca.usual()), true),
-    ] {
+    for (tls, polite) in [(None, false), (Some(ca.usual()), false), (Some(ca.usual()), true)] {
         let secure = tls.is_some();
         let server = Server::start(tls, move |heard, stream| {
             ok(heard, stream);
@@ -147,11 +136,7 @@ fn a_connection_that_the_server_closed_is_not_used_again() {
             }
             false
         });
-        let mut api = if secure {
-            api(server.port, &ca)
-        } else {
-            plain(server.port)
-        };
+        let mut api = if secure { api(server.port, &ca) } else { plain(server.port) };
         for round in 1..=3 {
             answered(api.call(&patch("{}"), BUDGET));
             eventually(|| !api.is_connected());
@@ -198,10 +183,7 @@ fn tls_messages_between_answers_keep_the_connection() {
 #[test]
 fn connection_close_ends_the_connection() {
     let server = Server::start(None, |_, stream| {
-        say(
-            stream,
-            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
-        )
+        say(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
     });
     let mut api = plain(server.port);
     answered(api.call(&get(), BUDGET));
@@ -218,10 +200,7 @@ fn nothing_is_sent_twice() {
     let mut api = api(server.port, &ca);
     answered(api.call(&get(), BUDGET));
     let why = fails(&mut api, &patch("{}"));
-    assert!(
-        why.ends_with("connection closed by the server while waiting for the answer"),
-        "{why}"
-    );
+    assert!(why.ends_with("connection closed by the server while waiting for the answer"), "{why}");
     assert_eq!((server.heard().len(), server.connections()), (2, 1));
     answered(api.call(&get(), BUDGET));
     assert_eq!(server.connections(), 2);
@@ -237,11 +216,7 @@ fn bytes_without_a_request_end_the_connection() {
             thread::sleep(Duration::from_millis(20));
             say(stream, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
         });
-        let mut api = if secure {
-            api(server.port, &ca)
-        } else {
-            plain(server.port)
-        };
+        let mut api = if secure { api(server.port, &ca) } else { plain(server.port) };
         for _ in 0..2 {
             assert_eq!(answered(api.call(&get(), BUDGET)).body, b"{}");
             eventually(|| !api.is_connected());
@@ -258,10 +233,7 @@ fn resets_and_refusals_have_their_error() {
         if heard.head.starts_with("GET") {
             return ok(heard, stream);
         }
-        let reset = nix::libc::linger {
-            l_onoff: 1,
-            l_linger: 0,
-        };
+        let reset = nix::libc::linger { l_onoff: 1, l_linger: 0 };
         nix::sys::socket::setsockopt(stream.tcp(), nix::sys::socket::sockopt::Linger, &reset)
             .unwrap();
         false
@@ -269,16 +241,9 @@ fn resets_and_refusals_have_their_error() {
     let mut client = api(server.port, &ca);
     answered(client.call(&get(), BUDGET));
     let why = fails(&mut client, &patch("{}"));
-    assert!(
-        why.ends_with(": connection reset by peer while waiting for the answer"),
-        "{why}"
-    );
+    assert!(why.ends_with(": connection reset by peer while waiting for the answer"), "{why}");
 
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     assert_eq!(
         fails(&mut api(port, &ca), &get()),
         format!("https://127.0.0.1:{port}: connection refused")
@@ -295,10 +260,7 @@ fn resets_and_refusals_have_their_error() {
         );
     });
     let why = fails(&mut api(port, &ca), &get());
-    assert!(
-        why.ends_with("the server does not speak TLS; is the port right?"),
-        "{why}"
-    );
+    assert!(why.ends_with("the server does not speak TLS; is the port right?"), "{why}");
 }
 
 #[test]
@@ -307,9 +269,7 @@ fn a_host_name_is_looked_up() {
     let server = Server::start(Some(ca.usual()), ok);
     let connect = |host: &str| {
         let url = format!("https://{host}:{}", server.port);
-        Api::new(&kubeconfig(&url, &ca.pem, ""), "x")
-            .unwrap()
-            .call(&get(), BUDGET)
+        Api::new(&kubeconfig(&url, &ca.pem, ""), "x").unwrap().call(&get(), BUDGET)
     };
     answered(connect("localhost"));
     let why = silent(connect("does-not-exist.invalid"));

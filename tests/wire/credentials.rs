@@ -5,6 +5,7 @@ use std::path::Path;
 
 use nodelet::config::Config;
 use nodelet::config::flags::Flags;
+use nodelet::core::delay::Jitter;
 use nodelet::core::instant::Mono;
 use nodelet::identity::{Identity, Source};
 use nodelet::kube::time::Wall;
@@ -50,19 +51,14 @@ fn with_files(port: u16, ca: &Authority, user: &str, folder: &Path) -> Client {
     fs::write(folder.join("kubeconfig"), text).unwrap();
     let config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
     let source = Source::new(&config, &folder.join("kubeconfig"), None, "x".to_owned());
-    let (identity, access) = source.open(Wall::default(), 0).unwrap();
-    Client {
-        api: access.api,
-        identity,
-    }
+    let (identity, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
+    Client { api: access.api, identity }
 }
 
 /// The token of the last request.
 fn token(server: &Server) -> String {
     let head = server.heard().last().unwrap().head.clone();
-    let line = head
-        .lines()
-        .find_map(|line| line.strip_prefix("authorization: Bearer "));
+    let line = head.lines().find_map(|line| line.strip_prefix("authorization: Bearer "));
     line.unwrap().to_owned()
 }
 
@@ -70,22 +66,15 @@ fn token(server: &Server) -> String {
 fn a_token_file_is_read_again_each_minute_and_at_once_after_a_401() {
     let ca = Authority::new();
     let server = Server::start(Some(ca.usual()), |heard, stream| {
-        match heard.head.contains("Bearer stale\r\n") {
-            true => say(
-                stream,
-                "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
-            ),
-            false => ok(heard, stream),
+        if heard.head.contains("Bearer stale\r\n") {
+            say(stream, "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+        } else {
+            ok(heard, stream)
         }
     });
     let folder = Folder::new("token-file");
     folder.write("token", "first\n");
-    let mut api = with_files(
-        server.port,
-        &ca,
-        "tokenFile: token, token: old",
-        folder.path(),
-    );
+    let mut api = with_files(server.port, &ca, "tokenFile: token, token: old", folder.path());
     let mut call = |now| {
         api.refresh(now);
         answered(api.call(&get(), BUDGET));
@@ -109,11 +98,7 @@ fn a_token_file_is_read_again_each_minute_and_at_once_after_a_401() {
     folder.write("token", "fourth");
     assert_eq!(call(at(301)), "the-third");
     assert_eq!(call(at(302)), "fourth");
-    assert_eq!(
-        server.connections(),
-        1,
-        "a token needs no connection of its own"
-    );
+    assert_eq!(server.connections(), 1, "a token needs no connection of its own");
 }
 
 #[test]
@@ -204,12 +189,7 @@ fn an_unusable_pair_is_one_log_line() {
     let (first, second) = (ca.leaf(&["pi"]), ca.leaf(&["pi"]));
     folder.write("crt", &first.0);
     folder.write("key", &first.1);
-    let mut api = with_files(
-        1,
-        &ca,
-        "client-certificate: crt, client-key: key",
-        folder.path(),
-    );
+    let mut api = with_files(1, &ca, "client-certificate: crt, client-key: key", folder.path());
     folder.write("crt", &second.0);
     for minute in 1..60 {
         api.refresh(at(minute * 60));

@@ -116,10 +116,7 @@ impl Server {
 
 /// An address without a server.
 fn closed() -> SocketAddr {
-    UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
+    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 fn resolver(servers: &[SocketAddr]) -> Resolver {
@@ -190,10 +187,7 @@ fn a_lookup_without_an_answer_ends_at_its_deadline_or_timeout() {
         // Without a budget that ends the lookup, a busy machine reports a longer time.
         let late = want < budget.into() && why.starts_with("no name server answered within 0.");
         assert!(why == exact || late, "{why}");
-        assert!(
-            took >= want * 8 / 10 && took <= want * 19 / 10,
-            "{want} {took}"
-        );
+        assert!(took >= want * 8 / 10 && took <= want * 19 / 10, "{want} {took}");
         // A busy machine sends fewer questions.
         let heard = server.heard();
         assert!(heard <= packets && heard > packets / 2, "{packets} {heard}");
@@ -218,14 +212,8 @@ fn a_flood_does_not_move_the_deadline() {
     });
     let budget = BUDGET.as_millis();
     let (found, took) = lookup(&resolver(&[server.address]), "api.lan", BUDGET);
-    assert_eq!(
-        found,
-        Err("no name server answered within 1.5 s".to_owned())
-    );
-    assert!(
-        took >= budget * 8 / 10 && took <= budget * 19 / 10,
-        "{took}"
-    );
+    assert_eq!(found, Err("no name server answered within 1.5 s".to_owned()));
+    assert!(took >= budget * 8 / 10 && took <= budget * 19 / 10, "{took}");
 }
 
 #[test]
@@ -234,9 +222,7 @@ fn a_late_answer_and_an_answer_to_a_repeated_question_count() {
         let (asked, socket) = (asked.clone(), socket.try_clone().unwrap());
         thread::spawn(move || {
             thread::sleep(Duration::from_millis(500));
-            socket
-                .send_to(&asked.answer(OK, &["10.0.0.1"]), asked.from)
-                .unwrap();
+            socket.send_to(&asked.answer(OK, &["10.0.0.1"]), asked.from).unwrap();
         });
     });
     // Ignores the first two packets.
@@ -247,10 +233,8 @@ fn a_late_answer_and_an_answer_to_a_repeated_question_count() {
         }
     });
     for (server, timeout) in [(late, 5000), (lossy, 1000)] {
-        let resolver = Resolver {
-            timeout: Duration::from_millis(timeout),
-            ..resolver(&[server.address])
-        };
+        let resolver =
+            Resolver { timeout: Duration::from_millis(timeout), ..resolver(&[server.address]) };
         let (found, took) = lookup(&resolver, "api.lan", BUDGET);
         assert_eq!(found, Ok(ips(&["10.0.0.1"])));
         assert!((500..500 + SOON).contains(&took), "{took}");
@@ -284,18 +268,12 @@ fn each_answer_ends_the_lookup_with_its_error_or_addresses() {
         (SERVFAIL, &[], Err("SERVFAIL from ")),
         (REFUSED, &[], Err("REFUSED from ")),
         (TC, &[], Err("a truncated answer from ")),
-        (
-            TC,
-            &["10.0.0.1", "fd00::1"],
-            Ok(&["10.0.0.1", "fd00::1"][..]),
-        ),
+        (TC, &["10.0.0.1", "fd00::1"], Ok(&["10.0.0.1", "fd00::1"][..])),
         (OK, &["fd00::1"], Ok(&["fd00::1"][..])),
     ] {
         let server = Server::simple(flags, addresses);
         let (found, took) = lookup(&resolver(&[server.address]), "api.lan", BUDGET);
-        let want = want
-            .map(ips)
-            .map_err(|why| format!("{why}{}", server.address));
+        let want = want.map(ips).map_err(|why| format!("{why}{}", server.address));
         assert_eq!(found, want);
         assert!(took < SOON, "{want:?} {took}");
     }
@@ -305,16 +283,8 @@ fn each_answer_ends_the_lookup_with_its_error_or_addresses() {
     assert_eq!(found, Err(want));
     assert!(took < SOON, "{took}");
     for (resolver, name, want) in [
-        (
-            resolver(&[]),
-            "api.lan",
-            "no usable name server in resolv.conf",
-        ),
-        (
-            resolver(&[nobody]),
-            "api..lan",
-            "\"api..lan\" cannot be a host name",
-        ),
+        (resolver(&[]), "api.lan", "no usable name server in resolv.conf"),
+        (resolver(&[nobody]), "api..lan", "\"api..lan\" cannot be a host name"),
     ] {
         assert_eq!(lookup(&resolver, name, BUDGET).0, Err(want.to_owned()));
     }
@@ -346,13 +316,7 @@ fn spoofed_answers_are_ignored() {
         let lie = asked.answer(OK, &["10.6.6.6", "fd00::666"]);
         other.send_to(&lie, asked.from).unwrap();
         elsewhere.send_to(&lie, asked.from).unwrap();
-        for (at, bits) in [
-            (0, 1),
-            (1, 1),
-            (2, 0x80),
-            (13, 1),
-            (asked.packet.len() - 3, 0x1d),
-        ] {
+        for (at, bits) in [(0, 1), (1, 1), (2, 0x80), (13, 1), (asked.packet.len() - 3, 0x1d)] {
             let mut lie = lie.clone();
             lie[at] ^= bits;
             socket.send_to(&lie, asked.from).unwrap();
@@ -379,9 +343,7 @@ fn ids_and_ports_differ_from_question_to_question() {
         socket.send_to(&answer, asked.from).unwrap();
     });
     for _ in 0..20 {
-        lookup(&resolver(&[server.address]), "api.lan", BUDGET)
-            .0
-            .unwrap();
+        lookup(&resolver(&[server.address]), "api.lan", BUDGET).0.unwrap();
     }
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), 40);
@@ -422,13 +384,8 @@ fn the_search_list_continues_only_after_nxdomain() {
             ..resolver(&[server.address])
         };
         assert_eq!(lookup(&resolver, name, BUDGET).0.is_ok(), found, "{name}");
-        let mut heard: Vec<String> = server
-            .heard
-            .lock()
-            .unwrap()
-            .iter()
-            .map(|(name, _)| name.clone())
-            .collect();
+        let mut heard: Vec<String> =
+            server.heard.lock().unwrap().iter().map(|(name, _)| name.clone()).collect();
         heard.dedup();
         assert_eq!(heard, asked, "{name} {flags:x}");
     }
@@ -442,18 +399,12 @@ fn resolv_conf_and_hosts_are_read_and_may_be_missing() {
         "nameserver 192.0.2.53\nnameserver fe80::1%lo\nnameserver fe80::1%no0\nsearch a b\n\
          options ndots:2 timeout:3 attempts:4\n",
     );
-    let hosts = folder.write(
-        "hosts",
-        b"10.0.0.7 api.lan # \xff\n10.0.0.8 x\nfd00::7 API.lan\n",
-    );
+    let hosts = folder.write("hosts", b"10.0.0.7 api.lan # \xff\n10.0.0.8 x\nfd00::7 API.lan\n");
     let read = Resolver::read(&conf, &hosts);
     assert_eq!(
         read,
         Resolver {
-            servers: vec![
-                "192.0.2.53:53".parse().unwrap(),
-                "[fe80::1%1]:53".parse().unwrap(),
-            ],
+            servers: vec!["192.0.2.53:53".parse().unwrap(), "[fe80::1%1]:53".parse().unwrap(),],
             search: vec!["a".to_owned(), "b".to_owned()],
             ndots: 2,
             timeout: Duration::from_secs(3),
@@ -462,10 +413,7 @@ fn resolv_conf_and_hosts_are_read_and_may_be_missing() {
         }
     );
     let server = Server::simple(OK, &["10.0.0.1"]);
-    let resolver = Resolver {
-        hosts,
-        ..resolver(&[server.address])
-    };
+    let resolver = Resolver { hosts, ..resolver(&[server.address]) };
     for (name, want) in [
         ("api.lan", &["10.0.0.7", "fd00::7"][..]),
         ("localhost", &["127.0.0.1", "::1"]),
@@ -506,7 +454,7 @@ fn the_name_of_the_node_is_looked_up_without_waiting() {
             socket.send_to(&answer, asked.from).unwrap();
         }
     });
-    let name = &mut NodeName::with("pi", resolver(&[server.address]));
+    let name = &mut NodeName::new("pi", Some(resolver(&[server.address])));
     let mut step = |seconds, packets, want: &[&str]| {
         assert_eq!(poll(name, seconds), ips(want), "at {seconds}");
         // After `served`, the answer is in the socket buffer of the client.
@@ -560,16 +508,14 @@ fn before_registration_the_lookup_waits_for_at_most_a_second() {
         let answer = asked.answer(OK, &["10.0.0.1"]);
         socket.send_to(&answer, asked.from).unwrap();
     });
-    let searching = Resolver {
-        search: vec!["a".to_owned(), "b".to_owned()],
-        ..resolver(&[late.address])
-    };
-    let (found, took) = wait(&mut NodeName::with("pi", searching), clock);
+    let searching =
+        Resolver { search: vec!["a".to_owned(), "b".to_owned()], ..resolver(&[late.address]) };
+    let (found, took) = wait(&mut NodeName::new("pi", Some(searching)), clock);
     assert_eq!(found, ips(&["10.0.0.1"]));
     assert!((240..300 + SOON).contains(&took), "{took}");
 
     let silent = Server::silent();
-    let name = &mut NodeName::with("pi", resolver(&[silent.address]));
+    let name = &mut NodeName::new("pi", Some(resolver(&[silent.address])));
     let (found, took) = wait(name, clock);
     assert!(found.is_empty() && (800..1900).contains(&took), "{took}");
     for _ in 0..3 {
@@ -580,11 +526,11 @@ fn before_registration_the_lookup_waits_for_at_most_a_second() {
     assert_eq!(silent.heard(), 2);
 
     // Without a server it does not wait, and asks again at the next call.
-    let name = &mut NodeName::with("pi", resolver(&[closed()]));
+    let name = &mut NodeName::new("pi", Some(resolver(&[closed()])));
     for _ in 0..3 {
         assert!(wait(name, clock).1 < SOON);
     }
-    let name = &mut NodeName::with("..", resolver(&[silent.address]));
+    let name = &mut NodeName::new("..", Some(resolver(&[silent.address])));
     assert!(wait(name, clock).1 < SOON);
 }
 
@@ -596,10 +542,8 @@ fn one_thread_child() {
     let before = (threads(), peak_kib());
     for _ in 0..20 {
         lookup(&resolver, "api.lan", BUDGET).0.unwrap();
-        lookup(&resolver, "silent.lan", Duration::from_millis(20))
-            .0
-            .unwrap_err();
-        let mut name = NodeName::with("api.lan", resolver.clone());
+        lookup(&resolver, "silent.lan", Duration::from_millis(20)).0.unwrap_err();
+        let mut name = NodeName::new("api.lan", Some(resolver.clone()));
         assert_eq!(wait(&mut name, Instant::now()).0.len(), 1);
     }
     let after = (threads(), peak_kib());
@@ -620,13 +564,7 @@ fn no_thread_is_ever_started() {
         }
     });
     let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--ignored",
-            "--exact",
-            "dns::one_thread_child",
-            "--nocapture",
-            "--test-threads=1",
-        ])
+        .args(["--ignored", "--exact", "dns::one_thread_child", "--nocapture", "--test-threads=1"])
         .env("NODELET_DNS_SERVER", server.address.to_string())
         .output()
         .unwrap();

@@ -47,12 +47,7 @@ fn patch(body: impl Into<Vec<u8>>) -> Request {
 
 /// A response without `Retry-After` and `Date`.
 fn response(code: u16, body: impl Into<Vec<u8>>) -> Response {
-    Response {
-        code,
-        retry_after: None,
-        date: None,
-        body: body.into(),
-    }
+    Response { code, retry_after: None, date: None, body: body.into(), exceeds: None }
 }
 
 fn api(port: u16, ca: &Authority) -> Api {
@@ -61,11 +56,8 @@ fn api(port: u16, ca: &Authority) -> Api {
 }
 
 fn plain(port: u16) -> Api {
-    Api::new(
-        &kubeconfig(&format!("http://127.0.0.1:{port}"), "", ""),
-        "nodelet/0.1.0 (linux/arm)",
-    )
-    .unwrap()
+    Api::new(&kubeconfig(&format!("http://127.0.0.1:{port}"), "", ""), "nodelet/0.1.0 (linux/arm)")
+        .unwrap()
 }
 
 fn answered(outcome: Outcome) -> Response {
@@ -77,7 +69,7 @@ fn answered(outcome: Outcome) -> Response {
 
 fn silent(outcome: Outcome) -> String {
     match outcome {
-        Outcome::Silent(why) => why,
+        Outcome::Silent(why) => why.to_string(),
         Outcome::Answered(response) => panic!("{response:?}"),
     }
 }
@@ -87,11 +79,7 @@ fn silent(outcome: Outcome) -> String {
 fn fails(api: &mut Api, request: &Request) -> String {
     let start = Instant::now();
     let why = silent(api.call(request, BUDGET));
-    assert!(
-        start.elapsed() < BUDGET * 19 / 10,
-        "{:?}: {why}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < BUDGET * 19 / 10, "{:?}: {why}", start.elapsed());
     assert!(!api.is_connected());
     why
 }
@@ -100,15 +88,8 @@ fn fails(api: &mut Api, request: &Request) -> String {
 fn times_out(api: &mut Api, request: &Request) -> String {
     let start = Instant::now();
     let why = fails(api, request);
-    assert!(
-        start.elapsed() > BUDGET * 8 / 10,
-        "{:?}: {why}",
-        start.elapsed()
-    );
-    why.split_once(": timed out after 1s while ")
-        .expect(&why)
-        .1
-        .to_owned()
+    assert!(start.elapsed() > BUDGET * 8 / 10, "{:?}: {why}", start.elapsed());
+    why.split_once(": timed out after 1s while ").expect(&why).1.to_owned()
 }
 
 /// Log lines of all tests since the first call.

@@ -33,10 +33,7 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let pem = params.self_signed(&key).unwrap().pem();
-        Self {
-            pem,
-            issuer: Issuer::new(params, key),
-        }
+        Self { pem, issuer: Issuer::new(params, key) }
     }
 
     pub fn leaf(&self, names: &[&str]) -> Leaf {
@@ -85,11 +82,7 @@ impl Authority {
     }
 
     pub fn usual(&self) -> Arc<ServerConfig> {
-        self.config(
-            &self.leaf(&["127.0.0.1", "localhost"]),
-            rustls::ALL_VERSIONS,
-            None,
-        )
+        self.config(&self.leaf(&["127.0.0.1", "localhost"]), rustls::ALL_VERSIONS, None)
     }
 }
 
@@ -200,19 +193,12 @@ fn hear(stream: &mut dyn Stream) -> Option<Heard> {
         head.push(byte[0]);
     }
     let head = String::from_utf8(head).unwrap();
-    let length = head.lines().find_map(|line| {
-        line.to_lowercase()
-            .strip_prefix("content-length: ")?
-            .parse()
-            .ok()
-    });
+    let length = head
+        .lines()
+        .find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
     let mut body = vec![0; length.unwrap_or(0)];
     stream.read_exact(&mut body).ok()?;
-    Some(Heard {
-        head,
-        body,
-        client_certificate: stream.client_certificate(),
-    })
+    Some(Heard { head, body, client_certificate: stream.client_certificate() })
 }
 
 /// The usual answer.

@@ -16,13 +16,11 @@ fn one_thread_child() {
         api.disconnect();
         answered(api.call(&get(), BUDGET * 5));
         answered(api.call(&patch("{}"), BUDGET * 5));
-        silent(Api::new(&kubeconfig, "x").unwrap().call(
-            &Request {
-                path: "/close".into(),
-                ..get()
-            },
-            BUDGET * 5,
-        ));
+        silent(
+            Api::new(&kubeconfig, "x")
+                .unwrap()
+                .call(&Request { path: "/close".into(), ..get() }, BUDGET * 5),
+        );
     }
     let after = (threads(), peak_kib());
     assert_eq!(after.0, before.0);
@@ -51,11 +49,7 @@ fn no_thread_is_ever_started() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&child.stdout);
-    assert!(
-        child.status.success(),
-        "{said}{}",
-        String::from_utf8_lossy(&child.stderr)
-    );
+    assert!(child.status.success(), "{said}{}", String::from_utf8_lossy(&child.stderr));
     assert!(said.contains("threads: 2"), "{said}");
     assert_eq!(server.heard().len(), 60);
 }

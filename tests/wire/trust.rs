@@ -24,19 +24,15 @@ fn the_client_certificate_reaches_the_server() {
             Api::new(&kubeconfig(&url, &ca.pem, &client_certificate(&leaf)), "x").unwrap();
         answered(api.call(&get(), BUDGET));
         let sent = CertificateDer::from_pem_slice(leaf.0.as_bytes()).unwrap();
-        assert_eq!(
-            server.heard()[0].client_certificate.as_deref(),
-            Some(&*sent)
-        );
+        assert_eq!(server.heard()[0].client_certificate.as_deref(), Some(&*sent));
     }
 }
 
 #[test]
 fn a_refused_client_certificate_has_the_reason_of_the_alert() {
     let ca = Authority::new();
-    let expired = ca.leaf_with(&["pi"], |params| {
-        params.not_after = rcgen::date_time_ymd(2020, 1, 1)
-    });
+    let expired =
+        ca.leaf_with(&["pi"], |params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
     for version in [&TLS12, &TLS13] {
         for (user, want) in [
             (
@@ -63,10 +59,7 @@ fn a_refused_client_certificate_has_the_reason_of_the_alert() {
                 // TLS 1.2 has no alert for a missing certificate.
                 let missing =
                     user.is_empty() && version == &TLS12 && why.contains("HandshakeFailure");
-                assert!(
-                    why.starts_with(&format!("{url}: {want}")) || missing,
-                    "{why}"
-                );
+                assert!(why.starts_with(&format!("{url}: {want}")) || missing, "{why}");
                 assert_eq!(server.heard().len(), 0);
             }
         }
@@ -77,12 +70,10 @@ fn a_refused_client_certificate_has_the_reason_of_the_alert() {
 fn nothing_is_sent_to_a_server_whose_certificate_does_not_verify() {
     let (ca, other) = (Authority::new(), Authority::new());
     let good = ca.leaf(&["127.0.0.1"]);
-    let early = ca.leaf_with(&["127.0.0.1"], |params| {
-        params.not_before = rcgen::date_time_ymd(2096, 5, 2)
-    });
-    let late = ca.leaf_with(&["127.0.0.1"], |params| {
-        params.not_after = rcgen::date_time_ymd(2020, 5, 2)
-    });
+    let early =
+        ca.leaf_with(&["127.0.0.1"], |params| params.not_before = rcgen::date_time_ymd(2096, 5, 2));
+    let late =
+        ca.leaf_with(&["127.0.0.1"], |params| params.not_after = rcgen::date_time_ymd(2020, 5, 2));
     let elsewhere = ca.leaf(&["10.9.8.7", "api.example"]);
     for (leaf, trusted, want, end) in [
         (
@@ -103,12 +94,7 @@ fn nothing_is_sent_to_a_server_whose_certificate_does_not_verify() {
             "certificate of 127.0.0.1 expired at 2020-05-02T00:00:00Z, clock says 20",
             "Z; renew it, or correct the clock",
         ),
-        (
-            &elsewhere,
-            &ca,
-            "certificate of 127.0.0.1 is for other names: ",
-            "correct server",
-        ),
+        (&elsewhere, &ca, "certificate of 127.0.0.1 is for other names: ", "correct server"),
     ] {
         for version in [&TLS12, &TLS13] {
             let server = Server::start(Some(ca.config(leaf, &[version], None)), ok);
@@ -130,19 +116,14 @@ fn nothing_is_sent_to_a_server_whose_certificate_does_not_verify() {
 #[test]
 fn the_certificate_must_have_the_tls_server_name() {
     let ca = Authority::new();
-    let server = Server::start(
-        Some(ca.config(&ca.leaf(&["api.example"]), rustls::ALL_VERSIONS, None)),
-        ok,
-    );
+    let server =
+        Server::start(Some(ca.config(&ca.leaf(&["api.example"]), rustls::ALL_VERSIONS, None)), ok);
     let mut kubeconfig = kubeconfig(&format!("https://127.0.0.1:{}", server.port), &ca.pem, "");
     kubeconfig.tls_server_name = Some("api.example".into());
     answered(Api::new(&kubeconfig, "x").unwrap().call(&get(), BUDGET));
     kubeconfig.tls_server_name = Some("api.other".into());
     let why = fails(&mut Api::new(&kubeconfig, "x").unwrap(), &get());
-    assert!(
-        why.contains("certificate of api.other is for other names: "),
-        "{why}"
-    );
+    assert!(why.contains("certificate of api.other is for other names: "), "{why}");
     kubeconfig.tls_server_name = Some("a b".into());
     assert_eq!(
         Api::new(&kubeconfig, "x").err().unwrap(),
@@ -153,9 +134,8 @@ fn the_certificate_must_have_the_tls_server_name() {
 #[test]
 fn an_insecure_client_accepts_any_certificate_whose_key_the_server_has() {
     let (ca, other) = (Authority::new(), Authority::new());
-    let late = ca.leaf_with(&["elsewhere"], |params| {
-        params.not_after = rcgen::date_time_ymd(2020, 5, 2)
-    });
+    let late =
+        ca.leaf_with(&["elsewhere"], |params| params.not_after = rcgen::date_time_ymd(2020, 5, 2));
     for version in [&TLS12, &TLS13] {
         let server = Server::start(Some(ca.config(&late, &[version], None)), ok);
         let url = format!("https://127.0.0.1:{}", server.port);

@@ -18,7 +18,7 @@ use crate::common::proxy::Proxy;
 /// A client of `server` through the proxy at `url`.
 fn by_way_of(url: &str, server: &Server, ca: &Authority) -> Api {
     let mut kubeconfig = kubeconfig(&format!("https://localhost:{}", server.port), &ca.pem, "");
-    kubeconfig.proxy = Some(nodelet::wire::proxy::Proxy::parse(url).unwrap());
+    kubeconfig.proxy = Some(nodelet::wire::api_config::Proxy::parse(url).unwrap());
     Api::new(&kubeconfig, "x").unwrap()
 }
 
@@ -57,16 +57,8 @@ fn errors_of_a_proxy_name_the_proxy_without_its_password() {
     let gone = gone.unwrap().port();
     let port = proxy.port;
     for (user, port, want) in [
-        (
-            "",
-            port,
-            "407: it wants a user and password; put them into proxy-url",
-        ),
-        (
-            "me:wrong@",
-            port,
-            "407: it does not accept the user and password of proxy-url",
-        ),
+        ("", port, "407: it wants a user and password; put them into proxy-url"),
+        ("me:wrong@", port, "407: it does not accept the user and password of proxy-url"),
         ("me:hunter2@", gone, "connection refused"),
     ] {
         let url = format!("http://{user}127.0.0.1:{port}");
@@ -143,7 +135,7 @@ fn a_sick_proxy_is_left_for_the_next_address_of_its_name() {
         let lines = addresses.iter().map(|ip| format!("{ip} proxy.test\n"));
         let hosts = folder.write("hosts", lines.collect::<String>());
         let mut config = kubeconfig(&format!("https://localhost:{}", server.port), &ca.pem, "");
-        let proxy = nodelet::wire::proxy::Proxy::parse(&format!("http://proxy.test:{port}"));
+        let proxy = nodelet::wire::api_config::Proxy::parse(&format!("http://proxy.test:{port}"));
         config.proxy = Some(proxy.unwrap());
         config.resolver = Some(Resolver::read(Path::new("/nonexistent"), hosts));
         let mut api = Api::new(&config, "x").unwrap();

@@ -1,5 +1,8 @@
 //! Judges what the cluster does with a Node that offers no pods: its labels, its taint, pods and
 //! DaemonSets that would wait for ever, and its version.
+//!
+//! Upstream, for DaemonSets: `pkg/controller/daemon/daemon_controller.go` NodeShouldRunDaemonPod,
+//! component-helpers `scheduling/corev1/nodeaffinity`.
 
 use serde_json::{Map, Value};
 
@@ -10,15 +13,12 @@ use crate::core::status::labels;
 use crate::kube::json;
 use crate::kube::message::{Refused, Response};
 use crate::kube::object;
-use crate::kube::text::without_remedy;
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::version::Version;
 
 /// Labels that nodelet never sets by itself, because they count the Node among those of its zone.
-const TOPOLOGY: [&str; 2] = [
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-];
+const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
 /// A kubelet may be this many minor versions behind: kubeadm refuses an upgrade that exceeds it.
 const MAX_SKEW: u32 = 3;
@@ -26,10 +26,7 @@ const MAX_SKEW: u32 = 3;
 /// Whether the Node is a guest, and what its labels say.
 pub fn guest(config: &NodeConfig) -> Finding {
     if !config.is_guest() {
-        let detail = format!(
-            "--max-pods is {}, the Node is as a kubelet's",
-            config.max_pods
-        );
+        let detail = format!("--max-pods is {}, the Node is as a kubelet's", config.max_pods);
         return Finding::note("guest", detail, "");
     }
     let labels = labels::of_new_node(config);
@@ -40,10 +37,7 @@ pub fn guest(config: &NodeConfig) -> Finding {
     };
     let exclusions = labels::EXCLUSIONS.into_iter();
     let exclusions = exclusions.filter(|key| labels.contains_key(*key)).count();
-    Finding::ok(
-        "guest",
-        format!("os {os:?}, {hostname}, {exclusions} of 2 exclusions"),
-    )
+    Finding::ok("guest", format!("os {os:?}, {hostname}, {exclusions} of 2 exclusions"))
 }
 
 fn object_text<'a>(labels: &'a Map<String, Value>, key: &str) -> &'a str {
@@ -64,16 +58,14 @@ pub fn labels(config: &NodeConfig, node: Option<&Value>) -> Finding {
     let mut after = before.clone();
     labels::adopt(config, &mut after);
     let keys = before.keys().chain(after.keys());
-    let mut changed: Vec<&str> = keys
-        .filter(|key| before.get(*key) != after.get(*key))
-        .map(String::as_str)
-        .collect();
+    let mut changed: Vec<&str> =
+        keys.filter(|key| before.get(*key) != after.get(*key)).map(String::as_str).collect();
     changed.sort_unstable();
     changed.dedup();
     if !changed.is_empty() {
         return Finding::failed(
             check,
-            &format!("the next start changes {}", changed.join(", ")),
+            format!("the next start changes {}", changed.join(", ")),
             "restart nodelet",
         );
     }
@@ -98,13 +90,14 @@ pub fn taint(config: &NodeConfig, node: Option<&Value>) -> Finding {
         return Finding::ok(check, format!("the new Node has {NO_PODS}"));
     };
     let mut taints = object::list(node, &["spec", "taints"]).iter();
-    match taints.any(|taint| object::text(taint, &["key"]) == NO_PODS) {
-        true => Finding::ok(check, format!("the Node has {NO_PODS}")),
-        false => Finding::failed(
+    if taints.any(|taint| object::text(taint, &["key"]) == NO_PODS) {
+        Finding::ok(check, format!("the Node has {NO_PODS}"))
+    } else {
+        Finding::failed(
             check,
-            &format!("the Node lacks {NO_PODS}"),
+            format!("the Node lacks {NO_PODS}"),
             &format!("kubectl taint node {} {NO_PODS}:NoSchedule", config.name),
-        ),
+        )
     }
 }
 
@@ -122,10 +115,7 @@ pub fn pod_cidr(config: &NodeConfig, node: Option<&Value>) -> Finding {
         (_, false) => Finding::ok(check, ranges.join(", ")),
         (_, true) => Finding::note(
             check,
-            format!(
-                "the cluster gave it {}, which it does not use",
-                ranges.join(", ")
-            ),
+            format!("the cluster gave it {}, which it does not use", ranges.join(", ")),
             "",
         ),
     }
@@ -145,14 +135,12 @@ pub fn pods(config: &NodeConfig, list: &Response, boot: Option<Wall>) -> Finding
         Some((found, 0)) if config.reject_pods => {
             Finding::note(check, format!("{found} bound, a run ends them"), "")
         }
-        Some((found, 0)) => Finding::note(
-            check,
-            format!("{found} bound, which wait for ever"),
-            "set --reject-pods",
-        ),
+        Some((found, 0)) => {
+            Finding::note(check, format!("{found} bound, which wait for ever"), "set --reject-pods")
+        }
         Some((_, left)) => Finding::failed(
             check,
-            &format!("{left} of a kubelet that ran since this boot"),
+            format!("{left} of a kubelet that ran since this boot"),
             &format!("kubectl drain {}, and reboot the board", config.name),
         ),
     }
@@ -166,35 +154,33 @@ pub fn server_version(config: &Config, version: &Response) -> Finding {
     }
     let body = json::parse(&version.body).unwrap_or_default();
     let server = Version::parse(object::text(&body, &["gitVersion"]));
-    let ours = match config.reports_server_version {
-        true => server,
-        false => Version::parse(&config.node.kubelet_version),
+    let ours = if config.reports_server_version {
+        server
+    } else {
+        Version::parse(&config.node.kubelet_version)
     };
     let (Some(server), Some(ours)) = (server, ours) else {
         return Finding::note(check, "the server does not tell its version", "");
     };
-    match server.minor >= ours.minor.saturating_add(MAX_SKEW) {
-        true => Finding::note(
+    if server.minor >= ours.minor.saturating_add(MAX_SKEW) {
+        Finding::note(
             check,
             format!(
                 "the server is {server}, the Node reports {ours}: kubeadm may refuse to upgrade \
                  the cluster"
             ),
             "update nodelet, or set --kubelet-version=server",
-        ),
-        false => Finding::ok(check, format!("{server}, the Node reports {ours}")),
+        )
+    } else {
+        Finding::ok(check, format!("{server}, the Node reports {ours}"))
     }
 }
 
 /// A look that the credentials do not allow is no fault.
-pub(super) fn forbidden(check: &'static str, refused: &Refused) -> Finding {
+fn forbidden(check: &'static str, refused: &Refused) -> Finding {
     match refused.code {
         403 => Finding::note(check, "not allowed to look", ""),
-        _ => {
-            let line = refused.to_string();
-            let line = without_remedy(&line);
-            Finding::note(check, format!("cannot be read: {line}"), "")
-        }
+        _ => Finding::note(check, format!("cannot be read: {}", Fault::from(refused).what), ""),
     }
 }
 
@@ -217,6 +203,127 @@ pub(super) fn optional(finding: Finding) -> Finding {
              ServiceAccount must not",
         ),
         _ => finding,
+    }
+}
+
+/// The first DaemonSets of the cluster.
+pub const DAEMON_SETS: &str = "/apis/apps/v1/daemonsets?limit=50";
+
+/// Taints that every DaemonSet tolerates, or that the control plane sets for a while.
+const CONTROL_PLANE: &str = "node.kubernetes.io/";
+
+/// The Node that a DaemonSet chooses or does not.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// `metadata.name`.
+    pub name: String,
+    /// Its labels after a start.
+    pub labels: Map<String, Value>,
+    /// `spec.taints`.
+    pub taints: Vec<Value>,
+}
+
+/// From the response to [`DAEMON_SETS`].
+pub fn daemon_sets(list: &Response, target: &Target) -> Finding {
+    let check = "daemonsets";
+    if let Err(refused) = list.accepted() {
+        return forbidden(check, &refused);
+    }
+    let body = json::parse(&list.body).unwrap_or_default();
+    if object::text(&body, &["kind"]) != "DaemonSetList" {
+        return Finding::note(check, "the response is not a DaemonSetList", "");
+    }
+    let sets = object::list(&body, &["items"]);
+    // The server has more than the limit in DAEMON_SETS.
+    let first = match object::text(&body, &["metadata", "continue"]) {
+        "" => "",
+        _ => "the first ",
+    };
+    let stranded: Vec<String> = sets
+        .iter()
+        .filter(|set| target.is_chosen(object::at(set, &["spec", "template", "spec"])))
+        .map(|set| {
+            let text = |key| object::text(set, &["metadata", key]);
+            format!("{}/{}", text("namespace"), text("name"))
+        })
+        .collect();
+    match stranded.as_slice() {
+        [] => Finding::ok(check, format!("none of {first}{} wants a pod here", sets.len())),
+        names => Finding::note(
+            check,
+            format!("{} want a pod here, which waits for ever", names.join(", ")),
+            "add a nodeAffinity kubernetes.io/os NotIn [nodelet] to their templates",
+        ),
+    }
+}
+
+impl Target {
+    fn is_chosen(&self, pod: Option<&Value>) -> bool {
+        let Some(pod) = pod else { return false };
+        let selector = object::at(pod, &["nodeSelector"]).and_then(Value::as_object);
+        let is_selected =
+            selector.into_iter().flatten().all(|(key, value)| self.labels.get(key) == Some(value));
+        let terms = [
+            "affinity",
+            "nodeAffinity",
+            "requiredDuringSchedulingIgnoredDuringExecution",
+            "nodeSelectorTerms",
+        ];
+        let terms = object::at(pod, &terms).and_then(Value::as_array);
+        let has_affinity = terms.is_none_or(|terms| terms.iter().any(|term| self.matches(term)));
+        let is_tolerated = |taint: &Value| {
+            let effect = object::text(taint, &["effect"]);
+            let is_harmless = effect == "PreferNoSchedule"
+                || object::text(taint, &["key"]).starts_with(CONTROL_PLANE);
+            let mut tolerations = object::list(pod, &["tolerations"]).iter();
+            is_harmless || tolerations.any(|toleration| tolerates(toleration, taint))
+        };
+        is_selected && has_affinity && self.taints.iter().all(is_tolerated)
+    }
+
+    /// One term of a node affinity. A term without requirements matches nothing.
+    fn matches(&self, term: &Value) -> bool {
+        let labels = object::list(term, &["matchExpressions"]);
+        let fields = object::list(term, &["matchFields"]);
+        let label = |requirement: &Value| {
+            let key = object::text(requirement, &["key"]);
+            holds(requirement, self.labels.get(key).and_then(Value::as_str))
+        };
+        let is_some = !labels.is_empty() || !fields.is_empty();
+        // metadata.name is the only field.
+        let field = |requirement: &Value| holds(requirement, Some(&self.name));
+        is_some && labels.iter().all(label) && fields.iter().all(field)
+    }
+}
+
+fn holds(requirement: &Value, value: Option<&str>) -> bool {
+    let values = object::list(requirement, &["values"]);
+    let is_listed = value.is_some_and(|value| values.iter().any(|v| v == value));
+    let compare = |is: fn(&i64, &i64) -> bool| {
+        let bound = values.first().and_then(Value::as_str);
+        let numbers = value.and_then(|v| v.parse().ok()).zip(bound.and_then(|v| v.parse().ok()));
+        numbers.is_some_and(|(value, bound)| is(&value, &bound))
+    };
+    match object::text(requirement, &["operator"]) {
+        "In" => is_listed,
+        "NotIn" => !is_listed,
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compare(i64::gt),
+        "Lt" => compare(i64::lt),
+        _ => false,
+    }
+}
+
+fn tolerates(toleration: &Value, taint: &Value) -> bool {
+    let (wanted, given) =
+        (|key: &str| object::text(toleration, &[key]), |key: &str| object::text(taint, &[key]));
+    let has_effect = ["", given("effect")].contains(&wanted("effect"));
+    match (wanted("key"), wanted("operator")) {
+        ("", "Exists") => has_effect,
+        (key, _) if key != given("key") => false,
+        (_, "Exists") => has_effect,
+        _ => has_effect && wanted("value") == given("value"),
     }
 }
 

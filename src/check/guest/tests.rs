@@ -19,10 +19,7 @@ fn default() -> NodeConfig {
 }
 
 fn with_pods() -> NodeConfig {
-    config(Flags {
-        max_pods: 110,
-        ..Flags::default()
-    })
+    config(Flags::of(&["--max-pods=110"]))
 }
 
 fn node(labels: &Map<String, Value>, spec: Value) -> Value {
@@ -33,25 +30,15 @@ fn node(labels: &Map<String, Value>, spec: Value) -> Value {
 fn a_guest_is_described_and_a_node_with_pods_is_a_note() {
     assert_eq!(
         guest(&default()),
-        Finding::ok(
-            "guest",
-            "os \"nodelet\", no host name label, 2 of 2 exclusions"
-        )
+        Finding::ok("guest", "os \"nodelet\", no host name label, 2 of 2 exclusions")
     );
-    let flags = Flags {
-        node_labels: vec![
-            "kubernetes.io/os=linux,kubernetes.io/hostname=x,\
-             node.kubernetes.io/exclude-disruption="
-                .to_owned(),
-        ],
-        ..Flags::default()
-    };
+    let flags = Flags::of(&[
+        "--node-labels=kubernetes.io/os=linux,kubernetes.io/hostname=x",
+        "--node-labels=node.kubernetes.io/exclude-disruption=",
+    ]);
     assert_eq!(
         guest(&config(flags)),
-        Finding::ok(
-            "guest",
-            "os \"linux\", host name label x, 1 of 2 exclusions"
-        )
+        Finding::ok("guest", "os \"linux\", host name label x, 1 of 2 exclusions")
     );
     assert_eq!(guest(&with_pods()).mark, Mark::Note);
 }
@@ -75,18 +62,10 @@ fn labels_that_the_next_start_changes_fail_and_a_zone_is_a_note() {
     let kubelets = labels::of_new_node(&with_pods());
     let wrong = found(&kubelets);
     assert_eq!(wrong.mark, Mark::Failed);
-    assert!(
-        wrong
-            .detail
-            .contains("kubernetes.io/hostname, kubernetes.io/os"),
-        "{wrong:?}"
-    );
+    assert!(wrong.detail.contains("kubernetes.io/hostname, kubernetes.io/os"), "{wrong:?}");
     let kept = super::labels(&with_pods(), Some(&node(&kubelets, json!({}))));
     assert_eq!(kept.mark, Mark::Ok);
-    let flags = Flags {
-        register_node: false,
-        ..Flags::default()
-    };
+    let flags = Flags::of(&["--register-node=false"]);
     let created = super::labels(&self::config(flags), Some(&node(&kubelets, json!({}))));
     assert_eq!(created.mark, Mark::Note);
 }
@@ -99,10 +78,7 @@ fn a_missing_taint_fails_and_a_range_of_addresses_is_a_note() {
     assert_eq!(taint(&default(), Some(&with)).mark, Mark::Ok);
     let lacks = taint(&default(), Some(&spec(json!({}))));
     assert_eq!(lacks.mark, Mark::Failed);
-    assert_eq!(
-        lacks.remedy,
-        "kubectl taint node pi nodelet/no-pods:NoSchedule"
-    );
+    assert_eq!(lacks.remedy, "kubectl taint node pi nodelet/no-pods:NoSchedule");
     assert_eq!(taint(&with_pods(), Some(&spec(json!({})))).mark, Mark::Note);
 
     let range = spec(json!({"podCIDRs": ["10.244.3.0/24"]}));
@@ -130,43 +106,22 @@ fn bound_pods_are_counted_and_those_of_a_running_kubelet_fail() {
     let running = pod(Some(boot.after(minutes)));
     assert_eq!(found(&default(), json!([])).mark, Mark::Ok);
     let two = found(&default(), json!([stray, old]));
-    assert_eq!(
-        (two.mark, &*two.detail),
-        (Mark::Note, "2 bound, a run ends them")
-    );
-    let left = Flags {
-        reject_pods: false,
-        ..Flags::default()
-    };
-    assert_eq!(
-        found(&config(left), json!([stray])).remedy,
-        "set --reject-pods"
-    );
+    assert_eq!((two.mark, &*two.detail), (Mark::Note, "2 bound, a run ends them"));
+    let left = Flags::of(&["--reject-pods=false"]);
+    assert_eq!(found(&config(left), json!([stray])).remedy, "set --reject-pods");
     let wrong = found(&default(), json!([stray, running]));
     assert_eq!(wrong.mark, Mark::Failed);
     assert_eq!(wrong.remedy, "kubectl drain pi, and reboot the board");
     let refused = pods(&default(), &Response::test(403, "{}"), Some(boot));
-    assert_eq!(
-        (refused.mark, &*refused.detail),
-        (Mark::Note, "not allowed to look")
-    );
-    assert_eq!(
-        pods(&default(), &Response::test(500, "{}"), None).mark,
-        Mark::Note
-    );
-    assert_eq!(
-        pods(&default(), &Response::test(200, "[]"), None).mark,
-        Mark::Note
-    );
+    assert_eq!((refused.mark, &*refused.detail), (Mark::Note, "not allowed to look"));
+    assert_eq!(pods(&default(), &Response::test(500, "{}"), None).mark, Mark::Note);
+    assert_eq!(pods(&default(), &Response::test(200, "[]"), None).mark, Mark::Note);
 }
 
 #[test]
 fn a_server_three_minor_versions_ahead_is_a_note_with_the_flag() {
     let reporting = |version: &str, server: &str| {
-        let flags = Flags {
-            kubelet_version: version.to_owned(),
-            ..Flags::default()
-        };
+        let flags = Flags::of(&["--kubelet-version", version]);
         let body = json!({"gitVersion": server}).to_string();
         server_version(&whole(flags), &Response::test(200, body))
     };
@@ -194,4 +149,126 @@ fn a_missing_right_on_pods_is_a_note() {
     assert!(note.remedy.contains("ServiceAccount must not"));
     let ok = Finding::ok("pod-list", "may list pods");
     assert_eq!(optional(ok.clone()), ok);
+}
+
+fn target() -> Target {
+    let labels = json!({"kubernetes.io/os": "nodelet", "kubernetes.io/arch": "arm64", "n": "5"});
+    Target {
+        name: "pi".into(),
+        labels: labels.as_object().cloned().unwrap(),
+        taints: vec![
+            json!({"key": "nodelet/no-pods", "effect": "NoSchedule"}),
+            json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}),
+        ],
+    }
+}
+
+fn affinity(terms: Value) -> Value {
+    json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": terms}}})
+}
+
+#[test]
+fn a_daemon_set_is_chosen_as_its_controller_chooses() {
+    let all = json!([{"operator": "Exists"}]);
+    let requirement = |key: &str, operator: &str, values: Value| {
+        affinity(json!([{"matchExpressions":
+            [{"key": key, "operator": operator, "values": values}]}]))
+    };
+    let by_name = affinity(json!([{"matchFields":
+        [{"key": "metadata.name", "operator": "In", "values": ["pi"]}]}]));
+    for (name, spec, chosen) in [
+        ("no toleration", json!({}), false),
+        ("tolerates all", json!({"tolerations": all}), true),
+        (
+            "kube-proxy",
+            json!({"tolerations": all, "nodeSelector": {"kubernetes.io/os": "linux"}}),
+            false,
+        ),
+        (
+            "selects us",
+            json!({"tolerations": all, "nodeSelector": {"kubernetes.io/os": "nodelet"}}),
+            true,
+        ),
+        (
+            "tolerates ours",
+            json!({"tolerations": [{"key": "nodelet/no-pods", "operator": "Exists"}]}),
+            true,
+        ),
+        (
+            "tolerates ours, by value",
+            json!({"tolerations": [{"key": "nodelet/no-pods", "effect": "NoSchedule"}]}),
+            true,
+        ),
+        (
+            "another value",
+            json!({"tolerations": [{"key": "nodelet/no-pods", "value": "x"}]}),
+            false,
+        ),
+        (
+            "another effect",
+            json!({"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]}),
+            false,
+        ),
+    ] {
+        assert_eq!(target().is_chosen(Some(&spec)), chosen, "{name}");
+    }
+    for (affinity, chosen) in [
+        (requirement("kubernetes.io/os", "NotIn", json!(["nodelet"])), false),
+        (requirement("kubernetes.io/os", "In", json!(["linux", "nodelet"])), true),
+        (requirement("kubernetes.io/os", "Exists", json!([])), true),
+        (requirement("kubernetes.io/hostname", "Exists", json!([])), false),
+        (requirement("kubernetes.io/hostname", "DoesNotExist", json!([])), true),
+        (requirement("kubernetes.io/hostname", "NotIn", json!(["a"])), true),
+        (requirement("n", "Gt", json!(["4"])), true),
+        (requirement("n", "Gt", json!(["5"])), false),
+        (requirement("n", "Lt", json!(["6"])), true),
+        (requirement("n", "Lt", json!(["x"])), false),
+        (requirement("n", "Odd", json!([])), false),
+        (by_name, true),
+        (affinity(json!([{}])), false),
+        (affinity(json!([])), false),
+    ] {
+        let spec = json!({"tolerations": all, "affinity": affinity});
+        assert_eq!(target().is_chosen(Some(&spec)), chosen, "{affinity}");
+    }
+}
+
+#[test]
+fn stranded_daemon_sets_are_named_and_a_403_is_a_note() {
+    let set = |name: &str, spec: Value| {
+        json!({"metadata": {"namespace": "kube-system", "name": name},
+            "spec": {"template": {"spec": spec}}})
+    };
+    let all = json!({"tolerations": [{"operator": "Exists"}]});
+    let list = |items: Value| {
+        let list = json!({"kind": "DaemonSetList", "items": items});
+        Response::test(200, list.to_string())
+    };
+    let found = daemon_sets(&list(json!([set("a", json!({})), set("b", all)])), &target());
+    assert_eq!(found.mark, Mark::Note);
+    assert!(found.detail.starts_with("kube-system/b want"), "{found:?}");
+    assert!(found.remedy.contains("NotIn [nodelet]"));
+    let none = daemon_sets(&list(json!([set("a", json!({}))])), &target());
+    assert_eq!((none.mark, &*none.detail), (Mark::Ok, "none of 1 wants a pod here"));
+    let forbidden = daemon_sets(&Response::test(403, "{}"), &target());
+    assert_eq!((forbidden.mark, &*forbidden.detail), (Mark::Note, "not allowed to look"));
+}
+
+#[test]
+fn an_unreadable_list_is_a_note_and_a_part_of_a_list_says_so() {
+    for (body, mark, detail) in [
+        ("", Mark::Note, "the response is not a DaemonSetList"),
+        ("{}", Mark::Note, "the response is not a DaemonSetList"),
+        (r#"{"kind": "PodList", "items": []}"#, Mark::Note, "the response is not a DaemonSetList"),
+        (r#"{"kind": "DaemonSetList", "items": null}"#, Mark::Ok, "none of 0 wants a pod here"),
+        (
+            r#"{"kind": "DaemonSetList", "metadata": {"continue": "x"}, "items": [{}, {}]}"#,
+            Mark::Ok,
+            "none of the first 2 wants a pod here",
+        ),
+    ] {
+        let found = daemon_sets(&Response::test(200, body), &target());
+        assert_eq!((found.mark, &*found.detail), (mark, detail), "{body}");
+    }
 }

@@ -1,16 +1,213 @@
-//! The command line, with the kubelet's flags.
+//! The command line: the grammar of flags, which is the kubelet's, and the help, from one table.
 //!
-//! Only the type of a value is checked here; `Config::new` validates it. As in the kubelet, `_` in
+//! Only the form of a value is checked here; `Config::new` validates it. As in the kubelet, `_` in
 //! a name equals `-`, and `--flag=value` equals `--flag value`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use lexopt::{Arg, Parser, ValueExt};
+use lexopt::{Arg, Parser};
 
-use crate::config::flags::{Flags, Kind, SETTINGS, Setting, Use};
-use crate::config::ignored;
-use crate::kube::names::parse_taints;
+use super::flags::{Flags, Pairs, SETTINGS, ignored_flag};
+use crate::kube::names::{Taint, parse_taints};
 use crate::kube::time::parse_duration;
+
+/// One flag: how it is written, what it does, and where its value goes in `T`.
+#[derive(Debug)]
+pub struct Setting<T: 'static> {
+    /// Its name.
+    pub flag: &'static str,
+    /// Its name in the configuration file; empty if it has none there.
+    pub field: &'static str,
+    /// What its value is; empty for a switch.
+    pub value: &'static str,
+    /// Its value where none is given; empty for none.
+    pub default: &'static str,
+    /// The kubelet does not have it.
+    pub own: bool,
+    /// What it does.
+    pub help: &'static str,
+    /// The form of its value, and where that goes.
+    pub kind: Kind<T>,
+}
+
+/// The form of a value, and the function that stores it.
+#[derive(Debug)]
+pub enum Kind<T: 'static> {
+    /// Any text.
+    Text(fn(&mut T, String)),
+    /// A path; need not be UTF-8.
+    Path(fn(&mut T, PathBuf)),
+    /// `true` or `false`; optional on the command line.
+    Switch(fn(&mut T, bool)),
+    /// A number from the first to the second one.
+    Number(i32, i32, fn(&mut T, i32)),
+    /// `10s`; at least this long, or zero where that is the default.
+    Period(Duration, fn(&mut T, Duration)),
+    /// `k=v,…`, with the separator of key and value. The first occurrence on the command line
+    /// clears the value of the file, the others add to it.
+    Pairs(char, fn(&mut T) -> &mut Option<Pairs>),
+    /// `key=value:Effect,…`.
+    Taints(fn(&mut T, Vec<Taint>)),
+}
+
+/// Flags of one letter.
+const SHORT: [(char, &str); 3] = [('h', "help"), ('o', "output"), ('v', "v")];
+
+impl<T> Setting<T> {
+    /// Sets a value of the command line. Returns its fault if it is out of its range.
+    pub(super) fn set(
+        &self,
+        target: &mut T,
+        text: OsString,
+        is_first: bool,
+    ) -> Result<Option<String>, String> {
+        let name = self.flag;
+        let not_utf8 = || format!("--{name}: not UTF-8");
+        let utf8 = || text.to_str().ok_or_else(not_utf8);
+        match self.kind {
+            Kind::Path(set) => set(target, text.into()),
+            Kind::Text(set) => {
+                // Moved, not copied: a token is erased by its owner alone.
+                set(target, text.into_string().map_err(|_| not_utf8())?);
+            }
+            Kind::Switch(set) => set(target, switch(name, utf8()?)?),
+            Kind::Number(least, most, set) => {
+                let number = number(name, utf8()?)?;
+                set(target, number);
+                return Ok(outside(&self.names(), number, least, most));
+            }
+            Kind::Period(least, set) => {
+                let period = parse_duration(utf8()?).map_err(|e| format!("--{name}: {e}"))?;
+                set(target, period);
+                return Ok(self.too_short(period, least));
+            }
+            Kind::Taints(set) => {
+                set(target, parse_taints(utf8()?).map_err(|e| format!("--{name}: {e}"))?);
+            }
+            Kind::Pairs(separator, slot) => {
+                let more = pairs(name, separator, utf8()?)?;
+                let pairs = slot(target).get_or_insert_default();
+                if is_first {
+                    pairs.clear();
+                }
+                pairs.extend(more);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads the value behind the flag, and sets it.
+    pub fn read(
+        &self,
+        target: &mut T,
+        is_first: bool,
+        parser: &mut Parser,
+    ) -> Result<Option<String>, String> {
+        let text = match self.kind {
+            Kind::Switch(_) => switch_value(parser).unwrap_or_else(|| "true".into()),
+            _ => value(self.flag, parser)?,
+        };
+        self.set(target, text, is_first)
+    }
+
+    /// `field (--flag)`, as in the kubelet's errors.
+    fn names(&self) -> String {
+        match self.field {
+            "" => format!("--{}", self.flag),
+            field => format!("{field} (--{})", self.flag),
+        }
+    }
+
+    /// The fault of a number of the file.
+    pub(super) fn outside(&self, number: i32, least: i32, most: i32) -> Option<String> {
+        outside(&self.names(), number, least, most)
+    }
+
+    /// The fault of a period. The kubelet has no limits.
+    pub(super) fn too_short(&self, period: Duration, least: Duration) -> Option<String> {
+        let is_off = period.is_zero() && self.default == "0";
+        (period < least && !is_off).then(|| {
+            let names = self.names();
+            format!("{names} {period:?} is too short; the minimum is {least:?}")
+        })
+    }
+
+    /// `-o, --output json|text *`; the star is of own flags.
+    pub fn spelling(&self) -> String {
+        let short = SHORT.iter().find(|(_, flag)| *flag == self.flag);
+        let short = short.map_or(String::new(), |(letter, _)| format!("-{letter}, "));
+        let value = match (self.value, self.default) {
+            ("", "") => String::new(),
+            ("", _) => "[=true|false]".to_owned(),
+            (value, _) => format!(" {value}"),
+        };
+        format!("{short}--{}{value}{}", self.flag, if self.own { " *" } else { "" })
+    }
+
+    /// What it does, and its default.
+    pub fn about(&self) -> String {
+        match self.default {
+            "" => self.help.to_owned(),
+            default => format!("{} (default {default})", self.help),
+        }
+    }
+}
+
+/// The lines of `--help` for `table`.
+pub fn help<T>(table: &[Setting<T>]) -> String {
+    let mut text = String::new();
+    for setting in table {
+        columns(&mut text, &setting.spelling(), &setting.about());
+    }
+    text
+}
+
+/// Two columns of 100 characters together. A flag that is too long has a line of its own.
+fn columns(text: &mut String, left: &str, right: &str) {
+    const RIGHT: usize = 39;
+    const END: usize = 100;
+    text.push_str("  ");
+    text.push_str(left);
+    let mut column = if left.len() + 3 < RIGHT { left.len() + 2 } else { END };
+    for word in right.split(' ') {
+        if column + 1 + word.len() > END {
+            text.push('\n');
+            column = 0;
+        }
+        let gap = RIGHT.saturating_sub(column).max(1);
+        text.extend(std::iter::repeat_n(' ', gap));
+        text.push_str(word);
+        column += gap + word.len();
+    }
+    text.push('\n');
+}
+
+/// Sets each setting of `table` to its default.
+pub fn set_defaults<T>(table: &[Setting<T>], target: &mut T) {
+    for setting in table.iter().filter(|setting| !setting.default.is_empty()) {
+        // A test sets each of them.
+        let _ = setting.set(target, setting.default.into(), true);
+    }
+}
+
+/// The setting of a flag.
+pub fn find<T>(table: &'static [Setting<T>], flag: &str) -> Option<&'static Setting<T>> {
+    table.iter().find(|setting| setting.flag == flag)
+}
+
+/// The name of a flag, without its dashes; `None` of a word that is no flag.
+pub fn flag_name(arg: &Arg<'_>) -> Result<Option<String>, String> {
+    match arg {
+        Arg::Long(name) => Ok(Some(name.replace('_', "-"))),
+        Arg::Short(letter) => match SHORT.iter().find(|(short, _)| short == letter) {
+            Some((_, flag)) => Ok(Some((*flag).to_owned())),
+            None => Err(format!("unknown shorthand flag: -{letter}; see --help")),
+        },
+        Arg::Value(_) => Ok(None),
+    }
+}
 
 /// The command to run.
 #[derive(Debug, PartialEq)]
@@ -21,8 +218,12 @@ pub enum Command {
     Inspect(Box<Flags>),
     /// Check the prerequisites of `Run`, and exit.
     Check(Box<Flags>),
-    /// Look at the container runtime once, print what it tells, and exit.
+    /// Ask the container runtime, and write what it says to a file, until the process is ended.
     Runtime(Box<Flags>),
+    /// Answer on the kubelet's port, until nobody asks.
+    Serve(Box<Flags>),
+    /// Answer one query of the journal on stdin and stdout. No flag has a meaning.
+    Logs,
     /// `--version`.
     Version,
     /// `--help`.
@@ -30,7 +231,11 @@ pub enum Command {
 }
 
 /// The text of `--help`.
-pub const USAGE: &str = "\
+pub fn usage() -> String {
+    format!("{USAGE}{}  --version, --help\n\n{REST}", help(SETTINGS))
+}
+
+const USAGE: &str = "\
 nodelet registers this machine as a Node of a Kubernetes cluster. It runs no pods.
 
 Usage:
@@ -39,71 +244,15 @@ Usage:
   nodelet check [flags]               check what a run needs; change nothing
   nodelet join ENDPOINT --token T     get a certificate, start, wait for Ready; see join --help
   nodelet reset                       remove what nodelet join wrote
-  nodelet runtime [flags]             print what the container runtime tells, once, as JSON
+  nodelet runtime [flags]             ask the container runtime, for the agent
+  nodelet serve [flags]               answer on the kubelet's port, with metrics and health
+  nodelet logs                        answer one query of the journal, for nodelet serve
 
 Flags (those of the kubelet, except those marked *):
-  --kubeconfig FILE                    address of the API server, and credentials
-  --bootstrap-kubeconfig FILE          kubeconfig for requesting a certificate if --kubeconfig is
-                                       missing or not valid; --kubeconfig is then written
-  --cert-dir DIR                       certificates and keys (default pki in --root-dir)
-  --rotate-certificates                renew the certificate at 70 to 90 % of its lifetime
-  --k3s-supervisor URL *               k3s or rke2 server that renews it; set by join
-  --k3s-supervisor-system-roots *      verify it with the CAs of the system; set by join
-  --hostname-override NAME             name of the Node instead of the host name
-  --node-ip IP[,IP]                    address of the Node; 0.0.0.0 or :: prefers a family
-  --node-labels K=V,...                labels of the Node; can be repeated
-  --register-node[=true|false]         create the Node if it does not exist (default true)
-  --register-with-taints K=V:EFFECT,.. taints of a new Node
-  --provider-id ID                     spec.providerID of a new Node
-  --cloud-provider external            a cloud controller sets the addresses
-  --root-dir DIR                       its file system is reported (default /var/lib/kubelet)
-  --node-status-update-frequency D     how often the status is computed (default 10s)
-  --node-status-report-frequency D *   how often an unchanged status is sent (default 5m)
-  --node-resync-frequency D *          how often the Node is read; else only after conflicts and
-                                       errors (default 0, never)
-  --node-lease-duration-seconds N *    duration of the Lease; renewed at a quarter (default 40)
-  --kubelet-version VERSION|server *   kubelet version to report (default the built-in one), or that
-                                       of the API server
-  --max-pods N                         pod capacity of the Node (default 0, with the taint
-                                       nodelet/no-pods:NoSchedule and the labels of a guest)
-  --reject-pods[=true|false] *         end pods that are bound to a Node without pod capacity
-                                       (default true)
-  --pods-per-core N                    limits --max-pods to N per core; 0 is no limit
-  --port N                             kubelet port to report; nothing listens on it (default 10250)
-  --enable-controller-attach-detach[=true|false]   set its annotation (default true)
-  --eviction-hard S<V,...              thresholds of memory.available, nodefs.available,
-                                       nodefs.inodesFree, imagefs.available, imagefs.inodesFree and
-                                       pid.available, as quantity or percentage; empty is none
-                                       (default memory.available<100Mi,nodefs.available<10%,
-                                       nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%)
-  --eviction-soft S<V,...              thresholds with a grace period
-  --eviction-soft-grace-period S=D,... their grace periods
-  --eviction-minimum-reclaim S=V,...   extra amount that ends the pressure
-  --eviction-pressure-transition-period D   how long a pressure condition stays (default 5m)
-  --system-reserved R=Q,...            cpu, memory, ephemeral-storage and pid reserved from pods
-  --kube-reserved R=Q,...              the same; both are added
-  --reserved-cpus LIST                 replaces cpu in both: 0-1,3 reserves three cpus
-  --experimental-allocatable-ignore-eviction   hard thresholds reserve nothing
-  --local-storage-capacity-isolation[=true|false]   report ephemeral-storage (default true)
-  --extended-resources NAME=Q,... *    devices of the board: example.com/camera=1
-  --config FILE                        KubeletConfiguration, YAML or JSON; flags override it
-  --container-runtime-endpoint URL     unix://PATH: CRI of containerd or CRI-O; docker://PATH,
-                                       podman://PATH or file://PATH *; none by default
-  --image-service-endpoint URL         CRI socket of the images (default that of the runtime)
-  --node-status-max-images N           images in the Node, largest first (default 10); -1 is all
-  --event-qps N, --event-burst N       maximum events per second and at once (default 50, 100)
-  --ready-when-exists PATH *           Ready is False until PATH exists; can be repeated
-  --node-problem-detection LIST *      conditions about the board's health: problems (default, listed
-                                       when True), all, none; TYPE,... restricts, -TYPE,... excludes
-  --node-condition TYPE=PATH *         condition TYPE is True while PATH exists; can be repeated
-  --host-root DIR *                    read /proc, /sys and /etc below DIR (default /)
-  -o, --output json|text *             inspect: the Node as json (default), or as text like kubectl
-                                       describe node; check: json, or text (default)
-  -v, --v N                            log verbosity: 2 adds each request
-  --version, --help
-
-The other flags of the kubelet are accepted and ignored; the log names them.
 ";
+
+const REST: &str =
+    "The other flags of the kubelet are ignored, whatever their value; the log names them.";
 
 /// Parses a command line without its program name.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
@@ -117,35 +266,47 @@ pub fn parse_over(flags: Flags, args: Vec<OsString>) -> Result<Command, String> 
     let mut given = Vec::new();
     let mut command: Option<fn(Box<Flags>) -> Command> = None;
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
-        let name = match arg {
-            Arg::Long(name) => name.replace('_', "-"),
-            Arg::Short('v') => "v".to_owned(),
-            Arg::Short('o') => "output".to_owned(),
-            Arg::Short('h') => "help".to_owned(),
-            Arg::Short(other) => {
-                return Err(format!("unknown shorthand flag: -{other}; see --help"));
-            }
-            Arg::Value(word) => {
-                command = match (word.to_str(), command) {
-                    (Some("inspect"), None) => Some(Command::Inspect),
-                    (Some("check"), None) => Some(Command::Check),
-                    (Some("runtime"), None) => Some(Command::Runtime),
-                    (word, _) => {
-                        let word = shown(word.unwrap_or_default());
-                        return Err(format!("unknown command {word:?}; see --help"));
-                    }
-                };
-                continue;
-            }
+        let Some(name) = flag_name(&arg)? else {
+            let Arg::Value(word) = arg else { continue };
+            command = match (word.to_str(), command) {
+                (Some("inspect"), None) => Some(Command::Inspect),
+                (Some("check"), None) => Some(Command::Check),
+                (Some("runtime"), None) => Some(Command::Runtime),
+                (Some("serve"), None) => Some(Command::Serve),
+                (Some("logs"), None) => Some(|_| Command::Logs),
+                (word, _) => {
+                    let word = shown(word.unwrap_or_default());
+                    return Err(format!("unknown command {word:?}; see --help"));
+                }
+            };
+            continue;
         };
         match name.as_str() {
             "help" => return Ok(Command::Help),
             "version" => return Ok(Command::Version),
-            _ => flags.set(&name, &mut given, &mut parser)?,
+            _ => {}
         }
+        if let Some((name, takes_value)) = ignored_flag(&name) {
+            flags.ignored.push(name);
+            if takes_value {
+                value(name, &mut parser)?;
+            } else {
+                switch_value(&mut parser);
+            }
+            continue;
+        }
+        let Some(setting) = find(SETTINGS, &name) else {
+            return Err(format!("unknown flag: --{}; see --help", shown(&name)));
+        };
+        let is_first = !given.contains(&setting.flag);
+        given.push(setting.flag);
+        let fault = setting.read(&mut flags.values, is_first, &mut parser)?;
+        flags.note(setting.flag, fault);
     }
     match command.unwrap_or(Command::Run)(flags) {
-        Command::Run(flags) | Command::Runtime(flags) if flags.output.is_some() => {
+        Command::Run(flags) | Command::Runtime(flags) | Command::Serve(flags)
+            if flags.values.output.is_some() =>
+        {
             Err("--output is for nodelet inspect and nodelet check".to_owned())
         }
         command => Ok(command),
@@ -154,87 +315,28 @@ pub fn parse_over(flags: Flags, args: Vec<OsString>) -> Result<Command, String> 
 
 /// An unknown word, for an error. One with a dot or a colon may be a token at the wrong place.
 pub fn shown(word: &str) -> &str {
-    match word.contains(['.', ':']) {
-        true => "…",
-        false => word,
-    }
+    if word.contains(['.', ':']) { "…" } else { word }
 }
 
 /// Whether the flag `name` of a run needs a value; `None` if there is no such flag.
 pub fn takes_value(name: &str) -> Option<bool> {
-    if ignored::SWITCHES.contains(&name) {
-        return Some(false);
+    if let Some((_, takes_value)) = ignored_flag(name) {
+        return Some(takes_value);
     }
-    if ignored::VALUES.contains(&name) {
-        return Some(true);
-    }
-    setting(name).map(|setting| !matches!(setting.kind, Kind::Switch(_)))
+    find(SETTINGS, name).map(|setting| !matches!(setting.kind, Kind::Switch(_)))
 }
 
-/// The setting of the flag `name`. In the table, an empty name means "no flag".
-fn setting(name: &str) -> Option<&'static Setting> {
-    let mut settings = SETTINGS.iter();
-    settings.find(|setting| setting.flag == name && !name.is_empty())
-}
-
-impl Flags {
-    /// Sets the flag `name`. `given` has the flags that came before it on the command line.
-    fn set(
-        &mut self,
-        name: &str,
-        given: &mut Vec<&'static str>,
-        parser: &mut Parser,
-    ) -> Result<(), String> {
-        if let Some(name) = ignored::SWITCHES.iter().find(|flag| **flag == name) {
-            self.ignored.push(name);
-            return switch(name, parser).map(drop);
-        }
-        if let Some(name) = ignored::VALUES.iter().find(|flag| **flag == name) {
-            self.ignored.push(name);
-            return value(name, parser).map(drop);
-        }
-        let Some(setting) = setting(name) else {
-            return Err(format!("unknown flag: --{}; see --help", shown(name)));
-        };
-        match setting.usage {
-            Use::Used => {}
-            Use::Ignored => self.ignored.push(setting.flag),
-            Use::Unimplemented => self.not_yet.push(setting.flag),
-        }
-        let first = !given.contains(&setting.flag);
-        given.push(setting.flag);
-        match setting.kind {
-            Kind::Text(set) => set(self, text(name, parser)?),
-            Kind::Path(set) => set(self, value(name, parser)?.into()),
-            Kind::Switch(set) => set(self, switch(name, parser)?),
-            Kind::Number(set) | Kind::NumberOrZero(set) => set(self, number(name, parser)?),
-            Kind::Period(set) => {
-                let period = parse_duration(&text(name, parser)?);
-                set(self, period.map_err(|e| format!("--{name}: {e}"))?);
-            }
-            Kind::Taints(set) => {
-                let taints = parse_taints(&text(name, parser)?);
-                set(self, taints.map_err(|e| format!("--{name}: {e}"))?);
-            }
-            Kind::Pairs(separator, slot) => {
-                let pairs = pairs(name, separator, &text(name, parser)?)?;
-                let slot = slot(self);
-                let before = slot.take().filter(|_| !first);
-                let mut all = before.unwrap_or_default();
-                all.extend(pairs);
-                *slot = Some(all);
-            }
-            Kind::List(slot) => {
-                let text = text(name, parser)?;
-                let items = text.split(',').filter(|item| !item.is_empty());
-                let slot = slot(self);
-                let before = slot.take().filter(|_| !first);
-                let items = items.map(str::to_owned);
-                *slot = Some(before.into_iter().flatten().chain(items).collect());
-            }
-        }
-        Ok(())
-    }
+/// The fault of a number, in the kubelet's words
+/// (`pkg/kubelet/apis/config/validation/validation.go`).
+fn outside(names: &str, number: i32, least: i32, most: i32) -> Option<String> {
+    let want = match (least, most) {
+        _ if (least..=most).contains(&number) => return None,
+        (0, i32::MAX) => "must not be a negative number".to_owned(),
+        (1, i32::MAX) => "must be greater than 0".to_owned(),
+        (_, i32::MAX) => format!("must be {least} or greater"),
+        _ => format!("must be between {least} and {most}, inclusive"),
+    };
+    Some(format!("{names} {number} {want}"))
 }
 
 /// `k=v,k2=v2`, with `separator` instead of `=`; empty items are skipped.
@@ -252,44 +354,30 @@ fn pairs(name: &str, separator: char, text: &str) -> Result<Vec<(String, String)
     items.map(pair).collect()
 }
 
-fn value(name: &str, parser: &mut Parser) -> Result<OsString, String> {
-    parser
-        .value()
-        .map_err(|_| format!("flag needs an argument: --{name}"))
+/// The value of a flag that needs one.
+pub fn value(name: &str, parser: &mut Parser) -> Result<OsString, String> {
+    parser.value().map_err(|_| format!("flag needs an argument: --{name}"))
 }
 
-fn text(name: &str, parser: &mut Parser) -> Result<String, String> {
-    let value = value(name, parser)?;
-    value.string().map_err(|_| format!("--{name}: not UTF-8"))
-}
-
-fn number<T: std::str::FromStr>(name: &str, parser: &mut Parser) -> Result<T, String> {
-    let text = text(name, parser)?;
+fn number(name: &str, text: &str) -> Result<i32, String> {
     text.parse()
         .map_err(|_| format!("invalid argument {text:?} for --{name}: not a number in its range"))
 }
 
-/// A flag without a value is true. The value follows `=`; a following argument is the value only if
-/// it is `true` or `false`.
-fn switch(name: &str, parser: &mut Parser) -> Result<bool, String> {
-    let value = match parser.optional_value() {
-        Some(value) => value,
-        None => {
-            let next = parser
-                .try_raw_args()
-                .and_then(|mut args| args.next_if(|word| word == "true" || word == "false"));
-            match next {
-                Some(word) => word,
-                None => return Ok(true),
-            }
-        }
-    };
-    match value.to_str() {
-        Some("true" | "t" | "T" | "TRUE" | "True" | "1") => Ok(true),
-        Some("false" | "f" | "F" | "FALSE" | "False" | "0") => Ok(false),
-        _ => Err(format!(
-            "invalid argument {value:?} for --{name}: write true or false"
-        )),
+/// The value of a boolean flag follows `=`; a following argument is the value only if it is `true`
+/// or `false`.
+fn switch_value(parser: &mut Parser) -> Option<OsString> {
+    parser.optional_value().or_else(|| {
+        let mut args = parser.try_raw_args()?;
+        args.next_if(|word| word == "true" || word == "false")
+    })
+}
+
+fn switch(name: &str, text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "t" | "T" | "TRUE" | "True" | "1" => Ok(true),
+        "false" | "f" | "F" | "FALSE" | "False" | "0" => Ok(false),
+        _ => Err(format!("invalid argument {text:?} for --{name}: write true or false")),
     }
 }
 

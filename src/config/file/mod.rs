@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::validation::{MIN_REPORT_FREQUENCY, aggregate};
-use crate::config::flags::{Flags, Kind, Pairs, SETTINGS, Use};
-use crate::config::ignored;
-use crate::config::thresholds;
+use super::aggregate;
+use super::command_line::{Kind, Setting};
+use super::flags::{Flags, Pairs, SETTINGS, SHORTEST_REPORT, Values, is_ignored_field};
+use super::thresholds;
 use crate::kube::names::{self, Taint};
 use crate::kube::object;
 use crate::kube::time::parse_duration;
@@ -24,51 +24,24 @@ const KIND: &str = "KubeletConfiguration";
 pub struct Notes {
     /// Fields that have no effect.
     pub ignored: Vec<String>,
-    /// Fields that have no effect yet.
-    pub not_yet: Vec<String>,
     /// Fields that the kubelet does not have.
     pub unknown: Vec<String>,
 }
 
 /// Applies a configuration document to `flags`.
 pub fn apply(document: &Value, flags: &mut Flags) -> Result<Notes, String> {
-    let fields = document
-        .as_object()
-        .ok_or("not a kubelet configuration: no mapping at the top")?;
+    let fields =
+        document.as_object().ok_or("not a kubelet configuration: no mapping at the top")?;
     for (key, want) in [("apiVersion", API_VERSION), ("kind", KIND)] {
         let is = object::text(document, &[key]);
         if is != want {
-            return Err(format!(
-                "{key} is {is:?}; a kubelet configuration has {key}: {want}"
-            ));
+            return Err(format!("{key} is {is:?}; a kubelet configuration has {key}: {want}"));
         }
     }
     let mut notes = Notes::default();
     let mut errors = Vec::new();
-    for (name, value) in fields {
-        // An empty name would be found in the table as "no field".
-        if name.is_empty() {
-            errors.push("a field has an empty name".to_owned());
-            continue;
-        }
-        let Some(setting) = SETTINGS.iter().find(|s| s.field == name.as_str()) else {
-            match name.as_str() {
-                "apiVersion" | "kind" | "mergeDefaultEvictionSettings" => {}
-                known if ignored::FIELDS.contains(&known) => notes.ignored.push(name.clone()),
-                _ => notes.unknown.push(name.clone()),
-            }
-            continue;
-        };
-        match setting.usage {
-            Use::Used => {}
-            Use::Ignored => notes.ignored.push(name.clone()),
-            Use::Unimplemented => notes.not_yet.push(name.clone()),
-        }
-        if let Err(error) = set(flags, setting.kind, value) {
-            errors.push(format!("{name}{error}"));
-        }
-    }
-    if let Err(error) = special_fields(fields, flags) {
+    apply_fields("", fields, flags, &mut notes, &mut errors);
+    if let Err(error) = merge_thresholds(fields, &mut flags.values) {
         errors.push(error);
     }
     aggregate(errors)?;
@@ -80,65 +53,108 @@ pub fn apply(document: &Value, flags: &mut Flags) -> Result<Notes, String> {
     };
     let update = period("nodeStatusUpdateFrequency");
     if !update.is_zero() && period("nodeStatusReportFrequency").is_zero() {
-        flags.report_frequency = update.max(MIN_REPORT_FREQUENCY);
+        flags.values.config.report_frequency = update.max(SHORTEST_REPORT);
     }
     Ok(notes)
 }
 
-/// Sets one value. The error starts with the separator that follows the name of the field.
-fn set(flags: &mut Flags, kind: Kind, value: &Value) -> Result<(), String> {
-    match (kind, value) {
+/// Applies the fields of one mapping, whose own name is in `prefix` with a dot.
+fn apply_fields(
+    prefix: &str,
+    fields: &Map<String, Value>,
+    flags: &mut Flags,
+    notes: &mut Notes,
+    errors: &mut Vec<String>,
+) {
+    for (key, value) in fields {
+        // An empty name would be found in the table as "no field".
+        if key.is_empty() {
+            errors.push("a field has an empty name".to_owned());
+            continue;
+        }
+        let name = [prefix, key].concat();
+        let setting = SETTINGS.iter().find(|s| s.field == name);
+        let inside = [&name, "."].concat();
+        let has_fields = SETTINGS.iter().any(|s| s.field.starts_with(&inside));
+        match (setting, value) {
+            // A dot of its own is no path.
+            _ if key.contains('.') => notes.unknown.push(name),
+            (Some(setting), _) => match set(&mut flags.values, setting, value) {
+                Ok(fault) => flags.note(setting.flag, fault),
+                Err(error) => errors.push(format!("{name}{error}")),
+            },
+            (None, Value::Null) if has_fields => {}
+            (None, Value::Object(fields)) if has_fields => {
+                apply_fields(&inside, fields, flags, notes, errors);
+            }
+            (None, _) if has_fields => errors.push(format!("{name} is not a mapping")),
+            (None, _) => match name.as_str() {
+                "apiVersion" | "kind" | "mergeDefaultEvictionSettings" => {}
+                known if is_ignored_field(known) => notes.ignored.push(name),
+                _ => notes.unknown.push(name),
+            },
+        }
+    }
+}
+
+/// Fields whose zero is a value: they are pointers in the kubelet's configuration.
+const ZERO_IS_A_VALUE: [&str; 2] = ["eventRecordQPS", "nodeStatusMaxImages"];
+
+/// Sets one value. Returns its fault if it is out of its range. The error starts with the separator
+/// that follows the name of the field.
+fn set(
+    values: &mut Values,
+    setting: &Setting<Values>,
+    value: &Value,
+) -> Result<Option<String>, String> {
+    match (&setting.kind, value) {
         (_, Value::Null) => {}
         (Kind::Text(_) | Kind::Path(_), Value::String(text)) if text.is_empty() => {}
-        (Kind::Text(set), Value::String(text)) => set(flags, text.clone()),
-        (Kind::Path(set), Value::String(text)) => set(flags, text.into()),
-        (Kind::Switch(set), Value::Bool(on)) => set(flags, *on),
-        (Kind::Number(set) | Kind::NumberOrZero(set), Value::Number(number)) => {
+        (Kind::Text(set), Value::String(text)) => set(values, text.clone()),
+        (Kind::Path(set), Value::String(text)) => set(values, text.into()),
+        (Kind::Switch(set), Value::Bool(on)) => set(values, *on),
+        (Kind::Number(least, most, set), Value::Number(number)) => {
             let number = number.as_i64().and_then(|n| i32::try_from(n).ok());
             let number = number.ok_or(" is not a whole number of 32 bits")?;
-            if number != 0 || matches!(kind, Kind::NumberOrZero(_)) {
-                set(flags, number);
+            if number != 0 || ZERO_IS_A_VALUE.contains(&setting.field) {
+                set(values, number);
+                return Ok(setting.outside(number, *least, *most));
             }
         }
-        (Kind::Period(set), Value::String(text)) => {
+        (Kind::Period(least, set), Value::String(text)) => {
             let period = parse_duration(text).map_err(|e| format!(": {e}"))?;
             if !period.is_zero() {
-                set(flags, period);
+                set(values, period);
+                return Ok(setting.too_short(period, *least));
             }
         }
-        (Kind::Pairs(_, slot), Value::Object(map)) => *slot(flags) = Some(strings(map)?),
-        (Kind::List(slot), Value::Array(list)) => {
-            let item = |item: &Value| item.as_str().map(str::to_owned);
-            let items: Option<Vec<String>> = list.iter().map(item).collect();
-            *slot(flags) = Some(items.ok_or(" is not a list of strings")?);
-        }
+        (Kind::Pairs(_, slot), Value::Object(map)) => *slot(values) = Some(strings(map)?),
         (Kind::Taints(set), Value::Array(list)) => {
             let taints: Result<Vec<Taint>, String> = list.iter().map(taint).collect();
             let taints = taints.map_err(|e| format!(": {e}"))?;
             names::check_taints(&taints).map_err(|e| format!(": {e}"))?;
-            set(flags, taints);
+            set(values, taints);
         }
         (kind, _) => {
             return Err(match kind {
                 Kind::Text(_) | Kind::Path(_) => " is not a string; put it in quotes",
                 Kind::Switch(_) => " is neither true nor false",
-                Kind::Number(_) | Kind::NumberOrZero(_) => " is not a number; leave out the quotes",
-                Kind::Period(_) => " is not a string; write it like 10s",
+                Kind::Number(..) => " is not a number; leave out the quotes",
+                Kind::Period(..) => " is not a string; write it like 10s",
                 Kind::Pairs(..) => " is not a mapping",
-                Kind::List(_) | Kind::Taints(_) => " is not a list",
+                Kind::Taints(_) => " is not a list",
             }
             .to_owned());
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 fn strings(map: &Map<String, Value>) -> Result<Pairs, String> {
     let mut strings = Pairs::new();
     for (key, value) in map {
-        let text = value
-            .as_str()
-            .ok_or_else(|| format!(".{key} is not a string; put it in quotes"))?;
+        let text =
+            value.as_str().ok_or_else(|| format!(".{key} is not a string; put it in quotes"))?;
         strings.insert(key.clone(), text.to_owned());
     }
     Ok(strings)
@@ -154,19 +170,9 @@ fn taint(value: &Value) -> Result<Taint, String> {
     Ok(Taint { key, value, effect })
 }
 
-/// Fields that are not a plain value of one setting.
-fn special_fields(fields: &Map<String, Value>, flags: &mut Flags) -> Result<(), String> {
-    if let Some(swap) = fields.get("memorySwap") {
-        flags.validated_only.swap_behavior = object::text(swap, &["swapBehavior"]).to_owned();
-    }
-    flags.validated_only.shutdown_by_pod_priority = fields
-        .get("shutdownGracePeriodByPodPriority")
-        .and_then(Value::as_array)
-        .is_some_and(|list| !list.is_empty());
-    match (
-        fields.get("mergeDefaultEvictionSettings"),
-        &mut flags.eviction_hard,
-    ) {
+/// `mergeDefaultEvictionSettings`, which has no value of its own.
+fn merge_thresholds(fields: &Map<String, Value>, values: &mut Values) -> Result<(), String> {
+    match (fields.get("mergeDefaultEvictionSettings"), &mut values.eviction_hard) {
         (None | Some(Value::Null | Value::Bool(false)), _) | (Some(Value::Bool(true)), None) => {}
         (Some(Value::Bool(true)), Some(given)) => {
             for (signal, amount) in thresholds::defaults() {

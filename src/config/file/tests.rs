@@ -7,8 +7,9 @@ use serde_json::json;
 
 use super::*;
 use crate::config::command_line::{self, Command};
-use crate::config::flags::ValidatedOnly;
-use crate::files::yaml;
+use crate::config::serve::ServeConfig;
+use crate::config::{Config, NodeConfig};
+use crate::kube::yaml;
 
 /// The flags of a file and a command line.
 fn merged(fields: &str, words: &[&str]) -> Result<Flags, String> {
@@ -21,10 +22,7 @@ fn merged(fields: &str, words: &[&str]) -> Result<Flags, String> {
 }
 
 fn document(fields: &str) -> Value {
-    yaml::parse(&format!(
-        "apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}"
-    ))
-    .unwrap()
+    yaml::parse(&format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}")).unwrap()
 }
 
 fn pairs(pairs: &[(&str, &str)]) -> Option<Pairs> {
@@ -62,35 +60,70 @@ rotateCertificates: true
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 imageServiceEndpoint: /run/images.sock
 nodeStatusMaxImages: 3
+authentication:
+  anonymous: {enabled: true}
+  webhook: {cacheTTL: 1m, enabled: false}
+  x509: {clientCAFile: /ca}
+authorization:
+  mode: AlwaysAllow
+  webhook: {cacheAuthorizedTTL: 2m, cacheUnauthorizedTTL: 3m}
+tlsCertFile: /crt
+tlsPrivateKeyFile: /key
+tlsMinVersion: VersionTLS13
+serverTLSBootstrap: true
+enableSystemLogQuery: true
 ";
-    let want = Flags {
-        register_node: false,
-        register_with_taints: names::parse_taints("a=b:NoSchedule,c:NoExecute").unwrap(),
-        provider_id: "lab://3".to_owned(),
-        update_frequency: Duration::from_secs(20),
-        report_frequency: Duration::from_secs(600),
-        node_lease_duration_seconds: 60,
-        max_pods: 7,
-        pods_per_core: 2,
-        port: 10260,
-        enable_controller_attach_detach: false,
+    let default = Flags::default().values;
+    let values = Values {
+        config: Config {
+            update_frequency: Duration::from_secs(20),
+            report_frequency: Duration::from_secs(600),
+            lease_duration_seconds: 60,
+            pressure_transition_period: Duration::from_secs(60),
+            local_storage: false,
+            event_qps: 5,
+            event_burst: 9,
+            rotate_certificates: true,
+            node: NodeConfig {
+                register: false,
+                taints: names::parse_taints("a=b:NoSchedule,c:NoExecute").unwrap(),
+                provider_id: "lab://3".to_owned(),
+                max_pods: 7,
+                pods_per_core: 2,
+                port: 10260,
+                controller_attach_detach: false,
+                ..default.config.node
+            },
+            ..default.config
+        },
         eviction_hard: pairs(&[("memory.available", "1Gi")]),
         eviction_soft: pairs(&[("memory.available", "2Gi")]),
         eviction_soft_grace_period: pairs(&[("memory.available", "1m30s")]),
         eviction_minimum_reclaim: pairs(&[("memory.available", "5%")]),
-        eviction_pressure_transition_period: Duration::from_secs(60),
         system_reserved: pairs(&[("cpu", "100m")]),
         kube_reserved: pairs(&[("memory", "1Gi")]),
         reserved_cpus: "0-1".to_owned(),
-        local_storage_capacity_isolation: false,
-        event_qps: 5,
-        event_burst: 9,
-        rotate_certificates: true,
-        container_runtime_endpoint: Some("unix:///run/containerd/containerd.sock".to_owned()),
-        image_service_endpoint: Some("/run/images.sock".to_owned()),
+        container_runtime_endpoint: "unix:///run/containerd/containerd.sock".to_owned(),
+        image_service_endpoint: "/run/images.sock".to_owned(),
         node_status_max_images: 3,
-        ..Flags::default()
+        serve: ServeConfig {
+            client_ca_file: Some("/ca".into()),
+            accepts_tokens: false,
+            token_ttl: Duration::from_secs(60),
+            authorized_ttl: Duration::from_secs(120),
+            unauthorized_ttl: Duration::from_secs(180),
+            rotate_server_certificates: true,
+            ..default.serve
+        },
+        anonymous_auth: true,
+        authorization_mode: "AlwaysAllow".to_owned(),
+        tls_cert_file: Some("/crt".into()),
+        tls_private_key_file: Some("/key".into()),
+        tls_min_version: "VersionTLS13".to_owned(),
+        system_log_query: true,
+        ..default
     };
+    let want = Flags { values, ..Flags::default() };
     assert_eq!(merged(fields, &[]), Ok(want.clone()));
     // The same document as JSON.
     let mut flags = Flags::default();
@@ -98,13 +131,9 @@ nodeStatusMaxImages: 3
     apply(&yaml::parse(&text).unwrap(), &mut flags).unwrap();
     assert_eq!(flags, want);
     // Each used field of the table is tested above.
-    let used = SETTINGS.iter().filter(|s| s.usage == Use::Used);
-    for setting in used.filter(|setting| !setting.field.is_empty()) {
-        assert!(
-            fields.contains(&format!("\n{}:", setting.field)),
-            "{}",
-            setting.field
-        );
+    for setting in SETTINGS.iter().filter(|setting| !setting.field.is_empty()) {
+        let name = setting.field.rsplit('.').next().unwrap();
+        assert!(fields.contains(&format!("{name}:")), "{}", setting.field);
     }
 }
 
@@ -124,40 +153,33 @@ evictionPressureTransitionPeriod: 0s
 systemReserved:
 reservedSystemCPUs: \"\"
 containerRuntimeEndpoint: \"\"
+authentication: {webhook: {cacheTTL: 0s, enabled: null}, x509: null}
+authorization: null
+tlsMinVersion: \"\"
 memorySwap: {}
 shutdownGracePeriodByPodPriority: []
 ";
     assert_eq!(merged(zeroes, &[]), Ok(Flags::default()));
     // An empty map disables all hard thresholds.
     let none = merged("evictionHard: {}", &[]).unwrap();
-    assert_eq!(none.eviction_hard, Some(Pairs::new()));
+    assert_eq!(none.values.eviction_hard, Some(Pairs::new()));
 }
 
 /// `kubelet/config/v1beta1/types.go`: 0 is a value where the field is a pointer.
 #[test]
 fn zero_is_a_value_of_a_pointer_field_only() {
-    let default = Flags {
-        event_qps: 7,
-        event_burst: 7,
-        port: 7,
-        node_lease_duration_seconds: 7,
-        max_pods: 7,
-        pods_per_core: 7,
-        node_status_max_images: 7,
-        validated_only: ValidatedOnly {
-            read_only_port: 7,
-            healthz_port: 7,
-            kube_api_qps: 7,
-            kube_api_burst: 7,
-            ..Default::default()
-        },
-        ..Flags::default()
-    };
+    let default = Flags::of(&[
+        "--event-qps=7",
+        "--event-burst=7",
+        "--port=7",
+        "--node-lease-duration-seconds=7",
+        "--max-pods=7",
+        "--pods-per-core=7",
+        "--node-status-max-images=7",
+    ]);
     let mut want = default.clone();
-    want.event_qps = 0;
-    want.node_status_max_images = 0;
-    want.validated_only.healthz_port = 0;
-    want.validated_only.kube_api_qps = 0;
+    want.values.config.event_qps = 0;
+    want.values.node_status_max_images = 0;
     let all = |value: &str| {
         let mut fields = String::new();
         for field in [
@@ -168,10 +190,6 @@ fn zero_is_a_value_of_a_pointer_field_only() {
             "maxPods",
             "podsPerCore",
             "nodeStatusMaxImages",
-            "readOnlyPort",
-            "healthzPort",
-            "kubeAPIQPS",
-            "kubeAPIBurst",
         ] {
             fields.push_str(&format!("{field}: {value}\n"));
         }
@@ -185,9 +203,9 @@ fn zero_is_a_value_of_a_pointer_field_only() {
 
 #[test]
 fn the_report_frequency_of_a_short_update_frequency_is_valid() {
-    let flags = merged("nodeStatusUpdateFrequency: 100ms", &[]).unwrap();
-    assert_eq!(flags.update_frequency, Duration::from_millis(100));
-    assert_eq!(flags.report_frequency, Duration::from_secs(1));
+    let config = merged("nodeStatusUpdateFrequency: 100ms", &[]).unwrap().values.config;
+    assert_eq!(config.update_frequency, Duration::from_millis(100));
+    assert_eq!(config.report_frequency, Duration::from_secs(1));
 }
 
 /// `pkg/kubelet/apis/config/v1beta1/defaults.go`: "for backward compatibility".
@@ -195,30 +213,15 @@ fn the_report_frequency_of_a_short_update_frequency_is_valid() {
 fn the_report_frequency_follows_the_update_frequency_of_the_file() {
     for (fields, words, want) in [
         ("nodeStatusUpdateFrequency: 1m", &[][..], (60, 60)),
-        (
-            "nodeStatusUpdateFrequency: 1m\nnodeStatusReportFrequency: 0s",
-            &[],
-            (60, 60),
-        ),
-        (
-            "nodeStatusUpdateFrequency: 1m\nnodeStatusReportFrequency: 2m",
-            &[],
-            (60, 120),
-        ),
+        ("nodeStatusUpdateFrequency: 1m\nnodeStatusReportFrequency: 0s", &[], (60, 60)),
+        ("nodeStatusUpdateFrequency: 1m\nnodeStatusReportFrequency: 2m", &[], (60, 120)),
         ("nodeStatusReportFrequency: 2m", &[], (10, 120)),
         ("nodeStatusUpdateFrequency: 0s", &[], (10, 300)),
         ("", &["--node-status-update-frequency=1m"], (60, 300)),
-        (
-            "nodeStatusUpdateFrequency: 1m",
-            &["--node-status-update-frequency=10s"],
-            (10, 60),
-        ),
+        ("nodeStatusUpdateFrequency: 1m", &["--node-status-update-frequency=10s"], (10, 60)),
     ] {
-        let flags = merged(fields, words).unwrap();
-        let got = (
-            flags.update_frequency.as_secs(),
-            flags.report_frequency.as_secs(),
-        );
+        let config = merged(fields, words).unwrap().values.config;
+        let got = (config.update_frequency.as_secs(), config.report_frequency.as_secs());
         assert_eq!(got, want, "{fields} {words:?}");
     }
 }
@@ -234,7 +237,6 @@ providerID: lab://3
 nodeStatusReportFrequency: 1h
 evictionHard: {memory.available: 1Gi, pid.available: \"10\"}
 systemReserved: {cpu: \"1\"}
-enforceNodeAllocatable: [none]
 ";
     let flags = merged(
         fields,
@@ -248,34 +250,38 @@ enforceNodeAllocatable: [none]
             "--eviction-hard=memory.available<100Mi",
             "--eviction-hard=nodefs.available<10%",
             "--system-reserved=",
-            "--enforce-node-allocatable=pods",
         ],
     )
     .unwrap();
-    let mut want = Flags {
-        // The first occurrence clears the value of the file, the second adds.
-        eviction_hard: pairs(&[("memory.available", "100Mi"), ("nodefs.available", "10%")]),
-        system_reserved: Some(Pairs::new()),
-        ignored: vec!["enforce-node-allocatable"],
-        ..Flags::default()
-    };
-    want.validated_only.enforce_node_allocatable = Some(vec!["pods".to_owned()]);
+    let mut want = Flags::default();
+    // The first occurrence clears the value of the file, the second adds.
+    want.values.eviction_hard =
+        pairs(&[("memory.available", "100Mi"), ("nodefs.available", "10%")]);
+    want.values.system_reserved = Some(Pairs::new());
     assert_eq!(flags, want);
     // Fields without a flag on the command line keep the value of the file.
-    let flags = merged(fields, &["--port=1"]).unwrap();
-    assert_eq!((flags.max_pods, flags.port), (7, 1));
-    assert_eq!(flags.eviction_hard.unwrap().len(), 2);
+    let values = merged(fields, &["--port=1"]).unwrap().values;
+    assert_eq!((values.config.node.max_pods, values.config.node.port), (7, 1));
+    assert_eq!(values.eviction_hard.unwrap().len(), 2);
+}
+
+/// A file with a bad value starts the agent with a flag instead, as a kubelet.
+#[test]
+fn a_flag_replaces_a_value_of_the_file_that_is_out_of_its_range() {
+    let config = |words: &[&str]| {
+        let flags = merged("maxPods: -1\nnodeStatusUpdateFrequency: 1ms", words).unwrap();
+        Config::new(flags, || Ok("pi".to_owned())).map(|config| config.node.max_pods)
+    };
+    let line = config(&["--max-pods=3"]).unwrap_err();
+    assert!(line.contains("nodeStatusUpdateFrequency"), "{line}");
+    assert_eq!(config(&["--max-pods=3", "--node-status-update-frequency=1s"]), Ok(3));
 }
 
 #[test]
 fn merge_default_eviction_settings() {
     let merge = "\nmergeDefaultEvictionSettings: true";
     for (fields, words, want) in [
-        (
-            "evictionHard: {pid.available: 5%}",
-            &[][..],
-            pairs(&[("pid.available", "5%")]),
-        ),
+        ("evictionHard: {pid.available: 5%}", &[][..], pairs(&[("pid.available", "5%")])),
         (merge, &[], None),
         (
             &format!("evictionHard: {{pid.available: 5%, nodefs.available: 1Gi}}{merge}"),
@@ -301,7 +307,7 @@ fn merge_default_eviction_settings() {
         ),
     ] {
         let flags = merged(fields, words).unwrap();
-        assert_eq!(flags.eviction_hard, want, "{fields}");
+        assert_eq!(flags.values.eviction_hard, want, "{fields}");
     }
 }
 
@@ -345,50 +351,63 @@ volumeStatsAggPeriod: 0s
 ";
 
 #[test]
-fn the_file_of_kubeadm_sets_rotation_and_the_runtime_and_has_no_unknown_field() {
+fn the_file_of_kubeadm_sets_rotation_the_runtime_and_the_client_ca_and_has_no_unknown_field() {
     let mut flags = Flags::default();
     let notes = apply(&document(KUBEADM), &mut flags).unwrap();
     assert_eq!(notes.unknown, [] as [&str; 0]);
-    assert_eq!(notes.not_yet, ["healthzBindAddress", "healthzPort"]);
     let known = ["cgroupDriver", "logging", "memorySwap"];
-    assert!(
-        known
-            .iter()
-            .all(|name| notes.ignored.iter().any(|n| n == name))
-    );
+    assert!(known.iter().all(|name| notes.ignored.iter().any(|n| n == name)));
     assert_eq!(notes.ignored.len(), 20);
-    flags.validated_only = Default::default();
-    let want = Flags {
-        rotate_certificates: true,
-        container_runtime_endpoint: Some("unix:///var/run/containerd/containerd.sock".to_owned()),
-        ..Flags::default()
-    };
+    let mut want = Flags::default();
+    want.values.config.rotate_certificates = true;
+    want.values.serve.client_ca_file = Some("/etc/kubernetes/pki/ca.crt".into());
+    want.values.container_runtime_endpoint =
+        "unix:///var/run/containerd/containerd.sock".to_owned();
     assert_eq!(flags, want);
+}
+
+/// A file that a kubelet refuses starts the agent, if it is wrong only where it has no effect.
+#[test]
+fn a_field_without_effect_takes_any_value() {
+    let fields = "
+enforceNodeAllocatable: {pods: 1}
+healthzPort: [never]
+logging: no
+memorySwap: {swapBehavior: some}
+readOnlyPort: -1
+runOnce: true
+shutdownGracePeriod: soon
+";
+    let mut flags = Flags::default();
+    let notes = apply(&document(fields), &mut flags).unwrap();
+    assert_eq!(notes.ignored.len(), 7, "{notes:?}");
+    assert_eq!((flags, notes.unknown), (Flags::default(), vec![]));
 }
 
 #[test]
 fn unknown_fields_are_returned_and_are_no_error() {
     let mut flags = Flags::default();
-    let notes = apply(&document("maxPod: 7\nMaxPods: 7\nmax-pods: 7"), &mut flags).unwrap();
+    let fields = "maxPod: 7\nMaxPods: 7\nmax-pods: 7\nauthorization: {mod: x, webhook: {a: b}}\n\
+                  authorization.mode: x\n";
+    let notes = apply(&document(fields), &mut flags).unwrap();
     let unknown = notes.unknown.iter().map(String::as_str);
-    assert_eq!(
-        unknown.collect::<BTreeSet<_>>(),
-        ["MaxPods", "max-pods", "maxPod"].into()
-    );
+    let want = [
+        "MaxPods",
+        "max-pods",
+        "maxPod",
+        "authorization.mod",
+        "authorization.webhook.a",
+        "authorization.mode",
+    ];
+    assert_eq!(unknown.collect::<BTreeSet<_>>(), want.into());
     assert_eq!(flags, Flags::default());
 }
 
 #[test]
 fn an_invalid_document_is_one_error_line() {
     for (document, want) in [
-        (
-            json!(null),
-            "not a kubelet configuration: no mapping at the top",
-        ),
-        (
-            json!([]),
-            "not a kubelet configuration: no mapping at the top",
-        ),
+        (json!(null), "not a kubelet configuration: no mapping at the top"),
+        (json!([]), "not a kubelet configuration: no mapping at the top"),
         (
             json!({"kind": KIND}),
             "apiVersion is \"\"; a kubelet configuration has apiVersion: kubelet.config.k8s.io/v1beta1",
@@ -403,30 +422,15 @@ fn an_invalid_document_is_one_error_line() {
             "kind is \"Config\"; a kubelet configuration has kind: KubeletConfiguration",
         ),
     ] {
-        assert_eq!(
-            apply(&document, &mut Flags::default()),
-            Err(want.to_owned())
-        );
+        assert_eq!(apply(&document, &mut Flags::default()), Err(want.to_owned()));
     }
     for (fields, want) in [
         ("\"\": /tmp/kubeconfig", "a field has an empty name"),
-        (
-            "maxPods: \"7\"",
-            "maxPods is not a number; leave out the quotes",
-        ),
+        ("maxPods: \"7\"", "maxPods is not a number; leave out the quotes"),
         ("maxPods: 7.5", "maxPods is not a whole number of 32 bits"),
-        (
-            "maxPods: 4294967296",
-            "maxPods is not a whole number of 32 bits",
-        ),
-        (
-            "registerNode: \"yes\"",
-            "registerNode is neither true nor false",
-        ),
-        (
-            "providerID: 7",
-            "providerID is not a string; put it in quotes",
-        ),
+        ("maxPods: 4294967296", "maxPods is not a whole number of 32 bits"),
+        ("registerNode: \"yes\"", "registerNode is neither true nor false"),
+        ("providerID: 7", "providerID is not a string; put it in quotes"),
         (
             "nodeStatusUpdateFrequency: 10",
             "nodeStatusUpdateFrequency is not a string; write it like 10s",
@@ -439,30 +443,19 @@ fn an_invalid_document_is_one_error_line() {
             "evictionHard: {pid.available: 10}",
             "evictionHard.pid.available is not a string; put it in quotes",
         ),
+        ("evictionHard: pid.available<10", "evictionHard is not a mapping"),
+        ("authentication: 7", "authentication is not a mapping"),
+        ("authorization: {webhook: []}", "authorization.webhook is not a mapping"),
         (
-            "evictionHard: pid.available<10",
-            "evictionHard is not a mapping",
+            "authentication: {webhook: {cacheTTL: 2}}",
+            "authentication.webhook.cacheTTL is not a string; write it like 10s",
         ),
-        (
-            "enforceNodeAllocatable: pods",
-            "enforceNodeAllocatable is not a list",
-        ),
-        (
-            "enforceNodeAllocatable: [1]",
-            "enforceNodeAllocatable is not a list of strings",
-        ),
-        (
-            "registerWithTaints: a=b:NoSchedule",
-            "registerWithTaints is not a list",
-        ),
+        ("registerWithTaints: a=b:NoSchedule", "registerWithTaints is not a list"),
         (
             "registerWithTaints: [{key: a, value: b, effect: Never}]",
             "registerWithTaints: invalid taint: {a b Never <nil>}",
         ),
-        (
-            "registerWithTaints: [7]",
-            "registerWithTaints: invalid taint: {   <nil>}",
-        ),
+        ("registerWithTaints: [7]", "registerWithTaints: invalid taint: {   <nil>}"),
         (
             "registerWithTaints: [{key: a, effect: NoSchedule}, {key: a, value: b, effect: NoSchedule}]",
             "registerWithTaints: duplicated taints with the same key and effect: a=b:NoSchedule",

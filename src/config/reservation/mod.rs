@@ -1,11 +1,11 @@
-//! Parses and holds reservations and extended resources; `core::status::reservation` applies them
+//! Parses and holds reservations and extended resources; `core::status::resources` applies them
 //! to the capacity.
 //!
 //! Upstream: `cmd/kubelet/app/server.go` parseResourceList, `k8s.io/utils/cpuset`.
 
 use std::collections::BTreeMap;
 
-use crate::config::flags::{Flags, Pairs};
+use crate::config::flags::{Pairs, Values};
 use crate::config::thresholds::{Signal, Threshold};
 use crate::kube::names;
 use crate::kube::quantity::Quantity;
@@ -44,11 +44,16 @@ impl Reservation {
 const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 
 /// The sum of both flags.
-pub(super) fn declared(flags: &Flags) -> Result<Resources, String> {
-    let mut system = flags.system_reserved.clone().unwrap_or_default();
-    let mut kube = flags.kube_reserved.clone().unwrap_or_default();
-    // `validation::check` has refused a list that does not parse.
-    let cpus = cpus(&flags.reserved_cpus).unwrap_or_default();
+pub(super) fn declared(values: &Values) -> Result<Resources, String> {
+    let mut system = values.system_reserved.clone().unwrap_or_default();
+    let mut kube = values.kube_reserved.clone().unwrap_or_default();
+    let list = &values.reserved_cpus;
+    let cpus = cpus(list).map_err(|e| {
+        format!(
+            "invalid configuration: unable to parse reservedSystemCPUs (--reserved-cpus) {list}, \
+             error: {e}"
+        )
+    })?;
     if cpus > 0 {
         let kube_had = kube.remove("cpu").is_some();
         let system_had = system.insert("cpu".to_owned(), cpus.to_string()).is_some();
@@ -73,9 +78,7 @@ fn resources(flag: &str, pairs: &Pairs) -> Result<Resources, String> {
             .parse()
             .map_err(|e| format!("failed to parse quantity {text:?} for {name:?} resource: {e}"))?;
         if amount < Quantity::count(0) {
-            return Err(format!(
-                "resource quantity for {name:?} cannot be negative: {text}"
-            ));
+            return Err(format!("resource quantity for {name:?} cannot be negative: {text}"));
         }
         Ok((name.clone(), amount))
     };
@@ -89,7 +92,7 @@ fn resources(flag: &str, pairs: &Pairs) -> Result<Resources, String> {
 }
 
 /// The number of CPUs in a list such as `0-1,3`.
-pub(super) fn cpus(list: &str) -> Result<u64, String> {
+fn cpus(list: &str) -> Result<u64, String> {
     let number = |text: &str| {
         text.parse::<u32>()
             .map(u64::from)
@@ -123,9 +126,8 @@ pub(super) fn extended(pairs: Option<&Pairs>) -> Result<Resources, String> {
                  it like example.com/camera"
             ));
         }
-        let amount: Quantity = text
-            .parse()
-            .map_err(|e| format!("--extended-resources: {name}: {text:?} is {e}"))?;
+        let amount: Quantity =
+            text.parse().map_err(|e| format!("--extended-resources: {name}: {text:?} is {e}"))?;
         if amount < Quantity::count(0) || !amount.is_whole() {
             return Err(format!(
                 "--extended-resources: {name}: {text:?} is not a whole number of devices"

@@ -3,15 +3,7 @@
 //! because the facts have the number of CPUs and not their ids.
 
 use super::*;
-use crate::config::command_line::{self, Command};
-use crate::config::thresholds::Amount;
-
-fn flags(words: &[&str]) -> Flags {
-    match command_line::parse(words.iter().map(Into::into)) {
-        Ok(Command::Run(flags)) => *flags,
-        other => panic!("{words:?}: {other:?}"),
-    }
-}
+use crate::config::flags::Flags;
 
 /// `cpu 150m, memory 1Gi`
 fn text(resources: &Resources) -> String {
@@ -29,16 +21,10 @@ fn both_reservations_are_added() {
             "cpu 200m, ephemeral-storage 1Gi, memory 500Mi, pid 1k",
         ),
         (
-            &[
-                "--kube-reserved=cpu=50m,memory=1Gi",
-                "--system-reserved=cpu=100m",
-            ],
+            &["--kube-reserved=cpu=50m,memory=1Gi", "--system-reserved=cpu=100m"],
             "cpu 150m, memory 1Gi",
         ),
-        (
-            &["--kube-reserved=memory=1Gi", "--system-reserved=memory=0"],
-            "memory 1Gi",
-        ),
+        (&["--kube-reserved=memory=1Gi", "--system-reserved=memory=0"], "memory 1Gi"),
         // TestReservedCPUs: the list replaces cpu of both, and only cpu.
         (
             &[
@@ -49,12 +35,9 @@ fn both_reservations_are_added() {
             "cpu 3, memory 2Gi",
         ),
         (&["--reserved-cpus=7"], "cpu 1"),
-        (
-            &["--reserved-cpus=1", "--kube-reserved=cpu=nonsense"],
-            "cpu 1",
-        ),
+        (&["--reserved-cpus=1", "--kube-reserved=cpu=nonsense"], "cpu 1"),
     ] {
-        assert_eq!(text(&declared(&flags(words)).unwrap()), want, "{words:?}");
+        assert_eq!(text(&declared(&Flags::of(words).values).unwrap()), want, "{words:?}");
     }
 }
 
@@ -79,7 +62,7 @@ fn test_value_of_allocatable_resources() {
             "--system-reserved value failed to parse: cannot reserve \"storage\" resource",
         ),
     ] {
-        assert_eq!(declared(&flags(&[words])), Err(want.to_owned()));
+        assert_eq!(declared(&Flags::of(&[words]).values), Err(want.to_owned()));
     }
 }
 
@@ -98,19 +81,7 @@ fn the_cpus_of_a_list_are_counted() {
     ] {
         assert_eq!(cpus(list), Ok(want), "{list}");
     }
-    for bad in [
-        ",",
-        "1,",
-        ",1",
-        "a",
-        "1-",
-        "-1",
-        "1-2-3",
-        "3-1",
-        "0x1",
-        " 1",
-        "4294967296",
-    ] {
+    for bad in [",", "1,", ",1", "a", "1-", "-1", "1-2-3", "3-1", "0x1", " 1", "4294967296"] {
         assert!(cpus(bad).is_err(), "{bad}");
     }
 }
@@ -119,13 +90,10 @@ fn the_cpus_of_a_list_are_counted() {
 fn extended_resources_have_a_domain_and_a_whole_amount() {
     let extended = |text: &str| {
         let flag = format!("--extended-resources={text}");
-        super::extended(flags(&[&flag]).extended_resources.as_ref())
+        super::extended(Flags::of(&[&flag]).values.extended_resources.as_ref())
     };
     let good = extended("example.com/camera=1,test.com/radio=2000m,a.b/npu=0").unwrap();
-    assert_eq!(
-        text(&good),
-        "a.b/npu 0, example.com/camera 1, test.com/radio 2"
-    );
+    assert_eq!(text(&good), "a.b/npu 0, example.com/camera 1, test.com/radio 2");
     assert_eq!(super::extended(None), Ok(Resources::new()));
     let name = |name: &str| {
         format!(
@@ -149,29 +117,5 @@ fn extended_resources_have_a_domain_and_a_whole_amount() {
         ),
     ] {
         assert_eq!(extended(text), Err(want));
-    }
-}
-
-#[test]
-fn a_hard_threshold_adds_its_amount() {
-    let reservation = Reservation {
-        thresholds: vec![
-            Threshold::hard(
-                Signal::MemoryAvailable,
-                Amount::Quantity(Quantity::bytes(150 << 20)),
-            ),
-            Threshold::hard(Signal::NodefsAvailable, Amount::Percentage(0.05)),
-        ],
-        ..Reservation::default()
-    };
-    for (signal, want) in [
-        (Signal::MemoryAvailable, 150 << 20),
-        (Signal::NodefsAvailable, 536_870_920),
-        (Signal::PidAvailable, 0),
-    ] {
-        assert_eq!(
-            reservation.of("memory", signal, 10 << 30),
-            Quantity::bytes(want)
-        );
     }
 }

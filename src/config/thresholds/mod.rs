@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::config::flags::Pairs;
-use crate::kube::float;
+use crate::kube::json::parse_float;
 use crate::kube::quantity::Quantity;
 use crate::kube::time::parse_duration;
 
@@ -73,12 +73,7 @@ pub struct Threshold {
 impl Threshold {
     /// A hard threshold without minimum reclaim.
     pub const fn hard(signal: Signal, amount: Amount) -> Self {
-        Self {
-            signal,
-            amount,
-            grace_period: Duration::ZERO,
-            minimum_reclaim: None,
-        }
+        Self { signal, amount, grace_period: Duration::ZERO, minimum_reclaim: None }
     }
 }
 
@@ -108,10 +103,7 @@ pub fn parse(
     let soft = thresholds(soft, "soft")?;
     let grace_periods = each(grace_periods, grace_period)?;
     let minimum_reclaims = each(minimum_reclaims, minimum_reclaim)?;
-    if let Some((name, _)) = soft
-        .iter()
-        .find(|(name, _)| of(&grace_periods, name).is_none())
-    {
+    if let Some((name, _)) = soft.iter().find(|(name, _)| of(&grace_periods, name).is_none()) {
         return Err(format!(
             "grace period must be specified for the soft eviction threshold {name}"
         ));
@@ -122,25 +114,17 @@ pub fn parse(
             ..Threshold::hard(observed(name)?, amount)
         })
     };
-    let hard = hard
-        .iter()
-        .filter_map(|(name, amount)| threshold(name, *amount));
+    let hard = hard.iter().filter_map(|(name, amount)| threshold(name, *amount));
     let soft = soft.iter().filter_map(|(name, amount)| {
-        Some(Threshold {
-            grace_period: of(&grace_periods, name)?,
-            ..threshold(name, *amount)?
-        })
+        Some(Threshold { grace_period: of(&grace_periods, name)?, ..threshold(name, *amount)? })
     });
     Ok([hard.collect(), soft.collect()])
 }
 
 /// Valid signals that are not observed: without a container runtime, the container file system is
 /// that of `nodefs`, and there is no cgroup of pods.
-const UNOBSERVED: [&str; 3] = [
-    "containerfs.available",
-    "containerfs.inodesFree",
-    "allocatableMemory.available",
-];
+const UNOBSERVED: [&str; 3] =
+    ["containerfs.available", "containerfs.inodesFree", "allocatableMemory.available"];
 
 fn observed(name: &str) -> Option<Signal> {
     Some(match name {
@@ -193,9 +177,7 @@ fn threshold(name: &str, text: &str) -> Result<Option<Amount>, String> {
     if !text.ends_with('%') {
         let amount = quantity(name, text)?;
         if amount <= Quantity::count(0) {
-            return Err(format!(
-                "eviction threshold {name} must be positive: {amount}"
-            ));
+            return Err(format!("eviction threshold {name} must be positive: {amount}"));
         }
         return Ok(Some(Amount::Quantity(amount)));
     }
@@ -204,24 +186,16 @@ fn threshold(name: &str, text: &str) -> Result<Option<Amount>, String> {
     }
     let share = percentage(name, text)?;
     if share < 0.0 {
-        return Err(format!(
-            "eviction percentage threshold {name} must be >= 0%: {text}"
-        ));
+        return Err(format!("eviction percentage threshold {name} must be >= 0%: {text}"));
     }
     if share > 1.0 {
-        return Err(format!(
-            "eviction percentage threshold {name} must be <= 100%: {text}"
-        ));
+        return Err(format!("eviction percentage threshold {name} must be <= 100%: {text}"));
     }
     Ok(Some(Amount::Percentage(share)))
 }
 
 fn grace_period(name: &str, text: &str) -> Result<Duration, String> {
-    if text
-        .strip_prefix('-')
-        .map(parse_duration)
-        .is_some_and(|d| d.is_ok())
-    {
+    if text.strip_prefix('-').map(parse_duration).is_some_and(|d| d.is_ok()) {
         return Err(format!(
             "invalid eviction grace period specified: {text}, must be a positive value"
         ));
@@ -233,35 +207,27 @@ fn minimum_reclaim(name: &str, text: &str) -> Result<Amount, String> {
     if !text.ends_with('%') {
         let amount = quantity(name, text)?;
         if amount < Quantity::count(0) {
-            return Err(format!(
-                "negative eviction minimum reclaim specified for {name}"
-            ));
+            return Err(format!("negative eviction minimum reclaim specified for {name}"));
         }
         return Ok(Amount::Quantity(amount));
     }
     let share = percentage(name, text)?;
     if share <= 0.0 {
-        return Err(format!(
-            "eviction percentage minimum reclaim {name} must be positive: {text}"
-        ));
+        return Err(format!("eviction percentage minimum reclaim {name} must be positive: {text}"));
     }
     Ok(Amount::Percentage(share))
 }
 
 fn quantity(name: &str, text: &str) -> Result<Quantity, String> {
-    text.parse()
-        .map_err(|e| format!("eviction signal {name}: {text:?} is {e}"))
+    text.parse().map_err(|e| format!("eviction signal {name}: {text:?} is {e}"))
 }
 
 /// `10.5%` as 0.105, in 32-bit arithmetic as in the kubelet.
 fn percentage(name: &str, text: &str) -> Result<f32, String> {
-    let value = float::parse(text.trim_end_matches('%')).ok_or_else(|| {
+    let value = parse_float(text.trim_end_matches('%')).ok_or_else(|| {
         format!("eviction signal {name}: {text:?} is not a percentage; write it like 10%")
     })?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the kubelet rounds to 32 bits"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "the kubelet rounds to 32 bits")]
     let value = value as f32;
     Ok(value / 100.0)
 }

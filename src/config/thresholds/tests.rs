@@ -14,13 +14,8 @@ fn statements(text: &str) -> Pairs {
 }
 
 fn parsed(hard: &str, soft: &str, grace: &str, reclaim: &str) -> Result<Vec<Threshold>, String> {
-    parse(
-        &statements(hard),
-        &statements(soft),
-        &statements(grace),
-        &statements(reclaim),
-    )
-    .map(|both| both.concat())
+    parse(&statements(hard), &statements(soft), &statements(grace), &statements(reclaim))
+        .map(|both| both.concat())
 }
 
 fn q(text: &str) -> Amount {
@@ -69,19 +64,6 @@ fn test_parse_threshold_config() {
             ],
         ),
         (
-            "disk",
-            "imagefs.available=150Mi,nodefs.available=100Mi",
-            "imagefs.available=300Mi,nodefs.available=200Mi",
-            "imagefs.available=30s,nodefs.available=30s",
-            "imagefs.available=2Gi,nodefs.available=1Gi",
-            vec![
-                threshold(Image, q("150Mi"), 0, some("2Gi")),
-                threshold(Node, q("100Mi"), 0, some("1Gi")),
-                threshold(Image, q("300Mi"), 30, some("2Gi")),
-                threshold(Node, q("200Mi"), 30, some("1Gi")),
-            ],
-        ),
-        (
             "disk in percent",
             "imagefs.available=15%,nodefs.available=10.5%",
             "imagefs.available=30%,nodefs.available=20.5%",
@@ -95,19 +77,6 @@ fn test_parse_threshold_config() {
             ],
         ),
         (
-            "inodes",
-            "imagefs.inodesFree=150Mi,nodefs.inodesFree=100Mi",
-            "imagefs.inodesFree=300Mi,nodefs.inodesFree=200Mi",
-            "imagefs.inodesFree=30s,nodefs.inodesFree=30s",
-            "imagefs.inodesFree=2Gi,nodefs.inodesFree=1Gi",
-            vec![
-                threshold(ImageInodes, q("150Mi"), 0, some("2Gi")),
-                threshold(NodeInodes, q("100Mi"), 0, some("1Gi")),
-                threshold(ImageInodes, q("300Mi"), 30, some("2Gi")),
-                threshold(NodeInodes, q("200Mi"), 30, some("1Gi")),
-            ],
-        ),
-        (
             "disable via 0%, without grace",
             "memory.available=0%",
             "memory.available=0%",
@@ -115,24 +84,14 @@ fn test_parse_threshold_config() {
             "",
             vec![],
         ),
-        (
-            "disable via 100%",
-            "memory.available=100%",
-            "memory.available=100%",
-            "",
-            "",
-            vec![],
-        ),
+        ("disable via 100%", "memory.available=100%", "memory.available=100%", "", "", vec![]),
         (
             "0.0% and 100.0% do not disable",
             "memory.available=0.0%,pid.available=100.0%",
             "",
             "",
             "",
-            vec![
-                threshold(Memory, P(0.0), 0, None),
-                threshold(Pid, P(1.0), 0, None),
-            ],
+            vec![threshold(Memory, P(0.0), 0, None), threshold(Pid, P(1.0), 0, None)],
         ),
         (
             "any number of percent signs",
@@ -161,11 +120,26 @@ fn test_parse_threshold_config() {
     ] {
         assert_eq!(parsed(hard, soft, grace, reclaim), Ok(want), "{name}");
     }
+    for (of, image, node) in [("available", Image, Node), ("inodesFree", ImageInodes, NodeInodes)] {
+        let both = |a: &str, b: &str| format!("imagefs.{of}={a},nodefs.{of}={b}");
+        let want = vec![
+            threshold(image, q("150Mi"), 0, some("2Gi")),
+            threshold(node, q("100Mi"), 0, some("1Gi")),
+            threshold(image, q("300Mi"), 30, some("2Gi")),
+            threshold(node, q("200Mi"), 30, some("1Gi")),
+        ];
+        let (hard, soft) = (both("150Mi", "100Mi"), both("300Mi", "200Mi"));
+        assert_eq!(
+            parsed(&hard, &soft, &both("30s", "30s"), &both("2Gi", "1Gi")),
+            Ok(want),
+            "{of}"
+        );
+    }
 }
 
-/// TestParseThresholdConfig, errors: signal mem.available or invalid.foo; hard -150Mi, -15%, 150%,
-/// 10..5% or empty; soft -150Mi or without grace; grace -30s or 30mins; reclaim -300Mi, -15%,
-/// 10..5% or empty.
+/// TestParsePercentage, and TestParseThresholdConfig, errors: signal mem.available or invalid.foo;
+/// hard -150Mi, -15%, 150%, 10..5% or empty; soft -150Mi or without grace; grace -30s or 30mins;
+/// reclaim -300Mi, -15%, 10..5% or empty.
 #[test]
 fn test_parse_threshold_config_errors() {
     let memory = |value: &str| format!("memory.available={value}");
@@ -207,10 +181,7 @@ fn test_parse_threshold_config_errors() {
         assert_eq!(parsed("", &memory(text), &memory("1s"), ""), Err(want));
     }
     for (text, want) in [
-        (
-            "-300Mi",
-            "negative eviction minimum reclaim specified for memory.available".to_owned(),
-        ),
+        ("-300Mi", "negative eviction minimum reclaim specified for memory.available".to_owned()),
         ("", number("")),
         ("-15%", format!("{reclaim}-15%")),
         ("0%", format!("{reclaim}0%")),
@@ -232,17 +203,12 @@ fn test_parse_threshold_config_errors() {
     }
     assert_eq!(
         parsed("", "memory.available=150Mi", "nodefs.available=1s", ""),
-        Err(
-            "grace period must be specified for the soft eviction threshold memory.available"
-                .to_owned()
-        )
+        Err("grace period must be specified for the soft eviction threshold memory.available"
+            .to_owned())
     );
-    for (name, value) in [
-        ("mem.available", "30s"),
-        ("invalid.foo", "150Mi"),
-        ("Memory.available", "1"),
-        ("", "1"),
-    ] {
+    for (name, value) in
+        [("mem.available", "30s"), ("invalid.foo", "150Mi"), ("Memory.available", "1"), ("", "1")]
+    {
         let one = format!("memory.available=1Gi,{name}={value}");
         let want = Err(format!("unsupported eviction signal {name}"));
         let grace = format!("memory.available=1s,{name}=30s");
@@ -250,15 +216,6 @@ fn test_parse_threshold_config_errors() {
         assert_eq!(parsed("", &one, "memory.available=1s", ""), want);
         assert_eq!(parsed("", "", &grace, ""), want);
         assert_eq!(parsed("", "", "", &one), want);
-    }
-}
-
-/// TestParsePercentage.
-#[test]
-fn test_parse_percentage() {
-    assert_eq!(percentage("x", "25.5%"), Ok(0.255));
-    for bad in ["blah", "foo%", "12%345"] {
-        assert!(percentage("x", bad).is_err(), "{bad}");
     }
 }
 

@@ -1,13 +1,17 @@
-//! When the board requests a certificate, and how soon again.
+//! When the board requests a certificate, how soon again, and whether an issued one can be used.
 
 use std::time::Duration;
 
-use super::issued::satisfies;
+use crate::core::delay::Jitter;
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{Leaf, Subject};
+use crate::kube::x509::{Leaf, SigningRequest, Subject};
 
 /// client-go: every 32 s after a failure.
 const LAST_BACKOFF: Duration = Duration::from_secs(32);
+/// Longest delay between two GETs of a CSR: 8 s, or 30 s if a person approves it.
+const LAST_POLL: Duration = Duration::from_secs(8);
+const LAST_POLL_OF_SERVING: Duration = Duration::from_secs(30);
 /// Longest pause after an unanswered request, as in registration.
 const LAST_SILENCE: Duration = Duration::from_secs(7);
 /// Longest pause at a supervisor. A renewal begins weeks before the expiry, and at each attempt the
@@ -23,36 +27,50 @@ pub struct Rules {
     pub bootstrap: bool,
     /// `--k3s-supervisor`: the supervisor signs, and the lifetime is counted by the server's clock.
     pub supervisor: bool,
+    /// `--rotate-server-certificates`: the certificate is that of a server. A person approves it,
+    /// perhaps days later, and the process that asked has ended by then.
+    pub serving: bool,
 }
 
 impl Rules {
     /// When a certificate must be replaced: with rotation after 70 to 90 % of its lifetime, which
     /// spreads many boards, or at once if its subject is wrong; otherwise after its expiry.
-    pub(super) fn deadline(self, subject: &Subject, leaf: &Leaf, random: u32) -> Wall {
+    pub(super) fn deadline(self, subject: &Subject, leaf: &Leaf, jitter: Jitter) -> Wall {
         if !self.rotate {
             return leaf.not_after.next_microsecond();
         }
-        if !satisfies(leaf, subject) {
+        if !leaf.subject.satisfies(subject) {
             return Wall::default();
         }
         let lifetime = leaf.not_after.since(leaf.not_before);
-        leaf.not_before
-            .after(lifetime / 1000 * (700 + random.min(999) / 5))
+        let thousandth = lifetime / 1000;
+        // As client-go, without the upper bound.
+        leaf.not_before.after(thousandth * 700 + jitter.of(thousandth * 200).min(thousandth * 199))
+    }
+
+    /// Whether the name of a CSR is derived from its key, which is stored first: after a restart
+    /// the same CSR is found again.
+    pub(super) fn names_by_key(self) -> bool {
+        !self.rotate || self.serving
+    }
+
+    /// Longest delay between two GETs of a CSR.
+    pub(super) fn last_poll(self) -> Duration {
+        if self.serving { LAST_POLL_OF_SERVING } else { LAST_POLL }
     }
 
     /// Longest pause after a failure.
     pub(super) fn last_backoff(self) -> Duration {
-        match self.supervisor {
-            true => LAST_AT_SUPERVISOR,
-            false => LAST_BACKOFF,
-        }
+        if self.supervisor { LAST_AT_SUPERVISOR } else { LAST_BACKOFF }
     }
 
     /// Longest pause after a request without a response.
     pub(super) fn last_silence(self) -> Duration {
-        match self.supervisor {
-            true => LAST_AT_SUPERVISOR,
-            false => LAST_SILENCE,
+        match (self.supervisor, self.serving) {
+            (true, _) => LAST_AT_SUPERVISOR,
+            // Each attempt blocks the port.
+            (false, true) => LAST_BACKOFF,
+            (false, false) => LAST_SILENCE,
         }
     }
 
@@ -64,4 +82,30 @@ impl Rules {
             (false, false) => "still using it; install a new one, or set --bootstrap-kubeconfig",
         }
     }
+}
+
+/// The remedy of a certificate that has expired when it is issued.
+const CLOCK: &str = "set the clock of this board, or that of the signer";
+
+/// Whether the first certificate of the chain has our key and subject and is valid, or why not.
+pub(super) fn usable(request: &SigningRequest, chain: &str, now: Wall) -> Result<(), Fault> {
+    let leaf = Leaf::of_pem(chain.as_bytes()).ok_or("it is not X.509")?;
+    if leaf.public_key != request.wanted.public_key {
+        return Err("it is for another key".into());
+    }
+    let wanted = &request.wanted.subject;
+    if !leaf.subject.satisfies(wanted) {
+        let name = leaf.subject.common_name;
+        return Err(if name == wanted.common_name {
+            "it lacks a name or an organization of the request".into()
+        } else {
+            format!("it is for {name:?}").into()
+        });
+    }
+    if leaf.not_after < now {
+        let until = leaf.not_after.time();
+        let what = format!("it expired at {until}, clock says {}", now.time());
+        return Err(Fault::new(what, CLOCK));
+    }
+    Ok(())
 }

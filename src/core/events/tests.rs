@@ -1,6 +1,8 @@
-use serde_json::json;
+#![allow(unused_must_use, reason = "most results have a test of their own")]
 
 use super::*;
+use crate::kube::message::{Method, answered};
+use crate::kube::time::Wall;
 
 fn node(boot_id: &str, statuses: [&str; 4]) -> Value {
     let conditions: Vec<Value> = REASONS
@@ -13,10 +15,7 @@ fn node(boot_id: &str, statuses: [&str; 4]) -> Value {
 }
 
 fn reasons(before: Option<&Value>, after: &Value) -> Vec<&'static str> {
-    of_change("pi", before, after)
-        .iter()
-        .map(|e| e.reason)
-        .collect()
+    of_change("pi", before, after).iter().map(|e| e.reason).collect()
 }
 
 const GOOD: [&str; 4] = ["False", "False", "False", "True"];
@@ -26,18 +25,9 @@ fn a_new_node_has_events_for_its_pressure_conditions() {
     let after = node("b", GOOD);
     assert_eq!(
         of_change("pi", None, &after),
-        [
-            "NodeHasSufficientMemory",
-            "NodeHasNoDiskPressure",
-            "NodeHasSufficientPID"
-        ]
-        .map(|reason| {
-            Event {
-                kind: "Normal",
-                reason,
-                message: format!("Node pi status is now: {reason}"),
-            }
-        })
+        ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"].map(
+            |reason| { Event::new("Normal", reason, format!("Node pi status is now: {reason}")) }
+        )
     );
 }
 
@@ -45,47 +35,31 @@ fn a_new_node_has_events_for_its_pressure_conditions() {
 /// TestDiskPressureCondition and TestReadyCondition: the events.
 #[test]
 fn only_changes_have_events() {
-    let good = node("b", GOOD);
+    let [good, bad, unready, unknown, without_ready] = [
+        GOOD,
+        ["True", "True", "True", "False"],
+        ["False"; 4],
+        ["Unknown"; 4],
+        ["False", "False", "False", ""],
+    ]
+    .map(|statuses| node("b", statuses));
+    let on = &["NodeHasInsufficientMemory", "NodeHasDiskPressure", "NodeHasInsufficientPID"][..];
+    let off = &["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"][..];
     // New, pressure.
-    assert_eq!(
-        reasons(None, &node("b", ["True", "True", "True", "True"])),
-        [
-            "NodeHasInsufficientMemory",
-            "NodeHasDiskPressure",
-            "NodeHasInsufficientPID"
-        ]
-    );
-    let unknown = node("b", ["Unknown"; 4]);
-    let bad = node("b", ["True", "True", "True", "False"]);
-    assert_eq!(reasons(Some(&good), &good), [] as [&str; 0]);
-    assert_eq!(
-        reasons(Some(&good), &bad),
-        [
-            "NodeHasInsufficientMemory",
-            "NodeHasDiskPressure",
-            "NodeHasInsufficientPID",
-            "NodeNotReady"
-        ]
-    );
-    assert_eq!(
-        reasons(Some(&unknown), &good),
-        [
-            "NodeHasSufficientMemory",
-            "NodeHasNoDiskPressure",
-            "NodeHasSufficientPID",
-            "NodeReady"
-        ]
-    );
-    // TestReadyCondition: False to True, True to False, False to False.
-    let unready = node("b", ["False", "False", "False", "False"]);
-    assert_eq!(reasons(Some(&unready), &good), ["NodeReady"]);
-    assert_eq!(reasons(Some(&good), &unready), ["NodeNotReady"]);
-    assert_eq!(reasons(Some(&unready), &unready), [] as [&str; 0]);
-    assert_eq!(reasons(Some(&bad), &bad), [] as [&str; 0]);
-    assert_eq!(
-        reasons(Some(&node("b", ["False", "False", "False", ""])), &good),
-        [] as [&str; 0]
-    );
+    assert_eq!(reasons(None, &node("b", ["True"; 4])), on);
+    for (name, before, after, pressures, ready) in [
+        ("good to good", &good, &good, &[][..], None),
+        ("bad to bad", &bad, &bad, &[], None),
+        ("good to bad", &good, &bad, on, Some("NodeNotReady")),
+        ("unknown to good", &unknown, &good, off, Some("NodeReady")),
+        ("TestReadyCondition: False to True", &unready, &good, &[], Some("NodeReady")),
+        ("TestReadyCondition: True to False", &good, &unready, &[], Some("NodeNotReady")),
+        ("TestReadyCondition: False to False", &unready, &unready, &[], None),
+        ("no Ready before", &without_ready, &good, &[], None),
+    ] {
+        let want: Vec<&str> = pressures.iter().copied().chain(ready).collect();
+        assert_eq!(reasons(Some(before), after), want, "{name}");
+    }
 }
 
 /// setters_test.go TestMachineInfo 14.
@@ -94,14 +68,181 @@ fn a_changed_boot_id_is_a_reboot_warning() {
     let events = of_change("test-node", Some(&node("foo", GOOD)), &node("bar", GOOD));
     assert_eq!(
         events,
-        [Event {
-            kind: "Warning",
-            reason: "Rebooted",
-            message: "Node test-node has been rebooted, boot id: bar".to_owned(),
-        }]
+        [Event::new("Warning", "Rebooted", "Node test-node has been rebooted, boot id: bar")]
     );
+    assert_eq!(reasons(Some(&node("", GOOD)), &node("bar", GOOD)), [] as [&str; 0]);
+}
+
+impl EventQueue {
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn counted(&self) -> usize {
+        self.sent.len()
+    }
+}
+
+fn at(seconds: u64) -> Mono {
+    Mono::START.after(Duration::from_secs(seconds))
+}
+
+/// A board whose clock was 1970-01-01 at the start.
+fn now(mono: Mono) -> Now {
+    Now { mono, wall: Wall::default().after(mono.since(Mono::START)) }
+}
+
+/// Sends the first event. Returns the method, the path below [`EVENTS`] and the body.
+fn send(queue: &mut EventQueue, outcome: Outcome) -> (Method, String, Value) {
+    let request = queue.request("u1", now(at(100_000))).unwrap();
+    queue.on_response(outcome);
+    let path = request.path.trim_start_matches(EVENTS).to_owned();
+    (request.method, path, serde_json::from_slice(&request.body).unwrap())
+}
+
+#[test]
+fn foreign_text_in_an_event_is_one_line() {
+    let mut queue = EventQueue::new("pi", 0, 0);
+    for _ in 0..2 {
+        queue.push(Event::name_conflict("pi", "b\n<0>c\u{1b}[2J"), at(1));
+    }
+    let (_, _, body) = send(&mut queue, answered(201, Value::Null));
+    let want = "Node pi is also written by another board, boot id: b <0>c [2J; \
+                give each a name of its own with --hostname-override";
+    assert_eq!(body["message"], want);
+    // The second one is a repetition.
+    assert_eq!(send(&mut queue, answered(200, Value::Null)).0, Method::Patch);
+}
+
+/// node_container_manager_linux_test.go TestNodeRefFromNode; here with the Node's uid.
+#[test]
+fn an_event_has_the_nodes_uid_and_its_repetition_is_counted() {
+    let mut queue = EventQueue::new("pi", 0, 0);
+    queue.push(Event::starting(), at(1));
+    let (method, path, body) = send(&mut queue, answered(201, Value::Null));
+    assert_eq!((method, path.as_str()), (Method::Post, ""));
     assert_eq!(
-        reasons(Some(&node("", GOOD)), &node("bar", GOOD)),
-        [] as [&str; 0]
+        body,
+        json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"name": "pi.3b9aca00", "namespace": "default"},
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": "u1"},
+            "type": "Normal", "reason": "Starting", "message": "Starting nodelet.",
+            "source": {"component": "kubelet", "host": "pi"},
+            "reportingComponent": "kubelet", "reportingInstance": "pi",
+            "firstTimestamp": "1970-01-01T00:00:01Z", "lastTimestamp": "1970-01-01T00:00:01Z",
+            "count": 1,
+        })
     );
+    assert!(queue.waiting.is_empty());
+
+    for count in [2, 3] {
+        queue.push(Event::starting(), at(60));
+        let (method, path, body) = send(&mut queue, answered(200, Value::Null));
+        assert_eq!((method, path.as_str()), (Method::Patch, "/pi.3b9aca00"));
+        assert_eq!(body, json!({"count": count, "lastTimestamp": "1970-01-01T00:01:00Z"}));
+    }
+}
+
+#[test]
+fn an_expired_event_is_created_again_and_a_taken_name_replaced() {
+    let mut queue = EventQueue::new("pi", 0, 0);
+    queue.push(Event::starting(), at(1));
+    send(&mut queue, answered(201, Value::Null));
+    queue.push(Event::starting(), at(4000));
+    assert_eq!(send(&mut queue, answered(404, Value::Null)).0, Method::Patch);
+    let (method, _, body) = send(&mut queue, answered(201, Value::Null));
+    assert_eq!((method, &body["count"]), (Method::Post, &json!(1)));
+    assert!(queue.waiting.is_empty());
+
+    queue.push(Event::cordoned("pi", true), at(1));
+    let taken = send(&mut queue, answered(409, Value::Null)).2;
+    let free = send(&mut queue, answered(201, Value::Null)).2;
+    assert_ne!(taken["metadata"]["name"], free["metadata"]["name"]);
+    assert!(queue.waiting.is_empty());
+}
+
+#[test]
+fn an_event_is_dropped_after_a_refusal_or_two_unanswered_requests() {
+    let mut queue = EventQueue::new("pi", 0, 0);
+    queue.push(Event::starting(), at(1));
+    send(&mut queue, answered(403, Value::Null));
+    assert!(queue.waiting.is_empty());
+    queue.push(Event::starting(), at(1));
+    queue.on_response(Outcome::Silent("slow".into()));
+    assert!(!queue.waiting.is_empty());
+    queue.on_response(Outcome::Silent("slow".into()));
+    assert!(queue.waiting.is_empty());
+    assert_eq!(queue.request("u1", now(at(1))), None);
+}
+
+#[test]
+fn waiting_and_counted_events_are_bounded() {
+    let mut queue = EventQueue::new("pi", 0, 0);
+    let event = |n: usize| Event::new("Normal", "R", n.to_string());
+    for n in 0..1000 {
+        queue.push(event(n), at(1));
+    }
+    assert_eq!(queue.waiting.len(), MAX_WAITING);
+    while !queue.waiting.is_empty() {
+        send(&mut queue, answered(201, Value::Null));
+    }
+    assert_eq!(queue.sent.len(), MAX_SENT);
+    let names: std::collections::BTreeSet<&str> =
+        queue.sent.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names.len(), MAX_SENT, "{names:?}");
+}
+
+/// Names sort in the order of the events.
+#[test]
+fn names_increase_even_if_the_clock_does_not() {
+    let mut queue = EventQueue::new("pi", 0, 0);
+    let mut before = String::new();
+    for ahead in [9, 9, 8, 0, 10] {
+        let now =
+            Now { mono: at(1), wall: Wall::from_epoch(Duration::from_secs(1_800_000_000 + ahead)) };
+        queue.push(Event::cordoned("pi", ahead > 8), at(1));
+        queue.forget();
+        let request = queue.request("u1", now).unwrap();
+        queue.on_response(answered(201, Value::Null));
+        let body: Value = serde_json::from_slice(&request.body).unwrap();
+        let name = body["metadata"]["name"].as_str().unwrap().to_owned();
+        assert!(name > before, "{name} after {before}");
+        before = name;
+    }
+}
+
+#[test]
+fn after_a_burst_the_rate_is_limited() {
+    let mut queue = EventQueue::new("pi", 2, 3);
+    for _ in 0..10 {
+        queue.push(Event::starting(), at(1));
+    }
+    let mut sent = Vec::new();
+    for tenth in 0..20 {
+        let then = Mono::START.after(Duration::from_millis(tenth * 100));
+        while queue.due(then).is_some() {
+            queue.request("u1", now(then)).unwrap();
+            queue.on_response(answered(201, Value::Null));
+            sent.push(tenth);
+        }
+    }
+    assert_eq!(sent, [0, 0, 0, 5, 10, 15]);
+}
+
+#[test]
+fn events_about_the_boards_health_have_a_limit() {
+    let mut queue = EventQueue::new("pi", 0, 0);
+    let mut admits = |reason, seconds| {
+        let event = Event::of_health("Warning", reason, "x");
+        queue.admits(&event, Mono::START.after(Duration::from_secs(seconds)))
+    };
+    for (seconds, want) in [(0, true), (1, false), (599, false), (600, true)] {
+        assert_eq!(admits("A", seconds), want, "{seconds}");
+    }
+    let admitted = ["B", "C", "D", "E", "F"].map(|reason| admits(reason, 601));
+    assert_eq!(admitted, [true, true, true, true, false], "six in an hour");
+    assert!(!admits("G", 3599));
+    assert!(admits("G", 3600));
+    assert!(queue.admits(&Event::starting(), Mono::START), "no other event is limited");
 }

@@ -82,32 +82,18 @@ impl Eviction {
     }
 }
 
-/// Whether no threshold for memory can be met while `unused` of `capacity` bytes of RAM are free. A
-/// 64th of the capacity is the margin: the kernel adds up the counters of its CPUs now and then, and
-/// they may be wrong by 125 pages for each CPU and zone (mm/vmstat.c, `calculate_normal_threshold`).
-pub fn is_plenty(thresholds: &[Threshold], unused: u64, capacity: u64) -> bool {
-    let unused = Quantity::bytes(unused.saturating_sub(capacity / 64));
-    let memory = |threshold: &&Threshold| threshold.signal == Signal::MemoryAvailable;
-    let mut memory = thresholds.iter().filter(memory);
-    memory.all(|threshold| unused > needed(threshold, capacity, true))
-}
-
-/// The amount below which a threshold is met; `met`: it already is, so its minimum reclaim is added.
-fn needed(threshold: &Threshold, capacity: u64, met: bool) -> Quantity {
-    let amount = threshold.amount.of(capacity);
-    match threshold.minimum_reclaim {
-        Some(reclaim) if met => amount.plus(reclaim.of(capacity)),
-        _ => amount,
-    }
-}
-
 impl Watched {
     /// Without the fact the result of the last pass is kept, as upstream.
     fn is_met(&self, facts: &Facts) -> bool {
         let Some((available, capacity)) = observe(self.threshold.signal, facts) else {
             return self.first_observed.is_some();
         };
-        needed(&self.threshold, capacity, self.met) > Quantity::bytes(available)
+        let amount = self.threshold.amount.of(capacity);
+        let needed = match self.threshold.minimum_reclaim {
+            Some(reclaim) if self.met => amount.plus(reclaim.of(capacity)),
+            _ => amount,
+        };
+        needed > Quantity::bytes(available)
     }
 }
 

@@ -7,15 +7,8 @@ const MI: u64 = 1 << 20;
 const MINUTE: u64 = 60;
 const TRANSITION: Duration = Duration::from_secs(300);
 
-const NONE: Pressures = Pressures {
-    memory: false,
-    disk: false,
-    pid: false,
-};
-const MEMORY: Pressures = Pressures {
-    memory: true,
-    ..NONE
-};
+const NONE: Pressures = Pressures { memory: false, disk: false, pid: false };
+const MEMORY: Pressures = Pressures { memory: true, ..NONE };
 const DISK: Pressures = Pressures { disk: true, ..NONE };
 const PID: Pressures = Pressures { pid: true, ..NONE };
 
@@ -35,18 +28,12 @@ fn facts(signal: Signal, available: u64, capacity: u64) -> Facts {
     let mut fs = FileSystem::default();
     match signal {
         Signal::MemoryAvailable => {
-            facts.memory = Ok(Memory {
-                total_bytes: capacity,
-                swap_total_bytes: 0,
-            });
+            facts.memory = Ok(Memory { total_bytes: capacity, swap_total_bytes: 0 });
             facts.working_set_bytes = Ok(capacity - available);
             return facts;
         }
         Signal::PidAvailable => {
-            facts.pids = Ok(Pids {
-                max: capacity,
-                running: capacity - available,
-            });
+            facts.pids = Ok(Pids { max: capacity, running: capacity - available });
             return facts;
         }
         Signal::NodefsAvailable | Signal::ImagefsAvailable => {
@@ -67,10 +54,7 @@ fn bytes(n: u64) -> Amount {
 }
 
 fn soft(signal: Signal, amount: Amount, grace_period: u64) -> Threshold {
-    Threshold {
-        grace_period: Duration::from_secs(grace_period),
-        ..Threshold::hard(signal, amount)
-    }
+    Threshold { grace_period: Duration::from_secs(grace_period), ..Threshold::hard(signal, amount) }
 }
 
 /// Runs passes, each with its delay in seconds, the available amount and the expected pressures.
@@ -92,41 +76,14 @@ fn time_line(
     }
 }
 
-#[test]
-fn free_memory_is_plenty_if_it_is_more_than_each_threshold_needs() {
-    let memory = |amount, minimum_reclaim| Threshold {
-        minimum_reclaim,
-        ..Threshold::hard(Signal::MemoryAvailable, amount)
-    };
-    let bytes = |n| Amount::Quantity(Quantity::bytes(n));
-    let half = Amount::Percentage(0.5);
-    for (thresholds, enough) in [
-        (vec![], 0),
-        (vec![memory(bytes(100), None)], 111),
-        (vec![memory(bytes(100), Some(bytes(20)))], 131),
-        (vec![memory(half, None)], 331),
-        (vec![memory(bytes(100), Some(half))], 431),
-        (vec![memory(bytes(100), None), memory(half, None)], 331),
-        (vec![Threshold::hard(Signal::NodefsAvailable, half)], 0),
-    ] {
-        assert!(is_plenty(&thresholds, enough, 640), "{thresholds:?}");
-        assert!(is_plenty(&thresholds, u64::MAX, 640), "{thresholds:?}");
-        let less = enough.checked_sub(1);
-        let is_plenty = less.is_some_and(|less| is_plenty(&thresholds, less, 640));
-        assert!(!is_plenty, "{thresholds:?}");
-    }
-}
-
 /// eviction_manager_test.go TestMemoryPressure, TestPIDPressure, TestDiskPressureNodeFs (nodefs,
 /// imagefs), TestInodePressureFsInodes (nodefs, imagefs), TestNodeReclaimFuncs (the condition stays
-/// for 5 m; nothing is collected here).
+/// for 5 m; nothing is collected here); helpers_test.go TestNodeConditions and
+/// TestMakeSignalObservations, without containerfs and the pods' allocatable memory.
 #[test]
 fn pressure_starts_with_the_first_met_pass_and_ends_after_the_transition_period() {
     let both = |signal, hard, after| {
-        [
-            Threshold::hard(signal, bytes(hard)),
-            soft(signal, bytes(after), 120),
-        ]
+        [Threshold::hard(signal, bytes(hard)), soft(signal, bytes(after), 120)]
     };
     let signals = [
         (Signal::MemoryAvailable, MEMORY),
@@ -232,18 +189,8 @@ fn an_amount_equal_to_the_threshold_is_no_pressure() {
         (Amount::Percentage(0.20), 1000, 199, true),
         (Amount::Percentage(0.20), 1000, 200, false),
         // 10 % of 107362627584 is 10736262918, because 0.1 is a 32-bit float.
-        (
-            Amount::Percentage(0.10),
-            107_362_627_584,
-            10_736_262_917,
-            true,
-        ),
-        (
-            Amount::Percentage(0.10),
-            107_362_627_584,
-            10_736_262_918,
-            false,
-        ),
+        (Amount::Percentage(0.10), 107_362_627_584, 10_736_262_917, true),
+        (Amount::Percentage(0.10), 107_362_627_584, 10_736_262_918, false),
         (Amount::Percentage(0.05), 10 * GI, 536_870_919, true),
         (Amount::Percentage(0.05), 10 * GI, 536_870_920, false),
         // Without inode accounting a percentage of 0 is 0.
@@ -251,10 +198,7 @@ fn an_amount_equal_to_the_threshold_is_no_pressure() {
         (bytes(1000), 0, 0, true),
         (Amount::Percentage(1.0), u64::MAX, u64::MAX, false),
     ] {
-        for (signal, on) in [
-            (Signal::MemoryAvailable, MEMORY),
-            (Signal::NodefsInodesFree, DISK),
-        ] {
+        for (signal, on) in [(Signal::MemoryAvailable, MEMORY), (Signal::NodefsInodesFree, DISK)] {
             let want = if met { on } else { NONE };
             time_line(
                 &[Threshold::hard(signal, amount)],
@@ -277,15 +221,9 @@ fn the_default_thresholds_are_the_kubelets() {
             inodes: 1000,
             inodes_free,
         }),
-        memory: Ok(Memory {
-            total_bytes: GI,
-            swap_total_bytes: 0,
-        }),
+        memory: Ok(Memory { total_bytes: GI, swap_total_bytes: 0 }),
         working_set_bytes: Ok(working_set),
-        pids: Ok(Pids {
-            max: 10,
-            running: 20,
-        }),
+        pids: Ok(Pids { max: 10, running: 20 }),
         ..Facts::example()
     };
     for (facts, want) in [
@@ -299,10 +237,8 @@ fn the_default_thresholds_are_the_kubelets() {
         let mut eviction = Eviction::new(&default_thresholds(), TRANSITION);
         assert_eq!(eviction.synchronize(&facts, Mono::START), want);
     }
-    let mut eviction = Eviction::new(
-        &[Threshold::hard(Signal::PidAvailable, bytes(1))],
-        TRANSITION,
-    );
+    let pids = Threshold::hard(Signal::PidAvailable, Amount::Percentage(0.10));
+    let mut eviction = Eviction::new(&[pids], TRANSITION);
     assert_eq!(eviction.synchronize(&disk(0, 0, 0), Mono::START), PID);
     let mut empty = Eviction::new(&[], TRANSITION);
     assert_eq!(empty.synchronize(&disk(0, 0, 2 * GI), Mono::START), NONE);
@@ -347,101 +283,12 @@ fn the_transition_period_is_exclusive() {
     assert_eq!(pass(&mut eviction, 100, 0), NONE);
 }
 
-/// helpers_test.go TestNodeConditions.
-#[test]
-fn each_signal_has_its_condition() {
-    let thresholds = [
-        Threshold::hard(Signal::MemoryAvailable, bytes(10)),
-        Threshold::hard(Signal::PidAvailable, bytes(10)),
-        Threshold::hard(Signal::NodefsAvailable, bytes(10)),
-        Threshold::hard(Signal::NodefsInodesFree, bytes(10)),
-    ];
-    for (signal, want) in [
-        (Signal::MemoryAvailable, MEMORY),
-        (Signal::PidAvailable, PID),
-        (Signal::NodefsAvailable, DISK),
-        (Signal::NodefsInodesFree, DISK),
-    ] {
-        let mut eviction = Eviction::new(&thresholds, TRANSITION);
-        let facts = facts(signal, 5, 20);
-        assert_eq!(eviction.synchronize(&facts, Mono::START), want);
-    }
-}
-
-/// helpers_test.go TestThresholdsMet and TestPercentageThresholdsMet. If the threshold was met
-/// before, its minimum reclaim is enforced.
-#[test]
-fn test_thresholds_met() {
-    let memory = Signal::MemoryAvailable;
-    let gi = (memory, bytes(GI), bytes(500 * MI), 4 * GI);
-    let percent = |share| Amount::Percentage(share);
-    let fifth = (memory, percent(0.20), percent(0.05), 1000);
-    let third = (Signal::NodefsAvailable, percent(0.30), percent(0.0), 1000);
-    for (name, of, available, met_before, want) in [
-        ("500Mi", gi, 500 * MI, false, true),
-        ("2Gi", gi, 2 * GI, false, false),
-        ("1.05Gi, reclaim enforced", gi, 1075 * MI, true, true),
-        ("1.05Gi", gi, 1075 * MI, false, false),
-        ("2Gi, reclaim enforced", gi, 2 * GI, true, false),
-        ("both met: memory", fifth, 100, false, true),
-        ("both met: disk", third, 100, false, true),
-        ("none met: memory", fifth, 300, false, false),
-        ("none met: disk", third, 400, false, false),
-        ("disk alone: memory", fifth, 300, false, false),
-        ("disk alone: disk", third, 100, false, true),
-        ("memory alone: memory", fifth, 100, false, true),
-        ("memory alone: disk", third, 400, false, false),
-        ("225 of 1000, reclaim enforced", fifth, 225, true, true),
-        ("300 of 1000, reclaim enforced", fifth, 300, true, false),
-    ] {
-        let (signal, amount, reclaim, capacity) = of;
-        let watched = Watched {
-            threshold: Threshold {
-                minimum_reclaim: Some(reclaim),
-                ..Threshold::hard(signal, amount)
-            },
-            first_observed: None,
-            met: met_before,
-        };
-        assert_eq!(
-            watched.is_met(&facts(signal, available, capacity)),
-            want,
-            "{name}"
-        );
-    }
-    // TestThresholdsMet, none: no threshold.
-    time_line(&[], memory, GI, &[(0, 0, NONE)]);
-}
-
-/// eviction_manager_test.go TestMinReclaim.
-#[test]
-fn test_min_reclaim() {
-    time_line(
-        &[Threshold {
-            minimum_reclaim: Some(bytes(500 * MI)),
-            ..Threshold::hard(Signal::MemoryAvailable, bytes(GI))
-        }],
-        Signal::MemoryAvailable,
-        4 * GI,
-        &[
-            (0, 2 * GI, NONE),
-            (MINUTE, 500 * MI, MEMORY),
-            (MINUTE, 1229 * MI, MEMORY),
-            (MINUTE, 2 * GI, MEMORY),
-            (5 * MINUTE, 2 * GI, NONE),
-        ],
-    );
-}
-
 /// helpers_test.go TestThresholdsFirstObservedAt, TestThresholdsMetGracePeriod and
 /// TestNodeConditionsLastObservedAt.
 #[test]
 fn the_state_after_each_pass() {
     let signal = Signal::MemoryAvailable;
-    let thresholds = [
-        Threshold::hard(signal, bytes(100)),
-        soft(signal, bytes(200), 60),
-    ];
+    let thresholds = [Threshold::hard(signal, bytes(100)), soft(signal, bytes(200), 60)];
     let at = |minutes| Mono::START.after(Duration::from_secs(minutes * MINUTE));
     let mut eviction = Eviction::new(&thresholds, TRANSITION);
     let state = |eviction: &Eviction| {
@@ -455,89 +302,15 @@ fn the_state_after_each_pass() {
     for (name, minute, available, first, met, last) in [
         ("empty", 0, 300, [None, None], [false, false], None),
         // Before its grace period of one minute it is not met.
-        (
-            "new, and soft, now",
-            1,
-            150,
-            [None, Some(1)],
-            [false, false],
-            Some(1),
-        ),
-        (
-            "again, hard, and soft, 2 m ago",
-            3,
-            50,
-            [Some(3), Some(1)],
-            [true, true],
-            Some(3),
-        ),
+        ("new, and soft, now", 1, 150, [None, Some(1)], [false, false], Some(1)),
+        ("again, hard, and soft, 2 m ago", 3, 50, [Some(3), Some(1)], [true, true], Some(3)),
         ("known", 4, 150, [None, Some(1)], [false, true], Some(4)),
-        (
-            "not seen: the last observation is kept",
-            5,
-            300,
-            [None, None],
-            [false, false],
-            Some(4),
-        ),
+        ("not seen: the last observation is kept", 5, 300, [None, None], [false, false], Some(4)),
     ] {
         eviction.synchronize(&facts(signal, available, 1000), at(minute));
-        let want = (
-            first.map(|minute| minute.map(at)).to_vec(),
-            met.to_vec(),
-            [last.map(at), None, None],
-        );
+        let want =
+            (first.map(|minute| minute.map(at)).to_vec(), met.to_vec(), [last.map(at), None, None]);
         assert_eq!(state(&eviction), want, "{name}");
-    }
-}
-
-/// helpers_test.go TestMakeSignalObservations, without containerfs and the pods' allocatable
-/// memory. imagefs is nodefs here.
-#[test]
-fn test_make_signal_observations() {
-    let fs = FileSystem {
-        available_bytes: 1024,
-        capacity_bytes: 2048,
-        inodes_free: 1024,
-        inodes: MI,
-    };
-    let facts = Facts {
-        memory: Ok(Memory {
-            total_bytes: 2 * GI,
-            swap_total_bytes: 0,
-        }),
-        working_set_bytes: Ok(GI),
-        node_fs: Ok(fs),
-        pids: Ok(Pids {
-            max: 255_816,
-            running: 1000,
-        }),
-        ..Facts::example()
-    };
-    for (signal, want) in [
-        (Signal::MemoryAvailable, (GI, 2 * GI)),
-        (Signal::NodefsAvailable, (1024, 2048)),
-        (Signal::NodefsInodesFree, (1024, MI)),
-        (Signal::ImagefsAvailable, (1024, 2048)),
-        (Signal::ImagefsInodesFree, (1024, MI)),
-        (Signal::PidAvailable, (254_816, 255_816)),
-    ] {
-        assert_eq!(observe(signal, &facts), Some(want), "{signal:?}");
-    }
-}
-
-/// helpers_test.go TestCompareThresholdValue.
-#[test]
-fn test_compare_threshold_value() {
-    let quantity = |text: &str| Amount::Quantity(text.parse().unwrap());
-    for (a, b, equal) in [
-        (quantity("123"), quantity("123"), true),
-        (quantity("123"), quantity("456"), false),
-        (quantity("123"), Amount::Percentage(0.1), false),
-        (Amount::Percentage(0.1), Amount::Percentage(0.1), true),
-        (Amount::Percentage(0.2), Amount::Percentage(0.1), false),
-    ] {
-        assert_eq!(a == b, equal, "{a:?} {b:?}");
     }
 }
 
@@ -545,17 +318,8 @@ fn test_compare_threshold_value() {
 /// node's where there is no runtime.
 #[test]
 fn imagefs_is_the_file_system_of_the_images() {
-    let full = FileSystem {
-        capacity_bytes: 100,
-        available_bytes: 1,
-        inodes: 100,
-        inodes_free: 1,
-    };
-    let empty = FileSystem {
-        available_bytes: 99,
-        inodes_free: 99,
-        ..full
-    };
+    let full = FileSystem { capacity_bytes: 100, available_bytes: 1, inodes: 100, inodes_free: 1 };
+    let empty = FileSystem { available_bytes: 99, inodes_free: 99, ..full };
     for (signal, node_fs, image_fs, want) in [
         (Signal::ImagefsAvailable, empty, Some(Ok(full)), DISK),
         (Signal::ImagefsInodesFree, empty, Some(Ok(full)), DISK),
@@ -566,15 +330,9 @@ fn imagefs_is_the_file_system_of_the_images() {
         (Signal::NodefsAvailable, full, Some(Ok(empty)), DISK),
         (Signal::NodefsInodesFree, empty, Some(Ok(full)), NONE),
     ] {
-        let threshold = default_thresholds()
-            .into_iter()
-            .find(|threshold| threshold.signal == signal)
-            .unwrap();
-        let facts = Facts {
-            node_fs: Ok(node_fs),
-            image_fs: image_fs.clone(),
-            ..Facts::example()
-        };
+        let threshold =
+            default_thresholds().into_iter().find(|threshold| threshold.signal == signal).unwrap();
+        let facts = Facts { node_fs: Ok(node_fs), image_fs: image_fs.clone(), ..Facts::example() };
         let mut eviction = Eviction::new(&[threshold], TRANSITION);
         let got = eviction.synchronize(&facts, Mono::START);
         assert_eq!(got, want, "{signal:?} {image_fs:?}");

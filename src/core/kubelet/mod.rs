@@ -3,35 +3,36 @@
 //!
 //! The loop in `agent` supplies time, facts and responses. The tests run this code against
 //! simulated servers that refuse, send invalid bodies or do not respond, and check the lease law.
+//! Longer than 500 lines: one state, and one function for each thing that may happen to it.
 
-mod pods;
-mod problems;
-mod response;
-mod rotation;
+mod action;
 mod shutdown;
-mod summary;
-mod turn;
 
-pub use turn::{Effect, Turn, Work};
+pub use action::{Action, AfterResponse};
 
-use std::borrow::Borrow;
+use std::borrow::Cow;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::config::{Config, NodeConfig};
-use crate::core::certificate::Certificate;
-use crate::core::events::{self, Event};
+use crate::core::Progress;
+use crate::core::certificate::{Certificate, TaskResult};
+use crate::core::events::{Event, EventQueue};
 use crate::core::eviction::{Eviction, Pressures};
 use crate::core::facts::Facts;
+use crate::core::heartbeat::Heartbeat;
 use crate::core::instant::{Mono, Now};
 use crate::core::lease::Lease;
 use crate::core::node::{self, Node};
 use crate::core::outage_log::OutageLog;
 use crate::core::pods::Pods;
-use crate::core::problems::Problems;
-use crate::core::schedule::{Dues, Law, Next, Schedule};
+use crate::core::schedule::{Due, DueTimes, LeaseTimings, RequestKind, Schedule};
 use crate::core::server_version::ServerVersion;
 use crate::core::wall_clock::WallClock;
-use crate::kube::message::Request;
+use crate::kube::message::{Outcome, Refused, Request, RequestError};
+use crate::kube::text::VERBOSE;
+use crate::kube::x509::Leaf;
 
 use self::shutdown::Shutdown;
 
@@ -40,22 +41,23 @@ use self::shutdown::Shutdown;
 #[derive(Debug)]
 pub struct Kubelet {
     config: Config,
-    law: Law,
+    timings: LeaseTimings,
     schedule: Schedule,
     wall_clock: WallClock,
     /// Next request for the server's time, while the time is unknown.
     time_due: Mono,
     eviction: Eviction,
     node: Node,
-    problems: Problems,
     lease: Lease,
     pods: Pods,
     server_version: ServerVersion,
-    events: events::Queue,
+    events: EventQueue,
     /// The uid of the Node that owns the Lease.
     owner: Option<String>,
     /// Start of the last renewal that succeeded.
     renewed: Option<Mono>,
+    /// Renewals since the start, and attempts that failed.
+    renewals: (u64, u64),
     /// The Lease was deleted. The Node may be deleted too; it was not read since.
     lease_gone: bool,
     /// One line for each failed health check, from the last computed status.
@@ -92,28 +94,25 @@ impl Kubelet {
         seed: u64,
         now: Mono,
     ) -> Self {
-        let law = Law {
-            lease_duration: Duration::from_secs(config.lease_duration_seconds.into()),
-        };
-        let node = Node::new(config.node.register, now);
-        let problems = Problems::new(&config.problems, wall_clock.earliest());
-        let mut events =
-            events::Queue::new(&config.node.name, config.event_qps, config.event_burst);
+        let lease_duration = Duration::from_secs(config.lease_duration_seconds.into());
+        let timings = LeaseTimings { lease_duration };
+        let node = Node::new(&config, now);
+        let mut events = EventQueue::new(&config.node.name, config.event_qps, config.event_burst);
         events.push(Event::starting(), now);
         Self {
-            law,
-            schedule: Schedule::new(law, seed),
+            timings,
+            schedule: Schedule::new(timings, seed),
             wall_clock,
             time_due: now,
             eviction: Eviction::new(&config.thresholds, config.pressure_transition_period),
             node,
-            problems,
             lease: Lease::new(&config.node.name, config.lease_duration_seconds),
             pods: Pods::new(&config.node),
             server_version: ServerVersion::new(config.reports_server_version),
             events,
             owner: None,
             renewed: None,
+            renewals: (0, 0),
             lease_gone: false,
             unhealthy: Vec::new(),
             pressures: Pressures::default(),
@@ -130,36 +129,44 @@ impl Kubelet {
         }
     }
 
-    /// `metadata.name` of the Node and of the Lease.
-    pub fn node_name(&self) -> &str {
-        &self.config.node.name
+    /// What decides the Node and its addresses.
+    pub fn node_config(&self) -> &NodeConfig {
+        &self.config.node
     }
 
     /// Time limit of a Lease response over a connection that its request had to open, from the
     /// opening. Without it, a server that accepts connections and does not respond would use up
     /// the time for the next address of its name.
-    pub fn answer_budget(&self, work: Work) -> Option<Duration> {
-        (work == Work::Lease).then(|| self.law.call_budget())
+    pub fn answer_budget(&self, kind: RequestKind) -> Option<Duration> {
+        (kind == RequestKind::Lease).then(|| self.timings.call_budget())
     }
 
     /// The next step. `connected` is called only if a request is due.
-    pub fn next(&mut self, now: Now, connected: impl FnOnce() -> bool) -> Turn {
+    pub fn next(&mut self, now: Now, connected: impl FnOnce() -> bool) -> Action {
         self.follow_shutdown(now.mono);
         let turn = match (self.next_turn(now, connected), self.has_begun) {
             // The first registration waits: its connection is opened meanwhile.
-            (Turn::Wait(_), false) => Turn::Connect(self.law.connect_and_call_budget()),
+            (Action::Wait(_), false) => Action::Connect(self.timings.connect_and_call_budget()),
             (turn, _) => turn,
         };
         self.has_begun = true;
-        self.within_shutdown(turn, now.mono)
+        match &self.shutdown {
+            Some(shutdown) => {
+                // An event needs the Node's uid: if the Node was deleted meanwhile, none is sent.
+                let has_event = self.owner.is_some() && self.events.due(now.mono).is_some();
+                shutdown.limit(turn, self.schedule.is_silent(), has_event, now.mono)
+            }
+            None => turn,
+        }
     }
 
-    fn next_turn(&mut self, now: Now, connected: impl FnOnce() -> bool) -> Turn {
+    fn next_turn(&mut self, now: Now, connected: impl FnOnce() -> bool) -> Action {
         if self.wall_clock.wall(now).is_none() {
             let tick = now.mono.after(CLOCK_TICK);
-            return match self.time_due <= now.mono {
-                true => Turn::Send(Work::Time, self.law.connect_and_call_budget()),
-                false => Turn::Wait(self.time_due.min(tick)),
+            return if self.time_due <= now.mono {
+                Action::Send(RequestKind::Time, self.timings.connect_and_call_budget())
+            } else {
+                Action::Wait(self.time_due.min(tick))
             };
         }
         self.wall_clock.log_state(now);
@@ -167,57 +174,49 @@ impl Kubelet {
         if let Some(turn) = self.first_certificate(now) {
             return turn;
         }
-        let dues = self.dues(now);
-        match self.schedule.next(now.mono, dues, connected) {
-            Next::Certificate(budget) => self.certificate_turn(budget, now),
-            Next::Lease(budget) => Turn::Send(Work::Lease, budget),
-            // The version first: it is a part of the Node.
-            Next::Node(budget) if self.server_version.is_due() => Turn::Send(Work::Version, budget),
-            Next::Node(budget) => Turn::Send(Work::Node, budget),
-            Next::Pods(budget) => Turn::Send(Work::Pods, budget),
-            Next::Wait(until) => match self.schedule.idle_budget(now.mono, dues) {
-                Some(budget) if self.events.is_due(now.mono) => Turn::Send(Work::Event, budget),
-                _ => Turn::Wait(until),
-            },
+        match self.schedule.next(now.mono, &self.due_times(now), connected) {
+            Due::Request(RequestKind::Certificate, budget) => self.certificate_turn(budget, now),
+            Due::Request(kind, budget) => Action::Send(kind, budget),
+            Due::Wait(until) => Action::Wait(until),
         }
     }
 
-    /// The request, if one is needed. `facts` reads the machine. Its argument is true while there
-    /// is no Lease to renew: then the read may block for longer.
-    pub fn request<F: Borrow<Facts>>(
-        &mut self,
-        work: Work,
-        now: Now,
-        facts: impl FnOnce(&NodeConfig, bool) -> F,
-    ) -> Option<Request> {
+    /// Whether the next request of this kind is computed from facts. All others need none.
+    pub fn needs_facts(&self, kind: RequestKind, now: Now) -> bool {
+        kind == RequestKind::Node && !self.node.must_read(&self.config, now.mono)
+    }
+
+    /// Whether there is no Lease to renew: a read of facts may then block for longer.
+    pub fn may_wait(&self) -> bool {
+        self.owner.is_none()
+    }
+
+    /// The request, if one is needed. `facts` must be new if it [`Self::needs_facts`].
+    pub fn request(&mut self, kind: RequestKind, now: Now, facts: &Facts) -> Option<Request> {
         let now = self.wall_clock.corrected(now);
-        match (work, self.owner.as_deref()) {
-            (Work::Lease, Some(uid)) => Some(self.lease.request(uid, now.wall)),
-            (Work::Event, Some(uid)) => self.events.request(uid, now),
-            (Work::Pods, _) => Some(self.pods.request(now.mono)),
-            (Work::Version, _) => Some(self.server_version.request()),
-            (Work::Certificate, _) => self.certificate.as_ref()?.request(),
-            (Work::Time, _) => {
-                self.time_due = now.mono.after(self.law.renew_interval());
+        match (kind, self.owner.as_deref()) {
+            (RequestKind::Lease, Some(uid)) => Some(self.lease.request(uid, now.wall)),
+            (RequestKind::Event, Some(uid)) => self.events.request(uid, now),
+            (RequestKind::Pods, _) => Some(self.pods.request(now.mono)),
+            (RequestKind::Version, _) => Some(self.server_version.request()),
+            (RequestKind::Certificate, _) => self.certificate.as_ref()?.request(),
+            (RequestKind::Time, _) => {
+                self.time_due = now.mono.after(self.timings.renew_interval());
                 Some(node::time_probe(&self.config))
             }
-            (Work::Lease | Work::Event, None) => {
+            (RequestKind::Lease | RequestKind::Event, None) => {
                 self.schedule.stop_lease();
                 None
             }
-            (Work::Node, _) if self.node.must_read(&self.config, now.mono) => {
+            (RequestKind::Node, _) if self.node.must_read(&self.config, now.mono) => {
                 Some(self.node.read(&self.config))
             }
-            (Work::Node, owner) => {
-                let facts = facts(&self.config.node, owner.is_none());
-                self.write(facts.borrow(), now)
-            }
+            (RequestKind::Node, _) => self.write(facts, now),
         }
     }
 
     fn write(&mut self, facts: &Facts, now: Now) -> Option<Request> {
         self.pressures = self.eviction.synchronize(facts, now.mono);
-        self.publish_problems(now);
         let seen = self.with_shutdown(facts);
         let (request, missing) = self.node.write(&self.config, &seen, self.pressures, now);
         self.unhealthy.clone_from(&facts.unhealthy);
@@ -231,6 +230,16 @@ impl Kubelet {
             self.follow_node_uid(now.mono);
         }
         request
+    }
+
+    /// The conditions of the Node as last read or written; empty if it is not known.
+    pub fn node_conditions(&self) -> &[Value] {
+        self.node.conditions()
+    }
+
+    /// Takes events about the board's health that are no change of a condition.
+    pub fn on_health_events(&mut self, events: Vec<Event>, now: Mono) {
+        self.push_events(events, false, now);
     }
 
     /// On a PSI trigger, computes the status now unless MemoryPressure is already reported.
@@ -247,18 +256,446 @@ impl Kubelet {
         waiting.then_some(self.unhealthy.as_slice())
     }
 
-    /// Moves the next status computation forward to `by`.
+    /// Adds a computation of the status at `by`.
     pub fn compute_status_by(&mut self, by: Mono) {
         self.node.compute_status_by(by);
     }
 
-    fn dues(&self, now: Now) -> Dues {
-        Dues {
-            node: self.node.due(),
-            certificate: self.certificate_due(now),
+    fn due_times(&self, now: Now) -> DueTimes {
+        // The version first: it is a part of the Node.
+        let version_is_due = self.server_version.is_due();
+        let node = if version_is_due { RequestKind::Version } else { RequestKind::Node };
+        [
+            // It is rarely due, and after its expiry every request fails.
+            (RequestKind::Certificate, self.certificate_due(now)),
+            (node, Some(self.node.due())),
             // After the first Lease: a board with many pods must not become Ready later.
-            pods: self.renewed.and_then(|_| self.pods.due()),
+            (RequestKind::Pods, self.renewed.and_then(|_| self.pods.due())),
+            (RequestKind::Event, self.events.due(now.mono)),
+        ]
+    }
+
+    /// The state of the Lease after the attempt that began at `start`, for `nodelet serve`.
+    pub fn heartbeat(&self, start: Mono, boot_to_start: Duration) -> Heartbeat {
+        let since_boot = |at: Mono| boot_to_start + at.since(Mono::START);
+        Heartbeat {
+            attempted: since_boot(start),
+            renewed: self.renewed.map(since_boot),
+            lease_duration: self.timings.lease_duration,
+            renewals: self.renewals.0,
+            failures: self.renewals.1,
         }
+    }
+
+    /// [`Action::Connect`] failed. The first request connects again.
+    pub fn on_connect_failed(&mut self, why: &str, now: Mono) {
+        self.node_log.failed(why, now);
+    }
+
+    /// Takes the outcome of the request that was sent at `start`.
+    pub fn on_response(
+        &mut self,
+        kind: RequestKind,
+        outcome: Outcome,
+        start: Mono,
+        now: Now,
+    ) -> AfterResponse {
+        if let Outcome::Answered(response) = &outcome
+            && let Some(date) = response.date
+        {
+            self.wall_clock.on_server_date(date, now.mono);
+        }
+        if kind == RequestKind::Time {
+            self.wall_clock.log_state(now);
+        }
+        let now = self.wall_clock.corrected(now);
+        match (kind, &outcome) {
+            // The result of the Lease tells the schedule more, and the server's time is asked for
+            // before the schedule decides.
+            (RequestKind::Lease | RequestKind::Time, _) => {}
+            (_, Outcome::Answered(_)) => self.schedule.request_answered(),
+            (_, Outcome::Silent(_)) => self.schedule.request_silent(now.mono),
+        }
+        match kind {
+            RequestKind::Time => {
+                if let Outcome::Silent(why) = &outcome {
+                    self.node_log.failed(&why.to_string(), now.mono);
+                }
+                AfterResponse::None
+            }
+            RequestKind::Certificate => self.on_certificate_response(outcome, now),
+            RequestKind::Lease => self.on_lease_response(outcome, start, now.mono),
+            RequestKind::Node => self.on_node_response(outcome, now),
+            RequestKind::Pods => self.on_pods_response(outcome, now.mono),
+            RequestKind::Version => self.on_version_response(outcome),
+            RequestKind::Event => {
+                let result = self.events.on_response(outcome);
+                if let Err(RequestError { refused: Some(refused), .. }) = result {
+                    log::info!(target: VERBOSE, "event: {refused}");
+                }
+                AfterResponse::None
+            }
+        }
+    }
+
+    fn on_lease_response(&mut self, outcome: Outcome, start: Mono, now: Mono) -> AfterResponse {
+        let uid = self.owner.as_deref().unwrap_or_default();
+        match self.lease.on_response(uid, outcome) {
+            Ok(Progress::Done) => {
+                self.schedule.lease_renewed(start);
+                self.renewals.0 += 1;
+                let last = self.renewed.replace(start);
+                // After failures, or after a suspend of this process, the control plane may have
+                // set the conditions to Unknown. After half the grace period it may still do so.
+                let limit = self.timings.renew_interval() * 2;
+                let has_failed = self.lease_log.succeeded(now);
+                let is_long = last.map_or(has_failed, |last| start.since(last) > limit);
+                if is_long {
+                    self.node.watch_closely(now);
+                }
+                if has_failed || is_long {
+                    self.node.read_again(now);
+                    self.server_version.read_again();
+                }
+                // A status that is due soon is computed in this wakeup.
+                if self.node.due().since(now) < self.config.update_frequency / 10 {
+                    self.node.compute_status_with_renewal(now);
+                }
+            }
+            Ok(Progress::Gone) => {
+                self.renewals.1 += 1;
+                self.schedule.lease_refused(start, None);
+                self.lease_log.failed("deleted on the server", now);
+                self.lease_gone = true;
+                self.node.read_again(now);
+            }
+            Ok(Progress::Note(line)) => {
+                log::warn!("lease: {line}");
+                self.schedule.lease_continues(start);
+            }
+            Ok(_) => self.schedule.lease_continues(start),
+            Err(error) => {
+                self.renewals.1 += 1;
+                match &error.refused {
+                    Some(refused) => self.schedule.lease_refused(start, refused.retry_after),
+                    None => self.schedule.lease_silent(start),
+                }
+                let failures = self.lease_log.failed(&error.why.to_string(), now);
+                return self.after_error(&error, failures);
+            }
+        }
+        AfterResponse::None
+    }
+
+    fn on_version_response(&mut self, outcome: Outcome) -> AfterResponse {
+        let reported = &mut self.config.node.kubelet_version;
+        match self.server_version.on_response(outcome) {
+            Ok(version) if version == *reported => {}
+            Ok(version) => {
+                log::info!("version: {version} is reported, as of the API server");
+                *reported = version;
+            }
+            Err(error) => log::warn!("version: {}; {reported} is reported", error.why),
+        }
+        AfterResponse::None
+    }
+
+    fn on_node_response(&mut self, outcome: Outcome, now: Now) -> AfterResponse {
+        let jitter = self.schedule.jitter();
+        let step = self.node.on_response(&self.config, outcome, now.mono, jitter);
+        let mut effect = AfterResponse::None;
+        match &step {
+            node::Step::Silent(why) => {
+                self.node_log.failed(why, now.mono);
+            }
+            node::Step::Refused(refused) => {
+                let failures = self.node_log.failed(&refused.to_string(), now.mono);
+                effect = after_refusal(refused, failures, self.timings.call_budget());
+            }
+            node::Step::Gone => {
+                self.node_log.failed("deleted on the server; registering again", now.mono);
+            }
+            node::Step::Read => {
+                if std::mem::take(&mut self.lease_gone) {
+                    // The Node exists, so its Lease can be created again.
+                    self.schedule.lease_continues(now.mono);
+                }
+            }
+            node::Step::Continue => {}
+            node::Step::Registered | node::Step::Adopted | node::Step::Updated => {
+                self.node_log.succeeded(now.mono);
+                if let Some(shutdown) = &mut self.shutdown {
+                    shutdown.is_reported = true;
+                }
+            }
+        }
+        if let (node::Step::Registered, Some(certificate)) = (&step, &mut self.certificate) {
+            certificate.node_created(now.mono);
+        }
+        match &step {
+            node::Step::Registered | node::Step::Adopted => {
+                self.server_version.registered();
+                self.pods.node_answered(now.mono);
+            }
+            node::Step::Read | node::Step::Updated => self.pods.node_answered(now.mono),
+            _ => {}
+        }
+        self.follow_node_uid(now.mono);
+        let events = self.node.take_events();
+        self.push_events(events, step == node::Step::Registered, now.mono);
+        match step {
+            node::Step::Registered | node::Step::Adopted | node::Step::Updated
+                if !std::mem::replace(&mut self.registered, true) =>
+            {
+                AfterResponse::Registered
+            }
+            node::Step::Read => {
+                self.node.new_pod_cidrs().map_or(AfterResponse::None, AfterResponse::PodCidrs)
+            }
+            _ => effect,
+        }
+    }
+
+    /// Logs and queues events. The first Normal ones of a new Node report no change: no line.
+    fn push_events(&mut self, events: Vec<Event>, is_new: bool, now: Mono) {
+        for event in events {
+            if !self.events.admits(&event, now) {
+                continue;
+            }
+            match event.kind {
+                "Warning" => log::warn!("{}", event.message),
+                _ if is_new => {}
+                _ => log::info!("{}", event.message),
+            }
+            self.events.push(event, now);
+        }
+    }
+
+    /// Starts or stops the Lease when the Node's uid changed: the Node owns the Lease.
+    fn follow_node_uid(&mut self, now: Mono) {
+        let uid = self.node.uid();
+        if uid == self.owner.as_deref() {
+            return;
+        }
+        self.owner = uid.map(str::to_owned);
+        self.lease.forget();
+        self.events.forget();
+        self.lease_gone = false;
+        match self.owner {
+            Some(_) => self.schedule.start_lease(now),
+            None => self.schedule.stop_lease(),
+        }
+    }
+
+    fn on_pods_response(&mut self, outcome: Outcome, now: Mono) -> AfterResponse {
+        match self.pods.on_response(outcome, self.wall_clock.boot(), now) {
+            Ok(Progress::Done) => {
+                self.pods_log.succeeded(now);
+            }
+            Ok(Progress::Note(line)) => log::info!("pods: {line}"),
+            Ok(_) => {}
+            Err(error) => {
+                self.pods_log.failed(&error.why.to_string(), now);
+            }
+        }
+        AfterResponse::None
+    }
+
+    /// The time that decides about the certificate. The supervisor's dates are compared with the
+    /// server's clock alone, so neither a wrong clock of the board nor of the server matters.
+    fn certificate_now(&self, now: Now) -> Now {
+        match &self.certificate {
+            Some(certificate) if certificate.is_at_supervisor() => self.wall_clock.of_server(now),
+            _ => self.wall_clock.corrected(now),
+        }
+    }
+
+    /// When the certificate's next step is due. The supervisor renews it for a Node that exists:
+    /// not before the first Lease, after which the time of the server is known, too. With an
+    /// expired certificate there is no Lease, and the files must be searched for another one.
+    fn certificate_due(&self, now: Now) -> Option<Mono> {
+        let certificate = self.certificate.as_ref()?;
+        let now = self.certificate_now(now);
+        let has_expired = self.wall_clock.knows_server() && !certificate.is_usable(now.wall);
+        let waits = certificate.is_at_supervisor() && self.renewed.is_none() && !has_expired;
+        (!waits).then(|| certificate.due(now))
+    }
+
+    /// Follows the wall clock, which may have been set, and logs once that the certificate has
+    /// expired. At a supervisor the server's clock decides that, and not the board's.
+    fn follow_certificate(&mut self, now: Now) {
+        let knows_server = self.wall_clock.knows_server();
+        let now = self.certificate_now(now);
+        let Some(certificate) = &mut self.certificate else {
+            return;
+        };
+        certificate.follow_clock(now);
+        if (knows_server || !certificate.is_at_supervisor())
+            && let Some(line) = certificate.expiry_to_log(now.wall)
+        {
+            log::warn!("certificate: {line}");
+        }
+    }
+
+    /// Another program replaced the certificate on disk; it is in use.
+    pub fn on_certificate_replaced(&mut self, leaf: Leaf, now: Now) {
+        let jitter = self.schedule.jitter();
+        let now = self.certificate_now(now);
+        if let Some(certificate) = &mut self.certificate {
+            certificate.replaced(leaf, now, jitter);
+            self.certificate_log.succeeded(now.mono);
+        }
+        self.pods.credentials_changed();
+    }
+
+    /// Another program replaced the token on disk; it is in use.
+    pub fn on_token_replaced(&mut self) {
+        self.pods.credentials_changed();
+    }
+
+    /// Without a certificate no other request is possible, so it comes first.
+    fn first_certificate(&self, now: Now) -> Option<Action> {
+        let certificate = self.certificate.as_ref().filter(|c| c.is_missing())?;
+        let due = certificate.due(self.certificate_now(now));
+        Some(if due <= now.mono {
+            self.certificate_turn(self.timings.connect_and_call_budget(), now)
+        } else {
+            Action::Wait(due)
+        })
+    }
+
+    fn certificate_turn(&self, budget: Duration, now: Now) -> Action {
+        let wall = self.certificate_now(now).wall;
+        match self.certificate.as_ref().and_then(|certificate| certificate.file_task(wall)) {
+            Some(task) => Action::FileTask(task, wall),
+            None => Action::Send(RequestKind::Certificate, budget),
+        }
+    }
+
+    /// Takes the result of [`Action::FileTask`].
+    pub fn on_task(&mut self, result: TaskResult, now: Now) {
+        let jitter = self.schedule.jitter();
+        let now = self.certificate_now(now);
+        let Some(certificate) = &mut self.certificate else {
+            return;
+        };
+        let valid_until = match &result {
+            TaskResult::InUse(leaf) => Some(leaf.not_after.time()),
+            _ => None,
+        };
+        if let Err(why) = certificate.on_task(result, now, jitter) {
+            self.certificate_log.failed(&why.to_string(), now.mono);
+        }
+        if let Some(time) = valid_until {
+            self.certificate_log.succeeded(now.mono);
+            self.pods.credentials_changed();
+            log::info!("certificate: a new certificate is in use, valid until {time}");
+        }
+    }
+
+    fn on_certificate_response(&mut self, outcome: Outcome, now: Now) -> AfterResponse {
+        let jitter = self.schedule.jitter();
+        let now = self.certificate_now(now);
+        let Some(certificate) = &mut self.certificate else {
+            return AfterResponse::None;
+        };
+        match certificate.on_response(outcome, now, jitter) {
+            Ok(Progress::Note(line)) => log::info!("certificate: {line}"),
+            Ok(_) => {}
+            Err(error) => {
+                let failures = self.certificate_log.failed(&error.why.to_string(), now.mono);
+                return self.after_error(&error, failures);
+            }
+        }
+        AfterResponse::None
+    }
+
+    fn after_error(&self, error: &RequestError, failures: u32) -> AfterResponse {
+        let patience = self.timings.call_budget();
+        let refused = error.refused.as_deref();
+        refused.map_or(AfterResponse::None, |refused| after_refusal(refused, failures, patience))
+    }
+
+    /// SIGUSR1: the machine is going down. A repeated one changes nothing.
+    pub fn on_shutdown(&mut self, now: Mono) {
+        if self.shutdown.is_none() {
+            log::info!("SIGUSR1: the machine is shutting down; Ready becomes False");
+            self.shutdown = Some(Shutdown::announced(now));
+            self.report_shutdown("Shutdown manager detected shutdown event", now);
+        }
+    }
+
+    /// SIGTERM or SIGINT: whether the process must end now. During an announced shutdown it goes on
+    /// until [`Action::End`]; a second signal, or a server that does not respond, ends it.
+    pub fn on_stop(&mut self) -> bool {
+        let can_report = self.registered && !self.schedule.is_silent();
+        match &mut self.shutdown {
+            Some(shutdown) if can_report => shutdown.stop(),
+            _ => true,
+        }
+    }
+
+    /// Ends an announced shutdown that does not happen.
+    fn follow_shutdown(&mut self, now: Mono) {
+        if self.shutdown.as_ref().is_some_and(|shutdown| shutdown.is_cancelled(now)) {
+            log::info!("no SIGTERM for 60 s after SIGUSR1: the shutdown was cancelled");
+            self.shutdown = None;
+            self.report_shutdown("Shutdown manager detected shutdown cancellation", now);
+        }
+    }
+
+    fn report_shutdown(&mut self, message: &str, now: Mono) {
+        self.events.push(Event::shutdown(message), now);
+        self.node.report_now(now);
+    }
+
+    /// `facts` as the status must see them.
+    fn with_shutdown<'a>(&self, facts: &'a Facts) -> Cow<'a, Facts> {
+        let mut facts = Cow::Borrowed(facts);
+        if self.shutdown.is_some() {
+            facts.to_mut().unhealthy.push("node is shutting down".to_owned());
+        }
+        facts
+    }
+
+    /// `Ready since 2026-11-21T06:18:51Z, lease renewed 3 s ago; facts: proc/meminfo: …`
+    pub fn summary(&self, now: Mono) -> String {
+        let mut line = match self.node.ready() {
+            Some(ready) if self.registered => ready,
+            _ => "registering".to_owned(),
+        };
+        if let Some(renewed) = self.renewed {
+            let seconds = now.since(renewed).as_secs();
+            line.push_str(&format!(", lease renewed {seconds} s ago"));
+        }
+        let errors = [
+            ("clock", self.wall_clock.last_error()),
+            ("lease", self.lease_log.last_error()),
+            ("node", self.node_log.last_error()),
+            ("pods", self.pods_log.last_error()),
+            ("certificate", self.certificate_log.last_error()),
+            ("facts", self.facts_log.last_error()),
+        ];
+        for (what, why) in errors {
+            if let Some(why) = why {
+                line.push_str(&format!("; {what}: {why}"));
+            }
+        }
+        line
+    }
+}
+
+/// A server that refuses twice in a row is left for the next address of its name, or at least for a
+/// new connection, which a gateway may forward to another server; one that asks for more patience
+/// than the Lease has is left at once. A final refusal keeps the connection, and a busy server is
+/// left only for another address: a new connection would add to its load.
+fn after_refusal(refused: &Refused, failures: u32, patience: Duration) -> AfterResponse {
+    let is_late = refused.retry_after.is_some_and(|delay| delay > patience);
+    match refused.code {
+        _ if refused.is_final() || (failures < 2 && !is_late) => AfterResponse::None,
+        429 => AfterResponse::TryOtherAddress,
+        _ if failures < 2 => AfterResponse::TryOtherAddress,
+        _ => AfterResponse::Disconnect,
     }
 }
 

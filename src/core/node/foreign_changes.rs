@@ -19,11 +19,24 @@ impl Node {
     /// The events of the change from the cached Node to `after`.
     pub(super) fn events_of(&self, config: &Config, after: &Value) -> Vec<Event> {
         let before = self.seen.as_ref();
-        let mut events = events::of_change(&config.node.name, before, after);
+        let mut events = self.events_between(config, before, after);
         if before.is_some_and(|before| boot_id(before) == self.foreign_boot_id) {
             // The replaced boot id was another board's: no reboot.
             events.retain(|event| event.reason != "Rebooted");
         }
+        events
+    }
+
+    pub(super) fn events_between(
+        &self,
+        config: &Config,
+        before: Option<&Value>,
+        after: &Value,
+    ) -> Vec<Event> {
+        let conditions = |node| object::list(node, &["status", "conditions"]);
+        let health = self.health.events(before.map_or(&[], conditions), conditions(after));
+        let mut events = events::of_change(&config.node.name, before, after);
+        events.extend(health);
         events
     }
 
@@ -32,17 +45,14 @@ impl Node {
             object::at(node, &["spec", "unschedulable"]) == Some(&Value::Bool(true));
         if unschedulable != self.unschedulable {
             self.unschedulable = unschedulable;
-            self.events
-                .push(Event::cordoned(&config.node.name, unschedulable));
+            self.events.push(Event::cordoned(&config.node.name, unschedulable));
         }
     }
 
     /// As upstream's updatePodCIDR: a change forces a patch.
     fn detect_pod_cidrs(&mut self, node: &Value, now: Mono) {
-        let pod_cidrs: Vec<&str> = object::list(node, &["spec", "podCIDRs"])
-            .iter()
-            .filter_map(Value::as_str)
-            .collect();
+        let pod_cidrs: Vec<&str> =
+            object::list(node, &["spec", "podCIDRs"]).iter().filter_map(Value::as_str).collect();
         let pod_cidrs = pod_cidrs.join(",");
         if !pod_cidrs.is_empty() && pod_cidrs != self.pod_cidrs {
             self.pod_cidrs.clone_from(&pod_cidrs);
@@ -63,8 +73,7 @@ impl Node {
             && unconfirmed != Some(theirs);
         if is_foreign {
             theirs.clone_into(&mut self.foreign_boot_id);
-            self.events
-                .push(Event::name_conflict(&config.node.name, theirs));
+            self.events.push(Event::name_conflict(&config.node.name, theirs));
         }
     }
 }

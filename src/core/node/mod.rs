@@ -7,32 +7,58 @@
 //! Node is read before the next write; a patch is always rebuilt from the cached Node and never
 //! sent twice. After a 404 the Node is created again, or with `--register-node=false` read until
 //! another client has created it.
+//!
+//! Between two reports a foreign change is found by a watch that lasts one second, from the
+//! resourceVersion of the cached Node: without a change its response has no body, so it costs a
+//! tenth of a read. The control plane sets Ready to Unknown after an outage, and never sets it back.
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`.
+//! Longer than 500 lines: the requests of one object, and their responses.
 
 mod foreign_changes;
-mod problems;
 mod reconcile;
-mod request;
-mod response;
 mod state;
-
-pub use request::time_probe;
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::core::conditions;
+use crate::core::delay::{Backoff, Jitter, TokenBucket};
 use crate::core::events::Event;
 use crate::core::eviction::Pressures;
 use crate::core::facts::Facts;
-use crate::core::instant::Mono;
-use crate::core::problems::Listed;
-use crate::kube::message::Refused;
-use crate::kube::object;
+use crate::core::health::HealthConditions;
+use crate::core::instant::{Mono, Now};
+use crate::core::patch;
+use crate::core::status::{self, Desired};
+use crate::kube::json::{self, MAX_VALUES};
+use crate::kube::message::{Accept, Outcome, Refused, Request};
+use crate::kube::object::{self, quantity};
 
+use self::reconcile::reconcile;
 use self::state::{Round, State};
+
+const NODES: &str = "/api/v1/nodes";
+
+/// Distance of two patches for a changed status of the board's health.
+const HEALTH_EVERY: Duration = Duration::from_secs(60);
+
+/// The number of conflicts in a row after which the next attempt is delayed
+/// (nodeStatusUpdateRetry).
+const CONFLICT_TRIES: u32 = 5;
+
+/// A changed status is sent at once. Whatever flaps (an address, a capacity), so many are; then one
+/// in each period of the status, as by a kubelet: each is a write of the control plane's database.
+const CHANGES_BURST: u32 = 6;
+
+/// How long the Node is watched closely after a silence. For two minutes the control plane may still
+/// set the conditions to Unknown: its controllers may have been away, too, and then wait for a whole
+/// grace period. One more watch follows.
+const CLOSE_WATCH: Duration = Duration::from_secs(135);
+
+/// Least distance of two watches in that time: one with each renewal of the Lease.
+const CLOSE_WATCH_EVERY: Duration = Duration::from_secs(5);
 
 /// Delay after a failed Node request: 100 ms, doubled up to 7 s, as of the kubelet's
 /// registerWithAPIServer. As there, the first registration also waits for 100 ms, so the delay
@@ -47,10 +73,14 @@ pub struct Node {
     /// The Node of the last response, with our patches applied, without managedFields.
     seen: Option<Value>,
     /// The conditions about the board's health.
-    problems: Listed,
+    health: HealthConditions,
+    /// The last write is early: a changed status of one of them is worth a patch of its own.
+    is_early: bool,
+    /// When the server accepted the last early patch.
+    early_at: Option<Mono>,
     /// Inputs of the last computation that needed no patch; cleared by every response.
     last_noop: Option<LastNoop>,
-    backoff: Duration,
+    backoff: Backoff,
     /// Events that [`Node::take_events`] has not returned yet.
     events: Vec<Event>,
     /// An unanswered patch, and its events in case the server applied it.
@@ -63,15 +93,23 @@ pub struct Node {
     new_pod_cidrs: Option<String>,
     /// Boot id of another board that writes to this Node; empty if there is none.
     foreign_boot_id: String,
-    read_at: Mono,
+    /// The uid of a Node that could not be read as a whole.
+    partial_uid: Option<String>,
+    /// The whole Node could not be read: where no uid is known, the next read is of its metadata.
+    wants_uid: bool,
+    /// When the cached Node was last known to be the server's.
+    known_at: Mono,
+    /// Limits the patches for a changed status.
+    changes: TokenBucket,
+    /// Until then the Node is watched with each renewal.
+    close_watch_end: Mono,
     /// The refusal of the create, until the Node is known to exist.
     forbidden: Option<Refused>,
     /// When an unchanged status must be sent again.
     report_due: Mono,
-    /// Others probably write before the next report, which then reads first: controllers react to
-    /// a new Node or a changed condition, and a client that caused a conflict may write again.
-    expects_writes: bool,
     due: Mono,
+    /// The computation after one that was moved forward.
+    regular_due: Option<Mono>,
 }
 
 /// The inputs of a status that needed no patch. Equal inputs give an equal status.
@@ -105,28 +143,34 @@ pub enum Step {
 }
 
 impl Node {
-    /// A Node that was not read yet. With `register` it is created if it does not exist.
-    pub fn new(register: bool, now: Mono) -> Self {
+    /// A Node that was not read yet. With `--register-node` it is created if it does not exist.
+    pub fn new(config: &Config, now: Mono) -> Self {
+        let register = config.node.register;
+        let mut backoff = Backoff::new(FIRST_BACKOFF, LAST_BACKOFF);
+        let due = now.after(backoff.next_delay());
         Self {
-            state: match register {
-                true => State::Create,
-                false => State::Read(Round::default()),
-            },
+            state: if register { State::Create } else { State::Read(Round::default()) },
             seen: None,
-            problems: Listed::default(),
+            health: HealthConditions::default(),
+            is_early: false,
+            early_at: None,
             last_noop: None,
-            backoff: FIRST_BACKOFF * 2,
+            backoff,
             events: Vec::new(),
             unconfirmed: None,
             unschedulable: false,
             pod_cidrs: String::new(),
             new_pod_cidrs: None,
             foreign_boot_id: String::new(),
-            read_at: now,
+            partial_uid: None,
+            wants_uid: false,
+            known_at: now,
+            changes: TokenBucket::new(config.update_frequency, CHANGES_BURST),
+            close_watch_end: now,
             forbidden: None,
             report_due: now,
-            expects_writes: false,
-            due: now.after(FIRST_BACKOFF),
+            due,
+            regular_due: None,
         }
     }
 
@@ -135,10 +179,22 @@ impl Node {
         self.due
     }
 
+    /// Whether the next write is a report, which is sent even if nothing changed.
+    pub fn is_report_due(&self, now: Mono) -> bool {
+        now >= self.report_due
+    }
+
+    /// The conditions of the Node as last read or written; empty if it is not known.
+    pub fn conditions(&self) -> &[Value] {
+        self.seen.as_ref().map_or(&[], |node| object::list(node, &["status", "conditions"]))
+    }
+
     /// The uid of the Node on the server, if known.
     pub fn uid(&self) -> Option<&str> {
-        let uid = object::text(self.seen.as_ref()?, &["metadata", "uid"]);
-        (!uid.is_empty()).then_some(uid)
+        match &self.seen {
+            Some(seen) => Some(object::text(seen, &["metadata", "uid"])),
+            None => self.partial_uid.as_deref(),
+        }
     }
 
     /// Whether the Node is registered and only its status is left to update.
@@ -159,25 +215,60 @@ impl Node {
         self.due = now;
     }
 
-    /// Moves the next computation forward to `by`. Retries are not moved.
+    /// The Lease was not renewed for a while: the Node is watched closely for two minutes.
+    pub fn watch_closely(&mut self, now: Mono) {
+        self.close_watch_end = now.after(CLOSE_WATCH);
+    }
+
+    /// Adds a computation at `by`. The next regular one keeps its time, so that it stays in the
+    /// wakeup of a renewal. Retries are not moved.
     pub fn compute_status_by(&mut self, by: Mono) {
-        if matches!(self.state, State::Known(round) if !round.adopts) {
-            self.due = self.due.min(by);
+        if self.waits_for_tick() && by < self.due {
+            self.regular_due.get_or_insert(self.due);
+            self.due = by;
         }
+    }
+
+    /// The next status is sent at once, changed or not.
+    pub fn report_now(&mut self, now: Mono) {
+        self.report_due = now;
+        self.compute_status_by(now);
+    }
+
+    /// Moves the next computation forward to `now`, and those after it as well: the Lease was
+    /// renewed.
+    pub fn compute_status_with_renewal(&mut self, now: Mono) {
+        if self.waits_for_tick() {
+            self.due = now;
+        }
+    }
+
+    fn waits_for_tick(&self) -> bool {
+        matches!(self.state, State::Known(round) if !round.adopts)
+    }
+
+    /// When the computation after this one is due.
+    fn next_due(&mut self, config: &Config, now: Mono) -> Mono {
+        let regular = self.regular_due.take().filter(|due| *due > now);
+        regular.unwrap_or_else(|| now.after(tick(config)))
     }
 
     /// Whether the next request is [`Self::read`], which needs no facts.
     pub fn must_read(&self, config: &Config, now: Mono) -> bool {
         match self.state {
             State::Create | State::Creating => false,
-            State::Known(_) => {
-                let resync = config
-                    .resync_frequency
-                    .is_some_and(|period| now.since(self.read_at) >= period);
-                resync || (self.expects_writes && self.is_report_due(now))
+            State::Known(round) => !round.adopts && self.is_watch_due(config, now),
+            State::Read(_) | State::Reading(_) | State::Watching(_) | State::Patching { .. } => {
+                true
             }
-            State::Read(_) | State::Reading(_) | State::Patching { .. } => true,
         }
+    }
+
+    /// A report needs no watch before it, and an additional computation must not wait for one.
+    fn is_watch_due(&self, config: &Config, now: Mono) -> bool {
+        let is_close = now < self.close_watch_end;
+        let every = if is_close { CLOSE_WATCH_EVERY } else { config.resync_frequency };
+        self.regular_due.is_none() && !self.is_report_due(now) && now.since(self.known_at) >= every
     }
 
     /// `spec.podCIDRs`, joined by commas, if they changed since the last call.
@@ -197,6 +288,319 @@ impl Node {
             }
         })
     }
+
+    /// The request that reads the Node, or watches for a change of the cached one.
+    pub fn read(&mut self, config: &Config) -> Request {
+        if let (State::Known(round), Some(seen)) = (&self.state, &self.seen) {
+            let path = watch_path(config, resource_version(seen));
+            self.state = State::Watching(*round);
+            return Request::get(path, Accept::Metadata);
+        }
+        self.state = State::Reading(self.state.round().unwrap_or_default());
+        self.wants_uid &= self.uid().is_none();
+        let accept = if self.wants_uid { Accept::Metadata } else { Accept::Object };
+        Request::get(path(config), accept)
+    }
+
+    /// The create or patch that brings the Node to the status of `facts`, if one is needed, and
+    /// one line for each missing fact.
+    pub fn write(
+        &mut self,
+        config: &Config,
+        facts: &Facts,
+        pressures: Pressures,
+        now: Now,
+    ) -> (Option<Request>, Vec<String>) {
+        let report = self.is_report_due(now.mono);
+        if let Some(last) = &self.last_noop
+            && last.pressures == pressures
+            && last.facts.same_status_as(facts)
+            && !report
+        {
+            let missing = last.missing.clone();
+            self.due = self.next_due(config, now.mono);
+            return (None, missing);
+        }
+        let Desired { mut node, missing } = self.desired(config, facts, pressures, now);
+        self.health.clone_from(&facts.health);
+        let is_urgent = self.seen.is_some() && self.health.changes_status(self.conditions());
+        let may_be_early = self.early_at.is_none_or(|at| now.mono.since(at) >= HEALTH_EVERY);
+        let is_regular = report || self.state.registers();
+        self.is_early = !is_regular && is_urgent && may_be_early;
+        let is_published = is_regular || self.is_early;
+        if is_published {
+            let status = object::members(&mut node, &["status"]);
+            self.health.apply(object::elements(status, "conditions"), now.wall);
+        }
+        let mut waits = false;
+        let request = match (&self.seen, self.state.round()) {
+            (Some(seen), Some(round)) => {
+                let change = patch::diff(seen, &node);
+                let differs = change.as_ref().is_some_and(|change| needs_patch(seen, change));
+                let may_change = report || self.changes.tokens(now.mono) > 0;
+                waits = differs && !may_change;
+                let changed = round.adopts || (differs && may_change);
+                if changed || report { self.patch(config, node, changed, now) } else { None }
+            }
+            _ => Some(self.create(node)),
+        };
+        if request.is_none() {
+            self.due = self.next_due(config, now.mono);
+            // A change that must wait is computed again at the next tick.
+            let is_noop = !waits && (is_published || !is_urgent);
+            self.last_noop = is_noop.then(|| LastNoop {
+                facts: facts.clone(),
+                pressures,
+                missing: missing.clone(),
+            });
+        }
+        (request, missing)
+    }
+
+    /// The desired Node.
+    fn desired(&self, config: &Config, facts: &Facts, pressures: Pressures, now: Now) -> Desired {
+        let initial = || status::initial(config, facts, pressures, now.wall);
+        match (&self.seen, self.state.round()) {
+            (Some(seen), Some(round)) if round.adopts => {
+                let mut ours = seen.clone();
+                reconcile(&config.node, &initial().node, &mut ours);
+                status::desired(config, facts, pressures, &ours, now.wall)
+            }
+            (Some(seen), Some(_)) => status::desired(config, facts, pressures, seen, now.wall),
+            _ => initial(),
+        }
+    }
+
+    fn create(&mut self, node: Value) -> Request {
+        self.state = State::Creating;
+        Request::post(NODES, Accept::Object, &node)
+    }
+
+    /// Never `None`: only a Node with a resourceVersion is cached.
+    fn patch(&mut self, config: &Config, want: Value, changed: bool, now: Now) -> Option<Request> {
+        let mut want = want;
+        let list = object::elements(object::members(&mut want, &["status"]), "conditions");
+        conditions::heartbeat(list, |name| self.health.knows(name), &now.wall.time());
+        let seen = self.seen.as_ref()?;
+        // Within one second of the last heartbeat the conditions are equal, too.
+        let change = patch::diff(seen, &want).unwrap_or_else(|| {
+            let conditions = object::list(&want, &["status", "conditions"]);
+            json!({"status": {"conditions": conditions}})
+        });
+        let body = patch::with_precondition(change, resource_version(seen))?;
+        self.state =
+            State::Patching { round: self.state.round().unwrap_or_default(), want, changed };
+        let path = format!("{}/status", path(config));
+        Some(Request::patch(path, Accept::Metadata, &body))
+    }
+
+    /// Takes the outcome of the last request. `jitter` spreads the reports of many
+    /// boards.
+    pub fn on_response(
+        &mut self,
+        config: &Config,
+        outcome: Outcome,
+        now: Mono,
+        jitter: Jitter,
+    ) -> Step {
+        let sent = std::mem::replace(&mut self.state, State::Create);
+        self.last_noop = None;
+        self.due = self.next_due(config, now);
+        let is_partial = self.wants_uid;
+        if matches!(sent, State::Reading(_)) {
+            self.wants_uid = !is_partial;
+        }
+        let response = match outcome {
+            Outcome::Answered(response) => response,
+            Outcome::Silent(why) => {
+                self.on_silence(config, sent, now);
+                return Step::Silent(why.to_string());
+            }
+        };
+        if let Err(refused) = response.accepted() {
+            return self.on_refusal(config, sent, refused, now);
+        }
+        if let State::Watching(round) = sent {
+            self.on_watch(&response.body, round, now);
+            return Step::Continue;
+        }
+        let name = config.node.name.as_str();
+        let body = json::parse(&response.body).filter(|body| is_identified(body, name));
+        match sent {
+            State::Creating => {
+                let Some(node) = body.and_then(whole) else {
+                    self.back_off(now);
+                    return Step::Refused(not_whole(&response.body));
+                };
+                self.record_events(config, &node, now);
+                self.known_at = now;
+                self.seen = Some(node);
+                self.state = State::Known(Round::default());
+                self.report_later(config, true, now, jitter);
+                Step::Registered
+            }
+            State::Reading(round) => {
+                self.state = State::Read(round);
+                let Some(node) = body.and_then(whole) else {
+                    self.back_off(now);
+                    if let Some(uid) = uid(&response.body, name) {
+                        self.partial_uid = Some(uid);
+                        if is_partial {
+                            return Step::Continue;
+                        }
+                    }
+                    return Step::Refused(not_whole(&response.body));
+                };
+                self.wants_uid = false;
+                self.on_read(config, node, round, now);
+                Step::Read
+            }
+            State::Patching { round, want, changed } => {
+                self.record_events(config, &want, now);
+                let node = body.and_then(|body| patched(body, want));
+                self.state = match node {
+                    Some(_) => State::Known(Round::default()),
+                    // The patch was accepted, but the response does not identify the Node.
+                    None => State::Read(Round::default()),
+                };
+                self.seen = node.or(self.seen.take());
+                self.known_at = now;
+                if changed {
+                    self.changes.take(now);
+                }
+                self.report_later(config, changed, now, jitter);
+                if round.adopts {
+                    // Nobody renewed the Lease before this process did.
+                    self.watch_closely(now);
+                    Step::Adopted
+                } else {
+                    Step::Updated
+                }
+            }
+            not_sent => {
+                self.state = not_sent;
+                Step::Continue
+            }
+        }
+    }
+
+    fn on_read(&mut self, config: &Config, node: Value, round: Round, now: Mono) {
+        self.detect_foreign_changes(config, &node, now);
+        if let Some((want, events)) = self.unconfirmed.take()
+            && self.events_between(config, Some(&node), &want).is_empty()
+        {
+            self.events.extend(events);
+        }
+        self.seen = Some(node);
+        self.state = State::Known(round);
+        self.known_at = now;
+        self.due = now;
+    }
+
+    /// Any event is a change: the Node was written or deleted, or the server no longer knows what
+    /// was written since.
+    fn on_watch(&mut self, events: &[u8], round: Round, now: Mono) {
+        if events.trim_ascii().is_empty() {
+            self.known_at = now;
+            self.state = State::Known(round);
+        } else {
+            self.state = State::Read(round);
+        }
+        self.due = now;
+    }
+
+    /// The server may have applied the request: the Node is read before the next patch.
+    fn on_silence(&mut self, config: &Config, sent: State, now: Mono) {
+        self.state = match sent.round() {
+            Some(round) => State::Read(round),
+            None => State::Create,
+        };
+        if let State::Patching { want, .. } = sent {
+            let events = self.events_of(config, &want);
+            self.unconfirmed = Some((want, events));
+        }
+        self.back_off(now);
+    }
+
+    fn on_refusal(&mut self, config: &Config, sent: State, refused: Refused, now: Mono) -> Step {
+        match (sent, refused.code, refused.reason.as_str()) {
+            // It exists, or another client must create it: read and adopt it.
+            (State::Creating, 403, _) | (State::Creating, 409, "AlreadyExists") => {
+                self.state = State::Read(Round::ADOPTION);
+                self.due = now;
+                self.forbidden = (refused.code == 403).then_some(refused);
+                Step::Continue
+            }
+            (State::Reading(_) | State::Patching { .. }, 404, _)
+                if refused.is_missing("nodes", &config.node.name) =>
+            {
+                self.partial_uid = None;
+                let known = self.seen.take().is_some();
+                if config.node.register {
+                    self.back_off(now)
+                } else {
+                    self.state = State::Read(Round::default())
+                }
+                match known {
+                    true => Step::Gone,
+                    // The refusal of the create is the cause of the 404.
+                    false => Step::Refused(self.forbidden.take().unwrap_or(refused)),
+                }
+            }
+            // A role may grant reads without watches.
+            (State::Watching(round), 403, _) => {
+                self.state = State::Read(round);
+                self.due = now;
+                Step::Continue
+            }
+            (State::Patching { mut round, .. }, 409, _) => {
+                round.conflicts += 1;
+                let again = round.conflicts < CONFLICT_TRIES;
+                if !again {
+                    round.conflicts = 0;
+                }
+                self.state = State::Read(round);
+                if again {
+                    self.due = now;
+                    Step::Continue
+                } else {
+                    Step::Refused(refused)
+                }
+            }
+            (sent, ..) => {
+                if let Some(round) = sent.round().filter(|round| !round.adopts) {
+                    self.state = State::Read(round);
+                }
+                self.back_off(now);
+                let asked_for = refused.retry_after.unwrap_or_default();
+                self.due = self.due.max(now.after(asked_for.min(LAST_BACKOFF)));
+                Step::Refused(refused)
+            }
+        }
+    }
+
+    /// Records the events of a change that the server has stored.
+    fn record_events(&mut self, config: &Config, after: &Value, now: Mono) {
+        let events = self.events_of(config, after);
+        if self.is_early {
+            self.early_at = Some(now);
+        }
+        self.events.extend(events);
+    }
+
+    /// A refused or unanswered request is retried after 100 ms to 7 s.
+    fn back_off(&mut self, now: Mono) {
+        self.due = now.after(self.backoff.next_delay());
+    }
+
+    /// The server has our status. After a change the next report follows after 0.5 to 1.5 periods,
+    /// which spreads the reports of boards that changed together.
+    fn report_later(&mut self, config: &Config, changed: bool, now: Mono, jitter: Jitter) {
+        let period = config.report_frequency;
+        let delay = if changed { period / 2 + jitter.of(period) } else { period };
+        self.report_due = now.after(delay);
+        self.backoff.reset();
+    }
 }
 
 /// The time between two status computations: 4 % more than the frequency, which is the most that
@@ -208,6 +612,99 @@ fn tick(config: &Config) -> Duration {
 /// The resourceVersion, which is the precondition of a patch.
 fn resource_version(node: &Value) -> &str {
     object::text(node, &["metadata", "resourceVersion"])
+}
+
+/// A small request for the server's time: every response carries a `Date`.
+pub fn time_probe(config: &Config) -> Request {
+    Request::get(path(config), Accept::Metadata)
+}
+
+fn path(config: &Config) -> String {
+    format!("{NODES}/{}", config.node.name)
+}
+
+/// A watch of the Node alone for one second, for changes after `resource_version`.
+fn watch_path(config: &Config, resource_version: &str) -> String {
+    format!(
+        "{NODES}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3D{}\
+         &resourceVersion={resource_version}",
+        config.node.name
+    )
+}
+
+/// Whether a change needs a patch. A change of annotations alone, or of a drifting amount, is sent
+/// with the next patch.
+fn needs_patch(seen: &Value, change: &Value) -> bool {
+    let is_drift = |status: &Value| {
+        let Value::Object(status) = status else { return false };
+        let mut lists = status.iter();
+        !status.is_empty()
+            && lists.all(|(list, amounts)| is_drift(object::at(seen, &["status", list]), amounts))
+    };
+    change.get("status").is_some_and(|status| !is_drift(status))
+        || object::at(change, &["metadata", "labels"]).is_some()
+}
+
+/// Whether only bytes of memory or storage change, by 1 % at most: the size of a ZFS data set
+/// follows each write to another one, and a balloon driver moves the memory.
+fn is_drift(seen: Option<&Value>, amounts: &Value) -> bool {
+    let (Some(Value::Object(seen)), Value::Object(amounts)) = (seen, amounts) else {
+        return false;
+    };
+    amounts.keys().all(|name| {
+        ["memory", "ephemeral-storage"].contains(&name.as_str())
+            && quantity(seen, name)
+                .zip(quantity(amounts, name))
+                .is_some_and(|(seen, amount)| amount.is_near(seen))
+    })
+}
+
+/// A body that is a whole Node.
+fn whole(body: Value) -> Option<Value> {
+    let is_node = object::text(&body, &["kind"]) == "Node";
+    is_node.then(|| without_managed_fields(body))
+}
+
+/// Why a body is no whole Node.
+fn not_whole(body: &[u8]) -> Refused {
+    match json::parse_without(body, &[]) {
+        Err(true) => Refused::useless(format!(
+            "the Node has more than {MAX_VALUES} values; kubectl get node -o yaml shows what to \
+             remove"
+        )),
+        _ => Refused::nonsense("a Node"),
+    }
+}
+
+/// The uid of our Node in a body that may be too large, or only its metadata.
+fn uid(body: &[u8], name: &str) -> Option<String> {
+    let body = json::parse_without(body, &["labels", "spec", "status"]).ok()?;
+    is_identified(&body, name).then(|| object::text(&body, &["metadata", "uid"]).to_owned())
+}
+
+/// The Node after a patch: the metadata of the response and the rest as sent.
+fn patched(body: Value, sent: Value) -> Option<Value> {
+    let mut body = without_managed_fields(body);
+    if object::text(&body, &["kind"]) == "Node" {
+        return Some(body);
+    }
+    let mut node = sent;
+    let metadata = object::members(&mut body, &[]).remove("metadata")?;
+    object::members(&mut node, &[]).insert("metadata".into(), metadata);
+    Some(node)
+}
+
+/// Whether a body is our Node, or its metadata, with a uid and a resourceVersion.
+fn is_identified(body: &Value, name: &str) -> bool {
+    object::text(body, &["metadata", "name"]) == name
+        && !object::text(body, &["metadata", "uid"]).is_empty()
+        && patch::is_precondition(resource_version(body))
+}
+
+/// managedFields are half of a Node's bytes and unused.
+fn without_managed_fields(mut body: Value) -> Value {
+    object::members(&mut body, &["metadata"]).remove("managedFields");
+    body
 }
 
 #[cfg(test)]

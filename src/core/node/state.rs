@@ -13,6 +13,8 @@ pub(super) enum State {
     Read(Round),
     /// The read was sent.
     Reading(Round),
+    /// The watch for changes of the known Node was sent.
+    Watching(Round),
     /// The Node is known. It is patched if its desired state differs.
     Known(Round),
     /// The patch was sent.
@@ -36,10 +38,7 @@ pub(super) struct Round {
 
 impl Round {
     /// The first round of an existing Node.
-    pub(super) const ADOPTION: Self = Self {
-        adopts: true,
-        conflicts: 0,
-    };
+    pub(super) const ADOPTION: Self = Self { adopts: true, conflicts: 0 };
 }
 
 impl State {
@@ -49,6 +48,7 @@ impl State {
             Self::Create | Self::Creating => None,
             Self::Read(round)
             | Self::Reading(round)
+            | Self::Watching(round)
             | Self::Known(round)
             | Self::Patching { round, .. } => Some(*round),
         }

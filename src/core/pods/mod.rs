@@ -4,24 +4,27 @@
 //! wait for ever, and terminate for ever after a delete. As a kubelet with maxPods 0, a guest
 //! rejects it; the deletion of a terminating one is completed. A look is one bounded list. It comes
 //! with a request of the Node, so that a healthy board sends one list with each report.
-//! With `--max-pods` above 0 nothing of this happens. Measured in issue 16.
+//! With `--max-pods` above 0 nothing of this happens.
 //! Upstream: `pkg/kubelet/kubelet.go` HandlePodAdditions, `pkg/kubelet/lifecycle/predicate.go`.
 
-mod stray;
+mod judge;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use self::stray::{Act, Kind, Verdict, judge};
 use crate::config::NodeConfig;
+use crate::core::Progress;
+use crate::core::delay::TokenBucket;
 use crate::core::instant::Mono;
-use crate::core::token_bucket::TokenBucket;
 use crate::kube::json;
-use crate::kube::message::{Accept, Outcome, Refused, Request};
+use crate::kube::message::{Accept, Outcome, Refused, Request, RequestError};
 use crate::kube::object;
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
+
+use self::judge::{ChangeKind, PodChange, StrayAction, judge};
 
 /// All pods.
 const PODS: &str = "/api/v1/pods";
@@ -31,6 +34,9 @@ const PODS: &str = "/api/v1/pods";
 const PODS_A_LOOK: usize = 8;
 /// Shortest time between two looks. A status that changes all the time causes no more of them.
 const LOOK_SPACING: Duration = Duration::from_secs(15);
+/// Shortest time between two walks over the pages behind a first one whose pods all stay, and
+/// between two looks, of one pod each, while eight pods are too large for a list.
+const LARGE_LOOK_SPACING: Duration = Duration::from_secs(3600);
 /// Period of the looks that follow a change.
 const LOOK_PERIOD: Duration = Duration::from_secs(30);
 /// How long looks follow a change: a controller may make a new pod.
@@ -41,31 +47,36 @@ const LOOKS_AFTER_A_CHANGE: Duration = Duration::from_secs(300);
 const REJECTIONS: u32 = 10;
 const REJECTION_PERIOD: Duration = Duration::from_secs(600);
 
-/// Finalizers, or an admission plugin, may keep a pod as it is: the next attempt follows after this
-/// time.
+/// Finalizers, or an admission plugin, may keep a pod as it is: the next attempt follows after an
+/// hour, and each further one after twice the time, up to 32 hours.
 const RETRY_PERIOD: Duration = Duration::from_secs(3600);
+const MAX_DOUBLINGS: u32 = 5;
 /// Most pods whose last attempt is known.
-const MAX_TRIED: usize = 32;
+const MAX_TRIED: usize = 64;
 
 /// The path of the list of the pods that are bound to the Node and have not ended.
 pub fn list_path(node_name: &str) -> String {
+    page_path(node_name, PODS_A_LOOK)
+}
+
+fn page_path(node_name: &str, limit: usize) -> String {
     format!(
         "{PODS}?fieldSelector=spec.nodeName%3D{node_name}%2Cstatus.phase%21%3DFailed%2C\
-         status.phase%21%3DSucceeded&limit={PODS_A_LOOK}"
+         status.phase%21%3DSucceeded&limit={limit}"
     )
 }
 
 /// How many of the pods in a list a look would end, and how many it would leave; `None` if `list`
 /// is no PodList.
 pub fn count(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<(usize, usize)> {
-    let verdicts = verdicts(list, node_name, boot)?;
-    let is_act = |verdict: &&Verdict| matches!(verdict, Verdict::Act(_));
-    let is_left = |verdict: &&Verdict| matches!(verdict, Verdict::Leave(_));
-    let acts = verdicts.iter().filter(is_act).count();
-    Some((acts, verdicts.iter().filter(is_left).count()))
+    let actions = actions(list, node_name, boot)?;
+    let is_change = |action: &&StrayAction| matches!(action, StrayAction::Change(_));
+    let is_left = |action: &&StrayAction| matches!(action, StrayAction::Leave(_));
+    let changes = actions.iter().filter(is_change).count();
+    Some((changes, actions.iter().filter(is_left).count()))
 }
 
-fn verdicts(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<Vec<Verdict>> {
+fn actions(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<Vec<StrayAction>> {
     let is_list = object::text(list, &["kind"]) == "PodList";
     let items = object::list(list, &["items"]).iter().take(PODS_A_LOOK);
     is_list.then(|| items.map(|pod| judge(pod, node_name, boot)).collect())
@@ -75,7 +86,7 @@ fn verdicts(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<Vec<Ver
 #[derive(Debug)]
 pub struct Pods {
     node_name: String,
-    state: State,
+    state: PodsState,
     /// The next look; `None` until a request of the Node.
     due: Option<Mono>,
     looked_at: Option<Mono>,
@@ -83,15 +94,30 @@ pub struct Pods {
     busy_until: Mono,
     rejections: TokenBucket,
     /// Pods of the last look, oldest first.
-    acts: VecDeque<Act>,
-    /// The uids of pods that a change was accepted for, and when; oldest first.
-    tried: VecDeque<(String, Mono)>,
+    changes: VecDeque<PodChange>,
+    /// The pods of the last attempts, oldest first.
+    tried: VecDeque<Tried>,
     was_forbidden: bool,
+    /// `limit` of the next list: [`PODS_A_LOOK`], or 1 after an answer that is too large.
+    limit: usize,
+    /// `continue` of the next list; empty for the first page.
+    page: String,
+    /// When the last walk over the further pages began.
+    walked_at: Option<Mono>,
+}
+
+/// A pod that a change was accepted or forbidden for.
+#[derive(Debug)]
+struct Tried {
+    uid: String,
+    attempts: u32,
+    /// The next attempt.
+    again: Mono,
 }
 
 /// What may be sent.
 #[derive(Clone, Debug, PartialEq)]
-enum State {
+enum PodsState {
     /// The Node offers pods, or `--reject-pods=false`: nothing.
     Off,
     /// The server forbids the list: nothing until the credentials change.
@@ -101,26 +127,7 @@ enum State {
     /// A list was sent.
     Listing,
     /// A change was sent.
-    Acting(Act),
-}
-
-/// What became of a request.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// A list without a pod that stays.
-    Clear,
-    /// Nothing to report: a pod is not the one of the list any more.
-    Continue,
-    /// A pod was changed: the line says which and how.
-    Changed(String),
-    /// Pods stay: the line says why.
-    Left(String),
-    /// The server forbids the list for the first time.
-    Forbidden(Refused),
-    /// The server refused the request.
-    Refused(Refused),
-    /// The server did not respond.
-    Silent(String),
+    Changing(PodChange),
 }
 
 impl Pods {
@@ -128,24 +135,28 @@ impl Pods {
     pub fn new(config: &NodeConfig) -> Self {
         Self {
             node_name: config.name.clone(),
-            state: match config.is_guest() && config.reject_pods {
-                true => State::Ready,
-                false => State::Off,
+            state: if config.is_guest() && config.reject_pods {
+                PodsState::Ready
+            } else {
+                PodsState::Off
             },
             due: Some(Mono::START),
             looked_at: None,
             busy_until: Mono::START,
             rejections: TokenBucket::new(REJECTION_PERIOD, REJECTIONS),
-            acts: VecDeque::new(),
+            changes: VecDeque::new(),
             tried: VecDeque::new(),
             was_forbidden: false,
+            limit: PODS_A_LOOK,
+            page: String::new(),
+            walked_at: None,
         }
     }
 
     /// When the next request is due, if one is.
     pub fn due(&self) -> Option<Mono> {
-        match (&self.state, self.acts.is_empty()) {
-            (State::Off | State::Forbidden, _) => None,
+        match (&self.state, self.changes.is_empty()) {
+            (PodsState::Off | PodsState::Forbidden, _) => None,
             (_, false) => Some(Mono::START),
             (_, true) => self.due,
         }
@@ -153,145 +164,229 @@ impl Pods {
 
     /// The server answered a request of the Node: a look now costs no further wakeup of the radio.
     pub fn node_answered(&mut self, now: Mono) {
-        let is_recent = |then: Mono| now.since(then) < LOOK_SPACING;
+        let spacing = if self.limit == 1 { LARGE_LOOK_SPACING } else { LOOK_SPACING };
+        let is_recent = |then: Mono| now.since(then) < spacing;
         if !self.looked_at.is_some_and(is_recent) {
             self.due = Some(now);
+            self.limit = PODS_A_LOOK;
         }
     }
 
     /// The new credentials may allow what the old ones did not.
     pub fn credentials_changed(&mut self) {
-        if self.state == State::Forbidden {
-            self.state = State::Ready;
+        if self.state == PodsState::Forbidden {
+            self.state = PodsState::Ready;
             self.looked_at = None;
         }
     }
 
     /// The next request: a list, or a change of a pod of the last one.
     pub fn request(&mut self, now: Mono) -> Request {
-        match self.acts.pop_front() {
-            Some(act) => {
-                if let Kind::Reject(_) = act.kind {
+        match self.changes.pop_front() {
+            Some(change) => {
+                if let ChangeKind::Reject(_) = change.kind {
                     self.rejections.take(now);
                 }
-                let request = act.request();
-                self.state = State::Acting(act);
+                let request = change.request();
+                self.state = PodsState::Changing(change);
                 request
             }
             None => {
-                self.state = State::Listing;
+                self.state = PodsState::Listing;
                 self.due = None;
                 self.looked_at = Some(now);
-                Request::get(list_path(&self.node_name), Accept::List)
+                let mut path = page_path(&self.node_name, self.limit);
+                if !self.page.is_empty() {
+                    path += &format!("&continue={}", self.page);
+                }
+                // One pod may have any size.
+                let accept = if self.limit == 1 { Accept::Object } else { Accept::List };
+                Request::get(path, accept)
             }
         }
     }
 
-    /// Takes the outcome of the last request. `boot` is the time of this boot by the server's clock,
-    /// if known.
-    pub fn on_response(&mut self, outcome: Outcome, boot: Option<Wall>, now: Mono) -> Step {
-        let sent = std::mem::replace(&mut self.state, State::Ready);
-        let response = match outcome {
-            Outcome::Answered(response) => response,
-            Outcome::Silent(why) => {
-                self.acts.clear();
-                return Step::Silent(why);
-            }
-        };
-        match (sent, response.accepted()) {
-            (State::Listing, Ok(())) => {
+    /// Takes the outcome of the last request. `boot` is the time of this boot by the server's
+    /// clock, if known. [`Progress::Done`] is a list without a pod that stays; pods that stay are
+    /// an error.
+    pub fn on_response(
+        &mut self,
+        outcome: Outcome,
+        boot: Option<Wall>,
+        now: Mono,
+    ) -> Result<Progress, RequestError> {
+        let sent = std::mem::replace(&mut self.state, PodsState::Ready);
+        let error = match (sent, outcome.accepted()) {
+            (PodsState::Listing, Ok(response)) => {
                 let list = json::parse(&response.body).unwrap_or_default();
-                match verdicts(&list, &self.node_name, boot) {
-                    Some(verdicts) => self.on_list(verdicts, now),
-                    None => Step::Refused(Refused::nonsense("a PodList")),
+                let actions = actions(&list, &self.node_name, boot);
+                let actions = actions.ok_or_else(|| Refused::nonsense("a PodList"))?;
+                let next = object::text(&list, &["metadata", "continue"]);
+                if self.page.is_empty() && actions.is_empty() {
+                    self.limit = PODS_A_LOOK;
                 }
+                return self.on_list(actions, next, now);
             }
-            (State::Listing, Err(refused)) if refused.code == 403 => {
-                self.state = State::Forbidden;
-                match std::mem::replace(&mut self.was_forbidden, true) {
-                    true => Step::Continue,
-                    false => Step::Forbidden(refused),
+            (PodsState::Changing(change), Ok(response)) => {
+                let pod = json::parse(&response.body).unwrap_or_default();
+                return Ok(self.on_changed(change, &pod, now));
+            }
+            (_, Ok(_)) => return Ok(Progress::Continue),
+            (sent, Err(error)) => match (sent, error.refused.as_deref()) {
+                (PodsState::Listing, Some(refused)) if refused.code == 403 => {
+                    self.state = PodsState::Forbidden;
+                    return Ok(self.on_forbidden(refused));
                 }
-            }
-            (State::Acting(act), Ok(())) => self.on_changed(act, now),
-            // It is another pod of the same name, or gone.
-            (State::Acting(_), Err(refused)) if matches!(refused.code, 404 | 409 | 422) => {
-                Step::Continue
-            }
-            (sent, Err(refused)) => {
-                if let (State::Acting(act), 403) = (sent, refused.code) {
-                    self.remember(act.uid, now);
+                // The list is too large.
+                (PodsState::Listing, Some(Refused { code: 200..300, .. })) if self.limit > 1 => {
+                    self.limit = 1;
+                    self.due = Some(now);
+                    return Ok(Progress::Continue);
                 }
-                self.acts.clear();
-                Step::Refused(refused)
-            }
-            (_, Ok(())) => Step::Continue,
+                // The further pages have expired.
+                (PodsState::Listing, Some(Refused { code: 400 | 410, .. }))
+                    if !self.page.is_empty() =>
+                {
+                    self.page.clear();
+                    return Ok(Progress::Continue);
+                }
+                // It is another pod of the same name, or gone.
+                (PodsState::Changing(_), Some(Refused { code: 404 | 409 | 422, .. })) => {
+                    return Ok(Progress::Continue);
+                }
+                (PodsState::Changing(change), Some(Refused { code: 403, .. })) => {
+                    self.remember(change.uid, now);
+                    error
+                }
+                _ => error,
+            },
+        };
+        self.changes.clear();
+        if self.limit == 1 && error.refused.is_some() {
+            self.looked_at = None;
         }
+        Err(error)
     }
 
-    fn on_list(&mut self, verdicts: Vec<Verdict>, now: Mono) -> Step {
-        let (mut acts, mut left) = (Vec::new(), Vec::new());
-        for verdict in verdicts {
-            match verdict {
-                Verdict::Act(act) => acts.push(act),
-                Verdict::Leave(name) => left.push(name),
-                Verdict::Ignore => {}
+    /// A ServiceAccount has no such rights, which is no fault: one note.
+    fn on_forbidden(&mut self, refused: &Refused) -> Progress {
+        if std::mem::replace(&mut self.was_forbidden, true) {
+            return Progress::Continue;
+        }
+        Progress::Note(format!(
+            "pods that are bound to this Node would stay: the server forbids listing them: {}; a \
+             node's certificate is allowed to",
+            refused.message
+        ))
+    }
+
+    /// Takes one page; `next` is the `continue` of the list.
+    fn on_list(
+        &mut self,
+        actions: Vec<StrayAction>,
+        next: &str,
+        now: Mono,
+    ) -> Result<Progress, RequestError> {
+        let (mut changes, mut left) = (Vec::new(), Vec::new());
+        for action in actions {
+            match action {
+                StrayAction::Change(change) => changes.push(change),
+                StrayAction::Leave(name) => left.push(name),
+                StrayAction::Ignore => {}
             }
         }
-        self.tried
-            .retain(|(_, then)| now.since(*then) < RETRY_PERIOD);
-        acts.retain(|act| !self.tried.iter().any(|(uid, _)| *uid == act.uid));
-        acts.sort_by(|one, other| one.created.cmp(&other.created));
+        let waits = |tried: &Tried, uid: &str| tried.uid == uid && now < tried.again;
+        changes.retain(|change| !self.tried.iter().any(|tried| waits(tried, &change.uid)));
+        changes.sort_by(|one, other| one.created.cmp(&other.created));
         let mut tokens = self.rejections.tokens(now);
-        let found = acts.len();
-        acts.retain(|act| match act.kind {
-            Kind::Delete => true,
-            Kind::Reject(_) => {
+        let found = changes.len();
+        changes.retain(|change| match change.kind {
+            ChangeKind::Delete => true,
+            ChangeKind::Reject(_) => {
                 let has_token = tokens > 0;
                 tokens = tokens.saturating_sub(1);
                 has_token
             }
         });
-        let waiting = found - acts.len();
-        self.acts = acts.into();
-        if !self.acts.is_empty() {
+        let waiting = found - changes.len();
+        self.changes = changes.into();
+        if !self.changes.is_empty() {
             self.busy_until = now.after(LOOKS_AFTER_A_CHANGE);
         }
         if now < self.busy_until && tokens > 0 {
             self.due = Some(now.after(LOOK_PERIOD));
         }
-        match (left.as_slice(), waiting) {
-            ([first, ..], _) => Step::Left(format!(
-                "{} of a kubelet that ran since this boot may still run, {first} first, and are \
-                 left; drain the Node and reboot",
-                left.len()
-            )),
-            ([], 0) => Step::Clear,
-            ([], waiting) => Step::Left(format!(
-                "{waiting} wait to be rejected, because a controller makes new ones; remove \
-                 nodeName {} from its template",
-                self.node_name
-            )),
+        let is_first = self.page.is_empty();
+        self.follow(next, found == 0, now);
+        Err(match (left.as_slice(), waiting) {
+            ([first, ..], _) => {
+                let number = left.len();
+                let what = format!(
+                    "{number} of a kubelet that ran since this boot may still run, {first} first, \
+                     and are left"
+                );
+                Fault::new(what, "drain the Node and reboot").into()
+            }
+            // Pods of the first page may be left.
+            ([], 0) if !is_first => return Ok(Progress::Continue),
+            ([], 0) => return Ok(Progress::Done),
+            ([], waiting) => {
+                let what =
+                    format!("{waiting} wait to be rejected, because a controller makes new ones");
+                let remedy = format!("remove nodeName {} from its template", self.node_name);
+                Fault::new(what, remedy).into()
+            }
+        })
+    }
+
+    /// Where all pods of the first page stay, the pages behind it are looked at once an hour.
+    fn follow(&mut self, next: &str, all_stay: bool, now: Mono) {
+        let is_due = |then| now.since(then) >= LARGE_LOOK_SPACING;
+        let begins = all_stay && self.walked_at.is_none_or(is_due);
+        let is_token = next.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_=".contains(&b));
+        let is_walk = !self.page.is_empty() || begins;
+        if self.page.is_empty() && is_walk {
+            self.walked_at = Some(now);
+        }
+        self.page.clear();
+        if is_walk && is_token && !next.is_empty() {
+            self.page.push_str(next);
+            self.due = Some(now.after(LOOK_SPACING));
         }
     }
 
-    fn on_changed(&mut self, act: Act, now: Mono) -> Step {
-        let line = match act.kind {
-            Kind::Reject(_) => format!(
-                "{} was bound to this Node and is rejected with OutOfpods; nodelet runs no pods",
-                act.name
+    /// `pod` is the pod after the change, as far as the server shows it.
+    fn on_changed(&mut self, change: PodChange, pod: &Value, now: Mono) -> Progress {
+        let PodChange { name, kind, uid, .. } = change;
+        let attempts = self.remember(uid, now);
+        let finalizers = object::list(pod, &["metadata", "finalizers"]);
+        Progress::Note(match (kind, finalizers) {
+            (ChangeKind::Reject(_), _) => format!(
+                "{name} was bound to this Node and is rejected with OutOfpods; nodelet runs no pods"
             ),
-            Kind::Delete => format!("{} waited for its kubelet and is deleted", act.name),
-        };
-        self.remember(act.uid, now);
-        Step::Changed(line)
+            (ChangeKind::Delete, []) => {
+                format!("{name} waited for its kubelet and is deleted")
+            }
+            (ChangeKind::Delete, _) if attempts > 1 => return Progress::Continue,
+            (ChangeKind::Delete, [first, ..]) => format!(
+                "{name} waited for its kubelet; its finalizer {first} keeps it until the \
+                 finalizer's controller removes it"
+            ),
+        })
     }
 
-    fn remember(&mut self, uid: String, now: Mono) {
-        self.tried.push_back((uid, now));
+    /// Returns the number of attempts.
+    fn remember(&mut self, uid: String, now: Mono) -> u32 {
+        let last = self.tried.iter().position(|tried| tried.uid == uid);
+        let last = last.and_then(|index| self.tried.remove(index));
+        let attempts = last.map_or(0, |tried| tried.attempts).saturating_add(1);
+        let doublings = (attempts - 1).min(MAX_DOUBLINGS);
+        let again = now.after(RETRY_PERIOD * 2_u32.pow(doublings));
+        self.tried.push_back(Tried { uid, attempts, again });
         if self.tried.len() > MAX_TRIED {
             self.tried.pop_front();
         }
+        attempts
     }
 }
 

@@ -1,3 +1,5 @@
+#![allow(unused_must_use, reason = "most results have a test of their own")]
+
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -5,7 +7,8 @@ use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
 use crate::core::schedule::tests::Random;
-use crate::kube::message::{Method, answered};
+use crate::kube::message::{Method, Response, answered};
+use crate::kube::text::Fault;
 
 /// The boot by the server's clock.
 fn boot() -> Wall {
@@ -50,7 +53,7 @@ fn refused(code: u16, reason: &str) -> Outcome {
 }
 
 /// One look at `pods`, and the step of the list.
-fn look(pods: &mut Pods, found: &[Value], now: Mono) -> Step {
+fn look(pods: &mut Pods, found: &[Value], now: Mono) -> Result<Progress, RequestError> {
     assert_eq!(pods.request(now).method, Method::Get);
     pods.on_response(list(found), Some(boot()), now)
 }
@@ -62,10 +65,7 @@ fn changes(pods: &mut Pods, now: Mono) -> Vec<String> {
         let request = pods.request(now);
         let path = request.path.replace("/api/v1/namespaces/", "~");
         lines.push(format!("{:?} {path}", request.method));
-        assert!(matches!(
-            pods.on_response(ok(), Some(boot()), now),
-            Step::Changed(_)
-        ));
+        assert!(matches!(pods.on_response(ok(), Some(boot()), now), Ok(Progress::Note(_))));
     }
     lines
 }
@@ -85,15 +85,11 @@ fn a_stray_pod_is_rejected_as_a_kubelet_with_max_pods_0_does_it() {
         )
     );
     let found = [pod("web", json!({}))];
-    assert_eq!(pods.on_response(list(&found), None, at(1)), Step::Clear);
+    assert_eq!(pods.on_response(list(&found), None, at(1)), Ok(Progress::Done));
     let patch = pods.request(at(2));
     assert_eq!(
         (patch.method, patch.accept, patch.path.as_str()),
-        (
-            Method::Patch,
-            Accept::Metadata,
-            "/api/v1/namespaces/default/pods/web/status"
-        )
+        (Method::Patch, Accept::Metadata, "/api/v1/namespaces/default/pods/web/status")
     );
     assert_eq!(
         serde_json::from_slice::<Value>(&patch.body).unwrap(),
@@ -105,11 +101,11 @@ fn a_stray_pod_is_rejected_as_a_kubelet_with_max_pods_0_does_it() {
     );
     assert_eq!(
         pods.on_response(ok(), None, at(2)),
-        Step::Changed(
+        Ok(Progress::Note(
             "default/web was bound to this Node and is rejected with OutOfpods; nodelet runs no \
              pods"
                 .to_owned()
-        )
+        ))
     );
 }
 
@@ -139,42 +135,12 @@ fn a_pod_that_a_kubelet_started_since_the_boot_is_left() {
     for (name, status, boot, acts) in [
         ("never started", json!({}), Some(boot()), 1),
         ("never started, no time", json!({}), None, 1),
-        (
-            "before",
-            json!({"startTime": "2026-11-21T05:58:00Z"}),
-            Some(boot()),
-            1,
-        ),
-        (
-            "before, no time",
-            json!({"startTime": "2026-11-21T05:58:00Z"}),
-            None,
-            0,
-        ),
-        (
-            "tolerance",
-            json!({"startTime": "2026-11-21T05:59:30Z"}),
-            Some(boot()),
-            0,
-        ),
-        (
-            "since",
-            json!({"startTime": "2026-11-21T06:00:01Z"}),
-            Some(boot()),
-            0,
-        ),
-        (
-            "in the future",
-            json!({"startTime": "2036-11-21T06:00:01Z"}),
-            Some(boot()),
-            0,
-        ),
-        (
-            "no time at all",
-            json!({"startTime": "soon"}),
-            Some(boot()),
-            0,
-        ),
+        ("before", json!({"startTime": "2026-11-21T05:58:00Z"}), Some(boot()), 1),
+        ("before, no time", json!({"startTime": "2026-11-21T05:58:00Z"}), None, 0),
+        ("tolerance", json!({"startTime": "2026-11-21T05:59:30Z"}), Some(boot()), 0),
+        ("since", json!({"startTime": "2026-11-21T06:00:01Z"}), Some(boot()), 0),
+        ("in the future", json!({"startTime": "2036-11-21T06:00:01Z"}), Some(boot()), 0),
+        ("no time at all", json!({"startTime": "soon"}), Some(boot()), 0),
         (
             "containers since, of a pod from before",
             json!({"startTime": "2026-11-01T00:00:00Z",
@@ -210,42 +176,24 @@ fn a_pod_that_a_kubelet_started_since_the_boot_is_left() {
             Some(boot()),
             0,
         ),
-        (
-            "containers without times",
-            json!({"containerStatuses": [{}]}),
-            Some(boot()),
-            0,
-        ),
+        ("containers without times", json!({"containerStatuses": [{}]}), Some(boot()), 0),
     ] {
-        for deleted in [
-            json!({}),
-            json!({"deletionTimestamp": "2026-11-21T07:00:00Z"}),
-        ] {
+        for deleted in [json!({}), json!({"deletionTimestamp": "2026-11-21T07:00:00Z"})] {
             let pod = pod("web", json!({"metadata": deleted, "status": status}));
             let found = json!({"kind": "PodList", "items": [pod]});
             assert_eq!(count(&found, "pi", boot), Some((acts, 1 - acts)), "{name}");
         }
     }
     // The clock of the kubelet was in 1970; the server's time of the pod is not.
-    let mut young = pod(
-        "web",
-        json!({"status": {"startTime": "1970-01-01T00:05:00Z"}}),
-    );
+    let mut young = pod("web", json!({"status": {"startTime": "1970-01-01T00:05:00Z"}}));
     young["metadata"]["creationTimestamp"] = "2026-11-21T07:00:00Z".into();
     let mut pods = guest();
     assert_eq!(
-        look(&mut pods, &[young], at(1)),
-        Step::Left(
-            "1 of a kubelet that ran since this boot may still run, default/web first, and are \
-             left; drain the Node and reboot"
-                .to_owned()
-        )
+        look(&mut pods, &[young], at(1)).unwrap_err().why.to_string(),
+        "1 of a kubelet that ran since this boot may still run, default/web first, and are left; \
+         drain the Node and reboot"
     );
-    assert_eq!(
-        pods.due(),
-        None,
-        "a pod that is left causes no further looks"
-    );
+    assert_eq!(pods.due(), None, "a pod that is left causes no further looks");
 }
 
 #[test]
@@ -264,7 +212,7 @@ fn other_pods_and_invalid_names_are_ignored() {
     ] {
         let mut pods = guest();
         let found = [pod("web", changes.clone())];
-        assert_eq!(look(&mut pods, &found, at(1)), Step::Clear, "{changes}");
+        assert_eq!(look(&mut pods, &found, at(1)), Ok(Progress::Done), "{changes}");
         assert_eq!(pods.due(), None, "{changes}");
     }
     for body in [json!({"kind": "NodeList", "items": []}), json!([])] {
@@ -272,7 +220,7 @@ fn other_pods_and_invalid_names_are_ignored() {
         pods.request(at(1));
         assert_eq!(
             pods.on_response(answered(200, body), Some(boot()), at(1)),
-            Step::Refused(Refused::nonsense("a PodList"))
+            Err(Refused::nonsense("a PodList").into())
         );
     }
 }
@@ -282,10 +230,7 @@ fn the_oldest_of_at_most_8_pods_comes_first() {
     let mut pods = guest();
     let aged = |hour: u32| {
         let created = format!("2026-11-20T{hour:02}:00:00Z");
-        pod(
-            &format!("p{hour}"),
-            json!({"metadata": {"creationTimestamp": created}}),
-        )
+        pod(&format!("p{hour}"), json!({"metadata": {"creationTimestamp": created}}))
     };
     let found: Vec<Value> = (0..20).rev().map(aged).collect();
     look(&mut pods, &found, at(1));
@@ -297,7 +242,7 @@ fn the_oldest_of_at_most_8_pods_comes_first() {
 #[test]
 fn looks_come_with_requests_of_the_node_and_follow_a_change_every_30_s_for_5_min() {
     let mut pods = guest();
-    assert_eq!(look(&mut pods, &[], at(0)), Step::Clear);
+    assert_eq!(look(&mut pods, &[], at(0)), Ok(Progress::Done));
     assert_eq!(pods.due(), None);
     // The read and the patch of one report.
     pods.node_answered(at(10));
@@ -317,14 +262,145 @@ fn looks_come_with_requests_of_the_node_and_follow_a_change_every_30_s_for_5_min
 
 #[test]
 fn a_pod_that_finalizers_keep_is_tried_again_after_an_hour() {
-    let kept = pod(
-        "web",
-        json!({"metadata": {"deletionTimestamp": "2026-11-21T06:18:51Z"}}),
-    );
+    let kept = pod("web", json!({"metadata": {"deletionTimestamp": "2026-11-21T06:18:51Z"}}));
     let mut pods = guest();
-    for (time, sent) in [(0, 1), (30, 0), (3599, 0), (3600, 1), (3700, 0)] {
+    for (time, sent) in [(0, 1), (30, 0), (3599, 0), (3600, 1), (3700, 0), (10_799, 0)] {
         look(&mut pods, std::slice::from_ref(&kept), at(time));
         assert_eq!(changes(&mut pods, at(time)).len(), sent, "{time}");
+    }
+    // In a year this is no load, and the log has one line, about what happened.
+    let stays = json!({"metadata": {"finalizers": ["example.org/x"]}});
+    let (mut attempts, mut lines) = (0, Vec::new());
+    for hour in 3..365 * 24 {
+        look(&mut pods, std::slice::from_ref(&kept), at(hour * 3600));
+        while pods.due() == Some(Mono::START) {
+            pods.request(at(hour * 3600));
+            attempts += 1;
+            lines.push(pods.on_response(answered(200, stays.clone()), None, at(hour * 3600)));
+        }
+    }
+    assert!((270..290).contains(&attempts), "{attempts}");
+    assert!(lines.iter().all(|line| *line == Ok(Progress::Continue)));
+    let mut pods = guest();
+    look(&mut pods, &[kept], at(0));
+    pods.request(at(0));
+    let want = "default/web waited for its kubelet; its finalizer \"example.org/x\" keeps it until \
+                the finalizer's controller removes it";
+    let step = pods.on_response(answered(200, stays), None, at(0));
+    assert_eq!(step, Ok(Progress::Note(want.to_owned())));
+}
+
+/// A server with `found`, whose lists have `limit` pods and are at most 256 KiB or of one pod. All
+/// requests of six hours, as `second method path`.
+fn six_hours(found: &mut Vec<Value>) -> Vec<String> {
+    let (mut pods, mut lines) = (guest(), Vec::new());
+    for second in 0..6 * 3600 {
+        let now = at(second);
+        if second % 300 == 0 {
+            pods.node_answered(now);
+        }
+        while pods.due().is_some_and(|due| due <= now) {
+            let request = pods.request(now);
+            lines.push(format!("{second} {:?} {}", request.method, request.path));
+            let outcome = match request.method {
+                Method::Get => serve(found, &request),
+                Method::Patch => {
+                    found.retain(|pod| {
+                        let name = object::text(pod, &["metadata", "name"]);
+                        !request.path.contains(&format!("/pods/{name}/"))
+                    });
+                    ok()
+                }
+                _ => answered(200, json!({"metadata": {"finalizers": ["x"]}})),
+            };
+            pods.on_response(outcome, Some(boot()), now);
+        }
+    }
+    lines
+}
+
+fn serve(found: &[Value], request: &Request) -> Outcome {
+    let number = |key: &str| {
+        let value = request.path.split_once(key)?.1.split('&').next()?;
+        value.parse::<usize>().ok()
+    };
+    let (start, limit) = (number("&continue=").unwrap_or(0), number("&limit=").unwrap());
+    let page: Vec<&Value> = found.iter().skip(start).take(limit).collect();
+    let end = start + page.len();
+    let next = if end < found.len() { end.to_string() } else { String::new() };
+    let list = json!({"kind": "PodList", "metadata": {"continue": next}, "items": page});
+    let size = list.to_string().len();
+    match answered(200, list) {
+        Outcome::Answered(_) if size > request.accept.body_limit() => {
+            let limit = request.accept.body_limit();
+            Outcome::Answered(Response { exceeds: Some(limit), ..Response::test(200, "") })
+        }
+        outcome => outcome,
+    }
+}
+
+/// Each of them is in the way of the others: its size, or because it stays.
+#[test]
+fn pods_that_are_large_or_that_stay_do_not_hide_the_others() {
+    let large = |name: &str, changes: Value| {
+        let mut pod = pod(name, changes);
+        pod["metadata"]["annotations"] = json!({"x": "y".repeat(300_000)});
+        pod
+    };
+    let stays = || json!({"metadata": {"deletionTimestamp": "2026-11-21T06:18:51Z"}});
+    let left = || json!({"status": {"startTime": "2026-11-21T06:30:00Z"}});
+    let stuck = |pod: &dyn Fn(usize) -> Value| (0..20).map(pod).collect::<Vec<Value>>();
+    for (case, mut found, kept) in [
+        ("large", vec![large("a", json!({}))], 0),
+        ("large and stays", vec![large("a", stays())], 1),
+        ("stay", stuck(&|n| pod(&format!("a{n}"), stays())), 20),
+        ("are left", stuck(&|n| pod(&format!("a{n}"), left())), 20),
+        (
+            "a large one among them",
+            stuck(&|n| match n {
+                9 => large("a9", stays()),
+                _ => pod(&format!("a{n}"), left()),
+            }),
+            20,
+        ),
+    ] {
+        found.push(pod("stray", json!({})));
+        let lines = six_hours(&mut found);
+        assert_eq!(found.len(), kept, "{case}: {lines:#?}");
+        let gets = lines.iter().filter(|line| line.contains(" Get ")).count();
+        let deletes = lines.iter().filter(|line| line.contains(" Delete ")).count();
+        assert!(gets < 72 + 6 * 22 + 20, "{case}: {gets} lists in six hours");
+        assert!(deletes <= 3 * kept, "{case}: {deletes}");
+    }
+}
+
+#[test]
+fn a_walk_ends_where_its_pages_have_expired_and_a_page_is_no_path() {
+    let kept: Vec<Value> = (0..8)
+        .map(|n| {
+            pod(
+                &format!("a{n}"),
+                json!({
+                    "status": {"startTime": "2026-11-21T06:30:00Z"},
+                }),
+            )
+        })
+        .collect();
+    for (next, follows) in [("abc-_=1", true), ("a&b", false), ("a/../b", false), ("", false)] {
+        let mut pods = guest();
+        pods.request(at(1));
+        let list = json!({"kind": "PodList", "metadata": {"continue": next}, "items": kept});
+        pods.on_response(answered(200, list), Some(boot()), at(1));
+        assert_eq!(pods.due(), follows.then(|| at(16)), "{next}");
+        if follows {
+            let path = pods.request(at(16)).path;
+            assert!(path.ends_with("&limit=8&continue=abc-_=1"), "{path}");
+            assert_eq!(
+                pods.on_response(refused(410, "Expired"), None, at(16)),
+                Ok(Progress::Continue)
+            );
+            assert!(!pods.request(at(40)).path.contains("continue"));
+        }
     }
 }
 
@@ -335,16 +411,16 @@ fn another_pod_of_the_name_is_no_error_and_an_error_ends_the_look() {
         let mut pods = guest();
         look(&mut pods, &found, at(1));
         pods.request(at(1));
-        let step = pods.on_response(refused(code, "x"), Some(boot()), at(1));
-        assert_eq!(step, Step::Continue);
+        let result = pods.on_response(refused(code, "x"), Some(boot()), at(1));
+        assert_eq!(result, Ok(Progress::Continue));
         assert_eq!(changes(&mut pods, at(1)).len(), 1, "{code}: the other pod");
     }
     for code in [401, 403, 429, 500, 503] {
         let mut pods = guest();
         look(&mut pods, &found, at(1));
         pods.request(at(1));
-        let step = pods.on_response(refused(code, "x"), Some(boot()), at(1));
-        assert!(matches!(step, Step::Refused(_)), "{code}");
+        let result = pods.on_response(refused(code, "x"), Some(boot()), at(1));
+        assert!(matches!(result, Err(RequestError { refused: Some(_), .. })), "{code}");
         assert_eq!(changes(&mut pods, at(1)), [] as [&str; 0], "{code}");
         look(&mut pods, &found, at(40));
         let expected = match code {
@@ -357,11 +433,8 @@ fn another_pod_of_the_name_is_no_error_and_an_error_ends_the_look() {
     let mut pods = guest();
     look(&mut pods, &found, at(1));
     pods.request(at(1));
-    let silent = Outcome::Silent("slow".to_owned());
-    assert_eq!(
-        pods.on_response(silent, Some(boot()), at(1)),
-        Step::Silent("slow".to_owned())
-    );
+    let silent = Outcome::Silent("slow".into());
+    assert_eq!(pods.on_response(silent, Some(boot()), at(1)), Err(Fault::from("slow").into()));
     assert_eq!(changes(&mut pods, at(1)), [] as [&str; 0]);
 }
 
@@ -372,7 +445,7 @@ fn a_403_is_told_once_and_ends_the_looks_until_the_credentials_change() {
         pods.request(now);
         pods.on_response(refused(403, "Forbidden"), Some(boot()), now)
     };
-    assert!(matches!(forbid(&mut pods, at(1)), Step::Forbidden(_)));
+    assert!(matches!(forbid(&mut pods, at(1)), Ok(Progress::Note(_))));
     for seconds in 1..100 {
         pods.node_answered(at(seconds * 300));
         assert_eq!(pods.due(), None);
@@ -380,30 +453,21 @@ fn a_403_is_told_once_and_ends_the_looks_until_the_credentials_change() {
     pods.credentials_changed();
     pods.node_answered(at(30_000));
     assert_eq!(pods.due(), Some(at(30_000)));
-    assert_eq!(forbid(&mut pods, at(30_000)), Step::Continue, "told before");
+    assert_eq!(forbid(&mut pods, at(30_000)), Ok(Progress::Continue), "told before");
     assert_eq!(pods.due(), None);
     // A list that is refused for another reason is tried again with the next report.
     let mut pods = guest();
     pods.request(at(1));
-    let step = pods.on_response(refused(500, "x"), Some(boot()), at(1));
-    assert!(matches!(step, Step::Refused(_)));
+    let result = pods.on_response(refused(500, "x"), Some(boot()), at(1));
+    assert!(matches!(result, Err(RequestError { refused: Some(_), .. })));
     pods.node_answered(at(300));
     assert_eq!(pods.due(), Some(at(300)));
 }
 
 #[test]
 fn a_node_with_pods_and_reject_pods_false_never_look() {
-    for flags in [
-        Flags {
-            max_pods: 1,
-            ..Flags::default()
-        },
-        Flags {
-            reject_pods: false,
-            ..Flags::default()
-        },
-    ] {
-        let mut pods = Pods::new(&config(flags));
+    for flag in ["--max-pods=1", "--reject-pods=false"] {
+        let mut pods = Pods::new(&config(Flags::of(&[flag])));
         assert_eq!(pods.due(), None);
         pods.node_answered(at(300));
         pods.credentials_changed();
@@ -444,12 +508,9 @@ fn at_most_10_pods_are_rejected_and_one_more_each_10_min() {
                 }
             };
             pods.on_response(outcome, Some(boot()), at(now));
-            assert!(
-                rejected <= 10 + now / 600,
-                "seed {seed}: {rejected} after {now} s"
-            );
+            assert!(rejected <= 10 + now / 600, "seed {seed}: {rejected} after {now} s");
             assert!(looks <= 1 + now / 15, "seed {seed}: {looks} after {now} s");
-            assert!(pods.tried.len() <= MAX_TRIED && pods.acts.len() <= PODS_A_LOOK);
+            assert!(pods.tried.len() <= MAX_TRIED && pods.changes.len() <= PODS_A_LOOK);
         }
         assert!(rejected >= 10 + 30, "seed {seed}: {rejected} in 6 h");
     }
@@ -471,31 +532,27 @@ fn any_pod() -> impl Strategy<Value = Value> {
         [time.clone(), time.clone(), time.clone(), time],
         any::<bool>(),
     )
-        .prop_map(
-            |(node, phase, [start, container, created, deleted], mirror)| {
-                let mut pod = pod(
-                    "web",
-                    json!({"spec": {"nodeName": node}, "status": {"phase": phase}}),
-                );
-                for (path, time) in [
-                    (["status", "startTime"], start),
-                    (["metadata", "creationTimestamp"], created),
-                    (["metadata", "deletionTimestamp"], deleted),
-                ] {
-                    if !time.is_empty() {
-                        pod[path[0]][path[1]] = time.into();
-                    }
+        .prop_map(|(node, phase, [start, container, created, deleted], mirror)| {
+            let mut pod =
+                pod("web", json!({"spec": {"nodeName": node}, "status": {"phase": phase}}));
+            for (path, time) in [
+                (["status", "startTime"], start),
+                (["metadata", "creationTimestamp"], created),
+                (["metadata", "deletionTimestamp"], deleted),
+            ] {
+                if !time.is_empty() {
+                    pod[path[0]][path[1]] = time.into();
                 }
-                if !container.is_empty() {
-                    pod["status"]["containerStatuses"] =
-                        json!([{"state": {"running": {"startedAt": container}}}]);
-                }
-                if mirror {
-                    pod["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "1"});
-                }
-                pod
-            },
-        )
+            }
+            if !container.is_empty() {
+                pod["status"]["containerStatuses"] =
+                    json!([{"state": {"running": {"startedAt": container}}}]);
+            }
+            if mirror {
+                pod["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "1"});
+            }
+            pod
+        })
 }
 
 proptest! {

@@ -6,12 +6,11 @@
 
 mod addresses;
 pub mod labels;
-mod reservation;
 mod resources;
 mod runtime;
 
-pub use reservation::check_reservations;
 pub(crate) use resources::HUGE_PAGES;
+pub use resources::check_reservations;
 
 use serde_json::{Value, json};
 
@@ -19,9 +18,12 @@ use crate::config::Config;
 use crate::core::conditions::{self, DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use crate::core::eviction::Pressures;
 use crate::core::facts::Facts;
-use crate::kube::object;
+use crate::kube::object::{self, ATTACH_DETACH, DOCUMENTATION};
 use crate::kube::time::Wall;
 pub use addresses::needs_lookup;
+
+/// The value of [`DOCUMENTATION`], as the unit names the manual. Each response to a status has it.
+const MANUAL: &str = "man:nodelet(8)";
 
 /// `GOARCH` of this binary: never `aarch64` or `armv7l`.
 pub const ARCHITECTURE: &str = goarch(std::env::consts::ARCH);
@@ -55,6 +57,7 @@ pub fn initial(config: &Config, facts: &Facts, pressures: Pressures, now: Wall) 
         "metadata": {
             "name": node_config.name,
             "labels": labels::of_new_node(node_config),
+            "annotations": {DOCUMENTATION: MANUAL},
         },
         "spec": {},
         "status": {},
@@ -72,9 +75,6 @@ pub fn initial(config: &Config, facts: &Facts, pressures: Pressures, now: Wall) 
     }
     desired(config, facts, pressures, &node, now)
 }
-
-/// The annotation that the attach-detach controller reads.
-pub const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
 /// The desired Node, from the cached one. Heartbeats of unchanged conditions are kept, so that an
 /// unchanged Node is equal.
@@ -125,10 +125,7 @@ fn set_version_info(
     missing: &mut Vec<String>,
 ) {
     let info = object::members(node, &["status", "nodeInfo"]);
-    for (key, fact) in [
-        ("kernelVersion", &facts.kernel_version),
-        ("osImage", &facts.os_image),
-    ] {
+    for (key, fact) in [("kernelVersion", &facts.kernel_version), ("osImage", &facts.os_image)] {
         let text = fact.as_deref().unwrap_or_else(|unread| {
             missing.push(format!("{unread}; {key} is Unknown"));
             "Unknown"
@@ -150,14 +147,8 @@ fn note_unchecked_pressures(facts: &Facts, missing: &mut Vec<String>) {
     let facts = [
         (facts.memory.as_ref().err(), "MemoryPressure"),
         (facts.working_set_bytes.as_ref().err(), "MemoryPressure"),
-        (
-            facts.storage().and_then(|fs| fs.as_ref().err()),
-            "DiskPressure",
-        ),
-        (
-            facts.image_fs.as_ref().and_then(|fs| fs.as_ref().err()),
-            "DiskPressure",
-        ),
+        (facts.storage().and_then(|fs| fs.as_ref().err()), "DiskPressure"),
+        (facts.image_fs.as_ref().and_then(|fs| fs.as_ref().err()), "DiskPressure"),
         (facts.pids.as_ref().err(), "PIDPressure"),
     ];
     for (unread, condition) in facts {

@@ -16,16 +16,10 @@ const UNKNOWN: &str = "unknown://Unknown";
 /// Sets the runtime's members. `None` is no runtime: no images and no handlers.
 pub(super) fn set(node: &mut Value, runtime: Option<&RuntimeFacts>) {
     let info = object::members(node, &["status", "nodeInfo"]);
-    let told = info
-        .get(VERSION)
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let told = info.get(VERSION).and_then(Value::as_str).unwrap_or_default();
     let version = match runtime {
         None => NONE.to_owned(),
-        Some(RuntimeFacts {
-            version: Some(version),
-            ..
-        }) => version.clone(),
+        Some(RuntimeFacts { version: Some(version), .. }) => version.clone(),
         Some(_) if matches!(told, "" | NONE) => UNKNOWN.to_owned(),
         Some(_) => told.to_owned(),
     };
@@ -40,11 +34,7 @@ pub(super) fn set(node: &mut Value, runtime: Option<&RuntimeFacts>) {
         set_list(status, "images", images.iter().map(image).collect());
     }
     if let Some(handlers) = &runtime.handlers {
-        set_list(
-            status,
-            "runtimeHandlers",
-            handlers.iter().map(handler).collect(),
-        );
+        set_list(status, "runtimeHandlers", handlers.iter().map(handler).collect());
     }
     if let Some(policy) = runtime.supplemental_groups_policy {
         let features = json!({"supplementalGroupsPolicy": policy});
@@ -54,9 +44,10 @@ pub(super) fn set(node: &mut Value, runtime: Option<&RuntimeFacts>) {
 
 /// An empty list is absent, as the server stores it.
 fn set_list(status: &mut Map<String, Value>, key: &str, list: Vec<Value>) {
-    match list.is_empty() {
-        true => drop(status.remove(key)),
-        false => drop(status.insert(key.to_owned(), list.into())),
+    if list.is_empty() {
+        drop(status.remove(key))
+    } else {
+        drop(status.insert(key.to_owned(), list.into()))
     }
 }
 
@@ -109,10 +100,7 @@ mod tests {
     use super::*;
 
     fn known() -> RuntimeFacts {
-        let named = |name: &str| Handler {
-            name: name.to_owned(),
-            ..Handler::default()
-        };
+        let named = |name: &str| Handler { name: name.to_owned(), ..Handler::default() };
         RuntimeFacts {
             version: Some("containerd://2.1.9".to_owned()),
             images: Some(vec![
@@ -159,10 +147,7 @@ mod tests {
             ..RuntimeFacts::default()
         };
         let emptied = status(&want, Some(&empty));
-        assert_eq!(
-            (emptied.get("images"), emptied.get("runtimeHandlers")),
-            (None, None)
-        );
+        assert_eq!((emptied.get("images"), emptied.get("runtimeHandlers")), (None, None));
         // Without a runtime, as before there was one; features stay.
         let none = json!({
             "nodeInfo": {"containerRuntimeVersion": "none://"},

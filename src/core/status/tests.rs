@@ -5,18 +5,13 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::config::KUBELET_VERSION;
 use crate::config::flags::Flags;
 use crate::core::facts::{Network, Unread};
 use crate::core::patch;
 use crate::core::patch::tests::{apply, json_value};
-use crate::kube::names;
 
-fn flags() -> Flags {
-    Flags {
-        hostname_override: Some("Pi-3".to_owned()),
-        ..Flags::default()
-    }
+fn flags(words: &[&str]) -> Flags {
+    Flags::of(&[&["--hostname-override=Pi-3"], words].concat())
 }
 
 fn config(flags: Flags) -> Config {
@@ -31,12 +26,7 @@ const THEN: &str = "2012-01-01T00:00:00Z";
 const NOW: &str = "2026-11-21T06:18:51Z";
 
 fn initial_node(flags: Flags) -> Value {
-    let desired = initial(
-        &config(flags),
-        &Facts::example(),
-        Pressures::default(),
-        at(NOW),
-    );
+    let desired = initial(&config(flags), &Facts::example(), Pressures::default(), at(NOW));
     assert_eq!(desired.missing, [] as [&str; 0]);
     desired.node
 }
@@ -48,37 +38,22 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str, since: &str)
     })
 }
 
+/// Four conditions, each written as `type status reason message`.
+fn conditions(lines: [&str; 4], since: &str) -> [Value; 4] {
+    lines.map(|line| {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        condition(words[0], words[1], words[2], words[3], since)
+    })
+}
+
 fn good_conditions(since: &str) -> [Value; 4] {
-    [
-        condition(
-            "MemoryPressure",
-            "False",
-            "KubeletHasSufficientMemory",
-            "kubelet has sufficient memory available",
-            since,
-        ),
-        condition(
-            "DiskPressure",
-            "False",
-            "KubeletHasNoDiskPressure",
-            "kubelet has no disk pressure",
-            since,
-        ),
-        condition(
-            "PIDPressure",
-            "False",
-            "KubeletHasSufficientPID",
-            "kubelet has sufficient PID available",
-            since,
-        ),
-        condition(
-            "Ready",
-            "True",
-            "KubeletReady",
-            "kubelet is posting ready status",
-            since,
-        ),
-    ]
+    let lines = [
+        "MemoryPressure False KubeletHasSufficientMemory kubelet has sufficient memory available",
+        "DiskPressure False KubeletHasNoDiskPressure kubelet has no disk pressure",
+        "PIDPressure False KubeletHasSufficientPID kubelet has sufficient PID available",
+        "Ready True KubeletReady kubelet is posting ready status",
+    ];
+    conditions(lines, since)
 }
 
 /// The body of the first POST. kubelet_node_status_test.go TestUpdateNewNodeStatus, and
@@ -86,7 +61,7 @@ fn good_conditions(since: &str) -> [Value; 4] {
 #[test]
 fn the_initial_node() {
     assert_eq!(
-        initial_node(flags()),
+        initial_node(flags(&[])),
         json!({
             "apiVersion": "v1",
             "kind": "Node",
@@ -100,7 +75,10 @@ fn the_initial_node() {
                     "node.kubernetes.io/exclude-disruption": "true",
                     "node.kubernetes.io/exclude-from-external-load-balancers": "true",
                 },
-                "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+                "annotations": {
+                    "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+                    "nodelet/documentation": "man:nodelet(8)",
+                },
             },
             "spec": {"taints": [{"key": "nodelet/no-pods", "effect": "NoSchedule"}]},
             "status": {
@@ -138,7 +116,7 @@ fn the_initial_node() {
 /// With pods the Node is byte for byte the one that was sent before there were guests.
 #[test]
 fn the_initial_node_with_pods_is_a_kubelets() {
-    let mut want = initial_node(flags());
+    let mut want = initial_node(flags(&[]));
     want["metadata"]["labels"] = json!({
         "kubernetes.io/hostname": "pi-3",
         "kubernetes.io/os": "linux",
@@ -149,10 +127,7 @@ fn the_initial_node_with_pods_is_a_kubelets() {
     want["spec"] = json!({});
     want["status"]["capacity"]["pods"] = "110".into();
     want["status"]["allocatable"]["pods"] = "110".into();
-    let with_pods = initial_node(Flags {
-        max_pods: 110,
-        ..flags()
-    });
+    let with_pods = initial_node(flags(&["--max-pods=110"]));
     assert_eq!(with_pods.to_string(), want.to_string());
 }
 
@@ -169,30 +144,6 @@ fn architectures_have_gos_names() {
     ] {
         assert_eq!(goarch(rust), go);
     }
-}
-
-#[test]
-fn node_labels_override_the_default_labels() {
-    let node = initial_node(Flags {
-        node_labels: vec![
-            "kubernetes.io/hostname=other,example.com/site=a".to_owned(),
-            "example.com/site=b,beta.kubernetes.io/arch=z80,kubernetes.io/arch=z80".to_owned(),
-        ],
-        max_pods: 110,
-        ..flags()
-    });
-    assert_eq!(
-        node["metadata"]["labels"],
-        json!({
-            "kubernetes.io/hostname": "other",
-            "kubernetes.io/os": "linux",
-            "beta.kubernetes.io/os": "linux",
-            // Every sync repairs this label.
-            "kubernetes.io/arch": ARCHITECTURE,
-            "beta.kubernetes.io/arch": "z80",
-            "example.com/site": "b",
-        })
-    );
 }
 
 /// kubelet_node_status_test.go TestRegisterWithApiServerWithTaint.
@@ -248,41 +199,22 @@ fn the_spec_has_taints_and_provider_id_alone() {
             json!({"taints": [{"key": "nodelet/no-pods", "effect": "NoExecute"}, no_pods]}),
         ),
     ] {
-        let node = initial_node(Flags {
-            max_pods,
-            cloud_provider: cloud.to_owned(),
-            register_with_taints: names::parse_taints(taints).unwrap(),
-            provider_id: provider_id.to_owned(),
-            ..flags()
-        });
+        let node = initial_node(flags(&[
+            &format!("--max-pods={max_pods}"),
+            &format!("--cloud-provider={cloud}"),
+            &format!("--register-with-taints={taints}"),
+            &format!("--provider-id={provider_id}"),
+        ]));
         assert_eq!(node["spec"], want, "{name}");
         assert_eq!(node["status"]["capacity"]["pods"], max_pods.to_string());
     }
 }
 
 #[test]
-fn without_annotations_the_member_is_absent() {
-    let metadata = |attach_detach, node_ip: &str, cloud: &str| {
-        let node = initial_node(Flags {
-            enable_controller_attach_detach: attach_detach,
-            node_ip: node_ip.to_owned(),
-            cloud_provider: cloud.to_owned(),
-            ..flags()
-        });
-        node["metadata"]["annotations"].clone()
-    };
-    assert_eq!(metadata(false, "192.0.2.10", ""), json!(null));
-    assert_eq!(
-        metadata(false, "192.0.2.10", "external"),
-        json!({"alpha.kubernetes.io/provided-node-ip": "192.0.2.10"})
-    );
-    assert_eq!(
-        metadata(true, "192.0.2.10", "external"),
-        json!({
-            "alpha.kubernetes.io/provided-node-ip": "192.0.2.10",
-            "volumes.kubernetes.io/controller-managed-attach-detach": "true",
-        })
-    );
+fn without_attach_detach_the_node_names_its_manual_alone() {
+    let node = initial_node(flags(&["--enable-controller-attach-detach=false"]));
+    let annotations = json!({"nodelet/documentation": "man:nodelet(8)"});
+    assert_eq!(node["metadata"]["annotations"], annotations);
 }
 
 /// setters_test.go TestVersionInfo (version error: here Unknown; proxy version cleared) and
@@ -295,10 +227,7 @@ fn test_version_info_and_daemon_endpoints() {
         os_image: unread("etc/os-release"),
         ..Facts::example()
     };
-    let config = config(Flags {
-        port: 5678,
-        ..flags()
-    });
+    let config = config(flags(&["--port=5678"]));
     let seen = json!({"status": {
         "nodeInfo": {
             "kubeProxyVersion": "v1.20.0", "architecture": "z80", "operatingSystem": "plan9",
@@ -311,26 +240,14 @@ fn test_version_info_and_daemon_endpoints() {
     }});
     let desired = desired(&config, &facts, Pressures::default(), &seen, at(NOW));
     let status = &desired.node["status"];
-    assert_eq!(
-        status["nodeInfo"],
-        json!({
-            "machineID": "0123456789abcdef0123456789abcdef",
-            "systemUUID": "0123456789abcdef0123456789abcdef",
-            "bootID": "b1946ac9-2477-4a6f-9d3a-5d2f0c1a7e11",
-            "kernelVersion": "Unknown",
-            "osImage": "Unknown",
-            "containerRuntimeVersion": "none://",
-            "kubeletVersion": KUBELET_VERSION,
-            "kubeProxyVersion": "",
-            "operatingSystem": "linux",
-            "architecture": ARCHITECTURE,
-            "theirs": 1,
-        })
-    );
-    assert_eq!(
-        status["daemonEndpoints"],
-        json!({"kubeletEndpoint": {"Port": 5678}, "theirs": 1})
-    );
+    let mut info = initial_node(flags(&[]))["status"]["nodeInfo"].clone();
+    for (key, value) in
+        [("kernelVersion", json!("Unknown")), ("osImage", json!("Unknown")), ("theirs", json!(1))]
+    {
+        info[key] = value;
+    }
+    assert_eq!(status["nodeInfo"], info);
+    assert_eq!(status["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 5678}, "theirs": 1}));
     assert_eq!(status.get("images"), None);
     assert_eq!(status.get("runtimeHandlers"), None);
     assert_eq!(status["features"], seen["status"]["features"]);
@@ -392,7 +309,7 @@ fn members_of_other_clients_are_unchanged() {
         "kubernetes.io/arch": ARCHITECTURE,
     });
     let [memory, _, pid, _] = good_conditions(NOW);
-    let new = initial_node(flags());
+    let new = initial_node(flags(&[]));
     let status = &mut want["status"];
     for ours in ["addresses", "nodeInfo", "daemonEndpoints"] {
         status[ours] = new["status"][ours].clone();
@@ -407,29 +324,14 @@ fn members_of_other_clients_are_unchanged() {
     });
     status["conditions"][3] = memory;
     status["conditions"].as_array_mut().unwrap().push(pid);
-    let desired = desired(
-        &config(flags()),
-        &Facts::example(),
-        Pressures::default(),
-        &seen,
-        at(NOW),
-    );
-    assert_eq!(
-        desired,
-        Desired {
-            node: want,
-            missing: Vec::new(),
-        }
-    );
+    let desired =
+        desired(&config(flags(&[])), &Facts::example(), Pressures::default(), &seen, at(NOW));
+    assert_eq!(desired, Desired { node: want, missing: Vec::new() });
 }
 
 #[test]
 fn the_desired_node_needs_no_patch() {
-    let some = Pressures {
-        memory: true,
-        disk: false,
-        pid: true,
-    };
+    let some = Pressures { memory: true, disk: false, pid: true };
     let facts = Facts::example();
     let unread = || Unread::new("proc/x", "gone");
     let unreadable = Facts {
@@ -438,22 +340,19 @@ fn the_desired_node_needs_no_patch() {
         huge_pages: Err(unread()),
         node_fs: Err(unread()),
         machine_id: Err(unread()),
-        network: Network {
-            default_routes: Err(unread()),
-            ..facts.network.clone()
-        },
+        network: Network { default_routes: Err(unread()), ..facts.network.clone() },
         ..facts.clone()
     };
-    let dual = Flags {
-        cloud_provider: "external".to_owned(),
-        node_ip: "192.0.2.10".to_owned(),
-        max_pods: 2000,
-        pods_per_core: 999,
-        ..flags()
-    };
+    let dual = flags(&[
+        "--cloud-provider=external",
+        "--node-ip=192.0.2.10",
+        "--max-pods=2000",
+        "--pods-per-core=999",
+        "--node-labels=example.com/site=a,kubernetes.io/hostname=other,kubernetes.io/arch=z80",
+    ]);
     for (flags, facts, pressures) in [
-        (flags(), &facts, Pressures::default()),
-        (flags(), &unreadable, some),
+        (flags(&[]), &facts, Pressures::default()),
+        (flags(&[]), &unreadable, some),
         (dual, &facts, some),
     ] {
         let config = config(flags);
@@ -480,55 +379,21 @@ fn test_ready_condition_and_pressures() {
         node_fs: Err(unread()),
         ..Facts::example()
     };
-    let config = config(flags());
-    let pressed = Pressures {
-        memory: true,
-        disk: true,
-        pid: true,
-    };
+    let config = config(flags(&[]));
+    let pressed = Pressures { memory: true, disk: true, pid: true };
     let desired = initial(&config, &unreadable, pressed, at(NOW));
-    assert_eq!(
-        desired.node["status"]["conditions"],
-        json!([
-            condition(
-                "MemoryPressure",
-                "True",
-                "KubeletHasInsufficientMemory",
-                "kubelet has insufficient memory available",
-                NOW
-            ),
-            condition(
-                "DiskPressure",
-                "True",
-                "KubeletHasDiskPressure",
-                "kubelet has disk pressure",
-                NOW
-            ),
-            condition(
-                "PIDPressure",
-                "True",
-                "KubeletHasInsufficientPID",
-                "kubelet has insufficient PID available",
-                NOW
-            ),
-            condition(
-                "Ready",
-                "False",
-                "KubeletNotReady",
-                "missing node capacity for resources: cpu, memory, ephemeral-storage",
-                NOW
-            ),
-        ])
-    );
+    let lines = [
+        "MemoryPressure True KubeletHasInsufficientMemory kubelet has insufficient memory available",
+        "DiskPressure True KubeletHasDiskPressure kubelet has disk pressure",
+        "PIDPressure True KubeletHasInsufficientPID kubelet has insufficient PID available",
+        "Ready False KubeletNotReady \
+         missing node capacity for resources: cpu, memory, ephemeral-storage",
+    ];
+    assert_eq!(desired.node["status"]["conditions"], json!(conditions(lines, NOW)));
     // Later all conditions change back, with a new transition time.
     let later = Wall::from_epoch(Duration::from_secs(1_800_000_000));
-    let after = super::desired(
-        &config,
-        &Facts::example(),
-        Pressures::default(),
-        &desired.node,
-        later,
-    );
+    let after =
+        super::desired(&config, &Facts::example(), Pressures::default(), &desired.node, later);
     let mut want = good_conditions(&later.time());
     // A pressure transition also sets the heartbeat; Ready keeps its own.
     want[3]["lastHeartbeatTime"] = NOW.into();
@@ -548,36 +413,29 @@ fn written_by_others() -> impl Strategy<Value = Value> {
         member(),
         any::<bool>(),
     )
-        .prop_map(
-            |(labels, annotations, resources, conditions, members, ours_too)| {
-                let mut node = match ours_too {
-                    true => long_lived(),
-                    false => json!({"metadata": {}, "status": {}}),
-                };
-                let theirs: Vec<Value> = conditions
-                    .into_iter()
-                    .map(|(kind, members)| {
-                        let mut condition = json!({"type": kind, "status": "True"});
-                        object::members(&mut condition, &[]).extend(members);
-                        condition
-                    })
-                    .collect();
-                let status = object::members(&mut node, &["status"]);
-                status.extend(members);
-                object::elements(status, "conditions").splice(0..0, theirs);
-                let text = |map: BTreeMap<String, String>| {
-                    map.into_iter().map(|(key, text)| (key, Value::from(text)))
-                };
-                object::members(&mut node, &["metadata", "labels"]).extend(text(labels));
-                object::members(&mut node, &["metadata", "annotations"]).extend(text(annotations));
-                object::members(&mut node, &["status", "capacity"]).extend(
-                    resources
-                        .into_iter()
-                        .map(|(key, n)| (key, n.to_string().into())),
-                );
-                node
-            },
-        )
+        .prop_map(|(labels, annotations, resources, conditions, members, ours_too)| {
+            let mut node =
+                if ours_too { long_lived() } else { json!({"metadata": {}, "status": {}}) };
+            let theirs: Vec<Value> = conditions
+                .into_iter()
+                .map(|(kind, members)| {
+                    let mut condition = json!({"type": kind, "status": "True"});
+                    object::members(&mut condition, &[]).extend(members);
+                    condition
+                })
+                .collect();
+            let status = object::members(&mut node, &["status"]);
+            status.extend(members);
+            object::elements(status, "conditions").splice(0..0, theirs);
+            let text = |map: BTreeMap<String, String>| {
+                map.into_iter().map(|(key, text)| (key, Value::from(text)))
+            };
+            object::members(&mut node, &["metadata", "labels"]).extend(text(labels));
+            object::members(&mut node, &["metadata", "annotations"]).extend(text(annotations));
+            object::members(&mut node, &["status", "capacity"])
+                .extend(resources.into_iter().map(|(key, n)| (key, n.to_string().into())));
+            node
+        })
 }
 
 /// The Node without the members that we own.
@@ -587,14 +445,9 @@ fn others_part(node: &Value) -> Value {
         object::members(&mut node, &["metadata", "labels"]).remove(key);
     }
     let status = object::members(&mut node, &["status"]);
-    for key in [
-        "addresses",
-        "nodeInfo",
-        "daemonEndpoints",
-        "images",
-        "runtimeHandlers",
-        "allocatable",
-    ] {
+    for key in
+        ["addresses", "nodeInfo", "daemonEndpoints", "images", "runtimeHandlers", "allocatable"]
+    {
         status.remove(key);
     }
     object::elements(status, "conditions")
@@ -607,7 +460,7 @@ proptest! {
     /// The desired Node, the patch, and the server's merge.
     #[test]
     fn a_patch_changes_only_our_members(seen in written_by_others()) {
-        let config = config(flags());
+        let config = config(flags(&[]));
         let want = desired(&config, &Facts::example(), Pressures::default(), &seen, at(NOW)).node;
         let stored = match patch::diff(&seen, &want) {
             Some(patch) => apply(seen.clone(), &patch),
@@ -622,23 +475,12 @@ proptest! {
 
 #[test]
 fn a_node_on_a_ramfs_is_ready_without_ephemeral_storage() {
-    let node_fs = Err(Unread {
-        absent: true,
-        ..Unread::new("statvfs /var", "/ has no size")
-    });
-    let facts = Facts {
-        node_fs,
-        ..Facts::example()
-    };
-    let config = config(flags());
+    let node_fs = Err(Unread { absent: true, ..Unread::new("statvfs /var", "/ has no size") });
+    let facts = Facts { node_fs, ..Facts::example() };
+    let config = config(flags(&[]));
     let on_ramfs = initial(&config, &facts, Pressures::default(), Wall::default());
     assert_eq!(on_ramfs.missing, [""; 0]);
-    let mut on_disk = initial(
-        &config,
-        &Facts::example(),
-        Pressures::default(),
-        Wall::default(),
-    );
+    let mut on_disk = initial(&config, &Facts::example(), Pressures::default(), Wall::default());
     for amounts in ["capacity", "allocatable"] {
         let amounts = on_disk.node["status"][amounts].as_object_mut();
         amounts.unwrap().remove("ephemeral-storage").unwrap();
@@ -661,7 +503,7 @@ fn each_cause_has_one_line_with_all_its_effects() {
         ..Facts::example()
     };
     let lines = |seen: &Value| {
-        let config = config(flags());
+        let config = config(flags(&[]));
         desired(&config, &facts, Pressures::default(), seen, Wall::default()).missing
     };
     let address = "can't get ip address of node pi-3. error: proc/net/route: input/output error";
@@ -711,23 +553,15 @@ fn same_status_as_agrees_with_the_computed_node() {
         |facts| facts.node_fs = Err(Unread::new("proc/x", "no x line")),
         |facts| facts.pids = Err(Unread::new("proc/x", "no x line")),
     ];
-    let config = config(flags());
+    let config = config(flags(&[]));
     let node = |facts: &Facts| initial(&config, facts, Pressures::default(), at(NOW));
     let example = Facts::example();
     for (changes, differs) in [(same.as_slice(), false), (other.as_slice(), true)] {
         for (index, change) in changes.iter().enumerate() {
             let mut facts = example.clone();
             change(&mut facts);
-            assert_eq!(
-                facts.same_status_as(&example),
-                !differs,
-                "{index}: {facts:?}"
-            );
-            assert_eq!(
-                node(&facts) == node(&example),
-                !differs,
-                "{index}: {facts:?}"
-            );
+            assert_eq!(facts.same_status_as(&example), !differs, "{index}: {facts:?}");
+            assert_eq!(node(&facts) == node(&example), !differs, "{index}: {facts:?}");
         }
     }
 }

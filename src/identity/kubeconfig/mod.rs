@@ -5,39 +5,31 @@
 //! field is an error, because an ignored credential is hard to find. No environment variables and
 //! no merging. Every error is one line that starts with the path.
 
-pub mod find;
-mod section;
+pub(crate) mod render;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde_json::Map;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
+use crate::files::guard::exists;
 use crate::files::read::read;
-use crate::files::yaml;
-use crate::wire::api_config::{ApiConfig, ClientCertificate, Pem};
-use crate::wire::authorization::Authorization;
+use crate::kube::yaml;
+use crate::wire::api_config::{ApiConfig, Authorization, ClientCertificate, Pem, Proxy, Secret};
 use crate::wire::endpoint::Endpoint;
-use crate::wire::proxy::Proxy;
-use crate::wire::secret::Secret;
-use section::Section;
 
 /// Reads a certificate chain and its key; both may be one file. The error starts with the path.
 pub fn read_certificate(chain: &Path, key: &Path) -> Result<ClientCertificate, String> {
-    let read = |path: &Path| {
-        let source = path.display().to_string();
-        let bytes = read(path).map_err(|e| format!("{source}: {e}"))?;
-        let file = Some(path.to_owned());
-        Ok::<Pem, String>(Pem {
-            file,
-            source,
-            bytes,
-        })
-    };
-    Ok(ClientCertificate {
-        chain: read(chain)?,
-        key: read(key)?,
-    })
+    Ok(ClientCertificate { chain: read_pem(chain)?, key: read_pem(key)? })
+}
+
+/// Reads a file of certificates or a key. The error starts with the path.
+pub fn read_pem(path: &Path) -> Result<Pem, String> {
+    let source = path.display().to_string();
+    let bytes = read(path).map_err(|e| format!("{source}: {e}"))?;
+    Ok(Pem { file: Some(path.to_owned()), source, bytes })
 }
 
 /// Reads a `tokenFile`; the error starts with its path.
@@ -63,11 +55,10 @@ fn read_word(path: &Path, what: &str) -> Result<Option<Secret>, String> {
 }
 
 fn checked(word: &str, what: &str) -> Result<Secret, String> {
-    match word.bytes().all(|b| b.is_ascii_graphic()) {
-        true => Ok(Secret::new(word.to_owned())),
-        false => Err(format!(
-            "the {what} has a blank or a control character in it"
-        )),
+    if word.bytes().all(|b| b.is_ascii_graphic()) {
+        Ok(Secret::new(word.to_owned()))
+    } else {
+        Err(format!("the {what} has a blank or a control character in it"))
     }
 }
 
@@ -96,9 +87,7 @@ pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, String> {
     }
     let Some(current) = top.text("current-context")? else {
         let known = top.names("contexts").join(", ");
-        return Err(format!(
-            "current-context is missing; set it to one of: {known}"
-        ));
+        return Err(format!("current-context is missing; set it to one of: {known}"));
     };
     let context = top.named("contexts", "context", current, "current-context")?;
     let Some(cluster) = context.text("cluster")? else {
@@ -108,22 +97,11 @@ pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, String> {
     let no_user = Map::new();
     let user = match context.text("user")? {
         Some(user) => top.named("users", "user", user, &context.name)?,
-        None => Section {
-            name: "users".into(),
-            map: &no_user,
-            folders,
-        },
+        None => Section { name: "users".into(), map: &no_user, folders },
     };
     let cluster = Section { folders, ..cluster };
     let user = Section { folders, ..user };
-    user.refuse(&[
-        "exec",
-        "auth-provider",
-        "as",
-        "as-uid",
-        "as-groups",
-        "as-user-extra",
-    ])?;
+    user.refuse(&["exec", "auth-provider", "as", "as-uid", "as-groups", "as-user-extra"])?;
 
     let Some(server) = cluster.text("server")? else {
         return Err(format!("{}.server is missing", cluster.name));
@@ -161,14 +139,8 @@ fn certificate(user: &Section<'_>) -> Result<Option<ClientCertificate>, String> 
     match (chain, key) {
         (Some(chain), Some(key)) => Ok(Some(ClientCertificate { chain, key })),
         (None, None) => Ok(None),
-        (Some(_), None) => Err(format!(
-            "{} has a client-certificate but no client-key",
-            user.name
-        )),
-        (None, Some(_)) => Err(format!(
-            "{} has a client-key but no client-certificate",
-            user.name
-        )),
+        (Some(_), None) => Err(format!("{} has a client-certificate but no client-key", user.name)),
+        (None, Some(_)) => Err(format!("{} has a client-key but no client-certificate", user.name)),
     }
 }
 
@@ -187,10 +159,9 @@ fn authorization(user: &Section<'_>) -> Result<Option<Authorization>, String> {
     let username = user.text("username")?;
     let password = user.text("password")?;
     match (token, username) {
-        (Some(_), Some(_)) => Err(format!(
-            "{} has both a token and a username; keep one",
-            user.name
-        )),
+        (Some(_), Some(_)) => {
+            Err(format!("{} has both a token and a username; keep one", user.name))
+        }
         (Some(token), None) => Ok(Some(Authorization::Bearer { token, file })),
         (None, Some(username)) if username.contains(':') => {
             Err(format!("{}.username has a colon in it", user.name))
@@ -205,3 +176,133 @@ fn authorization(user: &Section<'_>) -> Result<Option<Authorization>, String> {
         (None, None) => Ok(None),
     }
 }
+
+/// One mapping of a kubeconfig.
+struct Section<'a> {
+    /// The path in the document, `users[pi].user`; empty for the top.
+    name: String,
+    map: &'a Map<String, Value>,
+    /// For relative paths, see [`find`].
+    folders: &'a [&'a Path],
+}
+
+impl<'a> Section<'a> {
+    fn new(name: &str, value: &'a Value) -> Result<Self, String> {
+        match value {
+            Value::Object(map) => Ok(Self { name: name.into(), map, folders: &[] }),
+            _ if name.is_empty() => Err("not a kubeconfig: no mapping at the top".into()),
+            _ => Err(format!("{name} is not a mapping")),
+        }
+    }
+
+    /// `<field>-data`, or else the file that `<field>` names.
+    fn pem(&self, field: &str) -> Result<Option<Pem>, String> {
+        let data_field = format!("{field}-data");
+        if let Some(data) = self.text(&data_field)? {
+            let source = format!("{}.{data_field}", self.name);
+            let base64: Vec<u8> = data.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
+            // The decoder's error would quote bytes of a private key.
+            let bytes = STANDARD.decode(base64).map_err(|_| format!("{source}: not base64"))?;
+            return Ok(Some(Pem { file: None, source, bytes }));
+        }
+        let Some(path) = self.text(field)? else {
+            return Ok(None);
+        };
+        let path = self.file(path);
+        let source = path.display().to_string();
+        let bytes = read(&path).map_err(|e| format!("{}.{field} {source}: {e}", self.name))?;
+        Ok(Some(Pem { file: Some(path), source, bytes }))
+    }
+
+    /// The file that a field names.
+    fn file(&self, path: &str) -> PathBuf {
+        find(Path::new(path), self.folders)
+    }
+
+    /// The entry of `list` with the name `wanted`; `by` names the referring field in an error.
+    fn named(&self, list: &str, item: &str, wanted: &str, by: &str) -> Result<Section<'a>, String> {
+        let entries = self.map.get(list).and_then(Value::as_array);
+        let has_name = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some(wanted);
+        let Some(entry) = entries.and_then(|entries| entries.iter().find(has_name)) else {
+            let known = self.names(list).join(", ");
+            return Err(format!(
+                "{by} names {wanted:?}, which is not in {list}; there is: {known}"
+            ));
+        };
+        Section::new(&format!("{list}[{wanted}].{item}"), entry.get(item).unwrap_or(&Value::Null))
+    }
+
+    /// As in client-go, a name may occur once in a list (`tools/clientcmd/api/v1` conversion.go).
+    fn unique(&self, list: &str) -> Result<(), String> {
+        let mut names = self.names(list);
+        names.sort_unstable();
+        let mut pairs = names.iter().zip(names.iter().skip(1));
+        match pairs.find(|(one, next)| one == next) {
+            Some((name, _)) => Err(format!("{list}: duplicate name {name:?} in list")),
+            None => Ok(()),
+        }
+    }
+
+    fn names(&self, list: &str) -> Vec<&'a str> {
+        let entries = self.map.get(list).and_then(Value::as_array).into_iter().flatten();
+        entries.filter_map(|entry| entry.get("name")?.as_str()).collect()
+    }
+
+    /// A string field. An empty string counts as absent, as in Go.
+    fn text(&self, field: &str) -> Result<Option<&'a str>, String> {
+        match self.map.get(field) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
+            Some(_) => Err(format!("{} is not a string; put it in quotes", self.path(field))),
+        }
+    }
+
+    fn flag(&self, field: &str) -> Result<bool, String> {
+        match self.map.get(field) {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(_) => Err(format!("{} is neither true nor false", self.path(field))),
+        }
+    }
+
+    fn refuse(&self, fields: &[&str]) -> Result<(), String> {
+        let set = |field: &&&str| match self.map.get(**field) {
+            None | Some(Value::Null) => false,
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Array(list)) => !list.is_empty(),
+            Some(_) => true,
+        };
+        match fields.iter().find(set) {
+            Some(field) => Err(format!("{} is not supported; remove it", self.path(field))),
+            None => Ok(()),
+        }
+    }
+
+    fn path(&self, field: &str) -> String {
+        match self.name.as_str() {
+            "" => field.to_owned(),
+            name => format!("{name}.{field}"),
+        }
+    }
+}
+
+/// Joins `path` with the first of `folders` that contains it, or else with `folders[0]`.
+///
+/// The other folders are searched for a bare name only: systemd's credentials have bare names. The
+/// last candidate is `nodelet.NAME` in `folders[0]`, the file behind the credential NAME of
+/// nodelet.service.
+pub fn find(path: &Path, folders: &[&Path]) -> PathBuf {
+    let Some((first, others)) = folders.split_first() else {
+        return path.to_owned();
+    };
+    let in_first = first.join(path);
+    if path.file_name() != Some(path.as_os_str()) || exists(&in_first) {
+        return in_first;
+    }
+    let candidates = others.iter().map(|folder| folder.join(path));
+    let mut candidates = candidates.chain([first.join(format!("nodelet.{}", path.display()))]);
+    candidates.find(|path| exists(path)).unwrap_or(in_first)
+}
+
+#[cfg(test)]
+mod tests;

@@ -17,8 +17,9 @@ use rustls::sign::SigningKey;
 use rustls::{SignatureAlgorithm, SignatureScheme};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::kube::der::{self, Reader, element};
-use crate::kube::x509::{self, SigningRequest, Subject, Wanted};
+use crate::kube::x509::{
+    self, AltName, DerReader, Purpose, SigningRequest, Subject, Wanted, element,
+};
 
 /// Object identifier of prime256v1.
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
@@ -53,11 +54,7 @@ impl Key {
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random)
             .map_err(no_random)?;
         let sec1 = sec1(document.as_ref()).ok_or("ring returned an unknown key format")?;
-        Self::new(
-            "EC PRIVATE KEY",
-            &sec1,
-            PrivateKeyDer::Sec1(sec1.to_vec().into()),
-        )
+        Self::new("EC PRIVATE KEY", &sec1, PrivateKeyDer::Sec1(sec1.to_vec().into()))
     }
 
     /// The first private key in PEM text.
@@ -77,14 +74,8 @@ impl Key {
         key.zeroize();
         // The library's error may quote the key.
         let signing = signing.map_err(|_| "not a usable private key")?;
-        let public = signing
-            .public_key()
-            .ok_or("the private key has no public key")?;
-        Ok(Self {
-            public: public.to_vec(),
-            pem: Zeroizing::new(x509::pem(label, der)),
-            signing,
-        })
+        let public = signing.public_key().ok_or("the private key has no public key")?;
+        Ok(Self { public: public.to_vec(), pem: Zeroizing::new(x509::pem(label, der)), signing })
     }
 
     /// The key as PEM text.
@@ -93,7 +84,26 @@ impl Key {
     }
 
     /// The signing request (PKCS#10, RFC 2986) for `subject` and this key.
-    pub fn request(&self, subject: Subject) -> Result<SigningRequest, String> {
+    pub fn request(&self, subject: Subject, purpose: Purpose) -> Result<SigningRequest, String> {
+        let wanted = Wanted { subject, public_key: self.public.clone() };
+        let der = self.signed(|_| wanted.encode())?;
+        let mut usages = vec!["digital signature", purpose.usage];
+        if self.signing.algorithm() == SignatureAlgorithm::RSA {
+            usages.push("key encipherment");
+        }
+        Ok(SigningRequest { name: name(&wanted, &usages), der, purpose, usages, wanted })
+    }
+
+    /// A server's certificate that this key signs itself, PEM. It proves nothing: it is for clients
+    /// that do not verify.
+    pub fn self_signed(&self, subject: Subject) -> Result<String, String> {
+        let wanted = Wanted { subject, public_key: self.public.clone() };
+        let der = self.signed(|algorithm| wanted.self_signed(algorithm))?;
+        Ok(x509::pem("CERTIFICATE", &der))
+    }
+
+    /// What `content` makes of the AlgorithmIdentifier of this key's signatures, and the signature.
+    fn signed(&self, content: impl FnOnce(&[u8]) -> Vec<u8>) -> Result<Vec<u8>, String> {
         let schemes = ALGORITHMS.map(|(scheme, _)| scheme);
         let signer = self.signing.choose_scheme(&schemes);
         let signer = signer.ok_or("the key type is not supported")?;
@@ -101,52 +111,33 @@ impl Key {
             .iter()
             .find(|(scheme, _)| *scheme == signer.scheme())
             .ok_or("the key type is not supported")?;
-        let wanted = Wanted {
-            subject,
-            public_key: self.public.clone(),
-        };
-        let info = wanted.encode();
-        let signature = signer.sign(&info).map_err(|e| format!("signing: {e}"))?;
-        let request = element(
-            der::SEQUENCE,
-            &[
-                &info,
-                &element(der::SEQUENCE, &[algorithm.as_ref()]),
-                &element(der::BIT_STRING, &[&[0], &signature]),
-            ],
-        );
-        let mut usages = vec!["digital signature", "client auth"];
-        if self.signing.algorithm() == SignatureAlgorithm::RSA {
-            usages.push("key encipherment");
-        }
-        Ok(SigningRequest {
-            name: name(&wanted, &usages),
-            der: request,
-            usages,
-            wanted,
-        })
+        let algorithm = element(x509::SEQUENCE, &[algorithm.as_ref()]);
+        let content = content(&algorithm);
+        let signature = signer.sign(&content).map_err(|e| format!("signing: {e}"))?;
+        let signature = element(x509::BIT_STRING, &[&[0], &signature]);
+        Ok(element(x509::SEQUENCE, &[&content, &algorithm, &signature]))
     }
 }
 
 /// Converts ring's PKCS#8 to ECPrivateKey (RFC 5915) with all optional fields, as Go and OpenSSL
 /// write it.
 fn sec1(pkcs8: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-    let mut outer = Reader::new(pkcs8).inside(der::SEQUENCE)?;
-    outer.next(der::INTEGER)?;
-    outer.next(der::SEQUENCE)?;
-    let mut inner = outer.inside(der::OCTET_STRING)?.inside(der::SEQUENCE)?;
-    inner.next(der::INTEGER)?;
-    let private = inner.next(der::OCTET_STRING)?;
-    let public = inner.next(der::context(1))?;
-    let curve = element(der::OBJECT_IDENTIFIER, &[P256]);
-    let private = Zeroizing::new(element(der::OCTET_STRING, &[private]));
+    let mut outer = DerReader::new(pkcs8).inside(x509::SEQUENCE)?;
+    outer.next(x509::INTEGER)?;
+    outer.next(x509::SEQUENCE)?;
+    let mut inner = outer.inside(x509::OCTET_STRING)?.inside(x509::SEQUENCE)?;
+    inner.next(x509::INTEGER)?;
+    let private = inner.next(x509::OCTET_STRING)?;
+    let public = inner.next(x509::context(1))?;
+    let curve = element(x509::OBJECT_IDENTIFIER, &[P256]);
+    let private = Zeroizing::new(element(x509::OCTET_STRING, &[private]));
     Some(Zeroizing::new(element(
-        der::SEQUENCE,
+        x509::SEQUENCE,
         &[
-            &element(der::INTEGER, &[&[1]]),
+            &element(x509::INTEGER, &[&[1]]),
             &private,
-            &element(der::context(0), &[&curve]),
-            &element(der::context(1), &[public]),
+            &element(x509::context(0), &[&curve]),
+            &element(x509::context(1), &[public]),
         ],
     )))
 }
@@ -159,80 +150,13 @@ fn name(wanted: &Wanted, usages: &[&str]) -> String {
     let texts = [&subject.common_name].into_iter();
     let texts = texts.chain(&subject.organizations).map(String::as_bytes);
     let usages = usages.iter().map(|usage| usage.as_bytes());
-    for field in [wanted.public_key.as_slice()]
-        .into_iter()
-        .chain(texts)
-        .chain(usages)
-    {
+    // Upstream's requests of this name have none.
+    let names: Vec<Vec<u8>> = subject.alt_names.iter().map(AltName::encode).collect();
+    let names = names.iter().map(Vec::as_slice);
+    let key = [wanted.public_key.as_slice()].into_iter();
+    for field in key.chain(texts).chain(usages).chain(names) {
         digest.update(URL_SAFE_NO_PAD.encode(field).as_bytes());
         digest.update(b"|");
     }
     format!("node-csr-{}", URL_SAFE_NO_PAD.encode(digest.finish()))
-}
-
-#[cfg(test)]
-mod tests {
-    use ring::signature::{ECDSA_P256_SHA256_FIXED, KeyPair as _, UnparsedPublicKey};
-
-    use super::*;
-
-    /// The base point of P-256, and the order of its group minus one: FIPS 186-5.
-    const BASE: [&str; 2] = [
-        "6b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c296",
-        "4fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5",
-    ];
-    const LAST: &str = "ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632550";
-
-    fn bytes(texts: &[&str]) -> Vec<u8> {
-        let text = texts.concat();
-        let digits = text.as_bytes().chunks(2);
-        let digits = digits.map(|two| std::str::from_utf8(two).unwrap());
-        digits
-            .map(|two| u8::from_str_radix(two, 16).unwrap())
-            .collect()
-    }
-
-    /// Static binaries multiply the base point without ring's table (cross/p256.h).
-    #[test]
-    fn public_keys_and_signatures_of_p256_are_those_of_the_standards() {
-        let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
-        let random = SystemRandom::new();
-        // ring computes the public key and compares it.
-        let of = |private: &str, public: [&str; 2]| {
-            let public = bytes(&["04", public[0], public[1]]);
-            let private = bytes(&[private]);
-            EcdsaKeyPair::from_private_key_and_public_key(algorithm, &private, &public, &random)
-        };
-        // RFC 6979, A.2.5.
-        let (private, public) = (
-            "c9afa9d845ba75166b5c215767b1d6934e50c3db36e89b127b8a622b120f6721",
-            [
-                "60fed4ba255a9d31c961eb74c6356d68c049b8923b61fa6ce669622e60f29fb6",
-                "7903fe1008b8bc99a41ae9e95628bc64f2f1b20c2d7e9f5177a3c294d4462299",
-            ],
-        );
-        let two = [
-            "7cf27b188d034f7e8a52380304b51ac3c08969e277f21b35a60b48fc47669978",
-            "07775510db8ed040293d9ac69f7430dbba7dade63ce982299e04b79d227873d1",
-        ];
-        let negative = "b01cbd1c01e58065711814b583f061e9d431cca994cea1313449bf97c840ae0a";
-        let key = of(private, public).unwrap();
-        of(&format!("{:064x}", 1), BASE).unwrap();
-        of(&format!("{:064x}", 2), two).unwrap();
-        of(LAST, [BASE[0], negative]).unwrap();
-        assert!(of(private, BASE).is_err());
-
-        let verifier = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key.public_key());
-        let signature = bytes(&[
-            "efd48b2aacb6a8fd1140dd9cd45e81d69d2c877b56aaf991c34d0ea84eaf3716",
-            "f7cb1c942d657c41d436c7a1b6e29f65f3e900dbb9aff4064dc4ab2f843acda8",
-        ]);
-        verifier.verify(b"sample", &signature).unwrap();
-        verifier.verify(b"simple", &signature).unwrap_err();
-        let verifier =
-            UnparsedPublicKey::new(&ring::signature::ECDSA_P256_SHA256_ASN1, key.public_key());
-        let signature = key.sign(&random, b"simple").unwrap();
-        verifier.verify(b"simple", signature.as_ref()).unwrap();
-        verifier.verify(b"sample", signature.as_ref()).unwrap_err();
-    }
 }

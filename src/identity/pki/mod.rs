@@ -5,25 +5,31 @@
 //! Upstream: `pkg/kubelet/certificate/bootstrap`, client-go `util/certificate`.
 
 pub mod key;
-pub(crate) mod kubeconfig_text;
-mod start;
+mod origin;
+pub mod serving;
 mod store;
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use zeroize::Zeroizing;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 use self::key::Key;
-use self::kubeconfig_text::User;
-pub use self::start::Start;
-use self::store::Store;
-use crate::files::read::read;
+use self::origin::Origin;
+use self::store::{CLIENT, SERVER, Store};
+use super::kubeconfig;
+use super::kubeconfig::render::{User, render};
+use crate::files::guard;
+use crate::files::read::cause;
 use crate::files::write::{self, Disk, Op, PRIVATE};
-use crate::identity::kubeconfig;
 use crate::kube::time::Wall;
-use crate::kube::x509::{Leaf, SigningRequest, Subject};
+use crate::kube::x509::{Leaf, Purpose, SigningRequest, Subject};
 use crate::wire::api_config::{ApiConfig, ClientCertificate, Pem};
 use crate::wire::tls;
+
+/// The remedy of a board without an identity.
+const JOIN: &str = "nodelet join gets one";
 
 /// The flags that name the files of an identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +57,8 @@ pub struct Pki {
     disk: Disk,
     /// Key of the last signing request.
     key: Option<Key>,
+    /// That of the certificates to store.
+    origin: Origin,
     /// Last warning about the stored certificate.
     last_warning: String,
 }
@@ -58,31 +66,19 @@ pub struct Pki {
 impl Pki {
     /// Reads the files and completes an interrupted update. `subject` is the subject of the
     /// certificates to request.
-    pub fn open(paths: Paths, subject: Subject, now: Wall) -> Result<(Self, Start), String> {
-        Self::open_on(Disk::default(), paths, subject, now)
-    }
-
-    /// The same without a write.
-    pub fn open_read_only(
-        paths: Paths,
-        subject: Subject,
-        now: Wall,
-    ) -> Result<(Self, Start), String> {
-        Self::open_on(Disk::read_only(), paths, subject, now)
-    }
-
-    fn open_on(
+    pub(super) fn open(
         disk: Disk,
         paths: Paths,
         subject: Subject,
         now: Wall,
     ) -> Result<(Self, Start), String> {
         let mut pki = Self {
-            store: Store::new(&paths.cert_dir)?,
+            store: Store::new(&paths.cert_dir, CLIENT)?,
             paths,
             subject,
             disk,
             key: None,
+            origin: Origin::default(),
             last_warning: String::new(),
         };
         let start = pki.start(now)?;
@@ -99,7 +95,8 @@ impl Pki {
     }
 
     fn load(&self, path: &Path) -> Result<ApiConfig, String> {
-        kubeconfig::load(path, self.paths.credentials.as_deref())
+        let remedy = |why| if guard::exists(path) { why } else { format!("{why}; {JOIN}") };
+        kubeconfig::load(path, self.paths.credentials.as_deref()).map_err(remedy)
     }
 
     /// Reads the bootstrap kubeconfig.
@@ -113,54 +110,29 @@ impl Pki {
     /// Makes a signing request. With rotation each request has a new key. Without rotation the key
     /// is kept, unless `new_key` is set.
     pub fn sign(&mut self, new_key: bool) -> Result<SigningRequest, String> {
-        let key = match self.paths.rotate {
-            true => Key::generate()?,
-            false => self.kept_key(new_key)?,
-        };
-        let request = key.request(self.subject.clone());
+        let key = if self.paths.rotate { Key::generate()? } else { self.kept_key(new_key)? };
+        let request = key.request(self.subject.clone(), Purpose::CLIENT);
         self.key = Some(key);
         request
     }
 
     fn kept_key(&mut self, new_key: bool) -> Result<Key, String> {
-        let pending = read(&self.store.pending_key_path()).map(Zeroizing::new);
         let stored = self.store.current().ok().flatten();
-        let stored = stored.as_ref().map(|identity| &identity.key.bytes);
-        let known = [pending.as_deref().ok(), stored].into_iter().flatten();
-        let mut known = known.filter_map(|text| Key::of_pem(text).ok());
-        if let Some(key) = known.next().filter(|_| !new_key) {
-            return Ok(key);
-        }
-        let key = Key::generate()?;
-        self.disk.carry_out(self.store.write_pending_key(&key))?;
-        Ok(key)
+        let stored = stored.as_ref().map(|identity| identity.key.bytes.as_slice());
+        self.store.kept_key(&mut self.disk, new_key, stored)
     }
 
-    /// Why the certificate chain (PEM) of the last request can never be used, before it replaces the
-    /// stored one.
+    /// Why the certificate chain (PEM) of the last request can never be used, before it replaces
+    /// the stored one.
     pub fn check(&self, chain: &str, now: Wall) -> Result<(), String> {
-        let key = self.key.as_ref().ok_or("no signing request was made")?;
-        let source = "the issued certificate".to_owned();
-        let pem = |bytes: &[u8]| Pem {
-            file: None,
-            source: source.clone(),
-            bytes: bytes.to_vec(),
-        };
-        let leaf = usable(&ClientCertificate {
-            chain: pem(chain.as_bytes()),
-            key: pem(key.pem().as_bytes()),
-        })?;
-        match leaf.not_after < now {
-            true => Err(format!("{source} expired at {}", leaf.not_after.time())),
-            false => Ok(()),
-        }
+        check_issued(chain, self.key.as_ref().ok_or("no signing request was made")?, now)
     }
 
     /// Stores the certificate chain (PEM) of the last request and makes it current. After an error
     /// the same chain can be installed again.
     pub fn install(&mut self, chain: &str, now: Wall) -> Result<(ApiConfig, Leaf), String> {
         let key = self.key.as_ref().ok_or("no signing request was made")?;
-        let ops = self.store.update(chain.as_bytes(), key, now)?;
+        let ops = self.store.update(chain.as_bytes(), key, &self.origin, now)?;
         self.disk.carry_out(ops)?;
         let identity = self.store.current()?;
         let identity = identity.ok_or("the stored certificate is missing")?;
@@ -170,8 +142,11 @@ impl Pki {
             (Ok(Ok((kubeconfig, _))), _) => kubeconfig.with(identity),
             _ => self.load(&self.paths.kubeconfig)?.with(identity),
         };
-        let remove = self.store.remove_pending_key();
-        if let Err(why) = self.disk.carry_out(remove) {
+        let removed = self.store.remove_old().and_then(|mut ops| {
+            ops.extend(self.store.remove_pending_key());
+            self.disk.carry_out(ops)
+        });
+        if let Err(why) = removed {
             log::warn!("{why}");
         }
         Ok((kubeconfig, leaf))
@@ -180,7 +155,7 @@ impl Pki {
     /// Writes a kubeconfig that replaces the bootstrap kubeconfig. If the write fails, the next
     /// start uses the stored certificate.
     fn write_kubeconfig(&mut self, bootstrap: ApiConfig, identity: ClientCertificate) -> ApiConfig {
-        let text = kubeconfig_text::render(&bootstrap, &User::Pair(&self.store.current_path()));
+        let text = render(&bootstrap, &User::Pair(&self.store.current_path()));
         let written = text.and_then(|text| {
             let ops = write::replace(&self.paths.kubeconfig, PRIVATE, text.into_bytes());
             self.disk.carry_out(ops)
@@ -188,32 +163,32 @@ impl Pki {
         if let Err(why) = written {
             log::warn!("the kubeconfig cannot be written: {why}");
         }
-        let without_token = ApiConfig {
-            authorization: None,
-            ..bootstrap
-        };
+        let without_token = ApiConfig { authorization: None, ..bootstrap };
         without_token.with(identity)
     }
 }
 
 impl ApiConfig {
     fn with(self, certificate: ClientCertificate) -> Self {
-        Self {
-            certificate: Some(certificate),
-            ..self
-        }
+        Self { certificate: Some(certificate), ..self }
     }
 }
 
 /// The certificate that is stored in `cert_dir`, if there is one that TLS can use.
-pub fn stored_certificate(cert_dir: &Path) -> Option<Leaf> {
-    let stored = Store::new(cert_dir).ok()?.current().ok()??;
-    usable(&stored).ok()
+pub fn stored_certificate(cert_dir: &Path) -> Option<(ClientCertificate, Leaf)> {
+    let stored = Store::new(cert_dir, CLIENT).ok()?.current().ok()??;
+    let leaf = usable(&stored).ok()?;
+    Some((stored, leaf))
 }
 
 /// The operations that remove every certificate and key from `cert_dir`, the one in use first.
 pub(crate) fn remove_certificates(cert_dir: &Path) -> Result<Vec<Op>, String> {
-    Store::new(cert_dir)?.remove_all()
+    Store::new(cert_dir, CLIENT)?.remove_all()
+}
+
+/// The same for the certificates of `nodelet serve`.
+pub(crate) fn remove_serving_certificates(folder: &Path) -> Result<Vec<Op>, String> {
+    Store::new(folder, SERVER)?.remove_all()
 }
 
 /// The first certificate of the chain, if TLS can use it with its key.
@@ -221,6 +196,209 @@ fn usable(identity: &ClientCertificate) -> Result<Leaf, String> {
     tls::check_certificate(identity)?;
     let leaf = Leaf::of_pem(&identity.chain.bytes);
     leaf.ok_or_else(|| format!("{}: not a usable certificate", identity.chain.source))
+}
+
+/// Why an issued certificate chain (PEM) for `key` can never be used.
+fn check_issued(chain: &str, key: &Key, now: Wall) -> Result<(), String> {
+    let source = "the issued certificate".to_owned();
+    let pem = |bytes: &[u8]| Pem { file: None, source: source.clone(), bytes: bytes.to_vec() };
+    let leaf = usable(&ClientCertificate {
+        chain: pem(chain.as_bytes()),
+        key: pem(key.pem().as_bytes()),
+    })?;
+    if leaf.not_after < now {
+        Err(format!("{source} expired at {}", leaf.not_after.time()))
+    } else {
+        Ok(())
+    }
+}
+
+/// Whether the kubeconfig with the certificate `given` is newer than the stored one: that was
+/// renewed for another kubeconfig, perhaps of another cluster. If that is not known, the times of
+/// their issue decide.
+fn is_new(given: &ClientCertificate, stored: &ClientCertificate, now: Wall) -> bool {
+    let (Ok(leaf), Ok(stored_leaf)) = (usable(given), usable(stored)) else {
+        return false;
+    };
+    now <= leaf.not_after
+        && given.chain.bytes != stored.chain.bytes
+        && match Origin::of_stored(stored).has(given) {
+            Some(is_known) => !is_known,
+            None => leaf.not_before > stored_leaf.not_before,
+        }
+}
+
+/// Whether a bootstrap wrote this kubeconfig, and the bootstrap kubeconfig was replaced since by one
+/// of another cluster.
+fn is_of_former_bootstrap(kubeconfig: &ApiConfig, bootstrap: &ApiConfig) -> bool {
+    let new = Origin::authorities(bootstrap);
+    let stored = kubeconfig.certificate.as_ref().map(Origin::of_stored);
+    stored.is_some_and(|stored| stored.differs(&new))
+        && Origin::authorities(kubeconfig).differs(&new)
+}
+
+/// What a run begins with.
+#[derive(Debug)]
+pub struct Start {
+    /// Where the API server is, and the credentials.
+    pub config: ApiConfig,
+    /// Why `config` is the bootstrap kubeconfig's; `None` if it is not.
+    pub bootstrap: Option<String>,
+    /// The certificate to renew; `None` if there is none.
+    pub leaf: Option<Leaf>,
+    /// The certificate came with the kubeconfig. It may permit more than a node needs, so it is
+    /// renewed at once. So is one of a supervisor whose arrival is not known.
+    pub given: bool,
+}
+
+impl Start {
+    fn with(config: ApiConfig, leaf: Option<Leaf>) -> Self {
+        Self { config, bootstrap: None, leaf, given: false }
+    }
+}
+
+impl Pki {
+    fn start(&mut self, now: Wall) -> Result<Start, String> {
+        let (rotate, bootstrap) = (self.paths.rotate, self.paths.bootstrap.is_some());
+        if !rotate && !bootstrap {
+            return Ok(Start::with(self.load(&self.paths.kubeconfig)?, None));
+        }
+        let interrupted = self.store.recover()?;
+        if let Err(why) = self.disk.carry_out(interrupted) {
+            self.warn(why);
+        }
+        if !bootstrap {
+            let kubeconfig = self.load(&self.paths.kubeconfig)?;
+            self.origin = Origin::of(kubeconfig.certificate.as_ref(), None);
+            return Ok(self.seed(kubeconfig, now));
+        }
+        let (mut valid, bootstrap) = (self.valid(now)?, self.load_bootstrap());
+        let given = valid.as_ref().ok().and_then(|(kubeconfig, _)| kubeconfig.certificate.as_ref());
+        self.origin = Origin::of(given, bootstrap.as_ref().ok());
+        if let (Ok((kubeconfig, _)), Ok(bootstrap)) = (&valid, &bootstrap)
+            && is_of_former_bootstrap(kubeconfig, bootstrap)
+        {
+            let path = &self.paths.kubeconfig;
+            let ops = vec![Op::Remove(path.clone()), Op::Sync(write::parent(path))];
+            self.disk.carry_out(ops)?;
+            valid = Err(format!("{}: was of another cluster, and is removed", path.display()));
+        }
+        match valid {
+            Ok((kubeconfig, _)) if rotate => Ok(self.seed(kubeconfig, now)),
+            Ok((kubeconfig, leaf)) => Ok(Start::with(kubeconfig, Some(leaf))),
+            Err(why) => {
+                let bootstrap = bootstrap?;
+                // The power failed after the certificate was stored and before the kubeconfig was
+                // written, or the kubeconfig was deleted.
+                if let Some((identity, leaf)) = self.stored()
+                    && now <= leaf.not_after
+                    && leaf.subject.satisfies(&self.subject)
+                    && !Origin::of_stored(&identity).differs(&Origin::authorities(&bootstrap))
+                {
+                    let kubeconfig = self.write_kubeconfig(bootstrap, identity);
+                    return Ok(Start::with(kubeconfig, Some(leaf)));
+                }
+                Ok(Start { bootstrap: Some(why), ..Start::with(bootstrap, None) })
+            }
+        }
+    }
+
+    /// The certificate that a rotation begins with: the stored one, or else the kubeconfig's, which
+    /// is then stored. Of two that seem to be expired it is the one that expires later: the clock
+    /// may be ahead, and the stored one must not be lost.
+    fn seed(&mut self, mut kubeconfig: ApiConfig, now: Wall) -> Start {
+        let given = kubeconfig.certificate.clone();
+        let leaf = given.as_ref().and_then(|i| Leaf::of_pem(&i.chain.bytes));
+        if let Some((identity, stored)) = self.stored() {
+            let is_later = leaf.as_ref().is_some_and(|l| l.not_after > stored.not_after);
+            let is_new = given.as_ref().is_some_and(|given| is_new(given, &identity, now));
+            if is_new {
+                let path = self.paths.kubeconfig.display();
+                log::info!("{path}: new since the stored certificate, which is not used");
+            } else if now <= stored.not_after || !is_later {
+                kubeconfig.certificate = Some(identity);
+                return self.arrived(Start::with(kubeconfig, Some(stored)));
+            }
+        }
+        let Some(identity) = given else {
+            return Start::with(kubeconfig, None);
+        };
+        let given = identity.chain.file.is_none() && leaf.is_some();
+        if given {
+            let stored = Key::of_pem(&identity.key.bytes)
+                .and_then(|key| self.store.update(&identity.chain.bytes, &key, &self.origin, now))
+                .and_then(|ops| self.disk.carry_out(ops));
+            if let Err(why) = stored {
+                self.warn(format!("the kubeconfig's certificate cannot be stored: {why}"));
+            }
+        }
+        Start { given, ..Start::with(kubeconfig, leaf) }
+    }
+
+    /// The lifetime of a supervisor's certificate begins with its arrival.
+    fn arrived(&self, mut start: Start) -> Start {
+        if let (true, Some(leaf)) = (self.paths.at_supervisor, &mut start.leaf) {
+            let arrival = self.store.arrival().filter(|at| *at < leaf.not_after);
+            leaf.not_before = arrival.unwrap_or_default();
+            start.given = arrival.is_none();
+        }
+        start
+    }
+
+    /// The stored certificate, if TLS can use it. An unreadable one is logged and counts as
+    /// missing: the kubeconfig or a bootstrap may replace it.
+    fn stored(&mut self) -> Option<(ClientCertificate, Leaf)> {
+        let usable = self.store.current().and_then(|stored| {
+            let Some(identity) = stored else {
+                return Ok(None);
+            };
+            let leaf = usable(&identity)?;
+            Ok(Some((identity, leaf)))
+        });
+        match usable {
+            Ok(found) => found,
+            Err(why) => {
+                self.warn(format!("{why}; continuing without this certificate"));
+                None
+            }
+        }
+    }
+
+    fn warn(&mut self, why: String) {
+        if self.last_warning != why {
+            log::warn!("{why}");
+            self.last_warning = why;
+        }
+    }
+
+    /// The kubeconfig, if no bootstrap is needed, or else why one is needed. Upstream:
+    /// `isClientConfigStillValid` in `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
+    fn valid(&self, now: Wall) -> Result<Result<(ApiConfig, Leaf), String>, String> {
+        let path = &self.paths.kubeconfig;
+        let line = |what: &str| format!("{}: {what}", path.display());
+        match guard::found(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Ok(Err(line("not there yet")));
+            }
+            Err(e) => return Err(line(&cause(&e))),
+            Ok(_) => {}
+        }
+        Ok(self.load(path).and_then(|kubeconfig| {
+            tls::client_config(&kubeconfig).map_err(|e| line(&e))?;
+            let identity = kubeconfig.certificate.as_ref();
+            let identity = identity.ok_or_else(|| line("no client certificate in it"))?;
+            let leaf = usable(identity)?;
+            for certificate in CertificateDer::pem_slice_iter(&identity.chain.bytes) {
+                let certificate = certificate.ok().and_then(|der| Leaf::parse(&der));
+                let until = certificate.map(|certificate| certificate.not_after);
+                if let Some(until) = until.filter(|until| *until < now) {
+                    let until = until.time();
+                    return Err(line(&format!("its certificate expired at {until}")));
+                }
+            }
+            Ok((kubeconfig, leaf))
+        }))
+    }
 }
 
 #[cfg(test)]

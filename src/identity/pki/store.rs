@@ -3,11 +3,14 @@
 //!
 //! `kubelet-client-2026-11-21-06-19-25.pem` holds a certificate chain and its key. The link
 //! `kubelet-client-current.pem` points to the pair in use; it is replaced by renaming the link
-//! `kubelet-client-updated.pem`. Old pairs are kept.
+//! `kubelet-client-updated.pem`. Of the old pairs one is kept. In a copy without links a file in
+//! the place of the link is read, or else the link is made anew.
 //! Upstream: client-go `util/certificate/certificate_store.go`.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind::{NotADirectory, NotFound};
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,35 +19,40 @@ use rustls::pki_types::pem::PemObject;
 use zeroize::Zeroizing;
 
 use super::key::Key;
+use super::origin::Origin;
 use crate::files::guard;
 use crate::files::read::{cause, read};
-use crate::files::write::{self, Op, PRIVATE};
+use crate::files::write::{self, Disk, Op, PRIVATE};
 use crate::identity::kubeconfig::read_certificate;
 use crate::kube::time::Wall;
 use crate::kube::x509;
 use crate::wire::api_config::ClientCertificate;
 
-const NAME: &str = "kubelet-client";
-/// Most entries of the folder. A board adds about two files a year.
-const MOST_FILES: usize = 10_000;
+/// What the names of the files begin with.
+pub(super) const CLIENT: &str = "kubelet-client";
+pub(super) const SERVER: &str = "kubelet-server";
+/// Most pairs that are removed at once.
+const MOST_REMOVED: usize = 1000;
 
 /// A `--cert-dir`.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
     /// Absolute.
     folder: PathBuf,
+    /// [`CLIENT`] or [`SERVER`].
+    name: &'static str,
 }
 
 impl Store {
     /// The store in `folder`, which need not exist.
-    pub(super) fn new(folder: &Path) -> Result<Self, String> {
+    pub(super) fn new(folder: &Path, name: &'static str) -> Result<Self, String> {
         let absolute = std::path::absolute(folder);
         let folder = absolute.map_err(|e| format!("{}: {}", folder.display(), cause(&e)))?;
-        Ok(Self { folder })
+        Ok(Self { folder, name })
     }
 
     fn file(&self, suffix: &str) -> PathBuf {
-        self.folder.join(format!("{NAME}{suffix}"))
+        self.folder.join(format!("{}{suffix}", self.name))
     }
 
     /// The link to the certificate and key in use.
@@ -57,25 +65,34 @@ impl Store {
         self.file(".key.tmp")
     }
 
-    /// The operations that complete an interrupted update of this program or a kubelet. Fails if a
-    /// file is in the place of a link.
+    /// The operations that complete an interrupted update of this program or a kubelet, or that
+    /// make the newest pair current if there is no link to any.
     pub(super) fn recover(&self) -> Result<Vec<Op>, String> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
-        let is_complete = is_link(&current)? && guard::exists(&current);
-        if is_link(&updated)? && !is_complete {
-            let sync = Op::Sync(self.folder.clone());
-            return Ok(vec![Op::Rename(updated, current), sync]);
+        if is_there(&current)? && guard::exists(&current) {
+            return Ok(Vec::new());
         }
-        Ok(Vec::new())
+        let mut ops = Vec::new();
+        if !guard::exists(&updated) {
+            let mut newest = None;
+            self.each_pair(&mut |pair| newest = newest.take().max(Some(pair)))?;
+            let Some(newest) = newest else {
+                return Ok(Vec::new());
+            };
+            ops.extend([Op::Remove(updated.clone()), Op::Link(newest, updated.clone())]);
+        }
+        ops.extend([Op::Rename(updated, current), Op::Sync(self.folder.clone())]);
+        Ok(ops)
     }
 
     /// The certificate and key in use; `None` if none are stored. A path that cannot be resolved,
     /// for another reason than a missing file, is an error.
     pub(super) fn current(&self) -> Result<Option<ClientCertificate>, String> {
         let current = self.current_path();
-        let [chain, key] = match exists(&current)? {
-            true => [current.clone(), current],
-            false => [self.file(".crt"), self.file(".key")],
+        let [chain, key] = if exists(&current)? {
+            [current.clone(), current]
+        } else {
+            [self.file(".crt"), self.file(".key")]
         };
         if !exists(&chain)? || !exists(&key)? {
             return Ok(None);
@@ -85,23 +102,28 @@ impl Store {
 
     /// When the pair in use was stored, from its name; `None` if the name has no time.
     pub(super) fn arrival(&self) -> Option<Wall> {
-        let link = guard::parent_resolved(&self.current_path());
-        let pair = link.and_then(fs::read_link).ok()?;
-        let time = pair.file_name()?.to_str()?.strip_prefix(NAME)?;
-        let time = time.strip_prefix('-')?.strip_suffix(".pem")?;
-        let (date, clock) = time.split_at_checked("2026-11-21".len())?;
-        let clock = clock.strip_prefix('-')?.replace('-', ":");
-        Wall::parse(&format!("{date}T{clock}Z"))
+        self.time_in(self.target()?.file_name()?)
+    }
+
+    /// The target of the link to the pair in use.
+    fn target(&self) -> Option<PathBuf> {
+        guard::parent_resolved(&self.current_path()).and_then(fs::read_link).ok()
     }
 
     /// The operations that store a certificate chain with its key and make them current. `chain` is
     /// PEM; other text in it is dropped.
-    pub(super) fn update(&self, chain: &[u8], key: &Key, now: Wall) -> Result<Vec<Op>, String> {
+    pub(super) fn update(
+        &self,
+        chain: &[u8],
+        key: &Key,
+        origin: &Origin,
+        now: Wall,
+    ) -> Result<Vec<Op>, String> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
-        is_link(&current)?;
-        is_link(&updated)?;
         // Enough capacity at once: a reallocation would leave a copy of the key in memory.
-        let mut text = Zeroizing::new(String::with_capacity(chain.len() * 2 + (8 << 10)));
+        let origin = origin.line();
+        let capacity = chain.len() * 2 + (8 << 10) + origin.len();
+        let mut text = Zeroizing::new(String::with_capacity(capacity));
         for certificate in CertificateDer::pem_slice_iter(chain) {
             let certificate = certificate.map_err(|_| "the certificate is not PEM")?;
             text.push_str(&x509::pem("CERTIFICATE", &certificate));
@@ -110,6 +132,7 @@ impl Store {
             return Err("no certificate to store".into());
         }
         text.push_str(key.pem());
+        text.push_str(&origin);
         // A repeated installation: each attempt must not leave another file with the key.
         if read(&current).is_ok_and(|stored| Zeroizing::new(stored).as_slice() == text.as_bytes()) {
             return Ok(Vec::new());
@@ -138,8 +161,8 @@ impl Store {
         unused.unwrap_or_else(|| name(0))
     }
 
-    /// The operations that write the key of a request, so that a restart repeats the same request.
-    pub(super) fn write_pending_key(&self, key: &Key) -> Vec<Op> {
+    /// The operations that write the key of a request.
+    fn write_pending_key(&self, key: &Key) -> Vec<Op> {
         let text = key.pem().as_bytes().to_vec();
         write::replace(&self.pending_key_path(), PRIVATE, text)
     }
@@ -147,10 +170,11 @@ impl Store {
     /// The operations that remove every certificate and key. The links to the pair in use go first:
     /// after a power cut none of the rest is current.
     pub(super) fn remove_all(&self) -> Result<Vec<Op>, String> {
-        let links = [self.current_path(), self.file("-updated.pem")];
-        let names = names(&self.folder)?;
-        let (links, others): (Vec<_>, Vec<_>) =
-            names.into_iter().partition(|path| links.contains(path));
+        let names = [self.current_path(), self.file("-updated.pem")];
+        let (mut links, mut others) = (Vec::new(), Vec::new());
+        self.each_file(&mut |path| {
+            if names.contains(&path) { links.push(path) } else { others.push(path) }
+        })?;
         let mut ops: Vec<Op> = Vec::new();
         for group in [links, others] {
             if !group.is_empty() {
@@ -161,42 +185,94 @@ impl Store {
         Ok(ops)
     }
 
+    /// The operations that remove old pairs: all but that in use and the newest other one.
+    pub(super) fn remove_old(&self) -> Result<Vec<Op>, String> {
+        let Some(target) = self.target() else {
+            return Ok(Vec::new());
+        };
+        let (mut previous, mut ops) = (None, Vec::new());
+        self.each_pair(&mut |mut pair| {
+            if pair.file_name() == target.file_name() {
+                return;
+            }
+            match &mut previous {
+                None => return previous = Some(pair),
+                Some(previous) if pair > *previous => mem::swap(&mut pair, previous),
+                Some(_) => {}
+            }
+            if ops.len() < MOST_REMOVED {
+                ops.push(Op::Remove(pair));
+            }
+        })?;
+        if !ops.is_empty() {
+            ops.push(Op::Sync(self.folder.clone()));
+        }
+        Ok(ops)
+    }
+
     /// The operations that remove the key of a request.
     pub(super) fn remove_pending_key(&self) -> Vec<Op> {
-        match guard::exists(&self.pending_key_path()) {
-            true => vec![
-                Op::Remove(self.pending_key_path()),
-                Op::Sync(self.folder.clone()),
-            ],
-            false => Vec::new(),
+        if guard::exists(&self.pending_key_path()) {
+            vec![Op::Remove(self.pending_key_path()), Op::Sync(self.folder.clone())]
+        } else {
+            Vec::new()
         }
     }
-}
 
-/// The paths of certificates and keys in `folder`; none if there is no folder.
-/// More than [`MOST_FILES`] entries are an error.
-fn names(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let line = |e: &std::io::Error| format!("{}: {}", folder.display(), cause(e));
-    if !exists(folder)? {
-        return Ok(Vec::new());
+    /// When a pair was stored, from its name.
+    fn time_in(&self, name: &OsStr) -> Option<Wall> {
+        let time =
+            name.to_str()?.strip_prefix(self.name)?.strip_prefix('-')?.strip_suffix(".pem")?;
+        let (date, clock) = time.split_at_checked("2026-11-21".len())?;
+        let clock = clock.strip_prefix('-')?.replace('-', ":");
+        Wall::parse(&format!("{date}T{clock}Z"))
     }
-    #[expect(clippy::disallowed_methods, reason = "guarded, and bounded")]
-    let entries = guard::found(folder).and_then(fs::read_dir);
-    let mut found = Vec::new();
-    for (count, entry) in entries.map_err(|e| line(&e))?.enumerate() {
-        if count == MOST_FILES {
-            // The rest may have keys, which would stay.
-            return Err(format!(
-                "{}: more than {MOST_FILES} files; move away those that are not {NAME}*",
-                folder.display()
-            ));
+
+    /// The key of the request that was made last and has no certificate yet, else a new one, which
+    /// is stored: a restart repeats the same request. `more` is another key that may be used.
+    pub(super) fn kept_key(
+        &self,
+        disk: &mut Disk,
+        new_key: bool,
+        more: Option<&[u8]>,
+    ) -> Result<Key, String> {
+        let pending = read(&self.pending_key_path()).map(Zeroizing::new);
+        let known = [pending.as_deref().map(Vec::as_slice).ok(), more].into_iter().flatten();
+        let mut known = known.filter_map(|text| Key::of_pem(text).ok());
+        if let Some(key) = known.next().filter(|_| !new_key) {
+            return Ok(key);
         }
-        let name = entry.map_err(|e| line(&e))?.file_name();
-        if name.to_str().is_some_and(|name| name.starts_with(NAME)) {
-            found.push(folder.join(name));
-        }
+        let key = Key::generate()?;
+        disk.carry_out(self.write_pending_key(&key))?;
+        Ok(key)
     }
-    Ok(found)
+
+    /// Takes the path of each pair. Their order is that of their times.
+    fn each_pair(&self, take: &mut dyn FnMut(PathBuf)) -> Result<(), String> {
+        self.each_file(&mut |path| {
+            if path.file_name().and_then(|name| self.time_in(name)).is_some() {
+                take(path);
+            }
+        })
+    }
+
+    /// Takes the path of each file of certificates and keys, of which there may be very many; none
+    /// if there is no folder.
+    fn each_file(&self, take: &mut dyn FnMut(PathBuf)) -> Result<(), String> {
+        let line = |e: &std::io::Error| format!("{}: {}", self.folder.display(), cause(e));
+        #[expect(clippy::disallowed_methods, reason = "guarded, and each entry is dropped")]
+        let entries = match guard::found(&self.folder).and_then(fs::read_dir) {
+            Err(e) if [NotFound, NotADirectory].contains(&e.kind()) => return Ok(()),
+            entries => entries.map_err(|e| line(&e))?,
+        };
+        for entry in entries {
+            let name = entry.map_err(|e| line(&e))?.file_name();
+            if name.to_str().is_some_and(|name| name.starts_with(self.name)) {
+                take(self.folder.join(name));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Whether `path` exists. A path that must not be touched or cannot be resolved is an error.
@@ -208,17 +284,10 @@ fn exists(path: &Path) -> Result<bool, String> {
     }
 }
 
-/// Whether a link exists; a file in its place is an error.
-fn is_link(path: &Path) -> Result<bool, String> {
-    let link = guard::parent_resolved(path).and_then(fs::symlink_metadata);
-    match link {
-        Ok(metadata) if metadata.is_symlink() => Ok(true),
-        Ok(_) => {
-            let path = path.display();
-            Err(format!(
-                "expected {path:?} to be a symlink but it is a file; move it away"
-            ))
-        }
+/// Whether a file or a link exists.
+fn is_there(path: &Path) -> Result<bool, String> {
+    match guard::parent_resolved(path).and_then(fs::symlink_metadata) {
+        Ok(_) => Ok(true),
         Err(e) if [NotFound, NotADirectory].contains(&e.kind()) => Ok(false),
         Err(e) => Err(format!("{}: {}", path.display(), cause(&e))),
     }

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::config::flags::Flags;
-use crate::core::certificate::{Task, TaskResult};
+use crate::core::certificate::{FileTask, TaskResult};
+use crate::core::delay::Jitter;
 use crate::core::instant::Mono;
+use crate::core::kubelet::tests::storm::{collect_lines, take_lines};
 use crate::files::tree::Tree;
 use crate::identity::Source;
-use crate::identity::pki::tests::Signer;
+use crate::identity::pki::tests::{Pem, Signer};
 use crate::identity::signing::Supervisor;
-use crate::kube::message::Outcome;
+use crate::kube::message::{Outcome, Response};
 use crate::kube::time::Wall;
 use crate::wire::tls::SYSTEM_ROOTS;
 
@@ -29,21 +31,46 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
         tree.write("etc/bootstrap.conf", wrong.as_bytes());
         let kubeconfig = tree.join("etc/kubelet.conf");
         let source = Source::new(&config, &kubeconfig, None, "test".to_owned());
-        let (mut identity, access) = source.open(Wall::default(), 0).unwrap();
+        let (mut identity, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
         let mut api = access.api;
-        let task = Task::Sign {
-            new_key: false,
-            with_bootstrap: true,
-            is_first,
-        };
+        let task = FileTask::Sign { new_key: false, with_bootstrap: true, is_first };
         let result = identity.carry_out(&task, &mut api, Wall::default());
         assert!(matches!(result, TaskResult::Signed(_)));
         tree.write("etc/bootstrap.conf", right.as_bytes());
-        identity.on_response(&Outcome::Silent("no route".to_owned()));
+        identity.on_response(&Outcome::Silent("no route".into()));
         let later = Mono::START.after(Duration::from_secs(5));
         assert_eq!(identity.refresh(&mut api, later), None);
         let endpoint = identity.certificate_api(&mut api).endpoint();
         assert_eq!(endpoint.host, "10.0.0.1", "first: {is_first}");
+    }
+}
+
+/// The line of the 401 itself can only name the kubeconfig.
+#[test]
+fn a_401_names_the_certificate_that_was_sent_once() {
+    let (tree, signer) = (Tree::new("identity-401"), Signer::new());
+    let key = rcgen::KeyPair::generate().unwrap();
+    let chain = Signer::params("system:node:pi", 1, 90).signed_by(&key, &signer.issuer).unwrap();
+    let [chain, key] = [chain.pem(), key.serialize_pem()].map(|pem| Pem(&pem).to_string());
+    let user = format!("client-certificate-data: {chain}, client-key-data: {key}");
+    tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
+    let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
+    config.rotate_certificates = true;
+    config.cert_dir = tree.join("pki");
+    let answer = |code| Outcome::Answered(Response::test(code, "{}"));
+    let stored = tree.join("pki/kubelet-client-current.pem").display().to_string();
+    collect_lines();
+    for source in ["users[u].user.client-certificate-data", stored.as_str()] {
+        let path = tree.join("etc/kubelet.conf");
+        let opened = Source::new(&config, &path, None, "test".to_owned());
+        let (mut identity, _) = opened.open(Wall::default(), Jitter::NONE).unwrap();
+        take_lines();
+        for code in [200, 401, 401, 200, 401] {
+            identity.on_response(&answer(code));
+        }
+        let lines = take_lines();
+        let named = format!("401 with the certificate of {source};");
+        assert_eq!(lines.iter().filter(|line| line.contains(&named)).count(), 2, "{lines:?}");
     }
 }
 
@@ -71,10 +98,13 @@ fn a_supervisor_that_the_roots_of_the_system_verify_needs_them() {
         config.k3s_supervisor_system_roots = system_roots;
         let path = tree.join("etc/kubelet.conf");
         let supervisor = Supervisor::new(&config, &path, None).unwrap();
-        assert_eq!(supervisor.problem(&[bundle]).is_some(), is_missing);
+        let fault = supervisor.fault(&[bundle]).map(|fault| fault.to_string());
+        let line = "--k3s-supervisor-system-roots: this system has no root certificates; \
+            install ca-certificates";
+        assert_eq!(fault.as_deref(), is_missing.then_some(line));
         let source = Source::new(&config, &path, None, "test".to_owned());
-        let (_, access) = source.open(Wall::default(), 0).unwrap();
-        assert_eq!(access.renewal_error, supervisor.problem(&SYSTEM_ROOTS));
+        let (_, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
+        assert_eq!(access.renewal_fault, supervisor.fault(&SYSTEM_ROOTS));
     }
 }
 
@@ -84,10 +114,7 @@ fn a_supervisor_that_the_roots_of_the_system_verify_needs_them() {
 fn a_node_password_that_cannot_be_read_has_its_remedy_and_may_be_corrected() {
     let (tree, config) = board_of_k3s("password");
     for (password, part) in [
-        (
-            None,
-            "k3s-password: no such file or directory; restore /etc/credstore/",
-        ),
+        (None, "k3s-password: no such file or directory; restore /etc/credstore/"),
         (Some(""), "k3s-password: empty; restore /etc/credstore/"),
         (Some("a b"), "the password has a blank"),
         (Some("\u{e9}"), "the password has a blank"),
@@ -97,22 +124,18 @@ fn a_node_password_that_cannot_be_read_has_its_remedy_and_may_be_corrected() {
         }
         let path = tree.join("etc/kubelet.conf");
         let source = Source::new(&config, &path, None, "test".to_owned());
-        let (mut identity, access) = source.open(Wall::default(), 0).unwrap();
-        let why = access.renewal_error.unwrap();
+        let (mut identity, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
+        let why = access.renewal_fault.unwrap().to_string();
         assert!(why.contains(part), "{why}");
         assert!(why.contains("delete secret pi.node-password.k3s"), "{why}");
         let mut api = access.api;
-        let task = Task::Sign {
-            new_key: false,
-            with_bootstrap: false,
-            is_first: false,
-        };
+        let task = FileTask::Sign { new_key: false, with_bootstrap: false, is_first: false };
         let result = identity.carry_out(&task, &mut api, Wall::default());
         assert!(matches!(result, TaskResult::Failed(_)), "{result:?}");
         tree.write("etc/k3s-password", b"0123456789abcdef\n");
         let source = Source::new(&config, &path, None, "test".to_owned());
-        let (_, access) = source.open(Wall::default(), 0).unwrap();
-        assert_eq!(access.renewal_error, None);
+        let (_, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
+        assert_eq!(access.renewal_fault, None);
         for _ in 0..2 {
             let result = identity.carry_out(&task, &mut api, Wall::default());
             assert!(matches!(result, TaskResult::Signed(_)), "{result:?}");

@@ -40,10 +40,7 @@ pub fn node(node: &Value) -> String {
     page.title("Addresses:");
     for address in object::list(node, &["status", "addresses"]) {
         let kind = object::text(address, &["type"]);
-        page.pair(
-            &format!("  {kind}"),
-            object::text(address, &["address"]).to_owned(),
-        );
+        page.pair(&format!("  {kind}"), object::text(address, &["address"]).to_owned());
     }
     for (title, key) in [("Capacity:", "capacity"), ("Allocatable:", "allocatable")] {
         resources(&mut page, title, object::at(node, &["status", key]));
@@ -67,22 +64,11 @@ fn about(page: &mut Page, node: &Value) {
     let lines: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
     page.list("Labels", &lines);
     let annotations = pairs(node, "annotations");
-    let lines: Vec<String> = annotations
-        .iter()
-        .map(|(k, v)| format!("{k}: {v}"))
-        .collect();
+    let lines: Vec<String> = annotations.iter().map(|(k, v)| format!("{k}: {v}")).collect();
     page.list("Annotations", &lines);
-    page.pair(
-        "CreationTimestamp",
-        time(node, &["metadata", "creationTimestamp"]),
-    );
+    page.pair("CreationTimestamp", time(node, &["metadata", "creationTimestamp"]));
     let mut taints: Vec<&Value> = object::list(node, &["spec", "taints"]).iter().collect();
-    taints.sort_by_key(|taint| {
-        (
-            object::text(taint, &["effect"]),
-            object::text(taint, &["key"]),
-        )
-    });
+    taints.sort_by_key(|taint| (object::text(taint, &["effect"]), object::text(taint, &["key"])));
     let lines: Vec<String> = taints.into_iter().map(taint).collect();
     page.list("Taints", &lines);
     let unschedulable = object::at(node, &["spec", "unschedulable"]) == Some(&Value::Bool(true));
@@ -94,10 +80,8 @@ fn pairs<'a>(node: &'a Value, key: &str) -> Vec<(&'a str, &'a str)> {
     let Some(Value::Object(members)) = object::at(node, &["metadata", key]) else {
         return Vec::new();
     };
-    let mut pairs: Vec<_> = members
-        .iter()
-        .filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
-        .collect();
+    let mut pairs: Vec<_> =
+        members.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect();
     pairs.sort_unstable();
     pairs
 }
@@ -112,10 +96,7 @@ fn roles(labels: &[(&str, &str)]) -> Vec<String> {
     roles.retain(|role| !role.is_empty());
     roles.sort();
     roles.dedup();
-    match roles.is_empty() {
-        true => Vec::new(),
-        false => vec![roles.join(",")],
-    }
+    if roles.is_empty() { Vec::new() } else { vec![roles.join(",")] }
 }
 
 /// `key=value:effect`, as for `--register-with-taints`.
@@ -133,14 +114,8 @@ fn conditions(page: &mut Page, conditions: &[Value]) {
     if conditions.is_empty() {
         return;
     }
-    const TITLES: [&str; 6] = [
-        "Type",
-        "Status",
-        "LastHeartbeatTime",
-        "LastTransitionTime",
-        "Reason",
-        "Message",
-    ];
+    const TITLES: [&str; 6] =
+        ["Type", "Status", "LastHeartbeatTime", "LastTransitionTime", "Reason", "Message"];
     page.title("Conditions:");
     page.condition(TITLES.map(str::to_owned), "");
     page.condition(TITLES.map(|title| "-".repeat(title.len())), "");
@@ -177,11 +152,7 @@ fn resources(page: &mut Page, title: &str, resources: Option<&Value>) {
 fn amount(resources: &Map<String, Value>, name: &str) -> String {
     match object::quantity(resources, name) {
         Some(quantity) => quantity.to_string(),
-        None => resources
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned(),
+        None => resources.get(name).and_then(Value::as_str).unwrap_or_default().to_owned(),
     }
 }
 
@@ -246,10 +217,7 @@ impl Page {
 /// The width of a column. The last cell of a line does not count.
 fn width(block: &[Vec<String>], column: usize) -> usize {
     let ended = block.iter().filter(|line| column + 1 < line.len());
-    ended
-        .filter_map(|line| Some(line.get(column)?.chars().count()))
-        .max()
-        .unwrap_or(0)
+    ended.filter_map(|line| Some(line.get(column)?.chars().count())).max().unwrap_or(0)
 }
 
 #[cfg(test)]

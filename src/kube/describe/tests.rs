@@ -17,12 +17,7 @@ fn recorded() -> (Value, String) {
 
 /// The output of kubectl without the sections that need a server.
 fn without_server(text: &str) -> String {
-    let sections = [
-        "Lease:",
-        "Non-terminated Pods:",
-        "Allocated resources:",
-        "Events:",
-    ];
+    let sections = ["Lease:", "Non-terminated Pods:", "Allocated resources:", "Events:"];
     let mut kept = String::new();
     let mut skipping = false;
     for line in text.split_inclusive('\n') {

@@ -5,7 +5,10 @@
 #   rd.neednet=1 ip=dhcp                       on the kernel's command line
 #
 # or use another network module. It copies from this machine: the binary, the unit with its
-# drop-ins, /etc/default/nodelet, the credentials /etc/credstore/nodelet.* and the host name.
+# drop-ins, /etc/default/nodelet and nodelet-join, the credentials /etc/credstore/nodelet.*, the
+# certificate in use and the host name. A certificate that is renewed later is not in it: make the
+# initramfs anew each month (dracut --force), because one of a year is renewed 36 days before its
+# end or earlier.
 # The machine-id (%m) differs in the initramfs unless dracut has hostonly=yes.
 # The agent runs from the initramfs until the root is switched, so the board is Ready while its
 # root waits for a passphrase or is repaired. Then the unit of the root starts.
@@ -26,7 +29,9 @@ install() {
     local unit=$own/nodelet.service
     [[ -e $root$unit ]] || unit=${systemdsystemunitdir:?}/nodelet.service
     inst_multiple nodelet "$unit"
-    inst_multiple -o /etc/default/nodelet /etc/hostname
+    inst_multiple -o /etc/default/nodelet /etc/default/nodelet-join /etc/hostname
+    # A link; dracut also installs the pair that it points to.
+    inst_multiple -o /var/lib/nodelet/pki/kubelet-client-current.pem
     for file in "$root$own"/nodelet.service.d/*.conf "$root"/etc/credstore/nodelet.*; do
         inst_multiple -o "${file#"$root"}"
     done

@@ -40,17 +40,12 @@ impl Site {
 #[test]
 fn another_cluster_info_from_the_verified_server_is_refused() {
     let site = Site::kubeadm();
-    let other = site
-        .double
-        .cluster_info("https://127.0.0.1:1", &site.double.ca_pem());
+    let other = site.double.cluster_info("https://127.0.0.1:1", &site.double.ca_pem());
     let jws = site.double.signature(&other, &BootstrapToken::new(TOKEN));
     // The first look sees the true one, the second another that is signed as well.
     let forged = json!({"kubeconfig": other, "jws-kubeconfig-lwxivu": jws});
     site.double.forge_cluster_info(&[json!({}), forged]);
-    site.refused(
-        "tls",
-        &["has another cluster-info", "somebody may be between"],
-    );
+    site.refused("tls", &["has another cluster-info", "somebody may be between"]);
 }
 
 /// Whoever knows the token adds a CA of its own to the pinned one, which is public, and serves with
@@ -60,13 +55,13 @@ fn a_padded_bundle_of_one_who_knows_the_token_is_refused() {
     for theirs_first in [false, true] {
         let site = Site::kubeadm();
         let theirs = Authority::new("somebody-else");
-        let bundle = match theirs_first {
-            true => format!("{}{}", theirs.pem(), site.double.ca_pem()),
-            false => format!("{}{}", site.double.ca_pem(), theirs.pem()),
+        let bundle = if theirs_first {
+            format!("{}{}", theirs.pem(), site.double.ca_pem())
+        } else {
+            format!("{}{}", site.double.ca_pem(), theirs.pem())
         };
         site.sign(&site.double.cluster_info(&site.double.url(), &bundle));
-        site.double
-            .swap_certificate(&theirs.server(NAMES, Validity::VALID));
+        site.double.swap_certificate(&theirs.server(NAMES, Validity::VALID));
         site.refused("tls", &["certificate", "somebody may be between"]);
     }
     // The honest server with such a bundle is joined, and the pinned CA alone is stored.
@@ -76,20 +71,14 @@ fn a_padded_bundle_of_one_who_knows_the_token_is_refused() {
     site.sign(&site.double.cluster_info(&site.double.url(), &bundle));
     assert_eq!(site.join(&[]).code, 0);
     let kubeconfig = nodelet::identity::kubeconfig::parse(&site.kubeconfig(), &[]).unwrap();
-    assert_eq!(
-        kubeconfig.ca.unwrap().bytes,
-        site.double.ca_pem().as_bytes()
-    );
+    assert_eq!(kubeconfig.ca.unwrap().bytes, site.double.ca_pem().as_bytes());
 }
 
 #[test]
 fn a_bundle_without_a_usable_pinned_ca_is_refused() {
     let theirs = Authority::new("somebody-else");
     for (ca, parts) in [
-        (
-            theirs.pem().to_owned(),
-            ["none of the CAs (sha256:", "copy the line again"],
-        ),
+        (theirs.pem().to_owned(), ["none of the CAs (sha256:", "copy the line again"]),
         (String::new(), ["no CA", "copy the line again"]),
         (theirs.pem().repeat(1000), ["more than 100 CAs", ""]),
         (
@@ -100,9 +89,10 @@ fn a_bundle_without_a_usable_pinned_ca_is_refused() {
         let site = Site::kubeadm();
         let info = site.double.cluster_info(&site.double.url(), &ca);
         site.sign(&info);
-        match ca.is_empty() {
-            true => site.refused("ca", &["no certificate-authority-data"]),
-            false => site.refused("ca", &parts),
+        if ca.is_empty() {
+            site.refused("ca", &["no certificate-authority-data"])
+        } else {
+            site.refused("ca", &parts)
         };
     }
 }
@@ -110,9 +100,7 @@ fn a_bundle_without_a_usable_pinned_ca_is_refused() {
 #[test]
 fn no_signature_but_the_right_one_is_accepted() {
     let site = Site::kubeadm();
-    let info = site
-        .double
-        .cluster_info(&site.double.url(), &site.double.ca_pem());
+    let info = site.double.cluster_info(&site.double.url(), &site.double.ca_pem());
     let token = BootstrapToken::new(TOKEN);
     let good = site.double.signature(&info, &token);
     let encoded = |text: &str| URL_SAFE_NO_PAD.encode(text);
@@ -126,10 +114,8 @@ fn no_signature_but_the_right_one_is_accepted() {
         // The payload attached.
         good.replace("..", &format!(".{}.", encoded(&info))),
         // Of another token, and over another text.
-        site.double
-            .signature(&info, &BootstrapToken::new("lwxivu.ffffffffffffffff")),
-        site.double
-            .signature(&info, &BootstrapToken::new("abcdef.2uczm8x4xi2v7hqd")),
+        site.double.signature(&info, &BootstrapToken::new("lwxivu.ffffffffffffffff")),
+        site.double.signature(&info, &BootstrapToken::new("abcdef.2uczm8x4xi2v7hqd")),
         site.double.signature(&format!("{info}\n"), &token),
         "x".repeat(100_000),
     ] {
@@ -140,8 +126,7 @@ fn no_signature_but_the_right_one_is_accepted() {
         assert_eq!(site.double.requests().len(), 1, "{signature}");
     }
     // Over a forged text.
-    site.double
-        .forge_cluster_info(&[json!({"kubeconfig": format!("{info}# forged\n")})]);
+    site.double.forge_cluster_info(&[json!({"kubeconfig": format!("{info}# forged\n")})]);
     site.refused("signature", &["does not fit the token"]);
 }
 
@@ -150,16 +135,8 @@ fn a_signed_kubeconfig_without_a_safe_server_is_refused() {
     let site = Site::kubeadm();
     let ca = site.double.ca_pem();
     let good = site.double.cluster_info(&site.double.url(), &ca);
-    let http = site
-        .double
-        .cluster_info(&site.double.url().replace("https", "http"), &ca);
-    let cluster = good
-        .split("clusters:\n")
-        .nth(1)
-        .unwrap()
-        .split("contexts")
-        .next()
-        .unwrap();
+    let http = site.double.cluster_info(&site.double.url().replace("https", "http"), &ca);
+    let cluster = good.split("clusters:\n").nth(1).unwrap().split("contexts").next().unwrap();
     let two = good.replace(cluster, &format!("{cluster}{cluster}"));
     for (text, part) in [
         (http.as_str(), "not https"),
@@ -181,22 +158,10 @@ fn a_server_that_floods_stalls_or_redirects_gets_no_credential() {
         (Fault::EndlessHeaders, "head of the answer"),
         (Fault::StallBeforeHeaders, "timed out"),
         (Fault::StallInBody(100), "timed out"),
-        (
-            Fault::Trickle {
-                bytes: 1,
-                every: Duration::from_millis(100),
-            },
-            "timed out",
-        ),
+        (Fault::Trickle { bytes: 1, every: Duration::from_millis(100) }, "timed out"),
         (Fault::Redirect("https://127.0.0.1:1/".into()), "307"),
         (Fault::Garbage, "not the answer of an API server"),
-        (
-            Fault::Status {
-                code: 503,
-                retry_after: None,
-            },
-            "503",
-        ),
+        (Fault::Status { code: 503, retry_after: None }, "503"),
         (
             Fault::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>".to_vec()),
             "is the port right?",
@@ -204,14 +169,9 @@ fn a_server_that_floods_stalls_or_redirects_gets_no_credential() {
     ] {
         let site = Site::kubeadm();
         let shown = format!("{fault:?}");
-        site.double
-            .faults()
-            .push(Rule::new(fault).path(CLUSTER_INFO).always());
+        site.double.faults().push(Rule::new(fault).path(CLUSTER_INFO).always());
         let joined = site.refused("cluster-info", &[]);
-        assert!(
-            joined.line("cluster-info").contains(part),
-            "{shown}: {joined:?}"
-        );
+        assert!(joined.line("cluster-info").contains(part), "{shown}: {joined:?}");
     }
 }
 
@@ -227,9 +187,7 @@ fn a_certificate_for_another_key_is_not_stored() {
     let ca = site.root.write("ca.crt", site.double.ca_pem());
     let double = site.double.clone();
     let forger = thread::spawn(move || {
-        let csr = eventually("a CSR", Duration::from_secs(10), || {
-            double.list("csrs").pop()
-        });
+        let csr = eventually("a CSR", Duration::from_secs(10), || double.list("csrs").pop());
         let name = csr["metadata"]["name"].as_str().unwrap();
         let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
         let approved = json!([{"type": "Approved", "status": "True", "reason": "r", "message": "m",
@@ -259,31 +217,80 @@ fn a_certificate_for_another_key_is_not_stored() {
     assert_eq!(site.files(), ["ca.crt"]);
 }
 
-/// A board without an RTC: TLS says so, and nothing is sent.
+/// A board without an RTC, and one with a wrong one: the line names the clock, not an attack, and
+/// nothing is sent.
 #[test]
-fn a_clock_in_1970_is_named() {
+fn a_wrong_clock_is_named() {
+    let seconds_per_year = 365 * 24 * 3600;
+    for (ahead, is_k3s, parts) in [
+        (in_1970(), false, ["✗ tls: ", "not valid before", "clock says 1970"]),
+        (in_1970(), true, ["✗ tls: ", "not valid before", "clock says 1970"]),
+        (200 * seconds_per_year, false, ["✗ ca: ", "the pinned CA expired at", "clock says 22"]),
+        (200 * seconds_per_year, true, ["✗ tls: ", "expired at", "clock says 22"]),
+    ] {
+        let site = Site::kubeadm();
+        if is_k3s {
+            site.double.set_supervisor(|_| {});
+        }
+        let hash = Double::sha256(site.double.ca_pem().as_bytes());
+        let args = match is_k3s {
+            true => {
+                let token = format!("K10{hash}::server:pa55:word");
+                ["join", &site.double.url(), "--token", &token].map(str::to_owned).to_vec()
+            }
+            false => site.double.join_command(TOKEN),
+        };
+        let offset = site.root.write("offset", ahead.to_string());
+        let output = Command::new(binary())
+            .args(args)
+            .args(["--node-name=pi", "--timeout=2s", "--root", site.path("tree").to_str().unwrap()])
+            .env("LD_PRELOAD", library())
+            .env("CLOCK_OFFSET_FILE", offset)
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        for part in parts.into_iter().chain(["set the clock of this board"]) {
+            assert!(text.contains(part), "{text}\nlacks {part}");
+        }
+        assert!(!text.contains("somebody"), "{text}");
+        assert!(!site.saw_credentials());
+    }
+}
+
+/// Whoever gives a file and a digest expects both to be checked.
+#[test]
+fn a_digest_is_checked_beside_a_given_authority() {
     let site = Site::kubeadm();
-    let offset = site.root.write("offset", in_1970().to_string());
-    let output = Command::new(binary())
-        .args(site.double.join_command(TOKEN))
-        .args([
-            "--node-name=pi",
-            "--timeout=2s",
-            "--root",
-            site.path("tree").to_str().unwrap(),
-        ])
-        .env("LD_PRELOAD", library())
-        .env("CLOCK_OFFSET_FILE", offset)
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("✗ tls: "), "{text}");
-    assert!(
-        text.contains("not valid before") && text.contains("clock says 1970"),
-        "{text}"
-    );
-    assert!(!site.saw_credentials());
+    site.double.set_supervisor(|k3s| k3s.tokens.push(TOKEN.to_owned()));
+    let theirs = Authority::new("somebody-else");
+    let ca = site.double.ca_pem();
+    let both = format!("{}{ca}", theirs.pem());
+    let url = site.double.url();
+    let k10 = |pem: &str| format!("K10{}::server:pa55:word", Double::sha256(pem.as_bytes()));
+    let (own, other) = (site.double.authority().pin(), theirs.pin());
+    for (file, token, pin, is_right) in [
+        (&ca, TOKEN.to_owned(), Some(&other), false),
+        (&both, TOKEN.to_owned(), Some(&own), true),
+        (&ca, k10(theirs.pem()), None, false),
+        (&both, k10(&ca), None, true),
+    ] {
+        let file = site.root.write("ca.crt", file);
+        let authority = format!("--certificate-authority={}", file.display());
+        let mut args = vec!["join", &url, "--token", &token, &authority, "--node-name=pi"];
+        args.extend(["--dry-run", "--timeout=5s"]);
+        let pin = pin.map(|pin| format!("--discovery-token-ca-cert-hash={pin}"));
+        args.extend(pin.as_deref());
+        let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
+        site.double.clear_requests();
+        let joined = site.run(&args);
+        if is_right {
+            assert_eq!(joined.code, 0, "{joined:?}");
+        } else {
+            joined.failed_at("ca", &["ca.crt: none of", "leave out one of the two"]);
+            assert!(!site.saw_credentials());
+        }
+    }
 }
 
 /// Something that is no TLS server answers, and closes.
@@ -301,9 +308,7 @@ fn a_port_without_tls_is_refused() {
     let mut args = site.double.join_command(TOKEN);
     args[1] = format!("127.0.0.1:{port}");
     args.extend(["--node-name=pi".into(), "--timeout=1s".into()]);
-    site.run(&args)
-        .failed_at("cluster-info", &["does not speak TLS"]);
+    site.run(&args).failed_at("cluster-info", &["does not speak TLS"]);
     args[1] = "127.0.0.1:1".into();
-    site.run(&args)
-        .failed_at("tcp", &["connection refused", "is the server up"]);
+    site.run(&args).failed_at("tcp", &["connection refused", "is the server up"]);
 }

@@ -1,6 +1,8 @@
-//! The way of k3s and rke2, against a supervisor that is written from their source.
+//! The way of k3s and rke2, against the double of their supervisor.
 
-use apidouble::{Authority, Double, Validity};
+use std::sync::Arc;
+
+use apidouble::{Authority, Double, Fault, Phase, Rule, Validity};
 use serde_json::Value;
 
 use super::{Joined, Site, TOKEN, mode};
@@ -14,8 +16,7 @@ const FLAGS: &str = "etc/default/nodelet-join";
 
 fn site() -> Site {
     let site = Site::new(Double::builder().without_kubeadm().start());
-    site.double
-        .set_supervisor(|k3s| k3s.tokens.push(TOKEN.to_owned()));
+    site.double.set_supervisor(|k3s| k3s.tokens.push(TOKEN.to_owned()));
     site
 }
 
@@ -27,14 +28,7 @@ fn token(site: &Site) -> String {
 
 fn join(site: &Site, token: &str, more: &[&str]) -> Joined {
     let url = site.double.url();
-    let mut args = vec![
-        "join",
-        &url,
-        "--token",
-        token,
-        "--node-name=pi",
-        "--timeout=2s",
-    ];
+    let mut args = vec!["join", &url, "--token", token, "--node-name=pi", "--timeout=2s"];
     args.extend(more);
     let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
     let joined = site.run(&args);
@@ -66,19 +60,14 @@ fn a_token_of_the_server_ends_with_a_certificate_that_the_agent_runs_with() {
     assert_eq!(password.len(), 32);
     // Without a binding for renewals and without a person.
     let renewal = joined.line("renewal");
-    assert!(
-        renewal.contains("by itself, at the supervisor https://"),
-        "{renewal}"
-    );
-    let flags = format!(
-        "--rotate-certificates --k3s-supervisor={} ",
-        site.double.url()
-    );
+    assert!(renewal.contains("by itself, at the supervisor https://"), "{renewal}");
+    let flags = format!("--rotate-certificates --k3s-supervisor={} ", site.double.url());
     assert!(site.text(FLAGS).contains(&flags), "{}", site.text(FLAGS));
     // The CA is proved by two anonymous requests before the token is sent.
     let requests = site.double.requests();
     for (index, request) in requests.iter().enumerate() {
-        let is_anonymous = request.header("authorization").is_none();
+        let has_certificate = request.user == "system:node:pi";
+        let is_anonymous = request.header("authorization").is_none() && !has_certificate;
         assert_eq!(is_anonymous, index < 2, "{request:?}");
         let has_password = request.header("k3s-node-password").is_some();
         assert_eq!(has_password, request.path.ends_with("client-kubelet.crt"));
@@ -102,30 +91,50 @@ fn a_token_of_k3s_token_create_is_a_bearer() {
     let joined = join(&site, &format!("K10{hash}::{TOKEN}"), &[]);
     assert_eq!(joined.code, 0, "{joined:?}");
     let requests = site.double.requests();
-    let config = requests
-        .iter()
-        .find(|r| r.path == "/v1-k3s/config")
-        .unwrap();
-    assert_eq!(
-        config.header("authorization"),
-        Some(format!("Bearer {TOKEN}").as_str())
-    );
+    let config = requests.iter().find(|r| r.path == "/v1-k3s/config").unwrap();
+    assert_eq!(config.header("authorization"), Some(format!("Bearer {TOKEN}").as_str()));
+}
+
+/// Its first half, K10 and the hash, is lost. kubeadm's tokens have the same form, so the server
+/// tells whose it is.
+#[test]
+fn a_token_of_k3s_token_create_without_its_hash_needs_the_ca() {
+    for token in [TOKEN.to_owned(), format!("::{TOKEN}"), format!("K10::{TOKEN}")] {
+        let site = site();
+        let without = join(&site, &token, &[]);
+        assert_eq!(without.code, 2, "{without:?}");
+        assert!(without.stderr.contains("--certificate-authority FILE"), "{without:?}");
+        let file = site.root.write("ca.crt", site.double.ca_pem());
+        let authority = format!("--certificate-authority={}", file.display());
+        let joined = join(&site, &token, &[&authority]);
+        assert_eq!(joined.code, 0, "{joined:?}");
+        assert!(joined.line("csr-create").contains("the supervisor signs"), "{joined:?}");
+        let flag = format!("--k3s-supervisor={} ", site.double.url());
+        assert!(site.text(FLAGS).contains(&flag), "{}", site.text(FLAGS));
+        assert!(join(&site, &token, &[&authority]).line("joined").contains("already"));
+        let image = join(&site, &token, &[&authority, "--force", "--bootstrap-only"]);
+        if token == TOKEN {
+            image.failed_at("token", &["a supervisor of k3s", "use --node-name"]);
+        } else {
+            assert_eq!(image.code, 2, "{image:?}");
+        }
+    }
 }
 
 /// rke2: the supervisor on 9345, the API server on 6443.
 #[test]
 fn the_api_server_may_have_another_port() {
     let site = site();
-    site.double.set_supervisor(|k3s| k3s.https_port = 1);
+    let server = site.double.authority().server(&["127.0.0.1"], Validity::VALID);
+    let port = site.double.front(&server);
+    site.double.set_supervisor(|k3s| k3s.https_port = port);
     let joined = join(&site, &token(&site), &[]);
     assert_eq!(joined.code, 0, "{joined:?}");
-    assert_eq!(joined.report["server"], "https://127.0.0.1:1");
-    assert!(site.kubeconfig().contains("https://127.0.0.1:1\""));
+    let url = format!("https://127.0.0.1:{port}");
+    assert_eq!(joined.report["server"], url);
+    assert!(site.kubeconfig().contains(&format!("{url}\"")));
     let flags = site.text(FLAGS);
-    assert!(
-        flags.contains(&format!("--k3s-supervisor={} ", site.double.url())),
-        "{flags}"
-    );
+    assert!(flags.contains(&format!("--k3s-supervisor={} ", site.double.url())), "{flags}");
 }
 
 /// Of three CAs the one whose DER form has the hash becomes a root; k3s trusts all three.
@@ -134,8 +143,7 @@ fn of_a_custom_chain_the_root_alone_is_kept() {
     let site = site();
     let [one, two] = [Authority::new("one"), Authority::new("two")];
     let chain = format!("{}{}{}", one.pem(), two.pem(), site.double.ca_pem());
-    site.double
-        .set_supervisor(|k3s| k3s.cacerts.clone_from(&chain));
+    site.double.set_supervisor(|k3s| k3s.cacerts.clone_from(&chain));
     let hash = Double::sha256(site.double.authority().der_bytes());
     let token = format!("K10{hash}::server:pa55:word");
     let joined = join(&site, &token, &[]);
@@ -145,12 +153,44 @@ fn of_a_custom_chain_the_root_alone_is_kept() {
     assert!(join(&site, &token, &[]).line("joined").contains("already"));
     // A stranger's root in the chain proves nothing.
     let other = super::Site::new(Double::builder().without_kubeadm().start());
-    other
-        .double
-        .set_supervisor(|k3s| k3s.cacerts.clone_from(&chain));
+    other.double.set_supervisor(|k3s| k3s.cacerts.clone_from(&chain));
     let joined = join(&other, &token, &[]);
     joined.failed_at("tls", &["certificate"]);
     assert!(!other.saw_credentials());
+}
+
+/// `k3s certificate rotate-ca` with another root: the new token has another digest.
+#[test]
+fn a_board_with_both_cas_in_a_file_stays_when_k3s_gets_another_root() {
+    let (prepared, not_prepared) = (site(), site());
+    for (site, is_prepared) in [(&prepared, true), (&not_prepared, false)] {
+        assert_eq!(join(site, &token(site), &[]).code, 0);
+        let new = Arc::new(Authority::new("new"));
+        let both = format!("{}{}", site.double.ca_pem(), new.pem());
+        let file = site.root.write("both.pem", &both);
+        if is_prepared {
+            let file = format!("--certificate-authority={}", file.display());
+            let joined = join(site, &token(site), &[&file]);
+            assert_eq!(joined.code, 0, "{joined:?}");
+            assert!(joined.line("joined").contains("it lacks a CA"), "{joined:?}");
+            let config = kubeconfig::parse(&site.kubeconfig(), &[]).unwrap();
+            assert_eq!(config.ca.unwrap().bytes, both.as_bytes());
+        }
+        site.double.set_supervisor(|k3s| new.pem().clone_into(&mut k3s.cacerts));
+        site.double.succeed(&new);
+        let hash = Double::sha256(new.pem().as_bytes());
+        let token = format!("K10{hash}::server:pa55:word");
+        let joined = join(site, &token, &[]);
+        if is_prepared {
+            assert!(joined.line("joined").contains("already"), "{joined:?}");
+        } else {
+            joined.failed_at("joined", &["another cluster", "--force replaces it"]);
+        }
+        let joined = join(site, &token, &["--force"]);
+        assert_eq!(joined.code, 0, "{joined:?}");
+        let config = kubeconfig::parse(&site.kubeconfig(), &[]).unwrap();
+        assert_eq!(config.ca.unwrap().bytes, new.pem().as_bytes());
+    }
 }
 
 #[test]
@@ -159,13 +199,10 @@ fn a_server_of_another_ca_gets_no_token() {
     let good = token(&site);
     let other = Authority::new("somebody-else");
     // Another CA, and the right text with a certificate of another CA.
-    site.double
-        .set_supervisor(|k3s| k3s.cacerts = other.pem().to_owned());
+    site.double.set_supervisor(|k3s| k3s.cacerts = other.pem().to_owned());
     join(&site, &good, &[]).failed_at("ca", &["the hash of /cacerts is", "the token says", "copy"]);
-    site.double
-        .set_supervisor(|k3s| k3s.cacerts = site.double.ca_pem());
-    site.double
-        .swap_certificate(&other.server(&["127.0.0.1"], Validity::VALID));
+    site.double.set_supervisor(|k3s| k3s.cacerts = site.double.ca_pem());
+    site.double.swap_certificate(&other.server(&["127.0.0.1"], Validity::VALID));
     join(&site, &good, &[]).failed_at("tls", &["certificate"]);
     // The short form has no hash at all.
     let short = join(&site, "pa55:word", &[]);
@@ -180,20 +217,17 @@ fn each_refusal_of_the_supervisor_has_its_remedy() {
     let hash = Double::sha256(site.double.ca_pem().as_bytes());
     join(&site, &format!("K10{hash}::server:other"), &[])
         .failed_at("token", &["401", "agent-token", "k3s token create"]);
+    let forbidden = Rule::new(Fault::Status { code: 403, retry_after: None });
+    site.double.faults().push(forbidden.path("/v1-k3s/config"));
+    join(&site, &token(&site), &[]).failed_at("token", &["403", "does a proxy in between drop"]);
     // The name is taken by a board with another password.
     site.double.set_supervisor(|k3s| {
-        k3s.passwords
-            .insert("pi".to_owned(), "of another board".to_owned());
+        k3s.passwords.insert("pi".to_owned(), "of another board".to_owned());
     });
     let taken = join(&site, &token(&site), &[]);
     taken.failed_at(
         "certificate",
-        &[
-            "403",
-            "--node-name",
-            "kubectl delete node pi",
-            "delete secret pi.node-password.k3s",
-        ],
+        &["403", "--node-name", "kubectl delete node pi", "delete secret pi.node-password.k3s"],
     );
     // The password stays: it may be the one that the server stored.
     assert_eq!(site.files(), [PASSWORD]);
@@ -213,22 +247,23 @@ fn each_refusal_of_the_supervisor_has_its_remedy() {
 #[test]
 fn a_server_that_starts_is_waited_for_and_a_dry_run_stores_no_password() {
     let site = site();
-    site.double.set_supervisor(|k3s| k3s.not_ready = 1);
+    site.double.set_supervisor(|k3s| k3s.start = vec![Phase::Starting]);
     let joined = join(&site, &token(&site), &["--dry-run", "--timeout=20s"]);
     assert_eq!(joined.code, 0, "{joined:?}");
-    assert!(joined.stderr.contains("503"), "{joined:?}");
+    assert!(joined.stderr.contains("503 ServiceUnavailable: starting"), "{joined:?}");
     assert_eq!(site.files(), [] as [String; 0]);
     assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
     assert!(site.double.supervisor().unwrap().passwords.is_empty());
+    site.double.set_supervisor(|k3s| k3s.start = vec![Phase::WithoutCore]);
+    let joined = join(&site, &token(&site), &["--timeout=20s"]);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert!(joined.stderr.contains("503 ServiceUnavailable: runtime core not ready"), "{joined:?}");
 }
 
 #[test]
 fn the_password_of_a_former_k3s_agent_is_taken_over_and_reset_keeps_it() {
     let site = site();
-    site.root.write(
-        "etc/rancher/node/password",
-        "0123456789abcdef0123456789abcdef\n",
-    );
+    site.root.write("etc/rancher/node/password", "0123456789abcdef0123456789abcdef\n");
     assert_eq!(join(&site, &token(&site), &[]).code, 0);
     assert_eq!(site.text(PASSWORD), "0123456789abcdef0123456789abcdef");
     let reset = |more: &[&str]| {

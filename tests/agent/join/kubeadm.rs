@@ -2,16 +2,17 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use apidouble::{BootstrapToken, Double};
 use serde_json::{Value, json};
 
 use super::{Joined, SECRET, Site, TOKEN, agent, mode};
-use crate::common::api::admin;
 use crate::common::board::{Board, binary};
 use nodelet::identity::kubeconfig;
 use nodelet::kube::x509::Leaf;
+use nodelet::wire::api_config::ClientCertificate;
 
 const KUBECONFIG: &str = "etc/credstore/nodelet.kubeconfig";
 const BOOTSTRAP: &str = "etc/credstore/nodelet.bootstrap-kubeconfig";
@@ -43,27 +44,16 @@ fn the_printed_line_ends_with_a_certificate_and_no_token() {
     assert_eq!(joined.report["certificateExpires"], leaf.not_after.time());
     let wrote = joined.report["wrote"].as_array().unwrap();
     assert_eq!(wrote.len(), 2, "{wrote:?}");
-    for step in [
-        "cluster-info",
-        "signature",
-        "ca",
-        "tls",
-        "token",
-        "csr-create",
-        "approval",
-        "renewal",
-    ] {
+    for step in
+        ["cluster-info", "signature", "ca", "tls", "token", "csr-create", "approval", "renewal"]
+    {
         assert_eq!(joined.step(step)["ok"], true, "{step}: {joined:?}");
     }
     // Discovery is anonymous, before and after TLS is verified.
     for request in site.double.requests() {
         let is_discovery = request.path.ends_with("cluster-info");
         assert!(!is_discovery || request.header("authorization").is_none());
-        assert_eq!(
-            is_discovery,
-            request.user == "system:anonymous",
-            "{request:?}"
-        );
+        assert_eq!(is_discovery, request.user == "system:anonymous", "{request:?}");
     }
 }
 
@@ -73,23 +63,14 @@ fn the_text_has_one_line_for_each_step() {
     let site = Site::kubeadm();
     let output = Command::new(binary())
         .args(site.double.join_command(TOKEN))
-        .args([
-            "--node-name=pi",
-            "--root",
-            site.root.path().to_str().unwrap(),
-        ])
+        .args(["--node-name=pi", "--root", site.root.path().to_str().unwrap()])
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    let names: Vec<&str> = text
-        .lines()
-        .map(|line| line.split([' ', ':']).nth(1).unwrap())
-        .collect();
+    let names: Vec<&str> =
+        text.lines().map(|line| line.split([' ', ':']).nth(1).unwrap()).collect();
     assert_eq!(names, super::STEPS, "{text}");
-    assert!(
-        text.lines().all(|line| line.starts_with(['✓', '–'])),
-        "{text}"
-    );
+    assert!(text.lines().all(|line| line.starts_with(['✓', '–'])), "{text}");
 }
 
 #[test]
@@ -105,16 +86,132 @@ fn the_agent_runs_with_what_join_wrote() {
     let before = site.kubeconfig();
     let joined = site.join(&[]);
     assert_eq!(joined.code, 0, "{joined:?}");
-    assert!(
-        joined
-            .line("joined")
-            .contains("already: an identity of https://")
-    );
-    assert!(
-        joined.line("tcp").contains("skipped because of joined"),
-        "{joined:?}"
-    );
+    assert!(joined.line("joined").contains("already: an identity of https://"));
+    assert!(joined.line("tcp").contains("skipped because of joined"), "{joined:?}");
     assert_eq!(site.kubeconfig(), before);
+}
+
+/// The line says what the board is to be: its flags replace the stored ones.
+#[test]
+fn the_same_line_with_other_flags_writes_them_and_nothing_else() {
+    let site = Site::kubeadm();
+    assert_eq!(site.join(&["--node-labels=zone=field"]).code, 0);
+    let (before, served) = (site.kubeconfig(), site.double.requests().len());
+    for (more, want) in [
+        (&["--node-labels=zone=barn"][..], " --node-labels=zone=barn\n"),
+        (&[], "--hostname-override=pi\n"),
+    ] {
+        let joined = site.join(more);
+        assert_eq!(joined.code, 0, "{joined:?}");
+        assert!(joined.line("joined").contains("already"), "{joined:?}");
+        assert_eq!(joined.report["wrote"], json!([site.path(FLAGS)]), "{joined:?}");
+        let flags = "NODELET_JOIN_FLAGS=--rotate-certificates --hostname-override=pi";
+        let text = site.text(FLAGS);
+        assert!(text.contains(flags) && text.ends_with(want), "{text}");
+        assert_eq!(site.join(more).report["wrote"], json!([]));
+    }
+    assert_eq!((site.kubeconfig(), site.double.requests().len()), (before, served));
+}
+
+/// `apt purge` removes them, and keeps /etc/credstore.
+#[test]
+fn lost_flags_are_written_again() {
+    let site = Site::kubeadm();
+    assert_eq!(site.join(&[]).code, 0);
+    let before = site.text(FLAGS);
+    fs::remove_file(site.path(FLAGS)).unwrap();
+    let joined = site.join(&[]);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert!(joined.line("joined").contains("its flags are missing"), "{joined:?}");
+    assert_eq!(site.text(FLAGS), before);
+}
+
+/// kubeadm prints two hashes while a cluster replaces its CA.
+#[test]
+fn the_line_of_a_cluster_that_replaces_its_ca_adds_the_new_one() {
+    let site = Site::kubeadm();
+    assert_eq!(site.join(&[]).code, 0);
+    let (before, flags) = (site.kubeconfig(), site.text(FLAGS));
+    let new = apidouble::Authority::new("new");
+    let bundle = format!("{}{}", site.double.ca_pem(), new.pem());
+    let info = site.double.cluster_info(&site.double.url(), &bundle);
+    site.double.set_cluster_info(Some(&info));
+    let hash = format!("--discovery-token-ca-cert-hash={}", new.pin());
+    let dry = site.join(&[&hash, "--dry-run"]);
+    assert!(dry.line("files").contains("would write"), "{dry:?}");
+    assert_eq!(site.kubeconfig(), before);
+    let joined = site.join(&[&hash]);
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert!(joined.line("joined").contains("already"), "{joined:?}");
+    let [old, config] = [&before, &site.kubeconfig()].map(|t| kubeconfig::parse(t, &[]).unwrap());
+    assert_eq!(config.ca.unwrap().bytes, bundle.as_bytes());
+    let key = |config: Option<ClientCertificate>| config.unwrap().key.bytes.clone();
+    assert_eq!(key(config.certificate), key(old.certificate));
+    assert_eq!(site.text(FLAGS), flags);
+    assert_eq!(site.double.list("csrs").len(), 1);
+    assert!(joined.line("tls").contains("was verified"), "{joined:?}");
+    assert_eq!(site.join(&[&hash]).report["wrote"], json!([]));
+}
+
+/// The administrator's flags win over those of join.
+#[test]
+fn flags_of_the_administrator_that_name_another_node_are_in_the_way() {
+    let site = Site::kubeadm();
+    for (flags, part) in [
+        ("--hostname-override=board7 --v=2", "join with --node-name=board7"),
+        ("--kubeconfig=/var/lib/nodelet/kubeconfig", "remove it there"),
+        ("--bootstrap-kubeconfig=/run/b", "remove it there"),
+    ] {
+        site.root.write("etc/default/nodelet", format!("NODELET_FLAGS={flags}\n"));
+        let path = site.path("etc/default/nodelet").display().to_string();
+        site.join(&[]).failed_at("joined", &[&path, flags.split(' ').next().unwrap(), part]);
+    }
+    assert_eq!(site.double.requests().len(), 0);
+    site.root.write("etc/default/nodelet", "NODELET_FLAGS=--hostname-override=pi --v=2\n");
+    assert_eq!(site.join(&[]).code, 0);
+}
+
+/// Such as cloud-init and a person.
+#[test]
+fn one_join_or_reset_at_a_time_changes_the_files() {
+    let site = Site::kubeadm();
+    let folder = site.path("etc/credstore");
+    fs::create_dir_all(&folder).unwrap();
+    let other = fs::File::open(&folder).unwrap();
+    other.lock().unwrap();
+    site.join(&["--timeout=1s"]).failed_at("root", &["another nodelet join or reset runs"]);
+    let reset = site.run(&["reset".to_owned()]);
+    assert!(reset.line("running").contains("nodelet join runs"), "{reset:?}");
+    assert_eq!((site.double.requests().len(), site.files()), (0, vec![]));
+    let waits = thread::scope(|scope| {
+        let join = scope.spawn(|| site.join(&[]));
+        thread::sleep(Duration::from_millis(100));
+        other.unlock().unwrap();
+        join.join().unwrap()
+    });
+    assert_eq!(waits.code, 0, "{waits:?}");
+}
+
+/// The agent would end at each start.
+#[test]
+fn flags_that_this_board_cannot_run_with_are_refused_before_any_request() {
+    let site = Site::kubeadm();
+    for flag in [
+        "--system-reserved=memory=1000000Gi",
+        "--eviction-hard=memory.available<1000000Gi",
+        "--reserved-cpus=0-9999",
+        "--host-root=/nonexistent",
+        "--node-condition=no=path",
+    ] {
+        let mut args = site.double.join_command(TOKEN);
+        args.extend(strings(&[flag, "--dry-run"]));
+        let output = Command::new(binary()).args(&args).stdin(Stdio::null()).output().unwrap();
+        assert!(!output.status.success(), "{flag}: {output:?}");
+        assert!(output.stdout.is_empty(), "{flag}: {output:?}");
+    }
+    assert_eq!(site.double.requests().len(), 0);
+    // An image is for another machine.
+    assert_eq!(site.join(&["--system-reserved=memory=1000000Gi"]).code, 0);
 }
 
 #[test]
@@ -128,29 +225,17 @@ fn a_token_comes_from_a_file_or_from_stdin() {
         args[place + 1] = source.to_owned();
         let output = Command::new(binary())
             .args(&args)
-            .args([
-                "--node-name=pi",
-                force,
-                "--root",
-                site.path("tree").to_str().unwrap(),
-            ])
+            .args(["--node-name=pi", force, "--root", site.path("tree").to_str().unwrap()])
             .stdin(fs::File::open(&token).unwrap())
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
     }
     args[place + 1] = "/nowhere".to_owned();
-    let output = Command::new(binary())
-        .args(&args)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output = Command::new(binary()).args(&args).stdin(Stdio::null()).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        stderr.contains("--token-file /nowhere: no such file"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("--token-file /nowhere: no such file"), "{stderr}");
 }
 
 #[test]
@@ -164,8 +249,7 @@ fn a_dry_run_checks_and_changes_nothing() {
     assert!(joined.line("files").contains(KUBECONFIG));
     assert_eq!(joined.step("token")["ok"], true);
     assert_eq!(joined.report["wrote"], json!([]));
-    site.double
-        .add_bootstrap_token(BootstrapToken::new("nogrup.3333333333333333").groups(&[]));
+    site.double.add_bootstrap_token(BootstrapToken::new("nogrup.3333333333333333").groups(&[]));
     let mut args = site.double.join_command("nogrup.3333333333333333");
     args.extend(strings(&["--node-name=pi", "--dry-run"]));
     site.run(&args).failed_at("csr-create", &["nodelet-ask"]);
@@ -182,10 +266,7 @@ fn an_image_of_many_boards_has_the_token_and_the_flags_of_the_bootstrap() {
     assert_eq!(mode(&site.path(BOOTSTRAP)), 0o600);
     assert!(site.text(BOOTSTRAP).contains(SECRET));
     let flags = site.text(FLAGS);
-    assert!(
-        flags.contains("--bootstrap-kubeconfig=/run/credentials/nodelet.service/"),
-        "{flags}"
-    );
+    assert!(flags.contains("--bootstrap-kubeconfig=/run/credentials/nodelet.service/"), "{flags}");
     assert!(!flags.contains("--hostname-override"), "{flags}");
     assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
     // A board starts from that file.
@@ -206,10 +287,8 @@ fn a_cluster_without_kubeadm_is_joined_with_its_ca_and_three_commands() {
     let token = BootstrapToken::new(TOKEN).groups(&[]);
     double.add_bootstrap_token(token);
     let site = Site::new(double);
-    site.join(&[]).failed_at(
-        "cluster-info",
-        &["403", "--certificate-authority FILE and three commands"],
-    );
+    site.join(&[])
+        .failed_at("cluster-info", &["403", "--certificate-authority FILE and three commands"]);
     assert!(!site.saw_credentials());
     let ca = site.root.write("ca.crt", site.double.ca_pem());
     let endpoint = site.double.url();
@@ -221,25 +300,17 @@ fn a_cluster_without_kubeadm_is_joined_with_its_ca_and_three_commands() {
         &format!("--token={TOKEN}"),
         &format!("--certificate-authority={}", ca.display()),
     ]);
-    site.run(&args)
-        .failed_at("csr-create", &["may not create", "nodelet-ask"]);
+    site.run(&args).failed_at("csr-create", &["may not create", "nodelet-ask"]);
     site.double.bind(1);
     let joined = site.run(&args);
-    joined.failed_at(
-        "certificate",
-        &["not issued in time", "kubectl certificate approve"],
-    );
-    assert!(
-        joined.line("approval").contains("nodelet-approve"),
-        "{joined:?}"
-    );
+    // The key of this request is gone.
+    let parts = ["not issued in time", "approval now is too late", "--timeout=1h"];
+    joined.failed_at("certificate", &parts);
+    assert!(joined.line("approval").contains("nodelet-approve"), "{joined:?}");
     site.double.bind(2);
     let joined = site.run(&args);
     assert_eq!(joined.code, 0, "{joined:?}");
-    assert!(
-        joined.line("renewal").contains("nodelet-renew"),
-        "{joined:?}"
-    );
+    assert!(joined.line("renewal").contains("nodelet-renew"), "{joined:?}");
     assert!(!site.text(FLAGS).contains("--rotate-certificates"));
     site.double.bind(3);
     let joined = site.run(&[args, strings(&["--force"])].concat());
@@ -251,8 +322,7 @@ fn a_cluster_without_kubeadm_is_joined_with_its_ca_and_three_commands() {
 fn a_cluster_without_anonymous_requests_says_so() {
     let site = Site::kubeadm();
     site.double.refuse_anonymous();
-    site.join(&[])
-        .failed_at("cluster-info", &["401", "--certificate-authority FILE"]);
+    site.join(&[]).failed_at("cluster-info", &["401", "--certificate-authority FILE"]);
     assert!(!site.saw_credentials());
 }
 
@@ -276,15 +346,10 @@ fn each_fault_of_a_token_has_its_remedy() {
         site.run(&args)
     };
     let again = "kubeadm token create --print-join-command";
-    for unsigned in [
-        "zzzzzz.0123456789abcdef",
-        "authon.2222222222222222",
-        "expire.4444444444444444",
-    ] {
-        join(unsigned).failed_at(
-            "signature",
-            &["no signature", &unsigned[..6], "expired", again],
-        );
+    for unsigned in
+        ["zzzzzz.0123456789abcdef", "authon.2222222222222222", "expire.4444444444444444"]
+    {
+        join(unsigned).failed_at("signature", &["no signature", &unsigned[..6], "expired", again]);
     }
     join("lwxivu.ffffffffffffffff")
         .failed_at("signature", &["does not fit", "copy the line again"]);
@@ -292,26 +357,6 @@ fn each_fault_of_a_token_has_its_remedy() {
     join("signon.1111111111111111").failed_at("token", &["401", "signon", "usages", again]);
     join("nogrup.3333333333333333").failed_at("csr-create", &["may not", "nodelet-ask"]);
     assert_eq!(site.files(), [] as [String; 0]);
-}
-
-#[test]
-fn a_live_board_of_the_same_name_is_not_replaced_without_force() {
-    let site = Site::kubeadm();
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}, "status": {
-        "nodeInfo": {"bootID": "another"},
-        "conditions": [{"type": "Ready", "status": "True", "reason": "r", "message": "m",
-            "lastHeartbeatTime": null, "lastTransitionTime": null}]}});
-    admin(&site.double, "POST", "/api/v1/nodes", &node);
-    let status = json!({"status": node["status"]});
-    admin(&site.double, "PATCH", "/api/v1/nodes/pi/status", &status);
-    site.join(&[]).failed_at(
-        "namesake",
-        &["is Ready", "kubectl delete node pi", "--node-name"],
-    );
-    assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
-    let joined = site.join(&["--force"]);
-    assert_eq!(joined.code, 0, "{joined:?}");
-    assert_eq!(joined.step("namesake")["ok"], Value::Null);
 }
 
 /// The certificates of the first cluster would win over the new kubeconfig.
@@ -338,23 +383,14 @@ fn force_replaces_the_identity_of_another_cluster_with_its_certificates() {
     let joined = site.join(&[]);
     joined.failed_at(
         "joined",
-        &[
-            "this board has an identity of https://",
-            "system:node:pi",
-            "--force",
-        ],
+        &["this board has an identity of https://", "system:node:pi", "--force"],
     );
     assert_eq!(site.kubeconfig(), old);
     let joined = site.join(&["--force"]);
     assert_eq!(joined.code, 0, "{joined:?}");
     assert!(joined.line("joined").contains("replaced"), "{joined:?}");
     let stored: Vec<String> = site.files();
-    assert!(
-        !stored
-            .iter()
-            .any(|file| file.contains("pki/kubelet-client")),
-        "{stored:?}"
-    );
+    assert!(!stored.iter().any(|file| file.contains("pki/kubelet-client")), "{stored:?}");
     let board = Board::start(&args);
     board.says("node pi: registered");
     assert!(site.double.get("nodes/pi").is_some());
@@ -362,15 +398,24 @@ fn force_replaces_the_identity_of_another_cluster_with_its_certificates() {
 
 #[test]
 fn a_kubelet_on_the_machine_is_in_the_way() {
-    for path in [
-        "etc/kubernetes/kubelet.conf",
-        "var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+    let process = "proc/77/status";
+    for (path, text, named) in [
+        ("etc/kubernetes/kubelet.conf", "", "etc/kubernetes/kubelet.conf"),
+        ("var/lib/rancher/k3s/agent/kubelet.kubeconfig", "", "k3s/agent/kubelet.kubeconfig"),
+        (process, "Name:\tkubelet\nNSpid:\t77\n", "process 77, kubelet"),
+        (process, "Name:\tk3s-agent\nNSpid:\t77\n", "process 77, k3s-agent"),
+        (process, "Name:\tkubelite\n", "process 77, kubelite"),
     ] {
         let site = Site::kubeadm();
-        site.root.write(path, "kubelet");
-        site.join(&[])
-            .failed_at("joined", &[path, "a kubelet is on this machine", "stop"]);
+        site.root.write(path, text);
+        site.join(&[]).failed_at("joined", &[named, "a kubelet is on this machine", "stop"]);
         assert_eq!(site.join(&["--force"]).code, 0);
+    }
+    // In a container, and another program.
+    for text in ["Name:\tkubelet\nNSpid:\t77\t1\n", "Name:\tkubelet-exporter\nNSpid:\t77\n"] {
+        let site = Site::kubeadm();
+        site.root.write(process, text);
+        assert_eq!(site.join(&[]).code, 0);
     }
 }
 
@@ -383,10 +428,7 @@ fn the_typed_endpoint_is_used_where_the_signed_server_does_not_answer() {
     site.double.set_cluster_info(Some(&info));
     let joined = site.join(&[]);
     assert_eq!(joined.code, 0, "{joined:?}");
-    assert!(
-        joined.stderr.contains("its server does not answer"),
-        "{joined:?}"
-    );
+    assert!(joined.stderr.contains("its server does not answer"), "{joined:?}");
     assert_eq!(joined.report["server"], site.double.url());
     assert!(site.kubeconfig().contains(&site.double.url()));
 }
@@ -411,11 +453,12 @@ fn an_unpinned_join_needs_its_flag_and_is_noted() {
 
 #[test]
 fn a_folder_that_cannot_be_written_fails_first() {
-    let site = Site::kubeadm();
-    site.root.write("etc", "a file in the place of the folder");
-    site.join(&[])
-        .failed_at("root", &["cannot be written", "sudo", "--root"]);
-    assert_eq!(site.double.requests().len(), 0);
+    for folder in ["etc", "etc/credstore", "etc/default"] {
+        let site = Site::kubeadm();
+        site.root.write(folder, "a file in the place of the folder");
+        site.join(&[]).failed_at("root", &["cannot be written", "sudo", "--root"]);
+        assert_eq!(site.double.requests().len(), 0);
+    }
 }
 
 #[test]
@@ -423,48 +466,28 @@ fn reset_removes_what_join_and_the_agent_wrote() {
     let site = Site::kubeadm();
     assert_eq!(site.join(&[]).code, 0);
     site.root.write("var/lib/nodelet/kubeconfig", "text");
-    for name in [
-        "kubelet-client-2026-11-21-06-19-25.pem",
-        "kubelet-client.key.tmp",
-        "other.pem",
-    ] {
-        site.root
-            .write(&format!("var/lib/nodelet/pki/{name}"), "text");
+    for name in ["kubelet-client-2026-11-21-06-19-25.pem", "kubelet-client.key.tmp", "other.pem"] {
+        site.root.write(&format!("var/lib/nodelet/pki/{name}"), "text");
     }
-    let processes = site
-        .root
-        .write("sys/fs/cgroup/nodelet.service/cgroup.procs", "7\n");
+    site.root.write("var/lib/nodelet-serve/kubelet-server-2026-11-21-06-19-25.pem", "text");
+    let port = "etc/systemd/system/sockets.target.wants/nodelet-serve.socket";
+    site.root.write(port, "");
+    let processes = site.root.write("sys/fs/cgroup/nodelet.service/cgroup.procs", "7\n");
     let reset = |site: &Site| -> Joined { site.run(&["reset".to_owned()]) };
     let running = reset(&site);
     assert_eq!(running.code, 1);
-    assert!(
-        running
-            .line("running")
-            .contains("systemctl disable --now nodelet"),
-        "{running:?}"
-    );
+    assert!(running.line("running").contains("systemctl stop nodelet"), "{running:?}");
     assert!(site.files().contains(&KUBECONFIG.to_owned()));
     fs::write(processes, "").unwrap();
     let done = reset(&site);
     assert_eq!(done.code, 0, "{done:?}");
-    assert!(
-        done.line("node").contains("kubectl delete node pi"),
-        "{done:?}"
-    );
-    assert!(
-        done.line("node").contains("valid until it expires"),
-        "{done:?}"
-    );
-    let left = [
-        "sys/fs/cgroup/nodelet.service/cgroup.procs",
-        "var/lib/nodelet/pki/other.pem",
-    ];
+    assert!(done.line("node").contains("kubectl delete node pi"), "{done:?}");
+    assert!(done.line("node").contains("valid until it expires"), "{done:?}");
+    assert!(done.line("metrics").ends_with("systemctl stop nodelet-serve.socket"), "{done:?}");
+    let left = ["sys/fs/cgroup/nodelet.service/cgroup.procs", "var/lib/nodelet/pki/other.pem"];
     assert_eq!(site.files(), left);
     // Again: nothing is left, and that is no failure.
     let again = reset(&site);
     assert_eq!(again.code, 0, "{again:?}");
-    assert!(
-        again.line("files").contains("nothing to remove"),
-        "{again:?}"
-    );
+    assert!(again.line("files").contains("nothing to remove"), "{again:?}");
 }

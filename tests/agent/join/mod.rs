@@ -2,9 +2,12 @@
 //! and what refuses a token.
 
 mod abuse;
+mod busy;
 mod front;
 mod k3s;
+mod k3s_server;
 mod kubeadm;
+mod new_ca;
 mod printed;
 mod ready;
 mod renewal;
@@ -24,7 +27,7 @@ pub const TOKEN: &str = "lwxivu.2uczm8x4xi2v7hqd";
 pub const SECRET: &str = "2uczm8x4xi2v7hqd";
 
 /// The names of the steps, in their order of printing. Scripts of operators rely on both.
-pub const STEPS: [&str; 17] = [
+pub const STEPS: [&str; 18] = [
     "root",
     "joined",
     "name-resolution",
@@ -42,6 +45,7 @@ pub const STEPS: [&str; 17] = [
     "files",
     "start",
     "ready",
+    "metrics",
 ];
 
 /// A cluster, and the root folder of a board.
@@ -101,10 +105,7 @@ impl Site {
     }
 
     pub fn new(double: Double) -> Self {
-        Self {
-            double,
-            root: Folder::new("join"),
-        }
+        Self { double, root: Folder::new("join") }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -132,37 +133,9 @@ impl Site {
         self.run(&args)
     }
 
-    /// Runs `args` below the root, as JSON. The token must be in no output and in no file.
+    /// [`run`] below this root.
     pub fn run(&self, args: &[String]) -> Joined {
-        let root = self.root.path().to_str().unwrap();
-        let output = Command::new(binary())
-            .args(args)
-            .args(["--root", root, "--output=json"])
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
-        for text in [&stdout, &stderr] {
-            assert!(!text.contains(SECRET), "the token is in the output: {text}");
-        }
-        let is_bootstrap = args.iter().any(|arg| arg == "--bootstrap-only");
-        for file in self.files().iter().filter(|_| !is_bootstrap) {
-            let bytes = fs::read(self.path(file)).unwrap();
-            let text = String::from_utf8_lossy(&bytes);
-            assert!(!text.contains(SECRET), "the token is in {file}");
-        }
-        let report: Value = serde_json::from_str(&stdout).unwrap_or(Value::Null);
-        if args[0] == "join" && !report.is_null() {
-            let steps = report["checks"].as_array().unwrap();
-            let names: Vec<&str> = steps.iter().map(|s| s["check"].as_str().unwrap()).collect();
-            assert_eq!(names, STEPS);
-        }
-        Joined {
-            code: output.status.code().unwrap(),
-            report,
-            stderr,
-        }
+        run(self.root.path(), args)
     }
 
     /// Whether any request had credentials.
@@ -172,16 +145,53 @@ impl Site {
     }
 }
 
+/// Runs `args` below the root, as JSON. The token must be in no output and in no file.
+pub fn run(root: &Path, args: &[String]) -> Joined {
+    let output = Command::new(binary())
+        .args(args)
+        .arg("--root")
+        .arg(root)
+        .arg("--output=json")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+    for text in [&stdout, &stderr] {
+        assert!(!text.contains(SECRET), "the token is in the output: {text}");
+    }
+    let is_bootstrap = args.iter().any(|arg| arg == "--bootstrap-only");
+    for file in files(root).iter().filter(|_| !is_bootstrap) {
+        let bytes = fs::read(root.join(file)).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains(SECRET), "the token is in {file}");
+    }
+    let report: Value = serde_json::from_str(&stdout).unwrap_or(Value::Null);
+    if args[0] == "join" && !report.is_null() {
+        let steps = report["checks"].as_array().unwrap();
+        let names: Vec<&str> = steps.iter().map(|s| s["check"].as_str().unwrap()).collect();
+        assert_eq!(names, STEPS);
+    }
+    Joined { code: output.status.code().unwrap(), report, stderr }
+}
+
 /// The agent as nodelet.service starts it, with what join wrote below `root`.
 pub fn agent(root: &Path) -> Board {
+    let flags = agent_flags(root);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    Board::start(&flags)
+}
+
+/// The flags of [`agent`].
+pub fn agent_flags(root: &Path) -> Vec<String> {
     let path = |name: &str| root.join(name).display().to_string();
     let flags = fs::read_to_string(path("etc/default/nodelet-join")).unwrap();
     let flags = flags.split_once("NODELET_JOIN_FLAGS=").unwrap().1.trim();
     let kubeconfig = format!("--kubeconfig={}", path("etc/credstore/nodelet.kubeconfig"));
     let root_dir = format!("--root-dir={}", path("var/lib/nodelet"));
-    let mut args = vec![kubeconfig.as_str(), &root_dir];
-    args.extend(flags.split(' '));
-    Board::start(&args)
+    let mut args = vec![kubeconfig, root_dir];
+    args.extend(flags.split(' ').map(str::to_owned));
+    args
 }
 
 pub fn mode(path: &Path) -> u32 {
@@ -194,12 +204,11 @@ fn files(folder: &Path) -> Vec<String> {
     while let Some(next) = open.pop() {
         for entry in fs::read_dir(next).unwrap() {
             let path = entry.unwrap().path();
-            match path.is_dir() && !path.is_symlink() {
-                true => open.push(path),
-                false => {
-                    let path = path.strip_prefix(folder).unwrap();
-                    found.push(path.to_str().unwrap().to_owned());
-                }
+            if path.is_dir() && !path.is_symlink() {
+                open.push(path)
+            } else {
+                let path = path.strip_prefix(folder).unwrap();
+                found.push(path.to_str().unwrap().to_owned());
             }
         }
     }

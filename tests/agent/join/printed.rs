@@ -1,5 +1,5 @@
-//! The line that kubeadm prints: a Ready Node, a restart, a renewed certificate. With a real kubeadm
-//! and control plane where there are ones, else on the double.
+//! The line that kubeadm prints: a Ready Node, a restart, a renewed certificate. With a real
+//! kubeadm and control plane where there are ones, else on the double.
 
 use std::fs;
 use std::path::Path;
@@ -54,9 +54,7 @@ fn the_printed_line_makes_a_ready_node_that_renews_its_certificate() {
         });
         let before = cluster.renew_time(NAME);
         eventually("a renewal of the Lease with it", MINUTE, || {
-            cluster
-                .renew_time(NAME)
-                .filter(|now| Some(now) > before.as_ref())
+            cluster.renew_time(NAME).filter(|now| Some(now) > before.as_ref())
         });
     }
     assert!(board.is_running());

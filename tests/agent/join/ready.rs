@@ -33,6 +33,11 @@ pub fn board() -> Result<(), String> {
     }
     fs::write("/etc/machine-id", machine_id).unwrap();
     fs::create_dir_all("/run/systemd/system").unwrap();
+    for (target, unit) in [("multi-user", "nodelet.service"), ("paths", "nodelet.path")] {
+        let wants = format!("/etc/systemd/system/{target}.target.wants");
+        fs::create_dir_all(&wants).unwrap();
+        fs::write(format!("{wants}/{unit}"), "[Unit]\n").unwrap();
+    }
     Ok(())
 }
 
@@ -65,17 +70,18 @@ fn a_line_ends_with_a_ready_node_in_time() {
     for _ in 0..10 {
         let begin = Instant::now();
         let join = join(&double, &["--force"]);
-        eventually("the trigger of nodelet.path", SOON, || {
-            fs::metadata(TRIGGER).ok()
-        });
+        eventually("the trigger of nodelet.path", SOON, || fs::metadata(TRIGGER).ok());
         let board = agent("/".as_ref());
         let output = join.wait_with_output().unwrap();
         let took = begin.elapsed();
         best = best.min(took);
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{text}");
-        let last = text.lines().last().unwrap();
-        assert!(last.starts_with("✓ ready: pi   Ready   v1."), "{text}");
+        let [.., ready, metrics] = text.lines().collect::<Vec<_>>()[..] else {
+            panic!("{text}");
+        };
+        assert!(ready.starts_with("✓ ready: pi   Ready   v1."), "{text}");
+        assert_eq!(metrics, "– metrics: systemctl enable --now nodelet-serve.socket");
         println!("from enter to Ready: {took:?}");
         drop(board);
         fs::remove_file(TRIGGER).unwrap();
@@ -96,14 +102,16 @@ fn a_node_that_does_not_come_fails_in_time_and_keeps_the_files() {
     let output = join(&double, &["--timeout=2s"]).wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{text}");
-    let last = text.lines().last().unwrap();
-    for part in [
-        "✗ ready: not Ready after 2 s: it is not registered",
-        "journalctl -u nodelet",
-    ] {
+    let last = text.lines().find(|line| line.starts_with("✗ ready")).unwrap_or_default();
+    for part in ["✗ ready: not Ready after 2 s: it is not registered", "journalctl -u nodelet"] {
         assert!(last.contains(part), "{text}");
     }
     assert!(fs::metadata(KUBECONFIG).is_ok());
+    // Without a wait, the process tells: here nodelet.path is not active.
+    let output = join(&double, &["--no-wait"]).wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = "– start: nodelet.path has not started nodelet.service; systemctl start";
+    assert!(output.status.success() && text.contains(line), "{text}");
     // The same line waits again.
     let again = join(&double, &[]);
     let board = agent("/".as_ref());
@@ -114,12 +122,38 @@ fn a_node_that_does_not_come_fails_in_time_and_keeps_the_files() {
     drop(board);
 }
 
+/// A Node stays Ready for 50 s without its agent, and its boot id is that of this boot.
+#[test]
+fn a_node_that_only_was_ready_is_not_ready() {
+    if let Err(why) = board() {
+        return skip::required(&why);
+    }
+    let double = cluster();
+    let first = join(&double, &[]);
+    eventually("the trigger of nodelet.path", SOON, || fs::metadata(TRIGGER).ok());
+    let running = agent("/".as_ref());
+    assert!(first.wait_with_output().unwrap().status.success());
+    drop(running);
+    let output = join(&double, &["--timeout=2s"]).wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("✓ joined: already"), "{text}");
+    let line = "✗ ready: not Ready after 2 s: its Lease is not renewed: no agent runs";
+    assert!(text.contains(line), "{text}");
+    // A running agent renews it within 10 s.
+    let _running = agent("/".as_ref());
+    let output = join(&double, &["--timeout=20s"]).wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
 /// The power fails at a random moment; the same line is the cure, and no token is in a file.
 #[test]
 fn a_join_that_was_killed_is_repeated() {
     if let Err(why) = board() {
         return skip::required(&why);
     }
+    // Nothing starts the agent, and nothing waits for it.
+    fs::remove_dir("/run/systemd/system").unwrap();
     let double = cluster();
     for milliseconds in (0..150).step_by(10) {
         let mut cut = join(&double, &["--no-wait", "--force"]);

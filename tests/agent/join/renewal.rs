@@ -5,15 +5,16 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use apidouble::{Double, Recorded};
+use apidouble::{Double, Phase, Recorded};
 use nix::sys::signal::Signal;
 use nodelet::identity::kubeconfig;
 use nodelet::kube::time::Wall;
 use nodelet::kube::x509::Leaf;
+use serde_json::json;
 use support::eventually;
 
 use super::{Site, mode};
-use crate::common::api::paths;
+use crate::common::api::{admin, paths};
 use crate::common::board::{Board, binary};
 use crate::common::lease::{self, longest_gap_of_requests};
 
@@ -38,9 +39,7 @@ fn joined() -> Site {
 /// The flags of the unit, and those that join wrote.
 fn flags(site: &Site) -> Vec<String> {
     let file = site.text("etc/default/nodelet-join");
-    let flags = file
-        .lines()
-        .find_map(|line| line.strip_prefix("NODELET_JOIN_FLAGS="));
+    let flags = file.lines().find_map(|line| line.strip_prefix("NODELET_JOIN_FLAGS="));
     let kubeconfig = site.path("etc/credstore/nodelet.kubeconfig");
     let mut args = vec![
         format!("--kubeconfig={}", kubeconfig.display()),
@@ -64,9 +63,7 @@ fn leaf(site: &Site) -> Option<Leaf> {
 
 fn renewals(site: &Site) -> Vec<Recorded> {
     let requests = site.double.requests().into_iter();
-    requests
-        .filter(|request| request.path == "/v1-k3s/client-kubelet.crt")
-        .collect()
+    requests.filter(|request| request.path == "/v1-k3s/client-kubelet.crt").collect()
 }
 
 /// Certificates of 20 s: at once after the first Lease, then each 14 to 18 s.
@@ -90,16 +87,9 @@ fn a_board_renews_again_and_again_and_each_lease_is_in_time() {
         (lease::renewals(&site.double).len() > seen + 3).then_some(())
     });
     let password = site.text(PASSWORD);
-    assert_eq!(
-        renewals(&site).len(),
-        keys.len() - 1,
-        "one for each new key"
-    );
+    assert_eq!(renewals(&site).len(), keys.len() - 1, "one for each new key");
     for renewal in renewals(&site) {
-        assert_eq!(
-            (renewal.code, renewal.user.as_str()),
-            (200, "system:node:pi")
-        );
+        assert_eq!((renewal.code, renewal.user.as_str()), (200, "system:node:pi"));
         assert_eq!(renewal.header("k3s-node-name"), Some("pi"));
         assert_eq!(renewal.header("k3s-node-password"), Some(password.as_str()));
     }
@@ -119,11 +109,7 @@ fn a_board_renews_again_and_again_and_each_lease_is_in_time() {
 
 /// `nodelet check` with the same flags, as root runs it.
 fn check(site: &Site) -> String {
-    let output = Command::new(binary())
-        .arg("check")
-        .args(flags(site))
-        .output()
-        .unwrap();
+    let output = Command::new(binary()).arg("check").args(flags(site)).output().unwrap();
     // The exit code is about this machine, too.
     String::from_utf8(output.stdout).unwrap()
 }
@@ -143,18 +129,9 @@ fn the_check_says_how_and_when_the_certificate_is_renewed() {
     board.says_within(MINUTE, "certificate: a new certificate is in use");
     board.stop(Signal::SIGTERM);
     let text = check(&site);
-    let line = text
-        .lines()
-        .find(|line| line.contains("certificate-renewal"))
-        .unwrap();
+    let line = text.lines().find(|line| line.contains("certificate-renewal")).unwrap();
     // 70 % of a year.
-    let due = line
-        .split_once("from ")
-        .unwrap()
-        .1
-        .split_once(" on, at the supervisor")
-        .unwrap()
-        .0;
+    let due = line.split_once("from ").unwrap().1.split_once(" on, at the supervisor").unwrap().0;
     let due = Wall::parse(due).unwrap();
     let days = leaf(&site).unwrap().not_after.since(due).as_secs_f64() / 86_400.0;
     assert!((109.4..109.6).contains(&days), "{days} {line}");
@@ -167,19 +144,19 @@ fn the_check_says_how_and_when_the_certificate_is_renewed() {
     );
 }
 
-/// `notBefore` is three years ago: counted from it, a certificate of a year would be due at once.
+/// An older k3s: `notBefore` is the birth of its CA, three years ago. Counted from it, a certificate
+/// of a year would be due at once.
 #[test]
 fn a_restart_asks_for_no_certificate_before_70_percent_of_the_time_since_the_arrival() {
     let site = joined();
+    site.double.set_supervisor(|k3s| k3s.backdate = Some(3 * 365 * 86_400));
     let start_once = |want: usize| {
         site.double.clear_requests();
         let mut board = start(&site);
         if want > 0 {
             board.says_within(MINUTE, "certificate: a new certificate is in use");
         }
-        eventually("Leases", MINUTE, || {
-            (lease::renewals(&site.double).len() > 2).then_some(())
-        });
+        eventually("Leases", MINUTE, || (lease::renewals(&site.double).len() > 2).then_some(()));
         assert_eq!(renewals(&site).len(), want, "{:?}", board.log());
         board.stop(Signal::SIGTERM);
     };
@@ -202,14 +179,11 @@ fn a_supervisor_that_fails_costs_no_lease_and_is_asked_again() {
     type Break = fn(&Site);
     let breaks: [(Break, &[&str]); 6] = [
         (
-            |site| site.double.set_supervisor(|k3s| k3s.not_ready = 1),
-            &["the supervisor answers 503 ServiceUnavailable: not ready"],
+            |site| site.double.set_supervisor(|k3s| k3s.start = vec![Phase::WithoutCore]),
+            &["the supervisor answers 503 ServiceUnavailable: runtime core not ready"],
         ),
         (
-            |site| {
-                site.double
-                    .set_supervisor(|k3s| k3s.forged = vec!["<html>".to_owned()])
-            },
+            |site| site.double.set_supervisor(|k3s| k3s.forged = vec!["<html>".to_owned()]),
             &["unusable certificate: it is not X.509"],
         ),
         (
@@ -227,22 +201,14 @@ fn a_supervisor_that_fails_costs_no_lease_and_is_asked_again() {
         (
             |site| {
                 site.double.set_supervisor(|k3s| {
-                    k3s.passwords
-                        .insert("pi".to_owned(), "of another".to_owned());
+                    k3s.passwords.insert("pi".to_owned(), "of another".to_owned());
                 });
             },
-            &[
-                "403",
-                "kubectl -n kube-system delete secret pi.node-password.k3s",
-            ],
+            &["403", "kubectl -n kube-system delete secret pi.node-password.k3s"],
         ),
         (
             |site| fs::rename(site.path(PASSWORD), site.path("away")).unwrap(),
-            &[
-                "/k3s-password: no such file",
-                "no such file",
-                "nodelet join --force",
-            ],
+            &["/k3s-password: no such file", "no such file", "nodelet join --force"],
         ),
     ];
     for (break_it, parts) in breaks {
@@ -251,13 +217,10 @@ fn a_supervisor_that_fails_costs_no_lease_and_is_asked_again() {
         let board = start(&site);
         let line = eventually(parts[0], MINUTE, || {
             let log = board.log();
-            log.into_iter()
-                .find(|line| parts.iter().all(|part| line.contains(part)))
+            log.into_iter().find(|line| parts.iter().all(|part| line.contains(part)))
         });
         assert!(line.contains("warning"), "{line}");
-        eventually("Leases", MINUTE, || {
-            (lease::renewals(&site.double).len() > 1).then_some(())
-        });
+        eventually("Leases", MINUTE, || (lease::renewals(&site.double).len() > 1).then_some(()));
         site.double.set_supervisor(|k3s| {
             k3s.is_old = false;
             k3s.passwords.clear();
@@ -266,24 +229,52 @@ fn a_supervisor_that_fails_costs_no_lease_and_is_asked_again() {
             fs::rename(site.path("away"), site.path(PASSWORD)).unwrap();
         }
         board.says_within(MINUTE, "certificate: a new certificate is in use");
-        assert!(
-            site.double
-                .requests()
-                .iter()
-                .all(|r| r.header("authorization").is_none())
-        );
+        assert!(site.double.requests().iter().all(|r| r.header("authorization").is_none()));
     }
 }
 
-/// Before there is a Node, the supervisor refuses its certificate.
+/// k3s' cloud controller writes the addresses that the annotations have over those of the Node.
+#[test]
+fn the_annotations_of_a_former_k3s_agent_get_the_addresses_of_the_board() {
+    let site = joined();
+    let annotations = json!({"k3s.io/internal-ip": "10.9.9.9", "k3s.io/node-args": "[]"});
+    let node = json!({"kind": "Node", "apiVersion": "v1",
+        "metadata": {"name": "pi", "annotations": annotations}});
+    admin(&site.double, "POST", "/api/v1/nodes", &node);
+    let _board = start(&site);
+    let node = eventually("the address of the board", MINUTE, || {
+        let node = site.double.get("nodes/pi").unwrap();
+        let is_ours = node["metadata"]["annotations"]["k3s.io/internal-ip"] != "10.9.9.9";
+        is_ours.then_some(node)
+    });
+    let annotations = &node["metadata"]["annotations"];
+    let addresses = node["status"]["addresses"].as_array().unwrap();
+    let of_type = |kind: &str| {
+        let found: Vec<&str> = addresses
+            .iter()
+            .filter(|address| address["type"] == kind)
+            .map(|address| address["address"].as_str().unwrap())
+            .collect();
+        found.join(",")
+    };
+    assert_eq!(annotations["k3s.io/internal-ip"], of_type("InternalIP"));
+    assert_eq!(annotations["k3s.io/hostname"], of_type("Hostname"));
+    assert_eq!(annotations["k3s.io/node-args"], "[]");
+}
+
+/// Before there is a Node, the supervisor refuses its certificate. Ten minutes after the join, as
+/// with an image, the server has forgotten the node password; the renewal stores it again.
 #[test]
 fn the_supervisor_is_asked_after_the_first_lease() {
     let site = joined();
+    site.double.set_supervisor(|k3s| k3s.orphan_after = Some(Duration::ZERO));
+    assert!(site.double.supervisor().unwrap().passwords.is_empty());
     let board = start(&site);
     board.says_within(MINUTE, "certificate: a new certificate is in use");
     let paths = paths(&site.double);
     let first = |part: &str| paths.iter().position(|path| path.contains(part)).unwrap();
     assert!(first("/nodes") < first("/v1-k3s/"), "{paths:?}");
     assert!(first("/leases") < first("/v1-k3s/"), "{paths:?}");
+    assert_eq!(site.double.supervisor().unwrap().passwords["pi"], site.text(PASSWORD));
     assert_eq!(renewals(&site).len(), 1);
 }

@@ -1,7 +1,7 @@
 //! Evictions from real nodes beside boards, dead and living.
 //!
-//! kube-controller-manager evicts from one node of a zone each 10 s, by default. It stops where more
-//! than half of a zone and more than two nodes are silent, and where all are.
+//! kube-controller-manager evicts from one node of a zone each 10 s, by default. It stops where
+//! more than half of a zone and more than two nodes are silent, and where all are.
 
 use std::collections::BTreeSet;
 use std::thread::sleep;
@@ -11,6 +11,9 @@ use serde_json::Value;
 
 use super::plant::Plant;
 use super::{GRACE, judge, settle, workloads};
+
+/// Time for the evictions from six nodes.
+const LONG: Duration = Duration::from_secs(60);
 
 const HOST: &str = "kubernetes.io/hostname";
 
@@ -27,7 +30,9 @@ fn six_pods(plant: &Plant) -> Vec<Value> {
 /// Boards that count in the decision keep the pods of the dead server for ever (measured, 75 s).
 #[test]
 fn pods_leave_a_dead_server_beside_dead_boards() {
-    let mut plant = Plant::start(&[""; 3], 4);
+    let Some(mut plant) = Plant::start(&[""; 3], 4) else {
+        return;
+    };
     let before = six_pods(&plant);
     plant.kill_boards();
     assert!(judge::evicted(&before, &plant.pods("web")).is_empty());
@@ -47,12 +52,14 @@ fn pods_leave_a_dead_server_beside_dead_boards() {
 /// are found silent a moment later.
 #[test]
 fn pods_stay_on_silent_servers_beside_living_boards() {
-    let mut plant = Plant::start(&[""; 3], 4);
+    let Some(mut plant) = Plant::start(&[""; 3], 4) else {
+        return;
+    };
     let before = six_pods(&plant);
     plant.kill_servers(3);
     let killed = Instant::now();
     let mut now = before.clone();
-    while killed.elapsed() < plant.long() {
+    while killed.elapsed() < LONG {
         sleep(Duration::from_secs(1));
         now = plant.pods("web");
     }

@@ -1,17 +1,16 @@
-//! A board without pods as a guest of a cluster (issue 16): what happens to pods, workloads and
+//! A board without pods as a guest of a cluster: what happens to pods, workloads and
 //! other nodes.
 //!
 //! [`strays`] and [`adoption`] run against any cluster of `tests/common/cluster`; with the double,
-//! requests are counted as well. [`placement`] and [`evictions`] need pods that run: a [`plant`] with
-//! kube-controller-manager, kube-scheduler and kubemark. With the double, stand-ins take their places,
-//! so that the code of the scenarios runs everywhere; that boards do no harm, it does not prove.
+//! requests are counted as well. [`placement`] and [`evictions`] need pods that run: a [`plant`]
+//! with kube-controller-manager, kube-scheduler and kubemark, and are skipped without one.
+//! [`outage`] stops and kills a real control plane.
 //! [`judge`] says from objects alone whether an outcome is right.
 
 mod adoption;
-mod controllers;
 mod evictions;
 mod judge;
-mod launch;
+mod outage;
 mod placement;
 mod plant;
 mod strays;
@@ -49,11 +48,7 @@ struct Site {
 impl Site {
     fn of(cluster: Cluster, name: &str) -> Self {
         let name = cluster.node_name(name);
-        Self {
-            kubeconfig: cluster.kubeconfig(&name),
-            cluster,
-            name,
-        }
+        Self { kubeconfig: cluster.kubeconfig(&name), cluster, name }
     }
 
     /// A double whose control plane notices a missing renewal.
@@ -93,8 +88,7 @@ impl Site {
 
     fn is_rejected(&self, pod: &str) {
         let pod = eventually("the rejection", SOON, || {
-            self.pod(pod)
-                .filter(|pod| pod["status"]["phase"] == "Failed")
+            self.pod(pod).filter(|pod| pod["status"]["phase"] == "Failed")
         });
         assert_eq!(pod["status"]["reason"], "OutOfpods");
         assert_eq!(pod["status"]["message"], REJECTED);

@@ -1,13 +1,10 @@
-//! Nodes that run pods, and boards beside them: hollow kubelets and agents on a real control plane,
-//! else stand-ins for the kubelets and the [`super::controllers`] on the double.
+//! Nodes that run pods, and boards beside them: hollow kubelets and agents on a real control plane.
 
 use std::time::Duration;
 
-use apidouble::Double;
 use serde_json::Value;
 
-use super::controllers::Controllers;
-use super::{GRACE, SHORT_GRACE, guest, judge, settle};
+use super::{GRACE, guest, judge, settle};
 use crate::common::board::Board;
 use crate::common::cluster::Cluster;
 use crate::common::cluster::program::Program;
@@ -24,17 +21,13 @@ pub(super) struct Plant {
     boards: Vec<(String, Board)>,
     servers: Vec<(String, Program)>,
     pub(super) cluster: Cluster,
-    /// With the double.
-    controllers: Option<Controllers>,
 }
 
 impl Plant {
-    /// One server with each of `labels`, and boards; all are Ready.
-    pub(super) fn start(labels: &[&str], boards: usize) -> Self {
-        let cluster = Cluster::start_with_pods(GRACE).unwrap_or_else(|| {
-            let double = Double::builder().lifecycle(SHORT_GRACE);
-            Cluster::on(double.start())
-        });
+    /// One server with each of `labels`, and boards; all are Ready. `None`, and a skip, without a
+    /// real control plane.
+    pub(super) fn start(labels: &[&str], boards: usize) -> Option<Self> {
+        let cluster = Cluster::start_with_pods(GRACE)?;
         let server = |(index, labels): (usize, &&str)| {
             let name = format!("server-{index}");
             let kubeconfig = cluster.kubeconfig(&name);
@@ -49,12 +42,11 @@ impl Plant {
         let mut plant = Self {
             boards: (0..boards).map(board).collect(),
             servers: labels.iter().enumerate().map(server).collect(),
-            controllers: cluster.double().map(|_| Controllers::default()),
             cluster,
         };
         plant.await_all(&plant.servers(), "True");
         plant.await_all(&plant.boards(), "True");
-        plant
+        Some(plant)
     }
 
     pub(super) fn servers(&self) -> Vec<String> {
@@ -71,18 +63,10 @@ impl Plant {
         nodes.map(|node| node.expect("a server")).collect()
     }
 
-    /// The pods of a workload, dead ones as well. With the double, its controllers act before.
+    /// The pods of a workload, dead ones as well.
     pub(super) fn pods(&self, app: &str) -> Vec<Value> {
-        if let Some(controllers) = &self.controllers {
-            controllers.act(&self.cluster);
-        }
         let path = format!("{}?labelSelector=app%3D{app}", super::PODS);
         self.cluster.list(&path)
-    }
-
-    /// Time for the evictions from two nodes, and on a real control plane from six.
-    pub(super) fn long(&self) -> Duration {
-        Duration::from_secs(if self.controllers.is_some() { 15 } else { 60 })
     }
 
     /// Ends all boards without a word to the API server.
@@ -101,7 +85,8 @@ impl Plant {
         names
     }
 
-    /// Waits until these Nodes have this status of Ready; panics with the log of a server that ended.
+    /// Waits until these Nodes have this status of Ready; panics with the log of a server that
+    /// ended.
     fn await_all(&mut self, names: &[String], status: &str) {
         settle(status, GRACE + Duration::from_secs(60), || {
             let mut servers = self.servers.iter_mut();

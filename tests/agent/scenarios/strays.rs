@@ -3,7 +3,6 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use apidouble::RBAC_NODE_GROUP;
 use serde_json::{Value, json};
 
 use super::{REJECTED, SHORT_GRACE, SOON, Site, accepted, look_at};
@@ -11,7 +10,7 @@ use crate::common::api::paths;
 use crate::common::board::Board;
 use crate::common::cluster::Cluster;
 use nodelet::kube::time::Wall;
-use support::{Folder, eventually};
+use support::eventually;
 
 /// The log line that contains `part`.
 fn line_with(board: &Board, part: &str) -> String {
@@ -39,10 +38,7 @@ fn a_pod_from_before_the_registration_is_rejected_after_the_first_lease() {
     assert!(first("/pods") > first("/leases/"), "{paths:?}");
     // One look, and one act.
     let [look, act] = site.about_pods().try_into().expect("two requests");
-    assert_eq!(
-        (look.method.as_str(), look.path),
-        ("GET", look_at(&site.name))
-    );
+    assert_eq!((look.method.as_str(), look.path), ("GET", look_at(&site.name)));
     assert_eq!(
         (act.method.as_str(), act.path),
         ("PATCH", format!("{}/status", site.pod_path("web")))
@@ -52,7 +48,7 @@ fn a_pod_from_before_the_registration_is_rejected_after_the_first_lease() {
         json!({"metadata": {"uid": uid}, "status": {"message": REJECTED, "phase": "Failed",
             "observedGeneration": 1, "reason": "OutOfpods"}})
     );
-    site.double().assert_schemas_hold();
+    site.double().assert_members_are_known();
 }
 
 #[test]
@@ -66,19 +62,14 @@ fn a_pod_that_comes_later_is_rejected_with_a_report_and_a_terminating_one_is_end
     match site.cluster.double() {
         Some(_) => eventually("the first look", SOON, || {
             let mut requests = site.about_pods().into_iter();
-            requests
-                .find(|r| r.method == "GET" && r.code == 200)
-                .map(drop)
+            requests.find(|r| r.method == "GET" && r.code == 200).map(drop)
         }),
         None => sleep(Duration::from_secs(2)),
     }
     site.bind("web");
     let gone = site.bind("gone");
     let waiting = accepted(site.cluster.delete(&site.pod_path("gone"), &Value::Null));
-    assert!(
-        waiting["metadata"]["deletionTimestamp"].is_string(),
-        "{waiting}"
-    );
+    assert!(waiting["metadata"]["deletionTimestamp"].is_string(), "{waiting}");
     eventually("the end of both", Duration::from_secs(30), || {
         let web = site.pod("web")?;
         (site.pod("gone").is_none() && web["status"]["phase"] == "Failed").then_some(())
@@ -88,11 +79,7 @@ fn a_pod_that_comes_later_is_rejected_with_a_report_and_a_terminating_one_is_end
         return;
     }
     let requests = site.about_pods();
-    let looks: Vec<Instant> = requests
-        .iter()
-        .filter(|r| r.method == "GET")
-        .map(|r| r.at)
-        .collect();
+    let looks: Vec<Instant> = requests.iter().filter(|r| r.method == "GET").map(|r| r.at).collect();
     assert!(looks[1].duration_since(looks[0]) >= Duration::from_secs(14));
     let [act] = ["DELETE"].map(|method| {
         let mut acts = requests.iter().filter(|r| r.method == method);
@@ -119,64 +106,7 @@ fn a_pod_that_a_kubelet_started_since_the_boot_is_left() {
     let board = site.start(&[]);
     site.is_rejected("stray");
     let line = line_with(&board, "may still run");
-    let left = format!(
-        "default/{}-web first, and are left; drain the Node and reboot",
-        site.name
-    );
+    let left = format!("default/{}-web first, and are left; drain the Node and reboot", site.name);
     assert!(line.contains(&left), "{line}");
     assert_eq!(site.pod("web").unwrap()["status"]["phase"], "Running");
-}
-
-/// A Deployment with `nodeName` in its template makes a new pod for each rejected one.
-#[test]
-fn a_controller_that_insists_is_bounded() {
-    let site = Site::of_double("stray-storm");
-    for index in 0..8 {
-        site.bind(&format!("p{index}"));
-    }
-    let _board = site.start(&["--node-status-report-frequency=1s"]);
-    let first = eventually("the first look", SOON, || {
-        site.about_pods().first().map(|look| look.at)
-    });
-    let mut serial = 8;
-    while first.elapsed() < Duration::from_secs(40) {
-        let failed = (0..serial).filter(|index| {
-            let pod = site.pod(&format!("p{index}"));
-            pod.is_some_and(|pod| pod["status"]["phase"] == "Failed")
-        });
-        for _ in 0..(failed.count() + 8).saturating_sub(serial) {
-            site.bind(&format!("p{serial}"));
-            serial += 1;
-        }
-        sleep(Duration::from_millis(100));
-    }
-    let requests = site.about_pods();
-    let patches = requests.iter().filter(|r| r.method == "PATCH").count();
-    let lists = requests.iter().filter(|r| r.method == "GET").count();
-    println!("{patches} rejections, {lists} lists, {serial} pods in 40 s");
-    assert_eq!(patches, 10);
-    assert_eq!(lists, 3, "one each 15 s");
-    assert!(!site.cluster.ever_left_ready());
-}
-
-#[test]
-fn a_service_account_asks_once_and_says_so_once() {
-    let site = Site::of_double("stray-token");
-    site.double().add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
-    let folder = Folder::new("stray-token");
-    let kubeconfig = folder.write("kubeconfig", site.double().kubeconfig_token("t0ken"));
-    let site = Site {
-        kubeconfig: kubeconfig.to_str().unwrap().to_owned(),
-        ..site
-    };
-    site.bind("web");
-    let board = site.start(&["--node-status-report-frequency=1s"]);
-    let line = line_with(&board, "the server forbids listing them");
-    assert!(
-        line.contains("pods is forbidden: User \"pi\" cannot list resource \"pods\""),
-        "{line}"
-    );
-    sleep(Duration::from_secs(20));
-    assert_eq!(site.about_pods().len(), 1);
-    assert_eq!(site.pod("web").unwrap()["status"]["phase"], "Pending");
 }

@@ -7,7 +7,6 @@
 //! admission is off, so pods need none.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -22,13 +21,13 @@ use nodelet::wire::api::Api;
 use serde_json::{Value, json};
 use support::skip;
 
-use super::program::Program;
+use super::program::{Program, free_ports};
 use crate::common::api::condition;
 
 pub(super) struct ControlPlane {
     authority: Authority,
     port: u16,
-    programs: Vec<Program>,
+    programs: Vec<(&'static str, Program)>,
     /// Whether there is a kube-controller-manager.
     pub(super) signs: bool,
     /// Path of the administrator's kubeconfig.
@@ -63,6 +62,10 @@ impl ControlPlane {
         let tokens = file("tokens.csv", &format!("{TOKEN},{BOOTSTRAPPER}\n"));
         let account_key = file("accounts.key", &accounts.key_pem);
         let account_cert = file("accounts.pem", &accounts.cert_pem);
+        let name = "kube-apiserver-kubelet-client";
+        let kubelets = authority.client(name, &["system:masters"], Validity::VALID);
+        let kubelet_cert = file("kubelets.pem", &kubelets.cert_pem);
+        let kubelet_key = file("kubelets.key", &kubelets.key_pem);
 
         let [client, peer, port] = free_ports();
         let etcd = format!("http://127.0.0.1:{client}");
@@ -101,6 +104,9 @@ impl ControlPlane {
                 format!("--tls-cert-file={cert}"),
                 format!("--tls-private-key-file={key}"),
                 format!("--client-ca-file={ca}"),
+                format!("--kubelet-client-certificate={kubelet_cert}"),
+                format!("--kubelet-client-key={kubelet_key}"),
+                "--kubelet-preferred-address-types=InternalIP".to_owned(),
                 format!("--token-auth-file={tokens}"),
                 "--enable-bootstrap-token-auth".to_owned(),
                 "--authorization-mode=Node,RBAC".to_owned(),
@@ -156,9 +162,8 @@ impl ControlPlane {
 
     /// A kubeconfig for `user` in `groups`, with inline data as kubeadm writes it.
     pub(super) fn kubeconfig(&self, user: &str, groups: &[&str]) -> String {
-        let Identity {
-            cert_pem, key_pem, ..
-        } = self.authority.client(user, groups, Validity::VALID);
+        let Identity { cert_pem, key_pem, .. } =
+            self.authority.client(user, groups, Validity::VALID);
         let [ca, cert, key] =
             [self.authority.pem(), &cert_pem, &key_pem].map(|pem| STANDARD.encode(pem));
         format!(
@@ -188,10 +193,7 @@ impl ControlPlane {
     fn allow_bootstrap(&self) {
         let requests = "system:certificates.k8s.io:certificatesigningrequests";
         for (group, role) in [
-            (
-                "system:bootstrappers",
-                "system:node-bootstrapper".to_owned(),
-            ),
+            ("system:bootstrappers", "system:node-bootstrapper".to_owned()),
             ("system:bootstrappers", format!("{requests}:nodeclient")),
             ("system:nodes", format!("{requests}:selfnodeclient")),
         ] {
@@ -226,8 +228,8 @@ impl ControlPlane {
         );
     }
 
-    /// Makes the cluster one of kubeadm, and creates a token with it: the line that it prints, without
-    /// its first word. A real kubeadm, with what its users type.
+    /// Makes the cluster one of kubeadm, and creates a token with it: the line that it prints,
+    /// without its first word. A real kubeadm, with what its users type.
     pub(super) fn kubeadm(&self, kubeadm: &Path) -> Vec<String> {
         let run = |args: &[&str]| {
             let mut command = Command::new(kubeadm);
@@ -244,11 +246,17 @@ impl ControlPlane {
         words.map(str::to_owned).collect()
     }
 
-    fn run(&mut self, assets: &Path, folder: &Path, program: &str, args: &[String]) {
+    fn run(&mut self, assets: &Path, folder: &Path, program: &'static str, args: &[String]) {
         let mut command = Command::new(assets.join(program));
         command.args(args);
         let log = folder.join(format!("{program}.log"));
-        self.programs.push(Program::start(command, log));
+        self.programs.push((program, Program::start(command, log)));
+    }
+
+    /// Applies `change` to the programs of these names.
+    pub(super) fn each(&mut self, names: &[&str], mut change: impl FnMut(&mut Program)) {
+        let named = self.programs.iter_mut().filter(|(name, _)| names.contains(name));
+        named.for_each(|(_, program)| change(program));
     }
 
     /// Whether a Node ever left Ready.
@@ -266,12 +274,7 @@ impl ControlPlane {
     fn call(&self, method: Method, path: &str, body: Vec<u8>) -> Option<Value> {
         let kubeconfig = kubeconfig::load(&self.admin, None).unwrap();
         let mut api = Api::new(&kubeconfig, "nodelet-tests").unwrap();
-        let request = Request {
-            method,
-            path: path.to_owned(),
-            accept: Accept::Object,
-            body,
-        };
+        let request = Request { method, path: path.to_owned(), accept: Accept::Object, body };
         match api.call(&request, Duration::from_secs(5)) {
             Outcome::Answered(answer) if (200..300).contains(&answer.code) => {
                 Some(serde_json::from_slice(&answer.body).unwrap())
@@ -280,12 +283,11 @@ impl ControlPlane {
         }
     }
 
-    /// Without a working controller no Node would ever leave Ready. The canary is deleted, because a
-    /// silent Node counts when kube-controller-manager decides about evictions.
+    /// Without a working controller no Node would ever leave Ready. The canary is deleted, because
+    /// a silent Node counts when kube-controller-manager decides about evictions.
     fn await_lifecycle(&mut self, limit: Duration) {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": CANARY}});
-        self.call(Method::Post, "/api/v1/nodes", node.to_string().into_bytes())
-            .unwrap();
+        self.call(Method::Post, "/api/v1/nodes", node.to_string().into_bytes()).unwrap();
         self.await_answer("the node-lifecycle controller", limit, |plane| {
             let node = plane.get(&format!("/api/v1/nodes/{CANARY}"))?;
             (condition(&node, "Ready")?["status"] == "Unknown").then_some(())
@@ -299,7 +301,7 @@ impl ControlPlane {
     fn await_answer(&mut self, what: &str, limit: Duration, look: impl Fn(&Self) -> Option<()>) {
         let start = Instant::now();
         while look(self).is_none() {
-            if let Some(end) = self.programs.iter_mut().find_map(Program::ended) {
+            if let Some(end) = self.programs.iter_mut().find_map(|(_, p)| p.ended()) {
                 panic!("{what}: {end}");
             }
             // The logs are printed when the programs are dropped.
@@ -314,10 +316,4 @@ impl Drop for ControlPlane {
     fn drop(&mut self) {
         while self.programs.pop().is_some() {}
     }
-}
-
-pub(super) fn free_ports<const N: usize>() -> [u16; N] {
-    // All are bound at the same time, so that they differ.
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
 }

@@ -1,13 +1,12 @@
-//! A kubelet: kubemark's hollow one, which is the kubelet's code without containers, or nodelet with
-//! pods in its place. kubemark needs root and a readable `/dev/kmsg`.
+//! A kubelet: kubemark's hollow one, which is the kubelet's code without containers, or nodelet
+//! with pods in its place. kubemark needs root and a readable `/dev/kmsg`.
 //!
 //! Upstream: `cmd/kubemark/app/hollow_node.go`, `pkg/kubemark/hollow_kubelet.go`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::control_plane::free_ports;
-use super::program::Program;
+use super::program::{Program, free_ports};
 use crate::common::board;
 
 /// nodelet with the flags of kubemark. Other flags than those below are refused.

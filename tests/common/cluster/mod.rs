@@ -6,12 +6,14 @@
 //! - `KUBECONFIG`: administrator's kubeconfig of a running cluster. Names of Nodes contain the id
 //!   of this process, and Nodes are not removed: use a throw-away cluster.
 //! - Neither: the double.
+//! - `K3S_SERVER`: a k3s, for the tests of it alone.
 
 mod control_plane;
+pub mod k3s;
 pub mod kubelet;
 pub mod program;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,8 +34,8 @@ pub struct Cluster {
     _alone: Option<MutexGuard<'static, ()>>,
 }
 
-/// A real control plane, with or without hollow kubelets, needs the whole machine. A test that starts
-/// a second one waits for ever.
+/// A real control plane, with or without hollow kubelets, needs the whole machine. A test that
+/// starts a second one waits for ever.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// The token of a double of kubeadm.
@@ -52,11 +54,7 @@ impl Cluster {
         let mut alone = None;
         let kind = if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS") {
             alone = Some(ALONE.lock().unwrap_or_else(PoisonError::into_inner));
-            Kind::Real(Box::new(ControlPlane::start(
-                assets.as_ref(),
-                folder.path(),
-                grace,
-            )))
+            Kind::Real(Box::new(ControlPlane::start(assets.as_ref(), folder.path(), grace)))
         } else if let Some(kubeconfig) = std::env::var_os("KUBECONFIG") {
             Kind::Existing(kubeconfig.into())
         } else {
@@ -67,11 +65,7 @@ impl Cluster {
             let double = short_lives(double.bootstrap_token(control_plane::TOKEN));
             Kind::Double(double.approve_csrs().start())
         };
-        Self {
-            kind,
-            folder,
-            _alone: alone,
-        }
+        Self { kind, folder, _alone: alone }
     }
 
     /// A real API server. `None`, and a skip, without one.
@@ -84,22 +78,27 @@ impl Cluster {
         Some(Self::start(grace))
     }
 
+    /// Applies `change` to the programs of these names of a control plane that this test started.
+    pub fn each_program(&mut self, names: &[&str], change: impl FnMut(&mut Program)) {
+        match &mut self.kind {
+            Kind::Real(real) => real.each(names, change),
+            _ => panic!("no control plane of our own"),
+        }
+    }
+
     /// A real API server with pods that run: the controllers, the scheduler and a hollow kubelet.
     /// `None`, and a skip, without one.
     pub fn start_with_pods(grace: Duration) -> Option<Self> {
         for program in ["kube-controller-manager", "kube-scheduler", "kubemark"] {
             if kubelet::asset(program).is_none() {
-                skip::optional(&format!(
-                    "pods that run: no {program} in KUBEBUILDER_ASSETS; the double is used"
-                ));
+                skip::optional(&format!("pods that run: no {program} in KUBEBUILDER_ASSETS"));
                 return None;
             }
         }
         let mut cluster = Self::start(grace);
-        if let (Kind::Real(real), Some(assets)) = (
-            &mut cluster.kind,
-            std::env::var_os("KUBEBUILDER_ASSETS").as_deref(),
-        ) {
+        if let (Kind::Real(real), Some(assets)) =
+            (&mut cluster.kind, std::env::var_os("KUBEBUILDER_ASSETS").as_deref())
+        {
             real.schedule(assets.as_ref(), cluster.folder.path());
         }
         Some(cluster)
@@ -129,15 +128,11 @@ impl Cluster {
 
     /// This double, whatever the environment says.
     pub fn on(double: Double) -> Self {
-        Self {
-            kind: Kind::Double(double),
-            folder: Folder::new("cluster"),
-            _alone: None,
-        }
+        Self { kind: Kind::Double(double), folder: Folder::new("cluster"), _alone: None }
     }
 
-    /// A kubelet with this kubeconfig: a hollow one on a real API server, if there is kubemark, else
-    /// nodelet with pods in its place. `labels` has the form of `--node-labels`.
+    /// A kubelet with this kubeconfig: a hollow one on a real API server, if there is kubemark,
+    /// else nodelet with pods in its place. `labels` has the form of `--node-labels`.
     pub fn kubelet(&self, name: &str, kubeconfig: &str, labels: &str) -> Program {
         let kubemark = match self.kind {
             Kind::Double(_) => None,
@@ -161,13 +156,11 @@ impl Cluster {
         let path = match &self.kind {
             Kind::Double(double) => {
                 let text = double.kubeconfig_for_node(name);
-                self.folder
-                    .write(name, text.replace("127.0.0.1", "localhost"))
+                self.folder.write(name, text.replace("127.0.0.1", "localhost"))
             }
             Kind::Real(real) => {
                 let text = real.kubeconfig(&format!("system:node:{name}"), &["system:nodes"]);
-                self.folder
-                    .write(name, text.replace("127.0.0.1", "localhost"))
+                self.folder.write(name, text.replace("127.0.0.1", "localhost"))
             }
             Kind::Existing(admin) => admin.clone(),
         };
@@ -272,13 +265,18 @@ impl Cluster {
     }
 
     fn admin(&self) -> ApiConfig {
-        let path = match &self.kind {
-            Kind::Double(_) => unreachable!("the double needs no kubeconfig for that"),
-            // Not a new file: the programs of the control plane read this one.
-            Kind::Real(real) => &real.admin,
-            Kind::Existing(admin) => admin,
-        };
+        let path = self.admin_kubeconfig().expect("the double needs no kubeconfig for that");
         kubeconfig::load(path, None).unwrap()
+    }
+
+    /// The administrator's kubeconfig of a real API server.
+    pub fn admin_kubeconfig(&self) -> Option<&Path> {
+        match &self.kind {
+            Kind::Double(_) => None,
+            // Not a new file: the programs of the control plane read this one.
+            Kind::Real(real) => Some(&real.admin),
+            Kind::Existing(admin) => Some(admin),
+        }
     }
 
     /// A request as administrator. `Null` is no body.
@@ -333,8 +331,8 @@ impl Cluster {
     }
 }
 
-/// Certificates are valid for 12 s and backdated by 12 s: renewal is due after 5 to 10 s. Those of the
-/// real control plane are renewed after half a minute.
+/// Certificates are valid for 12 s and backdated by 12 s: renewal is due after 5 to 10 s. Those of
+/// the real control plane are renewed after half a minute.
 pub fn short_lives(double: Builder) -> Builder {
     double.signing_seconds(12).backdate_seconds(12)
 }
@@ -347,12 +345,7 @@ pub fn post_as(kubeconfig: &str, path: &str, object: &Value) -> (u16, Value) {
 
 fn call_as(user: &ApiConfig, method: Method, path: &str, body: Vec<u8>) -> (u16, Value) {
     let mut api = Api::new(user, "nodelet-tests").unwrap();
-    let request = Request {
-        method,
-        path: path.to_owned(),
-        accept: Accept::Object,
-        body,
-    };
+    let request = Request { method, path: path.to_owned(), accept: Accept::Object, body };
     match api.call(&request, Duration::from_secs(10)) {
         Outcome::Answered(answer) => {
             let body = serde_json::from_slice(&answer.body);

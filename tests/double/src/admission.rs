@@ -22,17 +22,12 @@ pub(crate) fn node_restriction(
     let about = kind.about(name);
     let refuse = |why: String| Err(forbidden(&about, &why));
     let Some(node) = user.node() else {
-        return refuse(format!(
-            "could not determine node from user \"{}\"",
-            user.name
-        ));
+        return refuse(format!("could not determine node from user \"{}\"", user.name));
     };
     match kind.kind {
         "Node" => {
             if name != node {
-                return refuse(format!(
-                    "node \"{node}\" is not allowed to modify node \"{name}\""
-                ));
+                return refuse(format!("node \"{node}\" is not allowed to modify node \"{name}\""));
             }
             match (old, new) {
                 (None, Some(new)) => created_node(node, new).or_else(refuse),
@@ -70,11 +65,7 @@ fn created_node(node: &str, new: &Value) -> Result<(), String> {
         ));
     }
     let wrong = forbidden_labels(
-        new["metadata"]["labels"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(k, _)| k.as_str()),
+        new["metadata"]["labels"].as_object().into_iter().flatten().map(|(k, _)| k.as_str()),
     );
     if wrong.is_empty() {
         Ok(())
@@ -94,44 +85,27 @@ fn changed_node(node: &str, old: &Value, new: &Value) -> Result<(), String> {
         ));
     }
     let same = |path: [&str; 2]| {
-        let list = |object: &Value| {
-            object[path[0]][path[1]]
-                .as_array()
-                .cloned()
-                .unwrap_or_default()
-        };
+        let list =
+            |object: &Value| object[path[0]][path[1]].as_array().cloned().unwrap_or_default();
         list(old) == list(new)
     };
     if !same(["spec", "taints"]) {
         return Err(format!("node \"{node}\" is not allowed to modify taints"));
     }
     if !same(["metadata", "ownerReferences"]) {
-        return Err(format!(
-            "node \"{node}\" is not allowed to modify ownerReferences"
-        ));
+        return Err(format!("node \"{node}\" is not allowed to modify ownerReferences"));
     }
     let empty = serde_json::Map::new();
-    let labels = |object: &Value| {
-        object["metadata"]["labels"]
-            .as_object()
-            .unwrap_or(&empty)
-            .clone()
-    };
+    let labels =
+        |object: &Value| object["metadata"]["labels"].as_object().unwrap_or(&empty).clone();
     let (before, after) = (labels(old), labels(new));
-    let keys = before
-        .keys()
-        .chain(after.keys().filter(|k| !before.contains_key(*k)));
-    let changed = keys
-        .filter(|k| before.get(*k) != after.get(*k))
-        .map(String::as_str);
+    let keys = before.keys().chain(after.keys().filter(|k| !before.contains_key(*k)));
+    let changed = keys.filter(|k| before.get(*k) != after.get(*k)).map(String::as_str);
     let wrong = forbidden_labels(changed);
     if wrong.is_empty() {
         Ok(())
     } else {
-        Err(format!(
-            "is not allowed to modify labels: {}",
-            wrong.join(", ")
-        ))
+        Err(format!("is not allowed to modify labels: {}", wrong.join(", ")))
     }
 }
 
@@ -139,21 +113,21 @@ fn changed_node(node: &str, old: &Value, new: &Value) -> Result<(), String> {
 fn own_pod(node: &str, old: Option<&Value>, new: Option<&Value>) -> Result<(), String> {
     let is_bound = |pod: &Value| pod["spec"]["nodeName"] == node;
     match (old, new) {
-        (Some(old), None) if !is_bound(old) => Err(format!(
-            "node \"{node}\" can only delete pods with spec.nodeName set to itself"
-        )),
+        (Some(old), None) if !is_bound(old) => {
+            Err(format!("node \"{node}\" can only delete pods with spec.nodeName set to itself"))
+        }
         (Some(old), Some(_)) if !is_bound(old) => Err(format!(
             "node \"{node}\" can only update pod status for pods with spec.nodeName set to itself"
         )),
-        (Some(old), Some(new)) if old["metadata"]["labels"] != new["metadata"]["labels"] => Err(
-            format!("node \"{node}\" cannot update labels through pod status"),
-        ),
+        (Some(old), Some(new)) if old["metadata"]["labels"] != new["metadata"]["labels"] => {
+            Err(format!("node \"{node}\" cannot update labels through pod status"))
+        }
         (None, Some(new)) if new["metadata"]["annotations"][MIRROR].is_null() => Err(format!(
             "pod does not have \"{MIRROR}\" annotation, node \"{node}\" can only create mirror pods"
         )),
-        (None, Some(new)) if !is_bound(new) => Err(format!(
-            "node \"{node}\" can only create pods with spec.nodeName set to itself"
-        )),
+        (None, Some(new)) if !is_bound(new) => {
+            Err(format!("node \"{node}\" can only create pods with spec.nodeName set to itself"))
+        }
         (None, Some(new)) => owned_by_node(node, &new["metadata"]["ownerReferences"]),
         _ => Ok(()),
     }
@@ -217,11 +191,8 @@ fn forbidden_labels<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 
 fn own_request(node: &str, new: &Value) -> Result<(), String> {
     let signer = new["spec"]["signerName"].as_str().unwrap_or("");
-    if ![
-        "kubernetes.io/kube-apiserver-client-kubelet",
-        "kubernetes.io/kubelet-serving",
-    ]
-    .contains(&signer)
+    if !["kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"]
+        .contains(&signer)
     {
         return Ok(());
     }
@@ -241,9 +212,7 @@ pub(crate) fn request_der(csr: &Value) -> Option<Vec<u8>> {
     let pem = String::from_utf8(pem).ok()?;
     let body = pem.split_once("-----BEGIN CERTIFICATE REQUEST-----")?.1;
     let body = body.split_once("-----END CERTIFICATE REQUEST-----")?.0;
-    engine
-        .decode(body.split_whitespace().collect::<String>())
-        .ok()
+    engine.decode(body.split_whitespace().collect::<String>()).ok()
 }
 
 /// Every Node is born with the taint `node.kubernetes.io/not-ready:NoSchedule`.
@@ -254,10 +223,7 @@ pub(crate) fn taint_new_node(node: &mut Value) {
     }
     match node["spec"].get_mut("taints").and_then(Value::as_array_mut) {
         Some(taints) => {
-            if !taints
-                .iter()
-                .any(|t| t["key"] == taint["key"] && t["effect"] == taint["effect"])
-            {
+            if !taints.iter().any(|t| t["key"] == taint["key"] && t["effect"] == taint["effect"]) {
                 taints.push(taint);
             }
         }

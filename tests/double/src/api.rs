@@ -7,12 +7,12 @@ use crate::fields::{self, Writer};
 use crate::http::{Request, Response};
 use crate::join::Join;
 use crate::kinds::{self, Kind};
-use crate::openapi::Schemas;
 use crate::patch;
 use crate::pki;
 use crate::pods;
 use crate::protobuf;
 use crate::rbac::Rbac;
+use crate::reviews::Review;
 use crate::selector::Selector;
 use crate::status::{self, Cause, Failure};
 use crate::store::{Key, Store};
@@ -23,46 +23,22 @@ use crate::validate::{self, Decoded};
 use base64::Engine as _;
 use base64::engine::GeneralPurpose;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-const REVIEWS: &str = "selfsubjectaccessreviews";
 
 /// The API, without a network around it.
 #[derive(Debug, Default)]
 pub(crate) struct Api {
     store: Mutex<Store>,
-    pub(crate) schemas: Option<Schemas>,
-    checked: Mutex<Checked>,
+    /// Members of bodies that their kind does not have.
+    unknown: Mutex<Vec<String>>,
     pub(crate) rbac: Mutex<Rbac>,
     join: Mutex<Join>,
-    pub(crate) supervisor: Mutex<Option<Supervisor>>,
+    supervisor: Mutex<Option<Supervisor>>,
+    /// Bearer tokens that are no bootstrap tokens.
+    pub(crate) tokens: Mutex<HashMap<String, User>>,
     pub(crate) ignores_preconditions: AtomicBool,
-}
-
-/// The bodies that were compared with the published schemas.
-#[derive(Debug, Default)]
-pub(crate) struct Checked {
-    pub(crate) bodies: usize,
-    pub(crate) violations: Vec<String>,
-}
-
-/// What to send back.
-pub(crate) enum Answer {
-    Whole(Response),
-    Watch(Watch),
-}
-
-/// A watch: what to send, from where, for how long.
-pub(crate) struct Watch {
-    pub(crate) kind: &'static Kind,
-    namespace: Option<String>,
-    selector: Selector,
-    form: Form,
-    pub(crate) from: u64,
-    pub(crate) first: Vec<Value>,
-    pub(crate) timeout: Duration,
 }
 
 /// How the client wants it.
@@ -141,30 +117,51 @@ impl Api {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn checked(&self) -> MutexGuard<'_, Checked> {
-        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn unknown(&self) -> MutexGuard<'_, Vec<String>> {
+        self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn join(&self) -> MutexGuard<'_, Join> {
         self.join.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The user of a bearer token.
+    pub(crate) fn user_of(&self, token: &str) -> Option<User> {
+        let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = tokens.get(token).cloned();
+        known.or_else(|| self.join().user(token))
+    }
+
+    /// Whether there is a Node of this name.
+    pub(crate) fn has_node(&self, name: &str) -> bool {
+        self.store().get(&key(&kinds::NODE, "", name)).is_some()
+    }
+
+    pub(crate) fn supervisor(&self) -> MutexGuard<'_, Option<Supervisor>> {
+        self.supervisor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Answers a request; `user` is `None` where credentials were given that are not valid.
-    pub(crate) fn handle(&self, request: &Request, user: Option<&User>) -> Answer {
-        match self.try_handle(request, user) {
-            Ok(answer) => answer,
+    pub(crate) fn handle(&self, request: &Request, user: Option<&User>) -> Response {
+        let answer = self.try_handle(request, user);
+        if let Some(supervisor) = &mut *self.supervisor() {
+            supervisor.collect(&|name| self.has_node(name));
+        }
+        match answer {
+            Ok(response) => response,
             Err(failure) => {
                 let response = Response::json(failure.code, &failure.body);
                 // apiserver/pkg/endpoints/handlers/responsewriters/errors.go, Forbidden
-                Answer::Whole(match failure.by_authorizer {
-                    true => response.with("X-Content-Type-Options", "nosniff"),
-                    false => response,
-                })
+                if failure.by_authorizer {
+                    response.with("X-Content-Type-Options", "nosniff")
+                } else {
+                    response
+                }
             }
         }
     }
 
-    fn try_handle(&self, request: &Request, user: Option<&User>) -> Result<Answer, Failure> {
+    fn try_handle(&self, request: &Request, user: Option<&User>) -> Result<Response, Failure> {
         let Some(user) = user else {
             return Err(status::unauthorized());
         };
@@ -172,15 +169,12 @@ impl Api {
         let Some(target) = target(&path) else {
             return self.path(request, user, &path);
         };
-        let watch = request
-            .query("watch")
-            .is_some_and(|w| w == "true" || w == "1");
+        let watch = request.query("watch").is_some_and(|w| w == "true" || w == "1");
         let verb = match (request.method.as_str(), target.name.is_empty()) {
             ("GET", true) if watch => "watch",
             ("GET", true) => "list",
             ("GET", false) => "get",
             ("POST", _) => "create",
-            ("PUT", _) => "update",
             ("PATCH", _) => "patch",
             ("DELETE", true) => "deletecollection",
             ("DELETE", false) => "delete",
@@ -208,31 +202,28 @@ impl Api {
             &self.rbac(),
         )
         .map_err(|why| {
-            let about = status::Subject {
-                group: &target.group,
-                resource: &target.resource,
-                name: &name,
-            };
+            let about =
+                status::Subject { group: &target.group, resource: &target.resource, name: &name };
             status::not_authorized(&about, &why)
         })?;
-        if target.resource == REVIEWS && target.group == "authorization.k8s.io" {
-            return self.review(user, verb, request).map(Answer::Whole);
+        if let Some(review) = Review::find(&target.group, &target.resource) {
+            if verb != "create" {
+                return Err(status::method_not_allowed());
+            }
+            return self.review(review, user, request);
         }
         if (target.resource.as_str(), verb) == ("configmaps", "get") {
             let info = self.join().cluster_info();
             let info = info.filter(|_| target.name == "cluster-info");
-            let about = status::Subject {
-                group: "",
-                resource: "configmaps",
-                name: &target.name,
-            };
+            let about = status::Subject { group: "", resource: "configmaps", name: &target.name };
             let info = info.ok_or_else(|| status::not_found(&about))?;
-            return Ok(Answer::Whole(Response::json(200, &info)));
+            return Ok(Response::json(200, &info));
         }
         let Some(kind) = Kind::find(&target.group, &target.version, &target.resource) else {
             return Err(status::no_such_resource());
         };
-        if kind.namespaced && target.namespace.is_empty() && !["list", "watch"].contains(&verb)
+        let is_of_many = verb == "list" || verb == "watch";
+        if kind.namespaced && target.namespace.is_empty() && !is_of_many
             || !kind.namespaced && !target.namespace.is_empty()
             || !target.subresource.is_empty()
                 && !kind.subresources.contains(&target.subresource.as_str())
@@ -248,23 +239,19 @@ impl Api {
             }
         }
         match verb {
-            "watch" => Ok(Answer::Watch(
-                self.watch(request, kind, &target, selector, form),
-            )),
-            "list" => self
-                .list(request, kind, &target, &selector, form)
-                .map(Answer::Whole),
+            "watch" => self.watch(request, kind, &key(kind, &target.namespace, &name), form),
+            "list" => self.list(request, kind, &target, &selector, form),
             "get" => {
                 let key = key(kind, &target.namespace, &target.name);
                 let found = self.store().get(&key).cloned();
                 let object = found.ok_or_else(|| status::not_found(&kind.about(&target.name)))?;
-                Ok(Answer::Whole(self.shape(request, kind, 200, &object, form)))
+                Ok(self.shape(request, kind, 200, &object, form))
             }
             "delete" if kind.kind == "Pod" => {
                 let pod = self.delete_pod(request, user, &target)?;
-                Ok(Answer::Whole(self.shape(request, kind, 200, &pod, form)))
+                Ok(self.shape(request, kind, 200, &pod, form))
             }
-            "delete" => self.delete(request, user, kind, &target).map(Answer::Whole),
+            "delete" => self.delete(request, user, kind, &target),
             "deletecollection" => Err(status::method_not_allowed()),
             _ => {
                 if verb == "create" && !target.name.is_empty() {
@@ -287,16 +274,14 @@ impl Api {
                 };
                 let (code, object) = match verb {
                     "create" => (201, self.create(&mut write, &request.body)?),
-                    "update" => self.update(&mut write, &request.body)?,
                     _ => (200, self.patch(&mut write, request)?),
                 };
                 let mut response = self.shape(request, kind, code, &object, form);
+                self.unknown().extend_from_slice(&write.warnings);
                 for warning in &write.warnings {
-                    response
-                        .headers
-                        .push(("Warning".to_owned(), format!("299 - {warning:?}")));
+                    response.headers.push(("Warning".to_owned(), format!("299 - {warning:?}")));
                 }
-                Ok(Answer::Whole(response))
+                Ok(response)
             }
         }
     }
@@ -306,74 +291,15 @@ impl Api {
     }
 
     /// The node that a pod is bound to: what a node may read (`node_authorizer.go`, its graph).
-    fn node_of_pod(&self, namespace: &str, name: &str) -> String {
+    pub(crate) fn node_of_pod(&self, namespace: &str, name: &str) -> String {
         let store = self.store();
         let pod = store.get(&key(&kinds::POD, namespace, name));
         let node = pod.and_then(|pod| pod["spec"]["nodeName"].as_str());
         node.unwrap_or_default().to_owned()
     }
 
-    /// Whether somebody may do something; nothing is stored.
-    fn review(&self, user: &User, verb: &str, request: &Request) -> Result<Response, Failure> {
-        if verb != "create" {
-            return Err(status::method_not_allowed());
-        }
-        let mut review: Value = serde_json::from_slice(&request.body)
-            .map_err(|e| status::bad_request(&format!("json parse error: {}", json_error(&e))))?;
-        let about = &review["spec"]["resourceAttributes"];
-        if !about.is_object() {
-            let cause = Cause::invalid(
-                "spec.resourceAttributes",
-                &Value::Null,
-                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-            );
-            let group = "authorization.k8s.io";
-            return Err(status::invalid(
-                group,
-                "SelfSubjectAccessReview",
-                "",
-                &[cause],
-            ));
-        }
-        let text = |field: &str| about[field].as_str().unwrap_or_default();
-        let requirements = about["fieldSelector"]["requirements"].as_array();
-        let equal = requirements.into_iter().flatten().filter_map(|term| {
-            let value = term["values"][0]
-                .as_str()
-                .filter(|_| term["operator"] == "In")?;
-            Some(format!("{}={value}", term["key"].as_str()?))
-        });
-        let fields = equal.collect::<Vec<String>>().join(",");
-        let wanted = Attributes {
-            verb: text("verb"),
-            group: text("group"),
-            resource: text("resource"),
-            subresource: text("subresource"),
-            namespace: text("namespace"),
-            name: text("name"),
-            fields: &fields,
-            bound_to: &self.node_of_pod(text("namespace"), text("name")),
-        };
-        let mut status = match auth::decide(user, &wanted, &self.rbac()) {
-            Ok(reason) => json!({"allowed": true, "reason": reason}),
-            Err(reason) => json!({"allowed": false, "reason": reason}),
-        };
-        if status["reason"] == "" {
-            restore(&mut status, &Value::Null, "reason");
-        }
-        let user_agent = request.header("user-agent").unwrap_or("");
-        let writer = Writer {
-            manager: &fields::manager(request.query("fieldManager").as_deref(), user_agent),
-            api_version: "authorization.k8s.io/v1",
-            subresource: "",
-        };
-        fields::track(None, &mut review, &writer);
-        review["status"] = status;
-        Ok(Response::json(201, &review))
-    }
-
     /// Paths that are no resources.
-    fn path(&self, request: &Request, user: &User, path: &str) -> Result<Answer, Failure> {
+    fn path(&self, request: &Request, user: &User, path: &str) -> Result<Response, Failure> {
         let verb = request.method.to_lowercase();
         if !auth::may_read_path(user, path) {
             return Err(status::forbidden_path(&user.name, &verb, path));
@@ -381,21 +307,17 @@ impl Api {
         if verb != "get" {
             return Err(status::method_not_allowed());
         }
-        let answer = match path {
+        Ok(match path {
             "/version" | "/version/" => Response::json(200, &discovery::version()),
             "/healthz" | "/livez" | "/readyz" => {
-                Response::text(200, "ok").with("Content-Type", "text/plain; charset=utf-8")
+                Response::text(200, "text/plain; charset=utf-8", "ok")
             }
             "/api" | "/apis" if form(request) == Some(Form::Discovery) => {
-                Response::json(200, &discovery::aggregated(path == "/api"))
+                Response::json(200, &discovery::aggregated(path))
                     .with("Content-Type", discovery::AGGREGATED)
             }
-            _ => match discovery::plain(path, request.header("host").unwrap_or("")) {
-                Some(value) => Response::json(200, &value),
-                None => return Err(status::no_such_resource()),
-            },
-        };
-        Ok(Answer::Whole(answer))
+            _ => return Err(status::no_such_resource()),
+        })
     }
 
     fn shape(
@@ -413,27 +335,11 @@ impl Api {
                 let include = request.query("includeObject");
                 Response::json(
                     code,
-                    &table::table(
-                        kind,
-                        std::slice::from_ref(object),
-                        version,
-                        include.as_deref(),
-                    ),
+                    &table::table(kind, std::slice::from_ref(object), version, include.as_deref()),
                 )
             }
             Form::Plain | Form::Discovery => Response::json(code, object),
         }
-    }
-
-    fn selected(&self, kind: &Kind, namespace: &str, selector: &Selector) -> (Vec<Value>, u64) {
-        let store = self.store();
-        let namespace = Some(namespace).filter(|n| !n.is_empty());
-        let found = store
-            .list(kind, namespace)
-            .into_iter()
-            .filter(|o| selector.matches(o))
-            .collect();
-        (found, store.version())
     }
 
     fn list(
@@ -454,10 +360,7 @@ impl Api {
         }
         let (list_kind, api_version) = if form == Form::Partial {
             items = items.iter().map(table::partial).collect();
-            (
-                "PartialObjectMetadataList".to_owned(),
-                "meta.k8s.io/v1".to_owned(),
-            )
+            ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned())
         } else {
             for item in items.iter_mut().filter_map(Value::as_object_mut) {
                 item.remove("kind");
@@ -470,9 +373,44 @@ impl Api {
         Ok(Response::json(200, &list))
     }
 
+    /// What happens to one object within `timeoutSeconds`, in one event of its last state. Nobody
+    /// asks the double for more.
+    fn watch(
+        &self,
+        request: &Request,
+        kind: &Kind,
+        key: &Key,
+        form: Form,
+    ) -> Result<Response, Failure> {
+        let number = |name| request.query(name).and_then(|text| text.parse::<u64>().ok());
+        let (Some(seconds), Some(since)) = (number("timeoutSeconds"), number("resourceVersion"))
+        else {
+            return Err(status::bad_request("the double watches from a version, for some seconds"));
+        };
+        if kind.kind != "Node" || key.2.is_empty() || form != Form::Partial || seconds > 5 {
+            return Err(status::bad_request("the double watches the metadata of one Node"));
+        }
+        std::thread::sleep(std::time::Duration::from_secs(seconds));
+        let event = match self.store().get(key) {
+            Some(object) => {
+                let version = object["metadata"]["resourceVersion"].as_str();
+                let version: Option<u64> = version.and_then(|text| text.parse().ok());
+                let is_new = version.is_some_and(|version| version > since);
+                is_new.then(|| json!({"type": "MODIFIED", "object": table::partial(object)}))
+            }
+            None => {
+                let last = json!({"metadata": {"name": key.2}});
+                Some(json!({"type": "DELETED", "object": table::partial(&last)}))
+            }
+        };
+        let text = event.map(|event| format!("{event}\n")).unwrap_or_default();
+        let response = Response::text(200, "application/json", &text);
+        Ok(Response { streams: true, ..response })
+    }
+
     /// The objects of a list, up to its limit. The cache (`resourceVersion=0`) ignores the limit.
-    /// The real server says that there are more if objects follow among those that it read: the pods
-    /// of the node, by an index of its cache, or all objects. Upstream:
+    /// The real server says that there are more if objects follow among those that it read: the
+    /// pods of the node, by an index of its cache, or all objects. Upstream:
     /// `apiserver/pkg/storage/cacher/delegator.go` and `etcd3/store.go`.
     fn page(
         &self,
@@ -534,55 +472,6 @@ impl Api {
         Ok(Page { items, metadata })
     }
 
-    fn watch(
-        &self,
-        request: &Request,
-        kind: &'static Kind,
-        target: &Target,
-        selector: Selector,
-        form: Form,
-    ) -> Watch {
-        let asked = request
-            .query("resourceVersion")
-            .filter(|v| !v.is_empty() && v != "0");
-        let (current, version) = self.selected(kind, &target.namespace, &selector);
-        let from = asked.as_deref().and_then(|v| v.parse().ok());
-        let first = if from.is_some() { Vec::new() } else { current };
-        let seconds = request
-            .query("timeoutSeconds")
-            .and_then(|s| s.parse().ok())
-            .unwrap_or(1800);
-        Watch {
-            kind,
-            namespace: Some(target.namespace.clone()).filter(|n| !n.is_empty()),
-            selector,
-            form,
-            from: from.unwrap_or(version),
-            first: first
-                .into_iter()
-                .map(|o| json!({"type": "ADDED", "object": shaped(kind, &o, form)}))
-                .collect(),
-            timeout: Duration::from_secs(seconds),
-        }
-    }
-
-    /// What a watch has to say since it last looked.
-    pub(crate) fn watched(&self, watch: &mut Watch) -> Vec<Value> {
-        let changes = self.store().since(watch.from, watch.kind.resource);
-        watch.from = changes.last().map_or(watch.from, |c| c.version);
-        let here = |o: &Value| {
-            watch
-                .namespace
-                .as_deref()
-                .is_none_or(|n| o["metadata"]["namespace"] == n)
-        };
-        changes
-            .into_iter()
-            .filter(|c| here(&c.object) && watch.selector.matches(&c.object))
-            .map(|c| json!({"type": c.what, "object": shaped(watch.kind, &c.object, watch.form)}))
-            .collect()
-    }
-
     fn delete(
         &self,
         request: &Request,
@@ -593,19 +482,9 @@ impl Api {
         let key = key(kind, &target.namespace, &target.name);
         let about = kind.about(&target.name);
         let mut store = self.store();
-        let old = store
-            .get(&key)
-            .cloned()
-            .ok_or_else(|| status::not_found(&about))?;
+        let old = store.get(&key).cloned().ok_or_else(|| status::not_found(&about))?;
         check_preconditions(request, kind, &old)?;
-        admission::node_restriction(
-            user,
-            kind,
-            &target.name,
-            &target.namespace,
-            Some(&old),
-            None,
-        )?;
+        admission::node_restriction(user, kind, &target.name, &target.namespace, Some(&old), None)?;
         store.remove(&key);
         let mut details =
             json!({"name": target.name, "kind": kind.resource, "uid": old["metadata"]["uid"]});
@@ -654,12 +533,11 @@ impl Api {
                 pod["metadata"]["generation"] = json!(generation.unwrap_or(0) + 1);
                 let usual = pod["spec"]["terminationGracePeriodSeconds"].as_u64();
                 let phase = pod["status"]["phase"].as_str().unwrap_or("");
-                let is_bound = pod["spec"]["nodeName"]
-                    .as_str()
-                    .is_some_and(|n| !n.is_empty());
-                match is_bound && !["Failed", "Succeeded"].contains(&phase) {
-                    true => asked.or(usual).unwrap_or(0),
-                    false => 0,
+                let is_bound = pod["spec"]["nodeName"].as_str().is_some_and(|n| !n.is_empty());
+                if is_bound && !["Failed", "Succeeded"].contains(&phase) {
+                    asked.or(usual).unwrap_or(0)
+                } else {
+                    0
                 }
             }
         };
@@ -677,23 +555,12 @@ impl Api {
         let mut object = self.decode_body(write, &input)?;
         namespace_matches(write, &mut object)?;
         if object["metadata"]["name"].as_str().unwrap_or("").is_empty()
-            && let Some(prefix) = object["metadata"]["generateName"]
-                .as_str()
-                .filter(|p| !p.is_empty())
+            && let Some(prefix) =
+                object["metadata"]["generateName"].as_str().filter(|p| !p.is_empty())
         {
             object["metadata"]["name"] = json!(format!("{prefix}{}", suffix()));
         }
         let mut store = self.store();
-        self.insert(write, &mut store, object)
-    }
-
-    /// Creation, by POST or by PUT.
-    fn insert(
-        &self,
-        write: &Write<'_>,
-        store: &mut Store,
-        mut object: Value,
-    ) -> Result<Value, Failure> {
         let kind = write.kind;
         let name = object["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let about = kind.about(&name);
@@ -704,7 +571,7 @@ impl Api {
                 object["spec"]["extra"] = extra.clone();
             }
         }
-        if kind.kind == "CertificateSigningRequest" || kind.group == "apps" || kind.kind == "Pod" {
+        if ["CertificateSigningRequest", "Pod"].contains(&kind.kind) {
             object["status"] = json!({});
         }
         admission::node_restriction(write.user, kind, &name, &write.key.1, None, Some(&object))?;
@@ -738,53 +605,9 @@ impl Api {
         let api_version = match write.kind.group {
             "" => "v1",
             "coordination.k8s.io" => "coordination.k8s.io/v1",
-            "apps" => "apps/v1",
             _ => "certificates.k8s.io/v1",
         };
-        Writer {
-            manager: &write.manager,
-            api_version,
-            subresource: write.subresource,
-        }
-    }
-
-    fn update(&self, write: &mut Write<'_>, body: &[u8]) -> Result<(u16, Value), Failure> {
-        let input = parse_body(write.kind, body)?;
-        let mut object = self.decode_body(write, &input)?;
-        namespace_matches(write, &mut object)?;
-        let named = object["metadata"]["name"].as_str().unwrap_or("").to_owned();
-        if named != write.key.2 {
-            let message = format!(
-                "the name of the object ({named}) does not match the name on the URL ({})",
-                write.key.2
-            );
-            return Err(status::bad_request(&message));
-        }
-        let about = write.kind.about(&named);
-        let mut store = self.store();
-        let uid = object["metadata"]["uid"].as_str().unwrap_or("").to_owned();
-        let Some(old) = store.get(&write.key).cloned() else {
-            if !uid.is_empty() {
-                let why = format!(
-                    "Precondition failed: UID in precondition: {uid}, UID in object meta: "
-                );
-                return Err(status::conflict(&about, &why));
-            }
-            if write.kind.create_on_update && write.subresource.is_empty() {
-                return self.insert(write, &mut store, object).map(|o| (201, o));
-            }
-            return Err(status::not_found(&about));
-        };
-        if !uid.is_empty() && old["metadata"]["uid"] != uid.as_str() {
-            let have = old["metadata"]["uid"].as_str().unwrap_or("");
-            let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {have}"
-            );
-            return Err(status::conflict(&about, &why));
-        }
-        object["metadata"]["uid"] = old["metadata"]["uid"].clone();
-        self.replace(write, &mut store, &old, object)
-            .map(|o| (200, o))
+        Writer { manager: &write.manager, api_version, subresource: write.subresource }
     }
 
     fn patch(&self, write: &mut Write<'_>, request: &Request) -> Result<Value, Failure> {
@@ -826,7 +649,6 @@ impl Api {
             )));
         }
         write.warnings = unknown_fields(&decoded.unknown);
-        self.check_schema(write, &decoded.object);
         if decoded.object["metadata"]["name"] != name.as_str() {
             let message = format!(
                 "the name of the object ({}) does not match the name on the URL ({name})",
@@ -837,7 +659,7 @@ impl Api {
         self.replace(write, &mut store, &old, decoded.object)
     }
 
-    /// The second half of PUT and PATCH: admission, the resourceVersion rule, what the endpoint
+    /// The second half of a PATCH: admission, the resourceVersion rule, what the endpoint
     /// may change, the rules, and whether anything changed at all.
     fn replace(
         &self,
@@ -888,8 +710,8 @@ impl Api {
             restore(&mut new["metadata"], &old["metadata"], part);
         }
         let kept: &[&str] = match (kind.kind, write.subresource) {
-            ("Node" | "Pod" | "DaemonSet" | "Deployment", "") => &["status"],
-            ("Node" | "Pod" | "DaemonSet" | "Deployment", _) => &["spec"],
+            ("Node" | "Pod", "") => &["status"],
+            ("Node" | "Pod", _) => &["spec"],
             ("CertificateSigningRequest", "") => &["spec", "status"],
             ("CertificateSigningRequest", _) => &["spec"],
             _ => &[],
@@ -897,20 +719,14 @@ impl Api {
         for part in kept {
             restore(&mut new, old, part);
         }
-        match (kind.kind, write.subresource) {
-            ("Pod", "status") => restore(&mut new["metadata"], &old["metadata"], "ownerReferences"),
-            ("Deployment", "status") => restore(&mut new["metadata"], &old["metadata"], "labels"),
-            _ => {}
+        if (kind.kind, write.subresource) == ("Pod", "status") {
+            restore(&mut new["metadata"], &old["metadata"], "ownerReferences");
         }
         pods::defaults(kind, &mut new);
         new["kind"] = json!(kind.kind);
         new["apiVersion"] = json!(kind.api_version());
         validate::defaults(kind, &mut new);
         refuse_invalid(kind, name, &validate::check(kind, Some(old), &new))?;
-        if kind.group == "apps" && new["spec"] != old["spec"] {
-            let generation = old["metadata"]["generation"].as_u64().unwrap_or(0);
-            new["metadata"]["generation"] = json!(generation + 1);
-        }
         fields::track(Some(old), &mut new, &self.writer(write));
         pods::preserve(kind, write.subresource, old, &mut new);
         if fields::timeless(&new) == fields::timeless(old) {
@@ -942,35 +758,11 @@ impl Api {
             )));
         }
         write.warnings = unknown_fields(&unknown);
-        self.check_schema(write, input);
         let mut object = object;
         if !object["metadata"].is_object() {
             object["metadata"] = json!({});
         }
         Ok(object)
-    }
-
-    /// Notes what the published schema does not allow.
-    fn check_schema(&self, write: &Write<'_>, object: &Value) {
-        if let Some(schemas) = &self.schemas {
-            let found = schemas.check(write.kind, object);
-            let mut checked = self.checked();
-            checked.bodies += 1;
-            checked.violations.extend(
-                found
-                    .into_iter()
-                    .map(|v| format!("{} {}: {v}", write.kind.kind, write.key.2)),
-            );
-        }
-    }
-}
-
-/// An object of a watch in the form that was asked for.
-fn shaped(kind: &Kind, object: &Value, form: Form) -> Value {
-    match form {
-        Form::Table => table::table(kind, std::slice::from_ref(object), "", None),
-        Form::Partial => table::partial(object),
-        Form::Plain | Form::Discovery => object.clone(),
     }
 }
 
@@ -1020,10 +812,7 @@ const POD_FIELDS: [&str; 11] = [
 ];
 
 fn unknown_fields(paths: &[String]) -> Vec<String> {
-    paths
-        .iter()
-        .map(|p| format!("unknown field \"{p}\""))
-        .collect()
+    paths.iter().map(|p| format!("unknown field \"{p}\"")).collect()
 }
 
 fn refuse_invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Result<(), Failure> {
@@ -1035,7 +824,7 @@ fn refuse_invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Result<(), Failu
 }
 
 /// Sets a member back to what it was.
-fn restore(new: &mut Value, old: &Value, member: &str) {
+pub(crate) fn restore(new: &mut Value, old: &Value, member: &str) {
     if let Some(map) = new.as_object_mut() {
         match old.get(member) {
             Some(value) => map.insert(member.to_owned(), value.clone()),
@@ -1053,10 +842,7 @@ fn parse_body(kind: &Kind, body: &[u8]) -> Result<Value, Failure> {
         ))
     };
     let input: Value = serde_json::from_slice(body).map_err(|e| {
-        unrecognized(&format!(
-            "couldn't get version/kind; json parse error: {}",
-            json_error(&e)
-        ))
+        unrecognized(&format!("couldn't get version/kind; json parse error: {}", json_error(&e)))
     })?;
     let expect = |member: &str, wanted: &str| match input[member].as_str() {
         None => true,
@@ -1068,12 +854,8 @@ fn parse_body(kind: &Kind, body: &[u8]) -> Result<Value, Failure> {
     Ok(input)
 }
 
-fn json_error(error: &serde_json::Error) -> String {
-    if error.is_eof() {
-        "unexpected end of JSON input".to_owned()
-    } else {
-        error.to_string()
-    }
+pub(crate) fn json_error(error: &serde_json::Error) -> String {
+    if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
 }
 
 fn namespace_matches(write: &Write<'_>, object: &mut Value) -> Result<(), Failure> {

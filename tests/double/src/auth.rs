@@ -16,19 +16,12 @@ pub(crate) struct User {
 impl User {
     pub(crate) fn new(name: &str, groups: &[String]) -> Self {
         let mut groups = groups.to_vec();
-        let implied = if name == ANONYMOUS {
-            "system:unauthenticated"
-        } else {
-            "system:authenticated"
-        };
+        let implied =
+            if name == ANONYMOUS { "system:unauthenticated" } else { "system:authenticated" };
         if !groups.iter().any(|g| g == implied) {
             groups.push(implied.to_owned());
         }
-        Self {
-            name: name.to_owned(),
-            groups,
-            extra: None,
-        }
+        Self { name: name.to_owned(), groups, extra: None }
     }
 
     pub(crate) fn admin() -> Self {
@@ -49,9 +42,7 @@ impl User {
 
     /// The node's name, if this is a node.
     pub(crate) fn node(&self) -> Option<&str> {
-        self.name
-            .strip_prefix("system:node:")
-            .filter(|_| self.is_in("system:nodes"))
+        self.name.strip_prefix("system:node:").filter(|_| self.is_in("system:nodes"))
     }
 }
 
@@ -82,14 +73,7 @@ pub(crate) fn authorize(user: &User, want: &Attributes<'_>, rbac: &Rbac) -> Resu
         Ok(_) => return Ok(()),
         Err(reason) => reason,
     };
-    let Attributes {
-        verb,
-        group,
-        resource,
-        subresource,
-        namespace,
-        ..
-    } = *want;
+    let Attributes { verb, group, resource, subresource, namespace, .. } = *want;
     let resource = if subresource.is_empty() {
         resource.to_owned()
     } else {
@@ -140,6 +124,13 @@ fn node_authorizer(node: &str, want: &Attributes<'_>) -> Result<(), String> {
         {
             Ok(())
         }
+        // `plugin/pkg/auth/authorizer/rbac/bootstrappolicy/policy.go` NodeRules
+        ("authentication.k8s.io", "tokenreviews")
+        | ("authorization.k8s.io", "subjectaccessreviews")
+            if want.subresource.is_empty() && want.verb == "create" =>
+        {
+            Ok(())
+        }
         _ => Err(String::new()),
     }
 }
@@ -148,13 +139,12 @@ fn own_node(node: &str, want: &Attributes<'_>) -> Result<(), String> {
     match (want.subresource, want.verb) {
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
         ("", "get" | "list" | "watch") if want.name == node => Ok(()),
-        ("", "get" | "list" | "watch") if want.name.is_empty() => Err(format!(
-            "node '{node}' cannot read all nodes, only its own Node object"
-        )),
-        ("", "get" | "list" | "watch") => Err(format!(
-            "node '{node}' cannot read '{}', only its own Node object",
-            want.name
-        )),
+        ("", "get" | "list" | "watch") if want.name.is_empty() => {
+            Err(format!("node '{node}' cannot read all nodes, only its own Node object"))
+        }
+        ("", "get" | "list" | "watch") => {
+            Err(format!("node '{node}' cannot read '{}', only its own Node object", want.name))
+        }
         _ => Err(String::new()),
     }
 }
@@ -173,9 +163,9 @@ fn own_pods(node: &str, want: &Attributes<'_>) -> Result<(), String> {
         }
         ("", "get") if want.name.is_empty() => Err("No Object name found".to_owned()),
         ("", "get" | "list" | "watch") if want.bound_to == node => Ok(()),
-        ("", "get" | "list" | "watch") => Err(format!(
-            "no relationship found between node '{node}' and this object"
-        )),
+        ("", "get" | "list" | "watch") => {
+            Err(format!("no relationship found between node '{node}' and this object"))
+        }
         _ => Err(String::new()),
     }
 }
@@ -185,13 +175,11 @@ fn own_lease(node: &str, want: &Attributes<'_>) -> Result<(), String> {
         return Err("can only get, create, update, patch, or delete a node lease".to_owned());
     }
     if want.namespace != "kube-node-lease" {
-        return Err(
-            "can only access leases in the \"kube-node-lease\" system namespace".to_owned(),
-        );
+        return Err("can only access leases in the \"kube-node-lease\" system namespace".to_owned());
     }
     if want.verb != "create" && want.name != node {
         return Err(
-            "can only access node lease with the same name as the requesting node".to_owned(),
+            "can only access node lease with the same name as the requesting node".to_owned()
         );
     }
     Ok(())
@@ -210,7 +198,7 @@ fn built_in_roles(user: &User, want: &Attributes<'_>, binds_bootstrappers: bool)
             user.is_in("system:authenticated") && one_of(&["create"])
         }
         _ if !user.is_in(RBAC_NODE_GROUP) => false,
-        ("", "nodes", "") => one_of(&["create", "get", "patch"]),
+        ("", "nodes", "") => one_of(&["create", "get", "patch", "watch"]),
         ("", "nodes", "status") => one_of(&["patch"]),
         ("", "events", "") => one_of(&["create", "patch"]),
         ("coordination.k8s.io", "leases", "") => {

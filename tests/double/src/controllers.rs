@@ -54,11 +54,8 @@ fn store(api: &Api, kind: &'static Kind, mut object: Value, subresource: &str) {
         return; // somebody was faster: next time
     }
     let api_version = kind.api_version();
-    let writer = Writer {
-        manager: "kube-controller-manager",
-        api_version: &api_version,
-        subresource,
-    };
+    let writer =
+        Writer { manager: "kube-controller-manager", api_version: &api_version, subresource };
     fields::track(Some(&old), &mut object, &writer);
     store.put(key, object);
 }
@@ -109,36 +106,15 @@ pub(crate) fn taint(api: &Api) {
         };
         let ready = status("Ready");
         let wanted = [
-            (
-                "node.kubernetes.io/not-ready",
-                ready == "False" || ready.is_empty(),
-            ),
+            ("node.kubernetes.io/not-ready", ready == "False" || ready.is_empty()),
             ("node.kubernetes.io/unreachable", ready == "Unknown"),
-            (
-                "node.kubernetes.io/memory-pressure",
-                status("MemoryPressure") == "True",
-            ),
-            (
-                "node.kubernetes.io/disk-pressure",
-                status("DiskPressure") == "True",
-            ),
-            (
-                "node.kubernetes.io/pid-pressure",
-                status("PIDPressure") == "True",
-            ),
-            (
-                "node.kubernetes.io/network-unavailable",
-                status("NetworkUnavailable") == "True",
-            ),
-            (
-                "node.kubernetes.io/unschedulable",
-                node["spec"]["unschedulable"] == true,
-            ),
+            ("node.kubernetes.io/memory-pressure", status("MemoryPressure") == "True"),
+            ("node.kubernetes.io/disk-pressure", status("DiskPressure") == "True"),
+            ("node.kubernetes.io/pid-pressure", status("PIDPressure") == "True"),
+            ("node.kubernetes.io/network-unavailable", status("NetworkUnavailable") == "True"),
+            ("node.kubernetes.io/unschedulable", node["spec"]["unschedulable"] == true),
         ];
-        let mut taints = node["spec"]["taints"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
+        let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
         for (key, on) in wanted {
             let is = |t: &Value| t["key"] == key && t["effect"] == "NoSchedule";
             if !on {
@@ -163,16 +139,13 @@ impl Lifecycle {
     pub(crate) fn monitor(&mut self, api: &Api, grace: Duration) {
         let nodes = list(api, &NODE);
         let leases = list(api, &LEASE);
-        self.nodes
-            .retain(|name, _| nodes.iter().any(|n| n["metadata"]["name"] == name.as_str()));
+        self.nodes.retain(|name, _| nodes.iter().any(|n| n["metadata"]["name"] == name.as_str()));
         for mut node in nodes {
             let name = text(&node, "/metadata/name").to_owned();
             let uid = text(&node, "/metadata/uid").to_owned();
             let ready = condition(&node, "Ready");
             let heartbeat = ready.map_or(Value::Null, |r| r["lastHeartbeatTime"].clone());
-            let status = ready
-                .map_or("Unknown", |r| r["status"].as_str().unwrap_or(""))
-                .to_owned();
+            let status = ready.map_or("Unknown", |r| r["status"].as_str().unwrap_or("")).to_owned();
             let renewed = leases
                 .iter()
                 .find(|l| {
@@ -189,13 +162,7 @@ impl Lifecycle {
                 ready: status.clone(),
             });
             if health.uid != uid {
-                *health = Health {
-                    uid,
-                    heartbeat,
-                    renewed,
-                    heard: now,
-                    ready: status.clone(),
-                };
+                *health = Health { uid, heartbeat, renewed, heard: now, ready: status.clone() };
             } else {
                 // RFC 3339 in UTC with six digits sorts as it reads: only an increase counts
                 if health.heartbeat != heartbeat || renewed > health.renewed {
@@ -213,11 +180,7 @@ impl Lifecycle {
                 status = "Unknown".to_owned();
             }
             if health.ready == "True" && status != "True" {
-                self.left.push(LeftReady {
-                    node: name,
-                    status: status.clone(),
-                    at: now,
-                });
+                self.left.push(LeftReady { node: name, status: status.clone(), at: now });
             }
             health.ready = status;
         }
@@ -251,20 +214,12 @@ fn unknown(node: &mut Value) {
 /// Deletes Leases whose owner, a Node, is gone.
 pub(crate) fn collect_garbage(api: &Api) {
     let mut store = api.store();
-    let uids: Vec<Value> = store
-        .list(&NODE, None)
-        .iter()
-        .map(|n| n["metadata"]["uid"].clone())
-        .collect();
+    let uids: Vec<Value> =
+        store.list(&NODE, None).iter().map(|n| n["metadata"]["uid"].clone()).collect();
     for lease in store.list(&LEASE, None) {
-        let owners = lease["metadata"]["ownerReferences"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
+        let owners = lease["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
         let orphan = !owners.is_empty()
-            && owners
-                .iter()
-                .all(|o| o["kind"] == "Node" && !uids.contains(&o["uid"]));
+            && owners.iter().all(|o| o["kind"] == "Node" && !uids.contains(&o["uid"]));
         if orphan {
             store.remove(&key(
                 &LEASE,
@@ -293,11 +248,17 @@ pub(crate) fn certificates(api: &Api, authority: &Authority, signing: Signing) {
     for csr in list(api, &CSR) {
         let has = |kind: &str| condition(&csr, kind).is_some();
         let done = has("Denied") || has("Failed") || !text(&csr, "/status/certificate").is_empty();
-        if done || text(&csr, "/spec/signerName") != "kubernetes.io/kube-apiserver-client-kubelet" {
+        let is_client = match text(&csr, "/spec/signerName") {
+            "kubernetes.io/kube-apiserver-client-kubelet" => true,
+            "kubernetes.io/kubelet-serving" => false,
+            _ => continue,
+        };
+        if done {
             continue;
         }
         if !has("Approved") {
-            if approvable(api, &csr) {
+            // Those of servers wait for a person.
+            if is_client && approvable(api, &csr) {
                 approve(api, csr);
             }
             continue;
@@ -313,20 +274,13 @@ fn approvable(api: &Api, csr: &Value) -> bool {
     let Some(parsed) = der::certificate_request(&request) else {
         return false;
     };
-    let mut usages: Vec<&str> = csr["spec"]["usages"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
+    let mut usages: Vec<&str> =
+        csr["spec"]["usages"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     usages.sort_unstable();
     let good_usages = usages == ["client auth", "digital signature"]
         || usages == ["client auth", "digital signature", "key encipherment"];
-    let in_group = |name: &str| {
-        csr["spec"]["groups"]
-            .as_array()
-            .is_some_and(|g| g.iter().any(|g| g == name))
-    };
+    let in_group =
+        |name: &str| csr["spec"]["groups"].as_array().is_some_and(|g| g.iter().any(|g| g == name));
     let subject = &parsed.subject;
     let is_own = csr["spec"]["username"] == subject.common_name.as_str();
     let binds_bootstrappers = api.rbac().binds_bootstrappers;
@@ -347,10 +301,7 @@ fn approvable(api: &Api, csr: &Value) -> bool {
 /// The SubjectAccessReview of the approver about a requester.
 fn may_create(api: &Api, csr: &Value, subresource: &str) -> bool {
     let groups = csr["spec"]["groups"].as_array().into_iter().flatten();
-    let groups: Vec<String> = groups
-        .filter_map(Value::as_str)
-        .map(str::to_owned)
-        .collect();
+    let groups: Vec<String> = groups.filter_map(Value::as_str).map(str::to_owned).collect();
     let user = User::new(text(csr, "/spec/username"), &groups);
     let want = Attributes {
         verb: "create",
@@ -379,15 +330,8 @@ fn sign(api: &Api, mut csr: Value, authority: &Authority, signing: Signing) {
     let asked = csr["spec"]["expirationSeconds"].as_i64();
     let seconds = asked.unwrap_or(longest).min(longest);
     // as kube-controller-manager's signer: only short lives are given in full
-    let until = if seconds < SHORT {
-        seconds
-    } else {
-        seconds - backdate
-    };
-    let validity = Validity {
-        from: -backdate,
-        until,
-    };
+    let until = if seconds < SHORT { seconds } else { seconds - backdate };
+    let validity = Validity { from: -backdate, until };
     let signed = request_der(&csr)
         .ok_or_else(|| "not a request".to_owned())
         .and_then(|request| authority.sign_request(&request, validity));

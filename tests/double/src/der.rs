@@ -1,5 +1,7 @@
 //! Just enough DER to read who a certificate or a certificate request is about.
 
+use std::net::IpAddr;
+
 /// One element: its tag, its contents, and everything from its tag on (to sign or to copy).
 #[derive(Clone, Copy)]
 pub(crate) struct Element<'a> {
@@ -18,9 +20,7 @@ pub(crate) fn element(input: &[u8]) -> Option<(Element<'_>, &[u8])> {
         if octets == 0 || octets > 4 || rest.len() < octets {
             return None;
         }
-        length = rest[..octets]
-            .iter()
-            .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        length = rest[..octets].iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
         rest = &rest[octets..];
     }
     if rest.len() < length {
@@ -28,11 +28,7 @@ pub(crate) fn element(input: &[u8]) -> Option<(Element<'_>, &[u8])> {
     }
     let head = input.len() - rest.len();
     Some((
-        Element {
-            tag,
-            content: &rest[..length],
-            whole: &input[..head + length],
-        },
+        Element { tag, content: &rest[..length], whole: &input[..head + length] },
         &rest[length..],
     ))
 }
@@ -101,6 +97,37 @@ pub(crate) struct CertificateRequest<'a> {
     pub(crate) signature: &'a [u8],
     /// Whether attributes (such as requested extensions: alternative names) are present.
     pub(crate) has_attributes: bool,
+    /// The DNS names and addresses in them.
+    pub(crate) alt_names: Vec<String>,
+}
+
+/// The subject's alternative names in the attribute extensionRequest of a request.
+fn alt_names(attributes: &[u8]) -> Option<Vec<String>> {
+    const ALT_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
+    let mut found = Vec::new();
+    for attribute in children(attributes)? {
+        let [_, values] = children(attribute.content)?.try_into().ok()?;
+        for extensions in children(values.content)? {
+            for extension in children(extensions.content)? {
+                let parts = children(extension.content)?;
+                if parts.first()?.content != ALT_NAMES {
+                    continue;
+                }
+                let (names, _) = element(parts.last()?.content)?;
+                found.extend(children(names.content)?.iter().filter_map(alt_name));
+            }
+        }
+    }
+    Some(found)
+}
+
+fn alt_name(name: &Element<'_>) -> Option<String> {
+    match (name.tag, name.content.len()) {
+        (0x82, _) => String::from_utf8(name.content.to_vec()).ok(),
+        (0x87, 4) => Some(IpAddr::from(<[u8; 4]>::try_from(name.content).ok()?).to_string()),
+        (0x87, 16) => Some(IpAddr::from(<[u8; 16]>::try_from(name.content).ok()?).to_string()),
+        _ => None,
+    }
 }
 
 /// Takes a PKCS#10 request apart.
@@ -123,5 +150,6 @@ pub(crate) fn certificate_request(der: &[u8]) -> Option<CertificateRequest<'_>> 
         key: bits.content.get(1..)?,
         signature: signature.content.get(1..)?,
         has_attributes: fields.get(3).is_some_and(|last| !last.content.is_empty()),
+        alt_names: fields.get(3).map_or(Some(Vec::new()), |last| alt_names(last.content))?,
     })
 }

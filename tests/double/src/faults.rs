@@ -73,13 +73,7 @@ impl Rule {
     /// Meets every request, once; narrow it with the methods below.
     #[must_use]
     pub fn new(fault: Fault) -> Self {
-        Self {
-            fault,
-            matches: Vec::new(),
-            skip: 0,
-            times: 1,
-            applied: false,
-        }
+        Self { fault, matches: Vec::new(), skip: 0, times: 1, applied: false }
     }
 
     /// Only requests with this method.

@@ -1,5 +1,5 @@
-//! `metadata.managedFields`, by the rules of apimachinery `managedfields` and structured-merge-diff.
-//! `tests/replay.rs` compares every entry with those of a real server.
+//! `metadata.managedFields`, by the rules of apimachinery `managedfields` and
+//! structured-merge-diff. `tests/replay.rs` compares every entry with those of a real server.
 
 use crate::time;
 use serde_json::{Map, Value, json};
@@ -19,11 +19,7 @@ pub(crate) fn manager(query: Option<&str>, user_agent: &str) -> String {
         Some(name) if !name.is_empty() => name.to_owned(),
         _ => {
             let name = user_agent.split('/').next().unwrap_or("");
-            if name.is_empty() {
-                "unknown".to_owned()
-            } else {
-                name.to_owned()
-            }
+            if name.is_empty() { "unknown".to_owned() } else { name.to_owned() }
         }
     }
 }
@@ -64,12 +60,7 @@ const CONTAINERS: &str = "containers";
 /// Lists of different texts (`x-kubernetes-list-type: set`).
 const SETS: [&str; 2] = ["podCIDRs", "finalizers"];
 /// Objects that are owned as a whole (`x-kubernetes-map-type: atomic`).
-const ATOMIC: [&str; 4] = [
-    "involvedObject",
-    "ownerReferences",
-    "nodeSelector",
-    "selector",
-];
+const ATOMIC: [&str; 4] = ["involvedObject", "ownerReferences", "nodeSelector", "selector"];
 /// Metadata that nobody owns.
 const STRIPPED: [&str; 8] = [
     "name",
@@ -84,14 +75,11 @@ const STRIPPED: [&str; 8] = [
 
 /// Sets `new`'s managedFields from those of `old` and what changed.
 pub(crate) fn track(old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
-    let asked = new["metadata"]
-        .as_object_mut()
-        .and_then(|metadata| metadata.remove("managedFields"));
+    let asked =
+        new["metadata"].as_object_mut().and_then(|metadata| metadata.remove("managedFields"));
     let live = old.and_then(|old| old["metadata"]["managedFields"].as_array());
-    let entries = match resets(asked.as_ref(), writer) {
-        true => Vec::new(),
-        false => live.cloned().unwrap_or_default(),
-    };
+    let entries =
+        if resets(asked.as_ref(), writer) { Vec::new() } else { live.cloned().unwrap_or_default() };
     // An update starts no tracking (skipNonAppliedManager), a create does whatever it asks for.
     if old.is_some() && entries.is_empty() {
         return;
@@ -137,7 +125,8 @@ pub(crate) fn track(old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
     }
 }
 
-/// An object without the times of its managedFields. A write that changes nothing else is not stored.
+/// An object without the times of its managedFields. A write that changes nothing else is not
+/// stored.
 pub(crate) fn timeless(object: &Value) -> Value {
     let mut object = object.clone();
     let entries = object.pointer_mut("/metadata/managedFields");
@@ -161,11 +150,10 @@ fn is_of(entry: &Value, writer: &Writer<'_>) -> bool {
 /// What this endpoint does not set (each strategy's GetResetFields).
 fn ignored(object: &Value, writer: &Writer<'_>) -> &'static [&'static [&'static str]] {
     match (object["kind"].as_str(), writer.subresource) {
-        (Some("Node" | "Pod" | "DaemonSet" | "Deployment"), "") => &[&["f:status"]],
+        (Some("Node" | "Pod"), "") => &[&["f:status"]],
         (Some("Pod"), _) => &[&["f:spec"], &["f:metadata", "f:ownerReferences"]],
-        (Some("Deployment"), _) => &[&["f:spec"], &["f:metadata", "f:labels"]],
         (Some("CertificateSigningRequest"), "") => &[&["f:spec"], &["f:status"]],
-        (Some("Node" | "DaemonSet" | "CertificateSigningRequest"), _) => &[&["f:spec"]],
+        (Some("Node" | "CertificateSigningRequest"), _) => &[&["f:spec"]],
         _ => &[],
     }
 }
@@ -239,9 +227,10 @@ fn from_fields_v1(fields_v1: &Value) -> BTreeSet<Path> {
                 continue;
             }
             path.push(element.clone());
-            match below == &json!({}) {
-                true => drop(found.insert(path.clone())),
-                false => collect(below, path, found),
+            if below == &json!({}) {
+                found.insert(path.clone());
+            } else {
+                collect(below, path, found)
             }
             path.pop();
         }

@@ -17,10 +17,7 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let found = self
-            .headers
-            .iter()
-            .find(|(n, _)| n.eq_ignore_ascii_case(name));
+        let found = self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
@@ -42,9 +39,7 @@ fn decode(text: &str) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     let mut i = 0;
     while i < bytes.len() {
-        let hex = text
-            .get(i + 1..i + 3)
-            .and_then(|h| u8::from_str_radix(h, 16).ok());
+        let hex = text.get(i + 1..i + 3).and_then(|h| u8::from_str_radix(h, 16).ok());
         match (bytes[i], hex) {
             (b'%', Some(byte)) => {
                 out.push(byte);
@@ -97,9 +92,8 @@ pub(crate) fn parse(buffer: &[u8]) -> Progress {
         ..Request::default()
     };
     let rest = &buffer[start..];
-    let chunked = request
-        .header("transfer-encoding")
-        .is_some_and(|v| v.eq_ignore_ascii_case("chunked"));
+    let chunked =
+        request.header("transfer-encoding").is_some_and(|v| v.eq_ignore_ascii_case("chunked"));
     let taken = if chunked {
         match dechunk(rest) {
             Ok(Some((body, taken))) => {
@@ -110,10 +104,7 @@ pub(crate) fn parse(buffer: &[u8]) -> Progress {
             Err(why) => return Progress::Bad(why),
         }
     } else {
-        let Ok(length) = request
-            .header("content-length")
-            .map_or(Ok(0), str::parse::<usize>)
-        else {
+        let Ok(length) = request.header("content-length").map_or(Ok(0), str::parse::<usize>) else {
             return Progress::Bad("bad Content-Length");
         };
         if length > MAX_BODY {
@@ -131,14 +122,8 @@ pub(crate) fn parse(buffer: &[u8]) -> Progress {
 }
 
 fn waiting(request: &Request, rest: &[u8]) -> Progress {
-    let expects = request
-        .header("expect")
-        .is_some_and(|v| v.eq_ignore_ascii_case("100-continue"));
-    if expects && rest.is_empty() {
-        Progress::Continue
-    } else {
-        Progress::More
-    }
+    let expects = request.header("expect").is_some_and(|v| v.eq_ignore_ascii_case("100-continue"));
+    if expects && rest.is_empty() { Progress::Continue } else { Progress::More }
 }
 
 /// A chunked body: contents and length on the wire, `None` while incomplete.
@@ -158,9 +143,7 @@ fn dechunk(mut rest: &[u8]) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
         rest = &rest[start..];
         if size == 0 {
             // no trailers are expected: one empty line
-            return Ok(rest
-                .starts_with(b"\r\n")
-                .then(|| (body, whole - rest.len() + 2)));
+            return Ok(rest.starts_with(b"\r\n").then(|| (body, whole - rest.len() + 2)));
         }
         if rest.len() < size + 2 {
             return Ok(None);
@@ -176,6 +159,8 @@ pub(crate) struct Response {
     pub(crate) code: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
+    /// The handler sends the head before the body.
+    pub(crate) streams: bool,
 }
 
 impl Response {
@@ -186,15 +171,26 @@ impl Response {
             code,
             headers: vec![("Content-Type".to_owned(), "application/json".to_owned())],
             body: text.into_bytes(),
+            streams: false,
         }
     }
 
-    pub(crate) fn text(code: u16, body: &str) -> Self {
+    pub(crate) fn text(code: u16, media: &str, body: &str) -> Self {
         Self {
             code,
-            headers: vec![("Content-Type".to_owned(), "text/plain".to_owned())],
+            headers: vec![("Content-Type".to_owned(), media.to_owned())],
             body: body.as_bytes().to_vec(),
+            streams: false,
         }
+    }
+
+    pub(crate) fn empty(code: u16) -> Self {
+        Self { code, headers: Vec::new(), body: Vec::new(), streams: false }
+    }
+
+    /// Whether the server closes the connection behind it.
+    pub(crate) fn closes(&self) -> bool {
+        self.headers.iter().any(|(name, value)| name == "Connection" && value == "close")
     }
 
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
@@ -204,12 +200,14 @@ impl Response {
     }
 
     /// Head and body, as Go's net/http frames them: first the handler's headers by name, then those
-    /// of the server itself. A body that exceeds the buffer of 2 KiB is one chunk.
+    /// of the server itself. A body that exceeds the buffer of 2 KiB is one chunk, and so is one
+    /// whose head was sent before it.
     pub(crate) fn wire(&self) -> (Vec<u8>, Vec<u8>) {
         const SERVER: [&str; 3] = ["Date", "Content-Length", "Connection"];
         let mut headers = self.headers.clone();
         let length = self.body.len();
-        if length <= 2048 {
+        let is_chunked = self.streams || length > 2048;
+        if !is_chunked && self.code != 101 {
             headers.push(("Content-Length".to_owned(), length.to_string()));
         }
         headers.sort_by_key(|(name, _)| {
@@ -217,7 +215,7 @@ impl Response {
             let of_handler = of_server.is_none().then(|| name.clone());
             (of_server, of_handler)
         });
-        if length > 2048 {
+        if is_chunked {
             headers.push(("Transfer-Encoding".to_owned(), "chunked".to_owned()));
         }
         let mut head = format!("HTTP/1.1 {} {}\r\n", self.code, reason(self.code));
@@ -225,14 +223,12 @@ impl Response {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         head.push_str("\r\n");
-        let body = match length > 2048 {
-            true => [
-                format!("{length:x}\r\n").as_bytes(),
-                &self.body,
-                b"\r\n0\r\n\r\n",
-            ]
-            .concat(),
-            false => self.body.clone(),
+        let body = match (is_chunked, length) {
+            (true, 0) => b"0\r\n\r\n".to_vec(),
+            (true, _) => {
+                [format!("{length:x}\r\n").as_bytes(), &self.body, b"\r\n0\r\n\r\n"].concat()
+            }
+            (false, _) => self.body.clone(),
         };
         (head.into_bytes(), body)
     }
@@ -240,6 +236,7 @@ impl Response {
 
 fn reason(code: u16) -> &'static str {
     match code {
+        101 => "Switching Protocols",
         200 => "OK",
         201 => "Created",
         307 => "Temporary Redirect",
@@ -281,11 +278,8 @@ mod tests {
         for (length, last) in [(1, "Content-Length"), (3000, "Transfer-Encoding")] {
             let (head, body) = response(length).wire();
             let head = String::from_utf8(head).unwrap();
-            let names: Vec<&str> = head
-                .lines()
-                .skip(1)
-                .filter_map(|line| Some(line.split_once(": ")?.0))
-                .collect();
+            let names: Vec<&str> =
+                head.lines().skip(1).filter_map(|line| Some(line.split_once(": ")?.0)).collect();
             let mut wanted = vec![
                 "Audit-Id",
                 "Content-Type",
@@ -306,27 +300,14 @@ mod tests {
     #[test]
     fn requests_are_read_in_both_framings() {
         let plain = b"PATCH /a?b=c%20d HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}GET";
-        let Progress::Done(request, taken) = parse(plain) else {
-            panic!("not a request")
-        };
-        assert_eq!(
-            (request.body.as_slice(), taken),
-            (b"{}".as_slice(), plain.len() - 3)
-        );
+        let Progress::Done(request, taken) = parse(plain) else { panic!("not a request") };
+        assert_eq!((request.body.as_slice(), taken), (b"{}".as_slice(), plain.len() - 3));
         assert_eq!(request.query("b").as_deref(), Some("c d"));
         let chunked =
             b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n";
-        let Progress::Done(request, taken) = parse(chunked) else {
-            panic!("not a request")
-        };
-        assert_eq!(
-            (request.body.as_slice(), taken),
-            (b"abcd".as_slice(), chunked.len())
-        );
-        assert!(matches!(
-            parse(&chunked[..chunked.len() - 1]),
-            Progress::More
-        ));
+        let Progress::Done(request, taken) = parse(chunked) else { panic!("not a request") };
+        assert_eq!((request.body.as_slice(), taken), (b"abcd".as_slice(), chunked.len()));
+        assert!(matches!(parse(&chunked[..chunked.len() - 1]), Progress::More));
         assert!(matches!(parse(b"hello\r\n\r\n"), Progress::Bad(_)));
     }
 }

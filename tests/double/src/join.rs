@@ -1,5 +1,5 @@
-//! What kubeadm and its controllers add for `kubeadm join`: bootstrap tokens with usages and expiry,
-//! the signed ConfigMap `cluster-info`, which system:anonymous alone may read, and RBAC.
+//! What kubeadm and its controllers add for `kubeadm join`: bootstrap tokens with usages and
+//! expiry, the signed ConfigMap `cluster-info`, which system:anonymous alone may read, and RBAC.
 //!
 //! True to `tests/recordings/join-*.json`.
 
@@ -113,11 +113,9 @@ impl Join {
             }
         }
         data.retain(|_, value| !value.is_null());
-        Some(
-            json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {
+        Some(json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {
             "name": "cluster-info", "namespace": "kube-public", "uid": "0", "resourceVersion": "1",
-            "creationTimestamp": time::now(), "managedFields": []}, "data": data}),
-        )
+            "creationTimestamp": time::now(), "managedFields": []}, "data": data}))
     }
 }
 
@@ -177,12 +175,7 @@ pub(crate) fn rbac() -> Vec<Value> {
     ];
     let mut objects = bindings(names, KUBEADM_GROUP);
     let nodes = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]});
-    objects.extend(bound(
-        "kubeadm:get-nodes",
-        "kubeadm:get-nodes",
-        KUBEADM_GROUP,
-        nodes,
-    ));
+    objects.extend(bound("kubeadm:get-nodes", "kubeadm:get-nodes", KUBEADM_GROUP, nodes));
     let config = |name: &str| {
         json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [name],
             "verbs": ["get"]})

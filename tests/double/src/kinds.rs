@@ -10,7 +10,6 @@ pub(crate) struct Kind {
     pub(crate) kind: &'static str,
     pub(crate) namespaced: bool,
     pub(crate) subresources: &'static [&'static str],
-    pub(crate) create_on_update: bool,
     /// Whether a write without resourceVersion is taken as unconditional.
     pub(crate) unconditional: bool,
 }
@@ -21,7 +20,6 @@ pub(crate) static NODE: Kind = Kind {
     kind: "Node",
     namespaced: false,
     subresources: &["status"],
-    create_on_update: false,
     unconditional: true,
 };
 pub(crate) static EVENT: Kind = Kind {
@@ -30,7 +28,6 @@ pub(crate) static EVENT: Kind = Kind {
     kind: "Event",
     namespaced: true,
     subresources: &[],
-    create_on_update: true,
     unconditional: true,
 };
 pub(crate) static POD: Kind = Kind {
@@ -39,25 +36,15 @@ pub(crate) static POD: Kind = Kind {
     kind: "Pod",
     namespaced: true,
     subresources: &["status"],
-    create_on_update: false,
     unconditional: true,
 };
+/// Stored and listed, for `nodelet check`; without the rules and the defaults of apps/v1.
 pub(crate) static DAEMON_SET: Kind = Kind {
     group: "apps",
     resource: "daemonsets",
     kind: "DaemonSet",
     namespaced: true,
-    subresources: &["status"],
-    create_on_update: false,
-    unconditional: true,
-};
-pub(crate) static DEPLOYMENT: Kind = Kind {
-    group: "apps",
-    resource: "deployments",
-    kind: "Deployment",
-    namespaced: true,
-    subresources: &["status"],
-    create_on_update: false,
+    subresources: &[],
     unconditional: true,
 };
 pub(crate) static LEASE: Kind = Kind {
@@ -66,7 +53,6 @@ pub(crate) static LEASE: Kind = Kind {
     kind: "Lease",
     namespaced: true,
     subresources: &[],
-    create_on_update: true,
     unconditional: false,
 };
 pub(crate) static CSR: Kind = Kind {
@@ -75,30 +61,21 @@ pub(crate) static CSR: Kind = Kind {
     kind: "CertificateSigningRequest",
     namespaced: false,
     subresources: &["status", "approval"],
-    create_on_update: false,
     unconditional: true,
 };
 
 impl Kind {
     pub(crate) fn find(group: &str, version: &str, resource: &str) -> Option<&'static Self> {
-        [&NODE, &EVENT, &POD, &DAEMON_SET, &DEPLOYMENT, &LEASE, &CSR]
+        [&NODE, &EVENT, &POD, &DAEMON_SET, &LEASE, &CSR]
             .into_iter()
             .find(|k| version == "v1" && k.group == group && k.resource == resource)
     }
 
     pub(crate) fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            "v1".to_owned()
-        } else {
-            format!("{}/v1", self.group)
-        }
+        if self.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", self.group) }
     }
 
     pub(crate) fn about<'a>(&'a self, name: &'a str) -> Subject<'a> {
-        Subject {
-            group: self.group,
-            resource: self.resource,
-            name,
-        }
+        Subject { group: self.group, resource: self.resource, name }
     }
 }

@@ -5,7 +5,6 @@ use base64::Engine as _;
 /// How a kubeconfig says who it is: the lines below `user:`.
 pub(crate) enum Credentials<'a> {
     Inline { cert: &'a str, key: &'a str },
-    Files { cert: &'a str, key: &'a str },
     Token(&'a str),
 }
 
@@ -21,16 +20,9 @@ pub(crate) fn write(url: &str, ca: &str, credentials: &Credentials<'_>) -> Strin
             base64(cert),
             base64(key)
         ),
-        Credentials::Files { cert, key } => {
-            format!("    client-certificate: {cert}\n    client-key: {key}\n")
-        }
         Credentials::Token(token) => format!("    token: {token}\n"),
     };
-    let ca = if ca.starts_with("-----") {
-        format!("    certificate-authority-data: {}\n", base64(ca))
-    } else {
-        format!("    certificate-authority: {ca}\n")
-    };
+    let ca = format!("    certificate-authority-data: {}\n", base64(ca));
     format!(
         "apiVersion: v1\nkind: Config\nclusters:\n- name: double\n  cluster:\n    server: {url}\n{ca}users:\n- name: double\n  user:\n{user}contexts:\n- name: double\n  context:\n    cluster: double\n    user: double\ncurrent-context: double\npreferences: {{}}\n"
     )

@@ -1,5 +1,5 @@
 //! A kube-apiserver double for nodelet's tests: a real TLS server on loopback that stores Nodes,
-//! Leases, Events, CertificateSigningRequests, Pods, DaemonSets and Deployments, enforces what the
+//! Leases, Events, CertificateSigningRequests, Pods and DaemonSets, enforces what the
 //! Node authorizer and NodeRestriction enforce, answers `kubectl`, and injects faults on demand.
 //! `tests/replay.rs` compares it with the recordings of a real server (tests/recordings).
 //!
@@ -22,13 +22,13 @@ mod http;
 mod join;
 mod kinds;
 mod kubeconfig;
-mod openapi;
 mod patch;
 mod pki;
 mod pods;
 mod protobuf;
 mod quantity;
 mod rbac;
+mod reviews;
 mod selector;
 mod server;
 mod status;
@@ -44,19 +44,17 @@ pub use faults::{Fault, Faults, Rule};
 pub use join::{BootstrapToken, KUBEADM_GROUP};
 pub use pki::{Authority, Identity, Validity};
 pub use server::{Recorded, Tls};
-pub use supervisor::Supervisor;
+pub use supervisor::{Phase, Supervisor};
 pub use table::print as print_table;
 
-use api::{Answer, Api};
+use api::Api;
 use auth::User;
 use controllers::{Lifecycle, Signing};
 use http::Request;
 use kubeconfig::Credentials;
-use openapi::Schemas;
 use serde_json::Value;
 use server::{BLACKHOLE, REFUSING, SERVING, Shared};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -130,8 +128,7 @@ impl Builder {
     #[must_use]
     pub fn token(mut self, token: &str, user: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().map(|g| (*g).to_owned()).collect();
-        self.tokens
-            .push((token.to_owned(), user.to_owned(), groups));
+        self.tokens.push((token.to_owned(), user.to_owned(), groups));
         self
     }
 
@@ -169,14 +166,9 @@ impl Builder {
     pub fn start(self) -> Double {
         let authority = Authority::new("kubernetes-ca");
         let identity = authority.server(SERVER_NAMES, Validity::VALID);
-        let mut api = Api::default();
-        api.schemas = Schemas::load(Path::new(openapi::DEFAULT));
-        let shared = Arc::new(Shared::new(api, authority, self.tls, &identity));
+        let shared = Arc::new(Shared::new(Api::default(), authority, self.tls, &identity));
         let listener = server::bind(0).expect("a free port on loopback");
-        let port = listener
-            .local_addr()
-            .expect("a bound listener has an address")
-            .port();
+        let port = listener.local_addr().expect("a bound listener has an address").port();
         let double = Double {
             inner: Arc::new(Inner {
                 shared,
@@ -184,10 +176,7 @@ impl Builder {
                 slot: Arc::new(Mutex::new(Some(listener))),
                 lifecycle: Arc::new(Mutex::new(Lifecycle::default())),
                 threads: Mutex::default(),
-                signing: Signing {
-                    longest: self.longest,
-                    backdate: self.backdate,
-                },
+                signing: Signing { longest: self.longest, backdate: self.backdate },
             }),
         };
         for (token, user, groups) in &self.tokens {
@@ -221,9 +210,7 @@ struct Inner {
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inner")
-            .field("port", &self.port)
-            .finish_non_exhaustive()
+        f.debug_struct("Inner").field("port", &self.port).finish_non_exhaustive()
     }
 }
 
@@ -275,7 +262,9 @@ impl Double {
                     controllers::collect_garbage(&shared.api);
                 }
                 if approve {
-                    controllers::certificates(&shared.api, &shared.authority, signing);
+                    let successor = lock(&shared.successor).clone();
+                    let signer = successor.as_deref().unwrap_or(&shared.authority);
+                    controllers::certificates(&shared.api, signer, signing);
                 }
                 let until = Instant::now() + pause;
                 while Instant::now() < until && !shared.stop.load(Ordering::SeqCst) {
@@ -315,8 +304,7 @@ impl Double {
     /// A node's client certificate.
     #[must_use]
     pub fn node_identity(&self, name: &str, validity: Validity) -> Identity {
-        self.authority()
-            .client(&format!("system:node:{name}"), &["system:nodes"], validity)
+        self.authority().client(&format!("system:node:{name}"), &["system:nodes"], validity)
     }
 
     /// A kubeconfig of node `name`, everything inline.
@@ -338,10 +326,7 @@ impl Double {
     /// A kubeconfig with this client certificate, everything inline.
     #[must_use]
     pub fn kubeconfig_for(&self, identity: &Identity) -> String {
-        let credentials = Credentials::Inline {
-            cert: &identity.cert_pem,
-            key: &identity.key_pem,
-        };
+        let credentials = Credentials::Inline { cert: &identity.cert_pem, key: &identity.key_pem };
         kubeconfig::write(&self.url(), &self.ca_pem(), &credentials)
     }
 
@@ -351,34 +336,10 @@ impl Double {
         kubeconfig::write(&self.url(), &self.ca_pem(), &Credentials::Token(token))
     }
 
-    /// Writes `ca.crt`, `NAME.crt`, `NAME.key` and `NAME.kubeconfig`, which names them by
-    /// relative paths, into `dir`; returns the kubeconfig's path.
-    ///
-    /// # Errors
-    /// If a file cannot be written.
-    pub fn kubeconfig_files(&self, dir: &Path, name: &str) -> std::io::Result<PathBuf> {
-        let identity = self.node_identity(name, Validity::VALID);
-        let (cert, key) = (format!("{name}.crt"), format!("{name}.key"));
-        std::fs::write(dir.join("ca.crt"), self.ca_pem())?;
-        std::fs::write(dir.join(&cert), &identity.cert_pem)?;
-        std::fs::write(dir.join(&key), &identity.key_pem)?;
-        let text = kubeconfig::write(
-            &self.url(),
-            "ca.crt",
-            &Credentials::Files {
-                cert: &cert,
-                key: &key,
-            },
-        );
-        let path = dir.join(format!("{name}.kubeconfig"));
-        std::fs::write(&path, text)?;
-        Ok(path)
-    }
-
     /// Adds a bearer token.
     pub fn add_token(&self, token: &str, user: &str, groups: &[&str]) {
         let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
-        lock(&self.inner.shared.tokens).insert(token.to_owned(), User::new(user, &groups));
+        lock(&self.inner.shared.api.tokens).insert(token.to_owned(), User::new(user, &groups));
     }
 
     fn bind_bootstrappers(&self, is_kubeadm: bool) {
@@ -427,14 +388,14 @@ impl Double {
         join.tokens.retain(|token| token.id() != id);
     }
 
-    /// Adds or replaces the supervisor of k3s: its CA is ours, and its password is `pa55:word`.
+    /// Adds or changes the supervisor of k3s: its CA is ours, and its password is `pa55:word`. The
+    /// API refuses anonymous requests then, as that of k3s does.
     pub fn set_supervisor(&self, change: impl FnOnce(&mut Supervisor)) {
-        let mut slot = lock(&self.inner.shared.api.supervisor);
-        let supervisor = slot.get_or_insert_with(|| Supervisor {
-            cacerts: self.ca_pem(),
-            password: "pa55:word".to_owned(),
-            https_port: self.port(),
-            ..Supervisor::default()
+        let api = &self.inner.shared.api;
+        let mut slot = api.supervisor();
+        let supervisor = slot.get_or_insert_with(|| {
+            self.refuse_anonymous();
+            Supervisor::new(self.ca_pem(), self.port())
         });
         change(supervisor);
     }
@@ -442,7 +403,11 @@ impl Double {
     /// The supervisor, if there is one.
     #[must_use]
     pub fn supervisor(&self) -> Option<Supervisor> {
-        lock(&self.inner.shared.api.supervisor).clone()
+        let api = &self.inner.shared.api;
+        let mut slot = api.supervisor();
+        let supervisor = slot.as_mut()?;
+        supervisor.collect(&|name| api.has_node(name));
+        Some(supervisor.clone())
     }
 
     /// SHA-256 of these bytes: 64 hexadecimal digits.
@@ -463,16 +428,9 @@ impl Double {
     pub fn join_command(&self, token: &str) -> Vec<String> {
         let endpoint = self.url().replace("https://", "");
         let pin = self.authority().pin();
-        [
-            "join",
-            &endpoint,
-            "--token",
-            token,
-            "--discovery-token-ca-cert-hash",
-            &pin,
-        ]
-        .map(str::to_owned)
-        .to_vec()
+        ["join", &endpoint, "--token", token, "--discovery-token-ca-cert-hash", &pin]
+            .map(str::to_owned)
+            .to_vec()
     }
 
     /// Replaces all roles and bindings except those that are built in.
@@ -482,7 +440,7 @@ impl Double {
 
     /// Removes a bearer token: 401.
     pub fn revoke_token(&self, token: &str) {
-        lock(&self.inner.shared.tokens).remove(token);
+        lock(&self.inner.shared.api.tokens).remove(token);
     }
 
     // --- objects and requests ---
@@ -518,19 +476,8 @@ impl Double {
         content_type: &str,
         body: &Value,
     ) -> (u16, Value) {
-        let body = if body.is_null() {
-            String::new()
-        } else {
-            body.to_string()
-        };
-        self.act(
-            &User::admin(),
-            method,
-            path,
-            content_type,
-            body.as_bytes(),
-            "kubectl/v1.36.2",
-        )
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.act(&User::admin(), method, path, content_type, body.as_bytes(), "kubectl/v1.36.2")
     }
 
     /// A request as another user, without a User-Agent; else like `as_admin`.
@@ -544,19 +491,8 @@ impl Double {
         body: &Value,
     ) -> (u16, Value) {
         let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
-        let body = if body.is_null() {
-            String::new()
-        } else {
-            body.to_string()
-        };
-        self.act(
-            &User::new(user, &groups),
-            method,
-            path,
-            content_type,
-            body.as_bytes(),
-            "",
-        )
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.act(&User::new(user, &groups), method, path, content_type, body.as_bytes(), "")
     }
 
     fn act(
@@ -579,18 +515,10 @@ impl Double {
             body: body.to_vec(),
             bytes: 0,
         };
-        match self.inner.shared.api.handle(&request, Some(user)) {
-            Answer::Whole(response) => {
-                let body = serde_json::from_slice(&response.body);
-                (
-                    response.code,
-                    body.unwrap_or_else(|_| {
-                        Value::from(String::from_utf8_lossy(&response.body).into_owned())
-                    }),
-                )
-            }
-            Answer::Watch(watch) => (200, Value::Array(watch.first)),
-        }
+        let response = self.inner.shared.api.handle(&request, Some(user));
+        let body = serde_json::from_slice(&response.body);
+        let text = || Value::from(String::from_utf8_lossy(&response.body).into_owned());
+        (response.code, body.unwrap_or_else(|_| text()))
     }
 
     /// The requests over the network, in order.
@@ -610,32 +538,13 @@ impl Double {
         self.inner.shared.connections()
     }
 
-    /// How many connections ended with a TLS error (such as a client that does not trust our
-    /// certificate).
-    #[must_use]
-    pub fn tls_failures(&self) -> u64 {
-        self.inner.shared.handshake_failures.load(Ordering::SeqCst)
-    }
-
-    /// What Kubernetes' published OpenAPI schemas forbid in the bodies of writes so far. `None`
-    /// without the schemas, which are in `../shared/openapi`, beside the clone.
-    #[must_use]
-    pub fn schema_violations(&self) -> Option<Vec<String>> {
-        let api = &self.inner.shared.api;
-        api.schemas.as_ref()?;
-        Some(api.checked().violations.clone())
-    }
-
-    /// Fails if a body breaks its schema, or if no body was checked. Skips without the schemas.
+    /// Fails if a body had a member that its kind does not have: the server drops it and warns.
     ///
     /// # Panics
-    /// As said; and without the schemas if `CI` is set.
-    pub fn assert_schemas_hold(&self) {
-        let Some(violations) = self.schema_violations() else {
-            return support::skip::required("bodies: ../shared/openapi is absent");
-        };
-        assert!(violations.is_empty(), "{violations:#?}");
-        assert!(self.inner.shared.api.checked().bodies > 0, "no body");
+    /// As said.
+    pub fn assert_members_are_known(&self) {
+        let unknown = self.inner.shared.api.unknown();
+        assert!(unknown.is_empty(), "{unknown:#?}");
     }
 
     /// What `kubectl get nodes -o wide` prints (`wide`: false: `kubectl get nodes`).
@@ -685,21 +594,24 @@ impl Double {
 
     /// Denies a CSR.
     pub fn deny_csr(&self, name: &str, why: &str) {
-        self.csr_condition(name, "Denied", why);
+        self.judge_csr(name, "Denied", why);
     }
 
-    /// Marks a CSR as failed.
-    pub fn fail_csr(&self, name: &str, why: &str) {
-        self.csr_condition(name, "Failed", why);
+    /// Approves a CSR, as `kubectl certificate approve` does.
+    ///
+    /// # Panics
+    /// If there is no such CSR.
+    pub fn approve_csr(&self, name: &str) {
+        self.judge_csr(name, "Approved", "This CSR was approved by a test.");
     }
 
-    fn csr_condition(&self, name: &str, condition: &str, why: &str) {
+    fn judge_csr(&self, name: &str, kind: &str, why: &str) {
         let now = time::now();
-        let body = serde_json::json!({"status": {"conditions": [{"type": condition, "status": "True",
+        let body = serde_json::json!({"status": {"conditions": [{"type": kind, "status": "True",
             "reason": "ByTest", "message": why, "lastUpdateTime": now, "lastTransitionTime": now}]}});
         let path = format!("{}/approval", full_path(&format!("csrs/{name}")));
         let (code, answer) = self.as_admin("PATCH", &path, "application/merge-patch+json", &body);
-        assert_eq!(code, 200, "{condition} for CSR {name}: {answer}");
+        assert_eq!(code, 200, "{kind} for {name}: {answer}");
     }
 
     // --- faults ---
@@ -714,6 +626,18 @@ impl Double {
     pub fn swap_certificate(&self, identity: &Identity) {
         self.inner.shared.serve_with(identity);
         self.close_connections();
+    }
+
+    /// Accepts client certificates of these authorities from now on, and of no other.
+    pub fn trust(&self, authorities: &[&Authority]) {
+        self.inner.shared.trust(authorities);
+    }
+
+    /// This authority signs certificates of kubelets and the server's own from now on; open
+    /// connections are closed.
+    pub fn succeed(&self, authority: &Arc<Authority>) {
+        *lock(&self.inner.shared.successor) = Some(authority.clone());
+        self.swap_certificate(&authority.server(SERVER_NAMES, Validity::VALID));
     }
 
     /// Serves at another port, too, with a certificate of its own, such as one of another CA in
@@ -743,11 +667,7 @@ impl Double {
     /// Serves with a certificate of our authority that is valid then, for these names
     /// (`None`: the right ones). Undoes every other swap with `Validity::VALID`.
     pub fn swap_validity(&self, validity: Validity, names: Option<&[&str]>) {
-        self.swap_certificate(
-            &self
-                .authority()
-                .server(names.unwrap_or(SERVER_NAMES), validity),
-        );
+        self.swap_certificate(&self.authority().server(names.unwrap_or(SERVER_NAMES), validity));
     }
 
     /// Closes all open connections.
@@ -774,8 +694,8 @@ impl Double {
         self.inner.shared.mode.store(SERVING, Ordering::SeqCst);
     }
 
-    /// From now on nothing is accepted (connects succeed, TLS gets no answer) and nothing is sent on
-    /// open connections; undone by `start_listening`.
+    /// From now on nothing is accepted (connects succeed, TLS gets no answer) and nothing is sent
+    /// on open connections; undone by `start_listening`.
     pub fn blackhole(&self) {
         self.inner.shared.mode.store(BLACKHOLE, Ordering::SeqCst);
     }

@@ -67,11 +67,7 @@ fn strategic_at(target: &Value, patch: &Value, path: &str) -> Result<Value, Stri
         if name.starts_with('$') {
             continue; // $patch, $retainKeys: done; $setElementOrder/…: the order is of no account
         }
-        let here = if path.is_empty() {
-            name.clone()
-        } else {
-            format!("{path}.{name}")
-        };
+        let here = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         let old = result.get(name).unwrap_or(&Value::Null);
         let new = match value {
             Value::Null => Value::Null,
@@ -98,34 +94,19 @@ fn list(old: &Value, items: &[Value], path: &str) -> Result<Value, String> {
         }
         return Ok(Value::Array(all));
     }
-    let Some((_, key)) = MERGE_KEYS
-        .iter()
-        .find(|(p, key)| *p == path && !key.is_empty())
-    else {
+    let Some((_, key)) = MERGE_KEYS.iter().find(|(p, key)| *p == path && !key.is_empty()) else {
         return Ok(Value::Array(items.to_vec()));
     };
-    let directive = |item: &Value| {
-        item.get("$patch")
-            .and_then(Value::as_str)
-            .map(str::to_owned)
-    };
-    if items
-        .iter()
-        .any(|item| directive(item).as_deref() == Some("replace"))
-    {
-        let kept = items
-            .iter()
-            .filter(|item| directive(item).is_none())
-            .cloned();
+    let directive = |item: &Value| item.get("$patch").and_then(Value::as_str).map(str::to_owned);
+    if items.iter().any(|item| directive(item).as_deref() == Some("replace")) {
+        let kept = items.iter().filter(|item| directive(item).is_none()).cloned();
         return Ok(Value::Array(kept.collect()));
     }
     let mut kept = old.to_vec();
     let mut added = Vec::new();
     for item in items {
         let Some(id) = item.get(key) else {
-            return Err(format!(
-                "map: {item} does not contain declared merge key: {key}"
-            ));
+            return Err(format!("map: {item} does not contain declared merge key: {key}"));
         };
         let place = kept.iter().position(|k| k.get(key) == Some(id));
         match (directive(item).as_deref(), place) {
@@ -156,11 +137,7 @@ mod tests {
             (r#"{"a":"b","b":"c"}"#, r#"{"a":null}"#, r#"{"b":"c"}"#),
             (r#"{"a":["b"]}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
             (r#"{"a":"c"}"#, r#"{"a":["b"]}"#, r#"{"a":["b"]}"#),
-            (
-                r#"{"a":{"b":"c"}}"#,
-                r#"{"a":{"b":"d","c":null}}"#,
-                r#"{"a":{"b":"d"}}"#,
-            ),
+            (r#"{"a":{"b":"c"}}"#, r#"{"a":{"b":"d","c":null}}"#, r#"{"a":{"b":"d"}}"#),
             (r#"{"a":[{"b":"c"}]}"#, r#"{"a":[1]}"#, r#"{"a":[1]}"#),
             (r#"["a","b"]"#, r#"["c","d"]"#, r#"["c","d"]"#),
             (r#"{"a":"b"}"#, r#"["c"]"#, r#"["c"]"#),
@@ -171,11 +148,7 @@ mod tests {
             ("{}", r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
         ] {
             let parse = |text: &str| serde_json::from_str::<Value>(text).expect(text);
-            assert_eq!(
-                merge(&parse(target), &parse(patch)),
-                parse(result),
-                "{target} {patch}"
-            );
+            assert_eq!(merge(&parse(target), &parse(patch)), parse(result), "{target} {patch}");
         }
     }
 
@@ -188,10 +161,8 @@ mod tests {
             "conditions": [{"type": "Ready", "status": "False"}, {"type": "Disk", "$patch": "delete"}]}});
         assert_eq!(
             strategic(&node, &patch),
-            Ok(
-                json!({"spec": {"taints": [{"key": "b"}]}, "status": {"conditions": [
-                {"type": "Ready", "status": "False", "reason": "x"}]}})
-            )
+            Ok(json!({"spec": {"taints": [{"key": "b"}]}, "status": {"conditions": [
+                {"type": "Ready", "status": "False", "reason": "x"}]}}))
         );
         let replace = json!({"status": {"conditions": [{"type": "New"}, {"$patch": "replace"}]}});
         let replaced = strategic(&node, &replace).expect("a good patch");

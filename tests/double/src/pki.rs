@@ -2,12 +2,12 @@
 //! and signed by somebody else.
 
 use crate::der;
+use base64::Engine as _;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm,
     date_time_ymd,
 };
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,20 +22,11 @@ pub struct Validity {
 
 impl Validity {
     /// An hour ago until next year.
-    pub const VALID: Self = Self {
-        from: -3600,
-        until: 365 * 86400,
-    };
+    pub const VALID: Self = Self { from: -3600, until: 365 * 86400 };
     /// Ended an hour ago.
-    pub const EXPIRED: Self = Self {
-        from: -7200,
-        until: -3600,
-    };
+    pub const EXPIRED: Self = Self { from: -7200, until: -3600 };
     /// Begins in an hour.
-    pub const NOT_YET: Self = Self {
-        from: 3600,
-        until: 7200,
-    };
+    pub const NOT_YET: Self = Self { from: 3600, until: 7200 };
 
     /// Valid since five minutes ago, for so many seconds more.
     #[must_use]
@@ -68,16 +59,22 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Takes a certificate and its key, such as a signed CSR's; `None` if it is not PEM.
-    #[must_use]
-    pub fn from_pem(cert_pem: &str, key_pem: &str) -> Option<Self> {
-        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).ok()?;
-        Some(Self {
-            cert_pem: cert_pem.to_owned(),
-            key_pem: key_pem.to_owned(),
-            cert_der: CertificateDer::from_pem_slice(cert_pem.as_bytes()).ok()?,
-            key_der: key.secret_der().to_vec(),
-        })
+    /// The private key as Go's `x509.MarshalECPrivateKey` and PEM write it.
+    pub(crate) fn ec_key_pem(&self) -> String {
+        let key = || {
+            let (pkcs8, _) = der::element(&self.key_der)?;
+            let (inner, _) = der::element(der::children(pkcs8.content)?.get(2)?.content)?;
+            // version, the secret, and after the curve that PKCS#8 has outside, the public key
+            let parts = der::children(inner.content)?;
+            let [version, secret, public] = parts.as_slice() else { return None };
+            let curve = [0xa0, 0x0a].into_iter().chain(P256.iter().skip(9).copied());
+            let curve: Vec<u8> = curve.collect();
+            let content = [version.whole, secret.whole, &curve, public.whole].concat();
+            let mut sec1 = vec![0x30, u8::try_from(content.len()).ok()?];
+            sec1.extend(content);
+            Some(sec1)
+        };
+        pem("EC PRIVATE KEY", &key().expect("a key of rcgen is PKCS#8 with its public key"))
     }
 
     pub(crate) fn private_key(&self) -> PrivateKeyDer<'static> {
@@ -106,15 +103,8 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name = name(common_name, &[]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![
-            KeyUsagePurpose::KeyCertSign,
-            KeyUsagePurpose::DigitalSignature,
-        ];
-        Validity {
-            from: -86400,
-            until: 3650 * 86400,
-        }
-        .apply(&mut params);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        Validity { from: -86400, until: 3650 * 86400 }.apply(&mut params);
         let certificate = params.self_signed(&key).expect("a self-signed authority");
         Self {
             cert_pem: certificate.pem(),
@@ -160,12 +150,7 @@ impl Authority {
         organizations: &[&str],
         validity: Validity,
     ) -> Identity {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = name(common_name, organizations);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        validity.apply(&mut params);
-        self.issue(&params)
+        self.issue(&client_params(name(common_name, organizations), validity))
     }
 
     /// A server certificate for these names and addresses.
@@ -180,11 +165,10 @@ impl Authority {
         self.issue(&params)
     }
 
-    fn issue(&self, params: &CertificateParams) -> Identity {
+    /// A certificate with a new key.
+    pub(crate) fn issue(&self, params: &CertificateParams) -> Identity {
         let key = KeyPair::generate().expect("a key");
-        let certificate = params
-            .signed_by(&key, &self.issuer)
-            .expect("a signed certificate");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a signed certificate");
         Identity {
             cert_pem: certificate.pem(),
             key_pem: key.serialize_pem(),
@@ -193,54 +177,74 @@ impl Authority {
         }
     }
 
-    /// Signs a PKCS#10 request (ECDSA P-256) as the kube-apiserver-client-kubelet signer does:
-    /// the subject is copied, everything else is the signer's.
+    /// Signs a PKCS#10 request (ECDSA P-256) as the signers of kubelets' certificates do: subject
+    /// and alternative names are copied, everything else is the signer's.
     pub(crate) fn sign_request(
         &self,
         request: &[u8],
         validity: Validity,
     ) -> Result<String, String> {
         let parsed = der::certificate_request(request).ok_or("not a PKCS#10 request")?;
-        let organizations: Vec<&str> = parsed
-            .subject
-            .organizations
-            .iter()
-            .map(String::as_str)
-            .collect();
+        let organizations: Vec<&str> =
+            parsed.subject.organizations.iter().map(String::as_str).collect();
         let subject = name(&parsed.subject.common_name, &organizations);
-        self.sign_as(&parsed, subject, validity)
+        let mut params = client_params(subject, validity);
+        if !parsed.alt_names.is_empty() {
+            let names = CertificateParams::new(parsed.alt_names.clone());
+            params.subject_alt_names = names.map_err(|e| e.to_string())?.subject_alt_names;
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        }
+        self.sign_as(&parsed, params)
     }
 
-    /// Signs the key of a PKCS#10 request for a node, whatever its subject is.
-    pub(crate) fn sign_for(
+    /// Signs the key of a PKCS#10 request, whatever its subject is.
+    pub(crate) fn sign_key(
         &self,
         request: &[u8],
-        node: &str,
-        validity: Validity,
+        params: CertificateParams,
     ) -> Result<String, String> {
         let parsed = der::certificate_request(request).ok_or("not a PKCS#10 request")?;
-        self.sign_as(&parsed, name(node, &["system:nodes"]), validity)
+        self.sign_as(&parsed, params)
     }
 
     fn sign_as(
         &self,
         request: &der::CertificateRequest<'_>,
-        subject: DistinguishedName,
-        validity: Validity,
+        mut params: CertificateParams,
     ) -> Result<String, String> {
         check_signature(request)?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name = subject;
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
-        validity.apply(&mut params);
         let key = RequestedKey(request.key.to_vec());
-        let certificate = params
-            .signed_by(&key, &self.issuer)
-            .map_err(|e| e.to_string())?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(|e| e.to_string())?;
         Ok(certificate.pem())
     }
+}
+
+fn client_params(subject: DistinguishedName, validity: Validity) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = subject;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    validity.apply(&mut params);
+    params
+}
+
+/// What k3s signs: for a client, or, with these names and addresses, for a server.
+pub(crate) fn k3s_params(
+    common_name: &str,
+    organizations: &[&str],
+    server_names: &[String],
+    validity: Validity,
+) -> CertificateParams {
+    let mut params = CertificateParams::new(server_names).expect("valid server names");
+    params.distinguished_name = name(common_name, organizations);
+    params.extended_key_usages = vec![match server_names {
+        [] => ExtendedKeyUsagePurpose::ClientAuth,
+        _ => ExtendedKeyUsagePurpose::ServerAuth,
+    }];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    validity.apply(&mut params);
+    params
 }
 
 /// OIDs id-ecPublicKey and prime256v1, as they stand in the algorithm of a P-256 key.
@@ -261,12 +265,17 @@ pub(crate) fn check_signature(request: &der::CertificateRequest<'_>) -> Result<(
         .iter()
         .filter(|algorithm| algorithm.public_key_alg_id() == rustls::pki_types::alg_id::ECDSA_P256)
         .find(|algorithm| {
-            algorithm
-                .verify_signature(request.key, request.info, request.signature)
-                .is_ok()
+            algorithm.verify_signature(request.key, request.info, request.signature).is_ok()
         })
         .map(|_| ())
         .ok_or_else(|| "the request's signature does not match its key".to_owned())
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let lines: Vec<&str> =
+        text.as_bytes().chunks(64).filter_map(|l| str::from_utf8(l).ok()).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
 struct RequestedKey(Vec<u8>);
@@ -320,14 +329,7 @@ pub(crate) fn uuid() -> String {
     b[6] = b[6] & 0x0f | 0x40;
     b[8] = b[8] & 0x3f | 0x80;
     let hex = hex(&b);
-    format!(
-        "{}-{}-{}-{}-{}",
-        &hex[..8],
-        &hex[8..12],
-        &hex[12..16],
-        &hex[16..20],
-        &hex[20..]
-    )
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 /// HMAC with SHA-256.

@@ -1,4 +1,4 @@
-//! What a server adds to pods and to workloads: defaults, admission, the class of quality of
+//! What a server adds to pods: defaults, admission, the class of quality of
 //! service, and which pods a node is related to. `tests/recordings/pods.json` has the results.
 
 use crate::kinds::Kind;
@@ -16,50 +16,18 @@ fn each<'a>(object: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mut V
     items.into_iter().flatten()
 }
 
-/// The defaults that count as written by the client: `pkg/apis/core/v1/defaults.go`,
-/// `pkg/apis/apps/v1/defaults.go`. Of containers without ports, probes and volumes.
+/// The defaults that count as written by the client: `pkg/apis/core/v1/defaults.go`.
+/// Of containers without ports, probes and volumes.
 pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
-    if !["Pod", "DaemonSet", "Deployment"].contains(&kind.kind) {
+    if kind.kind != "Pod" {
         return;
     }
     default(object, "spec", json!({}));
     let spec = &mut object["spec"];
-    if kind.kind == "Pod" {
-        default(spec, "enableServiceLinks", json!(true));
-        for container in each(spec, "containers") {
-            requests_of_limits(container);
-        }
-        return of_pod(spec);
+    default(spec, "enableServiceLinks", json!(true));
+    for container in each(spec, "containers") {
+        requests_of_limits(container);
     }
-    let (strategy, unavailable, surge) = match kind.kind {
-        "DaemonSet" => ("updateStrategy", json!(1), json!(0)),
-        _ => ("strategy", json!("25%"), json!("25%")),
-    };
-    default(spec, strategy, json!({}));
-    default(&mut spec[strategy], "type", json!("RollingUpdate"));
-    if spec[strategy]["type"] == "RollingUpdate" {
-        default(&mut spec[strategy], "rollingUpdate", json!({}));
-        let rolling = &mut spec[strategy]["rollingUpdate"];
-        default(rolling, "maxUnavailable", unavailable);
-        default(rolling, "maxSurge", surge);
-    }
-    default(spec, "revisionHistoryLimit", json!(10));
-    if let Some(template) = spec.pointer_mut("/template/spec") {
-        of_pod(template);
-    }
-    if kind.kind == "Deployment" {
-        default(spec, "replicas", json!(1));
-        default(spec, "progressDeadlineSeconds", json!(600));
-        return;
-    }
-    default(&mut object["metadata"], "annotations", json!({}));
-    let annotations = &mut object["metadata"]["annotations"];
-    default(annotations, TEMPLATE_GENERATION, json!("1"));
-}
-
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
-
-fn of_pod(part: &mut Value) {
     for (member, value) in [
         ("restartPolicy", json!("Always")),
         ("terminationGracePeriodSeconds", json!(30)),
@@ -67,9 +35,9 @@ fn of_pod(part: &mut Value) {
         ("securityContext", json!({})),
         ("schedulerName", json!("default-scheduler")),
     ] {
-        default(part, member, value);
+        default(spec, member, value);
     }
-    for container in each(part, "containers") {
+    for container in each(spec, "containers") {
         let image = container["image"].as_str().unwrap_or("");
         let name = image.rsplit('/').next().unwrap_or("");
         let policy = match name.split_once(':') {
@@ -103,14 +71,8 @@ fn requests_of_limits(container: &mut Value) {
 /// What admission and the strategy add to an object at its creation, which nobody owns:
 /// DefaultTolerationSeconds, Priority, and the first status.
 pub(crate) fn admit(kind: &Kind, object: &mut Value) {
-    match kind.kind {
-        "Pod" => {}
-        "DaemonSet" => {
-            object["status"] = json!({"currentNumberScheduled": 0, "numberMisscheduled": 0,
-                "desiredNumberScheduled": 0, "numberReady": 0});
-            return;
-        }
-        _ => return,
+    if kind.kind != "Pod" {
+        return;
     }
     let spec = &mut object["spec"];
     default(spec, "tolerations", json!([]));
@@ -137,9 +99,7 @@ pub(crate) fn admit(kind: &Kind, object: &mut Value) {
 
 /// `pkg/apis/core/v1/helper/qos/qos.go`, of containers alone.
 fn quality(pod: &Value) -> &'static str {
-    let containers = pod["spec"]["containers"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+    let containers = pod["spec"]["containers"].as_array().map_or(&[][..], Vec::as_slice);
     let amounts = |of: &str| {
         let resources = containers.iter().flat_map(move |container| {
             ["cpu", "memory"].map(|name| container["resources"][of][name].clone())
@@ -177,21 +137,11 @@ pub(crate) fn fixed(pod: &Value) -> Value {
 
 /// What the strategies preserve after the client's change was attributed to it.
 pub(crate) fn preserve(kind: &Kind, subresource: &str, old: &Value, new: &mut Value) {
-    match (kind.kind, subresource) {
-        ("Pod", "status") => {
-            for member in ["qosClass", "observedGeneration"] {
-                if let Some(value) = old["status"].get(member) {
-                    default(&mut new["status"], member, value.clone());
-                }
+    if (kind.kind, subresource) == ("Pod", "status") {
+        for member in ["qosClass", "observedGeneration"] {
+            if let Some(value) = old["status"].get(member) {
+                default(&mut new["status"], member, value.clone());
             }
         }
-        ("DaemonSet", "") if new["spec"]["template"] != old["spec"]["template"] => {
-            let annotation = &mut new["metadata"]["annotations"][TEMPLATE_GENERATION];
-            let generation = annotation
-                .as_str()
-                .and_then(|text| text.parse::<u64>().ok());
-            *annotation = json!((generation.unwrap_or(0) + 1).to_string());
-        }
-        _ => {}
     }
 }

@@ -70,11 +70,7 @@ impl Quantity {
         if !(-30..=30).contains(&exponent) {
             return Err(bad());
         }
-        Ok(Self {
-            mantissa,
-            exponent,
-            family,
-        })
+        Ok(Self { mantissa, exponent, family })
     }
 
     pub(crate) fn negative(self) -> bool {

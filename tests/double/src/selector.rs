@@ -12,10 +12,7 @@ pub(crate) struct Selector {
 
 impl Selector {
     pub(crate) fn parse(fields: &str, labels: &str) -> Self {
-        Self {
-            fields: terms(fields),
-            labels: terms(labels),
-        }
+        Self { fields: terms(fields), labels: terms(labels) }
     }
 
     /// The one name that is asked for, if so.
@@ -52,19 +49,9 @@ impl Selector {
             let found = path.split('.').try_fold(object, |at, step| at.get(step));
             found.and_then(Value::as_str).unwrap_or("").to_owned()
         };
-        let label = |key: &str| {
-            object["metadata"]["labels"][key]
-                .as_str()
-                .unwrap_or("")
-                .to_owned()
-        };
-        self.fields
-            .iter()
-            .all(|(path, value, equal)| (field(path) == *value) == *equal)
-            && self
-                .labels
-                .iter()
-                .all(|(key, value, equal)| (label(key) == *value) == *equal)
+        let label = |key: &str| object["metadata"]["labels"][key].as_str().unwrap_or("").to_owned();
+        self.fields.iter().all(|(path, value, equal)| (field(path) == *value) == *equal)
+            && self.labels.iter().all(|(key, value, equal)| (label(key) == *value) == *equal)
     }
 }
 

@@ -1,13 +1,13 @@
 //! The network side: a listener, a thread per connection, TLS, and misbehaviour.
 
-use crate::api::{self, Answer, Api, Watch};
+use crate::api::Api;
 use crate::auth::User;
 use crate::der;
 use crate::faults::{Fault, Faults};
 use crate::http::{self, Progress, Request, Response};
-use crate::kinds;
 use crate::pki::{self, Authority, Identity};
 use crate::protobuf;
+use crate::supervisor::Caller;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
@@ -57,10 +57,7 @@ impl Recorded {
     /// A request header.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        let found = self
-            .headers
-            .iter()
-            .find(|(n, _)| n.eq_ignore_ascii_case(name));
+        let found = self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
@@ -92,12 +89,13 @@ pub(crate) struct Shared {
     pub(crate) api: Api,
     pub(crate) faults: Faults,
     pub(crate) authority: Authority,
-    verifier: Arc<dyn ClientCertVerifier>,
+    /// Signs in the place of `authority`.
+    pub(crate) successor: Mutex<Option<Arc<Authority>>>,
+    verifier: Mutex<Arc<dyn ClientCertVerifier>>,
     pub(crate) tls: Tls,
     config: Mutex<Arc<ServerConfig>>,
     /// The certificates of other ports.
     fronts: Mutex<HashMap<u16, Arc<ServerConfig>>>,
-    pub(crate) tokens: Mutex<HashMap<String, User>>,
     recorded: Mutex<Vec<Recorded>>,
     next_id: AtomicU64,
     pub(crate) stop: AtomicBool,
@@ -106,7 +104,6 @@ pub(crate) struct Shared {
     pub(crate) generation: AtomicU64,
     open: AtomicUsize,
     connections: AtomicU64,
-    pub(crate) handshake_failures: AtomicU64,
 }
 
 /// Takes any certificate whose key the client holds, as kube-apiserver does: whether it is one
@@ -156,25 +153,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub(crate) fn new(api: Api, authority: Authority, tls: Tls, identity: &Identity) -> Self {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = RootCertStore::empty();
-        roots
-            .add(authority.der().clone())
-            .expect("our own authority is a good root");
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-            .allow_unauthenticated()
-            .build()
-            .expect("a verifier for client certificates");
+        let verifier = verifier(&[&authority]);
         let config = server_config(&verifier, tls, identity);
         Self {
             api,
             faults: Faults::default(),
             authority,
-            verifier,
+            successor: Mutex::default(),
+            verifier: Mutex::new(verifier),
             tls,
             config: Mutex::new(config),
             fronts: Mutex::default(),
-            tokens: Mutex::default(),
             recorded: Mutex::default(),
             next_id: AtomicU64::new(1),
             stop: AtomicBool::new(false),
@@ -182,16 +171,20 @@ impl Shared {
             generation: AtomicU64::new(0),
             open: AtomicUsize::new(0),
             connections: AtomicU64::new(0),
-            handshake_failures: AtomicU64::new(0),
         }
     }
 
+    /// Takes client certificates of these authorities.
+    pub(crate) fn trust(&self, authorities: &[&Authority]) {
+        *lock(&self.verifier) = verifier(authorities);
+    }
+
     pub(crate) fn serve_with(&self, identity: &Identity) {
-        *lock(&self.config) = server_config(&self.verifier, self.tls, identity);
+        *lock(&self.config) = server_config(&lock(&self.verifier), self.tls, identity);
     }
 
     pub(crate) fn serve_at(&self, port: u16, identity: &Identity) {
-        let config = server_config(&self.verifier, self.tls, identity);
+        let config = server_config(&lock(&self.verifier), self.tls, identity);
         lock(&self.fronts).insert(port, config);
     }
 
@@ -209,25 +202,25 @@ impl Shared {
         request: &Request,
         certificates: Option<&[CertificateDer<'_>]>,
     ) -> Option<User> {
-        if let Some([own, others @ ..]) = certificates {
-            self.verifier
-                .verify_client_cert(own, others, UnixTime::now())
-                .ok()?;
-            let mut user = User::from_subject(&der::certificate_subject(own)?);
-            let hash = pki::hex(&pki::sha256(own));
-            user.extra = Some(
-                json!({"authentication.kubernetes.io/credential-id": [format!("X509SHA256={hash}")]}),
-            );
-            return Some(user);
+        if let Some(certificates) = certificates {
+            return self.certified(certificates);
         }
         match request.header("authorization") {
             None => (!self.api.join().anonymous_off).then(User::anonymous),
-            Some(value) => {
-                let token = value.strip_prefix("Bearer ")?.trim();
-                let known = lock(&self.tokens).get(token).cloned();
-                known.or_else(|| self.api.join().user(token))
-            }
+            Some(value) => self.api.user_of(value.strip_prefix("Bearer ")?.trim()),
         }
+    }
+
+    /// Whose certificate that is; `None` if it is not valid.
+    fn certified(&self, certificates: &[CertificateDer<'_>]) -> Option<User> {
+        let [own, others @ ..] = certificates else { return None };
+        lock(&self.verifier).verify_client_cert(own, others, UnixTime::now()).ok()?;
+        let mut user = User::from_subject(&der::certificate_subject(own)?);
+        let hash = pki::hex(&pki::sha256(own));
+        user.extra = Some(
+            json!({"authentication.kubernetes.io/credential-id": [format!("X509SHA256={hash}")]}),
+        );
+        Some(user)
     }
 
     fn record(
@@ -264,6 +257,19 @@ impl Shared {
             entry.response_bytes += bytes;
         }
     }
+}
+
+/// Knows the client certificates of these authorities.
+fn verifier(authorities: &[&Authority]) -> Arc<dyn ClientCertVerifier> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority.der().clone()).expect("an authority of ours is a good root");
+    }
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .allow_unauthenticated()
+        .build()
+        .expect("a verifier for client certificates")
 }
 
 fn server_config(
@@ -349,10 +355,7 @@ fn gone() -> io::Error {
 }
 
 fn would_wait(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-    )
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
 impl Connection {
@@ -427,9 +430,6 @@ impl Connection {
             return Ok(0);
         }
         if let Err(error) = self.tls.process_new_packets() {
-            self.shared
-                .handshake_failures
-                .fetch_add(1, Ordering::SeqCst);
             let _ = self.flush(); // the alert
             return Err(io::Error::new(ErrorKind::InvalidData, error));
         }
@@ -468,10 +468,7 @@ impl Connection {
 
     /// RST instead of FIN.
     fn reset(&mut self) -> io::Result<()> {
-        let linger = nix::libc::linger {
-            l_onoff: 1,
-            l_linger: 0,
-        };
+        let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
         nix::sys::socket::setsockopt(&self.socket, nix::sys::socket::sockopt::Linger, &linger)?;
         Err(gone()) // dropping the socket does it
     }
@@ -523,12 +520,8 @@ impl Connection {
     }
 
     fn serve(&mut self, request: &Request) -> io::Result<()> {
-        let user = self
-            .shared
-            .authenticate(request, self.tls.peer_certificates());
-        let id = self
-            .shared
-            .record(request, user.as_ref(), self.number, self.secured);
+        let user = self.shared.authenticate(request, self.tls.peer_certificates());
+        let id = self.shared.record(request, user.as_ref(), self.number, self.secured);
         self.sent = 0;
         let fault = self.shared.faults.take(&request.method, &request.target);
         let mut code = 0;
@@ -537,27 +530,22 @@ impl Connection {
         result
     }
 
-    fn answer(&self, request: &Request, user: Option<&User>) -> Answer {
-        let supervised = match &mut *lock(&self.shared.api.supervisor) {
-            Some(supervisor) => {
-                let is_certified = self.tls.peer_certificates().is_some();
-                let node = user.filter(|_| is_certified).and_then(User::node);
-                let is_known = |name: &str| {
-                    let key = api::key(&kinds::NODE, "", name);
-                    self.shared.api.store().get(&key).is_some()
-                };
-                let node = node.map(|name| (name, is_known(name)));
-                supervisor.answer(request, node, &self.shared.authority)
-            }
+    fn answer(&self, request: &Request, user: Option<&User>) -> Response {
+        let is_certified = self.tls.peer_certificates().is_some();
+        let caller = Caller {
+            has_certificate: is_certified,
+            user: user.filter(|_| is_certified),
+            is_node: &|name| self.shared.api.has_node(name),
+        };
+        let authority = &self.shared.authority;
+        let supervised = match &mut *self.shared.api.supervisor() {
+            Some(supervisor) => supervisor.answer(request, &caller, authority),
             None => None,
         };
         if let Some(response) = supervised {
-            return Answer::Whole(dress(response));
+            return response.with("Date", &crate::time::http_date());
         }
-        match self.shared.api.handle(request, user) {
-            Answer::Whole(response) => Answer::Whole(dress(protobuf::encoded(request, response))),
-            watch => watch,
-        }
+        dress(protobuf::encoded(request, self.shared.api.handle(request, user)))
     }
 
     fn respond(
@@ -567,37 +555,22 @@ impl Connection {
         fault: Option<(Fault, bool)>,
         code: &mut u16,
     ) -> io::Result<()> {
-        let shared = self.shared.clone();
-        let carry_out = |this: &Self| match this.answer(request, user) {
-            Answer::Whole(response) => response,
-            Answer::Watch(_) => dress(Response::json(200, &Value::Null)),
-        };
         let Some((fault, applied)) = fault else {
-            return match self.answer(request, user) {
-                Answer::Whole(response) => self.send(&response, code),
-                Answer::Watch(watch) => {
-                    *code = 200;
-                    self.watch(watch)
-                }
-            };
+            return self.send(&self.answer(request, user), code);
         };
         let whole = match &fault {
             Fault::Delay(time) => {
                 self.sleep(*time)?;
-                return match self.answer(request, user) {
-                    Answer::Whole(response) => self.send(&response, code),
-                    Answer::Watch(watch) => self.watch(watch),
-                };
+                return self.send(&self.answer(request, user), code);
             }
             Fault::StallInBody(_)
             | Fault::Trickle { .. }
             | Fault::ResetAfterHeaders
             | Fault::CloseAfterResponse
-            | Fault::CloseSilently => Some(carry_out(self)),
-            _ if applied => Some(carry_out(self)),
+            | Fault::CloseSilently => Some(self.answer(request, user)),
+            _ if applied => Some(self.answer(request, user)),
             _ => None,
         };
-        drop(shared);
         let whole = whole.unwrap_or_else(|| dress(Response::json(200, &Value::Null)));
         let (head, body) = whole.wire();
         match fault {
@@ -623,10 +596,7 @@ impl Connection {
                 self.reset()
             }
             Fault::CloseBeforeHeaders => self.close().and(Err(gone())),
-            Fault::Status {
-                code: wanted,
-                retry_after,
-            } => {
+            Fault::Status { code: wanted, retry_after } => {
                 let mut body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
                     "message": "the double was told to say so", "reason": reason(wanted), "code": wanted});
                 if let Some(seconds) = retry_after {
@@ -667,19 +637,10 @@ impl Connection {
                 Err(gone())
             }
             Fault::Redirect(place) => {
-                let response = dress(Response {
-                    code: 307,
-                    headers: Vec::new(),
-                    body: Vec::new(),
-                })
-                .with("Location", &place);
+                let response = dress(Response::empty(307)).with("Location", &place);
                 self.send(&response, code)
             }
-            Fault::CloseAfterResponse => {
-                let response = whole.with("Connection", "close");
-                self.send(&response, code)?;
-                self.close().and(Err(gone()))
-            }
+            Fault::CloseAfterResponse => self.send(&whole.with("Connection", "close"), code),
             Fault::CloseSilently => {
                 self.send(&whole, code)?;
                 self.close().and(Err(gone()))
@@ -695,24 +656,12 @@ impl Connection {
         *code = response.code;
         let (mut head, body) = response.wire();
         head.extend_from_slice(&body);
-        self.write(&head)
-    }
-
-    fn watch(&mut self, mut watch: Watch) -> io::Result<()> {
-        let until = Instant::now() + watch.timeout;
-        self.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")?;
-        let mut news = std::mem::take(&mut watch.first);
-        loop {
-            for event in news {
-                let line = format!("{event}\n");
-                let chunk = format!("{:x}\r\n{line}\r\n", line.len());
-                self.write(chunk.as_bytes())?;
-            }
-            if Instant::now() >= until {
-                return self.write(b"0\r\n\r\n");
-            }
-            self.sleep(TICK.min(until.saturating_duration_since(Instant::now())))?;
-            news = self.shared.clone().api.watched(&mut watch);
+        self.write(&head)?;
+        match response.code {
+            // No HTTP follows.
+            101 => self.stall(),
+            _ if response.closes() => self.close().and(Err(gone())),
+            _ => Ok(()),
         }
     }
 }

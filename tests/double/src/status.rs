@@ -51,11 +51,7 @@ pub(crate) fn failure(code: u16, reason: &str, message: &str, details: Option<Va
     if let Some(details) = details {
         body["details"] = details;
     }
-    Failure {
-        code,
-        body,
-        by_authorizer: false,
-    }
+    Failure { code, body, by_authorizer: false }
 }
 
 pub(crate) fn bad_request(message: &str) -> Failure {
@@ -68,10 +64,7 @@ pub(crate) fn unauthorized() -> Failure {
 
 /// The refusal of an authorizer.
 pub(crate) fn not_authorized(about: &Subject<'_>, why: &str) -> Failure {
-    Failure {
-        by_authorizer: true,
-        ..forbidden(about, why)
-    }
+    Failure { by_authorizer: true, ..forbidden(about, why) }
 }
 
 pub(crate) fn forbidden(about: &Subject<'_>, why: &str) -> Failure {
@@ -79,20 +72,12 @@ pub(crate) fn forbidden(about: &Subject<'_>, why: &str) -> Failure {
     if !about.name.is_empty() {
         subject = format!("{subject} \"{}\"", about.name);
     }
-    failure(
-        403,
-        "Forbidden",
-        &format!("{subject} is forbidden: {why}"),
-        Some(about.details()),
-    )
+    failure(403, "Forbidden", &format!("{subject} is forbidden: {why}"), Some(about.details()))
 }
 
 pub(crate) fn forbidden_path(user: &str, verb: &str, path: &str) -> Failure {
     let message = format!("forbidden: User \"{user}\" cannot {verb} path \"{path}\"");
-    Failure {
-        by_authorizer: true,
-        ..failure(403, "Forbidden", &message, Some(json!({})))
-    }
+    Failure { by_authorizer: true, ..failure(403, "Forbidden", &message, Some(json!({}))) }
 }
 
 pub(crate) fn not_found(about: &Subject<'_>) -> Failure {
@@ -121,11 +106,8 @@ pub(crate) fn already_exists(about: &Subject<'_>) -> Failure {
 }
 
 pub(crate) fn conflict(about: &Subject<'_>, why: &str) -> Failure {
-    let message = format!(
-        "Operation cannot be fulfilled on {} \"{}\": {why}",
-        about.qualified(),
-        about.name
-    );
+    let message =
+        format!("Operation cannot be fulfilled on {} \"{}\": {why}", about.qualified(), about.name);
     failure(409, "Conflict", &message, Some(about.details()))
 }
 
@@ -133,21 +115,11 @@ pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 pub(crate) fn unsupported_media_type() -> Failure {
-    failure(
-        415,
-        "UnsupportedMediaType",
-        "415: Unsupported Media Type",
-        Some(json!({})),
-    )
+    failure(415, "UnsupportedMediaType", "415: Unsupported Media Type", Some(json!({})))
 }
 
 pub(crate) fn internal(message: &str) -> Failure {
-    failure(
-        500,
-        "InternalError",
-        &format!("Internal error occurred: {message}"),
-        None,
-    )
+    failure(500, "InternalError", &format!("Internal error occurred: {message}"), None)
 }
 
 /// One thing that is wrong with an object.
@@ -197,21 +169,13 @@ impl Cause {
         if !why.is_empty() {
             message = format!("{message}: {why}");
         }
-        Self {
-            reason: "FieldValueRequired",
-            field: field.to_owned(),
-            message,
-        }
+        Self { reason: "FieldValueRequired", field: field.to_owned(), message }
     }
 }
 
 /// 422; `kind` is a kind, or, where the real server says so, a resource.
 pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Failure {
-    let qualified = if group.is_empty() {
-        kind.to_owned()
-    } else {
-        format!("{kind}.{group}")
-    };
+    let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
     // The message names each cause once, as `utilerrors.NewAggregate` prints it.
     let mut listed: Vec<String> = Vec::new();
     for cause in causes {
@@ -229,10 +193,5 @@ pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[Cause]) -> 
         .iter()
         .map(|c| json!({"reason": c.reason, "message": c.message, "field": c.field}))
         .collect();
-    failure(
-        422,
-        "Invalid",
-        &format!("{qualified} \"{name}\" is invalid: {what}"),
-        Some(about),
-    )
+    failure(422, "Invalid", &format!("{qualified} \"{name}\" is invalid: {what}"), Some(about))
 }

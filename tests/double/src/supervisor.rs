@@ -1,19 +1,27 @@
-//! The supervisor of k3s and rke2, as far as an agent meets it. Written from the source
-//! (`pkg/server/handlers`, `pkg/nodepassword`, `pkg/clientaccess`), not from a recording.
+//! The supervisor of k3s and rke2, as far as a node meets it: `tests/recordings/k3s/k3s-1.36.json`,
+//! which `tests/k3s.rs` replays, and the source for what is not recorded (`pkg/server/handlers`,
+//! `pkg/nodepassword`, `pkg/clientaccess`).
 
+use crate::auth::User;
 use crate::http::{Request, Response};
 use crate::kubeconfig::base64;
-use crate::pki::{Authority, Validity};
+use crate::pki::{self, Authority, Validity};
 use crate::status;
-use serde_json::json;
+use crate::validate;
+use ::base64::Engine as _;
+use ::base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 /// A supervisor beside the API.
 #[derive(Debug, Clone, Default)]
 pub struct Supervisor {
     /// The text of `/cacerts`.
     pub cacerts: String,
-    /// The password of user `node`.
+    /// The password of the users `node` and `server`.
     pub password: String,
     /// Tokens of `k3s token create`.
     pub tokens: Vec<String>,
@@ -21,110 +29,309 @@ pub struct Supervisor {
     pub https_port: u16,
     /// A server before v1.31.7 and v1.32.2: it ignores the request and sends a shared key.
     pub is_old: bool,
-    /// The Secrets `NAME.node-password.k3s`.
+    /// The Secrets `NAME.node-password.k3s`. One goes with its Node, at once, or without a Node
+    /// after `orphan_after`.
     pub passwords: BTreeMap<String, String>,
-    /// How many answers are 503 before the server is ready.
-    pub not_ready: usize,
+    /// How long a node password is kept for a Node that does not exist yet; `None` is ten minutes.
+    pub orphan_after: Option<Duration>,
+    /// The phases of the start that are not over. Each 503 ends one.
+    pub start: Vec<Phase>,
     /// Seconds from the issue of a certificate to its end; `None` is a year.
     pub lifetime: Option<i64>,
+    /// Seconds from `notBefore` of a certificate to its issue; `None` is an hour. Older servers
+    /// take the birth of the CA.
+    pub backdate: Option<i64>,
     /// Bodies of the next answers with 200 in the place of a certificate.
     pub forged: Vec<String>,
+    /// The names of `passwords`, and what is known of their Nodes.
+    owners: BTreeMap<String, Owner>,
 }
 
-/// `notBefore` of each certificate is the birth of the CA, here three years ago.
-const BIRTH_OF_CA: i64 = -3 * 365 * 86_400;
+/// What a starting server refuses with 503.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Everything: for 0.3 s.
+    Starting,
+    /// Certificates of nodes, `readyz` and the API: for another 1.4 s.
+    WithoutApi,
+    /// Certificates of nodes and `readyz`: for another 3 s.
+    WithoutCore,
+}
+
+/// The owner of a node password.
+#[derive(Debug, Clone, Copy)]
+enum Owner {
+    Node,
+    /// The password is stored since then, and there was no Node yet.
+    Nobody(Instant),
+}
+
+/// Who sends a request.
+pub(crate) struct Caller<'a> {
+    /// A client certificate was shown, perhaps an invalid one.
+    pub(crate) has_certificate: bool,
+    /// Whose it is.
+    pub(crate) user: Option<&'a User>,
+    /// Whether a Node of this name exists.
+    pub(crate) is_node: &'a dyn Fn(&str) -> bool,
+}
+
+const NODES: &str = "system:nodes";
+/// The groups of the user `node`, of the user `server`, and of a token of `k3s token create`.
+const AGENTS: &str = "k3s:agent";
+const SERVERS: &str = "k3s:server";
+const BOOTSTRAPPERS: &str = "system:bootstrappers";
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const ORPHAN_AFTER: Duration = Duration::from_secs(600);
+const HOUR: i64 = 3600;
+const YEAR: i64 = 365 * 86_400;
+
+/// `/v1-k3s/config` as recorded.
+static CONFIG: LazyLock<Value> = LazyLock::new(|| {
+    let text = include_str!("../../recordings/k3s/k3s-1.36.json");
+    let recording: Value = serde_json::from_str(text).expect("JSON");
+    let mut answers = recording["answers"].as_array().into_iter().flatten();
+    let answer = answers.find(|answer| answer["case"] == "config with the token");
+    let body = answer.and_then(|answer| answer["body"].as_str()).expect("a body");
+    serde_json::from_str(body).expect("JSON")
+});
 
 impl Supervisor {
-    /// Answers a request; `None` if the path is the API's. `node` is the node whose certificate the
-    /// client has, and whether its Node exists.
+    pub(crate) fn new(cacerts: String, https_port: u16) -> Self {
+        let password = "pa55:word".to_owned();
+        Self { cacerts, password, https_port, ..Self::default() }
+    }
+
+    /// Answers a request; `None` if the path is the API's.
     pub(crate) fn answer(
         &mut self,
         request: &Request,
-        node: Option<(&str, bool)>,
+        caller: &Caller<'_>,
         authority: &Authority,
     ) -> Option<Response> {
-        let path = request.path();
-        if path == "/cacerts" {
-            return Some(Response::text(200, &self.cacerts));
-        }
-        let what = path.strip_prefix("/v1-k3s/")?;
-        if self.not_ready > 0 {
-            self.not_ready -= 1;
-            return Some(refusal(503, "ServiceUnavailable", "not ready"));
-        }
-        if node.is_none() && !self.knows(request.header("authorization").unwrap_or_default()) {
-            return Some(refusal(401, "Unauthorized", "not authorized"));
-        }
-        Some(match (request.method.as_str(), what) {
-            ("GET", "config") => Response::json(
-                200,
-                &json!({"SupervisorPort": 6443, "HTTPSPort": self.https_port,
-                    "IPSECPSK": "a secret of the cluster"}),
-            ),
-            ("POST", "client-kubelet.crt") => self.sign(request, node, authority),
-            _ => refusal(404, "NotFound", "not found"),
-        })
+        self.collect(caller.is_node);
+        let answer = self.route(request, caller, authority);
+        answer.unwrap_or_else(|refusal| Some(refusal.with("Connection", "close")))
     }
 
-    fn knows(&self, authorization: &str) -> bool {
-        let pair = base64(&format!("node:{}", self.password));
-        let bearer = authorization.strip_prefix("Bearer ").unwrap_or_default();
-        authorization == format!("Basic {pair}") || self.tokens.iter().any(|t| t == bearer)
+    /// Deletes the passwords of Nodes that are gone, and of those that never came.
+    pub(crate) fn collect(&mut self, is_node: &dyn Fn(&str) -> bool) {
+        let limit = self.orphan_after.unwrap_or(ORPHAN_AFTER);
+        let owners = &mut self.owners;
+        owners.retain(|name, _| self.passwords.contains_key(name));
+        self.passwords.retain(|name, _| {
+            let owner = owners.entry(name.clone()).or_insert(Owner::Nobody(Instant::now()));
+            if is_node(name) {
+                *owner = Owner::Node;
+                return true;
+            }
+            matches!(owner, Owner::Nobody(since) if since.elapsed() < limit)
+        });
     }
 
-    /// The order of the checks is that of `GetNodeAuthValidator`. The address is in no check.
-    fn sign(
+    /// `Err` is a refusal, behind which the connection ends.
+    fn route(
         &mut self,
         request: &Request,
-        node: Option<(&str, bool)>,
+        caller: &Caller<'_>,
         authority: &Authority,
-    ) -> Response {
-        let header = |name: &str| request.header(name).unwrap_or_default().to_owned();
-        let (name, password) = (header("k3s-Node-Name"), header("k3s-Node-Password"));
-        if name.is_empty() || password.is_empty() {
-            return refusal(400, "BadRequest", "node name or password not set");
-        }
-        match node {
-            Some((own, _)) if own != name => {
-                let message = "header node name does not match auth node name";
-                return refusal(400, "BadRequest", message);
-            }
-            Some((own, false)) => {
-                let message = format!("unable to verify node identity: node {own:?} not found");
-                return refusal(401, "Unauthorized", &message);
-            }
+    ) -> Result<Option<Response>, Response> {
+        self.is_past(&[Phase::Starting], "starting")?;
+        let path = request.path();
+        match path.as_str() {
+            "/cacerts" => return Ok(Some(Response::text(200, "text/plain", &self.cacerts))),
+            "/ping" => return Ok(Some(Response::text(200, TEXT, "pong"))),
             _ => {}
         }
-        let known = self.passwords.entry(name.clone());
-        if *known.or_insert_with(|| password.clone()) != password {
-            let message = format!(
-                "unable to verify password for node {name}: hash does not match: password mismatch"
-            );
-            return refusal(403, "Forbidden", &message);
-        }
-        let validity = Validity {
-            from: BIRTH_OF_CA,
-            until: self.lifetime.unwrap_or(365 * 86_400),
-        };
-        if !self.forged.is_empty() {
-            return Response::text(200, &self.forged.remove(0));
-        }
-        let name = format!("system:node:{name}");
-        let text = match self.is_old {
-            true => {
-                let identity = authority.client(&name, &["system:nodes"], validity);
-                identity.cert_pem + authority.pem() + &identity.key_pem
+        let what = path.strip_prefix("/v1-k3s/").unwrap_or_default();
+        let groups: &[&str] = match what {
+            "connect" => &[NODES],
+            "readyz"
+            | "config"
+            | "apiservers"
+            | "client-kubelet.crt"
+            | "serving-kubelet.crt"
+            | "client-kube-proxy.crt"
+            | "client-k3s-controller.crt" => &[AGENTS, NODES, BOOTSTRAPPERS],
+            _ => {
+                self.is_past(&[Phase::WithoutApi], "apiserver not ready")?;
+                return Ok(None);
             }
-            false => match authority.sign_for(&request.body, &name, validity) {
-                Ok(leaf) => leaf + authority.pem(),
-                Err(why) => return refusal(400, "BadRequest", &why),
-            },
         };
-        Response::text(200, &text)
+        self.authorize(request, caller, groups)?;
+        let validity =
+            Validity { from: -self.backdate.unwrap_or(HOUR), until: self.lifetime.unwrap_or(YEAR) };
+        let params = |name: &str, organizations: &[&str], server_names: &[String]| {
+            pki::k3s_params(name, organizations, server_names, validity)
+        };
+        let params = match what {
+            "connect" => return connect(request).map(Some),
+            "config" => return Ok(Some(self.config())),
+            "apiservers" => return Ok(Some(Response::json(200, &json!([])))),
+            "readyz" => {
+                self.has_core()?;
+                return Ok(Some(Response::text(200, TEXT, "ok")));
+            }
+            "client-kube-proxy.crt" => params("system:kube-proxy", &[], &[]),
+            "client-k3s-controller.crt" => params("system:k3s-controller", &[], &[]),
+            "serving-kubelet.crt" => {
+                let name = self.node_name(request, caller)?;
+                params(&name, &[], &server_names(request, &name)?)
+            }
+            _ => {
+                let name = self.node_name(request, caller)?;
+                if !self.forged.is_empty() {
+                    return Ok(Some(Response::text(200, TEXT, &self.forged.remove(0))));
+                }
+                params(&format!("system:node:{name}"), &[NODES], &[])
+            }
+        };
+        // What is no request gets the key of the server, here a new one each time.
+        let is_asked = request.method == "POST" && !self.is_old;
+        let signed = is_asked.then(|| authority.sign_key(&request.body, params.clone()));
+        let text = match signed {
+            Some(Ok(leaf)) => leaf + authority.pem(),
+            Some(Err(_)) | None => {
+                let identity = authority.issue(&params);
+                identity.cert_pem.clone() + authority.pem() + &identity.ec_key_pem()
+            }
+        };
+        Ok(Some(Response::text(200, TEXT, &text)))
+    }
+
+    /// Refuses a request in these phases.
+    fn is_past(&mut self, phases: &[Phase], message: &str) -> Result<(), Response> {
+        match self.start.first() {
+            Some(phase) if phases.contains(phase) => {
+                self.start.remove(0);
+                Err(refusal(503, "ServiceUnavailable", message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn has_core(&mut self) -> Result<(), Response> {
+        self.is_past(&[Phase::WithoutApi, Phase::WithoutCore], "runtime core not ready")
+    }
+
+    /// `HasRole`: a valid certificate counts before the header, and an invalid one only without a
+    /// valid header.
+    fn authorize(
+        &self,
+        request: &Request,
+        caller: &Caller<'_>,
+        groups: &[&str],
+    ) -> Result<(), Response> {
+        let header = request.header("authorization");
+        let is_allowed = match (caller.user, header.and_then(|value| self.group(value))) {
+            (Some(user), _) => groups.iter().any(|group| user.is_in(group)),
+            (None, Some(group)) => groups.contains(&group),
+            (None, None) if header.is_some() || caller.has_certificate => {
+                return Err(refusal(401, "Unauthorized", "not authorized"));
+            }
+            (None, None) => false,
+        };
+        if is_allowed { Ok(()) } else { Err(refusal(403, "Forbidden", "forbidden")) }
+    }
+
+    fn group(&self, authorization: &str) -> Option<&'static str> {
+        let is = |user: &str| {
+            authorization == format!("Basic {}", base64(&format!("{user}:{}", self.password)))
+        };
+        let bearer = authorization.strip_prefix("Bearer ").unwrap_or_default();
+        match () {
+            () if is("node") => Some(AGENTS),
+            () if is("server") => Some(SERVERS),
+            () if self.tokens.iter().any(|token| token == bearer) => Some(BOOTSTRAPPERS),
+            () => None,
+        }
+    }
+
+    /// The name in the request, if it is that of the caller. The order of the checks is that of
+    /// `GetNodeAuthValidator`. The address is in no check.
+    fn node_name(&mut self, request: &Request, caller: &Caller<'_>) -> Result<String, Response> {
+        let header = |name: &str| {
+            let value = request.header(name).filter(|value| !value.is_empty());
+            value.map(str::to_owned)
+        };
+        let unset = |what: &str| refusal(400, "BadRequest", &format!("node {what} not set"));
+        let name = header("k3s-Node-Name").ok_or_else(|| unset("name"))?.to_lowercase();
+        let password = header("k3s-Node-Password").ok_or_else(|| unset("password"))?;
+        let own = caller.user.and_then(User::node);
+        if own.is_some_and(|own| own != name) {
+            let message = "header node name does not match auth node name";
+            return Err(refusal(400, "BadRequest", message));
+        }
+        self.has_core()?;
+        let is_node = (caller.is_node)(&name);
+        if own.is_some() && !is_node {
+            let message = format!("unable to verify node identity: nodes {name:?} not found");
+            return Err(refusal(401, "Unauthorized", &message));
+        }
+        // A name that is none is no name of a Secret, and is not refused for it.
+        if validate::subdomain(&name) {
+            let known = self.passwords.entry(name.clone());
+            if *known.or_insert_with(|| password.clone()) != password {
+                let message =
+                    format!("unable to verify password for node {name}: hash does not match");
+                return Err(refusal(403, "Forbidden", &message));
+            }
+        }
+        Ok(name)
+    }
+
+    fn config(&self) -> Response {
+        let mut config = CONFIG.clone();
+        config["HTTPSPort"] = json!(self.https_port);
+        config["SupervisorPort"] = json!(self.https_port);
+        config["IPSECPSK"] = json!("a secret of the cluster");
+        Response::json(200, &config)
     }
 }
 
+/// The names and addresses of a kubelet's own server.
+fn server_names(request: &Request, name: &str) -> Result<Vec<String>, Response> {
+    let mut names = [name, "localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    let addresses = request.header("k3s-Node-IP").unwrap_or_default();
+    for address in addresses.split(',').filter(|address| !address.is_empty()) {
+        if address.parse::<IpAddr>().is_err() {
+            let why = "invalid node IP address <nil>";
+            let causes = json!({"causes": [{"message": why}]});
+            let message = format!("Internal error occurred: {why}");
+            return Err(status_of(500, "InternalError", &message, Some(causes)));
+        }
+        names.push(address.to_owned());
+    }
+    Ok(names)
+}
+
+/// The upgrade to a WebSocket, on which nothing is said.
+fn connect(request: &Request) -> Result<Response, Response> {
+    const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+    let key = request.header("sec-websocket-key");
+    let key = key.ok_or_else(|| refusal(400, "BadRequest", "no Sec-WebSocket-Key"))?;
+    let digest = ring::digest::digest(
+        &ring::digest::SHA1_FOR_LEGACY_USE_ONLY,
+        format!("{key}{GUID}").as_bytes(),
+    );
+    let upgrade = Response::empty(101).with("Upgrade", "websocket").with("Connection", "Upgrade");
+    Ok(upgrade.with("Sec-WebSocket-Accept", &STANDARD.encode(digest)))
+}
+
 fn refusal(code: u16, reason: &str, message: &str) -> Response {
-    let failure = status::failure(code, reason, message, None);
-    Response::json(code, &failure.body)
+    status_of(code, reason, message, None)
+}
+
+/// Unlike the API server, the supervisor sends no apiVersion.
+fn status_of(code: u16, reason: &str, message: &str, details: Option<Value>) -> Response {
+    let mut body = status::failure(code, reason, message, details).body;
+    if let Some(members) = body.as_object_mut() {
+        members.remove("apiVersion");
+    }
+    let mut response = Response::json(code, &body);
+    // Go's encoding/json escapes these for HTML.
+    let text = String::from_utf8_lossy(&response.body);
+    response.body = text.replace('<', "\\u003c").replace('>', "\\u003e").into_bytes();
+    response
 }

@@ -20,26 +20,6 @@ fn columns(kind: &Kind) -> &'static [(&'static str, &'static str, u8)] {
             ("Container-Runtime", "", 1),
         ],
         "Lease" => &[("Name", "name", 0), ("Holder", "", 0), ("Age", "", 0)],
-        "Event" => &[
-            ("Last Seen", "", 0),
-            ("Type", "", 0),
-            ("Reason", "", 0),
-            ("Object", "", 0),
-            ("Subobject", "", 1),
-            ("Source", "", 1),
-            ("Message", "", 0),
-            ("First Seen", "", 1),
-            ("Count", "", 1),
-            ("Name", "name", 1),
-        ],
-        "CertificateSigningRequest" => &[
-            ("Name", "name", 0),
-            ("Age", "", 0),
-            ("SignerName", "", 0),
-            ("Requestor", "", 0),
-            ("RequestedDuration", "", 0),
-            ("Condition", "", 0),
-        ],
         _ => &[("Name", "name", 0), ("Age", "", 0)],
     }
 }
@@ -74,10 +54,7 @@ pub(crate) fn partial(object: &Value) -> Value {
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or("")
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or("")
 }
 
 fn or<'a>(value: &'a str, otherwise: &'a str) -> &'a str {
@@ -90,32 +67,15 @@ fn cells(kind: &Kind, object: &Value) -> Vec<String> {
     match kind.kind {
         "Node" => node_cells(object, name, age),
         "Lease" => vec![name, text(object, "/spec/holderIdentity").to_owned(), age],
-        "Event" => event_cells(object, name),
-        "CertificateSigningRequest" => {
-            let duration = object["spec"]["expirationSeconds"].as_i64();
-            vec![
-                name,
-                age,
-                text(object, "/spec/signerName").to_owned(),
-                text(object, "/spec/username").to_owned(),
-                duration.map_or("<none>".to_owned(), time::human),
-                csr_condition(object),
-            ]
-        }
         _ => vec![name, age],
     }
 }
 
 fn node_cells(node: &Value, name: String, age: String) -> Vec<String> {
     let list = |pointer: &str| {
-        node.pointer(pointer)
-            .and_then(Value::as_array)
-            .cloned()
-            .unwrap_or_default()
+        node.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default()
     };
-    let ready = list("/status/conditions")
-        .into_iter()
-        .find(|c| c["type"] == "Ready");
+    let ready = list("/status/conditions").into_iter().find(|c| c["type"] == "Ready");
     let mut status = match ready {
         Some(condition) if condition["status"] == "True" => "Ready".to_owned(),
         Some(_) => "NotReady".to_owned(),
@@ -129,9 +89,7 @@ fn node_cells(node: &Value, name: String, age: String) -> Vec<String> {
         .into_iter()
         .flatten()
         .filter_map(|(key, value)| {
-            let role = key
-                .strip_prefix("node-role.kubernetes.io/")
-                .map(str::to_owned);
+            let role = key.strip_prefix("node-role.kubernetes.io/").map(str::to_owned);
             let other =
                 || (key == "kubernetes.io/role").then(|| value.as_str().unwrap_or("").to_owned());
             role.or_else(other).filter(|r| !r.is_empty())
@@ -140,9 +98,7 @@ fn node_cells(node: &Value, name: String, age: String) -> Vec<String> {
     roles.sort();
     roles.dedup();
     let address = |kind: &str| {
-        let found = list("/status/addresses")
-            .into_iter()
-            .find(|a| a["type"] == kind);
+        let found = list("/status/addresses").into_iter().find(|a| a["type"] == kind);
         found
             .and_then(|a| a["address"].as_str().map(str::to_owned))
             .unwrap_or_else(|| "<none>".to_owned())
@@ -157,11 +113,7 @@ fn node_cells(node: &Value, name: String, age: String) -> Vec<String> {
     vec![
         name,
         status,
-        if roles.is_empty() {
-            "<none>".to_owned()
-        } else {
-            roles.join(",")
-        },
+        if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") },
         age,
         text(node, "/status/nodeInfo/kubeletVersion").to_owned(),
         address("InternalIP"),
@@ -172,75 +124,14 @@ fn node_cells(node: &Value, name: String, age: String) -> Vec<String> {
     ]
 }
 
-fn event_cells(event: &Value, name: String) -> Vec<String> {
-    let seen = |key: &str| {
-        let at = event[key].as_str().or_else(|| event["eventTime"].as_str());
-        time::age(at)
-    };
-    let object = format!(
-        "{}/{}",
-        text(event, "/involvedObject/kind").to_lowercase(),
-        text(event, "/involvedObject/name")
-    );
-    let source = match (
-        text(event, "/source/component"),
-        text(event, "/source/host"),
-    ) {
-        (component, "") => component.to_owned(),
-        (component, host) => format!("{component}, {host}"),
-    };
-    vec![
-        seen("lastTimestamp"),
-        text(event, "/type").to_owned(),
-        text(event, "/reason").to_owned(),
-        object,
-        text(event, "/involvedObject/fieldPath").to_owned(),
-        source,
-        text(event, "/message").trim().to_owned(),
-        seen("firstTimestamp"),
-        event["count"].as_i64().unwrap_or(1).to_string(),
-        name,
-    ]
-}
-
-fn csr_condition(csr: &Value) -> String {
-    let conditions = csr["status"]["conditions"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    let has = |kind: &str| conditions.iter().any(|c| c["type"] == kind);
-    let mut words = Vec::new();
-    if has("Denied") {
-        words.push("Denied");
-    } else if has("Approved") {
-        words.push("Approved");
-    } else {
-        words.push("Pending");
-    }
-    if has("Failed") {
-        words.push("Failed");
-    }
-    if !text(csr, "/status/certificate").is_empty() {
-        words.push("Issued");
-    }
-    words.join(",")
-}
-
 /// Prints a Table as `kubectl get` does, or as `kubectl get -o wide` does.
 #[must_use]
 pub fn print(table: &Value, wide: bool) -> String {
-    let columns = table["columnDefinitions"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    let shown: Vec<usize> = (0..columns.len())
-        .filter(|i| wide || columns[*i]["priority"] == 0)
-        .collect();
+    let columns = table["columnDefinitions"].as_array().cloned().unwrap_or_default();
+    let shown: Vec<usize> =
+        (0..columns.len()).filter(|i| wide || columns[*i]["priority"] == 0).collect();
     let mut lines: Vec<Vec<String>> = vec![
-        shown
-            .iter()
-            .map(|i| columns[*i]["name"].as_str().unwrap_or("").to_uppercase())
-            .collect(),
+        shown.iter().map(|i| columns[*i]["name"].as_str().unwrap_or("").to_uppercase()).collect(),
     ];
     for row in table["rows"].as_array().into_iter().flatten() {
         lines.push(
@@ -256,23 +147,14 @@ pub fn print(table: &Value, wide: bool) -> String {
     if lines.len() == 1 {
         return String::new();
     }
-    let width = |column: usize| {
-        lines
-            .iter()
-            .map(|l| l[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
+    let width = |column: usize| lines.iter().map(|l| l[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..shown.len()).map(width).collect();
     let mut out = String::new();
     for line in &lines {
         for (i, cell) in line.iter().enumerate() {
             out.push_str(cell);
             if i + 1 < line.len() {
-                out.extend(std::iter::repeat_n(
-                    ' ',
-                    widths[i] + 3 - cell.chars().count(),
-                ));
+                out.extend(std::iter::repeat_n(' ', widths[i] + 3 - cell.chars().count()));
             }
         }
         out.push('\n');

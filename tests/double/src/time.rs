@@ -14,9 +14,7 @@ pub(crate) fn after(seconds: u64) -> String {
 }
 
 fn current() -> Timestamp {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let whole = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
     Timestamp::from_second(whole).unwrap_or(Timestamp::MAX)
 }
@@ -64,13 +62,7 @@ fn starts_like_date(text: &str) -> bool {
             .bytes()
             .take(19)
             .zip("dddd-dd-ddTdd:dd:dd".bytes())
-            .all(|(have, want)| {
-                if want == b'd' {
-                    have.is_ascii_digit()
-                } else {
-                    have == want
-                }
-            })
+            .all(|(have, want)| if want == b'd' { have.is_ascii_digit() } else { have == want })
 }
 
 fn go_error(text: &str, layout: &str, rest: &str, expected: &str) -> String {
@@ -90,11 +82,7 @@ pub(crate) fn human(seconds: i64) -> String {
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     let (days, years) = (hours / 24, hours / 24 / 365);
     let both = |big: i64, unit: char, small: i64, small_unit: char| {
-        if small == 0 {
-            format!("{big}{unit}")
-        } else {
-            format!("{big}{unit}{small}{small_unit}")
-        }
+        if small == 0 { format!("{big}{unit}") } else { format!("{big}{unit}{small}{small_unit}") }
     };
     match seconds {
         ..-1 => "<invalid>".to_owned(),

@@ -6,7 +6,7 @@ use crate::pods::{self, default};
 use crate::quantity::Quantity;
 use crate::status::Cause;
 use crate::time;
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -52,7 +52,6 @@ pub(crate) fn decode(kind: &Kind, input: &Value) -> Result<Decoded, String> {
         "Event" => round_trip::<Event>(&object),
         "Pod" => round_trip::<Pod>(&object),
         "DaemonSet" => round_trip::<DaemonSet>(&object),
-        "Deployment" => round_trip::<Deployment>(&object),
         _ => round_trip::<CertificateSigningRequest>(&object),
     }
     .map_err(|e| format!("json: cannot unmarshal: {e}"))?;
@@ -138,13 +137,7 @@ fn go_kind(value: &Value) -> &'static str {
 
 /// Members whose JSON type agents get wrong: where, the JSON type, Go's name and type of it.
 const SHAPES: [(&str, &str, &str, &str, &str); 21] = [
-    (
-        "Node",
-        "metadata.labels",
-        "object",
-        "ObjectMeta.metadata.labels",
-        "map[string]string",
-    ),
+    ("Node", "metadata.labels", "object", "ObjectMeta.metadata.labels", "map[string]string"),
     (
         "Node",
         "metadata.annotations",
@@ -153,78 +146,18 @@ const SHAPES: [(&str, &str, &str, &str, &str); 21] = [
         "map[string]string",
     ),
     ("Node", "spec", "object", "Node.spec", "v1.NodeSpec"),
-    (
-        "Node",
-        "spec.taints",
-        "array",
-        "NodeSpec.spec.taints",
-        "[]v1.Taint",
-    ),
-    (
-        "Node",
-        "spec.unschedulable",
-        "bool",
-        "NodeSpec.spec.unschedulable",
-        "bool",
-    ),
-    (
-        "Node",
-        "spec.providerID",
-        "string",
-        "NodeSpec.spec.providerID",
-        "string",
-    ),
+    ("Node", "spec.taints", "array", "NodeSpec.spec.taints", "[]v1.Taint"),
+    ("Node", "spec.unschedulable", "bool", "NodeSpec.spec.unschedulable", "bool"),
+    ("Node", "spec.providerID", "string", "NodeSpec.spec.providerID", "string"),
     ("Node", "status", "object", "Node.status", "v1.NodeStatus"),
-    (
-        "Node",
-        "status.capacity",
-        "object",
-        "NodeStatus.status.capacity",
-        "v1.ResourceList",
-    ),
-    (
-        "Node",
-        "status.allocatable",
-        "object",
-        "NodeStatus.status.allocatable",
-        "v1.ResourceList",
-    ),
-    (
-        "Node",
-        "status.conditions",
-        "array",
-        "NodeStatus.status.conditions",
-        "[]v1.NodeCondition",
-    ),
-    (
-        "Node",
-        "status.addresses",
-        "array",
-        "NodeStatus.status.addresses",
-        "[]v1.NodeAddress",
-    ),
-    (
-        "Node",
-        "status.images",
-        "array",
-        "NodeStatus.status.images",
-        "[]v1.ContainerImage",
-    ),
-    (
-        "Node",
-        "status.nodeInfo",
-        "object",
-        "NodeStatus.status.nodeInfo",
-        "v1.NodeSystemInfo",
-    ),
+    ("Node", "status.capacity", "object", "NodeStatus.status.capacity", "v1.ResourceList"),
+    ("Node", "status.allocatable", "object", "NodeStatus.status.allocatable", "v1.ResourceList"),
+    ("Node", "status.conditions", "array", "NodeStatus.status.conditions", "[]v1.NodeCondition"),
+    ("Node", "status.addresses", "array", "NodeStatus.status.addresses", "[]v1.NodeAddress"),
+    ("Node", "status.images", "array", "NodeStatus.status.images", "[]v1.ContainerImage"),
+    ("Node", "status.nodeInfo", "object", "NodeStatus.status.nodeInfo", "v1.NodeSystemInfo"),
     ("Lease", "spec", "object", "Lease.spec", "v1.LeaseSpec"),
-    (
-        "Lease",
-        "spec.holderIdentity",
-        "string",
-        "LeaseSpec.spec.holderIdentity",
-        "string",
-    ),
+    ("Lease", "spec.holderIdentity", "string", "LeaseSpec.spec.holderIdentity", "string"),
     (
         "Lease",
         "spec.leaseDurationSeconds",
@@ -234,13 +167,7 @@ const SHAPES: [(&str, &str, &str, &str, &str); 21] = [
     ),
     ("Event", "count", "number", "Event.count", "int32"),
     ("Event", "message", "string", "Event.message", "string"),
-    (
-        "Event",
-        "source",
-        "object",
-        "Event.source",
-        "v1.EventSource",
-    ),
+    ("Event", "source", "object", "Event.source", "v1.EventSource"),
     (
         "CertificateSigningRequest",
         "spec.usages",
@@ -327,11 +254,7 @@ fn prune(input: &Value, typed: &Value, path: &str, unknown: &mut Vec<String>) ->
         (Value::Object(have), Value::Object(known)) => {
             let mut kept = Map::new();
             for (key, value) in have {
-                let here = if path.is_empty() {
-                    key.clone()
-                } else {
-                    format!("{path}.{key}")
-                };
+                let here = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                 let free = path.ends_with("labels") || path.ends_with("annotations");
                 if value.is_null() {
                     continue;
@@ -373,11 +296,7 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
             let status = &mut object["status"];
             default(status, "daemonEndpoints", json!({}));
             default(&mut status["daemonEndpoints"], "kubeletEndpoint", json!({}));
-            default(
-                &mut status["daemonEndpoints"]["kubeletEndpoint"],
-                "Port",
-                json!(0),
-            );
+            default(&mut status["daemonEndpoints"]["kubeletEndpoint"], "Port", json!(0));
             default(status, "nodeInfo", json!({}));
             for key in [
                 "machineID",
@@ -393,11 +312,8 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
             ] {
                 default(&mut status["nodeInfo"], key, json!(""));
             }
-            for condition in status
-                .get_mut("conditions")
-                .and_then(Value::as_array_mut)
-                .into_iter()
-                .flatten()
+            for condition in
+                status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten()
             {
                 default(condition, "lastHeartbeatTime", Value::Null);
                 default(condition, "lastTransitionTime", Value::Null);
@@ -416,10 +332,6 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
         "Pod" => {
             default(&mut object["metadata"], "generation", json!(1));
         }
-        "DaemonSet" | "Deployment" => {
-            default(object, "status", json!({}));
-            default(&mut object["metadata"], "generation", json!(1));
-        }
         _ => default(object, "status", json!({})),
     }
 }
@@ -433,12 +345,12 @@ pub(crate) fn check(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause>
         "Lease" => lease(new, &mut causes),
         "Event" => event(new, &mut causes),
         "Pod" => {
-            has_containers(&new["spec"], "spec", &mut causes);
+            has_containers(&new["spec"], &mut causes);
             if old.is_some_and(|old| pods::fixed(old) != pods::fixed(new)) {
                 causes.push(Cause::forbidden("spec", pods::FIXED));
             }
         }
-        "DaemonSet" | "Deployment" => workload(kind, new, &mut causes),
+        "DaemonSet" => {}
         _ => csr(new, &mut causes),
     }
     causes
@@ -449,16 +361,14 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
 const NAME_PART: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const IMMUTABLE: &str = "field is immutable";
 
-fn subdomain(name: &str) -> bool {
+pub(crate) fn subdomain(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 253
         && name.split('.').all(|part| {
             !part.is_empty()
                 && !part.starts_with('-')
                 && !part.ends_with('-')
-                && part
-                    .bytes()
-                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+                && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         })
 }
 
@@ -467,9 +377,7 @@ fn name_part(text: &str) -> bool {
     text.len() <= 63
         && edge(text.bytes().next())
         && edge(text.bytes().last())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
 fn qualified(key: &str) -> bool {
@@ -480,20 +388,14 @@ fn qualified(key: &str) -> bool {
 }
 
 fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
-    path.iter()
-        .try_fold(object, |at, step| at.get(*step))
-        .and_then(Value::as_str)
-        .unwrap_or("")
+    path.iter().try_fold(object, |at, step| at.get(*step)).and_then(Value::as_str).unwrap_or("")
 }
 
 fn metadata(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = text(new, &["metadata", "name"]);
     if name.is_empty() {
-        causes.push(Cause::required(
-            "metadata.name",
-            "name or generateName is required",
-        ));
+        causes.push(Cause::required("metadata.name", "name or generateName is required"));
     // "We don't care what you call your certificate requests", says kube-apiserver, and
     // kubelets call theirs node-csr- and base64.
     } else if kind.kind != "CertificateSigningRequest" && !subdomain(name) {
@@ -502,11 +404,7 @@ fn metadata(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
     for (list, is_label) in [("labels", true), ("annotations", false)] {
         for (key, value) in new["metadata"][list].as_object().into_iter().flatten() {
             let field = format!("metadata.{list}");
-            if !qualified(&if is_label {
-                key.clone()
-            } else {
-                key.to_lowercase()
-            }) {
+            if !qualified(&if is_label { key.clone() } else { key.to_lowercase() }) {
                 causes.push(Cause::invalid(&field, &json!(key), NAME_PART));
             }
             let value = value.as_str().unwrap_or("");
@@ -515,11 +413,8 @@ fn metadata(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
             }
         }
     }
-    for (i, owner) in new["metadata"]["ownerReferences"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .enumerate()
+    for (i, owner) in
+        new["metadata"]["ownerReferences"].as_array().into_iter().flatten().enumerate()
     {
         for key in ["apiVersion", "kind", "name", "uid"] {
             if text(owner, &[key]).is_empty() {
@@ -529,10 +424,7 @@ fn metadata(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         }
     }
     if let Some(old) = old {
-        let (before, after) = (
-            text(old, &["metadata", "uid"]),
-            text(new, &["metadata", "uid"]),
-        );
+        let (before, after) = (text(old, &["metadata", "uid"]), text(new, &["metadata", "uid"]));
         if before != after {
             let cause = Cause::invalid("metadata.uid", &json!(after), IMMUTABLE);
             causes.extend([cause.clone(), cause]);
@@ -570,22 +462,14 @@ fn node(old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
                 continue;
             };
             if quantity.negative() {
-                causes.push(Cause::invalid(
-                    &field,
-                    value,
-                    "must be greater than or equal to 0",
-                ));
+                causes.push(Cause::invalid(&field, value, "must be greater than or equal to 0"));
             }
             let integer = name == "pods" || name.starts_with("hugepages-") || name.contains('/');
             if integer && !quantity.whole() {
                 causes.push(Cause::invalid(&field, value, "must be an integer"));
             }
             if !qualified(name) {
-                causes.push(Cause::invalid(
-                    &format!("status.{list}"),
-                    &json!(name),
-                    NAME_PART,
-                ));
+                causes.push(Cause::invalid(&format!("status.{list}"), &json!(name), NAME_PART));
             }
         }
     }
@@ -593,11 +477,7 @@ fn node(old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
     for (i, taint) in taints.iter().enumerate() {
         let field = format!("spec.taints[{i}]");
         if !qualified(text(taint, &["key"])) {
-            causes.push(Cause::invalid(
-                &format!("{field}.key"),
-                &taint["key"],
-                NAME_PART,
-            ));
+            causes.push(Cause::invalid(&format!("{field}.key"), &taint["key"], NAME_PART));
         }
         let effect = text(taint, &["effect"]);
         if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
@@ -607,19 +487,14 @@ fn node(old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
                 "supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"",
             ));
         }
-        if taints[..i]
-            .iter()
-            .any(|t| t["key"] == taint["key"] && t["effect"] == taint["effect"])
-        {
+        if taints[..i].iter().any(|t| t["key"] == taint["key"] && t["effect"] == taint["effect"]) {
             causes.push(Cause::duplicate(&field, taint));
         }
     }
     if let Some(old) = old {
-        for (key, what) in [
-            ("podCIDR", "podCIDR"),
-            ("podCIDRs", "podCIDR"),
-            ("providerID", "providerID"),
-        ] {
+        for (key, what) in
+            [("podCIDR", "podCIDR"), ("podCIDRs", "podCIDR"), ("providerID", "providerID")]
+        {
             let (before, after) = (&old["spec"][key], &new["spec"][key]);
             if !is_empty(before) && before != after && key != "podCIDR" {
                 let why = format!("node updates may not change {what} except from \"\" to valid");
@@ -650,19 +525,13 @@ fn lease(new: &Value, causes: &mut Vec<Cause>) {
         ));
     }
     if spec["holderIdentity"].as_str() == Some("") {
-        causes.push(Cause::invalid(
-            "spec.holderIdentity",
-            &json!(""),
-            "must not be empty",
-        ));
+        causes.push(Cause::invalid("spec.holderIdentity", &json!(""), "must not be empty"));
     }
 }
 
 fn event(new: &Value, causes: &mut Vec<Cause>) {
-    let (own, involved) = (
-        text(new, &["metadata", "namespace"]),
-        text(new, &["involvedObject", "namespace"]),
-    );
+    let (own, involved) =
+        (text(new, &["metadata", "namespace"]), text(new, &["involvedObject", "namespace"]));
     if involved.is_empty() && own != "default" || !involved.is_empty() && involved != own {
         causes.push(Cause::invalid(
             "involvedObject.namespace",
@@ -672,20 +541,17 @@ fn event(new: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-fn has_containers(pod: &Value, field: &str, causes: &mut Vec<Cause>) {
+fn has_containers(pod: &Value, causes: &mut Vec<Cause>) {
     let containers = pod["containers"].as_array().map_or(&[][..], Vec::as_slice);
     if containers.is_empty() {
-        causes.push(Cause::required(&format!("{field}.containers"), ""));
+        causes.push(Cause::required("spec.containers", ""));
     }
     for (index, container) in containers.iter().enumerate() {
-        let field = format!("{field}.containers[{index}]");
+        let field = format!("spec.containers[{index}]");
         let name = &container["name"];
         if is_empty(name) {
             causes.push(Cause::required(&format!("{field}.name"), ""));
-        } else if containers[..index]
-            .iter()
-            .any(|other| other["name"] == *name)
-        {
+        } else if containers[..index].iter().any(|other| other["name"] == *name) {
             causes.push(Cause::duplicate(&format!("{field}.name"), name));
         }
         if is_empty(&container["image"]) {
@@ -694,37 +560,11 @@ fn has_containers(pod: &Value, field: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Selector, labels and containers. `matchExpressions` are not compared. Upstream:
-/// `pkg/apis/apps/validation/validation.go`, `ValidateDaemonSetSpec` and `ValidateDeploymentSpec`.
-fn workload(kind: &Kind, new: &Value, causes: &mut Vec<Cause>) {
-    let selector = &new["spec"]["selector"];
-    let name = kind.kind.to_lowercase();
-    if selector.is_null() {
-        if kind.kind == "Deployment" {
-            causes.push(Cause::required("spec.selector", ""));
-        }
-    } else if is_empty(&selector["matchLabels"]) && is_empty(&selector["matchExpressions"]) {
-        let why = format!("empty selector is invalid for {name}");
-        causes.push(Cause::invalid("spec.selector", selector, &why));
-    }
-    let template = &new["spec"]["template"];
-    let labels = &template["metadata"]["labels"];
-    let mut wanted = selector["matchLabels"].as_object().into_iter().flatten();
-    if selector.is_null() || wanted.any(|(key, value)| labels[key] != *value) {
-        let why = "`selector` does not match template `labels`";
-        causes.push(Cause::invalid("spec.template.metadata.labels", labels, why));
-    }
-    has_containers(&template["spec"], "spec.template.spec", causes);
-}
-
 fn csr(new: &Value, causes: &mut Vec<Cause>) {
     use base64::Engine as _;
     let request = text(new, &["spec", "request"]);
     let engine = base64::engine::general_purpose::STANDARD;
-    let pem = engine
-        .decode(request)
-        .ok()
-        .and_then(|b| String::from_utf8(b).ok());
+    let pem = engine.decode(request).ok().and_then(|b| String::from_utf8(b).ok());
     if !pem.is_some_and(|p| p.contains("-----BEGIN CERTIFICATE REQUEST-----")) {
         causes.push(Cause::invalid(
             "spec.request",

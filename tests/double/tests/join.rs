@@ -1,6 +1,6 @@
-//! The recordings of `kubeadm join` against the double, step by step: status code, reason and message
-//! of a refusal, decision and reason of a review, data and signatures of cluster-info, conditions of a
-//! CSR.
+//! The recordings of `kubeadm join` against the double, step by step: status code, reason and
+//! message of a refusal, decision and reason of a review, data and signatures of cluster-info,
+//! conditions of a CSR.
 
 mod common;
 
@@ -41,11 +41,7 @@ fn essence(code: u16, body: &Value) -> Value {
         Some("ConfigMap") => json!([code, body["data"]]),
         Some("CertificateSigningRequest") => {
             let conditions = body["status"]["conditions"].as_array();
-            let types: Vec<&Value> = conditions
-                .into_iter()
-                .flatten()
-                .map(|c| &c["type"])
-                .collect();
+            let types: Vec<&Value> = conditions.into_iter().flatten().map(|c| &c["type"]).collect();
             let user = &body["spec"]["username"];
             let has_certificate = body["status"]["certificate"].is_string();
             json!([code, types, user, body["spec"]["groups"], has_certificate])
@@ -93,26 +89,23 @@ impl Replay {
         // A token by its text, or by its id.
         let token = who.split([' ', ',']).find_map(|word| {
             let is_whole = word.len() == 23 && word.contains('.');
-            let known = tokens
-                .iter()
-                .find(|token| token.split('.').next() == Some(word));
+            let known = tokens.iter().find(|token| token.split('.').next() == Some(word));
             is_whole.then_some(word).or(known.copied())
         });
         let token = token.map(str::to_owned);
         let request = &step["request"];
         let text = |value: &Value| {
-            let mut text = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
+            let mut text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             for (theirs, ours) in &self.names {
                 text = text.replace(theirs, ours);
             }
             text
         };
         let (path, method) = (text(&request["path"]), text(&request["method"]));
-        let (body, content_type) = match request["body"].is_null() {
-            true => (String::new(), ""),
-            false => (text(&request["body"]), "application/json"),
+        let (body, content_type) = if request["body"].is_null() {
+            (String::new(), "")
+        } else {
+            (text(&request["body"]), "application/json")
         };
         if path.contains("/certificatesigningrequests/") {
             self.double.tick_certificates();
@@ -129,19 +122,14 @@ impl Replay {
         );
         let ours = answer.json();
         let theirs = &wanted["body"];
-        if let (Some(t), Some(o)) = (
-            theirs["metadata"]["name"].as_str(),
-            ours["metadata"]["name"].as_str(),
-        ) && t != o
+        if let (Some(t), Some(o)) =
+            (theirs["metadata"]["name"].as_str(), ours["metadata"]["name"].as_str())
+            && t != o
         {
             self.names.insert(t.to_owned(), o.to_owned());
         }
         let code = u16::try_from(wanted["status"].as_u64().unwrap()).unwrap();
-        assert_eq!(
-            essence(answer.code, &ours),
-            essence(code, theirs),
-            "{name}: {ours}"
-        );
+        assert_eq!(essence(answer.code, &ours), essence(code, theirs), "{name}: {ours}");
         self.compared += 1;
     }
 }
@@ -162,9 +150,7 @@ fn a_join_of_kubeadm_has_the_recorded_outcome() {
             let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
                 "metadata": {"name": "pi-3", "namespace": "kube-node-lease"}, "spec": {}});
             let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-            let (code, _) = replay
-                .double
-                .as_admin("POST", path, "application/json", &lease);
+            let (code, _) = replay.double.as_admin("POST", path, "application/json", &lease);
             assert_eq!(code, 201);
         }
         replay.step(step, &tokens);
@@ -205,10 +191,7 @@ fn a_cluster_without_kubeadm_has_the_recorded_outcome() {
     let tokens = ["edge01.0123456789abcdef"];
     double.add_bootstrap_token(BootstrapToken::new(tokens[0]).groups(&[]));
     let mut replay = Replay::new(double);
-    for step in recording("join-without-kubeadm")["steps"]
-        .as_array()
-        .unwrap()
-    {
+    for step in recording("join-without-kubeadm")["steps"].as_array().unwrap() {
         match step["step"].as_str().unwrap() {
             "may-ask-after-the-first-command" => replay.double.bind(1),
             "will-be-approved-by-itself" => replay.double.bind(2),
@@ -233,10 +216,7 @@ fn no_cluster_info_and_no_anonymous_requests_have_the_recorded_outcome() {
     };
     let mut closed = Replay::new(start(Double::builder().without_kubeadm()));
     let mut open = Replay::new(start(Double::builder().kubeadm()));
-    for step in recording("join-no-cluster-info")["steps"]
-        .as_array()
-        .unwrap()
-    {
+    for step in recording("join-no-cluster-info")["steps"].as_array().unwrap() {
         match step["step"].as_str().unwrap() {
             "cluster-info-absent-and-not-readable" => closed.step(step, &tokens),
             "cluster-info-without-the-key-kubeconfig" => {
@@ -255,10 +235,7 @@ fn no_cluster_info_and_no_anonymous_requests_have_the_recorded_outcome() {
     let double = start(Double::builder().kubeadm());
     double.refuse_anonymous();
     let mut replay = Replay::new(double);
-    for step in recording("join-anonymous-auth-off")["steps"]
-        .as_array()
-        .unwrap()
-    {
+    for step in recording("join-anonymous-auth-off")["steps"].as_array().unwrap() {
         replay.step(step, &tokens);
     }
     assert_eq!(replay.compared, 5);

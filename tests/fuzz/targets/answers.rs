@@ -21,6 +21,7 @@ libfuzzer_sys::fuzz_target!(|input: (u16, &[u8])| {
             retry_after: None,
             date: None,
             body: body.to_vec(),
+            exceeds: None,
         };
         let _ = response.accepted().map_err(|refused| refused.to_string());
         let _ = lease.request("uid", Wall::default());

@@ -1,13 +1,13 @@
 //! What a name server, or whoever pretends to be one, may send.
 #![no_main]
 
-use nodelet::wire::dns::message::{Kind, Name, Question, parse, query};
+use nodelet::wire::dns::message::{RecordType, Name, Question, parse, query};
 
 libfuzzer_sys::fuzz_target!(|packet: &[u8]| {
     let Some(name) = Name::new("board.lab") else {
         return;
     };
-    for kind in [Kind::A, Kind::Aaaa] {
+    for kind in [RecordType::A, RecordType::Aaaa] {
         let question = Question {
             id: packet.first().map_or(0, |id| u16::from(*id)),
             name: name.clone(),

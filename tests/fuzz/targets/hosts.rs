@@ -1,10 +1,10 @@
 //! `etc/hosts` and `etc/resolv.conf`.
 #![no_main]
 
-use nodelet::wire::dns::{hosts, resolv_conf};
+use nodelet::files::hosts;
+use nodelet::wire::dns::Resolver;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let _ = hosts::addresses(text, "board");
-    let conf = resolv_conf::Conf::parse(text);
-    let _ = resolv_conf::candidates("board.lab", &conf.search, conf.ndots);
+    let _ = Resolver::parse(text, "");
 });

@@ -1,7 +1,7 @@
 //! Header blocks of whoever listens at the container runtime's socket.
 #![no_main]
 
-use nodelet::wire::runtime::hpack::decode;
+use nodelet::runtime::hpack::decode;
 
 libfuzzer_sys::fuzz_target!(|block: &[u8]| {
     let mut length = 0;

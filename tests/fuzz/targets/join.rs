@@ -1,17 +1,17 @@
 //! A token, a cluster-info and a bundle of CAs, before their server is proved.
 #![no_main]
 
-use nodelet::core::join::discovery::{self, ClusterInfo};
-use nodelet::core::join::token::Token;
-use nodelet::files::yaml;
 use nodelet::join::proof;
+use nodelet::join::token::Token;
+use nodelet::kube::cluster_info::{ClusterInfo, cluster};
 use nodelet::kube::time::Wall;
+use nodelet::kube::yaml;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Some(info) = ClusterInfo::parse(bytes) {
         let _ = info.signature("abcdef");
         if let Ok(document) = yaml::parse(&info.kubeconfig) {
-            let _ = discovery::cluster(&document);
+            let _ = cluster(&document);
         }
     }
     let pin = proof::sha256(bytes);

@@ -3,7 +3,7 @@
 
 use nodelet::config::flags::Flags;
 use nodelet::config::{Config, file};
-use nodelet::files::yaml;
+use nodelet::kube::yaml;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let Ok(document) = yaml::parse(text) else {

@@ -1,10 +1,10 @@
 //! `proc/net/route`.
 #![no_main]
 
-use nodelet::host::routes;
+use nodelet::host::network;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    for route in routes::parse_v4(text).unwrap_or_default() {
-        assert!(route.gateway.is_ipv4() && !route.interface.is_empty());
+    for (interface, gateway, _) in text.lines().filter_map(network::parse_v4) {
+        assert!(gateway.is_ipv4() && !interface.is_empty());
     }
 });

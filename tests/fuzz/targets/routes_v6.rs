@@ -1,10 +1,10 @@
 //! `proc/net/ipv6_route`.
 #![no_main]
 
-use nodelet::host::routes;
+use nodelet::host::network;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    for route in routes::parse_v6(text).unwrap_or_default() {
-        assert!(route.gateway.is_ipv6() && !route.gateway.is_unspecified());
+    for (_, gateway, is_default) in text.lines().filter_map(network::parse_v6) {
+        assert!(gateway.is_ipv6() && !(is_default && gateway.is_unspecified()));
     }
 });

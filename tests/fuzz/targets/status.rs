@@ -1,4 +1,4 @@
-//! A Node as anybody may have written it: neither `status` nor `describe` panics, and
+//! A Node as anybody may have written it: neither `json`, `status` nor `describe` panics, and
 //! what `status` wants is what it wants the next time, too.
 #![no_main]
 
@@ -12,8 +12,7 @@ use nodelet::core::facts::Facts;
 use nodelet::host::{Host, HostRoot};
 use nodelet::kube::time::Wall;
 use nodelet::core::{patch, status};
-use nodelet::kube::describe;
-use serde_json::Value;
+use nodelet::kube::{describe, json};
 
 static CONFIG: LazyLock<Config> =
     LazyLock::new(|| Config::new(Flags::default(), || Ok("board".to_owned())).expect("defaults"));
@@ -22,13 +21,13 @@ static CONFIG: LazyLock<Config> =
 static FACTS: LazyLock<[Facts; 2]> = LazyLock::new(|| {
     let boards = Path::new(env!("CARGO_MANIFEST_DIR")).join("../boards");
     ["qemu-arm64-debian", "no-such-board"].map(|board| {
-        let host = Host::new(HostRoot::new(boards.join(board)), "/var/lib/kubelet");
-        host.facts("board")
+        let mut host = Host::new(HostRoot::new(boards.join(board)), "/var/lib/kubelet");
+        host.read("board")
     })
 });
 
-libfuzzer_sys::fuzz_target!(|text: &str| {
-    let Ok(seen) = serde_json::from_str::<Value>(text) else {
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Some(seen) = json::parse(bytes) else {
         return;
     };
     for facts in FACTS.iter() {

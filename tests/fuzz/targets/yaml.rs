@@ -1,7 +1,7 @@
 //! YAML and JSON.
 #![no_main]
 
-use nodelet::files::yaml;
+use nodelet::kube::yaml;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(value) = yaml::parse(text) {

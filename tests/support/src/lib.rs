@@ -19,9 +19,7 @@ impl Folder {
     /// `name` is a part of the path, for a person who finds the folder after a crash.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let folder = tempfile::Builder::new()
-            .prefix(&format!("nodelet-{name}-"))
-            .tempdir();
+        let folder = tempfile::Builder::new().prefix(&format!("nodelet-{name}-")).tempdir();
         Self(folder.unwrap())
     }
 

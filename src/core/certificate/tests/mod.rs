@@ -1,3 +1,6 @@
+#![allow(unused_must_use, reason = "most results have a test of their own")]
+
+mod serving;
 mod supervisor;
 mod upstream;
 
@@ -5,11 +8,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::request::CSRS;
+use super::csr::CSRS;
 use super::*;
-use crate::kube::der::{self, element};
+
 use crate::kube::message::{Method, Outcome, Request, Response, answered, not_found};
-use crate::kube::x509::{Wanted, pem};
+use crate::kube::x509::{self, DerReader, Purpose, Wanted, element, pem};
 
 /// The time now in these tests.
 pub(crate) fn noon() -> Wall {
@@ -21,72 +24,53 @@ pub(crate) fn hours(n: u64) -> Duration {
 }
 
 pub(crate) fn at(seconds: u64, wall: Wall) -> Now {
-    Now {
-        mono: Mono::START.after(Duration::from_secs(seconds)),
-        wall,
-    }
+    Now { mono: Mono::START.after(Duration::from_secs(seconds)), wall }
 }
 
 pub(crate) fn subject() -> Subject {
-    Subject {
-        common_name: "system:node:pi".into(),
-        organizations: vec!["system:nodes".into()],
-    }
+    Subject::of_node("pi")
 }
 
 /// DER in the place of a public key; each number gives another one.
 pub(crate) fn key(number: u8) -> Vec<u8> {
-    element(der::SEQUENCE, &[&[number]])
+    element(x509::SEQUENCE, &[&[number]])
 }
 
 pub(crate) fn leaf(not_before: Wall, not_after: Wall) -> Leaf {
-    Leaf {
-        subject: subject(),
-        not_before,
-        not_after,
-        public_key: key(0),
-    }
+    Leaf { subject: subject(), not_before, not_after, public_key: key(0) }
 }
 
 /// The certificate of a signer, PEM, without a signature.
 pub(crate) fn certificate(leaf: &Leaf) -> String {
     let time = |wall: Wall| {
         let text = wall.time().replace(['-', ':', 'T'], "");
-        element(der::GENERALIZED_TIME, &[text.as_bytes()])
+        element(x509::GENERALIZED_TIME, &[text.as_bytes()])
     };
-    let wanted = Wanted {
-        subject: leaf.subject.clone(),
-        public_key: Vec::new(),
-    };
+    let wanted = Wanted { subject: leaf.subject.clone(), public_key: Vec::new() };
     let info = wanted.encode();
-    let mut info = der::Reader::new(&info).inside(der::SEQUENCE).unwrap();
-    info.next(der::INTEGER).unwrap();
+    let mut info = DerReader::new(&info).inside(x509::SEQUENCE).unwrap();
+    info.next(x509::INTEGER).unwrap();
     let (_, _, name) = info.any().unwrap();
     let body = element(
-        der::SEQUENCE,
+        x509::SEQUENCE,
         &[
-            &element(der::INTEGER, &[&[1]]),
-            &element(der::SEQUENCE, &[]),
-            &element(der::SEQUENCE, &[]),
-            &element(
-                der::SEQUENCE,
-                &[&time(leaf.not_before), &time(leaf.not_after)],
-            ),
+            &element(x509::INTEGER, &[&[1]]),
+            &element(x509::SEQUENCE, &[]),
+            &element(x509::SEQUENCE, &[]),
+            &element(x509::SEQUENCE, &[&time(leaf.not_before), &time(leaf.not_after)]),
             name,
             &leaf.public_key,
         ],
     );
-    let whole = element(der::SEQUENCE, &[&body]);
+    let whole = element(x509::SEQUENCE, &[&body]);
     pem("CERTIFICATE", &whole)
 }
 
 pub(crate) fn signed(number: u8) -> SigningRequest {
-    let wanted = Wanted {
-        subject: subject(),
-        public_key: key(number),
-    };
+    let wanted = Wanted { subject: subject(), public_key: key(number) };
     SigningRequest {
-        der: element(der::SEQUENCE, &[&wanted.encode()]),
+        purpose: Purpose::CLIENT,
+        der: element(x509::SEQUENCE, &[&wanted.encode()]),
         wanted,
         usages: vec!["digital signature", "client auth"],
         name: format!("node-csr-{number}"),
@@ -95,29 +79,20 @@ pub(crate) fn signed(number: u8) -> SigningRequest {
 
 const RESOURCE: &str = "certificatesigningrequests";
 
-pub(crate) const BOOTSTRAP: Rules = Rules {
-    rotate: false,
-    bootstrap: true,
-    supervisor: false,
-};
-pub(crate) const ROTATE: Rules = Rules {
-    rotate: true,
-    bootstrap: false,
-    supervisor: false,
-};
+pub(crate) const BOOTSTRAP: Rules =
+    Rules { rotate: false, bootstrap: true, supervisor: false, serving: false };
+pub(crate) const ROTATE: Rules =
+    Rules { rotate: true, bootstrap: false, supervisor: false, serving: false };
 
-pub(crate) const SUPERVISOR: Rules = Rules {
-    rotate: true,
-    bootstrap: false,
-    supervisor: true,
-};
+pub(crate) const SUPERVISOR: Rules =
+    Rules { rotate: true, bootstrap: false, supervisor: true, serving: false };
 
 /// The CSR on the server.
 pub(crate) fn csr(name: &str, request: &SigningRequest) -> Value {
     json!({
         "kind": "CertificateSigningRequest",
         "metadata": {"name": name, "uid": "u"},
-        "spec": {"request": STANDARD.encode(request.pem()), "signerName": SIGNER},
+        "spec": {"request": STANDARD.encode(request.pem()), "signerName": Purpose::CLIENT.signer},
     })
 }
 
@@ -146,12 +121,12 @@ fn condition(csr: Value, kind: &str) -> Value {
 
 /// A certificate whose CSR was just created with this name.
 fn waiting(rules: Rules, name: &str) -> Certificate {
-    let mut certificate = Certificate::new(rules, subject(), None, false, 0);
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+    let mut certificate = Certificate::new(rules, subject(), None, false, Jitter::NONE);
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
     let created = answered(201, csr(name, &signed(1)));
     assert_eq!(
-        certificate.on_response(created, at(0, noon()), 0),
-        Step::Continue
+        certificate.on_response(created, at(0, noon()), Jitter::NONE),
+        Ok(Progress::Continue)
     );
     certificate
 }
@@ -159,21 +134,25 @@ fn waiting(rules: Rules, name: &str) -> Certificate {
 /// Whether the next CSR needs a new key. Without a certificate the search before it finds none.
 fn new_key(certificate: &Certificate) -> Option<bool> {
     let mut certificate = certificate.clone();
-    if certificate.next(noon()) == Next::Task(Task::Find) {
-        certificate.on_task(TaskResult::NotFound, at(0, noon()), 0);
+    if certificate.file_task(noon()) == Some(FileTask::Find) {
+        certificate.on_task(TaskResult::NotFound, at(99_999, noon()), Jitter::NONE);
     }
-    match certificate.next(noon()) {
-        Next::Task(Task::Sign { new_key, .. }) => Some(new_key),
+    match certificate.file_task(noon()) {
+        Some(FileTask::Sign { new_key, .. }) => Some(new_key),
         _ => None,
     }
 }
 
 /// The chain that must be installed.
 fn install(certificate: &Certificate) -> Option<String> {
-    match certificate.next(noon()) {
-        Next::Task(Task::Install(chain)) => Some(chain),
+    match certificate.file_task(noon()) {
+        Some(FileTask::Install(chain)) => Some(chain),
         _ => None,
     }
+}
+
+fn why(result: Result<Progress, RequestError>) -> String {
+    result.unwrap_err().why.to_string()
 }
 
 fn body(request: &Request) -> Value {
@@ -182,20 +161,16 @@ fn body(request: &Request) -> Value {
 
 #[test]
 fn a_csr_is_named_by_its_digest_or_by_the_server() {
-    for (rules, metadata) in [
-        (BOOTSTRAP, json!({"name": "node-csr-1"})),
-        (ROTATE, json!({"generateName": "csr-"})),
-    ] {
-        let mut certificate = Certificate::new(rules, subject(), None, false, 0);
+    for (rules, metadata) in
+        [(BOOTSTRAP, json!({"name": "node-csr-1"})), (ROTATE, json!({"generateName": "csr-"}))]
+    {
+        let mut certificate = Certificate::new(rules, subject(), None, false, Jitter::NONE);
         assert_eq!(new_key(&certificate), Some(false));
         assert_eq!(certificate.request(), None);
-        certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
-        assert_eq!(certificate.next(noon()), Next::Send);
+        certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
+        assert_eq!(certificate.file_task(noon()), None);
         let request = certificate.request().unwrap();
-        assert_eq!(
-            (request.method, request.path.as_str()),
-            (Method::Post, CSRS)
-        );
+        assert_eq!((request.method, request.path.as_str()), (Method::Post, CSRS));
         assert_eq!(
             body(&request),
             json!({
@@ -218,10 +193,7 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
     let mut certificate = waiting(ROTATE, name);
     let reads = [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 20_800];
     for (number, millis) in reads.into_iter().enumerate() {
-        let now = Now {
-            mono: Mono::START.after(Duration::from_millis(millis)),
-            wall: noon(),
-        };
+        let now = Now { mono: Mono::START.after(Duration::from_millis(millis)), wall: noon() };
         assert_eq!(certificate.due(now), now.mono);
         assert_eq!(certificate.due(at(0, noon())), now.mono);
         let request = certificate.request().unwrap();
@@ -233,31 +205,28 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
             1 => condition(pending, "Approved"),
             _ => pending,
         };
-        let step = certificate.on_response(answered(200, pending), now, 0);
+        let result = certificate.on_response(answered(200, pending), now, Jitter::NONE);
         let pending = "csr-x7 waits for approval: kubectl certificate approve csr-x7";
         let want = match millis {
-            12_800 => Step::Pending(pending.into()),
-            _ => Step::Continue,
+            12_800 => Ok(Progress::Note(pending.into())),
+            _ => Ok(Progress::Continue),
         };
-        assert_eq!(step, want, "{millis}");
+        assert_eq!(result, want, "{millis}");
     }
-    let issued = Leaf {
-        public_key: key(1),
-        ..leaf(noon(), noon().after(hours(100)))
-    };
+    let issued = Leaf { public_key: key(1), ..leaf(noon(), noon().after(hours(100))) };
     let chain = format!("{}rest of the chain", self::certificate(&issued));
     let now = at(32, noon());
     let response = answered(200, approved(csr(name, &signed(1)), &chain));
-    assert_eq!(certificate.on_response(response, now, 0), Step::Continue);
+    assert_eq!(certificate.on_response(response, now, Jitter::NONE), Ok(Progress::Continue));
     assert_eq!(certificate.due(now), now.mono);
     assert_eq!(install(&certificate), Some(chain.clone()));
     // The disk is full: the installation of the same chain is retried.
     let full = TaskResult::Failed("no space left on device".to_owned());
-    let step = certificate.on_task(full, now, 0);
-    assert_eq!(step, Step::Failed("no space left on device".into()));
+    let result = certificate.on_task(full, now, Jitter::NONE);
+    assert_eq!(result, Err("no space left on device".into()));
     assert_eq!(certificate.due(now), at(34, noon()).mono);
     assert_eq!(install(&certificate), Some(chain.clone()));
-    certificate.on_task(TaskResult::InUse(issued), at(34, noon()), 0);
+    certificate.on_task(TaskResult::InUse(issued), at(34, noon()), Jitter::NONE);
     assert!(!certificate.is_missing());
     assert_eq!(certificate.due(now), now.mono.after(hours(70)));
 }
@@ -267,10 +236,7 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
 fn a_failed_csr_has_a_log_line_and_a_retry() {
     let name = "node-csr-1";
     let pending = || csr(name, &signed(1));
-    let mine = Leaf {
-        public_key: key(1),
-        ..leaf(noon(), noon().after(hours(1)))
-    };
+    let mine = Leaf { public_key: key(1), ..leaf(noon(), noon().after(hours(1))) };
     let chain = |leaf: Leaf| certificate(&leaf);
     for (what, body, another_key) in [
         (
@@ -303,17 +269,14 @@ fn a_failed_csr_has_a_log_line_and_a_retry() {
             approved(
                 pending(),
                 &chain(Leaf {
-                    subject: Subject {
-                        common_name: "system:node:other".into(),
-                        ..subject()
-                    },
+                    subject: Subject { common_name: "system:node:other".into(), ..subject() },
                     ..mine.clone()
                 }),
             ),
             true,
         ),
         (
-            "has an unusable certificate: it expired at 2026-05-02T11:00:00Z, clock says 2026-05-02T12:00:00Z; requesting with another key",
+            "has an unusable certificate: it expired at 2026-05-02T11:00:00Z, clock says 2026-05-02T12:00:00Z; set the clock of this board, or that of the signer",
             approved(
                 pending(),
                 &chain(Leaf {
@@ -336,15 +299,23 @@ fn a_failed_csr_has_a_log_line_and_a_retry() {
         ),
     ] {
         let mut certificate = waiting(BOOTSTRAP, name);
-        let step = certificate.on_response(answered(200, body), at(5, noon()), 0);
-        assert_eq!(step, Step::Failed(format!("{name} {what}")));
+        let result = certificate.on_response(answered(200, body), at(5, noon()), Jitter::NONE);
+        assert_eq!(why(result), format!("{name} {what}"));
         assert_eq!(new_key(&certificate), Some(another_key), "{what}");
         assert_eq!(certificate.due(at(5, noon())), at(7, noon()).mono, "{what}");
     }
+    // A semicolon in a message of the server does not begin the remedy.
     let mut certificate = waiting(BOOTSTRAP, name);
-    let step = certificate.on_response(not_found(RESOURCE, name), at(5, noon()), 0);
+    let mut denied = condition(pending(), "Denied");
+    denied["status"]["conditions"][0]["message"] = "no; run this".into();
+    let result = certificate.on_response(answered(200, denied), at(5, noon()), Jitter::NONE);
+    let remedy = "ask the CSR approver, then: kubectl delete csr node-csr-1";
+    let want = Fault::new("node-csr-1 was denied: Why: no; run this", remedy);
+    assert_eq!(result.unwrap_err().why, want);
+    let mut certificate = waiting(BOOTSTRAP, name);
+    let result = certificate.on_response(not_found(RESOURCE, name), at(5, noon()), Jitter::NONE);
     let want = "node-csr-1 was deleted before it was signed; requesting again";
-    assert_eq!(step, Step::Failed(want.into()));
+    assert_eq!(why(result), want);
     assert_eq!(new_key(&certificate), Some(false));
 }
 
@@ -357,26 +328,26 @@ fn an_unsigned_csr_is_given_up_after_the_limit() {
             answered(403, json!({"reason": "Forbidden", "message": "no"})),
             answered(200, json!({"kind": "Status"})),
         ] {
-            let before =
-                certificate
-                    .clone()
-                    .on_response(outcome.clone(), at(seconds - 1, noon()), 0);
-            assert!(!matches!(&before, Step::Failed(why) if why.contains("was not signed")));
-            let step = certificate
-                .clone()
-                .on_response(outcome, at(seconds, noon()), 0);
+            let before = certificate.clone().on_response(
+                outcome.clone(),
+                at(seconds - 1, noon()),
+                Jitter::NONE,
+            );
+            assert!(before.map_or_else(|e| !e.why.what.contains("was not signed"), |_| true));
+            let result =
+                certificate.clone().on_response(outcome, at(seconds, noon()), Jitter::NONE);
             assert_eq!(
-                step,
-                Step::Failed(format!(
+                why(result),
+                format!(
                     "c was not signed within {seconds} s; approve the next one: kubectl get csr, \
                      then kubectl certificate approve NAME"
-                ))
+                )
             );
         }
         // An unanswered read does not give the CSR up: it may be signed.
         let silent = Outcome::Silent("slow".into());
-        let step = certificate.on_response(silent, at(seconds, noon()), 0);
-        assert_eq!(step, Step::Silent("slow".into()));
+        let result = certificate.on_response(silent, at(seconds, noon()), Jitter::NONE);
+        assert_eq!(why(result), "slow");
         assert_eq!(certificate.request().unwrap().method, Method::Get);
     }
 }
@@ -384,66 +355,49 @@ fn an_unsigned_csr_is_given_up_after_the_limit() {
 #[test]
 fn an_existing_csr_of_that_name_is_used_if_its_key_is_ours() {
     let exists = || answered(409, json!({"reason": "AlreadyExists", "message": "m"}));
-    let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+    let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, Jitter::NONE);
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
     let now = at(3, noon());
-    assert_eq!(certificate.on_response(exists(), now, 0), Step::Continue);
+    assert_eq!(certificate.on_response(exists(), now, Jitter::NONE), Ok(Progress::Continue));
     assert_eq!(certificate.due(now), now.mono);
     assert_eq!(certificate.request().unwrap().method, Method::Get);
     let found = answered(200, csr("node-csr-1", &signed(1)));
-    assert_eq!(
-        certificate.clone().on_response(found, now, 0),
-        Step::Continue
-    );
+    assert_eq!(certificate.clone().on_response(found, now, Jitter::NONE), Ok(Progress::Continue));
     // After that, another uid is another CSR.
     let mut later = certificate.clone();
-    later.on_response(answered(200, csr("node-csr-1", &signed(1))), now, 0);
+    later.on_response(answered(200, csr("node-csr-1", &signed(1))), now, Jitter::NONE);
     let other = with(csr("node-csr-1", &signed(1)), "/metadata/uid", json!("v"));
-    assert!(matches!(
-        later.on_response(answered(200, other), now, 0),
-        Step::Failed(_)
-    ));
+    assert!(later.on_response(answered(200, other), now, Jitter::NONE).is_err());
     // Another client's CSR needs a new key; a deleted one does not.
-    let step =
-        certificate
-            .clone()
-            .on_response(answered(200, csr("node-csr-1", &signed(2))), now, 0);
-    assert!(matches!(step, Step::Failed(why) if why.contains("its key differs")));
-    assert!(matches!(
-        certificate.on_response(not_found(RESOURCE, "node-csr-1"), now, 0),
-        Step::Failed(_)
-    ));
+    let result = certificate.clone().on_response(
+        answered(200, csr("node-csr-1", &signed(2))),
+        now,
+        Jitter::NONE,
+    );
+    assert!(why(result).contains("its key differs"));
+    assert!(certificate.on_response(not_found(RESOURCE, "node-csr-1"), now, Jitter::NONE).is_err());
     assert_eq!(new_key(&certificate), Some(false));
 
     // A generated name never exists before.
-    let mut certificate = Certificate::new(ROTATE, subject(), None, false, 0);
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
-    assert!(matches!(
-        certificate.on_response(exists(), now, 0),
-        Step::Failed(_)
-    ));
+    let mut certificate = Certificate::new(ROTATE, subject(), None, false, Jitter::NONE);
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
+    assert!(certificate.on_response(exists(), now, Jitter::NONE).is_err());
 }
 
 #[test]
 fn refusals_are_retried_with_backoff_without_a_limit() {
-    let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
+    let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, Jitter::NONE);
     let mut second = 0;
     for wait in [2, 4, 8, 16, 32, 32, 32] {
         let now = at(second, noon());
         assert_eq!(certificate.due(now), now.mono);
-        certificate.on_task(TaskResult::Signed(signed(1)), now, 0);
-        let refused = answered(
-            401,
-            json!({"reason": "Unauthorized", "message": "Unauthorized"}),
-        );
-        let step = certificate.on_response(refused, now, 0);
+        certificate.on_task(TaskResult::Signed(signed(1)), now, Jitter::NONE);
+        let refused = answered(401, json!({"reason": "Unauthorized", "message": "Unauthorized"}));
+        let result = certificate.on_response(refused, now, Jitter::NONE);
         assert_eq!(
-            step,
-            Step::Failed(
-                "cannot create a CSR: 401 Unauthorized: Unauthorized; check the bootstrap token \
+            why(result),
+            "cannot create a CSR: 401 Unauthorized: Unauthorized; check the bootstrap token \
                  and this board's clock"
-                    .into()
-            )
         );
         second += wait;
         assert_eq!(certificate.due(now), at(second, noon()).mono, "{wait}");
@@ -457,27 +411,28 @@ fn refusals_are_retried_with_backoff_without_a_limit() {
         })
     };
     for (retry_after, random, due) in [(20, 0, 2.0), (20, 1000, 2.2), (90, 0, 2.0)] {
-        let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
-        certificate.on_task(TaskResult::Signed(signed(1)), now, 0);
-        certificate.on_response(busy(retry_after), now, random);
+        let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, Jitter::NONE);
+        certificate.on_task(TaskResult::Signed(signed(1)), now, Jitter::NONE);
+        certificate.on_response(busy(retry_after), now, Jitter::new(random));
         let due = Duration::from_secs_f64(due).max(Duration::from_secs(retry_after.min(32)));
         assert_eq!(certificate.due(now), now.mono.after(due));
     }
     // A key that cannot be created or stored is retried, too.
-    let failed = certificate.on_task(TaskResult::Failed("the disk is full".into()), now, 0);
-    assert_eq!(failed, Step::Failed("the disk is full".into()));
+    let failed =
+        certificate.on_task(TaskResult::Failed("the disk is full".into()), now, Jitter::NONE);
+    assert_eq!(failed, Err("the disk is full".into()));
     assert_eq!(new_key(&certificate), Some(false));
 }
 
 #[test]
 fn an_unanswered_create_is_retried_within_7_s() {
-    let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+    let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, Jitter::NONE);
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
     let mut second = 0;
     for wait in [2, 4, 7, 7] {
         let now = at(second, noon());
-        let step = certificate.on_response(Outcome::Silent("no route".into()), now, 0);
-        assert_eq!(step, Step::Silent("no route".into()));
+        let result = certificate.on_response(Outcome::Silent("no route".into()), now, Jitter::NONE);
+        assert_eq!(why(result), "no route");
         second += wait;
         assert_eq!(certificate.due(now), at(second, noon()).mono, "{wait}");
         assert_eq!(certificate.request().unwrap().method, Method::Post);
@@ -495,14 +450,16 @@ fn invalid_bodies_are_failures() {
         csr("../nodes/pi", &signed(1)),
         csr("c?watch=true", &signed(1)),
     ] {
-        let mut certificate = Certificate::new(ROTATE, subject(), None, false, 0);
-        certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
-        let step = certificate.on_response(answered(201, invalid.clone()), at(0, noon()), 0);
-        assert!(matches!(step, Step::Failed(_)), "{invalid}");
+        let mut certificate = Certificate::new(ROTATE, subject(), None, false, Jitter::NONE);
+        certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
+        let result =
+            certificate.on_response(answered(201, invalid.clone()), at(0, noon()), Jitter::NONE);
+        assert!(result.is_err(), "{invalid}");
         // After a read the same CSR is read again.
         let mut certificate = waiting(ROTATE, "c");
-        let step = certificate.on_response(answered(200, invalid.clone()), at(0, noon()), 0);
-        assert!(matches!(step, Step::Failed(_)), "{invalid}");
+        let result =
+            certificate.on_response(answered(200, invalid.clone()), at(0, noon()), Jitter::NONE);
+        assert!(result.is_err(), "{invalid}");
         assert_eq!(certificate.request().unwrap().method, Method::Get);
     }
 }
@@ -510,7 +467,7 @@ fn invalid_bodies_are_failures() {
 #[test]
 fn setting_the_clock_moves_the_deadline() {
     let held = leaf(noon(), noon().after(hours(100)));
-    let certificate = Certificate::new(ROTATE, subject(), Some(held), false, 0);
+    let certificate = Certificate::new(ROTATE, subject(), Some(held), false, Jitter::NONE);
     // In 1970 it is not valid yet: it is kept and not renewed.
     let in_1970 = at(0, Wall::default());
     assert!(certificate.due(in_1970) > in_1970.mono.after(hours(24 * 365 * 50)));
@@ -524,34 +481,26 @@ fn setting_the_clock_moves_the_deadline() {
 
 #[test]
 fn a_certificate_due_at_installation_is_replaced_after_half_its_rest() {
-    let mut certificate = Certificate::new(ROTATE, subject(), None, false, 0);
+    let mut certificate = Certificate::new(ROTATE, subject(), None, false, Jitter::NONE);
     // kube-controller-manager backdates certificates by five minutes.
     let minute = Duration::from_secs(60);
     let issued = leaf(noon().before(minute * 5), noon().after(minute));
-    certificate.on_task(TaskResult::InUse(issued), at(0, noon()), 0);
+    certificate.on_task(TaskResult::InUse(issued), at(0, noon()), Jitter::NONE);
     assert_eq!(certificate.due(at(0, noon())), at(30, noon()).mono);
     // After an expired one there is a pause, too.
     let issued = leaf(noon().before(minute * 5), noon().before(minute));
-    certificate.on_task(TaskResult::InUse(issued), at(0, noon()), 0);
+    certificate.on_task(TaskResult::InUse(issued), at(0, noon()), Jitter::NONE);
     assert_eq!(certificate.due(at(0, noon())), at(1, noon()).mono);
 }
 
 #[test]
 fn an_expired_certificate_is_logged_once_and_requested_with_the_given_credentials() {
     for (rules, needs_bootstrap, what_now) in [
-        (
-            BOOTSTRAP,
-            true,
-            "requesting a new one with the bootstrap kubeconfig",
-        ),
-        (
-            ROTATE,
-            false,
-            "still using it; install a new one, or set --bootstrap-kubeconfig",
-        ),
+        (BOOTSTRAP, true, "requesting a new one with the bootstrap kubeconfig"),
+        (ROTATE, false, "still using it; install a new one, or set --bootstrap-kubeconfig"),
     ] {
         let held = leaf(noon().before(hours(9)), noon());
-        let mut certificate = Certificate::new(rules, subject(), Some(held), false, 0);
+        let mut certificate = Certificate::new(rules, subject(), Some(held), false, Jitter::NONE);
         assert_eq!(certificate.expiry_to_log(noon()), None);
         assert!(!certificate.needs_bootstrap(noon()));
         let late = at(0, noon().after(hours(1)));
@@ -568,54 +517,44 @@ fn an_expired_certificate_is_logged_once_and_requested_with_the_given_credential
     }
     // Without rotation it is replaced after its expiry.
     let held = leaf(noon().before(hours(9)), noon());
-    let certificate = Certificate::new(BOOTSTRAP, subject(), Some(held), false, 0);
+    let certificate = Certificate::new(BOOTSTRAP, subject(), Some(held), false, Jitter::NONE);
     let before = at(0, noon().before(hours(1)));
     assert!(certificate.due(before) > before.mono.after(hours(1)));
 }
 
-/// A clock that stood an hour ahead for 25 s made the board ask with a bootstrap token that was long
-/// gone, and every later request went out with it.
+/// A clock that stood an hour ahead for 25 s made the board ask with a bootstrap token that was
+/// long gone, and every later request went out with it.
 #[test]
 fn a_request_is_given_up_when_the_clock_is_set() {
-    let rules = Rules {
-        rotate: true,
-        bootstrap: true,
-        supervisor: false,
-    };
+    let rules = Rules { rotate: true, bootstrap: true, supervisor: false, serving: false };
     let ahead = noon().after(hours(1));
     let held = || leaf(noon().before(hours(1)), noon().after(hours(1) / 2));
     for is_waiting in [false, true] {
-        let mut certificate = Certificate::new(rules, subject(), Some(held()), false, 0);
-        let sign = Next::Task(Task::Sign {
-            new_key: false,
-            with_bootstrap: true,
-            is_first: false,
-        });
+        let mut certificate = Certificate::new(rules, subject(), Some(held()), false, Jitter::NONE);
+        let sign = Some(FileTask::Sign { new_key: false, with_bootstrap: true, is_first: false });
         certificate.follow_clock(at(0, ahead));
         // The held certificate seems to be expired: the files may have another one.
-        assert_eq!(certificate.next(ahead), Next::Task(Task::Find));
-        certificate.on_task(TaskResult::NotFound, at(0, ahead), 0);
-        assert_eq!(certificate.next(ahead), sign);
-        certificate.on_task(TaskResult::Signed(signed(1)), at(0, ahead), 0);
+        assert_eq!(certificate.file_task(ahead), Some(FileTask::Find));
+        certificate.on_task(TaskResult::NotFound, at(0, ahead), Jitter::NONE);
+        assert_eq!(certificate.file_task(ahead), sign);
+        certificate.on_task(TaskResult::Signed(signed(1)), at(0, ahead), Jitter::NONE);
         if is_waiting {
-            certificate.on_response(answered(201, csr("c", &signed(1))), at(1, ahead), 0);
+            certificate.on_response(
+                answered(201, csr("c", &signed(1))),
+                at(1, ahead),
+                Jitter::NONE,
+            );
         }
         certificate.follow_clock(at(24, ahead.after(Duration::from_secs(24))));
-        assert_eq!(certificate.next(ahead), Next::Send);
+        assert_eq!(certificate.file_task(ahead), None);
         let set = at(25, noon().after(Duration::from_secs(25)));
         certificate.follow_clock(set);
         // The held certificate is good after all, and due at 70 % of its life.
         let deadline = held().not_before.after(hours(3) / 2 / 10 * 7);
-        assert_eq!(
-            certificate.due(set),
-            set.mono.after(deadline.since(set.wall))
-        );
-        let with_own = Next::Task(Task::Sign {
-            new_key: false,
-            with_bootstrap: false,
-            is_first: false,
-        });
-        assert_eq!(certificate.next(set.wall), with_own);
+        assert_eq!(certificate.due(set), set.mono.after(deadline.since(set.wall)));
+        let with_own =
+            Some(FileTask::Sign { new_key: false, with_bootstrap: false, is_first: false });
+        assert_eq!(certificate.file_task(set.wall), with_own);
     }
 }
 
@@ -623,22 +562,19 @@ fn a_request_is_given_up_when_the_clock_is_set() {
 #[test]
 fn after_the_expiry_the_files_are_searched_before_each_request() {
     let held = leaf(noon().before(hours(9)), noon());
-    let mut certificate = Certificate::new(ROTATE, subject(), Some(held), false, 0);
+    let mut certificate = Certificate::new(ROTATE, subject(), Some(held), false, Jitter::NONE);
     let late = noon().after(hours(1));
     for second in [0, 60] {
-        assert_eq!(certificate.next(late), Next::Task(Task::Find));
-        certificate.on_task(TaskResult::NotFound, at(second, late), 0);
-        assert!(matches!(
-            certificate.next(late),
-            Next::Task(Task::Sign { .. })
-        ));
-        certificate.on_task(TaskResult::Signed(signed(1)), at(second, late), 0);
+        assert_eq!(certificate.file_task(late), Some(FileTask::Find));
+        certificate.on_task(TaskResult::NotFound, at(second, late), Jitter::NONE);
+        assert!(matches!(certificate.file_task(late), Some(FileTask::Sign { .. })));
+        certificate.on_task(TaskResult::Signed(signed(1)), at(second, late), Jitter::NONE);
         let refused = answered(401, json!({"reason": "Unauthorized"}));
-        certificate.on_response(refused, at(second, late), 0);
+        certificate.on_response(refused, at(second, late), Jitter::NONE);
     }
     let renewed = leaf(late, late.after(hours(9)));
-    assert_eq!(certificate.next(late), Next::Task(Task::Find));
-    certificate.on_task(TaskResult::InUse(renewed), at(99, late), 0);
+    assert_eq!(certificate.file_task(late), Some(FileTask::Find));
+    certificate.on_task(TaskResult::InUse(renewed), at(99, late), Jitter::NONE);
     assert!(certificate.due(at(99, late)) > at(99, late).mono.after(hours(5)));
 }
 
@@ -648,11 +584,11 @@ fn after_the_expiry_the_files_are_searched_before_each_request() {
 fn a_certificate_installed_while_the_clock_is_ahead_is_renewed_in_time() {
     let issued = leaf(noon(), noon().after(hours(10)));
     for ahead in [hours(24 * 365), hours(10) - Duration::from_secs(60)] {
-        let mut certificate = Certificate::new(ROTATE, subject(), None, false, 0);
+        let mut certificate = Certificate::new(ROTATE, subject(), None, false, Jitter::NONE);
         certificate.on_task(
             TaskResult::InUse(issued.clone()),
             at(0, noon().after(ahead)),
-            0,
+            Jitter::NONE,
         );
         let set = at(60, noon());
         assert_eq!(certificate.due(set), set.mono.after(hours(7)), "{ahead:?}");
@@ -664,18 +600,18 @@ fn a_certificate_installed_while_the_clock_is_ahead_is_renewed_in_time() {
 fn a_401_ends_the_wait_for_a_csr_unless_the_held_certificate_is_good() {
     let refused = || answered(401, json!({"reason": "Unauthorized"}));
     let mut certificate = waiting(BOOTSTRAP, "c");
-    let step = certificate.on_response(refused(), at(5, noon()), 0);
-    assert!(matches!(step, Step::Failed(_)));
+    let result = certificate.on_response(refused(), at(5, noon()), Jitter::NONE);
+    assert!(result.is_err());
     assert_eq!(certificate.request(), None);
     // A good certificate is refused for a reason that is not ours: the CSR is not lost.
     let held = leaf(noon().before(hours(9)), noon().after(hours(1)));
-    let mut certificate = Certificate::new(ROTATE, subject(), Some(held), false, 0);
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
-    certificate.on_response(answered(201, csr("c", &signed(1))), at(0, noon()), 0);
-    certificate.on_response(refused(), at(5, noon()), 0);
+    let mut certificate = Certificate::new(ROTATE, subject(), Some(held), false, Jitter::NONE);
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
+    certificate.on_response(answered(201, csr("c", &signed(1))), at(0, noon()), Jitter::NONE);
+    certificate.on_response(refused(), at(5, noon()), Jitter::NONE);
     assert_eq!(certificate.request().unwrap().method, Method::Get);
     // It expires while the CSR waits.
-    certificate.on_response(refused(), at(9, noon().after(hours(2))), 0);
+    certificate.on_response(refused(), at(9, noon().after(hours(2))), Jitter::NONE);
     assert_eq!(certificate.request(), None);
 }
 
@@ -683,11 +619,11 @@ fn a_401_ends_the_wait_for_a_csr_unless_the_held_certificate_is_good() {
 #[test]
 fn a_certificate_that_was_replaced_on_disk_is_the_held_one() {
     let held = leaf(noon().before(hours(9)), noon());
-    let mut certificate = Certificate::new(BOOTSTRAP, subject(), Some(held), false, 0);
+    let mut certificate = Certificate::new(BOOTSTRAP, subject(), Some(held), false, Jitter::NONE);
     let late = at(60, noon().after(hours(1)));
     assert!(certificate.due(late) <= late.mono);
     let renewed = leaf(noon(), noon().after(hours(9)));
-    certificate.replaced(renewed, late, 0);
+    certificate.replaced(renewed, late, Jitter::NONE);
     assert!(certificate.due(late) > late.mono.after(hours(7)));
     assert_eq!(certificate.expiry_to_log(late.wall), None);
     assert!(!certificate.needs_bootstrap(late.wall));
@@ -695,21 +631,16 @@ fn a_certificate_that_was_replaced_on_disk_is_the_held_one() {
 
 /// A chain that TLS can never use is not installed again and again: another key is asked for.
 #[test]
-fn an_unusable_chain_is_given_up_and_a_failed_installation_is_repeated() {
+fn an_unusable_chain_is_given_up() {
     let mut certificate = waiting(ROTATE, "c");
-    let issued = Leaf {
-        public_key: key(1),
-        ..leaf(noon(), noon().after(hours(1)))
-    };
+    let issued = Leaf { public_key: key(1), ..leaf(noon(), noon().after(hours(1))) };
     let chain = self::certificate(&issued);
     let response = answered(200, approved(csr("c", &signed(1)), &chain));
-    certificate.on_response(response, at(1, noon()), 0);
-    let full = TaskResult::Failed("no space left on device".into());
-    certificate.on_task(full, at(2, noon()), 0);
+    certificate.on_response(response, at(1, noon()), Jitter::NONE);
     assert_eq!(install(&certificate), Some(chain));
     let unusable = TaskResult::Unusable("the issued certificate: not usable".into());
-    let step = certificate.on_task(unusable, at(4, noon()), 0);
-    assert!(matches!(step, Step::Failed(_)));
+    let result = certificate.on_task(unusable, at(4, noon()), Jitter::NONE);
+    assert!(result.is_err());
     assert_eq!(install(&certificate), None);
     assert_eq!(new_key(&certificate), Some(true));
 }
@@ -717,24 +648,14 @@ fn an_unusable_chain_is_given_up_and_a_failed_installation_is_repeated() {
 /// A gateway that verifies client certificates ends TLS: there is no 401.
 #[test]
 fn a_csr_without_a_response_is_given_up_when_its_certificate_has_expired() {
-    let rules = Rules {
-        rotate: true,
-        bootstrap: true,
-        supervisor: false,
-    };
+    let rules = Rules { rotate: true, bootstrap: true, supervisor: false, serving: false };
     let held = || leaf(noon().before(hours(9)), noon().after(hours(1)));
     for (late, method) in [(hours(0), Some(Method::Post)), (hours(2), None)] {
-        let mut certificate = Certificate::new(rules, subject(), Some(held()), false, 0);
-        certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
-        let now = Now {
-            mono: Mono::START.after(late),
-            wall: noon().after(late),
-        };
+        let mut certificate = Certificate::new(rules, subject(), Some(held()), false, Jitter::NONE);
+        certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
+        let now = Now { mono: Mono::START.after(late), wall: noon().after(late) };
         let silent = Outcome::Silent("the server ended TLS".into());
-        assert!(matches!(
-            certificate.on_response(silent, now, 0),
-            Step::Silent(_)
-        ));
+        assert!(certificate.on_response(silent, now, Jitter::NONE).is_err());
         assert_eq!(certificate.request().map(|request| request.method), method);
     }
 }

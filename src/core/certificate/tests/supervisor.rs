@@ -11,14 +11,14 @@ fn of_year(arrival: Wall) -> Leaf {
     leaf(arrival, arrival.after(hours(1000)))
 }
 
-fn holding(arrival: Wall, random: u32) -> Certificate {
-    Certificate::new(SUPERVISOR, subject(), Some(of_year(arrival)), false, random)
+fn holding(arrival: Wall, random: u64) -> Certificate {
+    Certificate::new(SUPERVISOR, subject(), Some(of_year(arrival)), false, Jitter::new(random))
 }
 
 /// A certificate whose request was just signed.
 fn asking() -> Certificate {
     let mut certificate = holding(noon().before(hours(700)), 0);
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
     certificate
 }
 
@@ -27,10 +27,7 @@ fn text(code: u16, body: &str) -> Outcome {
 }
 
 fn issued(number: u8) -> Leaf {
-    Leaf {
-        public_key: key(number),
-        ..leaf(birth_of_the_ca(), noon().after(hours(1000)))
-    }
+    Leaf { public_key: key(number), ..leaf(birth_of_the_ca(), noon().after(hours(1000))) }
 }
 
 #[test]
@@ -50,12 +47,12 @@ fn the_renewal_is_due_from_70_to_90_percent_of_the_time_since_the_arrival() {
 #[test]
 fn the_birth_of_the_ca_is_not_the_start_of_a_lifetime() {
     let mut certificate = asking();
-    certificate.on_task(TaskResult::InUse(issued(1)), at(9, noon()), 0);
+    certificate.on_task(TaskResult::InUse(issued(1)), at(9, noon()), Jitter::NONE);
     assert_eq!(certificate.deadline(), noon().after(hours(700)));
     let again = holding(noon(), 0);
     assert_eq!(again.deadline(), certificate.deadline());
     // Another program put a new certificate into the files.
-    certificate.replaced(issued(2), at(9, noon().after(hours(500))), 0);
+    certificate.replaced(issued(2), at(9, noon().after(hours(500))), Jitter::NONE);
     assert_eq!(certificate.deadline(), noon().after(hours(500 + 350)));
 }
 
@@ -64,7 +61,7 @@ fn the_birth_of_the_ca_is_not_the_start_of_a_lifetime() {
 fn a_certificate_that_arrives_after_its_expiry_is_due_at_once() {
     for ahead in [1000, 1001, 500_000] {
         let mut certificate = asking();
-        certificate.replaced(issued(2), at(9, noon().after(hours(ahead))), 0);
+        certificate.replaced(issued(2), at(9, noon().after(hours(ahead))), Jitter::NONE);
         let due = certificate.due(at(9, noon()));
         assert_eq!(due, at(10, noon()).mono, "{ahead}");
     }
@@ -78,41 +75,26 @@ fn the_request_is_the_der_form_and_its_response_is_installed() {
     assert_eq!(request.path, "/v1-k3s/client-kubelet.crt");
     assert_eq!(request.body, signed(1).der);
     let chain = format!("{}the client CA", self::certificate(&issued(1)));
-    let step = certificate.on_response(text(200, &chain), at(1, noon()), 0);
-    assert_eq!(step, Step::Continue);
+    let result = certificate.on_response(text(200, &chain), at(1, noon()), Jitter::NONE);
+    assert_eq!(result, Ok(Progress::Continue));
     assert_eq!(certificate.due(at(1, noon())), at(1, noon()).mono);
     assert_eq!(install(&certificate), Some(chain));
 }
 
 #[test]
 fn each_useless_answer_is_one_line_and_the_next_request_follows_later() {
-    let other_name = Leaf {
-        subject: Subject::of_node("other"),
-        ..issued(1)
-    };
-    let expired = Leaf {
-        not_after: noon().before(hours(1)),
-        ..issued(1)
-    };
+    let other_name = Leaf { subject: Subject::of_node("other"), ..issued(1) };
+    let expired = Leaf { not_after: noon().before(hours(1)), ..issued(1) };
     let status = |message: &str| json!({"kind": "Status", "message": message}).to_string();
-    let old = format!(
-        "{}-----BEGIN RSA PRIVATE KEY-----",
-        self::certificate(&issued(1))
-    );
+    let old = format!("{}-----BEGIN RSA PRIVATE KEY-----", self::certificate(&issued(1)));
     for (outcome, parts) in [
         (text(200, ""), &["unusable", "not X.509"][..]),
         (text(200, "<html>"), &["unusable", "not X.509"]),
         (text(200, "\u{0}\u{fffd}"), &["unusable", "not X.509"]),
         (text(200, &self::certificate(&issued(2))), &["another key"]),
-        (
-            text(200, &self::certificate(&other_name)),
-            &["system:node:other"],
-        ),
+        (text(200, &self::certificate(&other_name)), &["system:node:other"]),
         (text(200, &self::certificate(&expired)), &["expired at"]),
-        (
-            text(200, &old),
-            &["all boards share it; upgrade k3s to v1.31.7, v1.32.2"],
-        ),
+        (text(200, &old), &["all boards share it; upgrade k3s to v1.31.7, v1.32.2"]),
         (
             text(401, &status("unable to verify node identity")),
             &["401: unable to verify node identity; nodelet join --force"],
@@ -130,33 +112,21 @@ fn each_useless_answer_is_one_line_and_the_next_request_follows_later() {
             text(403, "hash does not match\n"),
             &["403: hash does not match; the server has another password"],
         ),
+        // Recorded from a proxy that ends TLS, and the page of a proxy.
         (
-            text(403, "<html>password</html>"),
-            &["answers 403; nodelet join --force"],
+            text(403, &status("forbidden")),
+            &["403: forbidden; the server saw no client certificate: is a proxy in between"],
         ),
-        (
-            text(401, "two\nlines"),
-            &["answers 401; nodelet join --force"],
-        ),
-        (
-            text(403, &status("forbidden; a; b")),
-            &["403: forbidden, a, b; nodelet join --force"],
-        ),
-        (
-            text(503, &status("not ready; wait")),
-            &["the supervisor answers 503: not ready, wait"],
-        ),
-        (
-            text(429, ""),
-            &["the supervisor answers 429; the server is busy"],
-        ),
+        (text(403, "<html>password</html>"), &["answers 403; the server saw no client"]),
+        (text(401, "two\nlines"), &["answers 401; nodelet join --force"]),
+        (text(401, &status("denied; a; b")), &["401: denied; a; b; nodelet join --force"]),
+        (text(503, &status("not ready; wait")), &["the supervisor answers 503: not ready; wait"]),
+        (text(429, ""), &["the supervisor answers 429; the server is busy"]),
         (text(302, ""), &["the supervisor answers 302"]),
     ] {
         let mut certificate = asking();
-        let step = certificate.on_response(outcome, at(0, noon()), 0);
-        let Step::Failed(line) = step else {
-            panic!("{step:?}");
-        };
+        let result = certificate.on_response(outcome, at(0, noon()), Jitter::NONE);
+        let line = why(result);
         for part in parts {
             assert!(line.contains(part), "{line}");
         }
@@ -171,35 +141,31 @@ fn each_useless_answer_is_one_line_and_the_next_request_follows_later() {
 /// A quarter of a year is left, and each attempt costs the server a scrypt.
 #[test]
 fn the_pauses_grow_to_an_hour_after_failures_and_after_silence() {
-    let answers = [text(403, ""), Outcome::Silent("down".to_owned())];
+    let answers = [text(403, ""), Outcome::Silent("down".into())];
     for answer in answers {
         let mut certificate = asking();
         let mut now = at(0, noon());
         // Each attempt signs again, which reads a node password that was corrected.
-        certificate.on_response(answer.clone(), now, 1000);
+        certificate.on_response(answer.clone(), now, Jitter::new(1000));
         assert_eq!(new_key(&certificate), Some(false), "{answer:?}");
         let pause = certificate.due(now).since(now.mono);
         assert_eq!(pause, Duration::from_millis(2200), "{answer:?}");
         certificate = asking();
         for seconds in [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3600, 3600] {
             if certificate.request().is_none() {
-                certificate.on_task(TaskResult::Signed(signed(1)), now, 0);
+                certificate.on_task(TaskResult::Signed(signed(1)), now, Jitter::NONE);
             }
-            certificate.on_response(answer.clone(), now, 0);
+            certificate.on_response(answer.clone(), now, Jitter::NONE);
             let due = certificate.due(now);
-            assert_eq!(
-                due.since(now.mono),
-                Duration::from_secs(seconds),
-                "{answer:?}"
-            );
+            assert_eq!(due.since(now.mono), Duration::from_secs(seconds), "{answer:?}");
             now.mono = due;
         }
         // Success ends it.
-        certificate.on_task(TaskResult::Signed(signed(1)), now, 0);
+        certificate.on_task(TaskResult::Signed(signed(1)), now, Jitter::NONE);
         let chain = self::certificate(&issued(1));
-        certificate.on_response(text(200, &chain), now, 0);
-        certificate.on_task(TaskResult::InUse(issued(1)), now, 0);
-        assert_eq!(certificate.backoff, FIRST_BACKOFF);
+        certificate.on_response(text(200, &chain), now, Jitter::NONE);
+        certificate.on_task(TaskResult::InUse(issued(1)), now, Jitter::NONE);
+        assert_eq!(certificate.backoff, Backoff::new(FIRST_BACKOFF, SUPERVISOR.last_backoff()));
     }
 }
 
@@ -211,12 +177,8 @@ fn the_server_may_ask_for_more_patience_up_to_an_hour() {
             retry_after: Some(Duration::from_secs(asked)),
             ..Response::test(503, "")
         });
-        certificate.on_response(busy, at(0, noon()), 0);
-        assert_eq!(
-            certificate.due(at(0, noon())),
-            at(waits, noon()).mono,
-            "{asked}"
-        );
+        certificate.on_response(busy, at(0, noon()), Jitter::NONE);
+        assert_eq!(certificate.due(at(0, noon())), at(waits, noon()).mono, "{asked}");
     }
 }
 
@@ -225,9 +187,6 @@ fn the_server_may_ask_for_more_patience_up_to_an_hour() {
 fn an_expired_certificate_names_the_way_out() {
     let mut certificate = holding(noon().before(hours(1001)), 0);
     let line = certificate.expiry_to_log(noon()).unwrap();
-    assert!(
-        line.ends_with("still using it; nodelet join --force"),
-        "{line}"
-    );
-    assert_eq!(certificate.next(noon()), Next::Task(Task::Find));
+    assert!(line.ends_with("still using it; nodelet join --force"), "{line}");
+    assert_eq!(certificate.file_task(noon()), Some(FileTask::Find));
 }

@@ -14,32 +14,27 @@ fn set_rotation_deadline() {
         ("just about expired, should rotate", hours(91), hours(9)),
         ("nearly expired, should rotate", hours(99), hours(1)),
         ("long duration", day(183), day(183)),
-        (
-            "short duration",
-            Duration::from_secs(30),
-            Duration::from_secs(30),
-        ),
+        ("short duration", Duration::from_secs(30), Duration::from_secs(30)),
     ] {
         let held = leaf(noon().before(before), noon().after(after));
         let lifetime = before + after;
         let want = held.not_before.after(lifetime * 7 / 10);
-        let certificate = Certificate::new(ROTATE, subject(), Some(held.clone()), false, 0);
+        let certificate =
+            Certificate::new(ROTATE, subject(), Some(held.clone()), false, Jitter::NONE);
         assert_eq!(certificate.deadline, want, "{what}");
         let is_due = certificate.due(at(0, noon())) == Mono::START;
         assert_eq!(is_due, want <= noon(), "{what}");
         // Spread from 70 % to 90 %, without the upper bound.
         for random in [1, 500, 1000] {
-            let other = Certificate::new(ROTATE, subject(), Some(held.clone()), false, random);
+            let other =
+                Certificate::new(ROTATE, subject(), Some(held.clone()), false, Jitter::new(random));
             assert!(other.deadline >= want, "{what}");
-            assert!(
-                other.deadline < held.not_before.after(lifetime * 9 / 10),
-                "{what}"
-            );
+            assert!(other.deadline < held.not_before.after(lifetime * 9 / 10), "{what}");
         }
     }
     // Already expired.
     let held = leaf(noon().before(hours(10)), noon().before(hours(1)));
-    let certificate = Certificate::new(ROTATE, subject(), Some(held), false, 0);
+    let certificate = Certificate::new(ROTATE, subject(), Some(held), false, Jitter::NONE);
     assert_eq!(certificate.due(at(0, noon())), Mono::START);
 }
 
@@ -51,59 +46,40 @@ fn cert_satisfies_template() {
         subject: Subject {
             common_name: common_name.into(),
             organizations: organizations.iter().map(|o| (*o).into()).collect(),
+            ..Subject::default()
         },
         ..leaf(noon(), noon().after(hours(10)))
     };
     for (what, held, is_satisfied) in [
         ("No certificate", None, false),
-        (
-            "Organization exact match",
-            Some(held("system:node:pi", &["system:nodes"])),
-            true,
-        ),
-        (
-            "Common Name mismatch",
-            Some(held("system:node:other", &["system:nodes"])),
-            false,
-        ),
-        (
-            "Organization missing",
-            Some(held("system:node:pi", &["other"])),
-            false,
-        ),
-        (
-            "Organization with extra",
-            Some(held("system:node:pi", &["other", "system:nodes"])),
-            true,
-        ),
+        ("Organization exact match", Some(held("system:node:pi", &["system:nodes"])), true),
+        ("Common Name mismatch", Some(held("system:node:other", &["system:nodes"])), false),
+        ("Organization missing", Some(held("system:node:pi", &["other"])), false),
+        ("Organization with extra", Some(held("system:node:pi", &["other", "system:nodes"])), true),
     ] {
-        let certificate = Certificate::new(ROTATE, subject(), held, false, 0);
+        let certificate = Certificate::new(ROTATE, subject(), held, false, Jitter::NONE);
         let now = at(0, noon());
         assert_eq!(certificate.due(now) > now.mono, is_satisfied, "{what}");
     }
 }
 
-/// certificate_manager_test.go TestRotateCertCreateCSRError, TestRotateCertWaitingForResultError.
+/// certificate_manager_test.go TestRotateCertCreateCSRError, TestRotateCertWaitingForResultError;
+/// bootstrap_test.go TestRequestNodeCertificate (create fails; its other cases are in the parent).
 #[test]
 fn rotate_cert_errors() {
     let held = leaf(noon(), noon().after(hours(10)));
-    let mut certificate = Certificate::new(ROTATE, subject(), Some(held), true, 0);
+    let mut certificate = Certificate::new(ROTATE, subject(), Some(held), true, Jitter::NONE);
     // TestRotateCertCreateCSRError
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
-    let refused = answered(500, json!({"message": "Create error"}));
-    assert!(matches!(
-        certificate.on_response(refused, at(0, noon()), 0),
-        Step::Failed(_)
-    ));
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
+    let refused = answered(500, json!({"reason": "InternalError", "message": "error"}));
+    let result = certificate.on_response(refused, at(0, noon()), Jitter::NONE);
+    assert_eq!(why(result), "cannot create a CSR: 500 InternalError: error");
     assert_eq!(new_key(&certificate), Some(false));
     // TestRotateCertWaitingForResultError
-    certificate.on_task(TaskResult::Signed(signed(2)), at(0, noon()), 0);
-    certificate.on_response(answered(201, csr("c", &signed(2))), at(0, noon()), 0);
+    certificate.on_task(TaskResult::Signed(signed(2)), at(0, noon()), Jitter::NONE);
+    certificate.on_response(answered(201, csr("c", &signed(2))), at(0, noon()), Jitter::NONE);
     let gone = not_found(RESOURCE, "c");
-    assert!(matches!(
-        certificate.on_response(gone, at(0, noon()), 0),
-        Step::Failed(_)
-    ));
+    assert!(certificate.on_response(gone, at(0, noon()), Jitter::NONE).is_err());
     assert_eq!(new_key(&certificate), Some(false));
     assert!(!certificate.is_missing());
 }
@@ -115,28 +91,10 @@ fn rotate_cert_errors() {
 fn initialize_certificate_signing_request_client() {
     let good = || leaf(noon().before(hours(1)), noon().after(hours(10)));
     let expired = || leaf(noon().before(hours(10)), noon().before(hours(1)));
-    let both = Rules {
-        rotate: true,
-        bootstrap: true,
-        supervisor: false,
-    };
+    let both = Rules { rotate: true, bootstrap: true, supervisor: false, serving: false };
     for (what, rules, held, given, bootstrap, rotates) in [
-        (
-            "No current certificate, no bootstrap certificate",
-            both,
-            None,
-            false,
-            true,
-            true,
-        ),
-        (
-            "No current certificate, bootstrap certificate",
-            both,
-            Some(good()),
-            true,
-            false,
-            true,
-        ),
+        ("No current certificate, no bootstrap certificate", both, None, false, true, true),
+        ("No current certificate, bootstrap certificate", both, Some(good()), true, false, true),
         (
             "Current certificate, no bootstrap certificate",
             ROTATE,
@@ -145,14 +103,7 @@ fn initialize_certificate_signing_request_client() {
             false,
             false,
         ),
-        (
-            "Current certificate, bootstrap certificate",
-            both,
-            Some(good()),
-            false,
-            false,
-            false,
-        ),
+        ("Current certificate, bootstrap certificate", both, Some(good()), false, false, false),
         (
             "Current certificate expired, no bootstrap certificate",
             ROTATE,
@@ -161,20 +112,13 @@ fn initialize_certificate_signing_request_client() {
             false,
             true,
         ),
-        (
-            "Current certificate expired, bootstrap",
-            both,
-            Some(expired()),
-            false,
-            true,
-            true,
-        ),
+        ("Current certificate expired, bootstrap", both, Some(expired()), false, true, true),
     ] {
         let now = at(0, noon());
-        let mut certificate = Certificate::new(rules, subject(), held, given, 0);
+        let mut certificate = Certificate::new(rules, subject(), held, given, Jitter::NONE);
         assert_eq!(certificate.needs_bootstrap(now.wall), bootstrap, "{what}");
         assert_eq!(certificate.due(now) <= now.mono, rotates, "{what}");
-        certificate.on_task(TaskResult::InUse(good()), now, 0);
+        certificate.on_task(TaskResult::InUse(good()), now, Jitter::NONE);
         assert!(!certificate.needs_bootstrap(now.wall), "{what}");
         assert!(certificate.due(now) > now.mono, "{what}");
     }
@@ -185,7 +129,7 @@ fn initialize_certificate_signing_request_client() {
 fn ensure_compatible() {
     for (what, signer, want) in [
         ("signerName missing on orig", json!(null), Ok(())),
-        ("signerName equal", json!(SIGNER), Ok(())),
+        ("signerName equal", json!(Purpose::CLIENT.signer), Ok(())),
         (
             "signerName different",
             json!("example.com/signer"),
@@ -196,49 +140,12 @@ fn ensure_compatible() {
     ] {
         let mut certificate = waiting(BOOTSTRAP, "node-csr-1");
         let found = with(csr("node-csr-1", &signed(1)), "/spec/signerName", signer);
-        let step = certificate.on_response(answered(200, found), at(1, noon()), 0);
+        let result = certificate.on_response(answered(200, found), at(1, noon()), Jitter::NONE);
         match want {
-            Ok(()) => assert_eq!(step, Step::Continue, "{what}"),
+            Ok(()) => assert_eq!(result, Ok(Progress::Continue), "{what}"),
             Err(why) => {
-                assert!(
-                    matches!(step, Step::Failed(line) if line.contains(why)),
-                    "{what}"
-                )
+                assert!(self::why(result).contains(why), "{what}")
             }
         }
     }
-}
-
-/// bootstrap_test.go TestRequestNodeCertificate: no key, create fails, success.
-#[test]
-fn request_node_certificate() {
-    let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, 0);
-    let no_key = certificate.on_task(
-        TaskResult::Failed("no private key in it".into()),
-        at(0, noon()),
-        0,
-    );
-    assert_eq!(no_key, Step::Failed("no private key in it".into()));
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
-    let refused = answered(500, json!({"reason": "InternalError", "message": "error"}));
-    let step = certificate.on_response(refused, at(0, noon()), 0);
-    let want = "cannot create a CSR: 500 InternalError: error";
-    assert_eq!(step, Step::Failed(want.into()));
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), 0);
-    certificate.on_response(
-        answered(201, csr("node-csr-1", &signed(1))),
-        at(0, noon()),
-        0,
-    );
-    let issued = Leaf {
-        public_key: key(1),
-        ..leaf(noon(), noon().after(hours(1)))
-    };
-    let chain = self::certificate(&issued);
-    let response = answered(200, approved(csr("node-csr-1", &signed(1)), &chain));
-    assert_eq!(
-        certificate.on_response(response, at(1, noon()), 0),
-        Step::Continue
-    );
-    assert_eq!(install(&certificate), Some(chain.clone()));
 }

@@ -3,22 +3,13 @@
 use super::*;
 
 fn world(args: &[&str]) -> World {
-    let flags = match crate::config::command_line::parse(args.iter().map(Into::into)) {
-        Ok(crate::config::command_line::Command::Run(flags)) => *flags,
-        other => panic!("{other:?}"),
-    };
-    World::with(Config::new(flags, || Ok("pi".to_owned())).unwrap(), None)
+    World::with(Config::new(Flags::of(args), || Ok("pi".to_owned())).unwrap(), None)
 }
 
 fn run(world: &mut World, seconds: u64) {
     let until = world.now.after(Duration::from_secs(seconds));
     while world.now < until {
-        world
-            .turn(&Step {
-                takes: 1,
-                ..correct()
-            })
-            .unwrap();
+        world.turn(&Step { takes: 1, ..correct() }).unwrap();
     }
 }
 
@@ -31,17 +22,17 @@ fn reported(world: &World) -> &str {
 fn stray_pods_are_ended_after_the_first_lease_one_request_a_turn() {
     let mut world = world(&[]);
     run(&mut world, 8);
-    let work: Vec<Work> = world.sent.iter().map(|(work, _)| *work).collect();
+    let work: Vec<RequestKind> = world.sent.iter().map(|(work, _)| *work).collect();
     assert_eq!(
         work[..7],
         [
-            Work::Node,
-            Work::Lease,
-            Work::Lease,
-            Work::Pods,
-            Work::Pods,
-            Work::Pods,
-            Work::Pods
+            RequestKind::Node,
+            RequestKind::Lease,
+            RequestKind::Lease,
+            RequestKind::Pods,
+            RequestKind::Pods,
+            RequestKind::Pods,
+            RequestKind::Pods
         ]
     );
     assert_eq!(world.server.pods, [] as [Value; 0]);
@@ -54,11 +45,8 @@ fn a_healthy_board_sends_one_list_with_each_report() {
     run(&mut world, 10);
     world.sent.clear();
     run(&mut world, 3600);
-    let lists = world.sent.iter().filter(|(work, _)| *work == Work::Pods);
-    let reports = world
-        .sent
-        .iter()
-        .filter(|(_, line)| line.ends_with("/status"));
+    let lists = world.sent.iter().filter(|(work, _)| *work == RequestKind::Pods);
+    let reports = world.sent.iter().filter(|(_, line)| line.ends_with("/status"));
     let (lists, reports) = (lists.count(), reports.count());
     assert!((11..=13).contains(&reports), "{reports}");
     assert_eq!(lists, reports);
@@ -77,18 +65,9 @@ fn with_pods_no_request_for_pods_is_ever_sent() {
                 3 => Behavior::Writes,
                 _ => Behavior::Correct,
             };
-            world
-                .turn(&Step {
-                    behavior,
-                    takes: 10,
-                    ..correct()
-                })
-                .unwrap();
+            world.turn(&Step { behavior, takes: 10, ..correct() }).unwrap();
         }
-        assert!(
-            world.sent.iter().all(|(work, _)| *work != Work::Pods),
-            "{arg}"
-        );
+        assert!(world.sent.iter().all(|(work, _)| *work != RequestKind::Pods), "{arg}");
         assert_eq!(world.server.pods.len(), 3, "{arg}");
     }
 }
@@ -103,22 +82,11 @@ fn the_servers_version_is_read_before_the_registration_and_after_an_outage() {
     assert_eq!(reported(&world), ours("v1.38.1"));
     world.server.git_version = "v1.39.0+k3s1";
     run(&mut world, 3600);
-    let reads = |world: &World| {
-        world
-            .sent
-            .iter()
-            .filter(|(work, _)| *work == Work::Version)
-            .count()
-    };
+    let reads =
+        |world: &World| world.sent.iter().filter(|(work, _)| *work == RequestKind::Version).count();
     assert_eq!(reads(&world), 1, "a healthy board asks once");
     for _ in 0..5 {
-        world
-            .turn(&Step {
-                behavior: Behavior::Silent(false),
-                takes: 1000,
-                ..correct()
-            })
-            .unwrap();
+        world.turn(&Step { behavior: Behavior::Silent(false), takes: 1000, ..correct() }).unwrap();
     }
     run(&mut world, 20);
     assert_eq!(reads(&world), 2);
@@ -128,11 +96,7 @@ fn the_servers_version_is_read_before_the_registration_and_after_an_outage() {
 #[test]
 fn a_server_without_a_version_delays_no_registration() {
     let mut world = world(&["--kubelet-version=server"]);
-    let step = |behavior| Step {
-        behavior,
-        takes: 1,
-        ..correct()
-    };
+    let step = |behavior| Step { behavior, takes: 1, ..correct() };
     while world.sent.is_empty() {
         world.turn(&step(Behavior::Refuses(403, None))).unwrap();
     }
@@ -149,5 +113,5 @@ fn another_version_is_reported_as_it_is_given() {
     let mut world = world(&["--kubelet-version=v1.40.0-custom"]);
     run(&mut world, 10);
     assert_eq!(reported(&world), "v1.40.0-custom");
-    assert!(world.sent.iter().all(|(work, _)| *work != Work::Version));
+    assert!(world.sent.iter().all(|(work, _)| *work != RequestKind::Version));
 }

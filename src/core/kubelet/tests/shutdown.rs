@@ -17,10 +17,7 @@ const READY: &str = "kubelet is posting ready status";
 
 /// The server responds at once.
 fn quick(behavior: Behavior) -> Step {
-    Step {
-        behavior,
-        ..correct()
-    }
+    Step { behavior, ..correct() }
 }
 
 fn run(world: &mut World, time: Duration) {
@@ -60,13 +57,9 @@ fn an_announced_shutdown_is_told_and_then_the_process_ends() {
     assert!(world.now.since(start) < SECOND / 2);
     let told = ("False".to_owned(), "node is shutting down".to_owned());
     assert_eq!(ready(&world), told);
-    assert!(!world.kubelet.events.is_due(world.now), "an event is left");
+    assert_eq!(world.kubelet.events.due(world.now), None, "an event is left");
     let events: Vec<&str> = world.server.events.iter().map(String::as_str).collect();
-    assert_eq!(
-        events[events.len() - 2..],
-        ["Shutdown", "NodeNotReady"],
-        "{events:?}"
-    );
+    assert_eq!(events[events.len() - 2..], ["Shutdown", "NodeNotReady"], "{events:?}");
 }
 
 /// `systemctl reboot` sends the signals within milliseconds, but a unit that stops before this one

@@ -1,5 +1,5 @@
 //! The adoption of an existing Node: the four parts that a kubelet reconciles once, when it finds
-//! its Node on the server.
+//! its Node on the server, and our annotation.
 //!
 //! The rest of the Node (taints, provider id, other labels and annotations) is unchanged.
 //! Upstream: kubelet_node_status.go tryRegisterWithAPIServer.
@@ -7,14 +7,14 @@
 use serde_json::{Map, Value, json};
 
 use crate::config::NodeConfig;
-use crate::core::status::{ATTACH_DETACH, HUGE_PAGES, labels};
+use crate::core::status::{HUGE_PAGES, labels};
 use crate::kube::names;
-use crate::kube::object::{self, quantity};
+use crate::kube::object::{self, ATTACH_DETACH, DOCUMENTATION, quantity};
 use crate::kube::quantity::Quantity;
 
 /// Reconciles `existing` with `initial`, the Node that would have been created.
 pub(super) fn reconcile(config: &NodeConfig, initial: &Value, existing: &mut Value) {
-    attach_detach_annotation(initial, existing);
+    annotations(initial, existing);
     labels::adopt(config, object::members(existing, &["metadata", "labels"]));
     for resources in ["capacity", "allocatable"] {
         if object::at(existing, &["status", resources]).is_none_or(Value::is_null)
@@ -30,17 +30,19 @@ pub(super) fn reconcile(config: &NodeConfig, initial: &Value, existing: &mut Val
     object::members(existing, &["status"]).remove("volumesInUse");
 }
 
-fn attach_detach_annotation(initial: &Value, existing: &mut Value) {
-    let path = ["metadata", "annotations", ATTACH_DETACH];
-    let ours = object::text(initial, &path);
-    if ours == object::text(existing, &path) {
-        return;
+fn annotations(initial: &Value, existing: &mut Value) {
+    for key in [ATTACH_DETACH, DOCUMENTATION] {
+        let path = ["metadata", "annotations", key];
+        let ours = object::text(initial, &path);
+        if ours == object::text(existing, &path) {
+            continue;
+        }
+        let annotations = object::members(existing, &["metadata", "annotations"]);
+        match ours {
+            "" => annotations.remove(key),
+            _ => annotations.insert(key.into(), ours.into()),
+        };
     }
-    let annotations = object::members(existing, &["metadata", "annotations"]);
-    match ours {
-        "" => annotations.remove(ATTACH_DETACH),
-        _ => annotations.insert(ATTACH_DETACH.into(), ours.into()),
-    };
 }
 
 /// Without device plugins the amount of every extended resource is 0.

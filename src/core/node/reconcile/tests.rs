@@ -18,7 +18,7 @@ fn reconciled(initial: &Value, existing: &Value) -> Value {
 
 /// kubelet_node_status_test.go TestTryRegisterWithApiServer, the cases of the annotation.
 #[test]
-fn the_attach_detach_annotation_follows_the_flag() {
+fn our_annotations_follow_the_new_node() {
     let node = |annotations: Value| json!({"metadata": {"annotations": annotations}});
     let yes = node(json!({ATTACH_DETACH: "true"}));
     let none = json!({"metadata": {}});
@@ -44,9 +44,15 @@ fn the_attach_detach_annotation_follows_the_flag() {
             node(json!({ATTACH_DETACH: "true", "a": "b"})),
         ),
         ("set where there is none", &yes, &none, yes.clone()),
+        (
+            "the other one of ours",
+            &node(json!({DOCUMENTATION: "man:nodelet(8)"})),
+            &node(json!({DOCUMENTATION: "old", "a": "b"})),
+            node(json!({DOCUMENTATION: "man:nodelet(8)", "a": "b"})),
+        ),
     ] {
         let mut existing = existing.clone();
-        attach_detach_annotation(initial, &mut existing);
+        annotations(initial, &mut existing);
         assert_eq!(existing, want, "{name}");
     }
 }
@@ -59,28 +65,12 @@ fn test_update_default_resources() {
     let status = |capacity: &Value, allocatable: &Value| json!({"status": {"capacity": capacity, "allocatable": allocatable}});
     let null = json!(null);
     for (name, existing, want) in [
-        (
-            "both non-nil",
-            status(&theirs, &theirs),
-            status(&theirs, &theirs),
-        ),
+        ("both non-nil", status(&theirs, &theirs), status(&theirs, &theirs)),
         ("existing nil", status(&null, &null), status(&ours, &ours)),
         ("no status", json!({}), status(&ours, &ours)),
-        (
-            "capacity nil",
-            status(&null, &theirs),
-            status(&ours, &theirs),
-        ),
-        (
-            "allocatable nil",
-            status(&theirs, &null),
-            status(&theirs, &ours),
-        ),
-        (
-            "empty is not absent",
-            status(&json!({}), &json!({})),
-            status(&json!({}), &json!({})),
-        ),
+        ("capacity nil", status(&null, &theirs), status(&ours, &theirs)),
+        ("allocatable nil", status(&theirs, &null), status(&theirs, &ours)),
+        ("empty is not absent", status(&json!({}), &json!({})), status(&json!({}), &json!({}))),
     ] {
         let initial = status(&ours, &ours);
         let mut want = want;
@@ -89,11 +79,7 @@ fn test_update_default_resources() {
     }
     let mut kept = status(&theirs, &theirs);
     kept["metadata"] = json!({"labels": {}});
-    assert_eq!(
-        reconciled(&json!({}), &status(&theirs, &theirs)),
-        kept,
-        "initial nil"
-    );
+    assert_eq!(reconciled(&json!({}), &status(&theirs, &theirs)), kept, "initial nil");
     // Both objects nil.
     assert_eq!(
         reconciled(&json!({}), &json!({})),
@@ -108,50 +94,53 @@ fn resources_of(capacity: Value, allocatable: Value) -> Value {
     })
 }
 
+fn same(resources: &Value) -> Value {
+    resources_of(resources.clone(), resources.clone())
+}
+
 /// kubelet_node_status_test.go TestReconcileHugePageResource.
 #[test]
 fn test_reconcile_huge_page_resource() {
-    let same = |resources: Value| resources_of(resources.clone(), resources);
     let empty = resources_of(json!(null), json!(null));
     for (name, initial, existing, want) in [
         (
             "equal, numerically",
             json!({"hugepages-2Mi": "100Mi", "hugepages-64Ki": "0"}),
-            same(json!({"hugepages-2Mi": "102400Ki", "hugepages-64Ki": "0k"})),
-            same(json!({"hugepages-2Mi": "102400Ki", "hugepages-64Ki": "0k"})),
+            same(&json!({"hugepages-2Mi": "102400Ki", "hugepages-64Ki": "0k"})),
+            same(&json!({"hugepages-2Mi": "102400Ki", "hugepages-64Ki": "0k"})),
         ),
         (
             "another size, and the old one is 0",
             json!({"hugepages-2Mi": "0", "hugepages-1Gi": "2Gi"}),
-            same(json!({"hugepages-2Mi": "100Mi", "cpu": "1"})),
-            same(json!({"hugepages-2Mi": "0", "hugepages-1Gi": "2Gi", "cpu": "1"})),
+            same(&json!({"hugepages-2Mi": "100Mi", "cpu": "1"})),
+            same(&json!({"hugepages-2Mi": "0", "hugepages-1Gi": "2Gi", "cpu": "1"})),
         ),
         (
             "2Gi to 4Gi",
             json!({"hugepages-1Gi": "4Gi"}),
-            same(json!({"hugepages-1Gi": "2Gi"})),
-            same(json!({"hugepages-1Gi": "4Gi"})),
+            same(&json!({"hugepages-1Gi": "2Gi"})),
+            same(&json!({"hugepages-1Gi": "4Gi"})),
         ),
         (
             "allocatable alone differs",
             json!({"hugepages-1Gi": "4Gi"}),
             resources_of(json!({"hugepages-1Gi": "4Gi"}), json!({})),
-            same(json!({"hugepages-1Gi": "4Gi"})),
+            same(&json!({"hugepages-1Gi": "4Gi"})),
         ),
         (
             "not in initial",
             json!({"hugepages-1Gi": "2Gi"}),
-            same(json!({"hugepages-1Gi": "2Gi", "hugepages-2Mi": "100Mi"})),
-            same(json!({"hugepages-1Gi": "2Gi"})),
+            same(&json!({"hugepages-1Gi": "2Gi", "hugepages-2Mi": "100Mi"})),
+            same(&json!({"hugepages-1Gi": "2Gi"})),
         ),
         (
             "status empty",
             json!({"hugepages-2Mi": "100Mi"}),
             empty,
-            same(json!({"hugepages-2Mi": "100Mi"})),
+            same(&json!({"hugepages-2Mi": "100Mi"})),
         ),
     ] {
-        assert_eq!(reconciled(&same(initial), &existing), want, "{name}");
+        assert_eq!(reconciled(&same(&initial), &existing), want, "{name}");
     }
 }
 
@@ -159,24 +148,16 @@ fn test_reconcile_huge_page_resource() {
 #[test]
 fn test_reconcile_extended_resource() {
     let ours = json!({"cpu": "4"});
-    let initial = resources_of(ours.clone(), ours.clone());
+    let initial = same(&ours);
     let with = json!({"cpu": "4", "test.com/resource1": "2", "test.com/resource2": "10"});
     let zeroed = json!({"cpu": "4", "test.com/resource1": "0", "test.com/resource2": "0"});
     for (name, existing, want) in [
-        (
-            "none",
-            resources_of(ours.clone(), ours.clone()),
-            resources_of(ours.clone(), ours.clone()),
-        ),
-        (
-            "zeroed",
-            resources_of(with.clone(), with.clone()),
-            resources_of(zeroed.clone(), zeroed.clone()),
-        ),
+        ("none", same(&ours), same(&ours)),
+        ("zeroed", same(&with), same(&zeroed)),
         (
             "allocatable nil: copied, then zeroed",
             resources_of(with.clone(), json!(null)),
-            resources_of(zeroed.clone(), zeroed.clone()),
+            same(&zeroed),
         ),
         (
             "names with the domain kubernetes.io or without one are no extended resources",
@@ -200,7 +181,7 @@ fn test_reconcile_extended_resource() {
 #[test]
 fn other_parts_of_an_adopted_node_are_unchanged() {
     let ours = json!({"cpu": "4"});
-    let mut initial = resources_of(ours.clone(), ours);
+    let mut initial = same(&ours);
     initial["spec"] = json!({"providerID": "ours", "taints": [{"key": "ours"}]});
     initial["metadata"]["annotations"] = json!({"ours": "1"});
     initial["status"]["conditions"] = json!([{"type": "Ready"}]);

@@ -2,14 +2,12 @@
 
 mod upstream;
 
-use serde_json::json;
-
-use super::request::needs_patch;
 use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
 use crate::core::eviction::Pressures;
 use crate::core::facts::Facts;
+use crate::core::health::{HealthCondition, HealthConditions};
 use crate::core::instant::Now;
 use crate::core::status;
 use crate::kube::message::{Accept, Method, Outcome, Request, Response, answered, not_found};
@@ -42,14 +40,11 @@ impl NodeTest {
     fn new(flags: Flags) -> Self {
         let config = Config::new(flags, || Ok("pi".to_owned())).unwrap();
         Self {
-            node: Node::new(config.node.register, Mono::START),
+            node: Node::new(&config, Mono::START),
             config,
             facts: Facts::example(),
             pressures: Pressures::default(),
-            now: Now {
-                mono: Mono::START,
-                wall: Wall::from_epoch(BOOT),
-            },
+            now: Now { mono: Mono::START, wall: Wall::from_epoch(BOOT) },
             requests: Vec::new(),
         }
     }
@@ -57,20 +52,14 @@ impl NodeTest {
     /// One turn at the time when the Node is due. `None` if no request is needed.
     fn turn(&mut self, answer: impl FnOnce(&Request) -> Outcome) -> Option<Step> {
         self.pass(self.node.due().since(self.now.mono));
-        let request = match self.node.must_read(&self.config, self.now.mono) {
-            true => self.node.read(&self.config),
-            false => {
-                self.node
-                    .write(&self.config, &self.facts, self.pressures, self.now)
-                    .0?
-            }
+        let request = if self.node.must_read(&self.config, self.now.mono) {
+            self.node.read(&self.config)
+        } else {
+            self.node.write(&self.config, &self.facts, self.pressures, self.now).0?
         };
         self.requests.push(request.clone());
         let outcome = answer(&request);
-        Some(
-            self.node
-                .on_response(&self.config, outcome, self.now.mono, 500),
-        )
+        Some(self.node.on_response(&self.config, outcome, self.now.mono, Jitter::new(500)))
     }
 
     /// Advances both clocks.
@@ -107,10 +96,7 @@ impl NodeTest {
 }
 
 fn refuse(code: u16, reason: &str) -> Outcome {
-    answered(
-        code,
-        json!({"kind": "Status", "reason": reason, "message": "no"}),
-    )
+    answered(code, json!({"kind": "Status", "reason": reason, "message": "no"}))
 }
 
 /// The response to the POST.
@@ -140,10 +126,7 @@ fn foreign(metadata: Value, status: Value) -> Value {
 
 /// The response to a patch: metadata alone.
 fn patched(request: &Request) -> Outcome {
-    assert_eq!(
-        (request.method, request.accept),
-        (Method::Patch, Accept::Metadata)
-    );
+    assert_eq!((request.method, request.accept), (Method::Patch, Accept::Metadata));
     answered(
         200,
         json!({"kind": "PartialObjectMetadata", "metadata":
@@ -162,67 +145,32 @@ fn a_node_is_created_with_one_request() {
     assert_eq!(test.pause(), TICK);
     let body = test.body();
     assert_eq!(body["status"]["conditions"][3]["status"], "True");
-    assert_eq!(
-        test.node.seen.as_ref().unwrap()["metadata"].get("managedFields"),
-        None
-    );
+    assert_eq!(test.node.seen.as_ref().unwrap()["metadata"].get("managedFields"), None);
 }
 
-/// kubelet_node_status_test.go TestTryRegisterWithApiServer, as a guest: a label that the guest does
-/// not have is removed by the same patch. With pods the labels are a kubelet's again, and none is
-/// removed.
+/// kubelet_node_status_test.go TestTryRegisterWithApiServer, as a guest: a label that the guest
+/// does not have is removed by the same patch. The other labels are in `core/status/labels`.
 #[test]
 fn a_takeover_changes_the_labels_with_the_one_patch_of_the_adoption() {
-    let labels = |os: &str| {
+    let mut test = NodeTest::new(Flags::default());
+    test.turn(|_| refuse(409, "AlreadyExists"));
+    let kubelets = json!({"labels": {
+        "kubernetes.io/hostname": "pi", "theirs": "1",
+        "kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": status::ARCHITECTURE, "beta.kubernetes.io/arch": status::ARCHITECTURE,
+    }});
+    assert_eq!(test.turn(|_| answered(200, foreign(kubelets, json!({})))), Some(Step::Read));
+    assert_eq!(test.turn(patched), Some(Step::Adopted));
+    assert_eq!(
+        test.body()["metadata"]["labels"],
         json!({
-            "kubernetes.io/os": os, "beta.kubernetes.io/os": os,
-            "kubernetes.io/arch": status::ARCHITECTURE,
-            "beta.kubernetes.io/arch": status::ARCHITECTURE,
+            "kubernetes.io/hostname": null,
+            "kubernetes.io/os": "nodelet", "beta.kubernetes.io/os": "nodelet",
+            "node.kubernetes.io/exclude-disruption": "true",
+            "node.kubernetes.io/exclude-from-external-load-balancers": "true",
         })
-    };
-    let mut kubelets = labels("linux");
-    kubelets["kubernetes.io/hostname"] = "pi".into();
-    kubelets["theirs"] = "1".into();
-    let mut guests = labels("nodelet");
-    guests["node.kubernetes.io/exclude-disruption"] = "true".into();
-    guests["node.kubernetes.io/exclude-from-external-load-balancers"] = "true".into();
-    for (max_pods, before, want) in [
-        (
-            0,
-            &kubelets,
-            json!({
-                "kubernetes.io/hostname": null,
-                "kubernetes.io/os": "nodelet", "beta.kubernetes.io/os": "nodelet",
-                "node.kubernetes.io/exclude-disruption": "true",
-                "node.kubernetes.io/exclude-from-external-load-balancers": "true",
-            }),
-        ),
-        (
-            110,
-            &guests,
-            json!({
-                "kubernetes.io/hostname": "pi",
-                "kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux",
-            }),
-        ),
-        (0, &guests, json!(null)),
-        (110, &kubelets, json!(null)),
-    ] {
-        let mut test = NodeTest::new(Flags {
-            max_pods,
-            ..Flags::default()
-        });
-        test.turn(|_| refuse(409, "AlreadyExists"));
-        let node = foreign(json!({"labels": before}), json!({}));
-        assert_eq!(test.turn(|_| answered(200, node)), Some(Step::Read));
-        assert_eq!(test.turn(patched), Some(Step::Adopted));
-        assert_eq!(
-            test.body()["metadata"]["labels"],
-            want,
-            "{max_pods} {before}"
-        );
-        assert_eq!(test.calls().len(), 3);
-    }
+    );
+    assert_eq!(test.calls().len(), 3);
 }
 
 #[test]
@@ -239,96 +187,56 @@ fn registration_is_retried_after_100_ms_doubled_to_7_s() {
         pauses.push(test.pause().as_millis());
     }
     for _ in 0..5 {
-        assert!(matches!(
-            test.turn(|_| Outcome::Silent("slow".into())),
-            Some(Step::Silent(_))
-        ));
+        assert!(matches!(test.turn(|_| Outcome::Silent("slow".into())), Some(Step::Silent(_))));
         pauses.push(test.pause().as_millis());
     }
-    assert_eq!(
-        pauses,
-        [100, 200, 400, 800, 1600, 3200, 6400, 7000, 7000, 7000]
-    );
+    assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 7000, 7000, 7000]);
     assert!(test.calls().iter().all(|call| call == "Post ~"));
 }
 
-/// kubelet_node_status_test.go TestRegisterWithApiServer: AlreadyExists, then GET.
+/// kubelet_node_status_test.go TestRegisterWithApiServer: AlreadyExists, then GET. The annotation
+/// is in `test_try_register_with_api_server`.
 #[test]
 fn an_existing_node_is_adopted_with_one_patch() {
-    for (code, reason) in [(409, "AlreadyExists"), (403, "Forbidden")] {
-        for (theirs, ours, want) in [
-            (None, true, json!("true")),
-            (Some("true"), true, Value::Null),
-            (Some("true"), false, Value::Null),
-        ] {
-            let mut test = NodeTest::new(Flags {
-                enable_controller_attach_detach: ours,
-                ..Flags::default()
-            });
-            let annotations = match theirs {
-                Some(text) => json!({status::ATTACH_DETACH: text, "note": "x"}),
-                None => Value::Null,
-            };
-            assert_eq!(test.turn(|_| refuse(code, reason)), Some(Step::Continue));
-            let existing = foreign(
-                json!({"annotations": annotations, "labels": {"theirs": "1", "kubernetes.io/arch": "wrong"}}),
-                json!({
-                    "capacity": {"example.com/gpu": "2", "hugepages-1Gi": "1Gi"},
-                    "conditions": [{"type": "NetworkUnavailable", "status": "False"}],
-                    "images": [{"names": ["old"]}], "volumesInUse": ["v"],
-                }),
-            );
-            assert_eq!(test.turn(|_| answered(200, existing)), Some(Step::Read));
-            assert_eq!(test.node.uid(), Some("u0"));
-            assert_eq!(test.turn(patched), Some(Step::Adopted));
-            assert_eq!(test.calls(), ["Post ~", "Get ~/pi", "Patch ~/pi/status"]);
+    let mut test = NodeTest::new(Flags::default());
+    assert_eq!(test.turn(|_| refuse(409, "AlreadyExists")), Some(Step::Continue));
+    let existing = foreign(
+        json!({"labels": {"theirs": "1", "kubernetes.io/arch": "wrong"}}),
+        json!({
+            "capacity": {"example.com/gpu": "2", "hugepages-1Gi": "1Gi"},
+            "conditions": [{"type": "NetworkUnavailable", "status": "False"}],
+            "images": [{"names": ["old"]}], "volumesInUse": ["v"],
+        }),
+    );
+    assert_eq!(test.turn(|_| answered(200, existing)), Some(Step::Read));
+    assert_eq!(test.node.uid(), Some("u0"));
+    assert_eq!(test.turn(patched), Some(Step::Adopted));
+    assert_eq!(test.calls(), ["Post ~", "Get ~/pi", "Patch ~/pi/status"]);
 
-            let body = test.body();
-            let metadata = &body["metadata"];
-            assert_eq!(metadata["resourceVersion"], "7");
-            assert_eq!(
-                metadata["labels"]["kubernetes.io/arch"],
-                status::ARCHITECTURE
-            );
-            assert_eq!(metadata["labels"].get("theirs"), None);
-            let annotation = metadata
-                .pointer("/annotations")
-                .and_then(|a| a.get(status::ATTACH_DETACH));
-            match (theirs.is_some(), ours) {
-                (true, true) => assert_eq!(annotation, None),
-                _ => assert_eq!(annotation, Some(&want)),
-            }
-            assert_eq!(body.get("spec"), None);
-            let status = &body["status"];
-            assert_eq!(status["capacity"]["example.com/gpu"], "0");
-            assert_eq!(status["capacity"].get("hugepages-1Gi"), Some(&Value::Null));
-            assert_eq!(
-                status["conditions"][0],
-                json!({"type": "NetworkUnavailable", "status": "False"})
-            );
-            assert_eq!(
-                (status.get("images"), status.get("volumesInUse")),
-                (Some(&Value::Null), Some(&Value::Null))
-            );
-        }
-    }
+    let body = test.body();
+    assert_eq!(body.get("spec"), None);
+    let metadata = &body["metadata"];
+    assert_eq!(metadata["resourceVersion"], "7");
+    assert_eq!(metadata["labels"]["kubernetes.io/arch"], status::ARCHITECTURE);
+    assert_eq!(metadata["labels"].get("theirs"), None);
+    let status = &body["status"];
+    assert_eq!(status["capacity"]["example.com/gpu"], "0");
+    let theirs = json!({"type": "NetworkUnavailable", "status": "False"});
+    assert_eq!(status["conditions"][0], theirs);
+    let null = Some(&Value::Null);
+    assert_eq!(status["capacity"].get("hugepages-1Gi"), null);
+    assert_eq!((status.get("images"), status.get("volumesInUse")), (null, null));
 }
 
 #[test]
 fn after_a_failed_adoption_the_node_is_created() {
     let mut test = NodeTest::new(Flags::default());
     test.turn(|_| refuse(409, "AlreadyExists"));
-    assert!(matches!(
-        test.turn(|_| refuse(500, "")),
-        Some(Step::Refused(_))
-    ));
+    assert!(matches!(test.turn(|_| refuse(500, "")), Some(Step::Refused(_))));
     assert_eq!(test.pause(), Duration::from_millis(200));
     test.turn(|_| refuse(409, "AlreadyExists"));
     test.turn(|_| answered(200, foreign(json!({}), json!({}))));
-    assert!(matches!(
-        test.turn(|_| refuse(422, "Invalid")),
-        Some(Step::Refused(_))
-    ));
+    assert!(matches!(test.turn(|_| refuse(422, "Invalid")), Some(Step::Refused(_))));
     assert_eq!(test.pause(), Duration::from_millis(400));
     assert_eq!(test.turn(created), Some(Step::Registered));
 }
@@ -361,10 +269,7 @@ fn only_the_changed_members_of_the_status_are_sent() {
     test.facts.memory.as_mut().unwrap().total_bytes *= 2;
     test.turn(patched);
     assert_eq!(test.body()["metadata"], json!({"resourceVersion": "600"}));
-    assert_eq!(
-        test.calls(),
-        ["Post ~", "Patch ~/pi/status", "Patch ~/pi/status"]
-    );
+    assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Patch ~/pi/status"]);
 }
 
 /// setters_test.go TestMachineInfo 14: the Rebooted event is sent once.
@@ -372,19 +277,11 @@ fn only_the_changed_members_of_the_status_are_sent() {
 fn a_change_has_one_event_after_the_server_stored_it() {
     let mut test = NodeTest::registered();
     let reasons = |test: &mut NodeTest| -> Vec<&str> {
-        test.node
-            .take_events()
-            .iter()
-            .map(|event| event.reason)
-            .collect()
+        test.node.take_events().iter().map(|event| event.reason).collect()
     };
     assert_eq!(
         reasons(&mut test),
-        [
-            "NodeHasSufficientMemory",
-            "NodeHasNoDiskPressure",
-            "NodeHasSufficientPID"
-        ]
+        ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"]
     );
     test.pressures.memory = true;
     test.turn(|_| refuse(500, ""));
@@ -411,34 +308,23 @@ fn a_change_has_one_event_after_the_server_stored_it() {
 #[test]
 fn a_report_is_one_patch_after_the_period() {
     let mut test = NodeTest::registered();
-    let shown = answered(200, test.node.seen.clone().unwrap());
     // After a change: 0.5 to 1.5 periods; a random number of 500 gives exactly one.
+    let quiet = |_: &Request| Outcome::Answered(Response::test(200, ""));
     test.node.due = Mono::START.after(Duration::from_secs(299));
+    assert_eq!(test.turn(quiet), Some(Step::Continue));
     assert_eq!(test.turn(|_| unreachable!()), None);
-    // Controllers react to a new Node.
-    assert_eq!(test.turn(|_| shown), Some(Step::Read));
+    test.requests.pop();
+    test.node.due = test.node.report_due;
     assert_eq!(test.turn(patched), Some(Step::Updated));
     // Without a change the next report follows after exactly one period, and reads nothing.
     let period = Duration::from_secs(300);
     assert_eq!(test.node.report_due, test.now.mono.after(period));
     test.node.due = test.node.report_due;
     assert_eq!(test.turn(patched), Some(Step::Updated));
-    assert_eq!(
-        test.calls(),
-        [
-            "Post ~",
-            "Get ~/pi",
-            "Patch ~/pi/status",
-            "Patch ~/pi/status"
-        ]
-    );
+    assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Patch ~/pi/status"]);
     let body = test.body();
     assert_eq!(body["metadata"], json!({"resourceVersion": "600"}));
-    assert_eq!(
-        body["status"].as_object().unwrap().len(),
-        1,
-        "conditions alone"
-    );
+    assert_eq!(body["status"].as_object().unwrap().len(), 1, "conditions alone");
     for condition in body["status"]["conditions"].as_array().unwrap() {
         assert_eq!(condition["lastHeartbeatTime"], test.now.wall.time());
         assert_eq!(condition["lastTransitionTime"], "2026-11-21T06:18:51Z");
@@ -449,8 +335,7 @@ fn a_report_is_one_patch_after_the_period() {
 #[test]
 fn a_foreign_change_is_found_and_repaired_by_the_next_report() {
     let mut test = NodeTest::registered();
-    test.node
-        .report_later(&test.config, false, test.now.mono, 0);
+    test.node.report_later(&test.config, false, test.now.mono, Jitter::NONE);
     let mut theirs = test.node.seen.clone().unwrap();
     theirs["metadata"]["resourceVersion"] = "513".into();
     theirs["metadata"]["labels"]["kubernetes.io/os"] = "theirs".into();
@@ -459,24 +344,13 @@ fn a_foreign_change_is_found_and_repaired_by_the_next_report() {
     assert_eq!(test.turn(|_| refuse(409, "Conflict")), Some(Step::Continue));
     assert_eq!(test.turn(|_| answered(200, theirs)), Some(Step::Read));
     assert_eq!(test.turn(patched), Some(Step::Updated));
-    assert_eq!(
-        test.calls(),
-        [
-            "Post ~",
-            "Patch ~/pi/status",
-            "Get ~/pi",
-            "Patch ~/pi/status"
-        ]
-    );
+    assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Get ~/pi", "Patch ~/pi/status"]);
     assert_eq!(
         test.body()["metadata"],
         json!({"resourceVersion": "513", "labels": {"kubernetes.io/os": "nodelet"}})
     );
     let events = test.node.take_events();
     assert!(events.iter().any(|e| e.reason == "NodeNotSchedulable"));
-    // Who wrote once may write again.
-    test.node.due = test.node.report_due;
-    assert!(test.node.must_read(&test.config, test.node.due));
 }
 
 #[test]
@@ -485,20 +359,14 @@ fn a_409_is_read_then_patched_again_five_times_at_once() {
     test.facts.cpus = Ok(2);
     let mut theirs = test.node.seen.clone().unwrap();
     theirs["metadata"]["resourceVersion"] = "513".into();
-    theirs["status"]["conditions"]
-        .as_array_mut()
-        .unwrap()
-        .insert(0, json!({"type": "Theirs"}));
+    theirs["status"]["conditions"].as_array_mut().unwrap().insert(0, json!({"type": "Theirs"}));
     for _ in 0..4 {
         assert_eq!(test.turn(|_| refuse(409, "Conflict")), Some(Step::Continue));
         let shown = answered(200, theirs.clone());
         assert_eq!(test.turn(|_| shown), Some(Step::Read));
         assert_eq!(test.pause(), Duration::ZERO);
     }
-    assert!(matches!(
-        test.turn(|_| refuse(409, "Conflict")),
-        Some(Step::Refused(_))
-    ));
+    assert!(matches!(test.turn(|_| refuse(409, "Conflict")), Some(Step::Refused(_))));
     assert_eq!(test.pause(), TICK);
     test.turn(|_| answered(200, theirs));
     assert_eq!(test.turn(patched), Some(Step::Updated));
@@ -519,17 +387,85 @@ fn a_deleted_node_is_registered_again() {
 }
 
 /// kubelet_node_status_test.go TestUpdateNodeStatusError (no Node): one request a tick, not five.
+/// All that etcd stores: 6,500 images, 7,000 annotations and their managedFields.
+#[test]
+fn a_node_of_any_size_is_adopted() {
+    let annotations: Value = (0..7000).map(|n| (format!("a{n}"), json!(""))).collect();
+    let fields: Value = (0..7000).map(|n| (format!("f:a{n}"), json!({}))).collect();
+    let names = vec![format!("registry/{}", "x".repeat(180))];
+    let images = vec![json!({"names": names, "sizeBytes": 1}); 6500];
+    let metadata = json!({
+        "annotations": annotations, "managedFields": [{"fieldsV1": {"f:metadata": fields}}],
+    });
+    let node = foreign(metadata, json!({"images": images}));
+    assert!((1_500_000..4_000_000).contains(&node.to_string().len()));
+    let mut test = NodeTest::new(Flags::default());
+    test.turn(|_| refuse(409, "AlreadyExists"));
+    assert_eq!(test.turn(|_| answered(200, node)), Some(Step::Read));
+    assert!(test.node.seen_bytes() < 300 << 10, "{}", test.node.seen_bytes());
+    assert_eq!(test.turn(patched), Some(Step::Adopted));
+    assert_eq!(test.body()["metadata"]["annotations"].get("a1"), None);
+}
+
+/// The Lease needs no more than the uid.
+#[test]
+fn the_uid_of_a_node_that_cannot_be_read_is_that_of_its_metadata() {
+    let labels: Value = (0..20_000).map(|n| (format!("l{n}"), json!(""))).collect();
+    let labels = json!({ "labels": labels });
+    let huge = answered(200, foreign(labels.clone(), json!({})));
+    let mut test = NodeTest::new(Flags::default());
+    test.turn(|_| refuse(409, "AlreadyExists"));
+    let Some(Step::Refused(refused)) = test.turn(|_| huge) else { panic!("no refusal") };
+    assert_eq!(
+        refused.to_string(),
+        "200: the Node has more than 32768 values; kubectl get node -o yaml shows what to remove"
+    );
+    assert_eq!(test.node.uid(), Some("u0"));
+    // Larger than the limit in bytes, or too slow.
+    let exceeds = Response { exceeds: Some(4), ..Response::test(200, "") };
+    for outcome in [Outcome::Answered(exceeds), Outcome::Silent("slow".into())] {
+        let mut partial = foreign(labels.clone(), json!({}));
+        partial["kind"] = "PartialObjectMetadata".into();
+        let mut test = NodeTest::new(Flags::of(&["--register-node=false"]));
+        test.turn(|_| outcome.clone());
+        assert_eq!(test.node.uid(), None);
+        assert_eq!(test.turn(|_| answered(200, partial)), Some(Step::Continue));
+        assert_eq!(test.last().accept, Accept::Metadata);
+        assert_eq!(test.node.uid(), Some("u0"));
+        // It is tried again, until it can be read.
+        test.turn(|_| outcome.clone());
+        test.turn(|_| outcome);
+        assert_eq!(test.last().accept, Accept::Object);
+        assert!(!test.node.is_registered());
+        assert_eq!(test.turn(|_| answered(200, foreign(json!({}), json!({})))), Some(Step::Read));
+        // And a Node that is gone has no uid.
+        test.turn(patched);
+        test.node.read_again(test.now.mono);
+        assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Step::Gone));
+        assert_eq!(test.node.uid(), None);
+    }
+}
+
+/// A cache before the server may be broken.
+#[test]
+fn the_node_of_another_name_is_not_ours() {
+    let mut test = NodeTest::new(Flags::default());
+    test.turn(|_| refuse(409, "AlreadyExists"));
+    let other = || answered(200, foreign(json!({"name": "other"}), json!({})));
+    assert_eq!(test.turn(|_| other()), Some(Step::Refused(Refused::nonsense("a Node"))));
+    assert_eq!(test.node.uid(), None);
+    let mut test = NodeTest::registered();
+    test.facts.cpus = Ok(2);
+    assert_eq!(test.turn(|_| other()), Some(Step::Updated));
+    assert!(test.node.must_read(&test.config, test.now.mono));
+    assert_eq!(test.node.uid(), Some("u1"));
+}
+
 #[test]
 fn with_register_node_false_no_node_is_created() {
-    let mut test = NodeTest::new(Flags {
-        register_node: false,
-        ..Flags::default()
-    });
+    let mut test = NodeTest::new(Flags::of(&["--register-node=false"]));
     for _ in 0..2 {
-        assert!(matches!(
-            test.turn(|_| not_found("nodes", "pi")),
-            Some(Step::Refused(_))
-        ));
+        assert!(matches!(test.turn(|_| not_found("nodes", "pi")), Some(Step::Refused(_))));
         assert_eq!(test.pause(), TICK);
     }
     test.turn(|_| answered(200, foreign(json!({}), json!({}))));
@@ -539,14 +475,7 @@ fn with_register_node_false_no_node_is_created() {
     test.turn(|_| not_found("nodes", "pi"));
     assert_eq!(
         test.calls(),
-        [
-            "Get ~/pi",
-            "Get ~/pi",
-            "Get ~/pi",
-            "Patch ~/pi/status",
-            "Patch ~/pi/status",
-            "Get ~/pi"
-        ]
+        ["Get ~/pi", "Get ~/pi", "Get ~/pi", "Patch ~/pi/status", "Patch ~/pi/status", "Get ~/pi"]
     );
 }
 
@@ -556,21 +485,12 @@ fn with_register_node_false_no_node_is_created() {
 fn after_an_unanswered_patch_the_node_is_read_before_the_next_one() {
     let mut test = NodeTest::registered();
     test.facts.cpus = Ok(2);
-    assert!(matches!(
-        test.turn(|_| Outcome::Silent("slow".into())),
-        Some(Step::Silent(_))
-    ));
+    assert!(matches!(test.turn(|_| Outcome::Silent("slow".into())), Some(Step::Silent(_))));
     // The server had applied the patch, so no further request is needed.
     let mut stored = test.node.seen.clone().unwrap();
     let facts = test.facts.clone();
-    stored = status::desired(
-        &test.config,
-        &facts,
-        Pressures::default(),
-        &stored,
-        test.now.wall,
-    )
-    .node;
+    stored =
+        status::desired(&test.config, &facts, Pressures::default(), &stored, test.now.wall).node;
     test.turn(|_| answered(200, stored));
     assert_eq!(test.turn(|_| unreachable!()), None);
     assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Get ~/pi"]);
@@ -644,12 +564,89 @@ fn a_node_deleted_between_read_and_patch_is_retried_with_backoff() {
 }
 
 #[test]
-fn a_change_of_annotations_alone_needs_no_patch() {
-    assert!(!needs_patch(
-        &json!({"metadata": {"annotations": {"a": "b"}}})
-    ));
-    assert!(needs_patch(&json!({"metadata": {"labels": {"a": "b"}}})));
-    assert!(needs_patch(&json!({"status": {}})));
+fn annotations_alone_and_a_drifting_amount_need_no_patch() {
+    let seen = json!({"status": {"capacity": {"ephemeral-storage": "100Gi", "cpu": "4"}}});
+    let needs = |change| needs_patch(&seen, &change);
+    let capacity = |name: &str, amount: &str| json!({"status": {"capacity": {name: amount}}});
+    assert!(!needs(json!({"metadata": {"annotations": {"a": "b"}}})));
+    assert!(!needs(capacity("ephemeral-storage", "101Gi")));
+    assert!(!needs(capacity("ephemeral-storage", "99Gi")));
+    assert!(needs(capacity("ephemeral-storage", "101.1Gi")));
+    assert!(needs(capacity("memory", "1Gi")), "a new one");
+    assert!(needs(capacity("cpu", "3999m")), "no bytes");
+    assert!(needs(json!({"status": {"capacity": {"ephemeral-storage": null}}})));
+    assert!(needs(json!({"status": {"conditions": []}})));
+    assert!(needs(json!({"status": {}})));
+    assert!(needs(json!({"metadata": {"labels": {"a": "b"}}})));
+}
+
+/// A burst of six, then one each ten seconds; a report is not counted against it, nor a first
+/// change after a rest.
+#[test]
+fn whatever_flaps_the_node_is_written_every_ten_seconds_at_most() {
+    let mut test = NodeTest::registered();
+    let mut patches = 0;
+    let end = test.now.mono.after(Duration::from_secs(600));
+    while test.now.mono < end {
+        test.facts.kernel_version = Ok(test.now.mono.since(Mono::START).as_millis().to_string());
+        test.node.compute_status_by(test.now.mono.after(Duration::from_secs(1)));
+        patches += u32::from(test.turn(patched) == Some(Step::Updated));
+    }
+    assert!((60..=68).contains(&patches), "{patches}");
+    let stable = test.facts.kernel_version.clone();
+    test.facts.kernel_version = Ok("last".to_owned());
+    test.node.report_now(test.now.mono);
+    assert_eq!((test.pause(), test.turn(patched)), (Duration::ZERO, Some(Step::Updated)));
+    // The last change of a storm is sent, too.
+    test.facts.kernel_version = stable;
+    let end = test.now.mono.after(TICK * 2);
+    while test.now.mono < end && test.turn(patched).is_none() {}
+    assert!(test.now.mono < end);
+}
+
+#[test]
+fn a_watch_finds_foreign_changes_between_reports() {
+    let quiet = |_: &Request| Outcome::Answered(Response::test(200, ""));
+    let mut test = NodeTest::registered();
+    let watches = |test: &NodeTest| {
+        test.requests.iter().filter(|r| r.path.contains("watch")).cloned().collect::<Vec<_>>()
+    };
+    while test.now.mono < Mono::START.after(Duration::from_secs(125)) {
+        test.turn(quiet);
+    }
+    let [watch] = &watches(&test)[..] else { panic!("{:?}", test.calls()) };
+    assert_eq!(
+        (watch.accept, watch.path.as_str()),
+        (
+            Accept::Metadata,
+            "/api/v1/nodes?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dpi\
+             &resourceVersion=512"
+        )
+    );
+    // An event, whatever it says, and a refusal are followed by a read.
+    let gone = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410}});
+    for (answer, pause) in [
+        (answered(200, gone), Duration::ZERO),
+        (refuse(403, "Forbidden"), Duration::ZERO),
+        (refuse(429, "TooManyRequests"), Duration::from_millis(100)),
+    ] {
+        let before = watches(&test).len();
+        let mut answer = Some(answer);
+        while watches(&test).len() == before {
+            test.turn(|request| match request.method {
+                Method::Get => answer.take().unwrap(),
+                _ => patched(request),
+            });
+        }
+        assert_eq!(test.pause(), pause);
+        let read = shown(&test, &["spec", "theirs"], "yes".into());
+        assert_eq!(test.turn(|_| read), Some(Step::Read));
+        test.turn(patched);
+    }
+    // None before a report, nor before an additional computation.
+    test.pass(Duration::from_secs(200));
+    test.node.report_now(test.now.mono);
+    assert!(!test.node.must_read(&test.config, test.now.mono));
 }
 
 #[test]
@@ -674,10 +671,8 @@ fn the_events_of_an_unanswered_patch_follow_when_a_read_shows_it() {
         let before = test.node.seen.clone().unwrap();
         test.pressures.memory = true;
         test.turn(|_| Outcome::Silent("slow".into()));
-        let stored = match applied {
-            true => crate::core::patch::tests::apply(before, &test.body()),
-            false => before,
-        };
+        let stored =
+            if applied { crate::core::patch::tests::apply(before, &test.body()) } else { before };
         test.turn(|_| answered(200, stored));
         assert_eq!(test.node.take_events().len(), usize::from(applied));
         if !applied {
@@ -685,6 +680,24 @@ fn the_events_of_an_unanswered_patch_follow_when_a_read_shows_it() {
             assert_eq!(test.node.take_events().len(), 1);
         }
     }
+}
+
+/// Else each status would have a wakeup of its own, beside that of the renewal, for minutes.
+#[test]
+fn an_additional_computation_does_not_move_the_regular_ones() {
+    let mut test = NodeTest::registered();
+    let regular = test.node.due();
+    for early in [3, 6] {
+        let by = regular.since(test.now.mono) * early / 10;
+        test.node.compute_status_by(test.now.mono.after(by));
+        test.turn(|_| unreachable!());
+        assert_eq!(test.node.due(), regular);
+    }
+    test.turn(|_| unreachable!());
+    assert_eq!(test.pause(), TICK);
+    test.node.compute_status_with_renewal(test.now.mono.after(TICK / 2));
+    test.turn(|_| unreachable!());
+    assert_eq!(test.pause(), TICK);
 }
 
 #[test]
@@ -754,7 +767,7 @@ fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
     }
     // The boot id of our own unanswered patch is not another board's.
     test.facts.boot_id = Ok("after-kexec".to_owned());
-    let silent = test.turn(|_| Outcome::Silent("slow".to_owned()));
+    let silent = test.turn(|_| Outcome::Silent("slow".into()));
     assert!(matches!(silent, Some(Step::Silent(_))));
     let read = shown(&test, &boot_id, "after-kexec".into());
     assert_eq!(test.turn(|_| read), Some(Step::Read));
@@ -780,12 +793,9 @@ fn a_node_of_an_earlier_boot_is_not_another_boards() {
 /// Even if the resourceVersion is unchanged.
 #[test]
 fn a_foreign_change_is_repaired_after_a_read_without_new_facts() {
-    let mut test = NodeTest::new(Flags {
-        resync_frequency: Duration::from_secs(20),
-        ..Flags::default()
-    });
-    assert_eq!(test.turn(created), Some(Step::Registered));
+    let mut test = NodeTest::registered();
     assert_eq!(test.turn(|_| unreachable!()), None);
+    test.node.read_again(test.now.mono);
     let mut other = test.node.seen.clone().unwrap();
     other["status"]["capacity"]["memory"] = json!("1Ki");
     assert_eq!(test.turn(|_| answered(200, other)), Some(Step::Read));
@@ -795,21 +805,157 @@ fn a_foreign_change_is_repaired_after_a_read_without_new_facts() {
 }
 
 #[test]
-fn resync_frequency_is_the_period_of_reads() {
-    let reads = |resync: u64| {
-        let resync_frequency = Duration::from_secs(resync);
-        let mut test = NodeTest::new(Flags {
-            resync_frequency,
-            ..Flags::default()
-        });
+fn resync_frequency_is_the_period_of_watches() {
+    let watches = |resync: u64| {
+        let flag = format!("--node-resync-frequency={resync}s");
+        let mut test = NodeTest::new(Flags::of(&[&flag]));
         assert_eq!(test.turn(created), Some(Step::Registered));
         let end = test.now.mono.after(Duration::from_secs(120));
-        let mut reads = 0;
+        let mut watches = 0;
         while test.now.mono < end {
-            let read = shown(&test, &["spec", "ours"], "no".into());
-            reads += u32::from(test.turn(|_| read) == Some(Step::Read));
+            let quiet = Outcome::Answered(Response::test(200, ""));
+            watches += u32::from(test.turn(|_| quiet) == Some(Step::Continue));
         }
-        reads
+        watches
     };
-    assert_eq!([reads(0), reads(30), reads(1)], [0, 4, 12]);
+    assert_eq!([watches(200), watches(30), watches(1)], [0, 4, 12]);
+}
+
+/// A type of the board's health, and its message.
+fn condition(name: &'static str, is_true: bool, message: &'static str) -> HealthCondition {
+    HealthCondition {
+        name: name.into(),
+        is_true,
+        reason: "R".into(),
+        message: message.into(),
+        event_reason: "R",
+        is_always_listed: false,
+    }
+}
+
+impl NodeTest {
+    fn set_health(&mut self, known: &[HealthCondition]) {
+        self.facts.health = HealthConditions { known: known.to_vec(), absent: Vec::new() };
+    }
+
+    /// Status and message of a condition.
+    fn health(&self, name: &str) -> Option<(&str, &str)> {
+        let found = self.node.conditions().iter().find(|c| c["type"] == name)?;
+        Some((object::text(found, &["status"]), object::text(found, &["message"])))
+    }
+
+    /// A turn whose request succeeds; a report may read first.
+    fn turn_or_read(&mut self) {
+        let stored = self.node.seen.clone().unwrap();
+        self.turn(|request| match request.method {
+            Method::Get => answered(200, stored),
+            _ => patched(request),
+        });
+    }
+
+    fn events(&mut self) -> usize {
+        let events = self.node.take_events();
+        events.into_iter().filter(|event| event.is_of_health).count()
+    }
+}
+
+#[test]
+fn a_changed_health_has_one_early_patch_a_minute_and_a_changed_text_waits_for_the_report() {
+    let mut test = NodeTest::registered();
+    let low = |message| condition("UnderVoltage", true, message);
+    test.set_health(&[low("a")]);
+    assert_eq!(test.turn(patched), Some(Step::Updated), "at once");
+    assert_eq!(test.health("UnderVoltage"), Some(("True", "a")));
+    assert_eq!(test.events(), 1);
+    let since = test.now.mono;
+
+    // A second one, and a worse text of the first.
+    test.set_health(&[low("b"), condition("KernelDeadlock", true, "c")]);
+    while test.health("KernelDeadlock").is_none() {
+        assert!(test.now.mono.since(since) < Duration::from_secs(70), "it is not forgotten");
+        test.turn_or_read();
+    }
+    assert!(test.now.mono.since(since) >= Duration::from_secs(60));
+    assert_eq!(test.health("UnderVoltage"), Some(("True", "b")));
+    assert_eq!(test.events(), 1);
+
+    test.set_health(&[low("d"), condition("KernelDeadlock", true, "c")]);
+    while test.health("UnderVoltage") == Some(("True", "b")) {
+        test.turn_or_read();
+    }
+    assert!(test.now.mono.since(since) > Duration::from_secs(150), "with a report");
+    assert_eq!(test.health("UnderVoltage"), Some(("True", "d")));
+    assert_eq!(test.events(), 0);
+}
+
+#[test]
+fn a_lost_or_conflicting_patch_of_the_health_is_sent_again_at_once_and_has_one_event() {
+    for (lost, is_applied) in [
+        (Outcome::Silent("slow".into()), false),
+        (Outcome::Silent("slow".into()), true),
+        (refuse(409, "Conflict"), false),
+    ] {
+        let mut test = NodeTest::registered();
+        let before = test.node.seen.clone().unwrap();
+        test.set_health(&[condition("UnderVoltage", true, "a")]);
+        test.turn(|_| lost);
+        let mut stored = before;
+        if is_applied {
+            test.facts.health.apply(
+                object::elements(object::members(&mut stored, &["status"]), "conditions"),
+                test.now.wall,
+            );
+        }
+        assert_eq!(test.turn(|_| answered(200, stored)), Some(Step::Read));
+        test.turn(patched);
+        assert_eq!(test.health("UnderVoltage"), Some(("True", "a")));
+        assert_eq!(test.events(), 1, "{is_applied}");
+        assert!(test.now.mono < Mono::START.after(Duration::from_secs(20)));
+    }
+}
+
+/// node-problem-detector writes what it sees every 5 minutes: the same type is written by both no
+/// more often. One that writes without a pause is overwritten once a minute at most.
+#[test]
+fn a_type_with_two_writers_is_written_as_often_as_the_other_one_writes() {
+    let writes = |every: u64| {
+        let mut test = NodeTest::registered();
+        test.set_health(&[condition("KernelDeadlock", true, "c")]);
+        let mut stored = test.node.seen.clone().unwrap();
+        let (mut theirs, mut count) = (Mono::START, 0);
+        while test.now.mono < Mono::START.after(Duration::from_secs(3600)) {
+            if test.now.mono >= theirs {
+                theirs = test.now.mono.after(Duration::from_secs(every));
+                let said = HealthConditions {
+                    known: vec![HealthCondition {
+                        is_always_listed: true,
+                        ..condition("KernelDeadlock", false, "m")
+                    }],
+                    ..HealthConditions::default()
+                };
+                let status = object::members(&mut stored, &["status"]);
+                said.apply(object::elements(status, "conditions"), test.now.wall);
+                let version: u64 = resource_version(&stored).parse().unwrap();
+                stored["metadata"]["resourceVersion"] = (version + 1).to_string().into();
+            }
+            let is_true = |node: &Value| {
+                let found = conditions::find(node, "KernelDeadlock");
+                found.is_some_and(|found| object::text(found, &["status"]) == "True")
+            };
+            let before = is_true(&stored);
+            test.turn(|request| match request.path.rsplit_once("&resourceVersion=") {
+                Some((_, known)) => {
+                    let is_known = resource_version(&stored) == known;
+                    let event = if is_known { "" } else { r#"{"type": "MODIFIED"}"# };
+                    Outcome::Answered(Response::test(200, event))
+                }
+                None => upstream::serve(&mut stored)(request),
+            });
+            count += u32::from(!before && is_true(&stored));
+        }
+        count
+    };
+    let [detector, endless] = [300, 1].map(writes);
+    assert!((11..=13).contains(&detector), "{detector}");
+    assert!((20..=60).contains(&endless), "{endless}");
 }

@@ -2,22 +2,14 @@
 //! against a server that stores the Node.
 
 use super::*;
-use crate::config::command_line::{self, Command};
 use crate::core::patch;
 use crate::core::patch::tests::apply;
 
 const THEN: &str = "2012-01-01T00:00:00Z";
 const SECOND: Duration = Duration::from_secs(1);
 
-fn flags(words: &[&str]) -> Flags {
-    match command_line::parse(words.iter().map(Into::into)) {
-        Ok(Command::Run(flags)) => *flags,
-        other => panic!("{words:?}: {other:?}"),
-    }
-}
-
 /// The server with one Node: it sends the Node, and applies patches with its resourceVersion.
-fn serve(stored: &mut Value) -> impl FnOnce(&Request) -> Outcome {
+pub(super) fn serve(stored: &mut Value) -> impl FnOnce(&Request) -> Outcome {
     move |request| {
         if request.method == Method::Get {
             return answered(200, stored.clone());
@@ -31,18 +23,13 @@ fn serve(stored: &mut Value) -> impl FnOnce(&Request) -> Outcome {
         *stored = apply(stored.clone(), &patch);
         stored["metadata"]["resourceVersion"] = (version + 1).to_string().into();
         let metadata = &stored["metadata"];
-        answered(
-            200,
-            json!({"kind": "PartialObjectMetadata", "metadata": metadata}),
-        )
+        answered(200, json!({"kind": "PartialObjectMetadata", "metadata": metadata}))
     }
 }
 
 fn times(node: &Value, key: &str) -> Vec<String> {
     let conditions = object::list(node, &["status", "conditions"]).iter();
-    conditions
-        .map(|c| object::text(c, &[key]).to_owned())
-        .collect()
+    conditions.map(|c| object::text(c, &[key]).to_owned()).collect()
 }
 
 fn quantities(node: &Value, which: &str) -> Vec<String> {
@@ -66,7 +53,7 @@ fn machine(storage: u64) -> Facts {
 fn updated(words: &[&str], facts: Facts, existing: Value) -> (NodeTest, Value) {
     let mut words = words.to_vec();
     words.push("--register-node=false");
-    let mut test = NodeTest::new(flags(&words));
+    let mut test = NodeTest::new(Flags::of(&words));
     test.facts = facts;
     let mut stored = existing;
     assert_eq!(test.turn(serve(&mut stored)), Some(Step::Read));
@@ -75,115 +62,14 @@ fn updated(words: &[&str], facts: Facts, existing: Value) -> (NodeTest, Value) {
     (test, stored)
 }
 
-/// TestUpdateNewNodeStatus: two requests; labels, capacity and allocatable; conditions; addresses
-/// and nodeInfo. There are no images without a runtime.
-#[test]
-fn test_update_new_node_status() {
-    let words = [
-        "--system-reserved=cpu=200m,memory=100000000,ephemeral-storage=2000",
-        "--eviction-hard=",
-    ];
-    let (test, node) = updated(&words, machine(5000), foreign(json!({}), json!({})));
-    assert_eq!(
-        node["metadata"]["labels"],
-        json!({"kubernetes.io/os": "nodelet", "kubernetes.io/arch": status::ARCHITECTURE})
-    );
-    assert_eq!(
-        quantities(&node, "capacity"),
-        ["2", "9765625Ki", "0", "5000"]
-    );
-    assert_eq!(
-        quantities(&node, "allocatable"),
-        ["1800m", "9900000000", "0", "3k"],
-        "3k is 3000: the unit follows from the capacity's decimal format"
-    );
-    let conditions: Vec<[&str; 3]> = object::list(&node, &["status", "conditions"])
-        .iter()
-        .map(|c| ["type", "status", "reason"].map(|key| object::text(c, &[key])))
-        .collect();
-    assert_eq!(
-        conditions,
-        [
-            ["MemoryPressure", "False", "KubeletHasSufficientMemory"],
-            ["DiskPressure", "False", "KubeletHasNoDiskPressure"],
-            ["PIDPressure", "False", "KubeletHasSufficientPID"],
-            ["Ready", "True", "KubeletReady"],
-        ]
-    );
-    let now = vec![test.now.wall.time(); 4];
-    assert_eq!(times(&node, "lastHeartbeatTime"), now);
-    assert_eq!(times(&node, "lastTransitionTime"), now);
-    assert_eq!(
-        node["status"]["addresses"],
-        json!([
-            {"type": "InternalIP", "address": "192.0.2.10"},
-            {"type": "Hostname", "address": "pi"},
-        ])
-    );
-    let info = &node["status"]["nodeInfo"];
-    for key in [
-        "machineID",
-        "systemUUID",
-        "bootID",
-        "kernelVersion",
-        "osImage",
-        "kubeletVersion",
-        "operatingSystem",
-        "architecture",
-    ] {
-        assert_ne!(object::text(info, &[key]), "", "{key}");
-    }
-    assert_eq!(info["kubeProxyVersion"], "");
-    assert_eq!(info["containerRuntimeVersion"], "none://");
-}
-
-/// TestUpdateExistingNodeStatus: four conditions of 2012.
-#[test]
-fn test_update_existing_node_status() {
-    let condition = |kind: &str, status: &str, reason: &str| {
-        json!({"type": kind, "status": status, "reason": reason, "message": "old",
-            "lastHeartbeatTime": THEN, "lastTransitionTime": THEN})
-    };
-    let existing = json!({
-        "conditions": [
-            condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
-            condition("DiskPressure", "False", "KubeletHasSufficientDisk"),
-            condition("PIDPressure", "False", "KubeletHasSufficientPID"),
-            condition("Ready", "True", "KubeletReady"),
-        ],
-        "capacity": {"cpu": "3", "memory": "20000000000", "pods": "0"},
-        "allocatable": {"cpu": "2800m", "memory": "19900000000", "pods": "0"},
-    });
-    let (test, node) = updated(&[], machine(5000), foreign(json!({}), existing));
-    assert_eq!(
-        times(&node, "lastHeartbeatTime"),
-        vec![test.now.wall.time(); 4]
-    );
-    assert_eq!(times(&node, "lastTransitionTime"), [THEN; 4]);
-    let conditions = &node["status"]["conditions"];
-    assert_eq!(conditions[1]["reason"], "KubeletHasSufficientDisk");
-    assert_eq!(conditions[1]["message"], "old");
-    assert_eq!(conditions[3]["type"], "Ready");
-    assert_eq!(node["status"]["capacity"]["cpu"], "2");
-}
-
 /// TestUpdateNewNodeStatusTooLargeReservation: cpu 40 of 2. `check_reservations` refuses it at the
 /// start; if the capacity decreases later, allocatable is 0 and never negative.
 #[test]
 fn test_update_new_node_status_too_large_reservation() {
-    let words = [
-        "--system-reserved=cpu=40,ephemeral-storage=1000",
-        "--eviction-hard=",
-    ];
+    let words = ["--system-reserved=cpu=40,ephemeral-storage=1000", "--eviction-hard="];
     let (_, node) = updated(&words, machine(3000), foreign(json!({}), json!({})));
-    assert_eq!(
-        quantities(&node, "allocatable"),
-        ["0", "9765625Ki", "0", "2k"]
-    );
-    assert_eq!(
-        quantities(&node, "capacity"),
-        ["2", "9765625Ki", "0", "3000"]
-    );
+    assert_eq!(quantities(&node, "allocatable"), ["0", "9765625Ki", "0", "2k"]);
+    assert_eq!(quantities(&node, "capacity"), ["2", "9765625Ki", "0", "3000"]);
 }
 
 /// TestUpdateNodeStatusWithLease. We send no GET at every tick: an unchanged tick has no request
@@ -192,10 +78,8 @@ fn test_update_new_node_status_too_large_reservation() {
 #[test]
 fn test_update_node_status_with_lease() {
     let mut stored = foreign(json!({}), json!({}));
-    let mut test = NodeTest::new(flags(&[
-        "--register-node=false",
-        "--node-status-report-frequency=30s",
-    ]));
+    let mut test =
+        NodeTest::new(Flags::of(&["--register-node=false", "--node-status-report-frequency=30s"]));
     test.facts.memory.as_mut().unwrap().total_bytes = 20_000_000_000;
     let later = |test: &mut NodeTest, seconds| {
         test.node.due = test.now.mono.after(SECOND * seconds);
@@ -207,9 +91,8 @@ fn test_update_node_status_with_lease() {
     let first = stored.clone();
 
     later(&mut test, 60);
-    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Read));
     assert_eq!(test.turn(serve(&mut stored)), Some(Step::Updated));
-    assert_eq!(test.requests.len(), 4, "60 s later, unchanged");
+    assert_eq!(test.requests.len(), 3, "60 s later, unchanged");
     let mut want = first.clone();
     want["metadata"]["resourceVersion"] = "9".into();
     for condition in want["status"]["conditions"].as_array_mut().unwrap() {
@@ -223,16 +106,10 @@ fn test_update_node_status_with_lease() {
     test.facts.memory.as_mut().unwrap().total_bytes = 40_000_000_000;
     later(&mut test, 10);
     assert_eq!(test.turn(serve(&mut stored)), Some(Step::Updated));
-    assert_eq!(test.requests.len(), 5, "memory changed");
+    assert_eq!(test.requests.len(), 4, "memory changed");
     let heartbeat = test.now.wall.time();
-    assert_eq!(
-        times(&stored, "lastHeartbeatTime"),
-        vec![heartbeat.clone(); 4]
-    );
-    assert_eq!(
-        times(&stored, "lastTransitionTime"),
-        times(&first, "lastTransitionTime")
-    );
+    assert_eq!(times(&stored, "lastHeartbeatTime"), vec![heartbeat.clone(); 4]);
+    assert_eq!(times(&stored, "lastTransitionTime"), times(&first, "lastTransitionTime"));
 
     // podCIDRs: the controller manager sets them.
     stored["spec"]["podCIDRs"] = json!(["10.0.0.0/24", "2000::/10"]);
@@ -242,6 +119,7 @@ fn test_update_node_status_with_lease() {
         assert_eq!(test.turn(|_| unreachable!()), None, "no change of ours");
     }
     later(&mut test, 10);
+    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Continue), "409");
     assert_eq!(test.turn(serve(&mut stored)), Some(Step::Read));
     assert_eq!(test.turn(serve(&mut stored)), Some(Step::Updated));
     assert_eq!(test.requests.len(), 7, "the report");
@@ -266,7 +144,7 @@ fn test_update_node_status_and_volumes_in_use_with_node_lease() {
     ] {
         let mut stored = settled.clone();
         object::members(&mut stored, &["metadata", "labels"]).remove(missing);
-        let mut test = NodeTest::new(flags(&["--register-node=false"]));
+        let mut test = NodeTest::new(Flags::of(&["--register-node=false"]));
         test.facts = machine(5000);
         // No report is due.
         test.node.report_due = Mono::START.after(SECOND * 3600);
@@ -287,58 +165,21 @@ fn test_try_register_with_api_server() {
     for (name, answers, theirs, ours, done, calls) in [
         ("new", none, None, true, true, 1),
         ("exists, same", &[exists][..], Some("true"), true, true, 3),
-        (
-            "forbidden, same",
-            &[forbidden][..],
-            Some("true"),
-            true,
-            true,
-            3,
-        ),
-        (
-            "forbidden, removed",
-            &[forbidden][..],
-            Some("true"),
-            false,
-            true,
-            3,
-        ),
-        (
-            "exists, removed",
-            &[exists][..],
-            Some("true"),
-            false,
-            true,
-            3,
-        ),
+        ("forbidden, same", &[forbidden][..], Some("true"), true, true, 3),
+        ("forbidden, removed", &[forbidden][..], Some("true"), false, true, 3),
+        ("exists, removed", &[exists][..], Some("true"), false, true, 3),
         ("exists, set", &[exists][..], None, true, true, 3),
         ("conflict", &[(409, "Conflict")][..], None, true, false, 1),
-        (
-            "exists, GET fails",
-            &[exists, (500, "")][..],
-            None,
-            true,
-            false,
-            2,
-        ),
-        (
-            "exists, PATCH fails",
-            &[exists, (200, ""), (500, "")][..],
-            None,
-            true,
-            false,
-            3,
-        ),
+        ("exists, GET fails", &[exists, (500, "")][..], None, true, false, 2),
+        ("exists, PATCH fails", &[exists, (200, ""), (500, "")][..], None, true, false, 3),
     ] {
         let annotations = match theirs {
-            Some(text) => json!({status::ATTACH_DETACH: text}),
+            Some(text) => json!({object::ATTACH_DETACH: text}),
             None => json!({}),
         };
         let mut stored = foreign(json!({"annotations": annotations}), json!({}));
-        let mut test = NodeTest::new(Flags {
-            enable_controller_attach_detach: ours,
-            ..Flags::default()
-        });
+        let mut test =
+            NodeTest::new(Flags::of(&[&format!("--enable-controller-attach-detach={ours}")]));
         let mut answers = answers.iter();
         let mut last = Step::Continue;
         while matches!(last, Step::Continue | Step::Read) {
@@ -356,7 +197,7 @@ fn test_try_register_with_api_server() {
         assert_eq!(test.requests.len(), calls, "{name}");
         if done && calls == 3 {
             let want = if ours { "true" } else { "" };
-            let path = ["metadata", "annotations", status::ATTACH_DETACH];
+            let path = ["metadata", "annotations", object::ATTACH_DETACH];
             assert_eq!(object::text(&stored, &path), want, "{name}");
         }
     }
@@ -378,12 +219,7 @@ fn test_node_status_has_changed() {
         ("{}, {}", &empty, &empty, false),
         ("nil, {}", &null, &empty, true),
         ("nil, with conditions", &null, &conditions, true),
-        (
-            "empty conditions",
-            &json!({"conditions": []}),
-            &json!({"conditions": []}),
-            false,
-        ),
+        ("empty conditions", &json!({"conditions": []}), &json!({"conditions": []}), false),
         ("same conditions", &conditions, &conditions, false),
         (
             "condition status differs",
@@ -403,85 +239,18 @@ fn test_node_status_has_changed() {
             &json!({"conditions": [ready("True", THEN)]}),
             true,
         ),
-        (
-            "phase differs",
-            &json!({"phase": "Pending"}),
-            &json!({"phase": "Running"}),
-            true,
-        ),
+        ("phase differs", &json!({"phase": "Pending"}), &json!({"phase": "Running"}), true),
     ] {
-        let change = patch::diff(&json!({"status": before}), &json!({"status": after}));
-        assert_eq!(change.as_ref().is_some_and(needs_patch), want, "{name}");
-    }
-
-    // The desired conditions keep the stored heartbeats and order.
-    let (_, settled) = updated(&[], machine(5000), foreign(json!({}), json!({})));
-    for (name, reversed) in [("only heartbeats differ", false), ("another order", true)] {
-        let mut stored = settled.clone();
-        let conditions = stored["status"]["conditions"].as_array_mut().unwrap();
-        if reversed {
-            conditions.reverse();
-        }
-        for condition in conditions {
-            condition["lastHeartbeatTime"] = THEN.into();
-        }
-        let mut test = NodeTest::new(flags(&["--register-node=false"]));
-        test.facts = machine(5000);
-        test.node.report_due = Mono::START.after(SECOND * 3600);
-        test.turn(serve(&mut stored));
-        assert_eq!(test.turn(|_| unreachable!()), None, "{name}");
-    }
-}
-
-/// TestUpdateNodeAddresses.
-#[test]
-fn test_update_node_addresses() {
-    let list = |addresses: &[(&str, &str)]| -> Value {
-        let address = |(kind, ip): &(&str, &str)| json!({"type": kind, "address": ip});
-        addresses.iter().map(address).collect()
-    };
-    let one = &[("InternalIP", "10.1.1.1"), ("Hostname", "h")][..];
-    let other = &[("InternalIP", "10.2.2.2"), ("Hostname", "g")][..];
-    let two = &[
-        ("InternalIP", "10.1.1.1"),
-        ("InternalIP", "fd01::1234"),
-        ("Hostname", "h"),
-    ][..];
-    let four = &[
-        ("InternalIP", "10.1.1.1"),
-        ("InternalIP", "fd01::1234"),
-        ("InternalIP", "10.2.2.2"),
-        ("Hostname", "h"),
-    ][..];
-    let reversed = &[("Hostname", "h"), ("InternalIP", "10.1.1.1")][..];
-    for (name, before, after) in [
-        ("nil to 2", json!(null), list(one)),
-        ("empty to 2", json!([]), list(one)),
-        ("2 to nil", list(one), json!(null)),
-        ("2 to empty", list(one), json!([])),
-        ("4, unchanged", list(four), list(four)),
-        ("1 to 2 InternalIP", list(one), list(two)),
-        ("2 to 1 InternalIP", list(two), list(one)),
-        ("2 to 2 different", list(one), list(other)),
-        ("2 to reversed order", list(one), list(reversed)),
-    ] {
-        let node = |addresses: &Value| match addresses {
-            Value::Null => json!({"status": {}}),
-            _ => json!({"status": {"addresses": addresses}}),
-        };
-        let (before, after) = (node(&before), node(&after));
-        let patch = patch::diff(&before, &after);
-        assert_eq!(patch.is_none(), before == after, "{name}");
-        let got = patch.map_or(before.clone(), |patch| apply(before, &patch));
-        assert_eq!(got, after, "{name}");
+        let seen = json!({"status": before});
+        let change = patch::diff(&seen, &json!({"status": after}));
+        assert_eq!(change.is_some_and(|change| needs_patch(&seen, &change)), want, "{name}");
     }
 }
 
 /// A Node that was reported at the start. `random` spreads the next report after a change.
-fn reported(changed: bool, random: u32) -> NodeTest {
+fn reported(changed: bool, random: u64) -> NodeTest {
     let mut test = NodeTest::registered();
-    test.node
-        .report_later(&test.config, changed, Mono::START, random);
+    test.node.report_later(&test.config, changed, Mono::START, Jitter::new(random));
     test.node.state = State::Known(Round::default());
     test
 }
@@ -492,24 +261,15 @@ fn test_is_update_status_period_expired() {
     let minute = SECOND * 60;
     // A random number of 100 shortens the period of 5 minutes to 3, one of 700 extends it to 6.
     for (name, mut test, after, want) in [
-        (
-            "never, no delay",
-            NodeTest::new(flags(&["--register-node=false"])),
-            0,
-            true,
-        ),
-        (
-            "never, delay",
-            NodeTest::new(flags(&["--register-node=false"])),
-            1,
-            true,
-        ),
+        ("never, no delay", NodeTest::new(Flags::of(&["--register-node=false"])), 0, true),
+        ("never, delay", NodeTest::new(Flags::of(&["--register-node=false"])), 1, true),
         ("4 m ago, no delay", reported(false, 0), 4, false),
         ("5 m ago, 1 m of delay", reported(true, 700), 5, false),
         ("4 m ago, 2 m early", reported(true, 100), 4, true),
         ("exactly 5 m ago", reported(false, 0), 5, true),
     ] {
         test.node.due = Mono::START.after(minute * after);
+        test.node.known_at = test.node.due;
         let sent = test.turn(|_| Outcome::Silent("slow".into()));
         assert_eq!(sent.is_some(), want, "{name}");
     }

@@ -10,19 +10,12 @@ use serde_json::{Value, json};
 
 use crate::config::{self, NodeConfig};
 use crate::core::facts::{Interface, Network};
-use crate::kube::object;
-
-/// The annotation with `--node-ip` for the cloud controller.
-const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+use crate::kube::object::{self, K3S_HOSTNAME, K3S_INTERNAL_IP, PROVIDED_NODE_IP};
 
 /// The setter NodeAddress.
 pub(super) fn set(node: &mut Value, config: &NodeConfig, network: &Network) -> Result<(), String> {
-    let specified: Vec<IpAddr> = config
-        .node_ips
-        .iter()
-        .copied()
-        .filter(|ip| !ip.is_unspecified())
-        .collect();
+    let specified: Vec<IpAddr> =
+        config.node_ips.iter().copied().filter(|ip| !ip.is_unspecified()).collect();
     for (index, ip) in specified.iter().enumerate() {
         let which = match index {
             0 => "nodeIP",
@@ -31,39 +24,58 @@ pub(super) fn set(node: &mut Value, config: &NodeConfig, network: &Network) -> R
         validate(*ip, network).map_err(|e| format!("failed to validate {which}: {e}"))?;
     }
     annotate(node, config, &specified);
-    if config.external_cloud {
-        if !object::list(node, &["status", "addresses"]).is_empty() {
-            return Ok(());
-        }
-        if config.node_ips.is_empty() {
-            write(node, &[], &config.name);
-            return Ok(());
-        }
+    let has_addresses = !object::list(node, &["status", "addresses"]).is_empty();
+    let is_left_to_cloud = config.external_cloud && (has_addresses || config.node_ips.is_empty());
+    if is_left_to_cloud && !has_addresses {
+        write(node, &[], &config.name);
     }
-    if specified.is_empty() {
+    if is_left_to_cloud && !config.is_of_k3s {
+        return Ok(());
+    }
+    let ips = if specified.is_empty() {
         let ip = choose(config, network)
             .map_err(|e| format!("can't get ip address of node {}. error: {e}", config.name))?;
-        write(node, &[ip], &config.name);
+        vec![ip]
     } else {
-        write(node, &specified, &config.name);
+        specified
+    };
+    if config.is_of_k3s {
+        annotate_for_k3s(node, &ips, &config.name);
+    }
+    if !is_left_to_cloud {
+        write(node, &ips, &config.name);
     }
     Ok(())
 }
 
+/// As an agent of k3s does. The cloud controller logs an error each minute for a Node without these
+/// annotations, and writes the addresses that they have over other ones.
+fn annotate_for_k3s(node: &mut Value, ips: &[IpAddr], hostname: &str) {
+    let ips = joined(ips);
+    let annotations = object::members(node, &["metadata", "annotations"]);
+    for (keys, text) in [(K3S_INTERNAL_IP, ips.as_str()), (K3S_HOSTNAME, hostname)] {
+        for key in keys {
+            annotations.insert(key.into(), text.into());
+        }
+    }
+}
+
+fn joined(ips: &[IpAddr]) -> String {
+    let text: Vec<String> = ips.iter().map(IpAddr::to_string).collect();
+    text.join(",")
+}
+
 fn write(node: &mut Value, ips: &[IpAddr], hostname: &str) {
-    let mut addresses: Vec<Value> = ips
-        .iter()
-        .map(|ip| json!({"type": "InternalIP", "address": ip.to_string()}))
-        .collect();
+    let mut addresses: Vec<Value> =
+        ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip.to_string()})).collect();
     addresses.push(json!({"type": "Hostname", "address": hostname}));
     object::members(node, &["status"]).insert("addresses".into(), addresses.into());
 }
 
 fn annotate(node: &mut Value, config: &NodeConfig, specified: &[IpAddr]) {
     if config.external_cloud && !specified.is_empty() {
-        let text: Vec<String> = specified.iter().map(IpAddr::to_string).collect();
         object::members(node, &["metadata", "annotations"])
-            .insert(PROVIDED_NODE_IP.into(), text.join(",").into());
+            .insert(PROVIDED_NODE_IP.into(), joined(specified).into());
     } else if object::at(node, &["metadata", "annotations", PROVIDED_NODE_IP]).is_some() {
         object::members(node, &["metadata", "annotations"]).remove(PROVIDED_NODE_IP);
     }
@@ -73,7 +85,7 @@ fn annotate(node: &mut Value, config: &NodeConfig, specified: &[IpAddr]) {
 /// etc/hosts prevents it, even if the address is unusable, as Debian's `127.0.1.1`.
 pub fn needs_lookup(config: &NodeConfig, network: &Network) -> bool {
     let is_specified = config.node_ips.iter().any(|ip| !ip.is_unspecified());
-    let is_left_to_cloud = config.external_cloud && config.node_ips.is_empty();
+    let is_left_to_cloud = config.external_cloud && config.node_ips.is_empty() && !config.is_of_k3s;
     !is_specified
         && !is_left_to_cloud
         && config::parse_ip(&config.name).is_none()
@@ -93,9 +105,7 @@ fn choose(config: &NodeConfig, network: &Network) -> Result<IpAddr, String> {
     };
     let mut named = named.iter().map(IpAddr::to_canonical);
     let usable = |ip: &IpAddr| validate(*ip, network).is_ok();
-    let preferred = named
-        .clone()
-        .find(|ip| ip.is_ipv6() == prefers_v6 && usable(ip));
+    let preferred = named.clone().find(|ip| ip.is_ipv6() == prefers_v6 && usable(ip));
     match preferred.or_else(|| named.find(usable)) {
         Some(ip) => Ok(ip),
         None => by_default_route(prefers_v6, network),
@@ -118,12 +128,10 @@ fn validate(ip: IpAddr, network: &Network) -> Result<(), String> {
             .iter()
             .flat_map(|interface| &interface.addresses)
             .any(|address| address.to_canonical() == ip);
-        return match found {
-            true => Ok(()),
-            false => Err(format!(
-                "node IP: {:?} not found in the host's network interfaces",
-                ip.to_string()
-            )),
+        return if found {
+            Ok(())
+        } else {
+            Err(format!("node IP: {:?} not found in the host's network interfaces", ip.to_string()))
         };
     };
     Err(refused.to_owned())
@@ -150,10 +158,7 @@ fn is_global_unicast(ip: IpAddr) -> bool {
 fn by_default_route(prefers_v6: bool, network: &Network) -> Result<IpAddr, String> {
     let interfaces = network.interfaces.as_ref().map_err(ToString::to_string)?;
     let families = [prefers_v6, !prefers_v6];
-    let routes = network
-        .default_routes
-        .as_ref()
-        .map_err(ToString::to_string)?;
+    let routes = network.default_routes.as_ref().map_err(ToString::to_string)?;
     let Some(routes) = routes else {
         // Without proc/net/route the first usable interface is taken.
         return families
@@ -170,24 +175,16 @@ fn by_default_route(prefers_v6: bool, network: &Network) -> Result<IpAddr, Strin
     };
     if routes.is_empty() {
         return Err(
-            "no default routes found in \"/proc/net/route\" or \"/proc/net/ipv6_route\"".to_owned(),
+            "no default routes found in \"/proc/net/route\" or \"/proc/net/ipv6_route\"".to_owned()
         );
     }
     for v6 in families {
         for route in routes.iter().filter(|route| route.gateway.is_ipv6() == v6) {
-            let interface = interfaces
-                .iter()
-                .find(|interface| interface.name == route.interface)
-                .ok_or_else(|| {
-                    format!(
-                        "route ip+net: no such network interface {}",
-                        route.interface
-                    )
-                })?;
-            let own = interface
-                .up
-                .then(|| global_address(interface, v6))
-                .flatten();
+            let interface =
+                interfaces.iter().find(|interface| interface.name == route.interface).ok_or_else(
+                    || format!("route ip+net: no such network interface {}", route.interface),
+                )?;
+            let own = interface.up.then(|| global_address(interface, v6)).flatten();
             // A router may have the node's address on its loopback interface.
             let found = own.or_else(|| {
                 interfaces
@@ -204,11 +201,7 @@ fn by_default_route(prefers_v6: bool, network: &Network) -> Result<IpAddr, Strin
 }
 
 fn global_address(interface: &Interface, v6: bool) -> Option<IpAddr> {
-    interface
-        .addresses
-        .iter()
-        .copied()
-        .find(|ip| ip.is_ipv6() == v6 && is_global_unicast(*ip))
+    interface.addresses.iter().copied().find(|ip| ip.is_ipv6() == v6 && is_global_unicast(*ip))
 }
 
 #[cfg(test)]

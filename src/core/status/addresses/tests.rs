@@ -5,8 +5,6 @@ use crate::config::Config;
 use crate::config::flags::Flags;
 use crate::core::facts::{DefaultRoute, Facts, Read, Unread};
 
-const PI: [&str; 2] = ["lo 127.0.0.1 ::1", "eth0 192.0.2.10 fe80::2"];
-
 /// `eth0 192.0.2.10 fe80::2`; `!` before the name: down, `>`: point-to-point.
 fn interfaces(lines: &[&str]) -> Read<Vec<Interface>> {
     let interface = |line: &&str| {
@@ -26,10 +24,7 @@ fn interfaces(lines: &[&str]) -> Read<Vec<Interface>> {
 fn network(routes: &[&str], lines: &[&str]) -> Network {
     let route = |line: &&str| {
         let (interface, gateway) = line.split_once(' ').unwrap();
-        DefaultRoute {
-            interface: interface.to_owned(),
-            gateway: gateway.parse().unwrap(),
-        }
+        DefaultRoute { interface: interface.to_owned(), gateway: gateway.parse().unwrap() }
     };
     Network {
         default_routes: Ok(Some(routes.iter().map(route).collect())),
@@ -57,20 +52,17 @@ fn assert_choice(
 }
 
 fn config(node_ip: &str, cloud_provider: &str, name: &str) -> NodeConfig {
-    let flags = Flags {
-        hostname_override: Some(name.to_owned()),
-        node_ip: node_ip.to_owned(),
-        cloud_provider: cloud_provider.to_owned(),
-        ..Flags::default()
-    };
+    let flags = Flags::of(&[
+        &format!("--hostname-override={name}"),
+        &format!("--node-ip={node_ip}"),
+        &format!("--cloud-provider={cloud_provider}"),
+    ]);
     Config::new(flags, || unreachable!()).unwrap().node
 }
 
 fn addresses(ips: &[&str]) -> Value {
-    let mut list: Vec<Value> = ips
-        .iter()
-        .map(|ip| json!({"type": "InternalIP", "address": ip}))
-        .collect();
+    let mut list: Vec<Value> =
+        ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip})).collect();
     list.push(json!({"type": "Hostname", "address": "pi-3"}));
     list.into()
 }
@@ -104,13 +96,7 @@ fn test_node_address() {
         ("9", "external", "", &v6, &[]),
         ("12", "", "10.1.1.1", &v4, &["10.1.1.1"]),
         ("2, dual stack", "", "0.0.0.0", &both, &["10.1.1.1"]),
-        (
-            "3, dual stack",
-            "",
-            "::",
-            &both,
-            &["2600:1f14:1d4:d101::ba3d"],
-        ),
+        ("3, dual stack", "", "::", &both, &["2600:1f14:1d4:d101::ba3d"]),
         (
             "15",
             "external",
@@ -155,20 +141,8 @@ fn test_node_address_on_a_node_with_addresses() {
         {"type": "InternalIP", "address": "10.9.9.9"},
     ]);
     for (name, annotation, cloud, node_ip, want) in [
-        (
-            "11 addresses kept",
-            "10.1.1.1",
-            "external",
-            "10.1.1.1",
-            "10.1.1.1",
-        ),
-        (
-            "14 wrong annotation",
-            "9.9.9.9",
-            "external",
-            "10.1.1.1",
-            "10.1.1.1",
-        ),
+        ("11 addresses kept", "10.1.1.1", "external", "10.1.1.1", "10.1.1.1"),
+        ("14 wrong annotation", "9.9.9.9", "external", "10.1.1.1", "10.1.1.1"),
         ("16 upgrade", "10.1.1.1", "external", pair, pair),
         ("17 downgrade", pair, "external", "10.1.1.1", "10.1.1.1"),
     ] {
@@ -188,12 +162,7 @@ fn test_node_address_on_a_node_with_addresses() {
         }),
         "13 stale annotation, and stale addresses"
     );
-    let (node, _) = set_on(
-        &seen("9.9.9.9", clouds.clone()),
-        "0.0.0.0",
-        "external",
-        &network,
-    );
+    let (node, _) = set_on(&seen("9.9.9.9", clouds.clone()), "0.0.0.0", "external", &network);
     assert_eq!(
         node,
         json!({
@@ -202,6 +171,41 @@ fn test_node_address_on_a_node_with_addresses() {
         }),
         "an unspecified address is no provided IP"
     );
+}
+
+/// k3s `pkg/agent/run.go` updateAddressAnnotations. With an external cloud the controller writes
+/// the addresses that the annotations have.
+#[test]
+fn a_board_of_k3s_annotates_its_addresses_as_a_k3s_agent_does() {
+    let network =
+        network(&["eth0 192.0.2.1", "eth0 fe80::1"], &["eth0 10.1.1.1 2600:1f14:1d4:d101::ba3d"]);
+    let pair = "10.1.1.1,2600:1f14:1d4:d101::ba3d";
+    let stale = json!({
+        "metadata": {"annotations": {"k3s.io/internal-ip": "10.9.9.9", "other": "stays"}},
+        "status": {"addresses": addresses(&["10.9.9.9"])},
+    });
+    for (seen, node_ip, cloud, want, written) in [
+        (&json!({}), "", "", "10.1.1.1", addresses(&["10.1.1.1"])),
+        (&json!({}), pair, "", pair, addresses(&pair.split(',').collect::<Vec<_>>())),
+        (&stale, "", "", "10.1.1.1", addresses(&["10.1.1.1"])),
+        (&json!({}), "", "external", "10.1.1.1", addresses(&[])),
+        (&stale, "", "external", "10.1.1.1", addresses(&["10.9.9.9"])),
+    ] {
+        let config = NodeConfig { is_of_k3s: true, ..config(node_ip, cloud, "pi-3") };
+        let mut node = seen.clone();
+        assert_eq!(set(&mut node, &config, &network), Ok(()));
+        let annotations = &node["metadata"]["annotations"];
+        for distribution in ["k3s", "rke2"] {
+            assert_eq!(annotations[format!("{distribution}.io/internal-ip")], want);
+            assert_eq!(annotations[format!("{distribution}.io/hostname")], "pi-3");
+        }
+        assert_eq!(annotations["other"], seen["metadata"]["annotations"]["other"]);
+        assert_eq!(node["status"]["addresses"], written, "{node_ip} {cloud}");
+        let again = node.clone();
+        assert_eq!(set(&mut node, &config, &network), Ok(()));
+        assert_eq!(node, again, "nothing changes, so nothing is sent");
+        assert!(needs_lookup(&config, &network) == node_ip.is_empty(), "the choice may need DNS");
+    }
 }
 
 /// kubelet_node_status_test.go TestValidateNodeIPParam, and setters_test.go
@@ -216,26 +220,13 @@ fn test_validate_node_ip_param() {
         ("::ffff:127.0.0.1", "nodeIP can't be loopback address"),
         ("224.0.0.1", "nodeIP can't be a multicast address"),
         ("ff00::1", "nodeIP can't be a multicast address"),
-        (
-            "169.254.0.1",
-            "nodeIP can't be a link-local unicast address",
-        ),
-        (
-            "fe80::0202:b3ff:fe1e:8329",
-            "nodeIP can't be a link-local unicast address",
-        ),
-        (
-            "1.2.3.4",
-            "node IP: \"1.2.3.4\" not found in the host's network interfaces",
-        ),
+        ("169.254.0.1", "nodeIP can't be a link-local unicast address"),
+        ("fe80::0202:b3ff:fe1e:8329", "nodeIP can't be a link-local unicast address"),
+        ("1.2.3.4", "node IP: \"1.2.3.4\" not found in the host's network interfaces"),
     ] {
         let error = Some(format!("failed to validate nodeIP: {want}"));
         // The Node and its annotation are unchanged.
-        assert_eq!(
-            set_on(&nothing, node_ip, "", &network),
-            (nothing.clone(), error),
-            "{node_ip}"
-        );
+        assert_eq!(set_on(&nothing, node_ip, "", &network), (nothing.clone(), error), "{node_ip}");
     }
     assert_eq!(
         set_on(&nothing, "10.1.1.1,ff02::1", "", &network).1,
@@ -268,25 +259,10 @@ fn test_validate_node_ip_param() {
 }
 
 #[test]
-fn an_ipv4_mapped_ipv6_address_is_ipv4() {
-    let network = network(&["eth0 192.0.2.1"], &PI);
-    let config = config("::ffff:192.0.2.10", "", "pi-3");
-    let mut node = json!({});
-    assert_eq!(set(&mut node, &config, &network), Ok(()));
-    assert_eq!(
-        node,
-        json!({"status": {"addresses": addresses(&["192.0.2.10"])}})
-    );
-}
-
-#[test]
 fn the_host_name_comes_before_the_default_route() {
     let mut network = network(
         &["eth0 192.0.2.1"],
-        &[
-            "lo 127.0.0.1 127.0.1.1",
-            "eth0 192.0.2.10 192.0.2.11 fd00::5",
-        ],
+        &["lo 127.0.0.1 127.0.1.1", "eth0 192.0.2.10 192.0.2.11 fd00::5"],
     );
     for (hosts, node_ip, want) in [
         (&["192.0.2.11"][..], "", "192.0.2.11"),
@@ -309,10 +285,7 @@ fn the_host_name_comes_before_the_default_route() {
     }
     // A name that is an IP is not compared with the interfaces.
     let mut node = json!({});
-    assert_eq!(
-        set(&mut node, &config("", "", "010.9.9.9"), &network),
-        Ok(())
-    );
+    assert_eq!(set(&mut node, &config("", "", "010.9.9.9"), &network), Ok(()));
     assert_eq!(
         node["status"]["addresses"],
         json!([
@@ -324,10 +297,7 @@ fn the_host_name_comes_before_the_default_route() {
 
 #[test]
 fn dns_is_used_if_the_hosts_file_lacks_the_name() {
-    let network = network(
-        &["eth0 192.0.2.1"],
-        &["lo 127.0.0.1", "eth0 10.0.0.1 10.0.0.2 fd00::2"],
-    );
+    let network = network(&["eth0 192.0.2.1"], &["lo 127.0.0.1", "eth0 10.0.0.1 10.0.0.2 fd00::2"]);
     let list = |ips: &[&str]| ips.iter().map(|ip| ip.parse().unwrap()).collect();
     for (hosts, dns, node_ip, want) in [
         (&[][..], &["10.0.0.2"][..], "", "10.0.0.2"),
@@ -339,11 +309,7 @@ fn dns_is_used_if_the_hosts_file_lacks_the_name() {
         // Go's resolver stops at Debian's line; then the default route decides.
         (&["127.0.1.1"], &["10.0.0.2"], "", "10.0.0.1"),
     ] {
-        let network = Network {
-            hosts: list(hosts),
-            dns: list(dns),
-            ..network.clone()
-        };
+        let network = Network { hosts: list(hosts), dns: list(dns), ..network.clone() };
         assert_eq!(
             choose(&config(node_ip, "", "pi-3"), &network).map(|ip| ip.to_string()),
             Ok(want.to_owned()),
@@ -359,10 +325,7 @@ fn dns_is_used_if_the_hosts_file_lacks_the_name() {
         ("", "", "10.0.0.9", &[], false),
         ("", "", "pi-3", &["127.0.1.1"], false),
     ] {
-        let network = Network {
-            hosts: list(hosts),
-            ..network.clone()
-        };
+        let network = Network { hosts: list(hosts), ..network.clone() };
         assert_eq!(
             needs_lookup(&config(node_ip, cloud, name), &network),
             want,
@@ -371,8 +334,9 @@ fn dns_is_used_if_the_hosts_file_lacks_the_name() {
     }
 }
 
-/// interface_test.go TestChooseHostInterfaceFromRoute, TestGetIPFromInterface (down, unknown) and
-/// TestGetAllDefaultRoutes (none, only v4, only v6, both).
+/// interface_test.go TestChooseHostInterfaceFromRoute, TestGetIPFromInterface (v4, v6, wrong
+/// family, down, unknown), TestGetIPFromLoopbackInterface, TestFinalIP and TestGetAllDefaultRoutes
+/// (none, only v4, only v6, both).
 #[test]
 fn test_choose_host_interface_from_route() {
     let none = "unable to select an IP from default routes.";
@@ -389,13 +353,7 @@ fn test_choose_host_interface_from_route() {
             Ok("10.254.71.145"),
             Ok("10.254.71.145"),
         ),
-        (
-            "IPv6 only",
-            v6,
-            &[lo, "eth3 fe80::2 2001::200"],
-            Ok("2001::200"),
-            Ok("2001::200"),
-        ),
+        ("IPv6 only", v6, &[lo, "eth3 fe80::2 2001::200"], Ok("2001::200"), Ok("2001::200")),
         (
             "dual stack",
             dual,
@@ -403,20 +361,11 @@ fn test_choose_host_interface_from_route() {
             Ok("10.254.71.145"),
             Ok("2001::10"),
         ),
-        (
-            "IPv6 route, IPv4 addresses alone",
-            v6,
-            &[lo, "eth3 10.254.71.145"],
-            Err(none),
-            Err(none),
-        ),
+        ("IPv6 route, IPv4 addresses alone", v6, &[lo, "eth3 10.254.71.145"], Err(none), Err(none)),
         (
             "link-local NIC, global loopback",
             dual,
-            &[
-                "lo 127.0.0.1 10.1.1.1 ::1 fd00:1:1::1",
-                "eth3 169.254.1.1 fe80::2",
-            ],
+            &["lo 127.0.0.1 10.1.1.1 ::1 fd00:1:1::1", "eth3 169.254.1.1 fe80::2"],
             Ok("10.1.1.1"),
             Ok("fd00:1:1::1"),
         ),
@@ -427,13 +376,7 @@ fn test_choose_host_interface_from_route() {
             Ok("192.168.1.1"),
             Ok("fd00::200"),
         ),
-        (
-            "all link-local",
-            dual,
-            &[lo, "eth3 169.254.1.1 fe80::2"],
-            Err(none),
-            Err(none),
-        ),
+        ("all link-local", dual, &[lo, "eth3 169.254.1.1 fe80::2"], Err(none), Err(none)),
         (
             "link-local NIC, loopback down",
             v4,
@@ -503,47 +446,19 @@ fn test_get_ip_from_host_interfaces() {
         ("no interfaces", &[][..], Err(none), Err(none)),
         ("down", &["!eth0 10.0.0.1"], Err(none), Err(none)),
         ("loopback only", &["lo 10.0.0.1"], Err(none), Err(none)),
-        (
-            "point-to-point only",
-            &[">ppp0 10.0.0.1"],
-            Err(none),
-            Err(none),
-        ),
+        ("point-to-point only", &[">ppp0 10.0.0.1"], Err(none), Err(none)),
         ("no addresses", &["eth0"], Err(none), Err(none)),
-        (
-            "link-local only",
-            &["eth0 fe80::2 169.254.0.2"],
-            Err(none),
-            Err(none),
-        ),
-        (
-            "IPv4",
-            &["eth0 10.254.71.145"],
-            Ok("10.254.71.145"),
-            Ok("10.254.71.145"),
-        ),
-        (
-            "IPv6",
-            &["eth0 2001::200"],
-            Ok("2001::200"),
-            Ok("2001::200"),
-        ),
+        ("link-local only", &["eth0 fe80::2 169.254.0.2"], Err(none), Err(none)),
+        ("IPv4", &["eth0 10.254.71.145"], Ok("10.254.71.145"), Ok("10.254.71.145")),
+        ("IPv6", &["eth0 2001::200"], Ok("2001::200"), Ok("2001::200")),
         (
             "dual, in index order",
-            &[
-                "lo 127.0.0.1",
-                "eth0 fe80::2",
-                "eth1 2001::10 10.0.0.1",
-                "eth2 10.0.0.2 2001::20",
-            ],
+            &["lo 127.0.0.1", "eth0 fe80::2", "eth1 2001::10 10.0.0.1", "eth2 10.0.0.2 2001::20"],
             Ok("10.0.0.1"),
             Ok("2001::10"),
         ),
     ] {
-        let network = Network {
-            default_routes: Ok(None),
-            ..network(&[], lines)
-        };
+        let network = Network { default_routes: Ok(None), ..network(&[], lines) };
         assert_choice(name, &network, prefer_v4, prefer_v6);
     }
 }
@@ -573,80 +488,8 @@ fn without_the_network_facts_the_addresses_are_unchanged() {
             "",
             "can't get ip address of node pi-3. error: getifaddrs: too many open files",
         ),
-        (
-            &interfaces,
-            "192.0.2.10",
-            "failed to validate nodeIP: getifaddrs: too many open files",
-        ),
+        (&interfaces, "192.0.2.10", "failed to validate nodeIP: getifaddrs: too many open files"),
     ] {
-        assert_eq!(
-            set_on(&seen, node_ip, "", network),
-            (seen.clone(), Some(want.to_owned()))
-        );
-    }
-}
-
-/// interface_test.go TestFinalIP, TestGetIPFromInterface (v4, v6, wrong family).
-#[test]
-fn test_final_ip() {
-    for (name, line, v6, want) in [
-        ("no IPv4", "eth3 2001::5", false, None),
-        ("no IPv6", "eth3 10.128.0.4", true, None),
-        ("loopback, IPv4", "eth3 127.0.0.1", false, None),
-        ("loopback, IPv6", "eth3 ::1", true, None),
-        ("link-local, IPv4", "eth3 169.254.1.10", false, None),
-        ("link-local, IPv6", "eth3 fe80::2", true, None),
-        ("IPv4", "eth3 10.254.12.132", false, Some("10.254.12.132")),
-        ("IPv6", "eth3 2001::5", true, Some("2001::5")),
-        ("no addresses", "eth3", false, None),
-        ("no addresses, IPv6", "eth3", true, None),
-    ] {
-        let interfaces = interfaces(&[line]).unwrap();
-        let got = global_address(&interfaces[0], v6).map(|ip| ip.to_string());
-        assert_eq!(got.as_deref(), want, "{name}");
-    }
-}
-
-/// interface_test.go TestGetIPFromLoopbackInterface, and TestChooseHostInterfaceFromRoute (both
-/// global, no routes).
-#[test]
-fn test_get_ip_from_loopback_interface() {
-    let nic = "eth3 169.254.1.1 fe80::2";
-    let none = Err("unable to select an IP from default routes.".to_owned());
-    let routes = &["eth3 10.254.0.1", "eth3 fe80::1"];
-    for (name, routes, lo, prefers_v6, want) in [
-        (
-            "global IPv4",
-            routes,
-            "lo 127.0.0.1 10.1.1.1 ::1 fd00:1:1::1",
-            false,
-            Ok("10.1.1.1"),
-        ),
-        (
-            "global IPv6",
-            routes,
-            "lo 127.0.0.1 10.1.1.1 ::1 fd00:1:1::1",
-            true,
-            Ok("fd00:1:1::1"),
-        ),
-        (
-            "none, IPv4",
-            routes,
-            "lo 127.0.0.1 ::1",
-            false,
-            none.clone(),
-        ),
-        ("none, IPv6", routes, "lo 127.0.0.1 ::1", true, none),
-    ] {
-        let got = by_default_route(prefers_v6, &network(routes, &[lo, nic]));
-        let want = want.map(|ip| ip.parse().unwrap());
-        assert_eq!(got, want, "{name}");
-    }
-    for prefers_v6 in [false, true] {
-        let lines = ["lo 10.1.1.1 fd00:1:1::1", "eth3 192.168.1.1 fd00::200"];
-        assert_eq!(
-            by_default_route(prefers_v6, &network(&[], &lines)).unwrap_err(),
-            "no default routes found in \"/proc/net/route\" or \"/proc/net/ipv6_route\""
-        );
+        assert_eq!(set_on(&seen, node_ip, "", network), (seen.clone(), Some(want.to_owned())));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A Node without pods ([`NodeConfig::is_guest`]) is a guest of the cluster. Its labels keep it out
 //! of decisions that assume that each Node runs pods: selectors for Linux, spreading over host
-//! names, load balancers, and the count of Nodes that limits evictions. Measured in issue 16.
+//! names, load balancers, and the count of Nodes that limits evictions.
 //! Upstream: `pkg/kubelet/kubelet_node_status.go` initialNode, updateDefaultLabels.
 
 use serde_json::{Map, Value};
@@ -109,10 +109,7 @@ fn configured(config: &NodeConfig) -> Map<String, Value> {
 }
 
 fn os(config: &NodeConfig) -> &str {
-    match config.is_guest() {
-        true => config.labels.get(OS).map_or(GUEST_OS, String::as_str),
-        false => "linux",
-    }
+    if config.is_guest() { config.labels.get(OS).map_or(GUEST_OS, String::as_str) } else { "linux" }
 }
 
 fn is_default(key: &str) -> bool {

@@ -8,12 +8,11 @@ use crate::config::Config;
 use crate::config::flags::Flags;
 
 fn config(max_pods: i32, labels: &str) -> NodeConfig {
-    let flags = Flags {
-        hostname_override: Some("pi".to_owned()),
-        max_pods,
-        node_labels: vec![labels.to_owned()],
-        ..Flags::default()
-    };
+    let flags = Flags::of(&[
+        "--hostname-override=pi",
+        &format!("--max-pods={max_pods}"),
+        &format!("--node-labels={labels}"),
+    ]);
     Config::new(flags, || unreachable!()).unwrap().node
 }
 
@@ -70,10 +69,7 @@ fn with(mut labels: Value, changes: &[(&str, &str)]) -> Value {
 }
 
 fn without(mut labels: Value, keys: &[&str]) -> Value {
-    labels
-        .as_object_mut()
-        .unwrap()
-        .retain(|key, _| !keys.contains(&key.as_str()));
+    labels.as_object_mut().unwrap().retain(|key, _| !keys.contains(&key.as_str()));
     labels
 }
 
@@ -85,37 +81,19 @@ const BALANCERS: &str = EXCLUSIONS[1];
 fn a_flag_wins_over_each_default_of_a_new_guest_and_an_empty_one_removes_it() {
     for (flag, want) in [
         ("", guest()),
-        (
-            "example.com/a=,b=1",
-            with(guest(), &[("example.com/a", ""), ("b", "1")]),
-        ),
-        (
-            "kubernetes.io/os=linux",
-            with(guest(), &[(OS, "linux"), (BETA_OS, "linux")]),
-        ),
+        ("example.com/a=,b=1", with(guest(), &[("example.com/a", ""), ("b", "1")])),
+        ("kubernetes.io/os=linux", with(guest(), &[(OS, "linux"), (BETA_OS, "linux")])),
         (
             "kubernetes.io/os=linux,beta.kubernetes.io/os=plan9",
             with(guest(), &[(OS, "linux"), (BETA_OS, "plan9")]),
         ),
-        (
-            "beta.kubernetes.io/os=plan9",
-            with(guest(), &[(BETA_OS, "plan9")]),
-        ),
+        ("beta.kubernetes.io/os=plan9", with(guest(), &[(BETA_OS, "plan9")])),
         ("kubernetes.io/os=", without(guest(), &[OS, BETA_OS])),
-        (
-            "kubernetes.io/hostname=pi",
-            with(guest(), &[(HOSTNAME, "pi")]),
-        ),
+        ("kubernetes.io/hostname=pi", with(guest(), &[(HOSTNAME, "pi")])),
         ("kubernetes.io/hostname=", guest()),
-        (
-            "topology.kubernetes.io/zone=attic",
-            with(guest(), &[(ZONE, "attic")]),
-        ),
+        ("topology.kubernetes.io/zone=attic", with(guest(), &[(ZONE, "attic")])),
         ("topology.kubernetes.io/zone=", guest()),
-        (
-            "node.kubernetes.io/exclude-disruption=",
-            without(guest(), &[DISRUPTION]),
-        ),
+        ("node.kubernetes.io/exclude-disruption=", without(guest(), &[DISRUPTION])),
         (
             "node.kubernetes.io/exclude-from-external-load-balancers=false",
             with(guest(), &[(BALANCERS, "false")]),
@@ -145,16 +123,9 @@ fn a_node_of_a_kubelet_becomes_a_guest_and_keeps_the_labels_of_others() {
         (
             "node.kubernetes.io/exclude-disruption=,kubernetes.io/os=linux",
             guest(),
-            without(
-                with(guest(), &[(OS, "linux"), (BETA_OS, "linux")]),
-                &[DISRUPTION],
-            ),
+            without(with(guest(), &[(OS, "linux"), (BETA_OS, "linux")]), &[DISRUPTION]),
         ),
-        (
-            "kubernetes.io/os=",
-            kubelet(),
-            without(guest(), &[OS, BETA_OS]),
-        ),
+        ("kubernetes.io/os=", kubelet(), without(guest(), &[OS, BETA_OS])),
         ("example.com/new=1", kubelet(), guest()),
     ] {
         assert_eq!(adopted(0, flag, &existing), want, "{flag} {existing}");
@@ -209,10 +180,8 @@ fn test_update_default_labels() {
         "kubernetes.io/arch",
     ];
     let all = |value: &str| {
-        let labels: Map<String, Value> = keys
-            .iter()
-            .map(|key| ((*key).to_owned(), value.into()))
-            .collect();
+        let labels: Map<String, Value> =
+            keys.iter().map(|key| ((*key).to_owned(), value.into())).collect();
         Value::from(labels)
     };
     for (name, initial, existing, want) in [

@@ -1,13 +1,15 @@
-//! Capacity, allocatable and the machine's identity.
+//! Capacity, allocatable and the machine's identity; the check of reservations against the
+//! capacity.
 //!
 //! A missing fact never gives 0: a capacity that the Node has is kept, and a capacity that it never
-//! had stays missing, which `Ready` names. `reservation` computes the reserved amounts.
-//! Upstream: setters.go MachineInfo.
+//! had stays missing, which `Ready` names.
+//! Upstream: setters.go MachineInfo; `pkg/kubelet/cm/node_container_manager_linux.go`
+//! GetNodeAllocatableReservation, validateNodeAllocatable.
 
 use serde_json::{Map, Value, json};
 
-use super::reservation;
 use crate::config::Config;
+use crate::config::thresholds::Signal;
 use crate::core::facts::{Facts, Read};
 use crate::kube::names;
 use crate::kube::object::{self, quantity, set_quantity};
@@ -15,18 +17,9 @@ use crate::kube::quantity::Quantity;
 
 /// The setter MachineInfo, without the members that need a runtime.
 pub(super) fn set(node: &mut Value, config: &Config, facts: &Facts, missing: &mut Vec<String>) {
-    set_capacity(
-        object::members(node, &["status", "capacity"]),
-        config,
-        facts,
-        missing,
-    );
+    set_capacity(object::members(node, &["status", "capacity"]), config, facts, missing);
     set_allocatable(object::members(node, &["status"]), config, facts);
-    set_identity(
-        object::members(node, &["status", "nodeInfo"]),
-        facts,
-        missing,
-    );
+    set_identity(object::members(node, &["status", "nodeInfo"]), facts, missing);
 }
 
 fn set_capacity(
@@ -41,10 +34,7 @@ fn set_capacity(
     };
     let pods = u64::from(config.node.max_pods);
     set("cpu", facts.cpus.clone().map(Quantity::count));
-    set(
-        "memory",
-        facts.memory.clone().map(|m| Quantity::bytes(m.total_bytes)),
-    );
+    set("memory", facts.memory.clone().map(|m| Quantity::bytes(m.total_bytes)));
     set(
         "pods",
         match (config.node.pods_per_core, &facts.cpus) {
@@ -58,10 +48,7 @@ fn set_capacity(
     if config.local_storage
         && let Some(fs) = facts.storage()
     {
-        set(
-            "ephemeral-storage",
-            fs.clone().map(|fs| Quantity::bytes(fs.capacity_bytes)),
-        );
+        set("ephemeral-storage", fs.clone().map(|fs| Quantity::bytes(fs.capacity_bytes)));
     }
     // Adoption sets all extended resources to 0; the declared ones are set again.
     for (name, amount) in &config.node.extended_resources {
@@ -103,30 +90,67 @@ fn set_allocatable(status: &mut Map<String, Value>, config: &Config, facts: &Fac
             huge_pages = huge_pages.plus(amount);
         }
         if name != "memory"
-            && let Ok(reserved) = reservation::of(name, config, facts)
+            && let Ok(reserved) = reserved(name, config, facts)
         {
             set_quantity(allocatable, name, amount.minus(reserved));
         }
     }
     if let Some(memory) = quantity(&capacity, "memory")
-        && let Ok(reserved) = reservation::of("memory", config, facts)
+        && let Ok(reserved) = reserved("memory", config, facts)
     {
-        set_quantity(
-            allocatable,
-            "memory",
-            memory.minus(reserved).minus(huge_pages),
-        );
+        set_quantity(allocatable, "memory", memory.minus(reserved).minus(huge_pages));
     }
+}
+
+/// The reserved amount of `resource`: for the system, for Kubernetes and by hard eviction
+/// thresholds. A percentage needs the fact of the capacity.
+fn reserved(resource: &str, config: &Config, facts: &Facts) -> Read<Quantity> {
+    let reservation = &config.reservation;
+    let (signal, capacity) = match resource {
+        "cpu" => return Ok(reservation.declared_of("cpu")),
+        "memory" => (Signal::MemoryAvailable, facts.memory.clone()?.total_bytes),
+        "ephemeral-storage" if config.local_storage => {
+            let fs = facts.node_fs.clone()?;
+            (Signal::NodefsAvailable, fs.capacity_bytes)
+        }
+        _ => return Ok(Quantity::count(0)),
+    };
+    Ok(reservation.of(resource, signal, capacity))
+}
+
+/// An error if a reservation exceeds the capacity. A resource whose fact is missing is not checked.
+pub fn check_reservations(config: &Config, facts: &Facts) -> Result<(), String> {
+    let storage = facts.node_fs.as_ref().ok().map(|fs| fs.capacity_bytes);
+    let memory = facts.memory.as_ref().ok().map(|memory| memory.total_bytes);
+    let mut errors = Vec::new();
+    for (resource, capacity) in [
+        ("cpu", facts.cpus.as_ref().ok().copied().map(Quantity::count)),
+        ("ephemeral-storage", storage.map(Quantity::bytes)),
+        ("memory", memory.map(Quantity::bytes)),
+    ] {
+        let is_configured = config.reservation.declared.contains_key(resource)
+            || !config.reservation.thresholds_by_default;
+        if let Some(capacity) = capacity
+            && let Ok(reserved) = reserved(resource, config, facts)
+            && reserved > capacity
+            && is_configured
+        {
+            errors.push(format!(
+                "Resource {resource:?} has a reservation of {reserved} but capacity of \
+                 {capacity}. Expected capacity >= reservation."
+            ));
+        }
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(format!("invalid Node Allocatable configuration. {}", errors.join(" ")))
 }
 
 fn set_identity(info: &mut Map<String, Value>, facts: &Facts, missing: &mut Vec<String>) {
     for (key, fact, sources) in [
         ("machineID", &facts.machine_id, "etc/machine-id"),
-        (
-            "systemUUID",
-            &facts.system_uuid,
-            "sys/class/dmi/id/product_uuid, etc/machine-id",
-        ),
+        ("systemUUID", &facts.system_uuid, "sys/class/dmi/id/product_uuid, etc/machine-id"),
         ("bootID", &facts.boot_id, "proc/sys/kernel/random/boot_id"),
     ] {
         match fact {
@@ -163,10 +187,7 @@ pub(super) fn missing_capacities(node: &Value, config: &Config, facts: &Facts) -
     if missing.is_empty() {
         return None;
     }
-    Some(format!(
-        "missing node capacity for resources: {}",
-        missing.join(", ")
-    ))
+    Some(format!("missing node capacity for resources: {}", missing.join(", ")))
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! Power cuts before, within and after each operation, with any subset of the unsynced operations
 //! lost: the next start finds the old identity or the new one.
 
-use std::os::unix::fs::symlink;
-
 use super::*;
 use crate::files::power_cut;
 
@@ -18,7 +16,7 @@ fn survives<T>(folder: &Folder, act: impl FnOnce() -> (Pki, T), check: impl Fn(&
 /// Opens the files. Fails unless the certificate is one of `one_of` and TLS can use it. Returns the
 /// [`Pki`] if there is no certificate.
 fn identity(paths: &Paths, at: u64, one_of: &[&Leaf], state: &str) -> Option<Pki> {
-    let (pki, start) = Pki::open(paths.clone(), subject(), day(at)).expect(state);
+    let (pki, start) = Pki::open(Disk::default(), paths.clone(), subject(), day(at)).expect(state);
     let Some(leaf) = start.leaf else {
         return Some(pki);
     };
@@ -31,9 +29,7 @@ fn identity(paths: &Paths, at: u64, one_of: &[&Leaf], state: &str) -> Option<Pki
 fn renew(pki: &mut Pki, signer: &Signer, at: u64) -> Leaf {
     let request = pki.sign(false).unwrap();
     let from = u8::try_from(at).unwrap();
-    pki.install(&signer.sign(&request, from, 50), day(at))
-        .unwrap()
-        .1
+    pki.install(&signer.sign(&request, from, 50), day(at)).unwrap().1
 }
 
 #[test]
@@ -43,14 +39,13 @@ fn a_bootstrap_survives_a_power_cut() {
         let (folder, signer) = (Folder::new(), Signer::new());
         folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
         let paths = folder.paths(true, rotate);
-        let at = match is_first {
-            true => 1,
-            false => {
-                renew(&mut open(&paths, day(1)).0, &signer, 1);
-                assert!(open(&paths, day(60)).1.leaf.is_none() || rotate);
-                fs::remove_file(&paths.kubeconfig).unwrap();
-                60
-            }
+        let at = if is_first {
+            1
+        } else {
+            renew(&mut open(&paths, day(1)).0, &signer, 1);
+            assert!(open(&paths, day(60)).1.leaf.is_none() || rotate);
+            fs::remove_file(&paths.kubeconfig).unwrap();
+            60
         };
         let act = || {
             let (mut pki, _) = open(&paths, day(at));
@@ -101,38 +96,32 @@ fn a_request_survives_a_power_cut_until_its_certificate_is_stored() {
 
 #[test]
 fn a_rotation_survives_a_power_cut() {
-    let (folder, signer) = (Folder::new(), Signer::new());
-    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
-    let (mut pki, _) = open(&folder.paths(true, true), day(1));
-    let first = renew(&mut pki, &signer, 1);
-    // Without the token, only the stored certificate can be used.
-    fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
-    for (bootstrap, at) in [(false, 10), (true, 11)] {
+    for bootstrap in [false, true] {
+        let (folder, signer) = (Folder::new(), Signer::new());
+        folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
+        let (mut pki, _) = open(&folder.paths(true, true), day(1));
+        let first = [1, 2].map(|at| renew(&mut pki, &signer, at)).into_iter().last().unwrap();
+        // Without the token, only the stored certificate can be used.
+        fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
+        // An earlier version kept every pair.
+        folder.write("lib/pki/kubelet-client-2026-01-02-00-00-00.pem", "old");
         let paths = folder.paths(bootstrap, true);
         let act = || {
-            let (mut pki, _) = open(&paths, day(at));
-            let leaf = renew(&mut pki, &signer, at);
+            let (mut pki, _) = open(&paths, day(10));
+            let leaf = renew(&mut pki, &signer, 10);
             (pki, leaf)
         };
         let states = survives(&folder, act, |second, state| {
-            assert!(
-                identity(&paths, at, &[&first, second], state).is_none(),
-                "{state}"
-            );
+            assert!(identity(&paths, 10, &[&first, second], state).is_none(), "{state}");
             // The certificate can be renewed again, also with a leftover link.
-            let (mut pki, _) = open(&paths, day(at));
-            let third = renew(&mut pki, &signer, at + 1);
-            assert!(identity(&paths, at, &[&third], state).is_none(), "{state}");
+            let (mut pki, _) = open(&paths, day(10));
+            let third = renew(&mut pki, &signer, 11);
+            assert!(identity(&paths, 10, &[&third], state).is_none(), "{state}");
+            let pairs = folder.stored().into_iter().filter(|name| name.ends_with("-00.pem"));
+            assert_eq!(pairs.count(), 2, "{state}");
         });
         println!("rotation: {states} states");
-        assert!(states > 20, "{states}");
-        // The next round begins with the first certificate.
-        let pair = paths
-            .cert_dir
-            .join("kubelet-client-2026-05-02-00-00-00.pem");
-        let current = paths.cert_dir.join("kubelet-client-current.pem");
-        fs::remove_file(&current).unwrap();
-        symlink(pair, current).unwrap();
+        assert!(states > 25, "{states}");
     }
 }
 
@@ -142,10 +131,7 @@ fn a_rotation_survives_a_power_cut() {
 fn the_arrival_at_a_supervisor_survives_a_power_cut() {
     let (folder, signer) = (Folder::new(), Signer::new());
     folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
-    let paths = Paths {
-        at_supervisor: true,
-        ..folder.paths(false, true)
-    };
+    let paths = Paths { at_supervisor: true, ..folder.paths(false, true) };
     // Valid since the birth of the CA, on day 0.
     let renew = |at: u64| {
         let (mut pki, start) = open(&paths, day(at));
@@ -161,14 +147,14 @@ fn the_arrival_at_a_supervisor_survives_a_power_cut() {
         (pki, second)
     };
     let states = survives(&folder, act, |second, state| {
-        let (_, start) = Pki::open(paths.clone(), subject(), day(55)).expect(state);
+        let (_, start) =
+            Pki::open(Disk::default(), paths.clone(), subject(), day(55)).expect(state);
         let leaf = start.leaf.expect(state);
-        let arrival = match leaf.public_key == second.public_key {
-            true => day(50),
-            false => {
-                assert_eq!(leaf.public_key, first.public_key, "{state}");
-                day(10)
-            }
+        let arrival = if leaf.public_key == second.public_key {
+            day(50)
+        } else {
+            assert_eq!(leaf.public_key, first.public_key, "{state}");
+            day(10)
         };
         // A name that is taken is the next second's.
         let late = leaf.not_before.since(arrival).as_secs();
@@ -179,21 +165,54 @@ fn the_arrival_at_a_supervisor_survives_a_power_cut() {
     assert!(states > 20, "{states}");
 }
 
+/// Without a store, and with that of a former cluster.
 #[test]
 fn a_given_certificate_survives_a_power_cut() {
-    let (folder, signer) = (Folder::new(), Signer::new());
-    folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
-    let paths = folder.paths(false, true);
+    for is_first in [true, false] {
+        let (folder, signer) = (Folder::new(), Signer::new());
+        let paths = folder.paths(false, true);
+        if !is_first {
+            folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
+            renew(&mut open(&paths, day(9)).0, &signer, 9);
+        }
+        folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
+        let act = || {
+            let (pki, start) = open(&paths, day(10));
+            assert!(start.given);
+            (pki, start.leaf.unwrap())
+        };
+        let states = survives(&folder, act, |leaf, state| {
+            assert!(identity(&paths, 10, &[leaf], state).is_none(), "{state}");
+        });
+        println!("given: {states} states");
+        assert!(states > 15, "{states}");
+    }
+}
+
+/// The kubeconfig of a former cluster is removed first.
+#[test]
+fn a_bootstrap_for_another_cluster_survives_a_power_cut() {
+    let (folder, old, new) = (Folder::new(), Signer::new(), Signer::new());
+    folder.write("bootstrap.conf", &old.kubeconfig(TOKEN));
+    let paths = folder.paths(true, true);
+    renew(&mut open(&paths, day(1)).0, &old, 1);
+    folder.write("bootstrap.conf", &new.kubeconfig(TOKEN));
     let act = || {
-        let (pki, start) = open(&paths, day(10));
-        assert!(start.given);
-        (pki, start.leaf.unwrap())
+        let (mut pki, start) = open(&paths, day(2));
+        assert!(start.bootstrap.is_some());
+        let leaf = renew(&mut pki, &new, 2);
+        (pki, leaf)
     };
     let states = survives(&folder, act, |leaf, state| {
-        assert!(identity(&paths, 10, &[leaf], state).is_none(), "{state}");
+        if let Some(mut pki) = identity(&paths, 3, &[leaf], state) {
+            let leaf = renew(&mut pki, &new, 3);
+            assert!(identity(&paths, 4, &[&leaf], state).is_none(), "{state}");
+        }
+        let (_, start) = open(&paths, day(4));
+        assert_eq!(start.config.ca.as_ref().unwrap().bytes, new.ca.as_bytes(), "{state}");
     });
-    println!("given: {states} states");
-    assert!(states > 20, "{states}");
+    println!("another cluster: {states} states");
+    assert!(states > 25, "{states}");
 }
 
 /// A write can fail without a power cut, on a full or read-only disk: the process tries again.
@@ -206,11 +225,8 @@ fn a_failed_operation_is_repeated_without_a_restart() {
         let _ = fs::remove_dir_all(folder.0.join("etc"));
         let _ = fs::remove_dir_all(folder.0.join("lib"));
         let paths = folder.paths(true, false);
-        let disk = Disk {
-            power: Some(power),
-            ..Disk::default()
-        };
-        let (mut pki, _) = Pki::open_on(disk, paths.clone(), subject(), day(1)).unwrap();
+        let disk = Disk { power: Some(power), ..Disk::default() };
+        let (mut pki, _) = Pki::open(disk, paths.clone(), subject(), day(1)).unwrap();
         let mut fails = |pki: &mut Pki, result: Result<(), String>| {
             let failed = result.is_err();
             failures += usize::from(failed);
@@ -230,10 +246,7 @@ fn a_failed_operation_is_repeated_without_a_restart() {
             installed = pki.install(&chain, day(1)).map(drop);
         }
         installed.unwrap();
-        let is_over = pki
-            .disk
-            .power
-            .is_some_and(|power| pki.disk.done.len() <= power);
+        let is_over = pki.disk.power.is_some_and(|power| pki.disk.done.len() <= power);
         assert!(identity(&paths, 1, &[&Leaf::of_pem(chain.as_bytes()).unwrap()], "").is_none());
         if is_over {
             break;

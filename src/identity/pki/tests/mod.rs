@@ -1,6 +1,8 @@
 #![allow(clippy::disallowed_methods)]
 
+mod clusters;
 mod crash;
+mod serving;
 mod upstream;
 
 use std::fs;
@@ -74,10 +76,7 @@ impl Signer {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::default();
         let ca = params.self_signed(&key).unwrap().pem();
-        Self {
-            issuer: Issuer::new(params, key),
-            ca,
-        }
+        Self { issuer: Issuer::new(params, key), ca }
     }
 
     pub(in crate::identity) fn params(common_name: &str, day: u8, days: u64) -> CertificateParams {
@@ -112,8 +111,7 @@ impl Signer {
     /// A kubeconfig with such a pair.
     fn kubeconfig_with_pair(&self, day: u8, days: u64) -> String {
         let [cert, key] = self.embedded(day, days);
-        let user = format!("client-certificate-data: {cert}, client-key-data: {key}");
-        self.kubeconfig(&user)
+        self.kubeconfig(&pair(&cert, &key))
     }
 
     pub(in crate::identity) fn kubeconfig(&self, user: &str) -> String {
@@ -136,13 +134,15 @@ impl std::fmt::Display for Pem<'_> {
     }
 }
 
+/// The user of a kubeconfig with an embedded pair.
+fn pair(cert: &str, key: &str) -> String {
+    format!("client-certificate-data: {cert}, client-key-data: {key}")
+}
+
 const TOKEN: &str = "token: abcdef.0123456789abcdef";
 
 fn subject() -> Subject {
-    Subject {
-        common_name: "system:node:pi-3".into(),
-        organizations: vec!["system:nodes".into()],
-    }
+    Subject::of_node("pi-3")
 }
 
 /// `day` days after 2026-05-01.
@@ -152,7 +152,7 @@ fn day(day: u64) -> Wall {
 }
 
 fn open(paths: &Paths, now: Wall) -> (Pki, Start) {
-    Pki::open(paths.clone(), subject(), now).unwrap()
+    Pki::open(Disk::default(), paths.clone(), subject(), now).unwrap()
 }
 
 fn mode(path: &Path) -> u32 {
@@ -177,24 +177,15 @@ fn a_bootstrap_writes_the_files_of_a_kubelet() {
         assert_eq!(pending_key.exists(), !rotate);
         if !rotate {
             assert_eq!(mode(&pending_key), 0o600);
-            assert!(
-                fs::read_to_string(&pending_key)
-                    .unwrap()
-                    .starts_with("-----BEGIN EC PRIVATE")
-            );
+            assert!(fs::read_to_string(&pending_key).unwrap().starts_with("-----BEGIN EC PRIVATE"));
         }
         let (kubeconfig, leaf) = pki.install(&certificate, day(10)).unwrap();
         assert_eq!(leaf, Leaf::of_pem(certificate.as_bytes()).unwrap());
         assert_eq!(
             folder.stored(),
-            [
-                "kubelet-client-2026-05-11-00-00-00.pem",
-                "kubelet-client-current.pem"
-            ]
+            ["kubelet-client-2026-05-11-00-00-00.pem", "kubelet-client-current.pem"]
         );
-        let pair = paths
-            .cert_dir
-            .join("kubelet-client-2026-05-11-00-00-00.pem");
+        let pair = paths.cert_dir.join("kubelet-client-2026-05-11-00-00-00.pem");
         let current = paths.cert_dir.join("kubelet-client-current.pem");
         assert_eq!(fs::read_link(&current).unwrap(), pair);
         assert_eq!(mode(&pair), 0o600);
@@ -250,13 +241,13 @@ fn without_rotation_the_request_stays_the_same_until_it_succeeds() {
 }
 
 #[test]
-fn a_rotation_makes_a_new_key_and_keeps_the_old_file() {
+fn a_rotation_makes_a_new_key_and_keeps_the_last_old_pair() {
     let (folder, signer) = (Folder::new(), Signer::new());
     folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
     let paths = folder.paths(true, true);
     let (mut pki, _) = open(&paths, day(1));
     let mut keys = Vec::new();
-    for number in 1..4 {
+    for number in 1..6 {
         let request = pki.sign(false).unwrap();
         keys.push(request.wanted.public_key.clone());
         let chain = signer.sign(&request, 1, 90);
@@ -266,8 +257,9 @@ fn a_rotation_makes_a_new_key_and_keeps_the_old_file() {
         assert_eq!(key_of(&open(&paths, day(number)).1), leaf.public_key);
     }
     keys.dedup();
-    assert_eq!(keys.len(), 3);
-    assert_eq!(folder.stored().len(), 4, "{:?}", folder.stored());
+    assert_eq!(keys.len(), 5);
+    let pair = |day| format!("kubelet-client-2026-05-{day:02}-00-00-00.pem");
+    assert_eq!(folder.stored(), [pair(5), pair(6), "kubelet-client-current.pem".to_owned()]);
 }
 
 #[test]
@@ -276,25 +268,13 @@ fn an_unusable_kubeconfig_is_replaced_and_a_usable_one_is_kept() {
     let [cert, key] = signer.embedded(1, 90);
     let [old, old_key] = signer.embedded(1, 5);
     let [_, other_key] = signer.embedded(1, 90);
-    let embedded = |cert: &str, key: &str| {
-        signer.kubeconfig(&format!(
-            "client-certificate-data: {cert}, client-key-data: {key}"
-        ))
-    };
+    let embedded = |cert: &str, key: &str| signer.kubeconfig(&pair(cert, key));
     for (what, text, is_valid) in [
         ("a certificate", embedded(&cert, &key), true),
         ("an expired one", embedded(&old, &old_key), false),
-        (
-            "the key of another certificate",
-            embedded(&cert, &other_key),
-            false,
-        ),
+        ("the key of another certificate", embedded(&cert, &other_key), false),
         ("a token", signer.kubeconfig(TOKEN), false),
-        (
-            "a missing file",
-            signer.kubeconfig("client-certificate: no, client-key: no"),
-            false,
-        ),
+        ("a missing file", signer.kubeconfig("client-certificate: no, client-key: no"), false),
         ("no kubeconfig", "[".to_owned(), false),
         ("nothing", String::new(), false),
     ] {
@@ -304,11 +284,7 @@ fn an_unusable_kubeconfig_is_replaced_and_a_usable_one_is_kept() {
         let paths = folder.paths(true, false);
         let (mut pki, start) = open(&paths, day(10));
         assert_eq!(start.bootstrap.is_none(), is_valid, "{what}");
-        assert_eq!(
-            fs::read_to_string(&paths.kubeconfig).unwrap(),
-            text,
-            "{what}"
-        );
+        assert_eq!(fs::read_to_string(&paths.kubeconfig).unwrap(), text, "{what}");
         if !is_valid {
             let request = pki.sign(false).unwrap();
             pki.install(&signer.sign(&request, 1, 90), day(10)).unwrap();
@@ -354,7 +330,7 @@ fn an_installed_chain_can_be_installed_again() {
 #[test]
 fn a_stored_link_that_cannot_be_resolved_is_an_error() {
     let folder = Folder::new();
-    let store = Store::new(&folder.0).unwrap();
+    let store = Store::new(&folder.0, CLIENT).unwrap();
     assert!(store.current().unwrap().is_none());
     let current = folder.0.join("kubelet-client-current.pem");
     std::os::unix::fs::symlink(&current, &current).unwrap();
@@ -365,19 +341,36 @@ fn a_stored_link_that_cannot_be_resolved_is_an_error() {
     assert!(error.starts_with(&want), "{error}");
 }
 
-/// A request is pointless while its certificate cannot be stored.
+/// Copied by `cp -L`, by way of FAT, or with a link to the folder of another machine.
 #[test]
-fn find_returns_the_error_of_an_unusable_file() {
-    let (folder, signer) = (Folder::new(), Signer::new());
-    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
-    let (mut pki, _) = open(&folder.paths(true, true), day(10));
-    assert!(matches!(pki.find(day(10)), Ok(None)));
-    folder.write("lib/pki/kubelet-client-current.pem", "a file, not a link");
-    let error = pki.find(day(10)).unwrap_err();
-    assert!(
-        error.contains("to be a symlink but it is a file"),
-        "{error}"
-    );
+fn a_store_that_was_restored_without_its_links_is_used_and_renewed() {
+    for what in ["files", "no links", "a dangling link", "garbage"] {
+        let (folder, signer) = (Folder::new(), Signer::new());
+        folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 5));
+        let paths = folder.paths(false, true);
+        let (mut pki, _) = open(&paths, day(2));
+        let request = pki.sign(false).unwrap();
+        let (_, stored) = pki.install(&signer.sign(&request, 2, 90), day(3)).unwrap();
+        let current = paths.cert_dir.join("kubelet-client-current.pem");
+        let pair = fs::read(&current).unwrap();
+        fs::remove_file(&current).unwrap();
+        match what {
+            "files" => {
+                fs::write(&current, &pair).unwrap();
+                fs::write(paths.cert_dir.join("kubelet-client-updated.pem"), &pair).unwrap();
+            }
+            "garbage" => fs::write(&current, "a file").unwrap(),
+            "no links" => {}
+            _ => std::os::unix::fs::symlink("/no/such", &current).unwrap(),
+        }
+        // The kubeconfig's certificate has expired; it is all that is left beside garbage.
+        let (mut pki, start) = open(&paths, day(10));
+        assert_eq!(start.leaf.as_ref() == Some(&stored), what != "garbage", "{what}");
+        let request = pki.sign(false).unwrap();
+        let (_, new) = pki.install(&signer.sign(&request, 10, 20), day(11)).unwrap();
+        assert!(current.is_symlink(), "{what}");
+        assert_eq!(open(&paths, day(12)).1.leaf, Some(new), "{what}");
+    }
 }
 
 #[test]
@@ -393,10 +386,7 @@ fn debug_output_contains_no_key_and_no_token() {
     let shown = format!("{shown} {pki:?} {:?} {start:?}", pki.load_bootstrap());
     let pair = fs::read_to_string(paths.cert_dir.join("kubelet-client-current.pem")).unwrap();
     let key = pair.split_once("EC PRIVATE KEY-----\n").unwrap().1;
-    assert!(
-        !shown.contains(&key[..20]) && !shown.contains("0123456789abcdef"),
-        "{shown}"
-    );
+    assert!(!shown.contains(&key[..20]) && !shown.contains("0123456789abcdef"), "{shown}");
 }
 
 /// A board that started with its clock years ahead stored the kubeconfig's certificate, long
@@ -404,9 +394,7 @@ fn debug_output_contains_no_key_and_no_token() {
 #[test]
 fn a_clock_that_is_ahead_at_the_start_does_not_lose_the_stored_certificate() {
     let (folder, signer) = (Folder::new(), Signer::new());
-    let [old, key] = signer.embedded(1, 5);
-    let user = format!("client-certificate-data: {old}, client-key-data: {key}");
-    folder.write("etc/kubelet.conf", &signer.kubeconfig(&user));
+    folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 5));
     let paths = folder.paths(false, true);
     let (mut pki, _) = open(&paths, day(2));
     let request = pki.sign(false).unwrap();
@@ -432,20 +420,26 @@ fn find_returns_the_certificate_of_a_new_kubeconfig() {
     assert_eq!(leaf.not_after, day(97));
 }
 
+/// An earlier version kept every pair.
 #[test]
-fn a_folder_of_too_many_files_is_an_error_and_leaves_no_key_silently() {
-    let folder = Folder::new();
-    let cert_dir = folder.0.join("lib/pki");
-    folder.write("lib/pki/kubelet-client.key.tmp", "");
-    for number in 1..10_000 {
-        fs::write(cert_dir.join(number.to_string()), "").unwrap();
+fn a_store_of_very_many_old_pairs_can_be_removed_and_gets_smaller() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
+    let paths = folder.paths(false, true);
+    let (mut pki, _) = open(&paths, day(2));
+    fs::write(paths.cert_dir.join("other"), "").unwrap();
+    for number in 0..10_000 {
+        let (hour, minute, second) = (number / 3600, number / 60 % 60, number % 60);
+        let name = format!("kubelet-client-2025-01-01-{hour:02}-{minute:02}-{second:02}.pem");
+        fs::write(paths.cert_dir.join(name), "").unwrap();
     }
-    let ops = remove_certificates(&cert_dir).unwrap();
-    assert_eq!(ops.len(), 2, "{ops:?}");
-    folder.write("lib/pki/one-more", "");
-    let why = remove_certificates(&cert_dir).unwrap_err();
-    let want = "more than 10000 files; move away those that are not kubelet-client*";
-    assert_eq!(why, format!("{}: {want}", cert_dir.display()));
+    let request = pki.sign(false).unwrap();
+    let before = folder.stored().len();
+    pki.install(&signer.sign(&request, 2, 90), day(3)).unwrap();
+    assert_eq!(folder.stored().len(), before + 1 - 1000);
+    let ops = remove_certificates(&paths.cert_dir).unwrap();
+    Disk::default().carry_out(ops).unwrap();
+    assert_eq!(folder.stored(), ["other"]);
 }
 
 /// A kubelet's link may have any name, and the board's clock may have been ahead of the server's.
@@ -462,10 +456,7 @@ fn a_certificate_without_a_plausible_arrival_is_renewed_at_once() {
     ] {
         let (folder, signer) = (Folder::new(), Signer::new());
         folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
-        let paths = Paths {
-            at_supervisor: true,
-            ..folder.paths(false, true)
-        };
+        let paths = Paths { at_supervisor: true, ..folder.paths(false, true) };
         drop(open(&paths, day(1)));
         let current = paths.cert_dir.join("kubelet-client-current.pem");
         let pair = fs::read_link(&current).unwrap();

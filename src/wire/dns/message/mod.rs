@@ -19,14 +19,14 @@ const CNAME: u16 = 5;
 
 /// Type of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordType {
     /// IPv4.
     A,
     /// IPv6 (RFC 3596).
     Aaaa,
 }
 
-impl Kind {
+impl RecordType {
     fn code(self) -> u16 {
         match self {
             Self::A => 1,
@@ -48,8 +48,8 @@ impl Kind {
 pub struct Name(Vec<u8>);
 
 impl Name {
-    /// `None` for an invalid name: an empty label, one of more than 63 bytes, more than 255 bytes in
-    /// all (§2.3.4). A last dot is ignored.
+    /// `None` for an invalid name: an empty label, one of more than 63 bytes, more than 255 bytes
+    /// in all (§2.3.4). A last dot is ignored.
     pub fn new(text: &str) -> Option<Self> {
         let mut wire = Vec::with_capacity(text.len() + 2);
         for label in text.strip_suffix('.').unwrap_or(text).split('.') {
@@ -108,7 +108,7 @@ pub struct Question {
     /// The name.
     pub name: Name,
     /// The address family.
-    pub kind: Kind,
+    pub kind: RecordType,
 }
 
 /// A name server's answer.

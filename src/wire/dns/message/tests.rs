@@ -6,12 +6,8 @@ const ID: u16 = 0xbeef;
 /// A pointer to the name in the question.
 const ASKED: &[u8] = &[0xc0, 12];
 
-fn question(kind: Kind) -> Question {
-    Question {
-        id: ID,
-        name: Name::new("pi-3.lan").unwrap(),
-        kind,
-    }
+fn question(kind: RecordType) -> Question {
+    Question { id: ID, name: Name::new("pi-3.lan").unwrap(), kind }
 }
 
 fn wire(name: &str) -> Vec<u8> {
@@ -28,7 +24,7 @@ fn record(owner: &[u8], kind: u16, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn reply(kind: Kind, flags: u16, records: &[Vec<u8>]) -> Vec<u8> {
+fn reply(kind: RecordType, flags: u16, records: &[Vec<u8>]) -> Vec<u8> {
     let mut packet = query(&question(kind));
     packet[2..4].copy_from_slice(&flags.to_be_bytes());
     packet[6..8].copy_from_slice(&u16::try_from(records.len()).unwrap().to_be_bytes());
@@ -41,17 +37,22 @@ fn addresses(list: &[&str], seconds: u64) -> Option<Reply> {
     Some(Reply::Addresses(list, Duration::from_secs(seconds)))
 }
 
+/// What `packet` answers to the question for an A record.
+fn answer(packet: &[u8]) -> Option<Reply> {
+    parse(packet, &question(RecordType::A))
+}
+
 const MALFORMED: Option<Reply> = Some(Reply::Failed("a malformed answer"));
 const OK: u16 = 0x8180;
 const TC: u16 = 0x8380;
 
 #[test]
 fn a_question_byte_by_byte() {
-    let packet = query(&question(Kind::A));
+    let packet = query(&question(RecordType::A));
     let want =
         b"\xbe\xef\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04pi-3\x03lan\x00\x00\x01\x00\x01";
     assert_eq!(packet, want);
-    assert!(query(&question(Kind::Aaaa)).ends_with(b"\x03lan\x00\x00\x1c\x00\x01"));
+    assert!(query(&question(RecordType::Aaaa)).ends_with(b"\x03lan\x00\x00\x1c\x00\x01"));
 }
 
 #[test]
@@ -83,11 +84,8 @@ fn an_answer_byte_by_byte() {
     let packet = b"\x1a\x2b\x81\x80\x00\x01\x00\x02\x00\x00\x00\x00\x03www\x07example\x03com\x00\x00\x01\x00\x01\
         \xc0\x0c\x00\x05\x00\x01\x00\x00\x00\x3c\x00\x07\x04edge\xc0\x10\
         \xc0\x2d\x00\x01\x00\x01\x00\x00\x00\x14\x00\x04\x5d\xb8\xd8\x22";
-    let question = Question {
-        id: 0x1a2b,
-        name: Name::new("www.example.com").unwrap(),
-        kind: Kind::A,
-    };
+    let question =
+        Question { id: 0x1a2b, name: Name::new("www.example.com").unwrap(), kind: RecordType::A };
     assert_eq!(parse(packet, &question), addresses(&["93.184.216.34"], 20));
 }
 
@@ -109,9 +107,8 @@ fn what_an_answer_says() {
     let first: Vec<String> = (0..8).map(|last| format!("192.0.2.{last}")).collect();
     let first: Vec<&str> = first.iter().map(String::as_str).collect();
     let chain = |length: usize| {
-        let mut records: Vec<Vec<u8>> = (0..length)
-            .map(|i| alias(&wire(&format!("n{i}")), &format!("n{}", i + 1)))
-            .collect();
+        let mut records: Vec<Vec<u8>> =
+            (0..length).map(|i| alias(&wire(&format!("n{i}")), &format!("n{}", i + 1))).collect();
         records.push(alias(ASKED, "n0"));
         records.push(a(&wire(&format!("n{length}")), 9));
         records
@@ -131,16 +128,8 @@ fn what_an_answer_says() {
             vec![a(ASKED, 1), short(a(ASKED, 2), 7), a(ASKED, 3)],
             addresses(&["192.0.2.1", "192.0.2.2", "192.0.2.3"], 7),
         ),
-        (
-            "another case",
-            vec![a(b"\x04PI-3\x03LaN\x00", 1)],
-            addresses(&["192.0.2.1"], 300),
-        ),
-        (
-            "another owner",
-            vec![a(&wire("pi-4.lan"), 1)],
-            Some(Reply::NoAddress),
-        ),
+        ("another case", vec![a(b"\x04PI-3\x03LaN\x00", 1)], addresses(&["192.0.2.1"], 300)),
+        ("another owner", vec![a(&wire("pi-4.lan"), 1)], Some(Reply::NoAddress)),
         ("another class", vec![chaos], Some(Reply::NoAddress)),
         (
             "another type",
@@ -154,76 +143,39 @@ fn what_an_answer_says() {
         ),
         (
             "aliases backwards",
-            vec![
-                a(&wire("z"), 1),
-                alias(&wire("y"), "z"),
-                a(&wire("other"), 2),
-                alias(ASKED, "y"),
-            ],
+            vec![a(&wire("z"), 1), alias(&wire("y"), "z"), a(&wire("other"), 2), alias(ASKED, "y")],
             addresses(&["192.0.2.1"], 300),
         ),
-        (
-            "an alias of nothing",
-            vec![alias(ASKED, "x")],
-            Some(Reply::NoAddress),
-        ),
+        ("an alias of nothing", vec![alias(ASKED, "x")], Some(Reply::NoAddress)),
         ("a long chain", chain(14), addresses(&["192.0.2.9"], 300)),
         ("too long a chain", chain(15), endless.clone()),
-        (
-            "an alias of itself",
-            vec![record(ASKED, 5, ASKED)],
-            endless.clone(),
-        ),
+        ("an alias of itself", vec![record(ASKED, 5, ASKED)], endless.clone()),
         (
             "two aliases of each other",
             vec![alias(ASKED, "x"), alias(&wire("x"), "pi-3.lan")],
             endless,
         ),
-        (
-            "an address of 3 bytes",
-            vec![record(ASKED, 1, &[1, 2, 3])],
-            MALFORMED,
-        ),
-        (
-            "an address of 5 bytes",
-            vec![record(ASKED, 1, &[1, 2, 3, 4, 5])],
-            MALFORMED,
-        ),
-        (
-            "an address of 0 bytes",
-            vec![record(ASKED, 1, &[])],
-            MALFORMED,
-        ),
-        (
-            "an alias with something behind it",
-            vec![record(ASKED, 5, b"\x01x\x00\x00")],
-            MALFORMED,
-        ),
+        ("an address of 3 bytes", vec![record(ASKED, 1, &[1, 2, 3])], MALFORMED),
+        ("an address of 5 bytes", vec![record(ASKED, 1, &[1, 2, 3, 4, 5])], MALFORMED),
+        ("an address of 0 bytes", vec![record(ASKED, 1, &[])], MALFORMED),
+        ("an alias with something behind it", vec![record(ASKED, 5, b"\x01x\x00\x00")], MALFORMED),
         (
             "an alias that reaches out of its data",
             vec![record(ASKED, 5, b"\x05x"), a(ASKED, 1)],
             MALFORMED,
         ),
     ] {
-        assert_eq!(
-            parse(&reply(Kind::A, OK, &records), &question(Kind::A)),
-            want,
-            "{case}"
-        );
+        assert_eq!(answer(&reply(RecordType::A, OK, &records)), want, "{case}");
     }
-    let v6 = record(
-        ASKED,
-        28,
-        &[0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3],
-    );
+    let v6 = record(ASKED, 28, &[0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3]);
     assert_eq!(
-        parse(&reply(Kind::Aaaa, OK, &[v6]), &question(Kind::Aaaa)),
+        parse(&reply(RecordType::Aaaa, OK, &[v6]), &question(RecordType::Aaaa)),
         addresses(&["fd00::3"], 300)
     );
     // More records than the packet has room for.
-    let mut packet = reply(Kind::A, OK, &[a(ASKED, 1)]);
+    let mut packet = reply(RecordType::A, OK, &[a(ASKED, 1)]);
     packet[6..8].copy_from_slice(&[0xff, 0xff]);
-    assert_eq!(parse(&packet, &question(Kind::A)), MALFORMED);
+    assert_eq!(answer(&packet), MALFORMED);
 }
 
 #[test]
@@ -237,13 +189,9 @@ fn what_is_no_answer() {
         (0x8189, Reply::Failed("an unknown error")),
         (TC, Reply::Failed("a truncated answer")),
     ] {
-        assert_eq!(
-            parse(&reply(Kind::A, flags, &[]), &question(Kind::A)),
-            Some(want),
-            "{flags:x}"
-        );
+        assert_eq!(answer(&reply(RecordType::A, flags, &[])), Some(want), "{flags:x}");
     }
-    let good = reply(Kind::A, OK, &[record(ASKED, 1, &[192, 0, 2, 1])]);
+    let good = reply(RecordType::A, OK, &[record(ASKED, 1, &[192, 0, 2, 1])]);
     for (case, at, byte) in [
         ("id", 0, 0xbf),
         ("id", 1, 0xee),
@@ -260,7 +208,7 @@ fn what_is_no_answer() {
         let mut packet = good.clone();
         assert_ne!(packet[at], byte, "{case}");
         packet[at] = byte;
-        assert_eq!(parse(&packet, &question(Kind::A)), None, "{case}");
+        assert_eq!(answer(&packet), None, "{case}");
     }
 }
 
@@ -279,37 +227,31 @@ fn pointers_only_lead_back() {
         ("in data, forward", ASKED, &[0xc0, 39, 0]),
         ("in data, to its own begin", ASKED, &[1, b'x', 0xc0, 38]),
     ] {
-        let packet = reply(Kind::A, OK, &[record(owner, 5, data)]);
-        assert_eq!(parse(&packet, &question(Kind::A)), MALFORMED, "{case}");
+        let packet = reply(RecordType::A, OK, &[record(owner, 5, data)]);
+        assert_eq!(answer(&packet), MALFORMED, "{case}");
     }
     // In the question itself, where it is nobody's answer.
-    let mut packet = reply(Kind::A, OK, &[]);
+    let mut packet = reply(RecordType::A, OK, &[]);
     packet[12..14].copy_from_slice(&[0xc0, 12]);
-    assert_eq!(parse(&packet, &question(Kind::A)), None);
+    assert_eq!(answer(&packet), None);
     // Two that lead to each other, and a name that grows with each round.
-    let mut packet = reply(Kind::A, OK, &[record(&[0xc0, 38], 16, &[0xc0, 26])]);
-    assert_eq!(parse(&packet, &question(Kind::A)), MALFORMED);
+    let mut packet = reply(RecordType::A, OK, &[record(&[0xc0, 38], 16, &[0xc0, 26])]);
+    assert_eq!(answer(&packet), MALFORMED);
     packet.truncate(26);
     let long = [63; 64].repeat(5);
     packet.extend(record(&long, 1, &[0; 4]));
     packet[7] = 1;
-    assert_eq!(parse(&packet, &question(Kind::A)), MALFORMED);
+    assert_eq!(answer(&packet), MALFORMED);
     // A pointer to a pointer is fine.
     let alias = record(ASKED, 5, &[1, b'x', 0xc0, 17]);
     let a = record(&[0xc0, 38], 1, &[192, 0, 2, 1]);
     let b = record(&[0xc0, 26], 1, &[192, 0, 2, 2]);
     assert_eq!(
-        parse(
-            &reply(Kind::A, OK, &[alias, a, b.clone()]),
-            &question(Kind::A)
-        ),
+        answer(&reply(RecordType::A, OK, &[alias, a, b.clone()])),
         addresses(&["192.0.2.2"], 300)
     );
     let alias = record(&wire("other"), 5, &[1, b'x', 0xc0, 17]);
-    assert_eq!(
-        parse(&reply(Kind::A, OK, &[alias, b]), &question(Kind::A)),
-        Some(Reply::NoAddress)
-    );
+    assert_eq!(answer(&reply(RecordType::A, OK, &[alias, b])), Some(Reply::NoAddress));
 }
 
 #[test]
@@ -319,15 +261,15 @@ fn cut_off_at_each_length() {
         record(&wire("x.y"), 1, &[192, 0, 2, 1]),
         record(&wire("x.y"), 1, &[192, 0, 2, 2]),
     ];
-    let whole = reply(Kind::A, OK, &records);
+    let whole = reply(RecordType::A, OK, &records);
     let one = whole.len() - records[2].len();
     for length in 0..whole.len() {
         let want = if length < 26 { None } else { MALFORMED };
         let packet = &whole[..length];
-        assert_eq!(parse(packet, &question(Kind::A)), want, "{length}");
+        assert_eq!(answer(packet), want, "{length}");
     }
     // A server that says that it cut the answer off may do so anywhere.
-    let whole = reply(Kind::A, TC, &records);
+    let whole = reply(RecordType::A, TC, &records);
     for length in 26..=whole.len() {
         let want = match length {
             _ if length == whole.len() => addresses(&["192.0.2.1", "192.0.2.2"], 300),
@@ -335,7 +277,7 @@ fn cut_off_at_each_length() {
             _ => Some(Reply::Failed("a truncated answer")),
         };
         let packet = &whole[..length];
-        assert_eq!(parse(packet, &question(Kind::A)), want, "{length}");
+        assert_eq!(answer(packet), want, "{length}");
     }
 }
 
@@ -344,22 +286,22 @@ proptest! {
 
     #[test]
     fn no_bytes_break_it(tail in prop::collection::vec(any::<u8>(), 0..200), count: u16) {
-        let mut packet = reply(Kind::A, OK, &[]);
+        let mut packet = reply(RecordType::A, OK, &[]);
         packet[6..8].copy_from_slice(&count.to_be_bytes());
         packet.extend(&tail);
-        prop_assert!(parse(&packet, &question(Kind::A)).is_some());
-        parse(&tail, &question(Kind::A));
+        prop_assert!(answer(&packet).is_some());
+        answer(&tail);
     }
 
     #[test]
     fn no_changed_byte_breaks_it(at in 0usize..200, byte: u8) {
-        let mut packet = reply(Kind::A, OK, &[
+        let mut packet = reply(RecordType::A, OK, &[
             record(ASKED, 5, &wire("x.y")),
             record(&[0xc0, 38], 1, &[192, 0, 2, 1]),
         ]);
         let at = at % packet.len();
         packet[at] = byte;
-        if let Some(Reply::Addresses(list, _)) = parse(&packet, &question(Kind::A)) {
+        if let Some(Reply::Addresses(list, _)) = answer(&packet) {
             prop_assert_eq!(list.len(), 1);
         }
     }

@@ -29,10 +29,7 @@ impl Answer {
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
-        let found = self
-            .headers
-            .iter()
-            .find(|(n, _)| n.eq_ignore_ascii_case(name));
+        let found = self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         found.map(|(_, v)| v.as_str())
     }
 }
@@ -43,6 +40,8 @@ pub struct Client {
     config: Arc<ClientConfig>,
     token: Option<String>,
     pub agent: String,
+    /// Further headers of each request.
+    pub headers: Vec<(String, String)>,
     pub timeout: Duration,
     stream: Option<StreamOwned<ClientConnection, TcpStream>>,
 }
@@ -64,9 +63,7 @@ impl Client {
                     .expect("a certificate");
                 let key =
                     PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).expect("a key");
-                builder
-                    .with_client_auth_cert(vec![cert], key)
-                    .expect("a pair")
+                builder.with_client_auth_cert(vec![cert], key).expect("a pair")
             }
             None => builder.with_no_client_auth(),
         };
@@ -75,24 +72,19 @@ impl Client {
             config: Arc::new(config),
             token: token.map(str::to_owned),
             agent: "recorder/1".to_owned(),
+            headers: Vec::new(),
             timeout: Duration::from_secs(10),
             stream: None,
         }
     }
 
     pub fn node(double: &Double, name: &str) -> Self {
-        Self::new(
-            double,
-            Some(&double.node_identity(name, Validity::VALID)),
-            None,
-        )
+        Self::new(double, Some(&double.node_identity(name, Validity::VALID)), None)
     }
 
     pub fn admin(double: &Double) -> Self {
         let identity =
-            double
-                .authority()
-                .client("kubernetes-admin", &["system:masters"], Validity::VALID);
+            double.authority().client("kubernetes-admin", &["system:masters"], Validity::VALID);
         Self::new(double, Some(&identity), None)
     }
 
@@ -106,7 +98,7 @@ impl Client {
         path: &str,
         accept: &str,
         content_type: &str,
-        body: &str,
+        body: impl AsRef<[u8]>,
     ) -> Answer {
         self.try_send(method, path, accept, content_type, body)
             .unwrap_or_else(|e| panic!("{method} {path}: {e}"))
@@ -118,9 +110,9 @@ impl Client {
         path: &str,
         accept: &str,
         content_type: &str,
-        body: &str,
+        body: impl AsRef<[u8]>,
     ) -> std::io::Result<Answer> {
-        let result = self.exchange(method, path, accept, content_type, body);
+        let result = self.exchange(method, path, accept, content_type, body.as_ref());
         let closing = |a: &Answer| a.header("connection") == Some("close");
         if result.as_ref().map_or(true, closing) {
             self.stream = None;
@@ -134,7 +126,7 @@ impl Client {
         path: &str,
         accept: &str,
         content_type: &str,
-        body: &str,
+        body: &[u8],
     ) -> std::io::Result<Answer> {
         if self.stream.is_none() {
             let socket = TcpStream::connect(("127.0.0.1", self.port))?;
@@ -153,6 +145,9 @@ impl Client {
         if let Some(token) = &self.token {
             head.push_str(&format!("Authorization: Bearer {token}\r\n"));
         }
+        for (name, value) in &self.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
         if !content_type.is_empty() {
             head.push_str(&format!(
                 "Content-Type: {content_type}\r\nContent-Length: {}\r\n",
@@ -162,7 +157,7 @@ impl Client {
         head.push_str("\r\n");
         stream.write_all(head.as_bytes())?;
         if !content_type.is_empty() {
-            stream.write_all(body.as_bytes())?;
+            stream.write_all(body)?;
         }
         stream.flush()?;
         let mut line = read_line(stream)?;
@@ -184,12 +179,7 @@ impl Client {
                 return Err(std::io::Error::other("more than 1000 headers"));
             }
         }
-        let mut answer = Answer {
-            code,
-            headers,
-            bytes: Vec::new(),
-            body: String::new(),
-        };
+        let mut answer = Answer { code, headers, bytes: Vec::new(), body: String::new() };
         let mut bytes = Vec::new();
         if answer.header("transfer-encoding").is_some() {
             loop {
@@ -203,10 +193,7 @@ impl Client {
                 bytes.extend_from_slice(&part[..size]);
             }
         } else {
-            let length = answer
-                .header("content-length")
-                .and_then(|l| l.parse().ok())
-                .unwrap_or(0);
+            let length = answer.header("content-length").and_then(|l| l.parse().ok()).unwrap_or(0);
             bytes = vec![0; length];
             stream.read_exact(&mut bytes)?;
         }
@@ -222,16 +209,14 @@ fn read_line(stream: &mut impl Read) -> std::io::Result<String> {
         let mut byte = [0];
         stream.read_exact(&mut byte)?;
         if byte[0] == b'\n' {
-            return Ok(String::from_utf8_lossy(&line)
-                .trim_end_matches('\r')
-                .to_owned());
+            return Ok(String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned());
         }
         line.push(byte[0]);
     }
 }
 
-/// Replaces what the server makes up or reads off its clock; compares the long descriptions of Table
-/// columns not at all.
+/// Replaces what the server makes up or reads off its clock; compares the long descriptions of
+/// Table columns not at all.
 pub fn normalise(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -259,19 +244,14 @@ pub fn normalise(value: &Value) -> Value {
                         .into_iter()
                         .flatten()
                         .map(|cell| {
-                            let age = cell
-                                .as_str()
-                                .is_some_and(|c| c.len() < 4 && c.ends_with('s'));
-                            if age {
-                                Value::from("<age>")
-                            } else {
-                                cell.clone()
-                            }
+                            let age =
+                                cell.as_str().is_some_and(|c| c.len() < 4 && c.ends_with('s'));
+                            if age { Value::from("<age>") } else { cell.clone() }
                         })
                         .collect(),
-                    "message" => value
-                        .as_str()
-                        .map_or(value.clone(), |text| Value::from(shape(text))),
+                    "message" => {
+                        value.as_str().map_or(value.clone(), |text| Value::from(shape(text)))
+                    }
                     _ => normalise(value),
                 };
                 out.insert(key.clone(), new);
@@ -314,26 +294,14 @@ pub fn shape(text: &str) -> String {
 pub fn seed_for_kubectl(double: &Double) {
     let recorded = recording("registration")["steps"][1]["request"]["body"].clone();
     let path = "/api/v1/nodes";
-    let (code, node) = double.as_user(
-        "admin",
-        &["system:masters"],
-        "POST",
-        path,
-        "application/json",
-        &recorded,
-    );
+    let (code, node) =
+        double.as_user("admin", &["system:masters"], "POST", path, "application/json", &recorded);
     assert_eq!(code, 201, "{node}");
     let lease = serde_json::json!({"metadata": {"name": "nodelet1", "namespace": "kube-node-lease", "ownerReferences": [
         {"apiVersion": "v1", "kind": "Node", "name": "nodelet1", "uid": node["metadata"]["uid"]}]},
         "spec": {"holderIdentity": "nodelet1", "leaseDurationSeconds": 40, "renewTime": "2026-11-21T07:00:00.000000Z"}});
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-    let (code, lease) = double.as_user(
-        "admin",
-        &["system:masters"],
-        "POST",
-        path,
-        "application/json",
-        &lease,
-    );
+    let (code, lease) =
+        double.as_user("admin", &["system:masters"], "POST", path, "application/json", &lease);
     assert_eq!(code, 201, "{lease}");
 }

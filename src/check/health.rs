@@ -1,0 +1,72 @@
+//! Judges the sources of the board's health. A problem is no reason why a run would not work.
+
+use super::Finding;
+use crate::core::health::HealthConditions;
+use crate::health::{CheckTexts, ConditionKind, HealthConfig};
+
+/// The finding for `kind`. `found` has the conditions of all sources, `sources` their files.
+pub fn finding(
+    kind: &ConditionKind,
+    config: &HealthConfig,
+    found: &HealthConditions,
+    sources: &[String],
+) -> Finding {
+    let CheckTexts { name: check, absent, remedy } = kind.check;
+    if !config.detects(kind) {
+        return Finding::note(check, "not detected, by --node-problem-detection", "");
+    }
+    let Some(found) = found.known.iter().find(|condition| condition.name == kind.name) else {
+        return Finding::note(check, absent, "");
+    };
+    let detail = match sources {
+        [] => found.message.to_string(),
+        sources => format!("{} ({})", found.message, sources.join(", ")),
+    };
+    if found.is_true {
+        Finding::note(check, format!("{} would be True: {detail}", found.name), remedy)
+    } else {
+        Finding::ok(check, detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Mark;
+    use crate::core::health::HealthCondition;
+    use crate::health::KINDS;
+
+    #[test]
+    fn a_source_has_a_line_and_a_problem_has_a_remedy() {
+        let kind = KINDS.iter().find(|kind| kind.name == "UnderVoltage").unwrap();
+        let found = |is_true: bool| HealthConditions {
+            known: vec![HealthCondition {
+                name: "UnderVoltage".into(),
+                is_true,
+                reason: "R".into(),
+                message: "the message".into(),
+                event_reason: "R",
+                is_always_listed: false,
+            }],
+            absent: Vec::new(),
+        };
+        let all = HealthConfig::parse("problems", &[]).unwrap();
+        let sources = ["sys/a is 1".to_owned()];
+        let finding = |config: &HealthConfig, is_true| {
+            super::finding(kind, config, &found(is_true), &sources)
+        };
+        let fine = finding(&all, false);
+        assert_eq!((fine.mark, fine.detail.as_str()), (Mark::Ok, "the message (sys/a is 1)"));
+        let bad = finding(&all, true);
+        assert_eq!(bad.mark, Mark::Note);
+        assert_eq!(bad.detail, "UnderVoltage would be True: the message (sys/a is 1)");
+        assert!(bad.remedy.contains("supply"));
+        let off = finding(&HealthConfig::parse("-UnderVoltage", &[]).unwrap(), true);
+        assert!(off.detail.contains("not detected"), "{off:?}");
+        for kind in &KINDS {
+            let none = super::finding(kind, &all, &HealthConditions::default(), &[]);
+            assert_eq!(none.mark, Mark::Note);
+            assert!(none.remedy.is_empty() && !none.detail.is_empty());
+        }
+    }
+}

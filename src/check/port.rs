@@ -1,0 +1,100 @@
+//! The port of `nodelet serve`, asked as metrics-server asks it: at the address and the port that
+//! the Node reports.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Finding, Mark};
+use crate::kube::message::{Accept, Outcome, Request};
+use crate::kube::object;
+use crate::kube::text::Fault;
+use crate::wire::api::{Api, Distrust};
+use crate::wire::api_config::{ApiConfig, Pem};
+use crate::wire::endpoint::Endpoint;
+
+/// The names of the findings of [`port`].
+pub(super) const PORT: [&str; 2] = ["metrics", "serving-certificate"];
+
+/// Time limit of one request. The first one starts the process.
+const CALL: Duration = Duration::from_secs(10);
+
+/// `node` is the Node on the server, if it has one; `ca` signs what the cluster issues.
+pub(super) fn port(is_enabled: bool, node: Option<&Value>, ca: Option<Pem>) -> [Finding; 2] {
+    let [metrics, certificate] = PORT;
+    if !is_enabled {
+        let enable = "systemctl enable --now nodelet-serve.socket";
+        let off = "nodelet-serve.socket is not enabled, kubectl top has no values";
+        return [
+            Finding::note(metrics, off, enable),
+            Finding::note(certificate, "nothing listens here", ""),
+        ];
+    }
+    let Some(endpoint) = node.and_then(endpoint) else {
+        let line = "there is no Node with an InternalIP and a port yet";
+        let then = "check again when it is registered";
+        return [Finding::note(metrics, line, then), Finding::skipped(certificate, metrics)];
+    };
+    let config = ApiConfig { insecure: true, ..ApiConfig::at(endpoint) };
+    let found = answers(&config);
+    let serving = match found.mark {
+        Mark::Ok => verified(&ApiConfig { insecure: false, ca, ..config }),
+        _ => Finding::skipped(certificate, metrics),
+    };
+    [found, serving]
+}
+
+/// Where metrics-server finds the kubelet, by its own manifest.
+fn endpoint(node: &Value) -> Option<Endpoint> {
+    let mut addresses = object::list(node, &["status", "addresses"]).iter();
+    let address = addresses.find(|a| object::text(a, &["type"]) == "InternalIP")?;
+    let address = object::text(address, &["address"]);
+    let port = ["status", "daemonEndpoints", "kubeletEndpoint", "Port"];
+    let port = object::at(node, &port)?.as_u64().filter(|port| *port != 0)?;
+    let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
+    Endpoint::parse(&format!("https://{host}:{port}")).ok()
+}
+
+/// A stranger is refused.
+fn answers(config: &ApiConfig) -> Finding {
+    let [check, _] = PORT;
+    let remedy = "systemctl status nodelet-serve.socket; journalctl -u nodelet-serve; is its \
+                  ListenStream= the --port of the agent, and is it in the firewall?";
+    match ask(config) {
+        Ok(401) => Finding::ok(check, format!("{} answers", config.endpoint)),
+        Ok(code) => Finding::failed(
+            check,
+            format!("{} answers {code} to a stranger, not 401", config.endpoint),
+            "another program has this port, see ss -ltnp; or set another --port and ListenStream=",
+        ),
+        Err((why, _)) => Finding::failed(check, why.at(&config.endpoint), remedy),
+    }
+}
+
+/// Whether a client that verifies the port with the cluster's CA is content.
+fn verified(config: &ApiConfig) -> Finding {
+    let [_, check] = PORT;
+    match ask(config) {
+        Ok(_) => Finding::ok(check, format!("of the cluster, for {}", config.endpoint.host)),
+        Err((_, Some(Distrust::Issuer))) => Finding::note(
+            check,
+            "not signed by the cluster's CA: metrics-server needs --kubelet-insecure-tls",
+            "or set --rotate-server-certificates",
+        ),
+        Err((why, _)) => Finding::failed(
+            check,
+            why,
+            "it needs the address of the Node as a name; remove the files of --tls-cert-file, or \
+             replace them",
+        ),
+    }
+}
+
+/// The code of the answer, or why there is none.
+fn ask(config: &ApiConfig) -> Result<u16, (Fault, Option<Distrust>)> {
+    let mut api = Api::new(config, "nodelet-check").map_err(|why| (why.into(), None))?;
+    match api.call(&Request::get("/healthz".to_owned(), Accept::Object), CALL) {
+        Outcome::Answered(response) => Ok(response.code),
+        Outcome::Silent(why) => Err((why, api.distrust())),
+    }
+}

@@ -1,0 +1,533 @@
+//! Runs the checks in the order in which a run needs the things, and skips those whose prerequisite
+//! failed. Reads files, sends GET and SelfSubjectAccessReview requests, and changes nothing.
+//! Longer than 500 lines: one function for each check.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use nix::unistd::{self, AccessFlags};
+use serde_json::{Value, json};
+
+use super::port::{PORT, port};
+use super::runtime::{facts_file, judge_runtime};
+use super::server::{ALWAYS, CERTIFICATES, CREATE_NODE, PODS, Permission, SERVE};
+use super::{Finding, Mark, Report, board, guest, server};
+use crate::config::Config;
+use crate::core::certificate::Certificate;
+use crate::core::facts::Facts;
+use crate::core::lease::LEASES;
+use crate::core::status::labels;
+use crate::core::wall_clock::{WallClock, boot_of};
+use crate::core::{pods, server_version};
+use crate::files::guard::{self, Resolved};
+use crate::files::read::cause;
+use crate::health::KINDS;
+use crate::host::cgroup::Mode;
+use crate::host::health::HealthSources;
+use crate::host::runtime::RuntimeFile;
+use crate::host::units::{SERVE_SOCKET, is_enabled};
+use crate::host::{Host, cgroup, memory, mounts};
+use crate::identity::ApiAccess;
+use crate::kube::cluster_info::cluster_info;
+use crate::kube::message::{Accept, Outcome, Request, Response};
+use crate::kube::text::Fault;
+use crate::kube::time::Wall;
+use crate::kube::x509::Leaf;
+use crate::kube::{json, object};
+use crate::process::clock::{Clock, since_boot};
+use crate::runtime::report::RuntimeReport;
+use crate::wire::api_config::{ApiConfig, Authorization};
+use crate::wire::dns::Resolver;
+use crate::wire::endpoint::Endpoint;
+
+/// The names of the findings of [`Access::certificate`].
+const CERTIFICATE: [&str; 3] = ["certificate", "certificate-expiry", "certificate-renewal"];
+/// The names of the findings of [`cluster`].
+const GUEST: [&str; 6] = ["labels", "taint", "podcidr", "pods", "server-version", "daemonsets"];
+
+/// Time limits of one name lookup, of all connection attempts, of one request.
+const LOOKUP: Duration = Duration::from_secs(5);
+const CONNECT: Duration = Duration::from_secs(5);
+const CALL: Duration = Duration::from_secs(10);
+
+/// Remedy for a server that does not respond.
+const NO_RESPONSE: &str = "is server the URL of an API server?";
+
+/// Runs all checks. `missing` has one line for each fact that the Node would lack; `found` is the
+/// look at the container runtime, if there is one; `open` reads the kubeconfig.
+pub(crate) fn report(
+    config: &Config,
+    host: &Host,
+    facts: &Facts,
+    missing: &[String],
+    found: Option<&RuntimeReport>,
+    clock: &Clock,
+    open: impl FnOnce() -> Result<ApiAccess, String>,
+) -> Report {
+    let mut findings = board(host, facts, missing, clock);
+    findings.extend(health(host, *clock));
+    let writable = requests_certificates(config).then(|| writable(&config.cert_dir));
+    let cert_dir = config.cert_dir.display().to_string();
+    findings.push(board::cert_dir(&cert_dir, writable));
+    findings.push(guest::guest(&config.node));
+    let offers_pods = !config.node.is_guest();
+    if let (Some(config), Some(found)) = (&config.runtime, found) {
+        let path = &config.facts_file;
+        let fresh = RuntimeFile::new(path).fresh(since_boot());
+        findings.extend(judge_runtime(config, found, offers_pods));
+        findings.push(facts_file(path, fresh, guard::exists(path)));
+    }
+    let _ = server(&mut findings, config, host, facts, clock, open);
+    // An early end of `server` leaves the failed check as the last finding.
+    let cause = findings.last().map_or("", |finding| finding.check);
+    for check in server_checks() {
+        if findings.iter().all(|finding| finding.check != check) {
+            findings.push(Finding::skipped(check, cause));
+        }
+    }
+    Report { node_name: config.node.name.clone(), findings }
+}
+
+/// The names of the checks of [`server()`] after `kubeconfig`, in order.
+fn server_checks() -> Vec<&'static str> {
+    let connection = ["name-resolution", "tcp", "tls", "authentication"];
+    let permissions = permissions();
+    let permissions: Vec<&str> = permissions.iter().map(|permission| permission.check).collect();
+    [&CERTIFICATE[..], &connection, &permissions, &["namesake"], &GUEST, &["ca"], &PORT].concat()
+}
+
+fn permissions() -> Vec<Permission> {
+    [&[CREATE_NODE], &ALWAYS[..], &PODS, &CERTIFICATES, &SERVE].concat()
+}
+
+fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<Finding> {
+    let root = &host.root;
+    let mounts = mounts::read(root).unwrap_or_default();
+    let mode = match cgroup::read(root, &mounts) {
+        Mode::V2 => Some("v2"),
+        Mode::V1 => Some("v1"),
+        Mode::Hybrid => Some("v1, with an empty v2 beside it"),
+        Mode::None => None,
+    };
+    let folder = &host.node_root_dir;
+    vec![
+        board::cgroups(mode),
+        board::memory_controller(&cgroup::memory_is_usable(root)),
+        board::psi(&memory::has_pressure(root)),
+        board::machine_id(&facts.machine_id),
+        board::system_uuid(&facts.system_uuid, &facts.machine_id),
+        board::clock(clock.now().wall, WallClock::built()),
+        board::facts(missing),
+        board::root_dir(
+            &folder.display().to_string(),
+            facts.storage(),
+            // Not asked below another root, nor on a file system that may block.
+            if root.is_real() && !facts.storage().is_some_and(Result::is_err) {
+                writable(folder)
+            } else {
+                Ok(())
+            },
+        ),
+    ]
+}
+
+/// One finding for each condition about the board's health.
+fn health(host: &Host, clock: Clock) -> impl Iterator<Item = Finding> {
+    let mut sources = HealthSources::new(host, move || clock.now());
+    let found = sources.conditions();
+    let finding =
+        move |kind| super::health::finding(kind, &host.health, &found, &sources.sources(kind));
+    KINDS.iter().map(finding)
+}
+
+/// Whether this process may create a file in `folder`, by access(2). For a missing folder, whether
+/// it may create the folder.
+pub(crate) fn writable(folder: &Path) -> Result<(), Fault> {
+    let existing = match guard::resolve(folder).map_err(|e| Fault::of_line(&cause(&e)))? {
+        Resolved::Found(path) | Resolved::MissingBelow(path) => path,
+    };
+    if existing.is_dir() {
+        unistd::access(&existing, AccessFlags::W_OK).map_err(|errno| cause(&errno.into()).into())
+    } else {
+        Err(format!("{} is not a folder", existing.display()).into())
+    }
+}
+
+fn requests_certificates(config: &Config) -> bool {
+    config.rotate_certificates || config.bootstrap_kubeconfig.is_some()
+}
+
+/// Why a run does not need `permission`; `None` if it does.
+fn not_needed(
+    permission: &Permission,
+    config: &Config,
+    access: &Access,
+    serves: bool,
+) -> Option<&'static str> {
+    let is_for_certificates = CERTIFICATES.contains(permission);
+    if is_for_certificates && !requests_certificates(config) {
+        return Some("certificates are not requested here");
+    }
+    if is_for_certificates && config.k3s_supervisor.is_some() {
+        return Some("the supervisor signs");
+    }
+    if access.is_bootstrap() && !is_for_certificates {
+        return Some("needed by the requested certificate, not by the bootstrap kubeconfig");
+    }
+    if PODS.contains(permission) && !(config.node.is_guest() && config.node.reject_pods) {
+        return Some("no pods are ended here");
+    }
+    if SERVE.contains(permission) && !serves {
+        return Some("nodelet-serve.socket is not enabled");
+    }
+    (*permission == CREATE_NODE && !config.node.register).then_some("--register-node is off")
+}
+
+/// The checks of the kubeconfig, the network and the server. Returns `None` after a failed check
+/// that every later check needs.
+fn server(
+    findings: &mut Vec<Finding>,
+    config: &Config,
+    host: &Host,
+    facts: &Facts,
+    clock: &Clock,
+    open: impl FnOnce() -> Result<ApiAccess, String>,
+) -> Option<()> {
+    let serves = is_enabled(&host.root, SERVE_SOCKET);
+    let mut add = |finding: Finding| {
+        let is_ok = finding.mark != Mark::Failed;
+        findings.push(finding);
+        is_ok.then_some(())
+    };
+    let mut access = match open() {
+        Ok(access) => Access::new(access),
+        Err(line) => {
+            let remedy = "write one, as systemd/join.md says under The kubeconfig";
+            return add(Finding::failed("kubeconfig", Fault::of_line(&line), remedy));
+        }
+    };
+    add(access.kubeconfig());
+    for finding in access.certificate(config, clock) {
+        add(finding);
+    }
+    let (finding, addresses) = resolve(access.peer(), clock);
+    add(finding)?;
+    add(dial(&addresses))?;
+
+    let name = &config.node.name;
+    let permissions = permissions();
+    let mut needed =
+        permissions.iter().filter(|p| not_needed(p, config, &access, serves).is_none());
+    let first = needed.next()?;
+    let response = access.call(first.review(name));
+    add(access.tls(&response))?;
+    let response = match response {
+        Ok(response) => response,
+        Err(line) => return add(Finding::failed("authentication", line, NO_RESPONSE)),
+    };
+    let credential = access.credential();
+    add(server::authentication(&response, credential.as_deref()))?;
+
+    for permission in &permissions {
+        let finding = match not_needed(permission, config, &access, serves) {
+            Some(why) => Finding::note(permission.check, why, ""),
+            None if permission == first => permission.judge(&response),
+            None => match access.call(permission.review(name)) {
+                Ok(response) if PODS.contains(permission) => {
+                    guest::optional(permission.judge(&response))
+                }
+                Ok(response) => permission.judge(&response),
+                Err(line) => return add(Finding::failed(permission.check, line, "check again")),
+            },
+        };
+        add(finding);
+    }
+    let node = access.node(config);
+    add(access.namesake(config, &node, facts, clock))?;
+    for finding in cluster(&mut access, config, &node, clock, host.root.is_real()) {
+        add(finding);
+    }
+    let ca = access.access.config.ca.clone();
+    add(access.ca())?;
+    for finding in port(serves, node.ok().flatten().as_ref(), ca) {
+        add(finding);
+    }
+    Some(())
+}
+
+/// The access that is checked.
+struct Access {
+    access: ApiAccess,
+    /// The time in the last object's response.
+    server_time: Option<Wall>,
+}
+
+impl Access {
+    fn new(access: ApiAccess) -> Self {
+        Self { access, server_time: None }
+    }
+
+    /// Whether the credentials are those of the bootstrap kubeconfig.
+    fn is_bootstrap(&self) -> bool {
+        self.access.bootstrap.is_some()
+    }
+
+    fn kubeconfig(&self) -> Finding {
+        let config = &self.access.config;
+        let mut detail = config.endpoint.to_string() + &config.endpoint.prefix;
+        if let Some(proxy) = &config.proxy {
+            detail += &format!(", through {proxy}");
+        }
+        if config.insecure {
+            detail += ", insecure-skip-tls-verify accepts any server";
+        }
+        if let Some(why) = &self.access.bootstrap {
+            detail += &format!(", with the bootstrap kubeconfig, because of {why}");
+        }
+        Finding::ok("kubeconfig", detail)
+    }
+
+    fn certificate(&self, config: &Config, clock: &Clock) -> [Finding; 3] {
+        if self.is_bootstrap() {
+            return CERTIFICATE.map(|check| Finding::note(check, "not issued yet", ""));
+        }
+        let Some(identity) = &self.access.config.certificate else {
+            return CERTIFICATE.map(|check| Finding::note(check, "the kubeconfig has none", ""));
+        };
+        match Leaf::of_pem(&identity.chain.bytes) {
+            Some(leaf) => {
+                let due = self.access.certificate.as_ref();
+                let supervisor = config.k3s_supervisor.as_deref();
+                let fault = self.access.renewal_fault.as_ref();
+                let now = clock.now().wall;
+                [
+                    board::certificate(&leaf, &config.node.name),
+                    board::certificate_expiry(&leaf, now, supervisor.is_some()),
+                    board::certificate_renewal(
+                        due.map(Certificate::deadline),
+                        leaf.not_after < now,
+                        supervisor.map(|url| (url, fault)),
+                    ),
+                ]
+            }
+            None => CERTIFICATE.map(|check| {
+                let line = format!("{}: cannot be parsed", identity.chain.source);
+                Finding::failed(check, &line, "is it an X.509 certificate?")
+            }),
+        }
+    }
+
+    /// The credential that a request carries.
+    fn credential(&self) -> Option<String> {
+        let config = &self.access.config;
+        match (&config.certificate, &config.authorization) {
+            (Some(_), _) if config.endpoint.tls => Some("the client certificate".to_owned()),
+            (_, Some(Authorization::Bearer { file, .. })) => Some(match file {
+                Some(file) => format!("the token in {}", file.display()),
+                None => "the token".to_owned(),
+            }),
+            (_, Some(Authorization::Basic { username, .. })) => {
+                Some(format!("the password of {username}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Where the TCP connection goes: the proxy, or else the server.
+    fn peer(&self) -> &Endpoint {
+        let config = &self.access.config;
+        let proxy = config.proxy.as_ref();
+        proxy.map_or(&config.endpoint, |proxy| &proxy.endpoint)
+    }
+
+    /// The result of the TLS handshake, from the first response.
+    fn tls(&self, response: &Result<Response, Fault>) -> Finding {
+        if !self.access.config.endpoint.tls {
+            return Finding::note("tls", "the connection is not encrypted", "use https");
+        }
+        match response {
+            Err(why) if !self.access.api.was_connected() => {
+                Finding::failed("tls", why.clone(), NO_RESPONSE)
+            }
+            _ if self.access.config.insecure => {
+                Finding::ok("tls", "connected, the server was not verified")
+            }
+            _ => Finding::ok("tls", "connected, the server was verified"),
+        }
+    }
+
+    fn call(&mut self, request: Request) -> Result<Response, Fault> {
+        match self.access.api.call(&request, CALL) {
+            Outcome::Answered(response) => Ok(response),
+            Outcome::Silent(why) => Err(why),
+        }
+    }
+
+    /// The Node, if the server has one, or why it cannot be read.
+    fn node(&mut self, config: &Config) -> Result<Option<Value>, Fault> {
+        if self.is_bootstrap() {
+            Ok(None)
+        } else {
+            self.get(format!("/api/v1/nodes/{}", config.node.name))
+        }
+    }
+
+    fn get(&mut self, path: String) -> Result<Option<Value>, Fault> {
+        let response = self.call(Request::get(path, Accept::Object))?;
+        self.server_time = response.date.or(self.server_time);
+        match response.accepted() {
+            Ok(()) => Ok(json::parse(&response.body)),
+            Err(_) if response.code == 404 => Ok(None),
+            Err(refused) => Err(Fault::from(refused).what.into()),
+        }
+    }
+
+    /// The last request: only an anonymous user may read cluster-info.
+    fn ca(&mut self) -> Finding {
+        let config = &self.access.config;
+        let is_verified = config.endpoint.tls && !config.insecure;
+        let Some(trusted) = config.ca.clone().filter(|_| is_verified) else {
+            return Finding::note("ca", "the kubeconfig has none that verifies the server", "");
+        };
+        let anonymous = ApiConfig { certificate: None, authorization: None, ..config.clone() };
+        let ready = self.access.api.set_identity(&anonymous).map_err(Fault::from);
+        match ready.and_then(|()| self.call(cluster_info())) {
+            Ok(response) => server::ca(&response, &trusted),
+            Err(why) => Finding::note("ca", format!("cluster-info cannot be read: {why}"), ""),
+        }
+    }
+
+    fn namesake(
+        &mut self,
+        config: &Config,
+        node: &Result<Option<Value>, Fault>,
+        facts: &Facts,
+        clock: &Clock,
+    ) -> Finding {
+        if self.is_bootstrap() {
+            let why = "the bootstrap kubeconfig may not read Nodes";
+            return Finding::note("namesake", why, "check again when there is a certificate");
+        }
+        let lease = self.get(format!("{LEASES}/{}", config.node.name));
+        match node.as_ref().and_then(|node| Ok((node, lease.as_ref()?))) {
+            Ok((node, lease)) => server::namesake(
+                node.as_ref(),
+                lease.as_ref(),
+                facts.boot_id.as_deref().unwrap_or_default(),
+                Duration::from_secs(config.lease_duration_seconds.into()),
+                self.server_time.unwrap_or(clock.now().wall),
+            ),
+            Err(line) => Finding::note("namesake", format!("cannot be read: {line}"), ""),
+        }
+    }
+}
+
+/// The addresses of `peer`, as a run finds them.
+pub(crate) fn resolve(peer: &Endpoint, clock: &Clock) -> (Finding, Vec<SocketAddr>) {
+    let check = "name-resolution";
+    let Endpoint { host, port, .. } = peer;
+    if let Some(address) = peer.address() {
+        let finding = Finding::note(check, format!("{host} is an address"), "");
+        return (finding, vec![SocketAddr::new(address, *port)]);
+    }
+    let start = clock.now().mono;
+    let left = || LOOKUP.saturating_sub(clock.now().mono.since(start));
+    match Resolver::system().lookup(host, left) {
+        Ok(found) => {
+            let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let finding = Finding::ok(check, format!("{host} is {}", names.join(", ")));
+            (finding, found.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect())
+        }
+        Err(why) => {
+            let remedy = "is the name right in server, and are the name servers in \
+                          /etc/resolv.conf reachable?";
+            (Finding::failed(check, format!("{host}: {why}"), remedy), Vec::new())
+        }
+    }
+}
+
+/// Succeeds with the first address that accepts a connection, as a run does.
+pub(crate) fn dial(addresses: &[SocketAddr]) -> Finding {
+    let share = u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+    let mut failures = Vec::new();
+    for address in addresses {
+        match TcpStream::connect_timeout(address, CONNECT / share) {
+            Ok(_) => return Finding::ok("tcp", address.to_string()),
+            Err(e) => failures.push(format!("{address}: {}", cause(&e))),
+        }
+    }
+    let remedy = "is the server up, is its port right, and does a firewall allow it?";
+    Finding::failed("tcp", failures.join(" | "), remedy)
+}
+
+/// `node` is the Node on the server, if it has one, or why it cannot be read. `is_here` is false if
+/// the facts are of another machine, whose boot is not known.
+fn cluster(
+    access: &mut Access,
+    config: &Config,
+    node: &Result<Option<Value>, Fault>,
+    clock: &Clock,
+    is_here: bool,
+) -> [Finding; 6] {
+    if access.is_bootstrap() {
+        let why = "needs the requested certificate";
+        return GUEST.map(|check| Finding::note(check, why, ""));
+    }
+    let node_config = &config.node;
+    let [labels, taint, pod_cidr] = match node {
+        Ok(node) => [
+            guest::labels(node_config, node.as_ref()),
+            guest::taint(node_config, node.as_ref()),
+            guest::pod_cidr(node_config, node.as_ref()),
+        ],
+        Err(line) => ["labels", "taint", "podcidr"]
+            .map(|check| Finding::note(check, format!("cannot be read: {line}"), "")),
+    };
+    let mut look = |check, path: &str, accept, judge: &dyn Fn(&Response) -> Finding| match access
+        .call(Request::get(path.to_owned(), accept))
+    {
+        Ok(response) => judge(&response),
+        Err(why) => Finding::note(check, why.to_string(), ""),
+    };
+    let (pods, daemon_sets) = if node_config.is_guest() {
+        (
+            look("pods", &pods::list_path(&node_config.name), Accept::List, &|list| {
+                let boot = boot(list.date, clock).filter(|_| is_here);
+                guest::pods(node_config, list, boot)
+            }),
+            look("daemonsets", guest::DAEMON_SETS, Accept::Object, &|list| {
+                let node = node.as_ref().ok().and_then(Option::as_ref);
+                guest::daemon_sets(list, &target(config, node))
+            }),
+        )
+    } else {
+        let note = |check| Finding::note(check, "the Node runs pods", "");
+        (note("pods"), note("daemonsets"))
+    };
+    let version = look("server-version", server_version::PATH, Accept::Object, &|version| {
+        guest::server_version(config, version)
+    });
+    [labels, taint, pod_cidr, pods, version, daemon_sets]
+}
+
+/// The time of this boot by the server's clock.
+fn boot(server_time: Option<Wall>, clock: &Clock) -> Option<Wall> {
+    Some(boot_of(server_time?, clock.now().mono, clock.boot_to_start()))
+}
+
+/// The Node after the next start.
+fn target(config: &Config, node: Option<&Value>) -> guest::Target {
+    let (labels, taints) = match node {
+        Some(node) => {
+            let mut labels = guest::labels_of(node);
+            labels::adopt(&config.node, &mut labels);
+            (labels, object::list(node, &["spec", "taints"]).to_vec())
+        }
+        None => {
+            let taints = config.node.taints.iter().map(|taint| json!(taint));
+            (labels::of_new_node(&config.node), taints.collect())
+        }
+    };
+    guest::Target { name: config.node.name.clone(), labels, taints }
+}

@@ -1,0 +1,189 @@
+//! The flags of `nodelet serve`. The agent reads `--state-file` and `--port` alone, so that a value
+//! that only this command refuses never stops it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::flags::Values;
+
+/// Where `nodelet serve` finds the agent's state without `--state-file`: `RuntimeDirectory=nodelet`
+/// of the agent's unit.
+const STATE_FILE: &str = "/run/nodelet/state";
+/// Where, below `--host-root`, `nodelet serve` finds the socket of `nodelet logs`.
+const LOG_SOCKET: &str = "run/nodelet-logs.sock";
+/// Shortest `--idle-exit` but 0.
+const SHORTEST_IDLE: Duration = Duration::from_secs(1);
+
+/// The configuration of `nodelet serve`. [`ServeConfig::new`] validates it; `default()` has no
+/// setting's default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServeConfig {
+    /// `--client-ca-file`; `None` is the CA of the kubeconfig.
+    pub client_ca_file: Option<PathBuf>,
+    /// `--authentication-token-webhook`: bearer tokens are accepted.
+    pub accepts_tokens: bool,
+    /// `--authentication-token-webhook-cache-ttl`: for so long a good token is known.
+    pub token_ttl: Duration,
+    /// `--authorization-webhook-cache-authorized-ttl`.
+    pub authorized_ttl: Duration,
+    /// `--authorization-webhook-cache-unauthorized-ttl`.
+    pub unauthorized_ttl: Duration,
+    /// `--tls-cert-file` and `--tls-private-key-file`; `None` is another serving certificate.
+    pub tls_files: Option<(PathBuf, PathBuf)>,
+    /// `--rotate-server-certificates`: the cluster signs the serving certificate.
+    pub rotate_server_certificates: bool,
+    /// `--tls-min-version=VersionTLS13`: TLS 1.2 is refused.
+    pub only_tls13: bool,
+    /// `--idle-exit`: exit after so long without a connection; zero is never.
+    pub idle_exit: Duration,
+    /// `--listen`; `None` is the socket that systemd passes.
+    pub listen: Option<SocketAddr>,
+    /// `--state-file`: what the agent writes about its Lease.
+    pub state_file: PathBuf,
+    /// `--enable-system-log-query`: the socket of `nodelet logs`; `None` answers no query.
+    pub log_socket: Option<PathBuf>,
+}
+
+impl ServeConfig {
+    /// Validates the values of a command line and a file. An error names the flag.
+    pub fn new(values: &Values) -> Result<Self, String> {
+        if values.anonymous_auth {
+            return Err(
+                "--anonymous-auth=true: nodelet serve answers nobody whom it does not know; \
+                 set it to false"
+                    .to_owned(),
+            );
+        }
+        match values.authorization_mode.as_str() {
+            "" | "Webhook" => {}
+            other => {
+                return Err(format!(
+                    "--authorization-mode {other:?}: nodelet serve asks the API server what a user \
+                     may; write Webhook"
+                ));
+            }
+        }
+        let only_tls13 = match values.tls_min_version.as_str() {
+            // A kubelet speaks the older ones then; nothing older than 1.2 is spoken here.
+            "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => false,
+            "VersionTLS13" => true,
+            other => {
+                return Err(format!(
+                    "--tls-min-version {other:?}: write VersionTLS12 or VersionTLS13"
+                ));
+            }
+        };
+        let tls_files = match (&values.tls_cert_file, &values.tls_private_key_file) {
+            (None, None) => None,
+            (Some(chain), Some(key)) => Some((chain.clone(), key.clone())),
+            _ => {
+                return Err(
+                    "--tls-cert-file and --tls-private-key-file: each needs the other".to_owned()
+                );
+            }
+        };
+        let idle = values.serve.idle_exit;
+        if !idle.is_zero() && idle < SHORTEST_IDLE {
+            return Err(format!("--idle-exit {idle:?}: write at least 1s, or 0 for never"));
+        }
+        let listen = match values.listen.as_str() {
+            "" => None,
+            address => Some(address.parse().map_err(|_| {
+                format!("--listen {address:?}: write ADDRESS:PORT, as 0.0.0.0:10250 or [::]:10250")
+            })?),
+        };
+        let state_file = values.config.state_file.as_deref().unwrap_or(Path::new(STATE_FILE));
+        Ok(Self {
+            only_tls13,
+            tls_files,
+            listen,
+            state_file: state_file.to_owned(),
+            log_socket: values.system_log_query.then(|| values.host_root.join(LOG_SOCKET)),
+            ..values.serve.clone()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::flags::Flags;
+
+    fn config(words: &[&str]) -> Result<ServeConfig, String> {
+        ServeConfig::new(&Flags::of(words).values)
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_a_kubelets_file() {
+        let want = ServeConfig {
+            client_ca_file: None,
+            accepts_tokens: true,
+            token_ttl: Duration::from_secs(120),
+            authorized_ttl: Duration::from_secs(300),
+            unauthorized_ttl: Duration::from_secs(30),
+            tls_files: None,
+            rotate_server_certificates: false,
+            only_tls13: false,
+            idle_exit: Duration::from_secs(300),
+            listen: None,
+            state_file: "/run/nodelet/state".into(),
+            log_socket: None,
+        };
+        assert_eq!(config(&[]), Ok(want.clone()));
+        // A template may leave values empty.
+        let empty = [
+            "--client-ca-file=",
+            "--authorization-mode=",
+            "--tls-cert-file=",
+            "--tls-private-key-file=",
+            "--tls-min-version=",
+            "--listen=",
+            "--state-file=",
+        ];
+        assert_eq!(config(&empty), Ok(want));
+    }
+
+    #[test]
+    fn flags_reach_the_configuration() {
+        let got = config(&[
+            "--tls-cert-file=/a",
+            "--tls-private-key-file=/b",
+            "--tls-min-version=VersionTLS13",
+            "--idle-exit=0",
+            "--listen=[::]:10250",
+            "--state-file=/x",
+            "--enable-system-log-query",
+            "--host-root=/host",
+        ])
+        .unwrap();
+        assert_eq!(got.tls_files, Some(("/a".into(), "/b".into())));
+        assert!(got.only_tls13 && got.idle_exit.is_zero());
+        assert_eq!(got.listen, "[::]:10250".parse().ok());
+        assert_eq!(got.state_file, PathBuf::from("/x"));
+        assert_eq!(got.log_socket, Some("/host/run/nodelet-logs.sock".into()));
+        for old in ["VersionTLS10", "VersionTLS12"] {
+            assert!(!config(&[&format!("--tls-min-version={old}")]).unwrap().only_tls13);
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_serve_is_one_line_with_its_flag() {
+        for (words, want) in [
+            (&["--anonymous-auth"][..], "--anonymous-auth=true: "),
+            (&["--authorization-mode=AlwaysAllow"], "--authorization-mode \"AlwaysAllow\": "),
+            (&["--tls-min-version=VersionTLS14"], "--tls-min-version \"VersionTLS14\": write "),
+            (&["--tls-cert-file=/a"], "--tls-cert-file and --tls-private-key-file: each needs"),
+            (&["--tls-private-key-file=/a"], "--tls-cert-file and --tls-private-key-file: each"),
+            (&["--idle-exit=999ms"], "--idle-exit 999ms: write at least 1s"),
+            (&["--listen=10250"], "--listen \"10250\": write ADDRESS:PORT"),
+            (&["--listen=:10250"], "--listen \":10250\": write ADDRESS:PORT"),
+        ] {
+            let line = config(words).unwrap_err();
+            assert!(line.starts_with(want) && !line.contains('\n'), "{words:?}: {line}");
+            // The agent takes no notice of them.
+            let agent = crate::config::Config::new(Flags::of(words), || Ok("pi".to_owned()));
+            assert!(agent.is_ok(), "{words:?}: {agent:?}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What a request needs: the verb, and the subresources of the Node of which one must be allowed.
+//!
+//! `pkg/kubelet/server/auth.go` GetRequestAttributes, with KubeletFineGrainedAuthz.
+
+/// The verb of the API for a method; empty for every other method.
+pub fn verb(method: &str) -> &'static str {
+    match method {
+        "GET" => "get",
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "",
+    }
+}
+
+/// The subresources of a path, in the order in which they are asked for; the first that is allowed
+/// is enough.
+pub fn subresources(path: &str) -> &'static [&'static str] {
+    const TABLE: &[(&str, &[&str])] = &[
+        ("/pods", &["pods", "proxy"]),
+        ("/healthz", &["healthz", "proxy"]),
+        ("/configz", &["configz", "proxy"]),
+        ("/runningpods", &["pods", "proxy"]),
+        ("/stats", &["stats"]),
+        ("/metrics", &["metrics"]),
+        ("/logs", &["log"]),
+        ("/checkpoint", &["checkpoint"]),
+        ("/statusz", &["statusz"]),
+        ("/flagz", &["configz"]),
+    ];
+    let found = TABLE.iter().find(|(above, _)| is_subpath(path, above));
+    found.map_or(&["proxy"], |(_, subresources)| subresources)
+}
+
+/// Whether `path` is `above` or below it.
+fn is_subpath(path: &str, above: &str) -> bool {
+    let above = above.strip_suffix('/').unwrap_or(above);
+    match path.strip_prefix(above) {
+        Some(rest) => rest.is_empty() || rest.starts_with('/'),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `pkg/kubelet/server/auth_test.go` TestIsSubPath.
+    #[test]
+    fn test_is_sub_path() {
+        for (path, above, want) in [
+            ("", "", true),
+            ("foo", "foo", true),
+            ("/foo", "/foo", true),
+            ("/foo/", "/foo/", true),
+            ("/foo/bar", "/foo/bar", true),
+            ("/foo", "/", true),
+            ("/foo/", "/", true),
+            ("/foo/bar", "/", true),
+            ("/foo/", "/foo", true),
+            ("/foo/bar", "/foo", true),
+            ("/foo", "/bar", false),
+            ("/foo", "/foobar", false),
+            ("/foobar", "/foo", false),
+        ] {
+            assert_eq!(is_subpath(path, above), want, "{path} {above}");
+        }
+    }
+
+    /// The same file's TestGetRequestAttributes, with the gate that 1.36 has locked.
+    #[test]
+    fn test_get_request_attributes() {
+        for (path, want) in [
+            ("/attach/{podNamespace}/{podID}/{containerName}", &["proxy"][..]),
+            ("/attach/{podNamespace}/{podID}/{uid}/{containerName}", &["proxy"]),
+            ("/checkpoint/{podNamespace}/{podID}/{containerName}", &["checkpoint"]),
+            ("/configz", &["configz", "proxy"]),
+            ("/flagz", &["configz"]),
+            ("/statusz", &["statusz"]),
+            ("/containerLogs/{podNamespace}/{podID}/{containerName}", &["proxy"]),
+            ("/debug/flags/v", &["proxy"]),
+            ("/debug/pprof/{subpath:*}", &["proxy"]),
+            ("/exec/{podNamespace}/{podID}/{containerName}", &["proxy"]),
+            ("/exec/{podNamespace}/{podID}/{uid}/{containerName}", &["proxy"]),
+            ("/healthz", &["healthz", "proxy"]),
+            ("/healthz/log", &["healthz", "proxy"]),
+            ("/healthz/ping", &["healthz", "proxy"]),
+            ("/healthz/syncloop", &["healthz", "proxy"]),
+            ("/logs/", &["log"]),
+            ("/logs/{logpath:*}", &["log"]),
+            ("/metrics", &["metrics"]),
+            ("/metrics/slis", &["metrics"]),
+            ("/metrics/cadvisor", &["metrics"]),
+            ("/metrics/probes", &["metrics"]),
+            ("/metrics/resource", &["metrics"]),
+            ("/pods/", &["pods", "proxy"]),
+            ("/portForward/{podNamespace}/{podID}", &["proxy"]),
+            ("/portForward/{podNamespace}/{podID}/{uid}", &["proxy"]),
+            ("/run/{podNamespace}/{podID}/{containerName}", &["proxy"]),
+            ("/run/{podNamespace}/{podID}/{uid}/{containerName}", &["proxy"]),
+            ("/runningpods/", &["pods", "proxy"]),
+            ("/stats/", &["stats"]),
+            ("/stats/summary", &["stats"]),
+            // Not in the table of upstream.
+            ("/", &["proxy"]),
+            ("//metrics", &["proxy"]),
+            ("/metricsx", &["proxy"]),
+            ("/%6detrics", &["proxy"]),
+        ] {
+            assert_eq!(subresources(path), want, "{path}");
+        }
+        for (method, want) in [
+            ("POST", "create"),
+            ("GET", "get"),
+            ("PUT", "update"),
+            ("PATCH", "patch"),
+            ("DELETE", "delete"),
+            ("HEAD", ""),
+            ("get", ""),
+        ] {
+            assert_eq!(verb(method), want, "{method}");
+        }
+    }
+}

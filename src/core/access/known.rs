@@ -1,0 +1,240 @@
+//! What is known of tokens, of questions, and of the addresses that sent bad tokens; each bounded.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::User;
+use crate::core::delay::TokenBucket;
+use crate::core::instant::Mono;
+
+/// A keyed hash.
+pub type Digest = [u8; 32];
+
+/// Most tokens that are known.
+const MAX_TOKENS: usize = 16;
+/// Most questions whose answer is known.
+const MAX_VERDICTS: usize = 32;
+/// Most addresses with a bucket of their own.
+const MAX_PEERS: usize = 8;
+/// Reviews of unknown tokens from one address: four at once, and one a second.
+const EVERY: Duration = Duration::from_secs(1);
+const BURST: u32 = 4;
+
+/// The tokens that were reviewed, good and bad.
+#[derive(Debug, Default)]
+pub(super) struct Tokens(Vec<KnownToken>);
+
+#[derive(Debug)]
+struct KnownToken {
+    digest: Digest,
+    /// The review counts until then. A good one is kept beyond: the next review is of an old
+    /// acquaintance.
+    until: Mono,
+    user: Option<Rc<User>>,
+}
+
+impl Tokens {
+    /// Until when a token is known, and its user.
+    pub(super) fn get(&self, digest: &Digest) -> Option<(Mono, Option<&Rc<User>>)> {
+        let known = self.0.iter().find(|known| known.digest == *digest)?;
+        Some((known.until, known.user.as_ref()))
+    }
+
+    /// In the place of a bad one, else of the good one that was reviewed longest ago.
+    pub(super) fn insert(&mut self, digest: Digest, until: Mono, user: Option<Rc<User>>) {
+        self.0.retain(|known| known.digest != digest);
+        if self.0.len() >= MAX_TOKENS {
+            let order = |(_, known): &(usize, &KnownToken)| (known.user.is_some(), known.until);
+            let oldest = self.0.iter().enumerate().min_by_key(order);
+            match oldest.map(|(at, known)| (at, known.user.is_some())) {
+                // A bad token takes the place of no good one.
+                Some((_, true)) if user.is_none() => return,
+                Some((at, _)) => drop(self.0.swap_remove(at)),
+                None => {}
+            }
+        }
+        self.0.push(KnownToken { digest, until, user });
+    }
+}
+
+/// The answers to questions whether somebody may do something. The whole user is compared, so that
+/// no two share an answer.
+#[derive(Debug, Default)]
+pub(super) struct Verdicts(Vec<KnownVerdict>);
+
+#[derive(Debug)]
+struct KnownVerdict {
+    user: User,
+    verb: &'static str,
+    subresource: &'static str,
+    until: Mono,
+    allowed: bool,
+}
+
+impl Verdicts {
+    /// The answer, while it counts.
+    pub(super) fn get(
+        &self,
+        user: &User,
+        verb: &str,
+        subresource: &str,
+        now: Mono,
+    ) -> Option<bool> {
+        let known = self.0.iter().find(|known| {
+            now < known.until
+                && (known.verb, known.subresource) == (verb, subresource)
+                && known.user == *user
+        });
+        known.map(|known| known.allowed)
+    }
+
+    /// An answer that is not known, in the place of the one that counts for the shortest time.
+    pub(super) fn insert(
+        &mut self,
+        user: &User,
+        verb: &'static str,
+        subresource: &'static str,
+        until: Mono,
+        allowed: bool,
+    ) {
+        if self.0.len() >= MAX_VERDICTS {
+            let oldest = self.0.iter().enumerate().min_by_key(|(_, known)| known.until);
+            if let Some((at, _)) = oldest {
+                self.0.swap_remove(at);
+            }
+        }
+        self.0.push(KnownVerdict { user: user.clone(), verb, subresource, until, allowed });
+    }
+}
+
+/// A bucket of reviews for each address that sent a bad token a moment ago.
+#[derive(Debug)]
+pub(super) struct Buckets {
+    peers: Vec<(IpAddr, TokenBucket)>,
+    /// For all further addresses.
+    others: TokenBucket,
+}
+
+impl Default for Buckets {
+    fn default() -> Self {
+        Self { peers: Vec::new(), others: TokenBucket::new(EVERY, BURST) }
+    }
+}
+
+impl Buckets {
+    /// The bucket of an address: full, unless it sent bad tokens.
+    pub(super) fn of(&mut self, peer: IpAddr, now: Mono) -> &mut TokenBucket {
+        let peer = network(peer);
+        self.peers.retain(|(known, bucket)| *known == peer || bucket.tokens(now) < BURST);
+        let at = self.peers.iter().position(|(known, _)| *known == peer);
+        let at = match at {
+            None if self.peers.len() < MAX_PEERS => {
+                self.peers.push((peer, TokenBucket::new(EVERY, BURST)));
+                Some(self.peers.len() - 1)
+            }
+            at => at,
+        };
+        match at.and_then(|at| self.peers.get_mut(at)) {
+            Some((_, bucket)) => bucket,
+            None => &mut self.others,
+        }
+    }
+}
+
+/// One machine has all addresses of a /64 of IPv6.
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: u64) -> Mono {
+        Mono::START.after(Duration::from_secs(second))
+    }
+
+    fn digest(number: u8) -> Digest {
+        [number; 32]
+    }
+
+    #[test]
+    fn a_bad_token_takes_the_place_of_no_good_one() {
+        let mut tokens = Tokens::default();
+        let user = || Some(Rc::new(User::default()));
+        for number in 0..15 {
+            tokens.insert(digest(number), at(number.into()), user());
+        }
+        for number in 100..200 {
+            tokens.insert(digest(number), at(1000), None);
+        }
+        assert_eq!(tokens.0.len(), MAX_TOKENS);
+        assert!((0..15).all(|number| tokens.get(&digest(number)).is_some()));
+        assert_eq!(tokens.get(&digest(199)), Some((at(1000), None)));
+        tokens.insert(digest(15), at(2), user());
+        assert_eq!(tokens.get(&digest(199)), None);
+        tokens.insert(digest(200), at(1000), None);
+        assert_eq!(tokens.get(&digest(200)), None, "all are good");
+        tokens.insert(digest(16), at(20), user());
+        assert_eq!(tokens.get(&digest(0)), None, "the oldest one");
+        assert_eq!(tokens.0.len(), MAX_TOKENS);
+        // One that was good and is bad now.
+        tokens.insert(digest(16), at(30), None);
+        assert_eq!(tokens.get(&digest(16)), Some((at(30), None)));
+    }
+
+    #[test]
+    fn thirty_two_answers_are_kept() {
+        let mut verdicts = Verdicts::default();
+        let user = |number: u64| User { uid: number.to_string(), ..User::default() };
+        for number in 0..=32 {
+            verdicts.insert(&user(number), "get", "log", at(number), true);
+        }
+        let get = |verdicts: &Verdicts, number, second| {
+            verdicts.get(&user(number), "get", "log", at(second))
+        };
+        assert_eq!((verdicts.0.len(), get(&verdicts, 0, 0)), (32, None));
+        assert_eq!(get(&verdicts, 32, 31), Some(true));
+        assert_eq!(verdicts.get(&user(32), "get", "stats", at(31)), None);
+        assert_eq!(verdicts.get(&user(32), "create", "log", at(31)), None);
+        assert_eq!(get(&verdicts, 32, 32), None, "it is over");
+        // The new answer takes the place of an old one.
+        verdicts.insert(&user(32), "get", "log", at(99), false);
+        assert_eq!((verdicts.0.len(), get(&verdicts, 32, 32)), (32, Some(false)));
+    }
+
+    #[test]
+    fn each_address_has_a_bucket_and_a_flood_of_them_shares_one() {
+        let mut buckets = Buckets::default();
+        let peer = |number: u8| IpAddr::from([10, 0, 0, number]);
+        let drain = |buckets: &mut Buckets, peer: IpAddr| {
+            for left in (0..BURST).rev() {
+                buckets.of(peer, at(0)).take(at(0));
+                assert_eq!(buckets.of(peer, at(0)).tokens(at(0)), left);
+            }
+        };
+        drain(&mut buckets, peer(0));
+        assert_eq!(buckets.of(peer(1), at(0)).tokens(at(0)), BURST);
+        assert_eq!(buckets.peers.len(), 2);
+        // A full one need not be kept.
+        (1..8).for_each(|number| drain(&mut buckets, peer(number)));
+        assert_eq!(buckets.peers.len(), MAX_PEERS);
+        drain(&mut buckets, peer(8));
+        assert_eq!(buckets.of(peer(9), at(0)).tokens(at(0)), 0);
+        assert_eq!(buckets.of(peer(9), at(3)).tokens(at(3)), 3);
+        assert_eq!(buckets.of(peer(0), at(9)).tokens(at(9)), BURST);
+        assert_eq!(buckets.peers.len(), 1);
+    }
+
+    #[test]
+    fn an_address_is_a_v4_address_or_a_64_of_v6() {
+        let network = |text: &str| network(text.parse().unwrap()).to_string();
+        assert_eq!(network("10.0.0.1"), "10.0.0.1");
+        assert_eq!(network("::ffff:10.0.0.1"), "10.0.0.1");
+        assert_eq!(network("2001:db8:0:1:2:3:4:5"), "2001:db8:0:1::");
+    }
+}

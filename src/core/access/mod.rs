@@ -1,0 +1,361 @@
+//! Who may ask `nodelet serve`, and what: the API server is asked, and its answers are kept.
+//!
+//! As in the kubelet: a client certificate, else a bearer token (TokenReview), then one
+//! SubjectAccessReview for each subresource, until one is allowed. `cmd/kubelet/app/auth.go`,
+//! `pkg/kubelet/server/server.go` InstallAuthFilter.
+//!
+//! Other than in the kubelet, a bad token is kept, too, and an address may cause one review of
+//! unknown tokens a second: neither a scraper with an old token nor an attacker makes the API server
+//! busy. A token that was good once is always reviewed again, and no bad one takes its place.
+
+pub mod attributes;
+mod known;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use zeroize::Zeroize as _;
+
+use crate::config::serve::ServeConfig;
+use crate::core::instant::Mono;
+use crate::core::outage_log::OutageLog;
+use crate::kube::json as bounded_json;
+use crate::kube::message::{Accept, Method, Outcome, Refused, Request};
+use crate::kube::object;
+
+pub use self::known::Digest;
+use self::known::{Buckets, Tokens, Verdicts};
+
+const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// How long a bad token is known.
+const BAD_TOKEN_TTL: Duration = Duration::from_secs(30);
+/// After a review without an answer, the next one is not sent for this time: each would block.
+const PAUSE: Duration = Duration::from_secs(5);
+/// Longest user of a TokenReview as JSON, in bytes: up to sixteen are kept.
+const MAX_USER: usize = 16 << 10;
+
+/// A user, as the API server knows it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct User {
+    /// The user name; the common name of a certificate.
+    pub name: String,
+    /// The uid; empty for a certificate.
+    pub uid: String,
+    /// The groups; the organizations of a certificate.
+    pub groups: Vec<String>,
+    /// Lists of further attributes, by name.
+    pub extra: Map<String, Value>,
+}
+
+/// Who asks.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "the token is a secret")]
+pub struct Asker<'a> {
+    /// Of a client certificate that the CA has signed.
+    pub user: Option<&'a User>,
+    /// The bearer token; used without a `user`.
+    pub token: Option<&'a str>,
+    /// Where the connection is from.
+    pub peer: IpAddr,
+}
+
+/// Whether an asker gets an answer. The texts are the kubelet's, without a newline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It does.
+    Allowed,
+    /// 401: not known to the API server.
+    Unauthorized,
+    /// 403, with its text.
+    Forbidden(String),
+    /// 500: the API server did not say. With its text.
+    Failed(String),
+}
+
+/// What the reviews need.
+pub trait Outside {
+    /// The time.
+    fn now(&self) -> Mono;
+    /// A keyed hash, with a key of this process alone. Tokens are not kept in clear.
+    fn digest(&self, bytes: &[u8]) -> Digest;
+    /// One request to the API server.
+    fn call(&mut self, request: &Request) -> Outcome;
+}
+
+/// Reviews that were sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReviewCounts {
+    /// TokenReviews.
+    pub tokens: u64,
+    /// SubjectAccessReviews.
+    pub access: u64,
+}
+
+/// What the API server said, while it counts.
+#[derive(Debug)]
+pub struct Access {
+    node_name: String,
+    accepts_tokens: bool,
+    token_ttl: Duration,
+    authorized_ttl: Duration,
+    unauthorized_ttl: Duration,
+    tokens: Tokens,
+    verdicts: Verdicts,
+    buckets: Buckets,
+    /// No review is sent before.
+    pause_until: Mono,
+    counts: ReviewCounts,
+    token_log: OutageLog,
+    access_log: OutageLog,
+}
+
+/// What became of a review.
+enum Review {
+    /// Its status.
+    Status(Value),
+    /// The API server refuses its content: a token of a strange form.
+    Malformed,
+    /// No answer, or one about something else.
+    Failed,
+}
+
+impl Access {
+    /// Nothing is known yet.
+    pub fn new(config: &ServeConfig, node_name: &str) -> Self {
+        Self {
+            node_name: node_name.to_owned(),
+            accepts_tokens: config.accepts_tokens,
+            token_ttl: config.token_ttl,
+            authorized_ttl: config.authorized_ttl,
+            unauthorized_ttl: config.unauthorized_ttl,
+            tokens: Tokens::default(),
+            verdicts: Verdicts::default(),
+            buckets: Buckets::default(),
+            pause_until: Mono::START,
+            counts: ReviewCounts::default(),
+            token_log: OutageLog::new("tokenreviews"),
+            access_log: OutageLog::new("subjectaccessreviews"),
+        }
+    }
+
+    /// How many reviews were sent.
+    pub fn counts(&self) -> ReviewCounts {
+        self.counts
+    }
+
+    /// Whether `asker` may send `method` to `path`, which has no query.
+    pub fn judge(
+        &mut self,
+        asker: &Asker<'_>,
+        method: &str,
+        path: &str,
+        outside: &mut dyn Outside,
+    ) -> Verdict {
+        let (verb, subresources) = (attributes::verb(method), attributes::subresources(path));
+        let of_token = match (asker.user, asker.token) {
+            (None, Some(token)) if self.accepts_tokens => self.user_of(token, asker.peer, outside),
+            _ => None,
+        };
+        match asker.user.or(of_token.as_deref()) {
+            Some(user) => self.authorize(user, verb, subresources, outside),
+            None => Verdict::Unauthorized,
+        }
+    }
+
+    /// The user of a token.
+    fn user_of(
+        &mut self,
+        token: &str,
+        peer: IpAddr,
+        outside: &mut dyn Outside,
+    ) -> Option<Rc<User>> {
+        let now = outside.now();
+        let digest = outside.digest(token.as_bytes());
+        let known = self.tokens.get(&digest);
+        if let Some((until, user)) = known
+            && now < until
+        {
+            return user.cloned();
+        }
+        // Only a token that was never good can be one of many.
+        let was_good = known.is_some_and(|(_, user)| user.is_some());
+        if !was_good && self.buckets.of(peer, now).tokens(now) == 0 {
+            return None;
+        }
+        let review = self.review(token_review(token), outside);
+        let user = match review {
+            Review::Failed => return None,
+            Review::Malformed => None,
+            Review::Status(status) => user_of_status(&status).map(Rc::new),
+        };
+        let ttl = match user {
+            Some(_) => self.token_ttl,
+            None => {
+                self.buckets.of(peer, now).take(now);
+                BAD_TOKEN_TTL
+            }
+        };
+        self.tokens.insert(digest, now.after(ttl), user.clone());
+        user
+    }
+
+    fn authorize(
+        &mut self,
+        user: &User,
+        verb: &'static str,
+        subresources: &[&'static str],
+        outside: &mut dyn Outside,
+    ) -> Verdict {
+        let name = &user.name;
+        for subresource in subresources {
+            match self.is_allowed(user, verb, subresource, outside) {
+                Some(true) => return Verdict::Allowed,
+                Some(false) => {}
+                None => {
+                    return Verdict::Failed(format!(
+                        "Authorization error (user={name}, verb={verb}, resource=nodes, \
+                         subresource={subresource})"
+                    ));
+                }
+            }
+        }
+        let subresources = subresources.join(" ");
+        Verdict::Forbidden(format!(
+            "Forbidden (user={name}, verb={verb}, resource=nodes, subresource(s)=[{subresources}])"
+        ))
+    }
+
+    /// Whether a user may do something with the Node; `None` if the API server does not say.
+    fn is_allowed(
+        &mut self,
+        user: &User,
+        verb: &'static str,
+        subresource: &'static str,
+        outside: &mut dyn Outside,
+    ) -> Option<bool> {
+        let now = outside.now();
+        if let Some(allowed) = self.verdicts.get(user, verb, subresource, now) {
+            return Some(allowed);
+        }
+        let review = access_review(user, verb, &self.node_name, subresource);
+        let Review::Status(status) = self.review(review, outside) else {
+            return None;
+        };
+        let is = |key: &str| object::at(&status, &[key]).and_then(Value::as_bool);
+        let allowed = is("allowed")? && is("denied") != Some(true);
+        let ttl = if allowed { self.authorized_ttl } else { self.unauthorized_ttl };
+        self.verdicts.insert(user, verb, subresource, now.after(ttl), allowed);
+        Some(allowed)
+    }
+
+    /// Sends a review, unless the last one failed a moment ago.
+    fn review(&mut self, mut request: Request, outside: &mut dyn Outside) -> Review {
+        if outside.now() < self.pause_until {
+            return Review::Failed;
+        }
+        let is_token = request.path == TOKEN_REVIEWS;
+        let (count, log) = if is_token {
+            (&mut self.counts.tokens, &mut self.token_log)
+        } else {
+            (&mut self.counts.access, &mut self.access_log)
+        };
+        *count += 1;
+        let outcome = outside.call(&request);
+        if is_token {
+            request.body.zeroize();
+        }
+        let now = outside.now();
+        let why = match outcome.accepted() {
+            Ok(response) => match bounded_json::parse(&response.body).as_mut() {
+                Some(Value::Object(review))
+                    if review.get("status").is_some_and(Value::is_object) =>
+                {
+                    log.succeeded(now);
+                    return Review::Status(review.remove("status").unwrap_or_default());
+                }
+                _ => Refused::nonsense("a review").into(),
+            },
+            Err(error) => match error.refused {
+                Some(refused) if is_token && matches!(refused.code, 400 | 413 | 422) => {
+                    return Review::Malformed;
+                }
+                _ => error.why,
+            },
+        };
+        log.failed(&why.to_string(), now);
+        self.pause_until = now.after(PAUSE);
+        Review::Failed
+    }
+}
+
+/// The body is written by hand: the token is in it once.
+fn token_review(token: &str) -> Request {
+    const HEAD: &[u8] =
+        br#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"#;
+    let mut body = Vec::with_capacity(HEAD.len() + token.len() + 16);
+    body.extend_from_slice(HEAD);
+    // A text has a JSON form, and a Vec takes every byte.
+    let _ = serde_json::to_writer(&mut body, token);
+    body.extend_from_slice(b"}}");
+    Request { method: Method::Post, path: TOKEN_REVIEWS.to_owned(), accept: Accept::List, body }
+}
+
+fn access_review(user: &User, verb: &str, node_name: &str, subresource: &str) -> Request {
+    let mut groups = user.groups.clone();
+    if !groups.iter().any(|group| group == AUTHENTICATED) {
+        groups.push(AUTHENTICATED.to_owned());
+    }
+    let mut spec = BTreeMap::from([("user", json!(user.name)), ("groups", json!(groups))]);
+    if !user.uid.is_empty() {
+        spec.insert("uid", json!(user.uid));
+    }
+    if !user.extra.is_empty() {
+        spec.insert("extra", json!(user.extra));
+    }
+    let attributes = json!({
+        "verb": verb,
+        "version": "v1",
+        "resource": "nodes",
+        "subresource": subresource,
+        "name": node_name,
+    });
+    spec.insert("resourceAttributes", attributes);
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": spec,
+    });
+    Request::post(ACCESS_REVIEWS, Accept::List, &review)
+}
+
+/// The user of a good token; `None` for a bad one.
+fn user_of_status(status: &Value) -> Option<User> {
+    let is_good = object::at(status, &["authenticated"]) == Some(&Value::Bool(true));
+    let user = object::at(status, &["user"]).filter(|_| is_good)?;
+    let name = object::text(user, &["username"]);
+    // A kube-apiserver refuses a token by an error, and one of no user is of no use.
+    if name.is_empty() || !object::text(status, &["error"]).is_empty() {
+        return None;
+    }
+    if user.to_string().len() > MAX_USER {
+        log::warn!("tokenreviews: the user {name:?} is longer than {MAX_USER} bytes; refused");
+        return None;
+    }
+    let groups = object::list(user, &["groups"]).iter();
+    let extra = object::at(user, &["extra"]).and_then(Value::as_object);
+    Some(User {
+        name: name.to_owned(),
+        uid: object::text(user, &["uid"]).to_owned(),
+        groups: groups.filter_map(Value::as_str).map(str::to_owned).collect(),
+        extra: extra.cloned().unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! What the agent passes on about its Lease to `nodelet serve`: one line, always of the same length.
+//!
+//! The agent writes it over the last one without a lock, so a reader may see a part of each. The
+//! time of the attempt is at both ends: where they differ, the line is torn, and is read again.
+//! Times are since boot, which both processes measure by the same clock, suspend included.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// The state of the Lease after an attempt to renew it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Start of the last attempt, since boot.
+    pub attempted: Duration,
+    /// Start of the last renewal, since boot; `None` if there was none.
+    pub renewed: Option<Duration>,
+    /// How long a renewal lasts: `leaseDurationSeconds`.
+    pub lease_duration: Duration,
+    /// Renewals since the start of the agent.
+    pub renewals: u64,
+    /// Attempts since the start of the agent that the server refused, or did not answer.
+    pub failures: u64,
+}
+
+/// Six numbers of 20 digits in milliseconds or pieces, each with a separator.
+const LENGTH: usize = 6 * 21;
+
+impl Heartbeat {
+    /// The line, with its newline.
+    pub fn line(&self) -> String {
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let attempted = milliseconds(self.attempted);
+        let renewed = self.renewed.map_or(0, milliseconds);
+        let duration = milliseconds(self.lease_duration);
+        let (renewals, failures) = (self.renewals, self.failures);
+        let mut line = String::with_capacity(LENGTH);
+        // A String takes every text.
+        let _ = writeln!(
+            line,
+            "{attempted:020} {renewed:020} {duration:020} {renewals:020} {failures:020} \
+             {attempted:020}"
+        );
+        line
+    }
+
+    /// The line as [`Self::line`] writes it; `None` for anything else, and for a torn one.
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        if line.len() != LENGTH {
+            return None;
+        }
+        let mut numbers = str::from_utf8(line).ok()?.strip_suffix('\n')?.split(' ').map(number);
+        let mut next = || numbers.next().flatten();
+        let (attempted, renewed, duration) = (next()?, next()?, next()?);
+        let (renewals, failures, end) = (next()?, next()?, next()?);
+        (attempted == end).then(|| Self {
+            attempted: Duration::from_millis(attempted),
+            renewed: (renewed > 0).then(|| Duration::from_millis(renewed)),
+            lease_duration: Duration::from_millis(duration),
+            renewals,
+            failures,
+        })
+    }
+}
+
+/// Digits alone: `parse` of std takes a sign.
+fn number(digits: &str) -> Option<u64> {
+    let is_number = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| digits.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Heartbeat {
+        Heartbeat {
+            attempted: Duration::from_millis(99_999),
+            renewed: Some(Duration::from_millis(89_999)),
+            lease_duration: Duration::from_secs(40),
+            renewals: 9,
+            failures: 1,
+        }
+    }
+
+    #[test]
+    fn a_line_has_one_length_and_is_read_as_it_was_written() {
+        let largest = Heartbeat {
+            attempted: Duration::MAX,
+            renewed: Some(Duration::MAX),
+            lease_duration: Duration::MAX,
+            renewals: u64::MAX,
+            failures: u64::MAX,
+        };
+        for heartbeat in [Heartbeat::default(), example(), largest] {
+            assert_eq!(heartbeat.line().len(), LENGTH, "{heartbeat:?}");
+        }
+        for heartbeat in [Heartbeat::default(), example()] {
+            assert_eq!(Heartbeat::parse(heartbeat.line().as_bytes()), Some(heartbeat));
+        }
+        assert_eq!(
+            example().line(),
+            "00000000000000099999 00000000000000089999 00000000000000040000 \
+             00000000000000000009 00000000000000000001 00000000000000099999\n"
+        );
+    }
+
+    /// A reader sees the new line up to any byte, and the old one behind it.
+    #[test]
+    fn a_torn_line_is_none() {
+        let old = example();
+        let new = Heartbeat {
+            attempted: Duration::from_millis(100_000),
+            renewed: Some(Duration::from_millis(100_000)),
+            renewals: 10,
+            ..old
+        };
+        let (first, second) = (new.line(), old.line());
+        for cut in 0..=LENGTH {
+            let torn = [&first.as_bytes()[..cut], &second.as_bytes()[cut..]].concat();
+            let parsed = Heartbeat::parse(&torn);
+            assert!([None, Some(old), Some(new)].contains(&parsed), "{cut}: {parsed:?}");
+        }
+    }
+
+    #[test]
+    fn another_text_is_none() {
+        let line = example().line();
+        for text in [
+            String::new(),
+            line.trim_end().to_owned(),
+            line.replacen('0', "+", 1),
+            line.replacen('0', "x", 1),
+            line.replacen(' ', "0", 1),
+            format!("{line}\n"),
+            "9".repeat(LENGTH),
+        ] {
+            assert_eq!(Heartbeat::parse(text.as_bytes()), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What to do with one stray pod, and the request that does it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::kube::message::{Accept, Request};
+use crate::kube::names::is_dns_subdomain;
+use crate::kube::object::{self, MIRROR};
+use crate::kube::time::Wall;
+
+/// The folder of the namespaces' objects.
+const NAMESPACES: &str = "/api/v1/namespaces";
+
+/// The kubelet's message for a pod that exceeds its maxPods of 0:
+/// `pkg/kubelet/lifecycle/predicate.go`.
+const MESSAGE: &str = "Pod was rejected: Node didn't have enough resource: pods, requested: 1, \
+                       used: 0, capacity: 0";
+
+/// Tolerance of the comparison of a kubelet's time with the server's time. A kubelet's clock may
+/// be behind, and `Date` has whole seconds.
+const TOLERANCE: Duration = Duration::from_secs(60);
+
+/// What to do with a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum StrayAction {
+    /// It was never started here, or before this boot.
+    Change(PodChange),
+    /// A kubelet may run its containers now.
+    Leave(String),
+    /// It is not bound to this Node, has ended, or has no valid name.
+    Ignore,
+}
+
+/// A change of one pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PodChange {
+    /// `default/web-0`.
+    pub(super) name: String,
+    /// The precondition of the request.
+    pub(super) uid: String,
+    /// `metadata.creationTimestamp`: RFC 3339 in UTC, so the text sorts by time.
+    pub(super) created: String,
+    /// The request to send.
+    pub(super) kind: ChangeKind,
+    pub(super) path: String,
+}
+
+/// The two changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ChangeKind {
+    /// Sets the phase to Failed, with `status.observedGeneration` if the pod has a generation.
+    Reject(Option<u64>),
+    /// Ends the deletion of a pod that waits for its kubelet.
+    Delete,
+}
+
+impl PodChange {
+    /// The request. Both carry the uid: the server refuses it for another pod of the same name.
+    pub(super) fn request(&self) -> Request {
+        match self.kind {
+            ChangeKind::Reject(generation) => {
+                let mut status = json!({
+                    "message": MESSAGE,
+                    "phase": "Failed",
+                    "reason": "OutOfpods",
+                });
+                if let Some(generation) = generation {
+                    object::members(&mut status, &[])
+                        .insert("observedGeneration".into(), generation.into());
+                }
+                let change = json!({"metadata": {"uid": self.uid}, "status": status});
+                let path = format!("{}/status", self.path);
+                Request::patch(path, Accept::Metadata, &change)
+            }
+            ChangeKind::Delete => {
+                let options = json!({
+                    "gracePeriodSeconds": 0,
+                    "preconditions": {"uid": self.uid},
+                });
+                Request::delete(self.path.clone(), &options)
+            }
+        }
+    }
+}
+
+/// What to do with `pod`, as the server listed it. `boot` is the time of this boot by the server's
+/// clock, if known.
+pub(super) fn judge(pod: &Value, node_name: &str, boot: Option<Wall>) -> StrayAction {
+    let text = |path: &[&str]| object::text(pod, path);
+    let (namespace, pod_name) = (text(&["metadata", "namespace"]), text(&["metadata", "name"]));
+    let uid = text(&["metadata", "uid"]);
+    let has_ended = ["Failed", "Succeeded"].contains(&text(&["status", "phase"]));
+    // The path of a request is made of them.
+    let is_named = is_dns_subdomain(namespace) && is_dns_subdomain(pod_name);
+    let is_identified = (1..=64).contains(&uid.len());
+    if text(&["spec", "nodeName"]) != node_name || has_ended || !is_named || !is_identified {
+        return StrayAction::Ignore;
+    }
+    let name = format!("{namespace}/{pod_name}");
+    if may_run(pod, boot) {
+        return StrayAction::Leave(name);
+    }
+    let is_deleted = !text(&["metadata", "deletionTimestamp"]).is_empty();
+    let is_mirror = object::at(pod, &["metadata", "annotations", MIRROR]).is_some();
+    let generation = object::at(pod, &["metadata", "generation"]).and_then(Value::as_u64);
+    StrayAction::Change(PodChange {
+        name,
+        uid: uid.to_owned(),
+        created: text(&["metadata", "creationTimestamp"]).to_owned(),
+        kind: if is_deleted || is_mirror {
+            ChangeKind::Delete
+        } else {
+            ChangeKind::Reject(generation)
+        },
+        path: format!("{NAMESPACES}/{namespace}/pods/{pod_name}"),
+    })
+}
+
+/// Whether a kubelet started the pod, or one of its containers, since this boot. Then its
+/// containers may run beside this process, and a StatefulSet whose pod is deleted would run twice.
+fn may_run(pod: &Value, boot: Option<Wall>) -> bool {
+    let lists = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+    // After a reboot a kubelet starts new containers in a pod whose startTime stays.
+    let mut started = Vec::new();
+    for list in lists {
+        for container in object::list(pod, &["status", list]) {
+            for state in ["state", "lastState"] {
+                for kind in ["running", "terminated"] {
+                    started.push(object::text(container, &[state, kind, "startedAt"]));
+                }
+            }
+        }
+    }
+    started.retain(|time| !time.is_empty());
+    let has_containers = !object::list(pod, &["status", "containerStatuses"]).is_empty();
+    let start = object::text(pod, &["status", "startTime"]);
+    if !start.is_empty() {
+        started.push(start);
+    } else if !has_containers && started.is_empty() {
+        return false;
+    }
+    // The server's own time: a pod that is younger than the boot was started after it, whatever
+    // the clock of its kubelet said.
+    let created = Wall::parse(object::text(pod, &["metadata", "creationTimestamp"]));
+    let times: Option<Vec<Wall>> = started.into_iter().map(Wall::parse).collect();
+    let latest = times.and_then(|times| times.into_iter().max().max(created));
+    match (latest, boot) {
+        (Some(latest), Some(boot)) if !start.is_empty() => latest.after(TOLERANCE) >= boot,
+        _ => true,
+    }
+}

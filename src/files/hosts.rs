@@ -1,0 +1,37 @@
+//! The text of /etc/hosts, for the address of the node and before a name server is asked.
+
+use std::net::IpAddr;
+
+/// The addresses of `name`, in file order. A line without a valid address is skipped.
+pub fn addresses(hosts: &str, name: &str) -> Vec<IpAddr> {
+    // As Go: case does not matter, and neither does a last dot.
+    let wanted = name.strip_suffix('.').unwrap_or(name);
+    let address = |line: &str| {
+        let mut fields = line.split('#').next()?.split_whitespace();
+        let address = fields.next()?.parse().ok()?;
+        fields
+            .any(|name| name.strip_suffix('.').unwrap_or(name).eq_ignore_ascii_case(wanted))
+            .then_some(address)
+    };
+    hosts.lines().filter_map(address).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_name_the_node_in_file_order() {
+        let hosts = "127.0.0.1\tlocalhost\n127.0.1.1\tPi-3.local pi-3 # pi-4\n\n# 10.0.0.9 pi-3\nfd00::3 \t other PI-3.\r\nfe80::1%eth0 pi-3\nnot-an-ip pi-3\n10.0.0.1 pi-33\n10.0.0.3 pi-3";
+        for (name, want) in [
+            ("pi-3", &["127.0.1.1", "fd00::3", "10.0.0.3"] as &[&str]),
+            ("PI-3.LOCAL", &["127.0.1.1"]),
+            ("pi-3.local.", &["127.0.1.1"]),
+            ("pi-4", &[]),
+        ] {
+            let want: Vec<IpAddr> = want.iter().map(|ip| ip.parse().unwrap()).collect();
+            assert_eq!(addresses(hosts, name), want, "{name}");
+        }
+        assert_eq!(addresses("", "pi-3"), [] as [IpAddr; 0]);
+    }
+}

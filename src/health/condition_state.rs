@@ -1,0 +1,251 @@
+//! The state of one condition: how a rule's results become True and False.
+
+use std::time::Duration;
+
+use crate::core::instant::Mono;
+use crate::kube::text::one_line;
+
+/// A source that cannot be read keeps its condition for this time.
+const UNREAD_KEEPS: Duration = Duration::from_secs(3600);
+/// Limit of a message, in characters.
+pub(super) const MAX_MESSAGE: usize = 120;
+
+/// Why a condition is True.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    /// While the condition is True, only a higher rank replaces reason and message.
+    pub(super) rank: u32,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl RuleResult {
+    /// True. `more` is the number of further devices with the same problem.
+    pub(super) fn problem(rank: u32, reason: &'static str, message: &str, more: usize) -> Self {
+        let message = match more {
+            0 => cut(message, MAX_MESSAGE),
+            more => format!("{}, and {more} more", cut(message, MAX_MESSAGE - 16)),
+        };
+        // Further devices rank below a worse reason.
+        let more = u32::try_from(more.min(99)).unwrap_or_default();
+        Self::Problem(Problem { rank: rank * 100 + more, reason, message })
+    }
+}
+
+/// `text` as one line of at most `limit` characters.
+pub(super) fn cut(text: &str, limit: usize) -> String {
+    let text = one_line(text);
+    match text.char_indices().nth(limit) {
+        None => text,
+        Some(_) => text.chars().take(limit - 1).chain(['…']).collect(),
+    }
+}
+
+/// What a rule says after one look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RuleResult {
+    /// The board has no source: no condition.
+    NoSource,
+    /// The source could not be read.
+    Unread,
+    /// It is too early to judge.
+    Waiting,
+    /// True.
+    Problem(Problem),
+    /// No problem, but too close to one to end it.
+    NearProblem,
+    /// No sign of a problem.
+    NoProblem,
+}
+
+/// The state of one condition.
+#[derive(Debug, Default)]
+pub(super) struct ConditionState {
+    /// The condition is True or False, not absent.
+    is_known: bool,
+    problem: Option<Problem>,
+    no_problem_since: Option<Mono>,
+    unread_since: Option<Mono>,
+}
+
+impl ConditionState {
+    /// `None` if there is no condition, else its problem.
+    pub(super) fn get(&self) -> Option<Option<&Problem>> {
+        self.is_known.then_some(self.problem.as_ref())
+    }
+
+    pub(super) fn is_true(&self) -> bool {
+        self.problem.is_some()
+    }
+
+    /// Takes over the condition that an earlier process wrote. A True stays until it has been quiet
+    /// for the rule's time.
+    pub(super) fn adopt(&mut self, problem: Option<Problem>) {
+        if self.problem.is_none() {
+            self.problem = problem;
+        }
+        self.is_known = true;
+    }
+
+    /// Takes a result. A True ends after the time that `clear` has for its reason, without a sign
+    /// of a problem.
+    pub(super) fn step(&mut self, result: RuleResult, clear: impl Fn(&str) -> Duration, now: Mono) {
+        let has_no_problem = result == RuleResult::NoProblem;
+        match result {
+            RuleResult::NoSource => *self = Self::default(),
+            RuleResult::Waiting => {}
+            RuleResult::Unread => {
+                let since = *self.unread_since.get_or_insert(now);
+                if now.since(since) >= UNREAD_KEEPS {
+                    *self = Self { unread_since: Some(since), ..Self::default() };
+                }
+                return;
+            }
+            RuleResult::Problem(problem) => {
+                self.is_known = true;
+                let is_worse = |old: &Problem| problem.rank > old.rank;
+                if self.problem.as_ref().is_none_or(is_worse) {
+                    self.problem = Some(problem);
+                }
+            }
+            RuleResult::NearProblem => self.is_known = true,
+            RuleResult::NoProblem => {
+                self.is_known = true;
+                let since = *self.no_problem_since.get_or_insert(now);
+                let is_over = |problem: &Problem| now.since(since) >= clear(problem.reason);
+                if self.problem.as_ref().is_some_and(is_over) {
+                    self.problem = None;
+                }
+            }
+        }
+        self.unread_since = None;
+        if !has_no_problem {
+            self.no_problem_since = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn minute(_: &str) -> Duration {
+        Duration::from_secs(60)
+    }
+
+    fn at(seconds: u64) -> Mono {
+        Mono::START.after(Duration::from_secs(seconds))
+    }
+
+    fn old() -> Problem {
+        Problem { rank: 0, reason: "R", message: "old".to_owned() }
+    }
+
+    fn problem(rank: u32) -> RuleResult {
+        RuleResult::problem(rank, "R", "m", 0)
+    }
+
+    #[test]
+    fn a_problem_ends_after_its_clear_time_and_not_one_second_earlier() {
+        let mut state = ConditionState::default();
+        assert_eq!(state.get(), None);
+        state.step(problem(1), minute, at(0));
+        state.step(RuleResult::NoProblem, minute, at(10));
+        state.step(RuleResult::NoProblem, minute, at(69));
+        assert!(state.is_true());
+        state.step(RuleResult::NoProblem, minute, at(70));
+        assert_eq!(state.get(), Some(None));
+        // Close begins the time anew.
+        state.step(problem(1), minute, at(80));
+        state.step(RuleResult::NoProblem, minute, at(90));
+        state.step(RuleResult::NearProblem, minute, at(100));
+        state.step(RuleResult::NoProblem, minute, at(150));
+        assert!(state.is_true());
+        state.step(RuleResult::NoProblem, minute, at(210));
+        assert!(!state.is_true());
+    }
+
+    #[test]
+    fn close_to_a_problem_is_none() {
+        let mut state = ConditionState::default();
+        state.step(RuleResult::Waiting, minute, at(0));
+        assert_eq!(state.get(), None);
+        state.step(RuleResult::NearProblem, minute, at(1));
+        assert_eq!(state.get(), Some(None));
+    }
+
+    #[test]
+    fn only_a_worse_problem_replaces_the_text() {
+        let mut state = ConditionState::default();
+        for (rank, kept) in [(2, 200), (1, 200), (3, 300), (2, 300)] {
+            state.step(problem(rank), minute, at(0));
+            assert_eq!(state.get().flatten().unwrap().rank, kept);
+        }
+        state.step(RuleResult::NoProblem, |_| Duration::ZERO, at(1));
+        state.step(problem(1), minute, at(2));
+        assert_eq!(state.get().flatten().unwrap().rank, 100);
+    }
+
+    #[test]
+    fn an_unreadable_source_keeps_its_condition_for_an_hour() {
+        for first in [problem(1), RuleResult::NoProblem] {
+            let mut state = ConditionState::default();
+            state.step(first.clone(), minute, at(0));
+            let was = state.is_true();
+            state.step(RuleResult::Unread, minute, at(60));
+            state.step(RuleResult::Unread, minute, at(3659));
+            assert_eq!(state.get().map(|p| p.is_some()), Some(was));
+            state.step(RuleResult::Unread, minute, at(3660));
+            assert_eq!(state.get(), None);
+            state.step(RuleResult::Unread, minute, at(3700));
+            assert_eq!(state.get(), None);
+            // One success in between begins the hour anew.
+            state.step(first, minute, at(3710));
+            state.step(RuleResult::Unread, minute, at(3720));
+            state.step(RuleResult::Unread, minute, at(7319));
+            assert!(state.get().is_some());
+        }
+        let mut state = ConditionState::default();
+        state.step(RuleResult::Unread, minute, at(0));
+        assert_eq!(state.get(), None, "never readable is no condition");
+        state.step(problem(1), minute, at(1));
+        state.step(RuleResult::NoSource, minute, at(2));
+        assert_eq!(state.get(), None, "a source that vanishes is no condition");
+    }
+
+    #[test]
+    fn an_adopted_problem_stays_for_the_clear_time_from_then_on() {
+        let mut state = ConditionState::default();
+        state.adopt(Some(old()));
+        state.step(RuleResult::Waiting, minute, at(0));
+        state.step(RuleResult::NoProblem, minute, at(5));
+        state.step(RuleResult::NoProblem, minute, at(64));
+        assert!(state.is_true());
+        state.step(problem(1), minute, at(64));
+        assert_eq!(state.get().flatten().unwrap().message, "m");
+        // What this process knows wins.
+        state.adopt(Some(old()));
+        assert_eq!(state.get().flatten().unwrap().message, "m");
+        state.adopt(None);
+        assert!(state.is_true());
+    }
+
+    #[test]
+    fn a_message_has_at_most_120_characters_and_one_line() {
+        let problem = |rank, message: &str, more| {
+            let mut state = ConditionState::default();
+            state.step(RuleResult::problem(rank, "R", message, more), minute, at(0));
+            state.get().flatten().unwrap().clone()
+        };
+        let long = "ä\n".repeat(100);
+        for more in [0, 1, 1000] {
+            let problem = problem(1, &long, more);
+            assert!(problem.message.chars().count() <= 120, "{problem:?}");
+            assert!(!problem.message.contains('\n'));
+        }
+        assert_eq!(problem(1, "a", 2).message, "a, and 2 more");
+        assert!(problem(1, "a", 1000).rank < problem(2, "a", 0).rank);
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut("abcd", 3), "ab…");
+    }
+}

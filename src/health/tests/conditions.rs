@@ -1,0 +1,372 @@
+//! The life of a condition on the Node: listing, ownership, transition times.
+
+use serde_json::Value;
+
+use super::*;
+use crate::core::conditions;
+
+fn voltage(alarm: bool) -> HealthReading {
+    HealthReading { voltage: Some(Ok(Voltage { alarm, dips: 0 })), ..HealthReading::default() }
+}
+
+/// The agent and the server's list.
+struct Cluster {
+    health: Health,
+    list: Vec<Value>,
+    events: Vec<Event>,
+    seconds: u64,
+}
+
+impl Cluster {
+    fn new(detection: &str) -> Self {
+        Self {
+            health: health(detection),
+            list: vec![json!({"type": "Ready", "status": "True"})],
+            events: Vec::new(),
+            seconds: 0,
+        }
+    }
+
+    /// Another process of this program, with the same Node.
+    fn restart(&mut self, detection: &str) {
+        self.health = health(detection);
+        self.health.on_reading(&voltage(false), at(self.seconds));
+        self.report();
+    }
+
+    fn alarm(&mut self, is_on: bool) {
+        for _ in 0..4 {
+            self.seconds += 10;
+            self.health.on_node(&self.list);
+            self.health.on_reading(&voltage(is_on), at(self.seconds));
+        }
+    }
+
+    /// Whether a problem begins or ends, so that the Node is written at once.
+    fn is_urgent(&mut self) -> bool {
+        self.health.on_node(&self.list);
+        self.health.conditions().changes_status(&self.list)
+    }
+
+    fn report(&mut self) {
+        self.health.on_node(&self.list);
+        let (found, before) = (self.health.conditions(), self.list.clone());
+        found.apply(&mut self.list, at(self.seconds).wall);
+        self.events.extend(found.events(&before, &self.list));
+    }
+
+    fn find(&self, kind: &str) -> Option<&Value> {
+        self.list.iter().find(|c| c["type"] == kind)
+    }
+
+    fn status(&self) -> &str {
+        self.find("UnderVoltage").map_or("absent", |c| c["status"].as_str().unwrap())
+    }
+
+    fn take_events(&mut self) -> Vec<&'static str> {
+        reasons(std::mem::take(&mut self.events))
+    }
+}
+
+#[test]
+fn a_type_is_listed_from_its_first_true_until_24_hours_of_false() {
+    let mut cluster = Cluster::new("problems");
+    cluster.alarm(false);
+    cluster.report();
+    assert_eq!(cluster.status(), "absent");
+    assert_eq!(cluster.list.len(), 1, "a healthy board lists nothing");
+    cluster.alarm(true);
+    assert!(cluster.is_urgent(), "at once");
+    cluster.report();
+    assert_eq!(cluster.status(), "True");
+    cluster.seconds += 3600;
+    cluster.alarm(false);
+    cluster.seconds += 3600;
+    cluster.alarm(false);
+    assert!(cluster.is_urgent());
+    cluster.report();
+    assert_eq!(cluster.status(), "False");
+    let since = cluster.find("UnderVoltage").unwrap()["lastTransitionTime"].clone();
+    assert_eq!(since, at(cluster.seconds).wall.time());
+
+    cluster.seconds += 24 * 3600 - 1;
+    cluster.report();
+    assert_eq!(cluster.status(), "False");
+    assert_eq!(cluster.find("UnderVoltage").unwrap()["lastTransitionTime"], since);
+    cluster.seconds += 1;
+    assert!(!cluster.is_urgent(), "not worth a patch of its own");
+    cluster.report();
+    assert_eq!(cluster.status(), "absent");
+    assert!(cluster.find("Ready").is_some());
+}
+
+#[test]
+fn the_modes_list_all_or_none() {
+    let mut cluster = Cluster::new("all");
+    cluster.alarm(false);
+    assert!(cluster.is_urgent());
+    cluster.report();
+    let want = json!({
+        "type": "UnderVoltage", "status": "False", "reason": "SupplyVoltageOK",
+        "message": "the supply voltage is sufficient",
+        "lastHeartbeatTime": at(40).wall.time(), "lastTransitionTime": at(40).wall.time(),
+    });
+    // Ready stays last.
+    assert_eq!(cluster.list[0], want);
+    assert_eq!(cluster.list.len(), 2);
+    assert_eq!(cluster.take_events(), [] as [&str; 0]);
+
+    let mut cluster = Cluster::new("-UnderVoltage");
+    cluster.alarm(true);
+    cluster.report();
+    assert_eq!(cluster.status(), "absent");
+}
+
+#[test]
+fn a_worse_reason_waits_for_the_report_and_keeps_the_transition_time() {
+    let ext4 = |count| HealthReading {
+        filesystems: Some(Ok(vec![Filesystem {
+            device: "mmcblk0p2".to_owned(),
+            fs_type: "ext4".to_owned(),
+            point: "/".to_owned(),
+            ext4: Some(Ok(Ext4Errors { count, ..Ext4Errors::default() })),
+            ..Filesystem::default()
+        }])),
+        ..HealthReading::default()
+    };
+    let kind = "FilesystemCorruptionProblem";
+    let mut cluster = Cluster::new("problems");
+    cluster.health.on_reading(&ext4(1), at(0));
+    cluster.report();
+    let before = cluster.find(kind).unwrap().clone();
+    cluster.seconds = 1000;
+    cluster.health.on_reading(&ext4(12), at(1000));
+    assert!(!cluster.is_urgent());
+    cluster.report();
+    let after = cluster.find(kind).unwrap();
+    assert!(after["message"].as_str().unwrap().contains("10 or more"));
+    assert_eq!(after["lastTransitionTime"], before["lastTransitionTime"]);
+}
+
+#[test]
+fn the_event_of_a_change_has_the_text_of_node_problem_detector() {
+    let mut cluster = Cluster::new("problems");
+    cluster.alarm(true);
+    cluster.report();
+    cluster.seconds += 3600;
+    cluster.alarm(false);
+    cluster.seconds += 3600;
+    cluster.alarm(false);
+    cluster.report();
+    let on = "Node condition UnderVoltage is now: True, reason: UnderVoltageDetected, \
+              message: \"the supply voltage keeps dropping below the board's limit\"";
+    let off = "Node condition UnderVoltage is now: False, reason: SupplyVoltageOK, \
+               message: \"the supply voltage is sufficient\"";
+    let want = [
+        Event::of_health("Warning", "UnderVoltageDetected", on),
+        Event::of_health("Normal", "SupplyVoltageOK", off),
+    ];
+    assert_eq!(cluster.events, want);
+}
+
+#[test]
+fn a_restart_keeps_an_own_true_for_the_clear_time() {
+    let mut cluster = Cluster::new("problems");
+    cluster.alarm(true);
+    cluster.report();
+    let before = cluster.list.clone();
+    assert_eq!(cluster.take_events(), ["UnderVoltageDetected"]);
+    cluster.restart("problems");
+    assert_eq!(cluster.list, before);
+    assert_eq!(cluster.take_events(), [] as [&str; 0]);
+    cluster.seconds += 10;
+    cluster.alarm(false);
+    cluster.seconds += 3500;
+    cluster.alarm(false);
+    cluster.report();
+    assert_eq!(cluster.status(), "True");
+    cluster.seconds += 60;
+    cluster.alarm(false);
+    cluster.report();
+    assert_eq!(cluster.status(), "False");
+    // And the False stays for 24 hours from its transition, also after a restart.
+    cluster.seconds += 23 * 3600;
+    cluster.restart("problems");
+    assert_eq!(cluster.status(), "False");
+    cluster.seconds += 3600;
+    cluster.restart("problems");
+    assert_eq!(cluster.status(), "absent");
+}
+
+/// Another release may have another message: only type and reason say that a condition is ours.
+#[test]
+fn a_condition_with_the_message_of_another_release_is_adopted_and_ends() {
+    let mut cluster = Cluster::new("problems");
+    cluster.alarm(true);
+    cluster.report();
+    let ours = cluster.list.iter_mut().find(|c| c["type"] == "UnderVoltage").unwrap();
+    ours["message"] = "the message of an older release".into();
+    cluster.restart("problems");
+    assert_eq!(cluster.status(), "True", "for the clear time");
+    cluster.alarm(false);
+    cluster.seconds += 3600;
+    cluster.alarm(false);
+    assert!(cluster.is_urgent());
+    cluster.report();
+    assert_eq!(cluster.status(), "False");
+}
+
+#[test]
+fn own_leftovers_are_deleted_once_and_foreign_conditions_are_not() {
+    for detection in ["none", "-UnderVoltage"] {
+        let mut cluster = Cluster::new("problems");
+        cluster.alarm(true);
+        cluster.report();
+        cluster.list.push(json!({"type": "Foreign", "status": "True"}));
+        let left = cluster.list[0].clone();
+        cluster.restart(detection);
+        assert_eq!(cluster.status(), "absent", "{detection}");
+        assert_eq!(cluster.list.len(), 2);
+        // Who writes the type now may use the same reason.
+        cluster.alarm(true);
+        cluster.list.insert(0, left.clone());
+        cluster.alarm(true);
+        cluster.report();
+        assert_eq!(cluster.list[0], left);
+    }
+    // Also a False.
+    let mut cluster = Cluster::new("all");
+    cluster.alarm(false);
+    cluster.report();
+    assert_eq!(cluster.status(), "False");
+    cluster.restart("-UnderVoltage");
+    assert_eq!(cluster.status(), "absent");
+    // The source is gone.
+    let mut cluster = Cluster::new("problems");
+    cluster.alarm(true);
+    cluster.report();
+    cluster.health = health("problems");
+    cluster.health.on_reading(&HealthReading::default(), at(cluster.seconds));
+    cluster.report();
+    assert_eq!(cluster.status(), "True");
+    cluster.health.on_reading(&HealthReading::default(), at(cluster.seconds + 60));
+    cluster.report();
+    assert_eq!(cluster.status(), "absent");
+}
+
+fn theirs(status: &str) -> Value {
+    json!({"type": "UnderVoltage", "status": status, "reason": "VoltageOK", "message": "fine",
+        "lastHeartbeatTime": "2026-01-01T00:00:00Z", "extra": 7})
+}
+
+#[test]
+fn a_type_of_another_writer_is_ours_unless_it_is_excluded() {
+    for detection in ["none", "-UnderVoltage"] {
+        let mut cluster = Cluster::new(detection);
+        cluster.list.insert(0, theirs("False"));
+        cluster.alarm(true);
+        cluster.report();
+        assert_eq!(cluster.list[0], theirs("False"), "byte for byte");
+        assert_eq!(cluster.take_events(), [] as [&str; 0]);
+    }
+    for detection in ["problems", "all"] {
+        let mut cluster = Cluster::new(detection);
+        cluster.list.insert(0, theirs("False"));
+        cluster.alarm(true);
+        assert!(cluster.is_urgent(), "it would hide a problem");
+        cluster.report();
+        assert_eq!(cluster.list[0]["reason"], "UnderVoltageDetected");
+        assert_eq!(cluster.take_events(), ["UnderVoltageDetected"]);
+    }
+    // A problem that only the other writer sees ends at once, and so does Unknown.
+    for status in ["True", "Unknown"] {
+        let mut cluster = Cluster::new("problems");
+        cluster.list.insert(0, theirs(status));
+        cluster.alarm(false);
+        assert!(cluster.is_urgent());
+        cluster.report();
+        assert_eq!(cluster.status(), "False");
+    }
+}
+
+#[test]
+fn a_deleted_condition_is_written_again() {
+    let mut cluster = Cluster::new("problems");
+    cluster.alarm(true);
+    cluster.report();
+    for _ in 0..3 {
+        cluster.list.retain(|c| c["type"] == "Ready");
+        assert!(cluster.is_urgent());
+        cluster.report();
+        assert_eq!(cluster.status(), "True");
+    }
+}
+
+#[test]
+fn a_heartbeat_is_set_for_our_types_alone() {
+    let mut cluster = Cluster::new("-NTPProblem");
+    cluster.list.insert(0, json!({"type": "NTPProblem", "status": "False", "reason": "NTPIsUp"}));
+    cluster.alarm(true);
+    cluster.report();
+    let (foreign, found) = (cluster.list[0].clone(), cluster.health.conditions());
+    conditions::heartbeat(&mut cluster.list, |name| found.knows(name), "later");
+    assert_eq!(cluster.list[0], foreign);
+    assert_eq!(cluster.find("UnderVoltage").unwrap()["lastHeartbeatTime"], "later");
+    assert!(!found.knows("Ready"));
+}
+
+fn of_file(line: Option<&str>) -> HealthCondition {
+    let config = HealthConfig::parse("none", &["Ups=/run/ups".to_owned()]).unwrap();
+    let mut health = Health::new(&config, Wall::default());
+    health.on_files(vec![line.map(str::to_owned)]);
+    health.conditions().known.remove(0)
+}
+
+#[test]
+fn the_file_of_a_node_condition_gives_status_reason_and_message() {
+    for (line, reason, message) in [
+        ("", "FileExists", "--node-condition: the file exists: /run/ups"),
+        ("on battery", "FileExists", "on battery"),
+        ("OnBattery: 20 % left", "OnBattery", "20 % left"),
+        ("OnBattery:20 %", "FileExists", "OnBattery:20 %"),
+        ("on battery: 20 %", "FileExists", "on battery: 20 %"),
+        ("Low: ", "Low", "--node-condition: the file exists: /run/ups"),
+        ("a\u{1b}[2Jb", "FileExists", "a [2Jb"),
+    ] {
+        let found = of_file(Some(line));
+        assert!(found.is_true);
+        assert_eq!((&*found.reason, &*found.message), (reason, message), "{line:?}");
+        assert_eq!(found.event_reason, "FileExists");
+    }
+    assert_eq!(of_file(Some(&"ä".repeat(200))).message.chars().count(), 120);
+    assert_eq!(of_file(Some(&format!("{}: x", "A".repeat(64)))).reason, "FileExists");
+    let missing = of_file(None);
+    assert!(!missing.is_true);
+    let texts = (&*missing.reason, &*missing.message);
+    assert_eq!(texts, ("FileMissing", "--node-condition: no such file: /run/ups"));
+}
+
+#[test]
+fn a_node_condition_is_always_listed_and_its_text_moves_with_reports_alone() {
+    let config = HealthConfig::parse("none", &["Ups=/run/ups".to_owned()]).unwrap();
+    let mut cluster = Cluster::new("none");
+    cluster.health = Health::new(&config, Wall::default());
+    // An earlier process wrote a text that only the file knows.
+    cluster.list.insert(
+        0,
+        json!({"type": "Ups", "status": "True", "reason": "Low", "message": "9 %",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}),
+    );
+    cluster.health.on_files(vec![Some("Low: 8 %".to_owned())]);
+    cluster.report();
+    assert_eq!(cluster.list[0]["message"], "8 %");
+    assert_eq!(cluster.list[0]["lastTransitionTime"], "2026-01-01T00:00:00Z");
+    cluster.health.on_files(vec![Some("Low: 7 %".to_owned())]);
+    assert!(!cluster.is_urgent());
+    cluster.health.on_files(vec![None]);
+    assert!(cluster.is_urgent());
+    cluster.seconds += 48 * 3600;
+    cluster.report();
+    assert_eq!(cluster.list[0]["status"], "False");
+    assert_eq!(cluster.take_events(), ["FileMissing"]);
+}

@@ -1,0 +1,541 @@
+//! NTPProblem and FrequentReboot, which need the API server's time.
+
+use std::time::Duration;
+
+use super::HealthReading;
+use super::condition_state::RuleResult;
+use crate::core::instant::{Mono, Now};
+use crate::kube::time::Wall;
+
+/// `run/systemd/timesync`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timesync {
+    /// `synchronized` does not exist: no answer of a server since boot.
+    Never,
+    /// The time of the last answer; `None` if that is unknown.
+    At(Option<Wall>),
+}
+
+/// The history of boots.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Boots {
+    /// The file `boots` in `--root-dir`; `None` if it does not exist.
+    pub text: Option<String>,
+    /// `proc/sys/kernel/random/boot_id`.
+    pub boot_id: String,
+}
+
+/// The clock is wrong by more than this, in responses in a row; right below [`RIGHT`].
+const WRONG: Duration = Duration::from_secs(30);
+const RIGHT: Duration = Duration::from_secs(10);
+const RESPONSES: u8 = 3;
+/// `Date` has whole seconds.
+const ROUNDING: Duration = Duration::from_secs(1);
+/// systemd-timesyncd has this much time after a boot, in seconds.
+const AFTER_BOOT: u64 = 900;
+/// Its longest poll takes 34 min.
+const STALE: Duration = Duration::from_secs(2 * 3600);
+
+/// The rule of NTPProblem: the board's clock differs from the API server's. The `Date` of the
+/// server's responses decides. A time daemon without servers is no problem while the clock is
+/// right.
+#[derive(Debug)]
+pub(super) struct Ntp {
+    /// The time of this program's build: no right clock shows an earlier one.
+    built: Wall,
+    responses: u8,
+    wrong: u8,
+    right: u8,
+    /// The last difference, and whether the board is ahead.
+    skew: Option<(Duration, bool)>,
+    /// The board's clock shows a time before the build.
+    is_unset: bool,
+    /// What systemd-timesyncd says; `None` without it.
+    timesync: Option<Daemon>,
+}
+
+/// What the state of systemd-timesyncd says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Daemon {
+    Works,
+    /// It had no answer yet, soon after a boot.
+    Starts,
+    Fails,
+}
+
+impl Ntp {
+    pub(super) fn new(built: Wall) -> Self {
+        Self {
+            built,
+            responses: 0,
+            wrong: 0,
+            right: 0,
+            skew: None,
+            is_unset: false,
+            timesync: None,
+        }
+    }
+
+    /// Takes the `Date` of a response whose request was sent at `start`. `now.wall` is the board's
+    /// clock.
+    pub(super) fn on_date(&mut self, date: Wall, start: Mono, now: Now) {
+        // The server's time on arrival lies between `date` and `latest`.
+        let latest = date.after(now.mono.since(start)).after(ROUNDING);
+        let (ahead, behind) =
+            (now.wall.since(latest), date.since(now.wall).saturating_sub(ROUNDING));
+        let off = ahead.max(behind);
+        self.skew = Some((off, ahead > behind));
+        self.is_unset = now.wall < self.built;
+        let in_a_row =
+            |holds: bool, count: u8| if holds { count.saturating_add(1).min(RESPONSES) } else { 0 };
+        self.responses = in_a_row(true, self.responses);
+        self.wrong = in_a_row(off > WRONG, self.wrong);
+        self.right = in_a_row(off < RIGHT, self.right);
+    }
+
+    /// Takes a look. `wall` is the board's clock.
+    pub(super) fn on_reading(&mut self, reading: &HealthReading, wall: Wall) {
+        let uptime = reading.uptime_seconds.unwrap_or_default();
+        self.timesync = reading.timesync.map(|timesync| match timesync {
+            Timesync::Never if uptime >= AFTER_BOOT => Daemon::Fails,
+            Timesync::Never => Daemon::Starts,
+            // /run is empty at boot: an earlier time is of another clock.
+            Timesync::At(Some(at)) if is_stale(wall.since(at), uptime) => Daemon::Fails,
+            Timesync::At(_) => Daemon::Works,
+        });
+    }
+
+    pub(super) fn judge(&self) -> RuleResult {
+        let is_down = self.timesync == Some(Daemon::Fails);
+        let Some((off, is_ahead)) = self.skew else {
+            return match self.timesync {
+                None | Some(Daemon::Starts) => RuleResult::Waiting,
+                Some(Daemon::Works) => RuleResult::NoProblem,
+                Some(Daemon::Fails) => {
+                    let message = "systemd-timesyncd has no answer of a time server";
+                    RuleResult::problem(2, "NTPIsDown", message, 0)
+                }
+            };
+        };
+        if self.right == RESPONSES {
+            return RuleResult::NoProblem;
+        }
+        if self.wrong < RESPONSES {
+            let is_early = self.responses < RESPONSES;
+            // Else between both limits.
+            return if is_early { RuleResult::Waiting } else { RuleResult::NearProblem };
+        }
+        let (band, limit) = match off.as_secs() {
+            3600.. => (2, "1 h"),
+            300.. => (1, "5 min"),
+            _ => (0, "30 s"),
+        };
+        let (rank, reason) = match self.is_unset {
+            true => (7, "ClockNotSet"),
+            false if is_down => (4, "NTPIsDown"),
+            false => (1, "ClockSkew"),
+        };
+        let side = if is_ahead { "ahead of" } else { "behind" };
+        let message = format!("the clock is {side} the API server by more than {limit}");
+        RuleResult::problem(rank + band, reason, &message, 0)
+    }
+
+    /// Whether the last response showed that the board's clock is right.
+    pub(super) fn is_vouched(&self) -> bool {
+        self.right > 0
+    }
+
+    /// Whether the board's clock, which shows `wall`, is wrong: a response showed that, or it is
+    /// before the build.
+    pub(super) fn is_refuted(&self, wall: Wall) -> bool {
+        self.wrong > 0 || self.is_unset || wall < self.built
+    }
+}
+
+fn is_stale(age: Duration, uptime: u64) -> bool {
+    age > STALE && age.as_secs() <= uptime
+}
+
+/// Number of lines that are kept.
+const MAX_LINES: usize = 16;
+const HOUR: u64 = 3600;
+const DAY: u64 = 86_400;
+const ORDERLY: &str = "orderly";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Boot {
+    /// Seconds since 1970.
+    at: u64,
+    id: String,
+    is_orderly: bool,
+}
+
+/// The rule of FrequentReboot, and the file `boots` in `--root-dir`: one line for each boot,
+/// `<unix seconds> <boot id>`, and ` orderly` if the agent was stopped before the boot ended.
+///
+/// A boot counts if the one before it did not end orderly. The state follows from the file, so a
+/// restart of the agent changes nothing. A line is written once per boot, when a response of the
+/// API server has shown that the clock is right.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    boots: Vec<Boot>,
+    /// The id of this boot; empty until it is known.
+    id: String,
+    /// The file exists.
+    exists: bool,
+    /// The file cannot be written.
+    has_failed: bool,
+    /// This boot's line is in the file, without `orderly`.
+    is_recorded: bool,
+}
+
+impl History {
+    /// Takes the file and the id of this boot.
+    pub(super) fn load(&mut self, file: &Boots) {
+        self.exists = file.text.is_some();
+        self.boots = file.text.iter().flat_map(|text| text.lines()).filter_map(parse).collect();
+        self.trim();
+        self.id.clone_from(&file.boot_id);
+    }
+
+    /// Drops all but the last lines, which alone count.
+    fn trim(&mut self) {
+        let excess = self.boots.len().saturating_sub(MAX_LINES);
+        self.boots.drain(..excess);
+    }
+
+    /// Whether the file has a line of this boot: another process ran since it.
+    pub(super) fn knows_this_boot(&self) -> bool {
+        self.boots.last().is_some_and(|last| last.id == self.id)
+    }
+
+    /// The file with a line of this boot, which began `at`; `None` if it has one.
+    pub(super) fn record(&mut self, at: u64) -> Option<String> {
+        if self.is_recorded || self.has_failed || self.id.is_empty() {
+            return None;
+        }
+        match self.boots.last_mut() {
+            Some(last) if last.id == self.id => {
+                // An earlier process of this boot was stopped; the boot goes on.
+                if !std::mem::take(&mut last.is_orderly) {
+                    self.is_recorded = true;
+                    return None;
+                }
+            }
+            _ => {
+                self.boots.push(Boot { at, id: self.id.clone(), is_orderly: false });
+                self.trim();
+            }
+        }
+        self.is_recorded = true;
+        Some(self.text())
+    }
+
+    /// The file at the end of this process; `None` if it has no line of this boot.
+    pub(super) fn stop(&mut self) -> Option<String> {
+        let last = self.boots.last_mut().filter(|_| self.is_recorded)?;
+        last.is_orderly = true;
+        Some(self.text())
+    }
+
+    /// Takes the result of the write.
+    pub(super) fn on_written(&mut self, is_ok: bool) {
+        self.exists |= is_ok;
+        self.has_failed = !is_ok;
+        // It has failed and was logged: the end of this process does not try it again.
+        self.is_recorded &= is_ok;
+    }
+
+    /// Whether the board is in a series of reboots at `now`, in seconds since 1970. `None`: the
+    /// clock is not known to be right.
+    pub(super) fn judge(&self, now: Option<u64>) -> RuleResult {
+        if self.has_failed || !self.exists {
+            return if self.has_failed || self.id.is_empty() {
+                RuleResult::NoSource
+            } else {
+                RuleResult::Waiting
+            };
+        }
+        let Some(now) = now else {
+            return RuleResult::Waiting;
+        };
+        let pairs = self.boots.iter().zip(self.boots.iter().skip(1));
+        let times: Vec<u64> =
+            pairs.filter(|(before, _)| !before.is_orderly).map(|(_, boot)| boot.at).collect();
+        let count = |now: u64, span: u64| {
+            let is_recent = |at: &&u64| **at <= now && at.saturating_add(span) > now;
+            times.iter().filter(is_recent).count()
+        };
+        // Replayed, because a True lasts until at most two are left.
+        let is_bad = times.iter().chain([&now]).fold(false, |was_bad, at| {
+            let day = count(*at, DAY);
+            count(*at, HOUR) >= 3 || day >= 4 || (was_bad && day > 2)
+        });
+        if !is_bad {
+            return RuleResult::NoProblem;
+        }
+        let message = if count(now, HOUR) >= 3 {
+            "3 boots in an hour without an orderly stop"
+        } else {
+            "4 boots in a day without an orderly stop"
+        };
+        RuleResult::problem(1, "FrequentReboot", message, 0)
+    }
+
+    fn text(&self) -> String {
+        let line = |boot: &Boot| {
+            if boot.is_orderly {
+                format!("{} {} {ORDERLY}\n", boot.at, boot.id)
+            } else {
+                format!("{} {}\n", boot.at, boot.id)
+            }
+        };
+        self.boots.iter().map(line).collect()
+    }
+}
+
+/// One line; `None` if it has another form.
+fn parse(line: &str) -> Option<Boot> {
+    let mut words = line.split_whitespace();
+    let at = words.next()?.parse().ok()?;
+    let id = words.next().filter(|id| id.len() <= 64)?.to_owned();
+    let is_orderly = match words.next() {
+        None => false,
+        Some(word) if word == ORDERLY => true,
+        Some(_) => return None,
+    };
+    Some(Boot { at, id, is_orderly })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUILT: u64 = 1_735_689_600;
+    const SERVER: u64 = 1_783_000_000;
+
+    fn wall(seconds: u64) -> Wall {
+        Wall::from_epoch(Duration::from_secs(seconds))
+    }
+
+    fn ntp() -> Ntp {
+        Ntp::new(wall(BUILT))
+    }
+
+    /// `times` responses after `trip` seconds, on a board whose clock shows `shown`.
+    fn answered(ntp: &mut Ntp, times: usize, shown: u64, trip: u64) -> RuleResult {
+        let end = Mono::START.after(Duration::from_secs(trip));
+        let now = Now { mono: end, wall: wall(shown) };
+        for _ in 0..times {
+            ntp.on_date(wall(SERVER), Mono::START, now);
+        }
+        ntp.judge()
+    }
+
+    fn reason(result: &RuleResult) -> (&str, &str) {
+        match result {
+            RuleResult::Problem(problem) => (problem.reason, problem.message.as_str()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn three_responses_in_a_row_decide() {
+        let ahead = SERVER + 32;
+        let mut clock = ntp();
+        assert_eq!(answered(&mut clock, 2, ahead, 0), RuleResult::Waiting);
+        assert_eq!(
+            reason(&answered(&mut clock, 1, ahead, 0)),
+            ("ClockSkew", "the clock is ahead of the API server by more than 30 s")
+        );
+        // One response in between begins anew.
+        let mut clock = ntp();
+        answered(&mut clock, 2, ahead, 0);
+        answered(&mut clock, 1, SERVER, 0);
+        assert_eq!(answered(&mut clock, 2, ahead, 0), RuleResult::NearProblem);
+        // Between 10 and 30 s nothing ends, and nothing begins.
+        for between in [SERVER + 20, SERVER - 20] {
+            let mut clock = ntp();
+            assert_eq!(answered(&mut clock, 2, between, 0), RuleResult::Waiting);
+            assert_eq!(answered(&mut clock, 1, between, 0), RuleResult::NearProblem);
+        }
+        let mut clock = ntp();
+        assert_eq!(answered(&mut clock, 2, SERVER, 0), RuleResult::Waiting);
+        assert_eq!(answered(&mut clock, 1, SERVER, 0), RuleResult::NoProblem);
+    }
+
+    #[test]
+    fn the_limits_leave_room_for_the_round_trip_and_whole_seconds() {
+        for (shown, trip, is_wrong) in [
+            (SERVER + 31, 0, false),
+            (SERVER + 32, 0, true),
+            (SERVER - 31, 0, false),
+            (SERVER - 32, 0, true),
+            (SERVER + 36, 5, false),
+            (SERVER + 37, 5, true),
+            (SERVER - 31, 5, false),
+            (SERVER - 32, 5, true),
+        ] {
+            let result = answered(&mut ntp(), 3, shown, trip);
+            let is_problem = matches!(result, RuleResult::Problem(_));
+            assert_eq!(
+                is_problem,
+                is_wrong,
+                "{} {trip}",
+                shown.cast_signed() - SERVER.cast_signed()
+            );
+        }
+        for (shown, is_right) in
+            [(SERVER + 10, true), (SERVER + 11, false), (SERVER - 10, true), (SERVER - 11, false)]
+        {
+            let has_no_problem = answered(&mut ntp(), 3, shown, 0) == RuleResult::NoProblem;
+            assert_eq!(has_no_problem, is_right, "{}", shown.cast_signed() - SERVER.cast_signed());
+        }
+    }
+
+    #[test]
+    fn the_text_has_a_band_and_the_reason_names_the_cause() {
+        for (off, limit) in [(300, "30 s"), (301, "5 min"), (3600, "5 min"), (3601, "1 h")] {
+            let result = answered(&mut ntp(), 3, SERVER - off, 0);
+            let want = format!("the clock is behind the API server by more than {limit}");
+            assert_eq!(reason(&result), ("ClockSkew", want.as_str()));
+        }
+        let result = answered(&mut ntp(), 3, 5, 0);
+        assert_eq!(reason(&result).0, "ClockNotSet");
+        let mut clock = ntp();
+        let reading = HealthReading {
+            timesync: Some(Timesync::Never),
+            uptime_seconds: Some(900),
+            ..HealthReading::default()
+        };
+        clock.on_reading(&reading, wall(SERVER));
+        assert_eq!(reason(&clock.judge()).0, "NTPIsDown");
+        let result = answered(&mut clock, 3, SERVER + 40, 0);
+        assert_eq!(reason(&result).0, "NTPIsDown");
+        // The server decides: the clock is right.
+        assert_eq!(answered(&mut clock, 3, SERVER, 0), RuleResult::NoProblem);
+    }
+
+    #[test]
+    fn without_a_response_timesyncd_decides() {
+        let before = |seconds| Some(Timesync::At(Some(wall(SERVER - seconds))));
+        for (timesync, uptime, want) in [
+            (None, Some(90_000), "waiting"),
+            (Some(Timesync::Never), Some(899), "waiting"),
+            (Some(Timesync::Never), None, "waiting"),
+            (Some(Timesync::Never), Some(900), "problem"),
+            (before(0), Some(90_000), "quiet"),
+            (before(7200), Some(90_000), "quiet"),
+            (before(7201), Some(90_000), "problem"),
+            // Older than the boot, as in a copy of the tree.
+            (before(90_001), Some(90_000), "quiet"),
+            (Some(Timesync::At(None)), Some(90_000), "quiet"),
+        ] {
+            let mut clock = ntp();
+            let reading =
+                HealthReading { timesync, uptime_seconds: uptime, ..HealthReading::default() };
+            clock.on_reading(&reading, wall(SERVER));
+            let got = match clock.judge() {
+                RuleResult::Waiting => "waiting",
+                RuleResult::NoProblem => "quiet",
+                RuleResult::Problem(_) => "problem",
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(got, want, "{timesync:?} {uptime:?}");
+        }
+    }
+
+    fn history(text: &str, id: &str) -> History {
+        let mut history = History::default();
+        history.load(&Boots { text: Some(text.to_owned()), boot_id: id.to_owned() });
+        history
+    }
+
+    /// A file with a boot at each time.
+    fn boots(times: &[u64], end: &str) -> String {
+        let line = |(number, at): (usize, &u64)| format!("{at} id{number}{end}\n");
+        times.iter().enumerate().map(line).collect()
+    }
+
+    fn is_bad(times: &[u64], now: u64) -> bool {
+        let result = history(&boots(times, ""), "x").judge(Some(now));
+        assert!(matches!(result, RuleResult::NoProblem | RuleResult::Problem(_)));
+        result != RuleResult::NoProblem
+    }
+
+    #[test]
+    fn three_boots_in_an_hour_or_four_in_a_day_are_frequent() {
+        const T: u64 = 1_783_000_000;
+        // The first line's predecessor is unknown, so that boot does not count.
+        for (times, now, want) in [
+            (vec![], T, false),
+            (vec![T], T, false),
+            (vec![T, T + 1, T + 2], T + 3, false),
+            (vec![T, T + 1, T + 2, T + 3], T + 3, true),
+            // 3 within 3,599 s, and within 3,600 s.
+            (vec![0, T, T + 1, T + 3599], T + 3599, true),
+            (vec![0, T, T + 1, T + 3600], T + 3600, false),
+            // 4 within a day.
+            (vec![0, T, T + 8000, T + 16_000, T + 86_399], T + 86_399, true),
+            (vec![0, T, T + 8000, T + 16_000, T + 86_400], T + 86_400, false),
+            // It ends when at most two are left within 24 h.
+            (vec![0, T, T + 1, T + 2], T + 86_399, true),
+            (vec![0, T, T + 1, T + 2], T + 86_400, false),
+            // A clock that was behind.
+            (vec![0, T, T + 1, T + 2], T - 100, false),
+        ] {
+            assert_eq!(is_bad(&times, now), want, "{times:?} {now}");
+        }
+        let times = [T, T + 1, T + 2, T + 3, T + 4, T + 5];
+        let orderly = history(&boots(&times, " orderly"), "x");
+        assert_eq!(orderly.judge(Some(T + 6)), RuleResult::NoProblem);
+    }
+
+    #[test]
+    fn a_boot_is_recorded_once_and_a_stop_makes_it_orderly() {
+        let mut first = History::default();
+        first.load(&Boots { text: None, boot_id: "a".to_owned() });
+        assert_eq!(first.judge(Some(100)), RuleResult::Waiting);
+        assert_eq!(first.stop(), None, "not recorded");
+        assert_eq!(first.record(7).as_deref(), Some("7 a\n"));
+        first.on_written(true);
+        assert_eq!(first.record(8), None);
+        assert_eq!(first.judge(Some(100)), RuleResult::NoProblem);
+        assert_eq!(first.judge(None), RuleResult::Waiting);
+        assert_eq!(first.stop().as_deref(), Some("7 a orderly\n"));
+
+        // A restart in the same boot: it is not over.
+        let mut again = history("7 a orderly\n", "a");
+        assert!(again.knows_this_boot());
+        assert_eq!(again.record(9).as_deref(), Some("7 a\n"));
+        let mut crashed = history("7 a\n", "a");
+        assert_eq!(crashed.record(9), None);
+        assert_eq!(crashed.stop().as_deref(), Some("7 a orderly\n"));
+
+        let mut next = history("7 a orderly\n", "b");
+        assert!(!next.knows_this_boot());
+        assert_eq!(next.stop(), None, "the last line is of another boot");
+        assert_eq!(next.record(9).as_deref(), Some("7 a orderly\n9 b\n"));
+    }
+
+    #[test]
+    fn sixteen_lines_are_kept_and_garbage_is_dropped() {
+        let times: Vec<u64> = (0..40).collect();
+        let mut long = history(&format!("{}x\n-1 a\n5 b late\n\0\n", boots(&times, "")), "new");
+        let text = long.record(99).unwrap();
+        assert_eq!(text.lines().count(), 16);
+        assert!(text.starts_with("25 id25\n") && text.ends_with("39 id39\n99 new\n"));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_no_source() {
+        let mut history = history("", "a");
+        assert!(history.record(1).is_some());
+        history.on_written(false);
+        assert_eq!(history.judge(Some(5)), RuleResult::NoSource);
+        assert_eq!(history.record(2), None);
+        assert_eq!(history.stop(), None, "a write that failed is not repeated");
+        let unknown = History::default();
+        assert_eq!(unknown.judge(Some(5)), RuleResult::NoSource);
+    }
+}

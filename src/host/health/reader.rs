@@ -1,0 +1,255 @@
+//! Reads of kernel files for the look at the board's health. A file that is slow several times in a
+//! row is left out until the next discovery: a driver that waits for a bus or a firmware would delay
+//! the Lease. Once is no sign of that: the process may have been paused, or the machine suspended.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::core::facts::{Read, Unread};
+use crate::core::instant::{Mono, Now};
+use crate::files::read::{Enough, LARGE, SMALL, is_end};
+use crate::host::kept_file::KeptFile;
+use crate::host::root::{HostRoot, unread};
+
+/// A read that takes longer is slow.
+const SLOW: Duration = Duration::from_secs(1);
+/// After so many slow reads in a row a file is left out.
+const MOST_SLOW: u8 = 3;
+/// Limit of the folders' entries that are looked at.
+pub(super) const MAX_DEVICES: usize = 32;
+
+/// Reads below a root.
+pub(super) struct HealthReader {
+    root: HostRoot,
+    clock: Box<dyn Fn() -> Now>,
+    /// Files whose last reads were slow, and how many in a row.
+    slow: Vec<(String, u8)>,
+}
+
+impl fmt::Debug for HealthReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HealthReader").field("slow", &self.slow).finish_non_exhaustive()
+    }
+}
+
+impl HealthReader {
+    pub(super) fn new(root: HostRoot, clock: impl Fn() -> Now + 'static) -> Self {
+        Self { root, clock: Box::new(clock), slow: Vec::new() }
+    }
+
+    pub(super) fn root(&self) -> &HostRoot {
+        &self.root
+    }
+
+    /// The current time.
+    pub(super) fn now(&self) -> Now {
+        (self.clock)()
+    }
+
+    /// Lets each file that is left out be read once more. If it is still slow, it is left out again.
+    pub(super) fn try_again(&mut self) {
+        for (_, reads) in &mut self.slow {
+            *reads = (*reads).min(MOST_SLOW - 1);
+        }
+    }
+
+    /// A small file, trimmed.
+    pub(super) fn text(&mut self, path: &str) -> Read<String> {
+        let start = self.begin(path)?;
+        let text = self.root.text(path, SMALL);
+        self.end(path, start);
+        text.map(|text| text.trim().to_owned())
+    }
+
+    /// A file that is a list and grows.
+    pub(super) fn list(&mut self, path: &str) -> Read<Vec<u8>> {
+        let start = self.begin(path)?;
+        let bytes = self.root.bytes(path, LARGE);
+        self.end(path, start);
+        bytes.map_err(|error| unread(path, &error))
+    }
+
+    /// The file `name` in `folder`, trimmed; empty if it cannot be read.
+    pub(super) fn word(&mut self, folder: &str, name: &str) -> String {
+        self.text(&join(folder, name)).unwrap_or_default()
+    }
+
+    /// The decimal number of the file `name` in `folder`.
+    pub(super) fn value(&mut self, folder: &str, name: &str) -> Option<i64> {
+        self.word(folder, name).parse().ok()
+    }
+
+    /// [`Self::kept_number`] without the reason why there is none.
+    pub(super) fn kept_value(&mut self, kept: &mut KeptFile) -> Option<i64> {
+        self.kept_number(kept).ok()
+    }
+
+    /// A decimal number.
+    pub(super) fn number(&mut self, path: &str) -> Read<i64> {
+        let text = self.text(path)?;
+        number(path, &text)
+    }
+
+    /// A file that is looked at again and again, trimmed.
+    pub(super) fn kept(&mut self, kept: &mut KeptFile) -> Read<String> {
+        let bytes = self.kept_bytes(kept, SMALL, &mut is_end(SMALL))?;
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Ok(text.trim().to_owned()),
+            Err(_) => Err(Unread::new(kept.path.as_str(), "not text")),
+        }
+    }
+
+    /// [`Self::list`] of a file that stays open, not further than `is_enough`, which gets all bytes
+    /// that are read so far.
+    pub(super) fn kept_list(
+        &mut self,
+        kept: &mut KeptFile,
+        is_enough: Enough<'_>,
+    ) -> Read<Vec<u8>> {
+        self.kept_bytes(kept, LARGE, is_enough)
+    }
+
+    fn kept_bytes(
+        &mut self,
+        kept: &mut KeptFile,
+        limit: u64,
+        is_enough: Enough<'_>,
+    ) -> Read<Vec<u8>> {
+        let start = self.begin(&kept.path)?;
+        let bytes = kept.read_until(&self.root, limit, is_enough);
+        self.end(&kept.path, start);
+        bytes.map_err(|error| unread(&kept.path, &error))
+    }
+
+    /// [`Self::kept`] as a decimal number.
+    pub(super) fn kept_number(&mut self, kept: &mut KeptFile) -> Read<i64> {
+        let text = self.kept(kept)?;
+        number(&kept.path, &text)
+    }
+
+    /// The names in a folder that `is_wanted`, in the order of their numbers; empty if there is no
+    /// folder.
+    pub(super) fn names(&self, folder: &str, is_wanted: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let mut names = self.root.list(folder).unwrap_or_default();
+        names.retain(|name| is_wanted(name));
+        names.sort_unstable_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
+        names.truncate(MAX_DEVICES);
+        names
+    }
+
+    /// The time at which a read begins; an error if the file is left out.
+    fn begin(&self, path: &str) -> Read<Mono> {
+        if self.slow.iter().any(|(slow, reads)| slow == path && *reads == MOST_SLOW) {
+            Err(Unread::new(path, "left out for up to an hour: three reads took over 1 s each"))
+        } else {
+            Ok(self.now().mono)
+        }
+    }
+
+    /// Called at the end of each read.
+    fn end(&mut self, path: &str, start: Mono) {
+        let took = self.now().mono.since(start);
+        let known = self.slow.iter().position(|(slow, _)| slow == path);
+        let before = known.map_or(0, |at| self.slow.swap_remove(at).1);
+        if took <= SLOW {
+            return;
+        }
+        self.slow.push((path.to_owned(), before + 1));
+        if before + 1 == MOST_SLOW {
+            log::warn!(
+                "{path}: three reads in a row took over 1 s, the last one {} s, which delays the \
+                 Lease; it is left out for up to an hour; exclude its condition with \
+                 --node-problem-detection",
+                took.as_secs()
+            );
+        }
+    }
+}
+
+fn number(path: &str, text: &str) -> Read<i64> {
+    text.parse().map_err(|_| Unread::new(path, "not a number"))
+}
+
+/// `folder/name`
+pub(super) fn join(folder: &str, name: &str) -> String {
+    [folder, "/", name].concat()
+}
+
+/// A number as u64.
+pub(super) fn count(number: Read<i64>) -> Read<u64> {
+    number.map(|number| u64::try_from(number).unwrap_or_default())
+}
+
+/// The optional source, without the reason for its absence.
+pub(super) fn present<T>(read: Read<T>) -> Option<Read<T>> {
+    match read {
+        Err(unread) if unread.absent => None,
+        read => Some(read),
+    }
+}
+
+/// `prefix` and a number: `thermal_zone0`.
+pub(super) fn is_numbered(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::files::tree::Tree;
+    use crate::kube::time::Wall;
+
+    /// A reader, and its clock: the time, and how much passes during the next read.
+    fn reader(tree: &Tree) -> (HealthReader, Rc<Cell<(Duration, Duration)>>) {
+        tree.write("file", b"1");
+        let clock = Rc::new(Cell::new((Duration::ZERO, Duration::ZERO)));
+        let shown = Rc::clone(&clock);
+        let reader = HealthReader::new(HostRoot::new(tree.path()), move || {
+            let (now, step) = shown.get();
+            shown.set((now + step, Duration::ZERO));
+            Now { mono: Mono::START.after(now), wall: Wall::default() }
+        });
+        (reader, clock)
+    }
+
+    #[test]
+    fn a_file_is_left_out_after_three_slow_reads_in_a_row_and_then_tried_once() {
+        let tree = Tree::empty("reader-slow");
+        let (mut reader, clock) = reader(&tree);
+        tree.write("other", b"1");
+        let mut kept = KeptFile::new("file");
+        let reads = [1001, 1001, 1000, 1001, 3_600_000, 1001];
+        let sequences = [(&reads[..], true), (&[0], false), (&[1001], true), (&[0], false)];
+        for (sequence, is_read) in sequences.into_iter().chain([(&[1000, 1001, 0][..], true)]) {
+            for (number, millis) in sequence.iter().enumerate() {
+                clock.set((clock.get().0, Duration::from_millis(*millis)));
+                let read = match number % 3 {
+                    0 => reader.kept(&mut kept).map(drop),
+                    1 => reader.text("file").map(drop),
+                    _ => reader.list("file").map(drop),
+                };
+                assert_eq!(read.is_ok(), is_read, "{sequence:?} {number}");
+            }
+            clock.set((clock.get().0, Duration::ZERO));
+            assert_eq!(reader.number("other"), Ok(1));
+            if !is_read {
+                reader.try_again();
+            }
+        }
+    }
+
+    #[test]
+    fn the_time_between_two_reads_is_nobodys() {
+        let tree = Tree::empty("reader-between");
+        let (mut reader, clock) = reader(&tree);
+        for hour in 0..5 {
+            clock.set((Duration::from_secs(hour * 3600), Duration::ZERO));
+            assert_eq!(reader.number("file"), Ok(1), "{hour}");
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! The inputs of the node address: default routes, interfaces (getifaddrs, always of this process's
+//! network namespace) and `etc/hosts`.
+//!
+//! Routes are parsed exactly as in the kubelet (apimachinery util/net interface.go), because they
+//! decide the node address: one malformed IPv4 line makes the fact unread, every IPv6 error is
+//! ignored. procfs is not used: it has no IPv6 routes, and accepts lines that the kubelet rejects.
+//!
+//! getifaddrs uses netlink: a sandbox must permit AF_NETLINK. An unreadable hosts file counts as
+//! empty.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+use nix::sys::socket::SockaddrStorage;
+
+use crate::core::facts::{DefaultRoute, Interface, Network, Read, Unread};
+use crate::files::hosts;
+use crate::files::read::LARGE;
+
+use super::root::{HostRoot, unread};
+
+const HOSTS: &str = "etc/hosts";
+const ROUTE: &str = "proc/net/route";
+const IPV6_ROUTE: &str = "proc/net/ipv6_route";
+
+/// All inputs but the addresses from DNS.
+pub(super) fn read(root: &HostRoot, hostname: &str) -> Network {
+    Network {
+        default_routes: routes(root),
+        interfaces: interfaces(),
+        hosts: hosts(root, hostname),
+        dns: Vec::new(),
+    }
+}
+
+/// The addresses of `hostname` in `etc/hosts`.
+pub(super) fn hosts(root: &HostRoot, hostname: &str) -> Vec<IpAddr> {
+    let text = root.text(HOSTS, LARGE);
+    text.map(|text| hosts::addresses(&text, hostname)).unwrap_or_default()
+}
+
+/// The interfaces of this process's network namespace, in the kernel's order.
+pub fn interfaces() -> Read<Vec<Interface>> {
+    let addresses = getifaddrs().map_err(|errno| unread("getifaddrs", &errno.into()))?;
+    let mut interfaces: Vec<Interface> = Vec::new();
+    for entry in addresses {
+        // An IPv4 address may have a label, `eth0:1`; an interface name has no colon.
+        let name = entry.interface_name.split(':').next().unwrap_or_default();
+        let index = interfaces
+            .iter()
+            .position(|interface| interface.name == name)
+            .unwrap_or(interfaces.len());
+        if index == interfaces.len() {
+            interfaces.push(Interface {
+                name: name.to_owned(),
+                up: entry.flags.contains(InterfaceFlags::IFF_UP),
+                loopback: entry.flags.contains(InterfaceFlags::IFF_LOOPBACK),
+                point_to_point: entry.flags.contains(InterfaceFlags::IFF_POINTOPOINT),
+                addresses: Vec::new(),
+            });
+        }
+        if let Some(interface) = interfaces.get_mut(index) {
+            interface.addresses.extend(entry.address.as_ref().and_then(ip));
+        }
+    }
+    Ok(interfaces)
+}
+
+fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+}
+
+/// IPv4 in file order, then IPv6; `None` without `proc/net/route`.
+pub fn routes(root: &HostRoot) -> Read<Option<Vec<DefaultRoute>>> {
+    let mut routes = match default_routes(root, ROUTE, parse_v4) {
+        Err(unread) if unread.absent => return Ok(None),
+        routes => routes?,
+    };
+    // The kubelet ignores every error here, such as the missing file of a kernel without IPv6.
+    routes.extend(default_routes(root, IPV6_ROUTE, parse_v6).unwrap_or_default());
+    Ok(Some(routes))
+}
+
+/// Interface, gateway and whether it is a default route.
+type Route<'a> = (&'a str, IpAddr, bool);
+
+/// Line by line, because the table of a router has any size. As with Go's ReadString('\n'), a last
+/// line without `\n` is dropped.
+fn default_routes(
+    root: &HostRoot,
+    path: &str,
+    parse: fn(&str) -> Option<Route<'_>>,
+) -> Read<Vec<DefaultRoute>> {
+    let (mut routes, mut is_valid) = (Vec::new(), true);
+    let mut take = |line: &str| match parse(line) {
+        _ if line.starts_with("Iface") => {}
+        None => is_valid = false,
+        Some((_, _, false)) => {}
+        Some((interface, gateway, true)) => {
+            routes.push(DefaultRoute { interface: interface.to_owned(), gateway });
+        }
+    };
+    root.each_line(path, &mut take)?;
+    if is_valid { Ok(routes) } else { Err(Unread::new(path, "invalid IP address in route")) }
+}
+
+/// A default route has the destination 0.0.0.0. As in the kubelet, mask, flags and metric are
+/// ignored.
+pub fn parse_v4(line: &str) -> Option<Route<'_>> {
+    let mut fields = line.split_whitespace();
+    let interface = fields.next()?;
+    let destination = address_v4(fields.next()?)?;
+    let gateway = address_v4(fields.next()?)?;
+    Some((interface, gateway.into(), destination.is_unspecified()))
+}
+
+/// A default route has the destination `::` and a next hop. As in the kubelet, the prefix length is
+/// ignored.
+pub fn parse_v6(line: &str) -> Option<Route<'_>> {
+    let mut fields = line.split_whitespace();
+    let destination = address_v6(fields.next()?)?;
+    let gateway = address_v6(fields.nth(3)?)?;
+    let is_default = destination.is_unspecified() && !gateway.is_unspecified();
+    Some((fields.nth(4)?, gateway.into(), is_default))
+}
+
+/// Eight hex digits. The kernel prints the address in host byte order; the kubelet reads it as
+/// little-endian on every machine.
+fn address_v4(hex: &str) -> Option<Ipv4Addr> {
+    let digits = hex.len() == 8 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+    digits
+        .then(|| u32::from_str_radix(hex, 16).ok())
+        .flatten()
+        .map(|number| Ipv4Addr::from(number.to_le_bytes()))
+}
+
+/// Thirty-two hex digits in network order.
+fn address_v6(hex: &str) -> Option<Ipv6Addr> {
+    let digits = hex.len() == 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+    digits.then(|| u128::from_str_radix(hex, 16).ok()).flatten().map(Ipv6Addr::from_bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::tree::Tree;
+
+    #[test]
+    fn loopback_is_among_the_interfaces_of_this_process() {
+        let interfaces = interfaces().unwrap();
+        let lo = interfaces.iter().find(|interface| interface.name == "lo").unwrap();
+        assert!(lo.loopback && !lo.point_to_point);
+        assert!(!lo.up || lo.addresses.contains(&IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)));
+    }
+
+    const HEADER: &str =
+        "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n";
+    const DEFAULT: &str = "eth0\t00000000\t0100FE0A\t0003\t0\t0\t1024\t00000000\t0\t0\t0\n";
+    const NETWORK: &str = "eth0\t0000FE0A\t00000000\t0001\t0\t0\t0\t0080FFFF\t0\t0\t0\n";
+    const DOCKER: &str = "docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
+
+    fn route(interface: &str, gateway: &str) -> DefaultRoute {
+        DefaultRoute { interface: interface.into(), gateway: gateway.parse().unwrap() }
+    }
+
+    /// The default routes of a machine with these tables.
+    fn of(v4: &str, v6: &str) -> Read<Vec<DefaultRoute>> {
+        let tree = Tree::new("network-routes");
+        tree.write(ROUTE, v4.as_bytes());
+        tree.write(IPV6_ROUTE, v6.as_bytes());
+        routes(&HostRoot::new(tree.path())).map(Option::unwrap)
+    }
+
+    fn v4(lines: &[&str]) -> Read<Vec<DefaultRoute>> {
+        of(&lines.concat(), "")
+    }
+
+    /// TestGetIPv4Routes of apimachinery `util/net/interface_test.go`.
+    #[test]
+    fn ipv4_default_routes_are_the_kubelets() {
+        for (case, lines, found) in [
+            ("first", &[HEADER, DEFAULT, NETWORK, DOCKER][..], true),
+            ("middle", &[HEADER, NETWORK, DEFAULT, DOCKER], true),
+            ("last", &[HEADER, NETWORK, DOCKER, DEFAULT], true),
+            ("header only", &[HEADER], false),
+            ("no default", &[HEADER, NETWORK, DOCKER], false),
+            ("empty file", &[], false),
+        ] {
+            let want = found.then(|| route("eth0", "10.254.0.1"));
+            assert_eq!(v4(lines), Ok(want.into_iter().collect()), "{case}");
+        }
+        for (case, line) in [
+            ("10-digit destination", "eth0\t0000000000\t0100FE0A\t0003\n"),
+            ("10-digit gateway", "eth0\t00000000\t0100FE0AAA\t0003\n"),
+            ("odd hex", "eth0\t0000000\t0100FE0A\t0003\n"),
+            ("sign", "eth0\t+0000000\t0100FE0A\t0003\n"),
+            ("no gateway", "eth0\t00000000\n"),
+            ("no destination", "eth0\n"),
+            ("empty line", "\n"),
+        ] {
+            // Upstream has one error text for each case; here they share one.
+            let invalid = Unread::new("proc/net/route", "invalid IP address in route");
+            assert_eq!(v4(&[HEADER, DEFAULT, line]), Err(invalid), "{case}");
+        }
+    }
+
+    #[test]
+    fn mask_and_gateway_are_ignored_and_file_order_is_kept() {
+        let half = "tun0\t00000000\t0100080A\t0003\t0\t0\t0\t00000080\t0\t0\t0\n";
+        let ppp = "ppp0\t00000000\t00000000\t0001\t0\t0\t0\t00000000\t0\t0\t0\n";
+        let all =
+            vec![route("tun0", "10.8.0.1"), route("ppp0", "0.0.0.0"), route("eth0", "10.254.0.1")];
+        assert_eq!(v4(&[HEADER, half, ppp, HEADER, DEFAULT]), Ok(all));
+    }
+
+    #[test]
+    fn a_last_line_without_a_newline_is_dropped() {
+        assert_eq!(
+            v4(&[HEADER, DEFAULT, NETWORK.trim_end()]),
+            Ok(vec![route("eth0", "10.254.0.1")])
+        );
+        assert_eq!(v4(&[HEADER, DEFAULT.trim_end()]), Ok(vec![]));
+        assert_eq!(v4(&[HEADER, "eth0 junk"]), Ok(vec![]));
+    }
+
+    const ZERO: &str = "00000000000000000000000000000000";
+    const V6_GATEWAY: &str = "fe800000000000000000000000000001";
+
+    fn v6_line(destination: &str, prefix: &str, hop: &str, interface: &str) -> String {
+        format!(
+            "{destination} {prefix} {ZERO} 00 {hop} 00000400 00000001 00000000 00000003     {interface}\n"
+        )
+    }
+
+    /// TestGetIPv6Routes of apimachinery `util/net/interface_test.go`.
+    #[test]
+    fn ipv6_default_routes_are_the_kubelets() {
+        let default = v6_line(ZERO, "00", V6_GATEWAY, "eth0");
+        let odd_prefix = v6_line(ZERO, "60", V6_GATEWAY, "eth1");
+        let on_link = v6_line(ZERO, "00", ZERO, "lo");
+        let network = v6_line("20010000000000000000000000000000", "40", V6_GATEWAY, "eth0");
+        let eth0 = || vec![route("eth0", "fe80::1")];
+        for (case, lines, want) in [
+            ("first", vec![&default, &on_link, &network], eth0()),
+            ("middle", vec![&on_link, &default, &network], eth0()),
+            ("last", vec![&on_link, &network, &default], eth0()),
+            (
+                "prefix 60",
+                vec![&default, &odd_prefix],
+                vec![route("eth0", "fe80::1"), route("eth1", "fe80::1")],
+            ),
+            ("gateway :: on lo", vec![&on_link], vec![]),
+            ("empty file", vec![], vec![]),
+            ("no default", vec![&network], vec![]),
+        ] {
+            let text: String = lines.into_iter().map(String::as_str).collect();
+            assert_eq!(of("", &text), Ok(want), "{case}");
+        }
+        assert_eq!(of("", default.trim_end()), Ok(vec![]), "no newline");
+        for (case, line) in [
+            ("short destination", v6_line("00", "00", V6_GATEWAY, "eth0")),
+            ("bad gateway", v6_line(ZERO, "00", "fe80::1", "eth0")),
+            ("odd hex", v6_line(&ZERO[1..], "00", V6_GATEWAY, "eth0")),
+            ("no interface", v6_line(ZERO, "00", V6_GATEWAY, "")),
+            ("empty line", "\n".into()),
+        ] {
+            // The kubelet ignores the error, and with it the whole table.
+            assert_eq!(of("", &format!("{default}{line}")), Ok(vec![]), "{case}");
+        }
+    }
+
+    #[test]
+    fn the_default_routes_of_a_router_with_a_full_table_are_found() {
+        let v4 = [HEADER, &NETWORK.repeat(30_000), DEFAULT].concat();
+        let network = v6_line("20010000000000000000000000000000", "40", V6_GATEWAY, "eth0");
+        let v6 = network.repeat(20_000) + &v6_line(ZERO, "00", V6_GATEWAY, "eth0");
+        assert!(v4.len() > 1 << 20 && v6.len() > 1 << 20);
+        let all = vec![route("eth0", "10.254.0.1"), route("eth0", "fe80::1")];
+        assert_eq!(of(&v4, &v6), Ok(all));
+    }
+
+    /// TestParseIP of apimachinery `util/net/interface_test.go`.
+    #[test]
+    fn hex_becomes_an_address() {
+        for (case, hex, want) in [
+            ("v4 empty", "", None),
+            ("v4 AA", "AA", None),
+            ("v4 0011223344", "0011223344", None),
+            ("v4 invalid!", "invalid!", None),
+            ("v4 0x", "0x123456", None),
+            ("00000000", "00000000", Some(Ipv4Addr::UNSPECIFIED)),
+            ("FFFFFFFF", "FFFFFFFF", Some(Ipv4Addr::BROADCAST)),
+            ("12345678", "12345678", Some(Ipv4Addr::new(120, 86, 52, 18))),
+        ] {
+            assert_eq!(address_v4(hex), want, "{case}");
+        }
+        let v6 = "fe80::1".parse().ok();
+        for (case, hex, want) in [
+            ("v6", "fe800000000000000000000000000001", v6),
+            ("v6 empty", "", None),
+            ("v6 short", "fe80", None),
+            ("v6 long", "fe80000000000000000000000000000100", None),
+            ("v6 sign", "+e800000000000000000000000000001", None),
+        ] {
+            assert_eq!(address_v6(hex), want, "{case}");
+        }
+    }
+}

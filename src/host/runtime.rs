@@ -1,0 +1,283 @@
+//! The file in which `nodelet runtime` passes on what it knows of the container runtime.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::core::instant::Mono;
+use crate::core::outage_log::OutageLog;
+use crate::core::runtime::RuntimeFacts;
+use crate::files::guard;
+use crate::files::read::{LARGE, cause, from_start, open};
+use crate::kube::text::Fault;
+
+/// A runtime without success for this time is down (maxWaitForContainerRuntime of the kubelet).
+const DOWN_AFTER: Duration = Duration::from_secs(30);
+/// `nodelet runtime` writes every 10 s. After this time it is late, and the status is computed as
+/// soon as the runtime counts as down.
+const LATE_AFTER: Duration = Duration::from_secs(15);
+/// For this time after the start, a first success is looked for every [`RETRY`].
+const STARTING: Duration = Duration::from_secs(120);
+const RETRY: Duration = Duration::from_secs(1);
+
+const SEE_LOG: &str = "see the log of nodelet runtime";
+const DOWN: &str = "container runtime is down";
+/// Ready's line before the first success.
+pub const NOT_YET: &str = "container runtime status check may not have completed yet";
+
+/// The file, and what was last read of it.
+#[derive(Debug)]
+pub struct RuntimeFile {
+    path: PathBuf,
+    /// Stays open while it has not been replaced, and its time advances.
+    file: Option<File>,
+    /// The text of `facts`: an equal one is not parsed again.
+    json: String,
+    facts: RuntimeFacts,
+    /// Since boot.
+    success: Option<Duration>,
+    log: OutageLog,
+}
+
+impl RuntimeFile {
+    /// Reads nothing yet.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            file: None,
+            json: String::new(),
+            facts: RuntimeFacts::unknown(),
+            success: None,
+            log: OutageLog::new("container runtime"),
+        }
+    }
+
+    /// What the Node reports now, and when it may change without a change of the file. A file that
+    /// is missing, damaged or of another boot changes nothing: what was read before grows old.
+    pub fn facts(&mut self, now: Mono, since_boot: Duration) -> (RuntimeFacts, Option<Mono>) {
+        let fresh = self.fresh(since_boot);
+        let mut facts = self.facts.clone();
+        let due = match (self.success, &fresh) {
+            (None, _) => {
+                facts.down = Some(NOT_YET);
+                (now < Mono::START.after(STARTING)).then(|| now.after(RETRY))
+            }
+            (Some(success), Ok(())) => {
+                let age = since_boot.saturating_sub(success);
+                (age >= LATE_AFTER).then(|| now.after(DOWN_AFTER - age))
+            }
+            (Some(_), Err(_)) => {
+                facts.down = Some(DOWN);
+                facts.version = facts.version.map(|version| {
+                    let kind = version.split("://").next().unwrap_or_default();
+                    format!("{kind}://Unknown")
+                });
+                None
+            }
+        };
+        match fresh {
+            Ok(()) => drop(self.log.succeeded(now)),
+            Err(why) => drop(self.log.failed(&why.to_string(), now)),
+        }
+        (facts, due)
+    }
+
+    /// Reads the file. The error says why the last success is not known, or 30 s old.
+    pub fn fresh(&mut self, since_boot: Duration) -> Result<(), Fault> {
+        let read = self.read(since_boot);
+        let age = self.success.map(|at| since_boot.saturating_sub(at));
+        match (age, read) {
+            (Some(age), _) if age < DOWN_AFTER => Ok(()),
+            (_, Err(why)) => Err(Fault::new(
+                format!("{}: {why}", self.path.display()),
+                "is nodelet runtime running?",
+            )),
+            (None, Ok(())) => Err(Fault::new("it has not answered yet", SEE_LOG)),
+            (Some(age), Ok(())) => {
+                Err(Fault::new(format!("no success for {} s", age.as_secs()), SEE_LOG))
+            }
+        }
+    }
+
+    fn read(&mut self, since_boot: Duration) -> Result<(), String> {
+        let kept = self.file.take();
+        let kept = kept.filter(|file| file.metadata().is_ok_and(|file| file.nlink() > 0));
+        let found = || guard::found(&self.path).and_then(|path| open(&path));
+        let file = kept.map_or_else(found, Ok).map_err(|error| cause(&error))?;
+        let is_whole = &mut |text: &mut Vec<u8>| text.ends_with(b"\n");
+        let text = from_start(&file, LARGE, is_whole).map_err(|error| cause(&error))?;
+        let text = str::from_utf8(&text).unwrap_or_default();
+        let (success, json) =
+            RuntimeFacts::split(text).ok_or("it was not written by nodelet runtime")?;
+        if success.is_some_and(|at| at > since_boot) {
+            return Err("it is of another boot".to_owned());
+        }
+        if json != self.json {
+            self.facts = serde_json::from_str(json).map_err(|error| error.to_string())?;
+            json.clone_into(&mut self.json);
+        }
+        if success > self.success {
+            (self.success, self.file) = (success, Some(file));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::tree::Tree;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn at(second: u64) -> Mono {
+        Mono::START.after(seconds(second))
+    }
+
+    /// A board that was 1,000 s old when the agent started.
+    const START: u64 = 1000;
+
+    struct Reader {
+        file: RuntimeFile,
+        tree: Tree,
+    }
+
+    impl Reader {
+        fn new() -> Self {
+            let tree = Tree::empty("runtime-file");
+            Self { file: RuntimeFile::new(tree.path().join("facts")), tree }
+        }
+
+        /// Writes the file as after a success at `second`.
+        fn success(&self, version: &str, second: u64) {
+            let facts =
+                RuntimeFacts { version: Some(version.to_owned()), ..RuntimeFacts::default() };
+            self.write(&facts.file(Some(seconds(START + second))));
+        }
+
+        fn write(&self, text: &str) {
+            self.tree.write("facts", text.as_bytes());
+        }
+
+        fn read(&mut self, second: u64) -> (RuntimeFacts, Option<Mono>) {
+            self.file.facts(at(second), seconds(START + second))
+        }
+
+        /// Version, and Ready's line.
+        fn told(&mut self, second: u64) -> (String, Option<&'static str>) {
+            let facts = self.read(second).0;
+            (facts.version.unwrap_or_default(), facts.down)
+        }
+    }
+
+    fn well(version: &str) -> (String, Option<&'static str>) {
+        (version.to_owned(), None)
+    }
+
+    fn down() -> (String, Option<&'static str>) {
+        ("containerd://Unknown".to_owned(), Some(DOWN))
+    }
+
+    /// Whatever happens to the file, what was read before counts for 30 s.
+    #[test]
+    fn without_a_fresh_file_the_runtime_is_down_after_30_s_and_back_with_the_next_one() {
+        let version = "containerd://2.1.9";
+        let newer = |at: u64| RuntimeFacts::default().file(Some(seconds(START + at)));
+        let whole = newer(109);
+        let torn = whole.replacen('9', "8", 1);
+        for (name, content) in [
+            ("not written again", None),
+            ("empty", Some("")),
+            ("half written", Some(&whole[..whole.len() / 2])),
+            ("cut behind its first line", Some(whole.split_inclusive('\n').next().unwrap())),
+            ("garbage", Some("\u{1}\u{2}\nx\n")),
+            ("no facts", Some("0000001100000 0000001100000\n[1]\n")),
+            ("between two times", Some(&torn)),
+            ("of another boot", Some(&newer(90_000))),
+            ("huge", Some("0".repeat(2 << 20).as_str())),
+        ] {
+            let mut reader = Reader::new();
+            reader.success(version, 100);
+            assert_eq!(reader.told(100), well(version));
+            if let Some(content) = content {
+                reader.write(content);
+            }
+            assert_eq!(reader.told(129), well(version), "{name}");
+            assert_eq!(reader.told(130), down(), "{name}");
+            assert_eq!(reader.told(9000), down(), "{name}");
+            reader.success("containerd://2.2.0", 9005);
+            assert_eq!(reader.told(9010), well("containerd://2.2.0"), "{name}");
+        }
+    }
+
+    /// `nodelet runtime` would write its time into the file that was moved away, until its facts
+    /// change.
+    #[test]
+    fn a_file_that_was_moved_away_is_left_when_its_time_stands() {
+        let mut reader = Reader::new();
+        reader.success("containerd://2.1.9", 100);
+        assert_eq!(reader.told(100), well("containerd://2.1.9"));
+        let path = reader.tree.path().join("facts");
+        std::fs::rename(&path, path.with_extension("moved")).unwrap();
+        reader.success("containerd://2.2.0", 110);
+        assert_eq!(reader.told(110), well("containerd://2.1.9"));
+        assert_eq!(reader.told(120), well("containerd://2.2.0"));
+    }
+
+    /// The clock counts the time in which the board was suspended.
+    #[test]
+    fn a_file_from_before_a_suspension_is_old() {
+        let mut reader = Reader::new();
+        reader.success("containerd://2.1.9", 0);
+        assert_eq!(reader.told(1).1, None);
+        assert_eq!(reader.told(3600), down());
+    }
+
+    #[test]
+    fn a_status_is_computed_when_a_late_runtime_counts_as_down_and_each_second_at_the_start() {
+        let mut reader = Reader::new();
+        assert_eq!(reader.read(0).1, Some(at(1)));
+        assert_eq!(reader.read(119).1, Some(at(120)));
+        assert_eq!(reader.read(120).1, None);
+        reader.success("containerd://2.1.9", 207);
+        assert_eq!(reader.read(208).1, None);
+        assert_eq!(reader.read(218).1, None, "the next one is not late");
+        assert_eq!(reader.read(228).1, Some(at(237)));
+        assert_eq!(reader.read(237).1, None);
+    }
+
+    /// Either program may be the newer one.
+    #[test]
+    fn unknown_members_and_lines_are_ignored_and_missing_ones_are_not_known() {
+        let mut reader = Reader::new();
+        let json = r#"{"new": {"a": [1]}, "images": [{"id": "a", "age": 7}], "handlers": [{}]}"#;
+        reader.write(&format!("0000001000000 0000001000000\n{json}\nanother line\n"));
+        let facts = reader.read(1).0;
+        assert_eq!((facts.version, facts.down, facts.network), (None, None, None));
+        let images = facts.images.unwrap();
+        assert_eq!((images[0].id.as_str(), images[0].size_bytes), ("a", 0));
+        assert_eq!(facts.handlers.unwrap().len(), 1);
+    }
+
+    /// After a restart of `nodelet runtime`, and in `nodelet check`.
+    #[test]
+    fn a_file_that_is_not_fresh_says_why() {
+        let mut reader = Reader::new();
+        let why =
+            |reader: &mut Reader| reader.file.fresh(seconds(START + 200)).unwrap_err().to_string();
+        let path = reader.tree.path().join("facts").display().to_string();
+        assert_eq!(
+            why(&mut reader),
+            format!("{path}: no such file or directory; is nodelet runtime running?")
+        );
+        reader.write(&RuntimeFacts::unknown().file(None));
+        assert_eq!(why(&mut reader), "it has not answered yet; see the log of nodelet runtime");
+        reader.success("containerd://2.1.9", 100);
+        assert_eq!(why(&mut reader), "no success for 100 s; see the log of nodelet runtime");
+        reader.success("containerd://2.1.9", 199);
+        assert_eq!(reader.file.fresh(seconds(START + 200)), Ok(()));
+    }
+}

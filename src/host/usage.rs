@@ -1,0 +1,287 @@
+//! What `nodelet serve` reports and no status needs: CPU time, memory and swap in use, traffic.
+//!
+//! CPU time is that of the root cgroup: v2's cpu.stat (Linux 5.8), else the sum of `proc/stat` that
+//! the kernel itself makes for it. Memory is cAdvisor's working set (`cgroup`).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::core::facts::{FileSystem, Read, Unread};
+use crate::files::read::SMALL;
+
+use super::Host;
+use super::cgroup::{self, WorkingSet};
+use super::disk::MeasuredPath;
+use super::kept_file::KeptFile;
+use super::memory;
+use super::mounts::Mounts;
+use super::root::HostRoot;
+use super::scan;
+
+const CPU_STAT: &str = "sys/fs/cgroup/cpu.stat";
+const STAT: &str = "proc/stat";
+const TRAFFIC: &str = "proc/net/dev";
+
+/// Most interfaces whose traffic is reported; a router has thousands.
+const MAX_INTERFACES: usize = 32;
+
+/// Use of CPU, memory and swap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time of all since the boot.
+    pub cpu: Read<Duration>,
+    /// Memory in use without inactive file cache, in bytes.
+    pub working_set_bytes: Read<u64>,
+    /// RAM in bytes.
+    pub memory_bytes: Read<u64>,
+    /// Swap in bytes: all, and what is free; zero without the lines.
+    pub swap_bytes: Read<(u64, u64)>,
+}
+
+/// What one network interface has transferred since it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// The name of the interface.
+    pub name: String,
+    /// Received bytes, and errors.
+    pub rx: (u64, u64),
+    /// Sent bytes, and errors.
+    pub tx: (u64, u64),
+}
+
+/// The files, which stay open.
+#[derive(Debug)]
+pub struct UsageSources {
+    root: HostRoot,
+    folder: PathBuf,
+    /// `None` before the first read, and after a change of the mounts.
+    kept: Option<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    mounts: Mounts,
+    working_set: WorkingSet,
+    cpu_stat: KeptFile,
+    stat: KeptFile,
+    meminfo: KeptFile,
+}
+
+impl Kept {
+    fn new(root: &HostRoot) -> Self {
+        let mounts = Mounts::read(root);
+        let mode = cgroup::read(root, mounts.host.as_deref().unwrap_or_default());
+        Self {
+            mounts,
+            working_set: WorkingSet::new(mode),
+            cpu_stat: KeptFile::new(CPU_STAT),
+            stat: KeptFile::new(STAT),
+            meminfo: KeptFile::new(memory::MEMINFO),
+        }
+    }
+}
+
+impl UsageSources {
+    /// Of a machine; opens nothing.
+    pub fn new(host: Host) -> Self {
+        Self { root: host.root, folder: host.node_root_dir, kept: None }
+    }
+
+    fn kept(&mut self) -> (&HostRoot, &mut Kept) {
+        let root = &self.root;
+        self.kept = self.kept.take().filter(|kept| !kept.mounts.may_have_changed());
+        (root, self.kept.get_or_insert_with(|| Kept::new(root)))
+    }
+
+    /// Reads the use of CPU, memory and swap.
+    pub fn usage(&mut self) -> Usage {
+        let (root, kept) = self.kept();
+        let cpu = kept.cpu_stat.read(root).ok().and_then(|text| parse_cpu_stat(&text));
+        let cpu = cpu.map_or_else(|| stat(root, &mut kept.stat), Ok);
+        let meminfo = kept.meminfo.read(root);
+        let totals = meminfo
+            .as_ref()
+            .map_err(Clone::clone)
+            .map(|text| memory::line_bytes(text, ["MemTotal:", "SwapTotal:", "SwapFree:"]));
+        Usage {
+            cpu,
+            working_set_bytes: match (kept.working_set.read(root), meminfo) {
+                (Some(bytes), _) => Ok(bytes),
+                (None, Ok(text)) => memory::parse_working_set(&text),
+                (None, Err(unread)) => Err(unread),
+            },
+            memory_bytes: totals.clone().and_then(|[total, ..]| {
+                total.ok_or_else(|| Unread::new(memory::MEMINFO, "no MemTotal line"))
+            }),
+            swap_bytes: totals.map(|[_, total, free]| (total.unwrap_or(0), free.unwrap_or(0))),
+        }
+    }
+
+    /// Reads the sizes of the file system of `--root-dir`.
+    pub fn node_fs(&mut self) -> Read<FileSystem> {
+        let own = self.kept().1.mounts.own.clone();
+        MeasuredPath::default().read(&self.root, &self.folder, &own)
+    }
+
+    /// Reads the traffic of the network interfaces of this process's namespace, without those that
+    /// cAdvisor leaves out (`container/libcontainer/handler.go` isIgnoredDevice): the loopback, and
+    /// those of containers.
+    pub fn traffic(&self) -> Read<Vec<Traffic>> {
+        let mut found = Vec::new();
+        self.root.each_line(TRAFFIC, &mut |line| {
+            found.extend(parse_traffic(line).filter(|_| found.len() < MAX_INTERFACES));
+        })?;
+        Ok(found)
+    }
+}
+
+/// The resident memory of this process in bytes.
+pub fn resident_bytes() -> Option<u64> {
+    let status = HostRoot::default().bytes("proc/self/status", SMALL).ok()?;
+    let [resident] = memory::line_bytes(&status, ["VmRSS:"]);
+    resident
+}
+
+/// `usage_usec` of cpu.stat; `None` where there is no such line.
+pub fn parse_cpu_stat(text: &[u8]) -> Option<Duration> {
+    let [microseconds] = scan::values(text, ["usage_usec "], scan::lone_number);
+    Some(Duration::from_micros(microseconds?))
+}
+
+fn stat(root: &HostRoot, file: &mut KeptFile) -> Read<Duration> {
+    // The line of all CPUs is the first; a large machine has thousands of interrupts behind it.
+    let is_enough = &mut |text: &mut Vec<u8>| text.contains(&b'\n');
+    let text =
+        file.read_until(root, SMALL, is_enough).map_err(|e| super::root::unread(STAT, &e))?;
+    parse_stat(&text).ok_or_else(|| Unread::new(STAT, "no line of all CPUs"))
+}
+
+/// user + nice + system + irq + softirq + steal of the first line, in hundredths of a second
+/// (USER_HZ). The time of guests is in user; idle and iowait are no use.
+pub fn parse_stat(text: &[u8]) -> Option<Duration> {
+    let line = text.strip_prefix(b"cpu ")?;
+    let line = str::from_utf8(line.split(|byte| *byte == b'\n').next()?).ok()?;
+    let mut sum: u64 = 0;
+    let mut fields = 0;
+    for (at, field) in line.split_ascii_whitespace().enumerate().take(8) {
+        if !matches!(at, 3 | 4) {
+            sum = sum.checked_add(field.parse().ok()?)?;
+        }
+        fields = at + 1;
+    }
+    // steal exists since Linux 2.6.11.
+    (fields == 8).then(|| Duration::from_millis(sum.saturating_mul(10)))
+}
+
+/// A line of `proc/net/dev`: the name, eight numbers received, eight sent.
+pub fn parse_traffic(line: &str) -> Option<Traffic> {
+    // The name may have a colon in it, as that of an alias.
+    let (name, numbers) = line.rsplit_once(':')?;
+    let name = name.trim_start();
+    let is_of_containers =
+        ["veth", "docker", "nerdctl"].iter().any(|start| name.starts_with(start));
+    if name.is_empty() || name == "lo" || is_of_containers {
+        return None;
+    }
+    let numbers: Vec<u64> =
+        numbers.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
+    let number = |at: usize| numbers.get(at).copied();
+    Some(Traffic {
+        name: name.to_owned(),
+        rx: (number(0)?, number(2)?),
+        tx: (number(8)?, number(10)?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::tree::Tree;
+
+    #[test]
+    fn cpu_time_is_that_of_the_root_cgroup() {
+        let stat = b"usage_usec 1234567891\nuser_usec 1\nsystem_usec 2\n";
+        assert_eq!(parse_cpu_stat(stat), Some(Duration::from_micros(1_234_567_891)));
+        for text in ["", "usage_usec", "usage_usec x\n", "nr_periods 0\n"] {
+            assert_eq!(parse_cpu_stat(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn cpu_time_of_proc_stat_is_without_idle_iowait_and_guests() {
+        let stat = b"cpu  1 20 300 999 888 4000 50000 600000 77 88\ncpu0 1 2 3 4\nintr 5\n";
+        assert_eq!(parse_stat(stat), Some(Duration::from_millis(6_543_210)));
+        for text in [
+            "",
+            "cpu0 1 2 3 4 5 6 7 8\n",
+            "cpu  1 2 3 4 5 6 7\n",
+            "cpu  1 2 x 4 5 6 7 8\n",
+            "cpu  18446744073709551615 2 3 4 5 6 7 8\n",
+        ] {
+            assert_eq!(parse_stat(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_of_an_interface_is_its_traffic() {
+        let line = "  eth0: 100 2 3 0 0 0 0 0 900 8 7 0 0 0 0 0";
+        let eth0 = Traffic { name: "eth0".into(), rx: (100, 3), tx: (900, 7) };
+        assert_eq!(parse_traffic(line), Some(eth0));
+        assert_eq!(parse_traffic(&line.replace("eth0", "a:b")).unwrap().name, "a:b");
+        assert_eq!(parse_traffic(&line.replace("eth0", "lowpan0")).unwrap().name, "lowpan0");
+        for line in [
+            "Inter-|   Receive                                                |  Transmit",
+            " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets",
+            "    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16",
+            "vethab: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16",
+            "docker0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16",
+            "eth0: 1 2 3 4 5 6 7 8 9 10",
+            "eth0: 1 2 x 4 5 6 7 8 9 10 11 12",
+            ": 1 2 3 4 5 6 7 8 9 10 11 12",
+        ] {
+            assert_eq!(parse_traffic(line), None, "{line:?}");
+        }
+    }
+
+    /// Each value has its files; what is missing is the fault of its own value.
+    #[test]
+    fn the_values_come_from_their_files() {
+        let tree = Tree::empty("usage");
+        let host = || Host::new(HostRoot::new(tree.path()), "/");
+        let usage = UsageSources::new(host()).usage();
+        assert!(usage.cpu.is_err() && usage.working_set_bytes.is_err());
+        assert!(usage.memory_bytes.is_err() && usage.swap_bytes.is_err());
+        tree.write("proc/stat", b"cpu  1 0 0 0 0 0 0 0 0 0\n");
+        tree.write(
+            "proc/meminfo",
+            b"MemTotal: 100 kB\nBuffers: 2 kB\nCached: 10 kB\nAnonPages: 20 kB\nSwapTotal: 7 kB\n\
+              SwapFree: 3 kB\n",
+        );
+        let v1 = Usage {
+            cpu: Ok(Duration::from_millis(10)),
+            working_set_bytes: Ok(32 << 10),
+            memory_bytes: Ok(100 << 10),
+            swap_bytes: Ok((7 << 10, 3 << 10)),
+        };
+        let mut sources = UsageSources::new(host());
+        assert_eq!(sources.usage(), v1);
+        tree.write("sys/fs/cgroup/cgroup.controllers", b"memory\n");
+        tree.write("sys/fs/cgroup/cpu.stat", b"usage_usec 5\n");
+        tree.write("sys/fs/cgroup/memory.stat", b"anon 10\nfile 20\ninactive_file 5\n");
+        let v2 = Usage { cpu: Ok(Duration::from_micros(5)), working_set_bytes: Ok(25), ..v1 };
+        assert_eq!(sources.usage(), v2);
+        tree.write("proc/net/dev", b"  eth0: 100 2 3 0 0 0 0 0 900 8 7 0 0 0 0 0\n");
+        assert_eq!(sources.traffic().unwrap().len(), 1);
+        assert!(sources.node_fs().unwrap().capacity_bytes > 0);
+    }
+
+    #[test]
+    fn this_machine_has_them_all() {
+        let mut sources = UsageSources::new(Host::new(HostRoot::default(), "/"));
+        let usage = sources.usage();
+        assert!(usage.cpu.unwrap() > Duration::ZERO && usage.working_set_bytes.unwrap() > 0);
+        assert!(usage.swap_bytes.is_ok_and(|(total, free)| free <= total));
+        assert!(usage.memory_bytes.unwrap() > resident_bytes().unwrap());
+        assert!(sources.traffic().is_ok());
+    }
+}

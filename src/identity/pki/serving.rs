@@ -1,0 +1,99 @@
+//! The files of a serving certificate that the cluster signs, in the kubelet's layout:
+//! `kubelet-server-current.pem`. `nodelet serve` owns them.
+
+use std::path::Path;
+
+use super::key::Key;
+use super::origin::Origin;
+use super::store::{SERVER, Store};
+use super::{check_issued, usable};
+use crate::core::certificate::{FileTask, TaskResult};
+use crate::files::write::Disk;
+use crate::kube::time::Wall;
+use crate::kube::x509::{Leaf, Purpose, Subject};
+use crate::wire::api_config::ClientCertificate;
+
+/// A folder with a serving certificate.
+#[derive(Debug)]
+pub struct ServingPki {
+    store: Store,
+    disk: Disk,
+    /// Key of the last signing request.
+    key: Option<Key>,
+    /// Whose certificates begin with their arrival.
+    at_supervisor: bool,
+}
+
+impl ServingPki {
+    /// The files in `folder`, which need not exist. After a power cut in an update the old or the
+    /// new certificate is there.
+    pub fn open(folder: &Path, at_supervisor: bool) -> Result<Self, String> {
+        let mut pki = Self {
+            store: Store::new(folder, SERVER)?,
+            disk: Disk::default(),
+            key: None,
+            at_supervisor,
+        };
+        let interrupted = pki.store.recover()?;
+        pki.disk.carry_out(interrupted)?;
+        Ok(pki)
+    }
+
+    /// The certificate that is stored, if TLS can use it.
+    pub fn current(&self) -> Option<(ClientCertificate, Leaf)> {
+        let stored = self.store.current().ok()??;
+        let mut leaf = usable(&stored).ok()?;
+        if self.at_supervisor {
+            let arrival = self.store.arrival().filter(|at| *at < leaf.not_after);
+            leaf.not_before = arrival.unwrap_or_default();
+        }
+        Some((stored, leaf))
+    }
+
+    /// Does the file work of a rotation for `subject`.
+    pub fn carry_out(&mut self, task: &FileTask, subject: &Subject, now: Wall) -> TaskResult {
+        let result = match task {
+            FileTask::Find => {
+                let found = self.current().filter(|(_, leaf)| now <= leaf.not_after);
+                let found = found.filter(|(_, leaf)| leaf.subject.satisfies(subject));
+                Ok(found.map_or(TaskResult::NotFound, |(_, leaf)| TaskResult::InUse(leaf)))
+            }
+            FileTask::Sign { new_key, .. } => {
+                self.store.kept_key(&mut self.disk, *new_key, None).and_then(|key| {
+                    let request = key.request(subject.clone(), Purpose::SERVING);
+                    self.key = Some(key);
+                    request.map(TaskResult::Signed)
+                })
+            }
+            FileTask::Install(chain) => return self.install(chain, now),
+        };
+        result.unwrap_or_else(TaskResult::Failed)
+    }
+
+    fn install(&mut self, chain: &str, now: Wall) -> TaskResult {
+        let Some(key) = &self.key else {
+            return TaskResult::Failed("no signing request was made".to_owned());
+        };
+        if let Err(why) = check_issued(chain, key, now) {
+            return TaskResult::Unusable(why);
+        }
+        let stored = self
+            .store
+            .update(chain.as_bytes(), key, &Origin::default(), now)
+            .and_then(|ops| self.disk.carry_out(ops));
+        if let Err(why) = stored {
+            return TaskResult::Failed(why);
+        }
+        let removed = self.store.remove_old().and_then(|mut ops| {
+            ops.extend(self.store.remove_pending_key());
+            self.disk.carry_out(ops)
+        });
+        if let Err(why) = removed {
+            log::warn!("{why}");
+        }
+        match self.current() {
+            Some((_, leaf)) => TaskResult::InUse(leaf),
+            None => TaskResult::Failed("the stored certificate is missing".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Parses the arguments. An error quotes no word that may be a token at the wrong place.
+
+use std::ffi::OsString;
+
+use lexopt::{Arg, Parser, ValueExt as _};
+use zeroize::Zeroizing;
+
+use super::{Command, Reset, Settings, TokenSource};
+use crate::config::command_line::Kind::{self, Path, Switch, Text};
+use crate::config::command_line::{
+    self, Setting, find, flag_name, set_defaults, shown, takes_value,
+};
+use crate::join::token::{Digest, Token, digest};
+use crate::kube::time::parse_duration;
+
+/// The port of an endpoint without one, as in kubeadm.
+const PORT: u16 = 6443;
+/// Most digests.
+const MOST_PINS: usize = 64;
+
+/// Flags of `kubeadm join` that have no effect here; all have a value.
+const WITHOUT_EFFECT: [&str; 4] =
+    ["cri-socket", "ignore-preflight-errors", "skip-phases", "patches"];
+const CONTROL_PLANE: [&str; 4] =
+    ["control-plane", "certificate-key", "apiserver-advertise-address", "apiserver-bind-port"];
+/// Flags of a run that `nodelet join` and the unit set.
+const SET_BY_JOIN: [&str; 8] = [
+    "kubeconfig",
+    "bootstrap-kubeconfig",
+    "cert-dir",
+    "root-dir",
+    "rotate-certificates",
+    "hostname-override",
+    "k3s-supervisor",
+    "k3s-supervisor-system-roots",
+];
+
+/// Whether a word of the stored flags is one that `nodelet join` sets.
+pub fn is_set_by_join(word: &str) -> bool {
+    let name = word.strip_prefix("--").and_then(|word| word.split('=').next());
+    name.is_some_and(|name| SET_BY_JOIN.contains(&name))
+}
+
+/// Parses the command line after `nodelet`. `None` if it is neither `join` nor `reset`.
+pub fn parse(args: &[OsString]) -> Option<Result<Command, String>> {
+    match args.first()?.to_str()? {
+        "join" => Some(words(args).and_then(join)),
+        "reset" => Some(reset(args.iter().skip(1).cloned().collect())),
+        _ => None,
+    }
+}
+
+/// The words after `join` of a pasted line: without the blank at its end, and without `\` before a
+/// line break. An argument with ` --` in it is a whole line in quotes.
+fn words(args: &[OsString]) -> Result<Vec<OsString>, String> {
+    let mut words = Vec::new();
+    for arg in args {
+        let arg = arg.to_str().ok_or("an argument is not UTF-8")?.trim();
+        if arg.contains(" --") { words.extend(arg.split_whitespace()) } else { words.push(arg) }
+    }
+    words.retain(|word| !word.is_empty() && *word != "\\");
+    let words = match words.as_slice() {
+        // `nodelet join kubeadm join ENDPOINT …`.
+        [_, "kubeadm", "join", words @ ..] | [_, words @ ..] => words,
+        [] => &[],
+    };
+    Ok(words.iter().map(OsString::from).collect())
+}
+
+/// What was given so far.
+#[derive(Debug, Default)]
+pub struct Given {
+    settings: Settings,
+    endpoint: Option<String>,
+    token: Option<TokenSource>,
+    discovery_token: Option<TokenSource>,
+    bootstrap_token: Option<TokenSource>,
+    pins: Vec<String>,
+    timeout: String,
+    output: String,
+}
+
+const fn row(
+    flag: &'static str,
+    value: &'static str,
+    default: &'static str,
+    help: &'static str,
+    kind: Kind<Given>,
+) -> Setting<Given> {
+    Setting { flag, value, default, help, kind, field: "", own: false }
+}
+
+fn token(text: String) -> Option<TokenSource> {
+    Some(TokenSource::Text(Zeroizing::new(text)))
+}
+
+/// The flags of `nodelet join`, in the order of its help.
+#[rustfmt::skip]
+pub const FLAGS: &[Setting<Given>] = &[
+    row("token", "T", "", "the token; other users can see it in the list of processes",
+        Text(|g, given| g.token = token(given))),
+    row("token-file", "FILE", "", "file or pipe with the token; - is stdin",
+        Path(|g, given| g.token = Some(TokenSource::File(given)))),
+    row("discovery-token-ca-cert-hash", "H,...", "",
+        "sha256: and the digest of a CA's public key; can be repeated",
+        Text(|g, given| g.pins.push(given))),
+    row("discovery-token-unsafe-skip-ca-verification", "", "",
+        "trust any server that knows the token",
+        Switch(|g, given| g.settings.unsafe_skip = given)),
+    row("certificate-authority", "FILE", "", "CA of the API server, instead of discovery",
+        Path(|g, given| g.settings.authority = Some(given))),
+    row("node-name", "NAME", "", "name of the Node instead of the host name",
+        Text(|g, given| g.settings.node_name = Some(given))),
+    // As `timeouts.discovery` of kubeadm.
+    row("timeout", "D", "5m", "time limit of the whole command", Text(|g, given| g.timeout = given)),
+    row("no-wait", "", "", "do not wait until the Node is Ready",
+        Switch(|g, given| g.settings.wait = !given)),
+    row("dry-run", "", "", "check everything, change nothing",
+        Switch(|g, given| g.settings.dry_run = given)),
+    row("force", "", "", "replace the identity of another cluster",
+        Switch(|g, given| g.settings.force = given)),
+    row("root", "DIR", "", "write below DIR, for an image; start nothing",
+        Path(|g, given| g.settings.root = Some(given))),
+    row("bootstrap-only", "", "",
+        "store the token instead of a certificate, for an image of many boards",
+        Switch(|g, given| g.settings.bootstrap_only = given)),
+    row("output", "json|text", "text", "form of the output", Text(|g, given| g.output = given)),
+];
+
+/// Flags of `kubeadm join` and of a run that have the same effect as those above.
+#[rustfmt::skip]
+const OTHERS: &[Setting<Given>] = &[
+    row("discovery-token", "T", "", "", Text(|g, given| g.discovery_token = token(given))),
+    row("tls-bootstrap-token", "T", "", "", Text(|g, given| g.bootstrap_token = token(given))),
+    row("hostname-override", "NAME", "", "", Text(|g, given| g.settings.node_name = Some(given))),
+];
+
+fn join(args: Vec<OsString>) -> Result<Command, String> {
+    let mut given = Given::default();
+    given.settings.wait = true;
+    set_defaults(FLAGS, &mut given);
+    let mut parser = Parser::from_args(args);
+    while let Some(arg) = parser.next().map_err(fault)? {
+        let Some(name) = flag_name(&arg)? else {
+            let Arg::Value(word) = arg else { continue };
+            let word = word.to_string_lossy().into_owned();
+            if given.endpoint.replace(word).is_some() {
+                return Err(
+                    "two endpoints; a token needs --token, and a value with blanks needs quotes"
+                        .into(),
+                );
+            }
+            continue;
+        };
+        match name.as_str() {
+            "help" => return Ok(Command::Help),
+            "version" => return Ok(Command::Version),
+            _ => {}
+        }
+        if let Some(flag) = find(FLAGS, &name).or_else(|| find(OTHERS, &name)) {
+            if matches!(flag.kind, Switch(_)) && parser.optional_value().is_some() {
+                // It may be a token.
+                return Err(format!("--{name} takes no value"));
+            }
+            flag.read(&mut given, true, &mut parser)?;
+        } else if let Some(flag) = WITHOUT_EFFECT.iter().find(|flag| **flag == name) {
+            command_line::value(flag, &mut parser)?;
+            given.settings.ignored.push(flag);
+        } else {
+            given.settings.flags.push(flag_of_a_run(&name, &mut parser)?);
+        }
+    }
+    finish(given).map(|settings| Command::Join(Box::new(settings)))
+}
+
+fn finish(given: Given) -> Result<Settings, String> {
+    let mut settings = given.settings;
+    for text in &given.pins {
+        add_pins(&mut settings.pins, text)?;
+    }
+    settings.timeout = parse_duration(&given.timeout)
+        .map_err(|_| "--timeout: not a duration; write it like 5m or 1h30m")?;
+    settings.json = is_json(&given.output)?;
+    if let Some(name) = &settings.node_name {
+        no_token("node-name", name.clone())?;
+        if name.is_empty() {
+            return Err("--node-name: an empty name; is its variable set?".into());
+        }
+    }
+    // A token as host name would be shown, and asked for in DNS.
+    let endpoint = given.endpoint.filter(|word| !Token::is_whole(word));
+    let endpoint = endpoint
+        .ok_or("the endpoint is missing: nodelet join HOST:PORT --token …; see join --help")?;
+    settings.server = url(&endpoint)?;
+    let missing = "--token is missing; on the control plane: \
+                   kubeadm token create --print-join-command";
+    (settings.token, settings.bearer) =
+        match (given.discovery_token, given.token, given.bootstrap_token) {
+            (Some(discovery), token, bearer) => (discovery, bearer.or(token)),
+            (None, Some(token), bearer) => (token, bearer),
+            (None, None, _) => return Err(missing.into()),
+        };
+    if settings.root.is_some() && settings.node_name.is_none() && !settings.bootstrap_only {
+        return Err(
+            "--root needs --node-name for an image of one board, or --bootstrap-only for one of \
+             many: the host name is this machine's"
+                .into(),
+        );
+    }
+    // The flags are those of a run: its parser checks their values, and quotes them.
+    for flag in &settings.flags {
+        let name = flag.split('=').next().unwrap_or_default();
+        command_line::parse([flag.into()])
+            .map_err(|_| format!("{name}: not a valid value; see nodelet --help"))?;
+    }
+    settings.wait &= settings.root.is_none() && !settings.dry_run;
+    Ok(settings)
+}
+
+/// `HOST[:6443][/prefix]` or `https://HOST[:443][/prefix]` as a URL.
+fn url(endpoint: &str) -> Result<String, String> {
+    if let Some((scheme, rest)) = endpoint.split_once("://") {
+        return match scheme.eq_ignore_ascii_case("https") {
+            true => Ok(format!("https://{rest}")),
+            false => Err("the endpoint: only https is safe for a token".into()),
+        };
+    }
+    let (authority, prefix) = match endpoint.split_once('/') {
+        Some((authority, prefix)) => (authority, format!("/{prefix}")),
+        None => (endpoint, String::new()),
+    };
+    let after_host = match authority.rsplit_once(']') {
+        Some((_, after)) => after,
+        None if authority.matches(':').count() > 1 => {
+            return Err("the endpoint: an IPv6 address needs brackets: [fd00::1]:6443".into());
+        }
+        None => authority,
+    };
+    let port = if after_host.contains(':') { String::new() } else { format!(":{PORT}") };
+    Ok(format!("https://{authority}{port}{prefix}"))
+}
+
+fn reset(args: Vec<OsString>) -> Result<Command, String> {
+    let mut reset = Reset::default();
+    let mut parser = Parser::from_args(args);
+    while let Some(arg) = parser.next().map_err(fault)? {
+        match arg {
+            Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
+            Arg::Long("force") => reset.force = true,
+            Arg::Long("root") => reset.root = Some(text("root", &mut parser)?.into()),
+            Arg::Long("output") | Arg::Short('o') => {
+                reset.json = is_json(&text("output", &mut parser)?)?;
+            }
+            Arg::Long(other) => {
+                let other = shown(other);
+                return Err(format!("unknown flag: --{other}; see reset --help"));
+            }
+            Arg::Short(other) => return Err(format!("unknown shorthand flag: -{other}")),
+            Arg::Value(_) => return Err("unexpected argument; see reset --help".into()),
+        }
+    }
+    Ok(Command::Reset(reset))
+}
+
+fn add_pins(pins: &mut Vec<Digest>, text: &str) -> Result<(), String> {
+    for item in text.split(',').map(str::trim).filter(|i| !i.is_empty()) {
+        let fault = |what: &str| format!("--discovery-token-ca-cert-hash: {what}");
+        let (format, hex) = item.split_once(':').unwrap_or(("", item));
+        if !format.eq_ignore_ascii_case("sha256") {
+            return Err(fault("unknown hash format; known is sha256:"));
+        }
+        let pin = digest(hex).ok_or_else(|| fault("64 hexadecimal digits are needed"))?;
+        if !pins.contains(&pin) {
+            pins.push(pin);
+        }
+    }
+    if pins.len() <= MOST_PINS {
+        Ok(())
+    } else {
+        Err(format!("--discovery-token-ca-cert-hash: at most {MOST_PINS}"))
+    }
+}
+
+/// A flag of a run, as one word of the file of the unit. systemd would take blanks, quotes and
+/// backslashes apart (systemd.exec(5), EnvironmentFile).
+fn flag_of_a_run(name: &str, parser: &mut Parser) -> Result<String, String> {
+    if CONTROL_PLANE.contains(&name) {
+        return Err(format!(
+            "--{name}: nodelet runs no pods, so it carries no control plane; use the line without \
+             --certificate-key"
+        ));
+    }
+    if ["config", "discovery-file"].contains(&name) {
+        return Err(format!(
+            "--{name}: not for nodelet join; put a kubeconfig with the token to \
+             /etc/credstore/nodelet.bootstrap-kubeconfig"
+        ));
+    }
+    if SET_BY_JOIN.contains(&name) {
+        return Err(format!("--{name}: nodelet join sets it"));
+    }
+    let flag = match takes_value(name) {
+        Some(true) => format!("--{name}={}", no_token(name, text(name, parser)?)?),
+        Some(false) => match parser.optional_value() {
+            Some(value) => {
+                let value = no_token(name, value.to_string_lossy().into_owned())?;
+                format!("--{name}={value}")
+            }
+            None => format!("--{name}"),
+        },
+        None => return Err(format!("unknown flag: --{}; see join --help", shown(name))),
+    };
+    let is_plain = |c: char| c.is_ascii_graphic() && !"'\"\\".contains(c);
+    if flag.chars().all(is_plain) {
+        Ok(flag)
+    } else {
+        Err(format!(
+            "--{name}: a value with blanks, quotes or backslashes; write it into \
+             /etc/default/nodelet"
+        ))
+    }
+}
+
+/// The value of a flag, which is kept in a file and quoted in errors, unless a token is in it.
+fn no_token(name: &str, value: String) -> Result<String, String> {
+    if Token::is_within(&value) {
+        Err(format!("--{name}: this is a token; use --token"))
+    } else {
+        Ok(value)
+    }
+}
+
+fn is_json(text: &str) -> Result<bool, String> {
+    match text {
+        "json" => Ok(true),
+        "text" => Ok(false),
+        _ => Err("--output: write json or text".into()),
+    }
+}
+
+/// lexopt quotes the value of a flag that takes none.
+fn fault(error: lexopt::Error) -> String {
+    match error {
+        lexopt::Error::UnexpectedValue { option, .. } => format!("{option} takes no value"),
+        other => other.to_string(),
+    }
+}
+
+fn text(name: &str, parser: &mut Parser) -> Result<String, String> {
+    let value = parser.value().map_err(|_| format!("flag needs an argument: --{name}"))?;
+    value.string().map_err(|_| format!("--{name}: not UTF-8"))
+}

@@ -1,0 +1,222 @@
+//! The identity that the machine has already, so that `nodelet join` replaces none by mistake.
+//!
+//! It stays if it is complete, of this cluster and of this name. What is missing or differs is
+//! written without `--force`; another identity needs it.
+
+use std::io::ErrorKind::NotFound;
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use super::command::Settings;
+use super::files::{Flags, JoinPaths};
+use super::proof;
+use super::run::{Failed, SUDO};
+use super::token::Token;
+use crate::check::Finding;
+use crate::files::guard;
+use crate::files::read::{cause, read};
+use crate::identity::kubeconfig;
+use crate::identity::pki::stored_certificate;
+use crate::kube::text::Fault;
+use crate::kube::time::Wall;
+use crate::kube::x509::Leaf;
+use crate::wire::api_config::ApiConfig;
+use crate::wire::endpoint::Endpoint;
+
+pub(super) const JOINED: &str = "joined";
+/// A certificate that ends sooner than this, or than a tenth of its life, is asked for again.
+const ENOUGH: Duration = Duration::from_secs(24 * 3600);
+/// The same of k3s, whose certificates may begin with the birth of the CA. The agent renews them in
+/// any case.
+const ENOUGH_AT_SUPERVISOR: Duration = Duration::from_secs(3600);
+
+/// What was found.
+#[derive(Debug)]
+pub(super) struct Existing {
+    /// The check `joined`.
+    pub(super) finding: Finding,
+    /// The identity that stays.
+    pub(super) kept: Option<Kept>,
+    /// There is another identity, which is replaced.
+    pub(super) is_replaced: bool,
+}
+
+/// An identity that stays.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// The server, with the certificate that the agent uses.
+    pub(super) config: ApiConfig,
+    /// What the last join stored.
+    pub(super) flags: Flags,
+    /// The command line trusts a CA that is not stored.
+    pub(super) lacks_ca: bool,
+}
+
+/// Looks for an identity. `Err` is the finding of one that is in the way.
+pub(super) fn existing(
+    paths: &JoinPaths,
+    settings: &Settings,
+    token: &Token,
+    name: &str,
+    now: Wall,
+) -> Result<Existing, Failed> {
+    if let Some(kubelet) = paths.kubelet() {
+        let line = format!("{kubelet}: a kubelet is on this machine");
+        if settings.force {
+            log::warn!("{line}; stop it, or the two write one Node")
+        } else {
+            return Err(Finding::failed(JOINED, line, "stop and remove it; --force goes on").into());
+        }
+    }
+    let none = |finding| Ok(Existing { finding, kept: None, is_replaced: false });
+    let candidates = [paths.kubeconfig(), paths.issued_kubeconfig(), paths.bootstrap()];
+    let mut found = None;
+    for path in &candidates {
+        match guard::found(path) {
+            Ok(_) => {
+                found = Some(path);
+                break;
+            }
+            Err(error) if error.kind() == NotFound => {}
+            Err(error) => {
+                let line = format!("{}: {}", path.display(), cause(&error));
+                return if settings.dry_run {
+                    none(Finding::note(JOINED, format!("not known: {line}"), SUDO))
+                } else {
+                    Err(Finding::failed(JOINED, Fault::of_line(&line), SUDO).into())
+                };
+            }
+        }
+    }
+    let Some(path) = found else {
+        return none(Finding::ok(JOINED, "no identity yet"));
+    };
+    let mut config = match kubeconfig::load(path, None) {
+        Ok(config) => config,
+        Err(why) => return replaced(settings, &why),
+    };
+    let server = format!("{}{}", config.endpoint, config.endpoint.prefix);
+    let given = config.certificate.take();
+    let given = given.and_then(|given| Leaf::of_pem(&given.chain.bytes).map(|leaf| (given, leaf)));
+    let newest = match (stored_certificate(&paths.cert_dir()), given) {
+        (Some(stored), Some(given)) if stored.1.not_after > given.1.not_after => Some(stored),
+        (stored, given) => given.or(stored),
+    };
+    let Some((identity, leaf)) = newest.filter(|_| config.authorization.is_none()) else {
+        return replaced(settings, &format!("this board has a token of {server}"));
+    };
+    config.certificate = Some(identity);
+    let (user, until) = (&leaf.subject.common_name, leaf.not_after.time());
+    let detail = format!("an identity of {server} as {user} until {until}");
+    let flags = paths.stored_flags();
+    let trusts_all = trusts_all(settings, token, &config, now);
+    let differs = if leaf.subject.node_name() != Some(name) {
+        Some("another name")
+    } else if trusts_all.is_none() {
+        Some("another cluster")
+    } else if !is_same_server(settings, token, &config, flags.as_ref()) {
+        Some("another endpoint")
+    } else {
+        None
+    };
+    if let Some(differs) = differs {
+        return replaced(settings, &format!("this board has {detail}: {differs}"));
+    }
+    if settings.force {
+        return replaced(settings, &format!("this board has {detail}"));
+    }
+    let again = |why| {
+        let line = format!("{detail}: {why}, so another is asked for");
+        let finding = Finding::note(JOINED, line, "");
+        Ok(Existing { finding, kept: None, is_replaced: true })
+    };
+    let enough = match &flags {
+        Some(flags) if flags.supervisors().next().is_some() => ENOUGH_AT_SUPERVISOR,
+        _ => ENOUGH.min(leaf.not_after.since(leaf.not_before) / 10),
+    };
+    if now.after(enough) >= leaf.not_after {
+        return again("it ends too soon");
+    }
+    let Some(flags) = flags else {
+        return again("its flags are missing");
+    };
+    let lacks_ca = trusts_all != Some(true);
+    // Only a join's own kubeconfig can be written, and only kubeadm's CA can be found anew.
+    if lacks_ca && !(*path == paths.kubeconfig() && matches!(token, Token::Bootstrap(_))) {
+        return again("it lacks a CA");
+    }
+    let kept = Some(Kept { config, flags, lacks_ca });
+    let finding = Finding::ok(JOINED, format!("already: {detail}"));
+    Ok(Existing { finding, kept, is_replaced: false })
+}
+
+fn replaced(settings: &Settings, line: &str) -> Result<Existing, Failed> {
+    if settings.force {
+        let finding = Finding::note(JOINED, format!("{line}: replaced"), "");
+        Ok(Existing { finding, kept: None, is_replaced: true })
+    } else {
+        Err(Finding::failed(JOINED, Fault::of_line(line), "nodelet join --force replaces it")
+            .into())
+    }
+}
+
+/// Whether `config` has each CA that the command line trusts; `None` if it has none of them.
+fn trusts_all(settings: &Settings, token: &Token, config: &ApiConfig, now: Wall) -> Option<bool> {
+    if config.insecure {
+        return None;
+    }
+    let Some(ca) = &config.ca else {
+        // A supervisor that was verified with the system's roots.
+        let is_supervisor = matches!(token, Token::Supervisor { .. });
+        return (is_supervisor && settings.authority.is_none()).then_some(true);
+    };
+    let has: Vec<bool> = match (&settings.authority, token) {
+        (Some(path), _) => {
+            let (stored, wanted) = (certificates(&ca.bytes), certificates(&read(path).ok()?));
+            wanted.iter().map(|wanted| stored.contains(wanted)).collect()
+        }
+        (None, Token::Bootstrap(_)) if !settings.pins.is_empty() => {
+            let is_stored = |pin| proof::pinned(&ca.bytes, &[pin], now).is_ok();
+            settings.pins.iter().copied().map(is_stored).collect()
+        }
+        (None, Token::Supervisor { hash: Some(hash), .. }) => {
+            vec![proof::has_digest(&ca.bytes, hash)]
+        }
+        // The endpoint alone tells clusters apart.
+        _ => vec![true],
+    };
+    has.contains(&true).then(|| !has.contains(&false))
+}
+
+fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect()
+}
+
+/// Whether the typed address is the stored one, or the one that was typed before: cluster-info of
+/// kubeadm may name another.
+fn is_same_server(
+    settings: &Settings,
+    token: &Token,
+    config: &ApiConfig,
+    flags: Option<&Flags>,
+) -> bool {
+    let Ok(typed) = Endpoint::parse(&settings.server) else {
+        return false;
+    };
+    let is_typed = |server: &str| Endpoint::parse(server).is_ok_and(|server| server == typed);
+    match token {
+        Token::Bootstrap(_) => {
+            typed == config.endpoint || flags.is_some_and(|flags| is_typed(&flags.server))
+        }
+        // The port is the supervisor's.
+        Token::Supervisor { .. } => {
+            let mut supervisors = flags.iter().flat_map(|flags| flags.supervisors());
+            typed.host == config.endpoint.host && supervisors.all(is_typed)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

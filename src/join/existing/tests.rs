@@ -1,0 +1,295 @@
+#![allow(clippy::disallowed_methods)]
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
+
+use super::*;
+use crate::files::tree::Tree;
+use crate::identity::kubeconfig::render::{User, render};
+use crate::join::command::{Command, parse};
+use crate::join::run::pem;
+use crate::kube::x509;
+use crate::wire::api_config::ClientCertificate;
+
+const BOOTSTRAP: &str = "lwxivu.2uczm8x4xi2v7hqd";
+const PASSWORD: &str = "password";
+const SKIP: &str = "--discovery-token-unsafe-skip-ca-verification";
+const KUBECONFIG: &str = "etc/credstore/nodelet.kubeconfig";
+const HOUR: u64 = 3600;
+
+fn now() -> Wall {
+    Wall::parse("2026-11-22T00:00:00Z").unwrap()
+}
+
+fn settings(args: &[&str]) -> Settings {
+    let args: Vec<_> =
+        std::iter::once("join").chain(args.iter().copied()).map(Into::into).collect();
+    match parse(&args) {
+        Some(Ok(Command::Join(settings))) => *settings,
+        other => panic!("{args:?}: {other:?}"),
+    }
+}
+
+/// A CA as PEM, and its pin.
+fn authority() -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.not_after = rcgen::date_time_ymd(2040, 1, 1);
+    let certificate = params.self_signed(&key).unwrap();
+    let public = rcgen::PublicKeyData::subject_public_key_info(&key);
+    let pin = crate::join::token::hexadecimal(&proof::sha256(&public));
+    (x509::pem("CERTIFICATE", certificate.der()), format!("sha256:{pin}"))
+}
+
+/// A certificate of the node `pi`, from and until so many hours after 2026-11-20.
+fn pair(from: u64, until: u64) -> ClientCertificate {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(DnType::CommonName, "system:node:pi");
+    let start = rcgen::date_time_ymd(2026, 11, 20);
+    params.not_before = start + Duration::from_secs(from * HOUR);
+    params.not_after = start + Duration::from_secs(until * HOUR);
+    let chain = params.self_signed(&key).unwrap().pem();
+    ClientCertificate {
+        chain: pem("pair", chain.into_bytes()),
+        key: pem("pair", key.serialize_pem().into_bytes()),
+    }
+}
+
+/// A board that joined `https://cp:6443`.
+struct Joined {
+    tree: Tree,
+    paths: JoinPaths,
+}
+
+impl Joined {
+    fn new(ca: &str, pair: &ClientCertificate) -> Self {
+        let tree = Tree::new("join-existing");
+        let mut config = ApiConfig::at(Endpoint::parse("https://cp:6443").unwrap());
+        config.ca = Some(pem("ca", ca.as_bytes().to_vec()));
+        let text = render(&config, &User::Inline(pair)).unwrap();
+        tree.write(KUBECONFIG, text.as_bytes());
+        let flags = "NODELET_JOIN_SERVER=https://10.0.0.1:6443\nNODELET_JOIN_FLAGS=--v=2\n";
+        tree.write("etc/default/nodelet-join", flags.as_bytes());
+        let paths = JoinPaths::new(Some(tree.path()));
+        Self { tree, paths }
+    }
+
+    fn store(&self, pair: &ClientCertificate) {
+        let text = [pair.chain.bytes.as_slice(), &pair.key.bytes].concat();
+        self.tree.write("var/lib/nodelet/pki/kubelet-client-current.pem", &text);
+    }
+
+    fn found(&self, settings: &Settings) -> Result<Existing, Failed> {
+        existing(&self.paths, settings, &Token::parse(BOOTSTRAP).unwrap(), "pi", now())
+    }
+}
+
+/// `kept`, `another` is asked for, or the line of what is in the way.
+fn word(found: Result<Existing, Failed>) -> String {
+    match found {
+        Ok(Existing { kept: Some(_), is_replaced: false, .. }) => "kept".to_owned(),
+        Ok(Existing { kept: None, is_replaced: true, finding }) => {
+            format!("another: {}", finding.detail)
+        }
+        Ok(_) => "none".to_owned(),
+        Err(finding) => finding.line(),
+    }
+}
+
+#[test]
+fn without_a_ca_on_the_command_line_the_address_tells_clusters_apart() {
+    let supervisor = |url: &str| {
+        Some(Flags { words: vec![format!("--k3s-supervisor={url}")], ..Flags::default() })
+    };
+    let typed_before = |server: &str| Some(Flags { server: server.to_owned(), words: vec![] });
+    for (stored, flags, typed, token, want) in [
+        ("https://cp:6443", None, "cp", BOOTSTRAP, true),
+        ("https://cp:6443", None, "https://cp:6443/", BOOTSTRAP, true),
+        ("https://cp:6443/a", None, "cp/a/", BOOTSTRAP, true),
+        ("https://cp:6443/a", None, "cp/b", BOOTSTRAP, false),
+        ("https://cp", None, "https://cp", BOOTSTRAP, true),
+        ("https://cp:6443", None, "cp:443", BOOTSTRAP, false),
+        ("https://cp:6443", None, "other", BOOTSTRAP, false),
+        // cluster-info named another address than the line.
+        ("https://cp:6443", typed_before("https://10.0.0.1:6443"), "10.0.0.1", BOOTSTRAP, true),
+        ("https://cp:6443", typed_before("https://10.0.0.1:6443"), "10.0.0.2", BOOTSTRAP, false),
+        // rke2: the supervisor on 9345, the API server on 6443.
+        ("https://cp:6443", None, "https://cp:9345/", PASSWORD, true),
+        ("https://cp:6443", supervisor("https://cp:9345"), "https://cp:9345/", PASSWORD, true),
+        ("https://cp:6443", supervisor("https://cp:9345"), "https://cp:9346/", PASSWORD, false),
+        ("https://cp:6443", None, "https://cp:6443", PASSWORD, true),
+        ("https://cp:6443", None, "https://other:6443", PASSWORD, false),
+    ] {
+        let settings = settings(&[typed, "--token", token, SKIP]);
+        let token = Token::parse(token).unwrap();
+        let mut config = ApiConfig::at(Endpoint::parse(stored).unwrap());
+        let same_server = is_same_server(&settings, &token, &config, flags.as_ref());
+        assert_eq!(same_server, want, "{stored} {typed}");
+        config.ca = Some(pem("ca", b"a CA".to_vec()));
+        let trusts = |config: &ApiConfig| trusts_all(&settings, &token, config, Wall::default());
+        assert_eq!(trusts(&config), Some(true), "{stored} {typed}");
+        // Without a CA of its own an identity is one of a supervisor behind another CA.
+        config.ca = None;
+        let is_supervisor = matches!(token, Token::Supervisor { .. });
+        assert_eq!(trusts(&config), is_supervisor.then_some(true), "{stored} {typed}");
+        // An identity that verifies no server is of no cluster.
+        config.insecure = true;
+        assert_eq!(trusts(&config), None, "{stored} {typed}");
+    }
+}
+
+/// Without a former identity no running agent has a copy of one.
+#[test]
+fn an_identity_is_replaced_by_force_alone() {
+    for (stored, force, want) in [
+        (None, false, "none"),
+        (None, true, "none"),
+        (Some("not a kubeconfig"), false, "✗ joined"),
+        (Some("not a kubeconfig"), true, "another"),
+    ] {
+        let tree = Tree::empty("join-existing");
+        if let Some(text) = stored {
+            tree.write(KUBECONFIG, text.as_bytes());
+        }
+        let mut settings = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
+        settings.force = force;
+        let paths = JoinPaths::new(Some(tree.path()));
+        let token = Token::parse(BOOTSTRAP).unwrap();
+        let is = word(existing(&paths, &settings, &token, "pi", Wall::default()));
+        assert!(is.starts_with(want), "{stored:?} {force}: {is}");
+    }
+}
+
+/// Hours since 2026-11-20; now is hour 48.
+#[test]
+fn a_certificate_is_kept_for_as_long_as_it_is_worth_and_then_another_is_asked_for() {
+    let (ca, pin) = authority();
+    let line = settings(&["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", &pin]);
+    for (from, until, want) in [
+        (0, 24 * 365, "kept"),
+        // `--cluster-signing-duration=8h`.
+        (47, 55, "kept"),
+        (41, 49, "kept"),
+        (40, 48, "another"),
+        (0, 24, "another"),
+        // Of a year a day is enough, of 25 hours a tenth.
+        (0, 24 * 365 + 50, "kept"),
+        (24, 49, "another"),
+        (22, 51, "kept"),
+    ] {
+        let found = word(Joined::new(&ca, &pair(from, until)).found(&line));
+        assert!(found.starts_with(want), "{from} {until}: {found}");
+        let is_named = found.contains("ends too soon, so another is asked for");
+        assert_eq!(is_named, want != "kept", "{found}");
+    }
+}
+
+/// k3s: a certificate may begin with the birth of the CA, so a tenth of its life says nothing.
+#[test]
+fn a_certificate_of_a_day_that_a_supervisor_renews_is_kept_until_its_last_hour() {
+    let (ca, pin) = authority();
+    let line = settings(&["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", &pin]);
+    for (from, until, want) in [(0, 50, "kept"), (47, 50, "kept"), (0, 49, "another")] {
+        let board = Joined::new(&ca, &pair(from, until));
+        let flags = "NODELET_JOIN_SERVER=https://cp:6443\n\
+                     NODELET_JOIN_FLAGS=--k3s-supervisor=https://cp:6443\n";
+        board.tree.write("etc/default/nodelet-join", flags.as_bytes());
+        let found = word(board.found(&line));
+        assert!(found.starts_with(want), "{from} {until}: {found}");
+    }
+}
+
+/// Each board after a year: the first certificate has ended, and the agent has renewed it.
+#[test]
+fn the_certificate_that_the_agent_renewed_is_the_one_to_go_on_with() {
+    let (ca, pin) = authority();
+    let line = settings(&["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", &pin]);
+    let board = Joined::new(&ca, &pair(0, 24));
+    let renewed = pair(12, 24 * 365);
+    board.store(&renewed);
+    let kept = board.found(&line).unwrap().kept.unwrap();
+    let chain = &kept.config.certificate.unwrap().chain.bytes;
+    assert_eq!(Leaf::of_pem(chain), Leaf::of_pem(&renewed.chain.bytes));
+    assert!(!kept.lacks_ca);
+}
+
+#[test]
+fn what_is_another_is_named_and_needs_force() {
+    let (ca, pin) = authority();
+    let (_, other) = authority();
+    let board = Joined::new(&ca, &pair(0, 24 * 365));
+    let hash = "--discovery-token-ca-cert-hash";
+    for (args, name, want) in [
+        (["cp", "--token", BOOTSTRAP, hash, &pin], "pi", "kept"),
+        // The address of the line that was used before.
+        (["10.0.0.1", "--token", BOOTSTRAP, hash, &pin], "pi", "kept"),
+        (["moved", "--token", BOOTSTRAP, hash, &pin], "pi", "another endpoint; "),
+        (["cp", "--token", BOOTSTRAP, hash, &other], "pi", "another cluster; "),
+        (["cp", "--token", BOOTSTRAP, hash, &pin], "pi-2", "another name; "),
+    ] {
+        let mut line = settings(&args);
+        let token = Token::parse(BOOTSTRAP).unwrap();
+        let found = word(existing(&board.paths, &line, &token, name, now()));
+        assert!(found.contains(want), "{args:?}: {found}");
+        assert_eq!(found.ends_with("nodelet join --force replaces it"), want != "kept", "{found}");
+        line.force = true;
+        let found = word(existing(&board.paths, &line, &token, name, now()));
+        assert!(found.starts_with("another: this board has") && found.ends_with(": replaced"));
+    }
+}
+
+#[test]
+fn a_ca_that_is_new_on_the_line_is_missing_and_no_other_cluster() {
+    let [(old, old_pin), (new, new_pin)] = [authority(), authority()];
+    let both = format!("{old_pin},{new_pin}");
+    let pins = ["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", &both];
+    let tree = Tree::new("join-bundle");
+    tree.write("ca.crt", format!("{old}{new}").as_bytes());
+    let file = tree.path().join("ca.crt").display().to_string();
+    let file = ["cp", "--token", BOOTSTRAP, "--certificate-authority", &file];
+    for args in [pins, file] {
+        let line = settings(&args);
+        for (stored, want) in [(&old, true), (&new, true), (&format!("{new}{old}"), false)] {
+            let board = Joined::new(stored, &pair(0, 24 * 365));
+            let kept = board.found(&line).unwrap().kept.unwrap();
+            assert_eq!(kept.lacks_ca, want, "{args:?}");
+        }
+        let (stranger, _) = authority();
+        let found = word(Joined::new(&stranger, &pair(0, 24 * 365)).found(&line));
+        assert!(found.contains("another cluster"), "{found}");
+    }
+}
+
+/// `apt purge` removes the flags and keeps the credentials.
+#[test]
+fn an_identity_without_its_flags_is_not_complete() {
+    let (ca, pin) = authority();
+    let line = settings(&["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", &pin]);
+    for text in [None, Some("# Written by nodelet join.\n")] {
+        let board = Joined::new(&ca, &pair(0, 24 * 365));
+        std::fs::remove_file(board.paths.flags()).unwrap();
+        if let Some(text) = text {
+            board.tree.write("etc/default/nodelet-join", text.as_bytes());
+        }
+        let found = word(board.found(&line));
+        assert!(found.ends_with("its flags are missing, so another is asked for"), "{found}");
+    }
+}
+
+/// As a user: the folder of the credentials cannot be entered. Here it cannot be resolved.
+#[test]
+fn what_cannot_be_seen_is_not_missing() {
+    let tree = Tree::new("join-unseen");
+    std::os::unix::fs::symlink("credstore", tree.path().join("etc/credstore")).unwrap();
+    let paths = JoinPaths::new(Some(tree.path()));
+    let mut line = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
+    let token = Token::parse(BOOTSTRAP).unwrap();
+    for (dry_run, want) in [(true, "– joined: not known: "), (false, "✗ joined: ")] {
+        line.dry_run = dry_run;
+        let found = existing(&paths, &line, &token, "pi", now());
+        let line = found.map_or_else(|failed| failed.line(), |found| found.finding.line());
+        assert!(line.starts_with(want) && line.ends_with("; run it with sudo"), "{line}");
+    }
+}

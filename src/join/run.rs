@@ -1,0 +1,377 @@
+//! What the steps of `nodelet join` share: time, requests, repeated attempts, findings.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::command::Settings;
+use super::files::JoinPaths;
+use super::proof::CLOCK;
+use super::{End, finish};
+use crate::check::probe::{dial, resolve};
+use crate::check::{Finding, Mark, Report};
+use crate::core::instant::{Mono, Now};
+use crate::files::read::read;
+use crate::files::write::Disk;
+use crate::kube::message::{Outcome, Request, Response};
+use crate::kube::text::Fault;
+use crate::kube::time::Wall;
+use crate::process::clock::{self, Clock};
+use crate::wire::api::{Api, Distrust};
+use crate::wire::api_config::{ApiConfig, Authorization, Pem, Secret};
+use crate::wire::endpoint::Endpoint;
+
+/// The names of the steps, which stay the same from version to version.
+pub(super) const CHECKS: [&str; 18] = [
+    "root",
+    "joined",
+    "name-resolution",
+    "tcp",
+    "cluster-info",
+    "signature",
+    "ca",
+    "tls",
+    "token",
+    "csr-create",
+    "approval",
+    "namesake",
+    "certificate",
+    "renewal",
+    "files",
+    "start",
+    "ready",
+    "metrics",
+];
+
+/// The remedy of a file or folder that cannot be read or written.
+pub(super) const SUDO: &str = "run it with sudo";
+
+/// Time limit of one request.
+const CALL: Duration = Duration::from_secs(10);
+/// Delay of the next attempt, as in kubeadm.
+pub(super) const RETRY: Duration = Duration::from_secs(5);
+/// The same, if the server asks for less.
+const SHORTEST_RETRY: Duration = Duration::from_secs(1);
+
+/// The machine that joins.
+pub(super) struct Board {
+    /// The name of the Node; empty in an image of many boards.
+    pub(super) name: String,
+    /// Its address; empty if that is not known yet.
+    pub(super) address: String,
+    /// Empty if it cannot be read.
+    pub(super) boot_id: String,
+}
+
+/// The clock and the network of a join.
+pub(super) trait Outside {
+    fn now(&self) -> Now;
+    fn pause(&self, time: Duration);
+    /// The check `tcp`.
+    fn dial(&self, addresses: &[SocketAddr]) -> Finding;
+    fn call(&self, api: &mut Api, request: &Request, limit: Duration) -> Outcome;
+}
+
+impl Outside for Clock {
+    fn now(&self) -> Now {
+        self.now()
+    }
+
+    fn pause(&self, time: Duration) {
+        clock::pause(time);
+    }
+
+    fn dial(&self, addresses: &[SocketAddr]) -> Finding {
+        dial(addresses)
+    }
+
+    fn call(&self, api: &mut Api, request: &Request, limit: Duration) -> Outcome {
+        api.call(request, limit)
+    }
+}
+
+/// One run of `nodelet join`.
+pub(super) struct JoinRun<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) board: Board,
+    pub(super) paths: JoinPaths,
+    pub(super) disk: Disk,
+    /// The URL of the server.
+    pub(super) server: String,
+    /// When the new certificate expires.
+    pub(super) expires: Option<Wall>,
+    /// The paths of the new files.
+    pub(super) wrote: Vec<String>,
+    findings: Vec<Finding>,
+    user_agent: &'a str,
+    outside: &'a dyn Outside,
+    end: Mono,
+    print: &'a mut dyn FnMut(&str) -> Result<(), String>,
+}
+
+/// What the steps before the files found.
+pub(super) struct Joined {
+    /// The server, verified, with the credentials to store.
+    pub(super) config: ApiConfig,
+    /// Who renews the certificate.
+    pub(super) renewal: Renewal,
+}
+
+/// Who renews the certificate of the agent.
+pub(super) enum Renewal {
+    /// Nobody: the cluster would not approve a request.
+    None,
+    /// The cluster, by a request that a controller approves.
+    Cluster,
+    /// The supervisor of k3s or rke2, which these flags name.
+    Supervisor(Vec<String>),
+}
+
+impl<'a> JoinRun<'a> {
+    pub(super) fn new(
+        settings: &'a Settings,
+        board: Board,
+        user_agent: &'a str,
+        outside: &'a dyn Outside,
+        print: &'a mut dyn FnMut(&str) -> Result<(), String>,
+    ) -> Self {
+        Self {
+            settings,
+            board,
+            paths: JoinPaths::new(settings.root.as_deref()),
+            disk: Disk::default(),
+            server: settings.server.clone(),
+            expires: None,
+            wrote: Vec::new(),
+            findings: Vec::new(),
+            user_agent,
+            end: outside.now().mono.after(settings.timeout),
+            outside,
+            print,
+        }
+    }
+}
+
+impl JoinRun<'_> {
+    pub(super) fn now(&self) -> Now {
+        self.outside.now()
+    }
+
+    /// Waits; false once the time of the command is over.
+    pub(super) fn pause(&self, time: Duration) -> bool {
+        let left = self.end.since(self.now().mono);
+        self.outside.pause(time.min(left));
+        !self.end.since(self.now().mono).is_zero()
+    }
+
+    pub(super) fn send(&self, api: &mut Api, request: &Request) -> Outcome {
+        self.send_within(api, request, CALL)
+    }
+
+    /// Sends one request; silence once the time of the command is over.
+    pub(super) fn send_within(&self, api: &mut Api, request: &Request, limit: Duration) -> Outcome {
+        match self.end.since(self.now().mono) {
+            left if left.is_zero() => {
+                let limit = self.settings.timeout;
+                Outcome::Silent(format!("the time of {limit:?} is over (--timeout)").into())
+            }
+            left => self.outside.call(api, request, limit.min(left)),
+        }
+    }
+
+    pub(super) fn api(
+        &self,
+        config: &ApiConfig,
+        check: &'static str,
+        remedy: &str,
+    ) -> Result<Api, Failed> {
+        Api::new(config, self.user_agent).map_err(|why| failed(check, Fault::of_line(&why), remedy))
+    }
+
+    /// [`Self::send`], repeated while the server is silent, starts or is busy. `remedy` is that of
+    /// a certificate that cannot be verified.
+    pub(super) fn answer(
+        &self,
+        api: &mut Api,
+        request: &Request,
+        check: &'static str,
+        remedy: &str,
+    ) -> Result<Response, Failed> {
+        self.until(|| {
+            let outcome = self.send(api, request);
+            settled(api, outcome, check, remedy)
+        })
+    }
+
+    /// [`Self::poll`]. Logs the cause of the first attempt that may be repeated.
+    pub(super) fn until<T>(
+        &self,
+        mut attempt: impl FnMut() -> Result<T, Stop>,
+    ) -> Result<T, Failed> {
+        let mut was_logged = false;
+        self.poll(|| {
+            let tried = attempt();
+            if let Err(Stop::Again(cause, _)) = &tried
+                && !std::mem::replace(&mut was_logged, true)
+            {
+                log::info!("{}: {}; trying again until --timeout", cause.check, cause.detail);
+            }
+            tried
+        })
+    }
+
+    /// Repeats `attempt`. Once the time of the command is over, the last failure is the result.
+    pub(super) fn poll<T>(
+        &self,
+        mut attempt: impl FnMut() -> Result<T, Stop>,
+    ) -> Result<T, Failed> {
+        loop {
+            match attempt() {
+                Ok(found) => return Ok(found),
+                Err(Stop::Failed(finding)) => return Err(finding),
+                Err(Stop::Again(finding, pause)) if !self.pause(pause) => return Err(finding),
+                Err(Stop::Again(..)) => {}
+            }
+        }
+    }
+
+    /// Carries out the checks `name-resolution` and `tcp` of `nodelet check`. Returns how to reach
+    /// the server, without credentials, and a client that is not connected yet. Without
+    /// `--certificate-authority` the client does not verify the server.
+    pub(super) fn reach(&mut self) -> Result<(ApiConfig, Api), Failed> {
+        let endpoint = Endpoint::parse(&self.settings.server);
+        let endpoint = endpoint.map_err(|why| {
+            failed("name-resolution", Fault::of_line(&why), "is the endpoint HOST:PORT?")
+        })?;
+        let mut config = ApiConfig::at(endpoint);
+        if let Some(path) = &self.settings.authority {
+            let source = path.display().to_string();
+            let bytes = read(path).map_err(|why| {
+                failed("ca", format!("{source}: {why}"), "give the CA of the API server")
+            })?;
+            config.ca = Some(pem(&source, bytes));
+        }
+        config.insecure = config.ca.is_none();
+        let api = self.api(&config, "ca", "is it a CA in PEM form?")?;
+        let (finding, addresses) = self.until(|| {
+            let (finding, addresses) = resolve(&config.endpoint, &Clock::start());
+            Ok((passed(finding)?, addresses))
+        })?;
+        self.add(finding);
+        let finding = self.until(|| passed(self.outside.dial(&addresses)))?;
+        self.add(finding);
+        Ok((config, api))
+    }
+
+    /// Adds a note for each check that is not needed.
+    pub(super) fn notes(&mut self, checks: &[&'static str], why: &str) {
+        for check in checks {
+            self.add(Finding::note(check, why, ""));
+        }
+    }
+
+    /// Adds a finding, and prints it at once.
+    pub(super) fn add(&mut self, finding: Finding) {
+        if !self.settings.json {
+            // A closed stdout must not end a join half way; the files matter more.
+            let _ = (self.print)(&finding.line());
+        }
+        self.findings.push(finding);
+    }
+
+    /// Prints the end of the report. Steps that were not taken are skipped.
+    pub(super) fn finish(self) -> End {
+        // Without a failure, steps are skipped on a board that has joined already.
+        let failed = self.findings.iter().find(|f| f.mark == Mark::Failed);
+        let cause = failed.map_or("joined", |finding| finding.check);
+        let find = |check: &&'static str| {
+            // A failure comes after what the same step found before.
+            let found = self.findings.iter().rfind(|f| f.check == *check);
+            found.cloned().unwrap_or_else(|| Finding::skipped(check, cause))
+        };
+        let report =
+            Report { findings: CHECKS.iter().map(find).collect(), node_name: self.board.name };
+        let members = [
+            ("server", json!(self.server)),
+            ("certificateExpires", self.expires.map_or(Value::Null, |at| json!(at.time()))),
+            ("wrote", json!(self.wrote)),
+        ];
+        let json = self.settings.json.then_some(members.as_slice());
+        finish("join", &report, json, self.print)
+    }
+}
+
+/// The finding of a failure, which ends the run. Boxed, because each step returns it through every
+/// caller.
+pub(super) type Failed = Box<Finding>;
+
+/// Why an attempt has no result.
+pub(super) enum Stop {
+    /// It failed for good.
+    Failed(Failed),
+    /// It may succeed after this time; the finding if there is no time left.
+    Again(Failed, Duration),
+}
+
+impl From<Failed> for Stop {
+    fn from(finding: Failed) -> Self {
+        Self::Failed(finding)
+    }
+}
+
+/// A finding, unless it is a failure, which a later attempt may not have.
+fn passed(finding: Finding) -> Result<Finding, Stop> {
+    match finding.mark {
+        Mark::Failed => Err(Stop::Again(finding.into(), RETRY)),
+        _ => Ok(finding),
+    }
+}
+
+/// The response, unless a later attempt may have another one. A certificate that cannot be verified
+/// is no such case: `remedy` is for it, unless the clock of the board is the cause.
+pub(super) fn settled(
+    api: &Api,
+    outcome: Outcome,
+    check: &'static str,
+    remedy: &str,
+) -> Result<Response, Stop> {
+    let may_pass = is_transient(&outcome);
+    let (why, pause) = match outcome {
+        Outcome::Silent(why) => match api.distrust() {
+            None => (why, RETRY),
+            Some(Distrust::Date) => return Err(failed(check, why, CLOCK).into()),
+            Some(_) => return Err(failed(check, why, remedy).into()),
+        },
+        Outcome::Answered(response) => match response.accepted() {
+            Err(refused) if may_pass => {
+                let asked = refused.retry_after.map(|asked| asked.max(SHORTEST_RETRY));
+                (refused.into(), asked.unwrap_or(RETRY))
+            }
+            _ => return Ok(response),
+        },
+    };
+    Err(Stop::Again(failed(check, why, "is this the API server, and is it up?"), pause))
+}
+
+/// A finding of a failure. The remedy of `why` is for a running agent, and is dropped.
+pub(super) fn failed(check: &'static str, why: impl Into<Fault>, remedy: &str) -> Failed {
+    Finding::failed(check, why.into().what, remedy).into()
+}
+
+/// The credentials of a request with a bootstrap token.
+pub(super) fn bearer(token: &str) -> Authorization {
+    Authorization::Bearer { token: Secret::new(token.to_owned()), file: None }
+}
+
+/// Whether a later attempt may succeed: the server starts, or is busy.
+pub(super) fn is_transient(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Silent(_) => true,
+        Outcome::Answered(response) => response.code >= 500 || response.code == 429,
+    }
+}
+
+pub(super) fn pem(source: &str, bytes: Vec<u8>) -> Pem {
+    Pem { file: None, source: source.to_owned(), bytes }
+}

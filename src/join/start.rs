@@ -1,0 +1,276 @@
+//! The last steps of `nodelet join`: starts the agent, and waits until its Node is Ready.
+
+use std::time::Duration;
+
+use super::files::JoinPaths;
+use super::run::{Failed, JoinRun, Stop, failed};
+use crate::check::{Finding, Mark};
+use crate::core::conditions;
+use crate::core::lease::LEASES;
+use crate::files::{guard, write};
+use crate::host::HostRoot;
+use crate::host::units::{SERVE_SOCKET, is_enabled};
+use crate::kube::message::{Accept, Outcome, Request};
+use crate::kube::text::Fault;
+use crate::kube::{json, object};
+use crate::wire::api::Api;
+use crate::wire::api_config::ApiConfig;
+
+const SERVICE: &str = "nodelet.service";
+const PATH: &str = "nodelet.path";
+/// The remedy of an agent that does not run.
+const ENABLE: &str = "systemctl enable --now --no-block nodelet";
+const START_NOW: &str = "systemctl start --no-block nodelet";
+
+/// Delays between two GETs of the Node: short at first, because a board on a LAN needs 0.1 s.
+const FIRST_POLL: Duration = Duration::from_millis(100);
+const LAST_POLL: Duration = Duration::from_secs(2);
+/// nodelet.path starts the unit within this time.
+const TRIGGERED: Duration = Duration::from_secs(3);
+/// A unit that is started registers its Node within this time.
+const START: Duration = Duration::from_secs(15);
+
+/// The checks `start` and `ready`. `is_stale`: a running agent has a copy of former files. One
+/// without an identity ends, and systemd starts it again.
+pub(super) fn start_and_wait(
+    run: &mut JoinRun<'_>,
+    config: &ApiConfig,
+    is_stale: bool,
+) -> Result<(), Failed> {
+    let mut waiting = None;
+    if run.settings.wait && !(is_stale && run.paths.is_running()) {
+        let mut api = run.api(config, "ready", "")?;
+        // Before the start, so that the first renewal of the agent is seen.
+        let seen = renewed(run, &mut api).ok();
+        waiting = Some((api, seen));
+    }
+    let finding = if run.settings.dry_run {
+        Finding::note("start", "--dry-run", "")
+    } else if run.settings.root.is_some() {
+        Finding::note("start", "--root: the board starts it", "")
+    } else {
+        let finding = start(&run.paths, &run.server, is_stale)?;
+        if finding.mark == Mark::Ok && !run.settings.wait {
+            triggered(run, finding)
+        } else {
+            finding
+        }
+    };
+    run.add(finding);
+    let finding = match waiting {
+        Some((mut api, seen)) => ready(run, &mut api, seen)?,
+        None => {
+            let remedy = format!("kubectl get node {}", run.board.name);
+            Finding::note("ready", "not waited for", &remedy)
+        }
+    };
+    run.add(finding);
+    run.add(metrics(&run.paths));
+    Ok(())
+}
+
+/// How to get `kubectl top`: the one thing that is off after a join.
+fn metrics(paths: &JoinPaths) -> Finding {
+    if is_enabled(&HostRoot::new(paths.at("")), SERVE_SOCKET) {
+        Finding::ok("metrics", "nodelet-serve.socket is enabled")
+    } else {
+        Finding::note("metrics", "systemctl enable --now nodelet-serve.socket", "")
+    }
+}
+
+/// Whether the unit runs: nobody waits for the Node, which would tell.
+fn triggered(run: &JoinRun<'_>, finding: Finding) -> Finding {
+    let start = run.now().mono;
+    while !run.paths.is_running() {
+        if run.now().mono.since(start) >= TRIGGERED || !run.pause(FIRST_POLL) {
+            return Finding::note(
+                "start",
+                "nodelet.path has not started nodelet.service",
+                START_NOW,
+            );
+        }
+    }
+    finding
+}
+
+/// Starts the agent. It must start at the next boot, too.
+pub(super) fn start(paths: &JoinPaths, server: &str, is_stale: bool) -> Result<Finding, Failed> {
+    let root = HostRoot::new(paths.at(""));
+    let (is_running, starts_at_boot) = (paths.is_running(), is_enabled(&root, SERVICE));
+    if !is_running && !paths.has_systemd() {
+        let flags = "--kubeconfig=/etc/credstore/nodelet.kubeconfig --root-dir=/var/lib/nodelet";
+        let line = format!("nodelet {flags}, with the flags in {}", paths.flags().display());
+        return Ok(Finding::note("start", "systemd does not run", &line));
+    }
+    if is_masked(paths, SERVICE) {
+        let remedy = format!("systemctl unmask nodelet, then {ENABLE}");
+        return Err(failed("start", "nodelet.service is masked: no boot starts it", &remedy));
+    }
+    if is_running && is_stale {
+        let line = "nodelet.service runs, with its copy of the former files";
+        let enable = if starts_at_boot { "" } else { "systemctl enable nodelet, then " };
+        let remedy = format!("{enable}systemctl restart nodelet");
+        return Ok(Finding::note("start", line, &remedy));
+    }
+    if !is_running && let Err(why) = write::publish(&paths.trigger(), format!("{server}\n")) {
+        return Ok(Finding::note("start", why, ENABLE));
+    }
+    let is_enabled_path = is_enabled(&root, PATH) && !is_masked(paths, PATH);
+    Ok(if !starts_at_boot {
+        Finding::note("start", "nodelet.service is not enabled: no boot starts it", ENABLE)
+    } else if is_running {
+        Finding::ok("start", "nodelet.service runs")
+    } else if is_enabled_path {
+        Finding::ok("start", "by nodelet.path")
+    } else {
+        Finding::note("start", "nodelet.path is not enabled: the next boot starts it", START_NOW)
+    })
+}
+
+/// Whether a link to /dev/null is in the place of the unit.
+fn is_masked(paths: &JoinPaths, unit: &str) -> bool {
+    ["etc/systemd/system", "run/systemd/system"].iter().any(|folder| {
+        let found = guard::found(&paths.at(&format!("{folder}/{unit}")));
+        found.is_ok_and(|found| found == paths.at("dev/null"))
+    })
+}
+
+/// `renewTime` of the Lease; empty if there is none yet.
+fn renewed(run: &JoinRun<'_>, api: &mut Api) -> Result<String, Fault> {
+    let request = Request::get(format!("{LEASES}/{}", run.board.name), Accept::Object);
+    match run.send(api, &request) {
+        Outcome::Silent(why) => Err(why),
+        Outcome::Answered(response) if response.code == 404 => Ok(String::new()),
+        Outcome::Answered(response) => {
+            response.accepted()?;
+            let lease = json::parse(&response.body).unwrap_or_default();
+            Ok(object::text(&lease, &["spec", "renewTime"]).to_owned())
+        }
+    }
+}
+
+/// Waits for a Ready Node with the boot id of this machine, and for another `renewTime` than the
+/// one that was `seen`: a Node stays Ready for 50 s without an agent.
+fn ready(run: &JoinRun<'_>, api: &mut Api, mut seen: Option<String>) -> Result<Finding, Failed> {
+    let request = Request::get(format!("/api/v1/nodes/{}", run.board.name), Accept::Object);
+    let (start, mut poll, mut was_logged) = (run.now().mono, FIRST_POLL, false);
+    run.poll(|| {
+        let mut remedy = format!("journalctl -u nodelet; {ENABLE}");
+        let why = match run.send(api, &request) {
+            Outcome::Silent(why) => why,
+            Outcome::Answered(response) if response.code == 404 => {
+                if run.now().mono.since(start) >= START && !was_logged {
+                    log::info!("node {}: not registered yet; {ENABLE}", run.board.name);
+                    was_logged = true;
+                }
+                "it is not registered".into()
+            }
+            Outcome::Answered(response) => match response.accepted() {
+                Err(refused) => {
+                    if response.code == 401 {
+                        remedy = "nodelet join --force gets another certificate".to_owned();
+                    }
+                    refused.into()
+                }
+                Ok(()) => match judge(run, &response.body) {
+                    Err(why) => why.into(),
+                    Ok(finding) => match renewed(run, api) {
+                        Err(why) => why,
+                        Ok(now)
+                            if !now.is_empty()
+                                && now != *seen.get_or_insert_with(|| now.clone()) =>
+                        {
+                            return Ok(finding);
+                        }
+                        Ok(_) => "its Lease is not renewed: no agent runs, or it is refused".into(),
+                    },
+                },
+            },
+        };
+        let line = format!("not Ready after {} s: {}", run.settings.timeout.as_secs(), why.what);
+        let pause = poll;
+        poll = (poll * 2).min(LAST_POLL);
+        Err(Stop::Again(failed("ready", line, &remedy), pause))
+    })
+}
+
+/// The finding of a Ready Node, or what it lacks.
+fn judge(run: &JoinRun<'_>, body: &[u8]) -> Result<Finding, String> {
+    let node = json::parse(body).unwrap_or_default();
+    let info = |member| object::text(&node, &["status", "nodeInfo", member]);
+    if !run.board.boot_id.is_empty() && info("bootID") != run.board.boot_id {
+        return Err("another boot of this name is registered".into());
+    }
+    let ready = conditions::find(&node, "Ready").ok_or("it has no condition Ready")?;
+    match object::text(ready, &["status"]) {
+        "True" => {
+            let detail = format!("{}   Ready   {}", run.board.name, info("kubeletVersion"));
+            Ok(Finding::ok("ready", detail))
+        }
+        _ => Err(object::text(ready, &["message"]).to_owned()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    use super::*;
+    use crate::files::tree::Tree;
+
+    /// A board on which systemd runs, with these units and links.
+    fn found(links: &[(&str, &str)], is_running: bool, is_stale: bool) -> (Tree, String) {
+        let tree = Tree::new("join-start");
+        tree.write("run/systemd/system/other.service", b"");
+        tree.write("dev/null", b"");
+        tree.write("usr/lib/systemd/system/nodelet.service", b"[Unit]");
+        tree.write("usr/lib/systemd/system/nodelet.path", b"[Unit]");
+        if is_running {
+            tree.write("sys/fs/cgroup/nodelet.service/cgroup.procs", b"7\n");
+        }
+        for (path, target) in links {
+            let path = tree.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            symlink(Path::new("/usr/lib/systemd/system").join(target), path).unwrap();
+        }
+        let found = start(&JoinPaths::new(Some(tree.path())), "https://cp:6443", is_stale);
+        let line = found.map_or_else(|failed| failed.line(), |finding| finding.line());
+        (tree, line)
+    }
+
+    #[test]
+    fn an_agent_that_no_boot_starts_is_not_ok() {
+        let wanted =
+            ("etc/systemd/system/multi-user.target.wants/nodelet.service", "nodelet.service");
+        let path = ("etc/systemd/system/paths.target.wants/nodelet.path", "nodelet.path");
+        let static_one =
+            ("usr/lib/systemd/system/special.target.requires/nodelet.service", "nodelet.service");
+        let gone = ("etc/systemd/system/multi-user.target.wants/nodelet.service", "gone.service");
+        let masked = ("etc/systemd/system/nodelet.service", "/dev/null");
+        let masked_now = ("run/systemd/system/nodelet.service", "/dev/null");
+        let masked_path = ("etc/systemd/system/nodelet.path", "/dev/null");
+        for (links, is_running, is_stale, want) in [
+            (&[wanted, path][..], false, false, "✓ start: by nodelet.path"),
+            (&[static_one, path], false, false, "✓ start: by nodelet.path"),
+            (&[wanted], true, false, "✓ start: nodelet.service runs"),
+            // After `systemctl disable --now nodelet`.
+            (&[path], false, false, "– start: nodelet.service is not enabled"),
+            (&[path], true, false, "– start: nodelet.service is not enabled"),
+            (&[gone, path], false, false, "– start: nodelet.service is not enabled"),
+            (&[wanted], false, false, "– start: nodelet.path is not enabled"),
+            (&[wanted, path, masked_path], false, false, "– start: nodelet.path is not enabled"),
+            (&[wanted, path, masked], false, false, "✗ start: nodelet.service is masked"),
+            (&[wanted, path, masked_now], true, false, "✗ start: nodelet.service is masked"),
+            (&[wanted], true, true, "– start: nodelet.service runs, with its copy"),
+        ] {
+            let (tree, line) = found(links, is_running, is_stale);
+            assert!(line.starts_with(want), "{links:?} {is_running} {is_stale}: {line}");
+            let is_triggered = guard::exists(&JoinPaths::new(Some(tree.path())).trigger());
+            assert_eq!(is_triggered, !is_running && !line.starts_with('✗'), "{line}");
+        }
+        let (_, line) = found(&[], true, true);
+        assert!(line.ends_with("; systemctl enable nodelet, then systemctl restart nodelet"));
+    }
+}

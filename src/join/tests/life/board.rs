@@ -1,0 +1,483 @@
+//! One board: its files below a temporary root, systemd, the agent, and what a person types.
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+
+use super::cluster::{Cluster, Mode};
+use super::{MINUTE, wall};
+use crate::check::Finding;
+use crate::config::Config;
+use crate::config::command_line::{self, Command};
+use crate::core::delay::Jitter;
+use crate::core::facts::Facts;
+use crate::core::instant::{Mono, Now};
+use crate::core::kubelet::tests::storm::take_lines;
+use crate::core::kubelet::{Action, Kubelet};
+use crate::core::schedule::RequestKind;
+use crate::core::schedule::tests::Random;
+use crate::core::wall_clock::WallClock;
+use crate::files::tree::Tree;
+use crate::files::write::Disk;
+use crate::identity::{Identity, Replaced, Source};
+use crate::join::command::{Settings, TokenSource};
+use crate::join::files::JoinPaths;
+use crate::join::run::{Board, JoinRun, Outside};
+use crate::join::token::{Digest, Token};
+use crate::kube::message::{Outcome, Request};
+use crate::kube::time::Wall;
+use crate::wire::api::Api;
+
+/// The host name: that of a Node whose flags are lost.
+const HOSTNAME: &str = "board";
+const UNITS: &str = "usr/lib/systemd/system";
+const CREDENTIALS: &str = "run/credentials/nodelet.service";
+const CGROUP: &str = "sys/fs/cgroup/nodelet.service/cgroup.procs";
+/// What deb-systemd-helper enables in postinst.
+const LINKS: [(&str, &str); 2] = [
+    ("etc/systemd/system/multi-user.target.wants/nodelet.service", "nodelet.service"),
+    ("etc/systemd/system/paths.target.wants/nodelet.path", "nodelet.path"),
+];
+
+/// The command line of a join.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Line {
+    pub(super) cluster: usize,
+    pub(super) name: &'static str,
+    /// The value of a label.
+    pub(super) label: u64,
+    pub(super) pins: Vec<Digest>,
+    pub(super) token: String,
+    pub(super) force: bool,
+}
+
+struct Agent {
+    kubelet: Kubelet,
+    identity: Identity,
+    api: Api,
+    started: Duration,
+}
+
+pub(super) struct World {
+    pub(super) random: Random,
+    pub(super) tree: Tree,
+    pub(super) now: Duration,
+    /// What the clock of the board shows, if it is wrong: this time, from then on.
+    pub(super) wrong_clock: Option<(Duration, Wall)>,
+    pub(super) clusters: [Cluster; 2],
+    /// The unit is started: it runs, or systemd starts it again.
+    pub(super) is_started: bool,
+    pub(super) is_on: bool,
+    agent: Option<Agent>,
+    restart: Duration,
+    facts: Facts,
+    boots: u64,
+    /// The last lines of the agent.
+    pub(super) said: Vec<String>,
+    story: Vec<String>,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut world = Self {
+            random: Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+            tree: Tree::in_memory("life"),
+            now: Duration::ZERO,
+            wrong_clock: None,
+            clusters: ["10.0.0.1", "10.0.0.2"].map(Cluster::new),
+            is_started: false,
+            is_on: true,
+            agent: None,
+            restart: Duration::ZERO,
+            facts: Facts::example(),
+            boots: 0,
+            said: Vec::new(),
+            story: Vec::new(),
+        };
+        for folder in ["etc/default", "var/lib", "dev"] {
+            fs::create_dir_all(world.tree.join(folder)).unwrap();
+        }
+        fs::write(world.tree.join("dev/null"), "").unwrap();
+        world.boot();
+        world
+    }
+
+    pub(super) fn below(&mut self, n: u64) -> u64 {
+        self.random.below(n)
+    }
+
+    pub(super) fn tell(&mut self, what: &str) {
+        self.story.push(format!("[{:?}] {what}", self.now));
+    }
+
+    pub(super) fn shown(&self) -> String {
+        let story = &self.story[self.story.len().saturating_sub(80)..];
+        format!("{}\nthe agent said: {:#?}", story.join("\n"), self.said)
+    }
+
+    pub(super) fn paths(&self) -> JoinPaths {
+        JoinPaths::new(Some(self.tree.path()))
+    }
+
+    fn board_wall(&self) -> Wall {
+        match self.wrong_clock {
+            Some((since, shown)) => shown.after(self.now - since),
+            None => wall(self.now),
+        }
+    }
+
+    // --- the package ---
+
+    pub(super) fn is_installed(&self) -> bool {
+        self.tree.join(UNITS).join("nodelet.service").exists()
+    }
+
+    /// The unpacked units, and cross/debian/postinst.
+    pub(super) fn install(&mut self) {
+        for unit in ["nodelet.service", "nodelet.path"] {
+            self.tree.write(&format!("{UNITS}/{unit}"), b"[Unit]");
+        }
+        for (link, unit) in LINKS {
+            let link = self.tree.join(link);
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            let _ = fs::remove_file(&link);
+            symlink(format!("/{UNITS}/{unit}"), link).unwrap();
+        }
+        if self.is_started || self.paths().kubeconfig().exists() {
+            self.restart();
+        }
+    }
+
+    /// cross/debian/prerm, and the removed units.
+    pub(super) fn remove(&mut self) {
+        self.stop();
+        let _ = fs::remove_dir_all(self.tree.join(UNITS));
+    }
+
+    /// The same, and cross/debian/postrm.
+    pub(super) fn purge(&mut self) {
+        self.remove();
+        for (link, _) in LINKS {
+            let _ = fs::remove_file(self.tree.join(link));
+        }
+        if fs::remove_file(self.tree.join("etc/default/nodelet-join")).is_ok() {
+            let _ = fs::remove_file(self.paths().kubeconfig());
+        }
+        let _ = fs::remove_dir_all(self.tree.join("var/lib/nodelet"));
+    }
+
+    // --- systemd ---
+
+    fn is_enabled(&self) -> bool {
+        self.is_installed() && self.tree.join(LINKS[0].0).is_symlink()
+    }
+
+    pub(super) fn boot(&mut self) {
+        self.boots += 1;
+        self.is_on = true;
+        self.facts.boot_id = Ok(format!("boot-{}", self.boots));
+        for folder in ["run", "sys"] {
+            let _ = fs::remove_dir_all(self.tree.join(folder));
+        }
+        fs::create_dir_all(self.tree.join("run/systemd/system")).unwrap();
+        self.is_started = self.is_enabled();
+        self.end_agent(Duration::ZERO);
+    }
+
+    pub(super) fn power_off(&mut self) {
+        self.stop();
+        self.is_on = false;
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.is_started = false;
+        self.end_agent(Duration::ZERO);
+    }
+
+    pub(super) fn restart(&mut self) {
+        self.is_started = self.is_installed();
+        self.end_agent(Duration::ZERO);
+    }
+
+    /// `systemctl enable --now nodelet`, or a restart.
+    pub(super) fn enable(&mut self) {
+        self.install();
+        self.restart();
+    }
+
+    fn end_agent(&mut self, pause: Duration) {
+        self.agent = None;
+        self.restart = self.now + pause;
+        let _ = fs::remove_file(self.tree.join(CGROUP));
+    }
+
+    /// nodelet.path.
+    fn trigger(&mut self) {
+        let trigger = self.tree.join("run/nodelet-joined");
+        if trigger.exists() && self.is_on && self.is_installed() {
+            fs::remove_file(trigger).unwrap();
+            if !self.is_started {
+                self.restart();
+            }
+        }
+    }
+
+    /// The configuration of a run, and its credentials: copies, as systemd makes them.
+    fn source(&self, credentials: &str) -> Result<(Config, Source), String> {
+        let credentials = self.tree.join(credentials);
+        let _ = fs::remove_dir_all(&credentials);
+        fs::create_dir_all(&credentials).unwrap();
+        for entry in fs::read_dir(self.tree.join("etc/credstore")).into_iter().flatten() {
+            let (path, name) = entry.map(|e| (e.path(), e.file_name())).unwrap();
+            if let Some(name) = name.to_str().unwrap().strip_prefix("nodelet.")
+                && !name.ends_with(".new")
+            {
+                fs::copy(path, credentials.join(name)).unwrap();
+            }
+        }
+        let root = self.tree.display();
+        let mut args = vec![
+            format!("--kubeconfig={}", credentials.join("kubeconfig").display()),
+            format!("--root-dir={root}/var/lib/nodelet"),
+        ];
+        let stored = self.paths().stored_flags();
+        args.extend(stored.into_iter().flat_map(|flags| flags.words));
+        let Command::Run(flags) = command_line::parse(args.into_iter().map(OsString::from))? else {
+            panic!("not the flags of a run");
+        };
+        let config = Config::new(*flags, || Ok(HOSTNAME.to_owned()))?;
+        let path = config.kubeconfig.clone().unwrap();
+        let source = Source::new(&config, &path, Some(credentials), "life".to_owned());
+        Ok((config, source))
+    }
+
+    fn start_agent(&mut self) {
+        let permille = self.below(1001);
+        let state = self.tree.join("var/lib/nodelet");
+        fs::create_dir_all(state).unwrap();
+        let opened = self.source(CREDENTIALS).and_then(|(config, source)| {
+            let (identity, access) = source.open(self.board_wall(), Jitter::new(permille))?;
+            Ok((config, identity, access))
+        });
+        match opened {
+            Ok((config, identity, access)) => {
+                let clock = WallClock::new(wall(Duration::ZERO));
+                let seed = self.below(u64::MAX);
+                let kubelet = Kubelet::new(config, clock, access.certificate, seed, Mono::START);
+                self.agent = Some(Agent { kubelet, identity, api: access.api, started: self.now });
+                self.tree.write(CGROUP, b"7\n");
+            }
+            Err(why) => {
+                self.said.push(why);
+                self.end_agent(Duration::from_secs(10));
+            }
+        }
+    }
+
+    /// One turn of the loop in `agent`, not beyond `end`.
+    fn turn(&mut self, end: Duration) {
+        self.trigger();
+        if !self.is_started {
+            self.now = end;
+            return;
+        }
+        if self.agent.is_none() {
+            if self.restart > self.now {
+                self.now = self.restart.min(end);
+                return;
+            }
+            self.start_agent();
+        }
+        let board = self.board_wall();
+        let Some(agent) = &mut self.agent else {
+            return;
+        };
+        let started = agent.started;
+        let clock = |now: Duration| Now { mono: Mono::START.after(now - started), wall: board };
+        let start = clock(self.now);
+        if let Some(Replaced::Certificate(leaf)) =
+            agent.identity.refresh(&mut agent.api, start.mono)
+        {
+            agent.kubelet.on_certificate_replaced(leaf, start);
+        }
+        let kind = match agent.kubelet.next(start, || true) {
+            Action::Wait(until) => {
+                self.now = (self.now + until.since(start.mono)).min(end);
+                return;
+            }
+            Action::FileTask(task, wall) => {
+                let result = agent.identity.carry_out(&task, &mut agent.api, wall);
+                agent.kubelet.on_task(result, start);
+                return;
+            }
+            Action::Connect(_) => return,
+            Action::Send(kind, _) => kind,
+            Action::End => unreachable!("no shutdown was announced"),
+        };
+        let Some(request) = agent.kubelet.request(kind, start, &self.facts) else {
+            return;
+        };
+        let api = match kind {
+            RequestKind::Certificate => agent.identity.certificate_api(&mut agent.api),
+            _ => &mut agent.api,
+        };
+        let host = &api.endpoint().host;
+        let server = self.clusters.iter_mut().find(|cluster| cluster.host == host);
+        let outcome = server.unwrap().call(api, &request, self.now, board);
+        self.now += Duration::from_millis(match &outcome {
+            Outcome::Answered(_) => 30,
+            Outcome::Silent(_) => 2000,
+        });
+        agent.identity.on_response(&outcome);
+        agent.kubelet.on_response(kind, outcome, start.mono, clock(self.now));
+    }
+
+    pub(super) fn run_until(&mut self, end: Duration, done: impl Fn(&Self) -> bool) {
+        let others = take_lines();
+        while self.now < end && !done(self) {
+            self.turn(end);
+            self.said.extend(take_lines());
+        }
+        let old = self.said.len().saturating_sub(12);
+        self.said.drain(..old);
+        drop(others);
+    }
+
+    pub(super) fn run(&mut self, time: Duration) {
+        self.run_until(self.now + time, |_| false);
+    }
+
+    /// The middle of a long time is left out.
+    pub(super) fn pass(&mut self, time: Duration) {
+        let (end, few) = (self.now + time, Duration::from_secs(12));
+        self.run(time.min(few));
+        let last = if time > MINUTE { few } else { Duration::ZERO };
+        self.now = self.now.max(end.saturating_sub(last));
+        self.run_until(end, |_| false);
+    }
+
+    // --- what the server sees ---
+
+    /// The Node that the files on disk can renew the Lease of, at its cluster.
+    pub(super) fn node(&self) -> Option<(usize, String)> {
+        let (config, source) = self.source("run/look").ok()?;
+        let (_, access) = source.open_read_only(wall(self.now)).ok()?;
+        let host = &access.config.endpoint.host;
+        let index = self.clusters.iter().position(|cluster| cluster.host == host)?;
+        let cluster = &self.clusters[index];
+        let name = cluster.node_of(&access.config, self.now)?;
+        let is_usable = cluster.trusts_server(&access.config) && name == config.node.name;
+        is_usable.then(|| (index, name.to_owned()))
+    }
+
+    /// Whether the Lease of this Node was renewed since.
+    pub(super) fn is_ready(&self, line: &Line, since: Duration) -> bool {
+        let cluster = &self.clusters[line.cluster];
+        cluster.is_ready(line.name) && cluster.renewed.get(line.name).is_some_and(|at| *at > since)
+    }
+
+    /// A line as the control plane prints it now.
+    pub(super) fn new_line(&mut self, cluster: usize, name: &'static str, label: u64) -> Line {
+        let force = false;
+        let cluster_now = &mut self.clusters[cluster];
+        let (pins, token) = (cluster_now.pins(), cluster_now.new_token());
+        Line { cluster, name, label, pins, token, force }
+    }
+}
+
+/// What `nodelet join` sees of the world.
+pub(super) struct View(pub(super) RefCell<World>);
+
+impl Outside for View {
+    fn now(&self) -> Now {
+        let world = self.0.borrow();
+        Now { mono: Mono::START.after(world.now), wall: world.board_wall() }
+    }
+
+    fn pause(&self, time: Duration) {
+        self.0.borrow_mut().run(time);
+    }
+
+    fn dial(&self, addresses: &[SocketAddr]) -> Finding {
+        let world = &mut self.0.borrow_mut();
+        let now = world.now;
+        let host = addresses[0].ip().to_string();
+        let server = world.clusters.iter_mut().find(|cluster| cluster.host == host).unwrap();
+        server.update(now);
+        match server.mode {
+            Mode::Gone => Finding::failed("tcp", "connection refused", "is the server up?"),
+            _ => Finding::ok("tcp", host),
+        }
+    }
+
+    fn call(&self, api: &mut Api, request: &Request, _: Duration) -> Outcome {
+        let world = &mut self.0.borrow_mut();
+        let (now, board) = (world.now, world.board_wall());
+        world.now += Duration::from_millis(20);
+        let host = api.endpoint().host.clone();
+        let server = world.clusters.iter_mut().find(|cluster| cluster.host == host).unwrap();
+        server.call(api, request, now, board)
+    }
+}
+
+impl View {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(RefCell::new(World::new(seed)))
+    }
+
+    /// Runs the command line. Returns the lines with a remedy, first that of the failed step.
+    pub(super) fn join(&self, line: &Line) -> Vec<String> {
+        let (board, paths, host) = {
+            let world = self.0.borrow();
+            let boot_id = world.facts.boot_id.clone().unwrap();
+            let board =
+                Board { name: line.name.to_owned(), address: "192.0.2.10".to_owned(), boot_id };
+            (board, world.paths(), world.clusters[line.cluster].host)
+        };
+        let settings = Settings {
+            server: format!("https://{host}:6443"),
+            token: TokenSource::Text(Zeroizing::new(line.token.clone())),
+            pins: line.pins.clone(),
+            node_name: Some(line.name.to_owned()),
+            timeout: Duration::from_secs(60),
+            wait: true,
+            force: line.force,
+            flags: vec![format!("--node-labels=label={}", line.label)],
+            ..Settings::default()
+        };
+        let mut lines = Vec::new();
+        let mut print = |line: &str| {
+            lines.push(line.to_owned());
+            Ok(())
+        };
+        let mut run = JoinRun::new(&settings, board, "life", self, &mut print);
+        run.paths = paths;
+        let end = run.carry_out(&Token::parse(&line.token).unwrap(), None);
+        let mut world = self.0.borrow_mut();
+        world.trigger();
+        for line in &lines {
+            world.tell(&format!("    {line}"));
+        }
+        lines.retain(|line| !line.starts_with('✓') && line.contains("; "));
+        lines.sort_by_key(|line| !line.starts_with('✗'));
+        assert!(end.is_ok() || lines.first().is_some_and(|line| line.starts_with('✗')));
+        lines
+    }
+
+    /// `nodelet reset`. Returns the line of the failed step.
+    pub(super) fn reset(&self) -> Option<String> {
+        let paths = self.0.borrow().paths();
+        let (report, _) = crate::join::carry_out(&mut Disk::default(), &paths, false);
+        report.findings.iter().map(Finding::line).find(|line| line.starts_with('✗'))
+    }
+}
+
+/// In 1970 and in 2045.
+pub(super) fn wrong_clocks() -> [Wall; 2] {
+    [5, 2_366_841_600].map(|seconds| Wall::from_epoch(Duration::from_secs(seconds)))
+}

@@ -1,0 +1,287 @@
+//! Power cuts while `nodelet join` writes, and a token that is given as a file.
+#![allow(clippy::disallowed_methods)]
+
+mod life;
+
+use std::path::Path;
+
+use zeroize::Zeroizing;
+
+use super::files::{Flags, JoinPaths, Written};
+use super::run::{Board, JoinRun};
+use super::steps::{administrators_flag, parsed};
+use crate::files::power_cut;
+use crate::files::read::read;
+use crate::files::tree::Tree;
+use crate::files::write::{Disk, beside};
+use crate::join::command::{Settings, TokenSource};
+use crate::process::clock::Clock;
+
+fn new(kubeconfig: bool) -> Written {
+    let text = Some(Zeroizing::new("the new identity".to_owned()));
+    let (kubeconfig, bootstrap) = if kubeconfig { (text, None) } else { (None, text) };
+    let flags = Flags { server: "https://new".to_owned(), words: vec!["--new".to_owned()] };
+    Written { kubeconfig, bootstrap, flags, is_kept: false }
+}
+
+fn written(paths: &JoinPaths, new: Written) -> Disk {
+    let mut disk = Disk::default();
+    let change = paths.write(new).unwrap();
+    disk.carry_out(change.prepare).unwrap();
+    disk.carry_out(change.commit).unwrap();
+    assert_eq!(change.paths.len(), 2);
+    disk
+}
+
+fn text(path: &Path) -> String {
+    read(path).map_or(String::new(), |bytes| String::from_utf8(bytes).unwrap())
+}
+
+fn is_empty(folder: &Path) -> bool {
+    std::fs::read_dir(folder).map_or(true, |entries| entries.count() == 0)
+}
+
+/// Each state has the whole old identity, or the new one with its flags, which the removal of the
+/// old certificates follows; and the same join again gives the new one.
+#[test]
+fn a_power_cut_at_any_operation_leaves_one_identity() {
+    for (is_first, kubeconfig) in [(true, true), (true, false), (false, true), (false, false)] {
+        let tree = Tree::new("join-power");
+        let paths = JoinPaths::new(Some(tree.path()));
+        if !is_first {
+            tree.write("etc/credstore/nodelet.kubeconfig", b"the old identity");
+            tree.write("etc/default/nodelet-join", b"NODELET_JOIN_FLAGS=--old\n");
+            tree.write("var/lib/nodelet/kubeconfig", b"the old identity");
+            tree.write("var/lib/nodelet/pki/kubelet-client-1.pem", b"old");
+            std::os::unix::fs::symlink(
+                "kubelet-client-1.pem",
+                tree.path().join("var/lib/nodelet/pki/kubelet-client-current.pem"),
+            )
+            .unwrap();
+        }
+        let act = || (written(&paths, new(kubeconfig)).done, ());
+        let identities = [paths.kubeconfig(), paths.bootstrap()];
+        let states = power_cut::survives(tree.path(), act, |(), state| {
+            let texts = identities.each_ref().map(|path| text(path));
+            let is_new = texts.iter().any(|text| text == "the new identity");
+            for text in &texts {
+                let known = ["", "the old identity", "the new identity"];
+                assert!(known.contains(&text.as_str()), "{text}: {state}");
+            }
+            let flags = text(&paths.flags());
+            if is_new {
+                assert!(flags.contains("NODELET_JOIN_FLAGS=--new\n"), "{flags}: {state}");
+            } else if !is_first {
+                assert!(flags.contains("NODELET_JOIN_FLAGS=--"), "{flags}: {state}");
+                assert_eq!(texts[0], "the old identity", "{state}");
+                assert_eq!(text(&paths.issued_kubeconfig()), "the old identity", "{state}");
+                let pair = paths.cert_dir().join("kubelet-client-current.pem");
+                assert_eq!(text(&pair), "old", "{state}");
+            }
+            written(&paths, new(kubeconfig));
+            let texts = identities.each_ref().map(|path| text(path));
+            let want = if kubeconfig { ["the new identity", ""] } else { ["", "the new identity"] };
+            assert_eq!(texts, want, "{state}");
+            assert!(is_empty(&paths.cert_dir()), "{state}");
+        });
+        assert!(states > 10, "{states}");
+    }
+}
+
+/// A full disk or a read-only folder shows at the first write.
+#[test]
+fn a_file_that_cannot_be_written_leaves_the_old_identity() {
+    for obstacle in ["etc/default/nodelet-join.new", "etc/credstore/nodelet.kubeconfig.new"] {
+        let tree = Tree::new("join-full");
+        let paths = JoinPaths::new(Some(tree.path()));
+        let old: [(&str, &[u8]); 3] = [
+            ("etc/credstore/nodelet.kubeconfig", b"the old identity"),
+            ("etc/default/nodelet-join", b"NODELET_JOIN_FLAGS=--old\n"),
+            ("var/lib/nodelet/pki/kubelet-client-current.pem", b"old"),
+        ];
+        for (path, content) in old {
+            tree.write(path, content);
+        }
+        tree.write(&format!("{obstacle}/a folder"), b"");
+        let line = failed_write(&paths);
+        assert!(line.contains(obstacle), "{line}");
+        assert!(line.contains("; nothing else was changed; correct it"), "{line}");
+        for (path, content) in old {
+            assert_eq!(read(&tree.path().join(path)).as_deref(), Ok(content), "{path}");
+        }
+        for path in [paths.kubeconfig(), paths.flags()] {
+            let left = beside(&path);
+            assert!(left == tree.path().join(obstacle) || !left.exists(), "{left:?}");
+        }
+    }
+}
+
+/// What was changed before a failure is said.
+#[test]
+fn a_failure_after_the_first_change_names_the_changes() {
+    let tree = Tree::new("join-half");
+    let paths = JoinPaths::new(Some(tree.path()));
+    // A folder cannot be replaced by a file.
+    tree.write("etc/credstore/nodelet.kubeconfig/a folder", b"");
+    let line = failed_write(&paths);
+    let flags = paths.flags().display().to_string();
+    assert!(line.contains(&format!("; wrote {flags} before; correct it")), "{line}");
+}
+
+/// The line of the step that writes, which fails.
+fn failed_write(paths: &JoinPaths) -> String {
+    let settings = Settings { json: true, ..Settings::default() };
+    let board = Board { name: "pi".into(), address: String::new(), boot_id: String::new() };
+    let (clock, mut print) = (Clock::start(), |_: &str| Ok(()));
+    let mut run = JoinRun::new(&settings, board, "", &clock, &mut print);
+    run.paths = paths.clone();
+    run.write(new(true)).unwrap_err().line()
+}
+
+/// The first password for a name is the only one that the supervisor accepts while there is a Node:
+/// it is sent after these operations, so none of them may be lost then. Before, there is none or the
+/// whole one.
+#[test]
+fn a_node_password_is_stored_before_it_is_sent() {
+    for has_folder in [false, true] {
+        let tree = Tree::new("password-power");
+        let paths = JoinPaths::new(Some(tree.path()));
+        if has_folder {
+            tree.write("etc/credstore/nodelet.token", b"another credential");
+        }
+        let act = || {
+            let mut disk = Disk::default();
+            disk.carry_out(paths.write_password("0123456789abcdef")).unwrap();
+            (disk.done, ())
+        };
+        let states = power_cut::survives(tree.path(), act, |(), state| {
+            let password = text(&paths.password());
+            assert!(["", "0123456789abcdef"].contains(&password.as_str()), "{state}");
+            assert_eq!(password.is_empty(), !paths.password().exists(), "{state}");
+        });
+        assert!(states > 5, "{states}");
+    }
+}
+
+/// A reset that is cut can be repeated, and never leaves a certificate in use without the rest.
+#[test]
+fn a_power_cut_of_a_reset_is_repeated() {
+    let tree = Tree::new("reset-power");
+    let paths = JoinPaths::new(Some(tree.path()));
+    written(&paths, new(true));
+    tree.write("var/lib/nodelet/pki/kubelet-client-1.pem", b"old");
+    tree.write("var/lib/nodelet/pki/other.pem", b"stays");
+    tree.write("var/lib/nodelet/podcidr", b"10.0.0.0/24");
+    // An earlier power cut left these, which hold a key or a token.
+    let left = [paths.kubeconfig(), paths.bootstrap(), paths.password(), paths.issued_kubeconfig()]
+        .map(|path| beside(&path));
+    for path in &left {
+        tree.write(path.strip_prefix(tree.path()).unwrap().to_str().unwrap(), b"a key");
+    }
+    let act = || {
+        let mut disk = Disk::default();
+        let (report, removed) = super::carry_out(&mut disk, &paths, false);
+        assert_eq!((report.failed().len(), removed.len()), (0, 8));
+        (disk.done, ())
+    };
+    let states = power_cut::survives(tree.path(), act, |(), state| {
+        let (report, _) = super::carry_out(&mut Disk::default(), &paths, false);
+        assert_eq!(report.failed().len(), 0, "{state}");
+        let others = [paths.kubeconfig(), paths.flags(), paths.at("var/lib/nodelet/podcidr")];
+        for path in left.iter().chain(&others) {
+            assert_eq!(text(path), "", "{state}");
+        }
+        assert_eq!(text(&paths.cert_dir().join("other.pem")), "stays");
+    });
+    assert!(states > 5, "{states}");
+}
+
+/// The state of an image may be on another partition, by an absolute link. A join or a reset of the
+/// image must not follow it to the files of this machine.
+#[test]
+fn an_image_with_absolute_links_leaves_this_machine_alone() {
+    let (image, machine) = (Tree::empty("join-image"), Tree::empty("join-machine"));
+    let files = ["kubeconfig", "pki/kubelet-client-1.pem", "nodelet.kubeconfig"];
+    for file in files {
+        machine.write(file, b"of this machine");
+    }
+    for (link, text) in [("var/lib/nodelet", "old"), ("etc/credstore", "")] {
+        let link = image.path().join(link);
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(machine.path(), link).unwrap();
+        if !text.is_empty() {
+            let target = machine.path().strip_prefix("/").unwrap();
+            let pair = target.join("pki/kubelet-client-1.pem");
+            image.write(pair.to_str().unwrap(), text.as_bytes());
+        }
+    }
+    let paths = JoinPaths::new(Some(image.path()));
+    let below = image.path().join(machine.path().strip_prefix("/").unwrap());
+    let check = |kubeconfig: &str| {
+        for file in files {
+            assert_eq!(text(&machine.path().join(file)), "of this machine", "{file}");
+        }
+        assert_eq!(std::fs::read_dir(machine.path()).unwrap().count(), 3);
+        assert_eq!(text(&below.join("nodelet.kubeconfig")), kubeconfig);
+        assert!(is_empty(&below.join("pki")));
+    };
+    written(&paths, new(true));
+    check("the new identity");
+    let (report, removed) = super::carry_out(&mut Disk::default(), &paths, true);
+    assert_eq!((report.failed().len(), removed.len()), (0, 2));
+    check("");
+}
+
+/// `--token-file <(ssh …)` is a pipe, `/dev/stdin` may be one.
+#[test]
+fn a_token_comes_from_a_pipe_or_a_fifo() {
+    let token = "lwxivu.2uczm8x4xi2v7hqd\n";
+    let tree = Tree::empty("join-fifo");
+    let fifo = tree.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let writer = std::thread::spawn({
+        let fifo = fifo.clone();
+        move || std::fs::write(fifo, token)
+    });
+    assert!(parsed(&TokenSource::File(fifo)).is_ok());
+    writer.join().unwrap().unwrap();
+    let (read, mut write) = std::io::pipe().unwrap();
+    std::io::Write::write_all(&mut write, token.as_bytes()).unwrap();
+    drop(write);
+    let path = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&read));
+    assert!(parsed(&TokenSource::File(path.into())).is_ok());
+}
+
+#[test]
+fn a_token_as_the_name_of_its_file_is_not_shown() {
+    let hash = "45".repeat(32);
+    for (name, want) in [
+        ("lwxivu.2uczm8x4xi2v7hqd", "use --token"),
+        (&format!("K10{hash}::server:x"), "use --token"),
+        ("/nowhere/token", "--token-file /nowhere/token: no such file"),
+    ] {
+        let (_, line) = parsed(&TokenSource::File(name.into())).unwrap_err();
+        assert!(line.contains(want), "{line}");
+        assert_eq!(line.contains(name), name.starts_with('/'), "{line}");
+    }
+}
+
+/// As systemd reads the file: the last assignment, and of a flag the last value.
+#[test]
+fn a_flag_of_the_administrator_is_found() {
+    for (file, want) in [
+        ("", None),
+        ("#NODELET_FLAGS=--hostname-override=a", None),
+        ("NODELET_FLAGS=--hostname-override=a", Some("a")),
+        ("NODELET_FLAGS=\"--hostname-override='a' --v=2\"", Some("a")),
+        ("NODELET_FLAGS=--v=2 \\\n  --hostname_override a \\\n --v=3\n", Some("a")),
+        ("NODELET_FLAGS=--hostname-override=b --hostname-override=a", Some("a")),
+        ("NODELET_FLAGS=--hostname-override=b\nNODELET_FLAGS=--v=2", None),
+        ("OTHER_NODELET_FLAGS=--hostname-override=b", None),
+        ("NODELET_FLAGS=--hostname-override", None),
+        ("NODELET_FLAGS=--node-labels=hostname-override=b", None),
+    ] {
+        let found = administrators_flag(file, "hostname-override");
+        assert_eq!(found.as_deref(), want, "{file}");
+    }
+}

@@ -1,0 +1,260 @@
+//! The forms of a token.
+//!
+//! kubeadm: `id.secret`, a bootstrap token (`cluster-bootstrap/token/api/types.go`). k3s and rke2:
+//! `K10`, the SHA-256 of the CA as 64 hexadecimal digits or nothing, `::`, and credentials
+//! (`k3s/pkg/clientaccess/token.go`), or the password alone. A text that begins with `::` is one
+//! without its first half; k3s would take it for a password.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+/// A SHA-256 digest.
+pub type Digest = [u8; 32];
+
+/// Most bytes of a token. A token of k3s has 110.
+const LONGEST: usize = 1024;
+/// Lengths of the two parts of a bootstrap token.
+const ID: usize = 6;
+const SECRET: usize = 16;
+
+/// A token, parsed. `{:?}` hides the secret, and its memory is zeroed when it is dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Token {
+    /// `id.secret`: kubeadm's discovery.
+    Bootstrap(Bootstrap),
+    /// Anything else: the supervisor of k3s or rke2.
+    Supervisor {
+        /// The digest of its CA; `None` in the short forms.
+        hash: Option<Digest>,
+        /// What proves the board.
+        credentials: Credentials,
+    },
+}
+
+/// A bootstrap token.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bootstrap {
+    /// Six characters that are no secret.
+    pub id: String,
+    text: Zeroizing<String>,
+}
+
+/// The credentials of a token of k3s.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Credentials {
+    /// A bearer token, `id.secret`, of `k3s token create`.
+    Bearer(Zeroizing<String>),
+    /// The password of the user `node`.
+    Password(Zeroizing<String>),
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl fmt::Debug for Bootstrap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bootstrap({})", self.id)
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials")
+    }
+}
+
+impl Bootstrap {
+    /// Parses `[a-z0-9]{6}.[a-z0-9]{16}`. A secret of another form would be guessed sooner from its
+    /// signature, which everybody may read.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (id, secret) = text.split_once('.')?;
+        let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        let fits = |part: &str, length| part.len() == length && part.bytes().all(is_plain);
+        (fits(id, ID) && fits(secret, SECRET))
+            .then(|| Self { id: id.to_owned(), text: Zeroizing::new(text.to_owned()) })
+    }
+
+    /// The bearer token: the whole text.
+    pub fn bearer(&self) -> &str {
+        &self.text
+    }
+
+    /// The same for a supervisor.
+    pub fn credentials(&self) -> Credentials {
+        Credentials::Bearer(self.text.clone())
+    }
+
+    /// The key of the signature: the part after the dot.
+    pub fn secret(&self) -> &str {
+        self.text.get(ID + 1..).unwrap_or_default()
+    }
+}
+
+impl Token {
+    /// Whether `text` is a token that names its cluster or its kind, so that it must not be shown.
+    pub fn is_whole(text: &str) -> bool {
+        match Self::parse(text) {
+            Ok(Self::Supervisor { hash: None, credentials: Credentials::Password(_) }) => false,
+            token => token.is_ok(),
+        }
+    }
+
+    /// Whether a part of the value of a flag, such as `KEY=VALUE,KEY=VALUE`, is such a token.
+    pub fn is_within(value: &str) -> bool {
+        value.split(['=', ',']).any(Self::is_whole)
+    }
+
+    /// Parses a token, with or without white space around it. The error quotes nothing of it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err("the token is empty".into());
+        }
+        if text.len() > LONGEST || !text.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(format!(
+                "not a token: it has a blank, a character that is not ASCII, or more than {LONGEST} \
+                 bytes"
+            ));
+        }
+        if let Some(token) = Bootstrap::parse(text) {
+            return Ok(Self::Bootstrap(token));
+        }
+        let rest = text.strip_prefix("K10").or(Some(text).filter(|text| text.starts_with("::")));
+        let Some(rest) = rest else {
+            let looks_like_kubeadms = text.split_once('.').is_some_and(|(id, _)| id.len() == ID);
+            return if looks_like_kubeadms {
+                Err("not a bootstrap token: six, a dot, and sixteen of a-z and 0-9; copy it \
+                             again"
+                    .into())
+            } else {
+                Ok(Self::Supervisor {
+                    hash: None,
+                    credentials: Credentials::Password(Zeroizing::new(text.to_owned())),
+                })
+            };
+        };
+        let form = "a token that starts with K10 has 64 hexadecimal digits, ::, and USER:PASSWORD \
+                    or id.secret; copy it again";
+        let (hash, credentials) = rest.split_once("::").ok_or(form)?;
+        let hash = match hash {
+            "" => None,
+            hash => Some(digest(hash).ok_or(form)?),
+        };
+        let credentials = match (Bootstrap::parse(credentials), credentials.split_once(':')) {
+            (Some(token), _) => Credentials::Bearer(token.text),
+            (None, Some((_, password))) if !password.is_empty() => {
+                Credentials::Password(Zeroizing::new(password.to_owned()))
+            }
+            _ => return Err(form.into()),
+        };
+        Ok(Self::Supervisor { hash, credentials })
+    }
+}
+
+/// Parses a digest of 64 hexadecimal digits of any case.
+pub fn digest(text: &str) -> Option<Digest> {
+    let mut digest = Digest::default();
+    let nibble = |b: u8| char::from(b).to_digit(16).and_then(|n| u8::try_from(n).ok());
+    if text.len() != 2 * digest.len() {
+        return None;
+    }
+    for (octet, pair) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
+        let [high, low] = pair else { return None };
+        *octet = nibble(*high)? << 4 | nibble(*low)?;
+    }
+    Some(digest)
+}
+
+/// The 64 hexadecimal digits of a digest, in lower case.
+pub fn hexadecimal(digest: &[u8]) -> String {
+    let mut text = String::new();
+    for octet in digest {
+        text += &format!("{octet:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: &str = "4569202d96996c30541d8e62bb1609824d98773f6590010c31b95e68352133cc";
+
+    fn supervisor(hash: Option<&str>, credentials: Credentials) -> Token {
+        Token::Supervisor { hash: hash.and_then(digest), credentials }
+    }
+
+    fn password(text: &str) -> Credentials {
+        Credentials::Password(Zeroizing::new(text.into()))
+    }
+
+    #[test]
+    fn the_form_of_a_token_says_whose_it_is() {
+        let Ok(Token::Bootstrap(token)) = Token::parse(" lwxivu.2uczm8x4xi2v7hqd\n") else {
+            panic!("a bootstrap token");
+        };
+        assert_eq!(
+            (token.id.as_str(), token.secret(), token.bearer()),
+            ("lwxivu", "2uczm8x4xi2v7hqd", "lwxivu.2uczm8x4xi2v7hqd")
+        );
+        let bearer = Credentials::Bearer(Zeroizing::new("lwxivu.2uczm8x4xi2v7hqd".into()));
+        for (text, want) in [
+            (format!("K10{HASH}::server:a:b\n"), supervisor(Some(HASH), password("a:b"))),
+            (format!("K10{}::node:x", HASH.to_uppercase()), supervisor(Some(HASH), password("x"))),
+            (format!("K10{HASH}::lwxivu.2uczm8x4xi2v7hqd"), supervisor(Some(HASH), bearer.clone())),
+            ("K10::lwxivu.2uczm8x4xi2v7hqd".into(), supervisor(None, bearer.clone())),
+            ("::lwxivu.2uczm8x4xi2v7hqd".into(), supervisor(None, bearer)),
+            ("::server:x".into(), supervisor(None, password("x"))),
+            ("hunter2".into(), supervisor(None, password("hunter2"))),
+            // A password may have dots.
+            ("a.b.c".into(), supervisor(None, password("a.b.c"))),
+        ] {
+            assert_eq!(Token::parse(&text), Ok(want), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_of_no_form_is_an_error_that_does_not_quote_it() {
+        for text in [
+            "",
+            " \n",
+            "with blank",
+            "caf\u{e9}",
+            &"x".repeat(LONGEST + 1),
+            "lwxivu.2uczm8x4xi2v7hq",
+            "LWXIVU.2uczm8x4xi2v7hqd",
+            "K10",
+            "K10abc::server:x",
+            "::",
+            "::password",
+            &format!("K10{HASH}"),
+            &format!("K10{HASH}::"),
+            &format!("K10{HASH}::server:"),
+            &format!("K10{HASH}::password"),
+            &format!("K10{HASH}é::server:x"),
+        ] {
+            let error = Token::parse(text).unwrap_err();
+            assert!(text.trim().len() <= 3 || !error.contains(text.trim()), "{error}");
+        }
+    }
+
+    #[test]
+    fn debug_hides_the_secret() {
+        for text in ["lwxivu.2uczm8x4xi2v7hqd", &format!("K10{HASH}::server:x7y")] {
+            let shown = format!("{:?}", Token::parse(text));
+            assert!(!shown.contains("2uczm") && !shown.contains("x7y"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_digest_survives_a_round_trip() {
+        assert_eq!(hexadecimal(&digest(HASH).unwrap()), HASH);
+        for text in ["", "00", &HASH[1..], &format!("{HASH}0"), &HASH.replace('4', "g")] {
+            assert_eq!(digest(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Parses the YAML or JSON of a kubeconfig or kubelet configuration into a JSON value.
+//!
+//! The text is untrusted: the parser does not recurse, and size, depth and number of nodes are
+//! bounded. Anchors, aliases, tags, a second document, duplicate keys and keys that are not strings
+//! are errors with line and column. An error quotes no value: it may be a password. Plain scalars
+//! follow the core schema of YAML 1.2, so `yes` is a string.
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
+use serde_json::{Map, Number, Value};
+
+use super::json::decimal;
+
+/// Maximum size in bytes. A kubeconfig with inline certificates has 6 KiB.
+const SIZE_LIMIT: usize = 1 << 20;
+/// Maximum nesting. A kubelet configuration has five levels.
+const DEPTH_LIMIT: usize = 64;
+/// Maximum number of scalars, lists and mappings.
+const NODE_LIMIT: usize = 16_384;
+
+const TOO_LARGE: &str = "a number that is too large; put it in quotes";
+
+/// Parses the single document of `text`; an empty document is null.
+pub fn parse(text: &str) -> Result<Value, String> {
+    if text.len() > SIZE_LIMIT {
+        return Err(format!("{} bytes of YAML; the maximum is {SIZE_LIMIT}", text.len()));
+    }
+    // A byte order mark is allowed (YAML 1.2, chapter 5.2).
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut open: Vec<Open> = Vec::new();
+    let mut root = None;
+    let mut documents = 0;
+    let mut nodes = 0;
+
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|e| at(e.marker(), e.info()))?;
+        let start = &span.start;
+        let value = match event {
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => continue,
+            Event::DocumentStart(_) => {
+                documents += 1;
+                if documents > 1 {
+                    return Err(at(start, "a second document; only one is read"));
+                }
+                continue;
+            }
+            Event::Alias(_) => return Err(at(start, "an alias; write the value out")),
+            Event::Scalar(_, _, 1.., _)
+            | Event::SequenceStart(1.., _)
+            | Event::MappingStart(1.., _) => {
+                return Err(at(start, "an anchor; write the value out"));
+            }
+            Event::Scalar(_, _, _, Some(_))
+            | Event::SequenceStart(_, Some(_))
+            | Event::MappingStart(_, Some(_)) => {
+                return Err(at(start, "a tag; tags are not read"));
+            }
+            Event::Scalar(text, style, ..) => {
+                count(&mut nodes, start)?;
+                match scalar(&text, style) {
+                    Ok(value) => value,
+                    Err(why) => return Err(at(start, why)),
+                }
+            }
+            Event::SequenceStart(..) | Event::MappingStart(..) => {
+                count(&mut nodes, start)?;
+                if open.len() == DEPTH_LIMIT {
+                    return Err(at(start, &format!("nested deeper than {DEPTH_LIMIT} levels")));
+                }
+                open.push(match event {
+                    Event::SequenceStart(..) => Open::List(Vec::new()),
+                    _ => Open::Map(Map::new(), None),
+                });
+                continue;
+            }
+            Event::SequenceEnd | Event::MappingEnd => match open.pop() {
+                Some(Open::List(list)) => Value::Array(list),
+                Some(Open::Map(map, _)) => Value::Object(map),
+                None => return Err(at(start, "an end without a beginning")),
+            },
+        };
+        match open.last_mut() {
+            Some(parent) => parent.add(value).map_err(|why| at(start, &why))?,
+            None => root = Some(value),
+        }
+    }
+    Ok(root.unwrap_or(Value::Null))
+}
+
+/// A list or mapping whose end has not been parsed yet.
+enum Open {
+    List(Vec<Value>),
+    /// Its entries, and the key whose value follows.
+    Map(Map<String, Value>, Option<String>),
+}
+
+impl Open {
+    fn add(&mut self, value: Value) -> Result<(), String> {
+        match self {
+            Self::List(list) => list.push(value),
+            Self::Map(map, key) => match (key.take(), value) {
+                (Some(key), value) => {
+                    map.insert(key, value);
+                }
+                (None, Value::String(new)) if map.contains_key(&new) => {
+                    return Err(format!("duplicate key {new:?}"));
+                }
+                (None, Value::String(new)) => *key = Some(new),
+                (None, _) => return Err("a key that is not a string; put it in quotes".into()),
+            },
+        }
+        Ok(())
+    }
+}
+
+fn count(nodes: &mut usize, start: &Marker) -> Result<(), String> {
+    *nodes += 1;
+    if *nodes > NODE_LIMIT {
+        return Err(at(start, &format!("more than {NODE_LIMIT} values")));
+    }
+    Ok(())
+}
+
+/// YAML 1.2, chapter 10.3.2; a quoted or block scalar is always a string.
+fn scalar(text: &str, style: ScalarStyle) -> Result<Value, &'static str> {
+    if style != ScalarStyle::Plain {
+        return Ok(Value::String(text.to_owned()));
+    }
+    Ok(match text {
+        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+        "true" | "True" | "TRUE" => Value::Bool(true),
+        "false" | "False" | "FALSE" => Value::Bool(false),
+        _ => match number(text) {
+            Some(number) => Value::Number(number?),
+            None => Value::String(text.to_owned()),
+        },
+    })
+}
+
+/// `None` if the text does not have the form of a number.
+fn number(text: &str) -> Option<Result<Number, &'static str>> {
+    if let Some(digits) = text.strip_prefix("0o") {
+        return radix(digits, 8);
+    }
+    if let Some(digits) = text.strip_prefix("0x") {
+        return radix(digits, 16);
+    }
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
+        return Some(Err("a number without a form in JSON; put it in quotes"));
+    }
+    if !all_digits(unsigned, 10) {
+        return Some(decimal(text)?.ok_or(TOO_LARGE));
+    }
+    let exact = text.parse::<i64>().map(Number::from);
+    Some(exact.or_else(|_| text.parse::<u64>().map(Number::from)).map_err(|_| TOO_LARGE))
+}
+
+fn radix(digits: &str, radix: u32) -> Option<Result<Number, &'static str>> {
+    let number = u64::from_str_radix(digits, radix).map(Number::from);
+    all_digits(digits, radix).then(|| number.map_err(|_| TOO_LARGE))
+}
+
+fn all_digits(text: &str, radix: u32) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_digit(radix))
+}
+
+fn at(marker: &Marker, what: &str) -> String {
+    format!("line {}, column {}: {what}", marker.line(), marker.col() + 1)
+}
+
+#[cfg(test)]
+mod tests;

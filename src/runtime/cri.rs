@@ -1,0 +1,214 @@
+//! The Container Runtime Interface: which calls a question makes, and what their answers mean.
+//! Upstream: `k8s.io/cri-api/pkg/apis/runtime/v1/api.proto`.
+
+use std::path::Path;
+
+use super::Open;
+use super::grpc::RuntimeConnection;
+use super::protobuf::{Value, fields};
+use super::report::{
+    Condition, FailedAt, Failure, Images, LARGE_LIST, MAX_NAMES, RuntimeQuery, RuntimeReport,
+    Status, Version,
+};
+use crate::config::runtime::RuntimeConfig;
+use crate::core::runtime::{Handler, Image};
+use crate::kube::text::one_line;
+
+/// Paths of the calls.
+const VERSION: &str = "/runtime.v1.RuntimeService/Version";
+const STATUS: &str = "/runtime.v1.RuntimeService/Status";
+const LIST_IMAGES: &str = "/runtime.v1.ImageService/ListImages";
+const IMAGE_FS_INFO: &str = "/runtime.v1.ImageService/ImageFsInfo";
+
+/// The kubelet's own API version, the one field of Version's request.
+const KUBELET_API: &[u8] = b"\x0a\x050.1.0";
+
+const MAX_CONDITIONS: usize = 16;
+const MAX_HANDLERS: usize = 64;
+
+/// The connections to the runtime, which are kept between two questions.
+#[derive(Debug, Default)]
+pub struct Cri {
+    runtime: Option<RuntimeConnection>,
+    /// To the socket of the image service, if that is another one.
+    images: Option<RuntimeConnection>,
+}
+
+impl Cri {
+    /// Asks for `query`, one call after the other.
+    pub fn ask(
+        &mut self,
+        config: &RuntimeConfig,
+        query: RuntimeQuery,
+        open: Open<'_>,
+    ) -> RuntimeReport {
+        let runtime = &mut self.runtime;
+        let mut report = RuntimeReport::new(
+            call(runtime, &config.path, STATUS, &[], open).and_then(|answer| status(&answer)),
+        );
+        // Without a connection the other calls fail as well.
+        let is_connected = report.status.is_ok() || runtime.is_some();
+        if !query.details || !is_connected {
+            return report;
+        }
+        match call(runtime, &config.path, VERSION, KUBELET_API, open)
+            .and_then(|answer| version(&answer))
+        {
+            Ok(version) => report.version = Some(version),
+            Err(failure) => report.errors.push(failure.to_string()),
+        }
+        let (images, socket) = match &config.image_path {
+            Some(path) => (&mut self.images, path),
+            None => (runtime, &config.path),
+        };
+        match call(images, socket, LIST_IMAGES, &[], open) {
+            Ok(list) => {
+                report.list_is_large = list.len() > LARGE_LIST;
+                let mut images = Images::new(config.max_images);
+                fields(&list, &mut |number, value| {
+                    if number == 1 {
+                        images.push(image(value.bytes()));
+                    }
+                });
+                report.images = Some(images);
+            }
+            Err(failure) => {
+                report.list_is_large = failure.at == FailedAt::Size;
+                report.errors.push(failure.to_string());
+            }
+        }
+        match call(images, socket, IMAGE_FS_INFO, &[], open) {
+            Ok(info) => report.image_folder = mount_point(&info),
+            Err(failure) => report.errors.push(failure.to_string()),
+        }
+        report
+    }
+}
+
+/// Makes a call over the kept connection, or over a new one: the runtime may have been restarted.
+fn call(
+    kept: &mut Option<RuntimeConnection>,
+    socket: &Path,
+    path: &str,
+    request: &[u8],
+    open: Open<'_>,
+) -> Result<Vec<u8>, Failure> {
+    let mut is_old = kept.is_some();
+    loop {
+        let mut connection = match kept.take() {
+            Some(connection) => connection,
+            None => RuntimeConnection::new(open(socket)?),
+        };
+        let result = connection.call(path, request);
+        if !connection.is_broken() {
+            *kept = Some(connection);
+        } else if std::mem::take(&mut is_old) && !connection.has_answered() {
+            continue;
+        }
+        return result;
+    }
+}
+
+fn status(answer: &[u8]) -> Result<Status, Failure> {
+    let mut status = Status::default();
+    let mut conditions = None;
+    let whole = fields(answer, &mut |number, value| match number {
+        1 => {
+            let conditions = conditions.get_or_insert_with(Vec::new);
+            fields(value.bytes(), &mut |number, value| {
+                if number == 1 && conditions.len() < MAX_CONDITIONS {
+                    conditions.push(condition(value.bytes()));
+                }
+            });
+        }
+        3 if status.handlers.len() < MAX_HANDLERS => status.handlers.push(handler(value.bytes())),
+        4 => {
+            let policy = status.supplemental_groups_policy.get_or_insert(false);
+            fields(value.bytes(), &mut |number, value| {
+                *policy |= number == 1 && value.number() != 0;
+            });
+        }
+        _ => {}
+    });
+    whole.ok_or_else(|| Failure::api("Status: the answer is no protobuf"))?;
+    let conditions = conditions.ok_or_else(|| Failure::api("Status: the answer has no status"))?;
+    [status.runtime, status.network] = Condition::lines(&conditions);
+    status.handlers.sort();
+    Ok(status)
+}
+
+fn version(answer: &[u8]) -> Result<Version, Failure> {
+    let (mut kind, mut version) = (String::new(), String::new());
+    fields(answer, &mut |number, value| match number {
+        2 => kind = value.text(),
+        3 => version = value.text(),
+        _ => {}
+    });
+    let none = || Failure::api("Version: the answer has no name or no version");
+    Version::new(kind, version).ok_or_else(none)
+}
+
+fn condition(message: &[u8]) -> Condition {
+    let mut condition = Condition::default();
+    fields(message, &mut |number, value| match number {
+        1 => condition.kind = value.text(),
+        2 => condition.status = value.number() != 0,
+        3 => condition.reason = value.text(),
+        4 => condition.message = value.text(),
+        _ => {}
+    });
+    condition
+}
+
+fn handler(message: &[u8]) -> Handler {
+    let mut handler = Handler::default();
+    fields(message, &mut |number, value| match number {
+        1 => handler.name = value.text(),
+        2 => {
+            fields(value.bytes(), &mut |number, value| match number {
+                1 => handler.recursive_read_only_mounts = value.number() != 0,
+                2 => handler.user_namespaces = value.number() != 0,
+                _ => {}
+            });
+        }
+        _ => {}
+    });
+    handler
+}
+
+fn image(message: &[u8]) -> Image {
+    let mut image = Image::default();
+    let mut tags = Vec::new();
+    fields(message, &mut |number, value| match number {
+        1 => image.id = value.text(),
+        2 if tags.len() < MAX_NAMES => tags.push(name(value)),
+        3 if image.names.len() < MAX_NAMES => image.names.push(name(value)),
+        4 => image.size_bytes = value.number(),
+        _ => {}
+    });
+    image.names.append(&mut tags);
+    image
+}
+
+/// A name is not cut, so that [`Images`] can skip an image whose name is too long.
+fn name(value: Value<'_>) -> String {
+    one_line(&String::from_utf8_lossy(value.bytes()))
+}
+
+/// `image_filesystems[0].fs_id.mountpoint`.
+fn mount_point(answer: &[u8]) -> Option<String> {
+    let usage = inner(answer, 1)?;
+    let point = Value::Bytes(inner(inner(usage, 2)?, 1)?).text();
+    Some(point).filter(|point| point.starts_with('/'))
+}
+
+/// The first message, or text, of this number.
+fn inner(message: &[u8], wanted: u64) -> Option<&[u8]> {
+    let mut found = None;
+    fields(message, &mut |number, value| {
+        if number == wanted {
+            found.get_or_insert(value.bytes());
+        }
+    });
+    found
+}

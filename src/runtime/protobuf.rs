@@ -1,0 +1,130 @@
+//! The fields of a protobuf message. No recursion: the receiver of an inner message passes it to
+//! [`fields`].
+
+use crate::kube::message::varint;
+use crate::kube::text::one_line;
+
+/// Bytes of one text.
+const MAX_TEXT: usize = 1 << 10;
+
+/// The value of a field. Fixed 32-bit and 64-bit fields are skipped: CRI has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// A varint.
+    Number(u64),
+    /// A string, bytes, or an inner message.
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Value<'a> {
+    /// A string: invalid UTF-8 and control characters are replaced, and it is cut after 1 KiB.
+    pub fn text(self) -> String {
+        let bytes = self.bytes();
+        let cut = bytes.get(..MAX_TEXT).unwrap_or(bytes);
+        one_line(&String::from_utf8_lossy(cut))
+    }
+
+    /// Empty for a number.
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Number(_) => &[],
+        }
+    }
+
+    /// A bool or a number; 0 for bytes.
+    pub fn number(self) -> u64 {
+        match self {
+            Self::Number(number) => number,
+            Self::Bytes(_) => 0,
+        }
+    }
+}
+
+/// Passes the number and the value of each field to `each`, up to the first error. `None` is no
+/// protobuf.
+pub fn fields<'a>(mut message: &'a [u8], each: &mut dyn FnMut(u64, Value<'a>)) -> Option<()> {
+    while !message.is_empty() {
+        let (tag, rest) = varint(message)?;
+        let number = tag >> 3;
+        if number == 0 {
+            return None;
+        }
+        let fixed = match tag & 7 {
+            0 => {
+                let (value, rest) = varint(rest)?;
+                each(number, Value::Number(value));
+                message = rest;
+                continue;
+            }
+            1 => 8,
+            5 => 4,
+            2 => {
+                let (length, rest) = varint(rest)?;
+                let (bytes, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+                each(number, Value::Bytes(bytes));
+                message = rest;
+                continue;
+            }
+            _ => return None,
+        };
+        message = rest.get(fixed..)?;
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(message: &[u8]) -> Option<Vec<(u64, String)>> {
+        let mut found = Vec::new();
+        fields(message, &mut |number, value| {
+            found.push((
+                number,
+                match value {
+                    Value::Number(number) => number.to_string(),
+                    Value::Bytes(_) => value.text(),
+                },
+            ));
+        })?;
+        Some(found)
+    }
+
+    #[test]
+    fn the_fields_of_a_message() {
+        let message = [
+            b"\x0a\x05hello\x10\x96\x01".as_slice(),
+            b"\x19\x01\x02\x03\x04\x05\x06\x07\x08\x25\x01\x02\x03\x04",
+            b"\x1a\x00",
+        ]
+        .concat();
+        let found = read(&message).unwrap();
+        let found: Vec<(u64, &str)> = found.iter().map(|f| (f.0, f.1.as_str())).collect();
+        assert_eq!(found, [(1, "hello"), (2, "150"), (3, "")]);
+        // Each start of it is whole between two fields, and no protobuf elsewhere.
+        let whole = (0..=message.len()).filter(|end| read(&message[..*end]).is_some());
+        assert_eq!(whole.collect::<Vec<_>>(), [0, 7, 10, 19, 24, 26]);
+    }
+
+    #[test]
+    fn what_is_no_protobuf_is_an_error() {
+        for message in [
+            b"\x00\x01".as_slice(),
+            b"\x0b",
+            b"\x0e",
+            &[0xff; 11],
+            b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7fabc",
+        ] {
+            assert_eq!(read(message), None, "{message:?}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_one_line_of_1_kib() {
+        let value = Value::Bytes(b"a\nb\xff\x1b[c");
+        assert_eq!(value.text(), "a b\u{fffd} [c");
+        let long = vec![b'x'; 5000];
+        assert_eq!(Value::Bytes(&long).text().len(), 1024);
+    }
+}

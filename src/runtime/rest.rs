@@ -1,0 +1,213 @@
+//! The Docker Engine API, which Podman speaks too, over HTTP/1.0: both then answer without chunks,
+//! and close the connection.
+
+use serde::Deserialize;
+
+use super::report::{
+    FailedAt, Failure, Images, LARGE_LIST, MAX_NAMES, RuntimeQuery, RuntimeReport, Status, Version,
+};
+use super::{Open, failed, protobuf};
+use crate::config::runtime::{Protocol, RuntimeConfig};
+use crate::core::runtime::Image;
+use crate::kube::text::one_line;
+use crate::kube::{json, object};
+
+const MAX_HEAD: usize = 8 << 10;
+const MAX_BODY: usize = 4 << 20;
+/// Bytes of an error's text.
+const MAX_ERROR: usize = 200;
+
+/// Asks for `query`: a connection for each request.
+pub fn ask(config: &RuntimeConfig, query: RuntimeQuery, open: Open<'_>) -> RuntimeReport {
+    let ping = match get("/_ping", config, open) {
+        Ok(ping) => ping,
+        Err(failure) => return RuntimeReport::new(Err(failure)),
+    };
+    let mut report = RuntimeReport::new(Ok(Status::default()));
+    // The ping was judged when it was read.
+    let ping = Response::parse(&ping);
+    let header = |name| ping.as_ref().map_or("", |ping| ping.header(name));
+    report.version = version(header("server"), config.protocol);
+    // The daemon's own version is always accepted.
+    let prefix = match header("api-version") {
+        api if is_version(api) => format!("/v{api}"),
+        _ => String::new(),
+    };
+    if !query.details {
+        return report;
+    }
+    let mut get = |path: &str| {
+        let answer = get(&format!("{prefix}{path}"), config, open);
+        answer.map_err(|failure| Failure { cause: format!("{path}: {}", failure.cause), ..failure })
+    };
+    match get("/images/json") {
+        Ok(answer) => {
+            let body = Response::parse(&answer).map_or(&[][..], |response| response.body);
+            report.list_is_large = body.len() > LARGE_LIST;
+            match list(body, config.max_images) {
+                Ok(images) => report.images = Some(images),
+                Err(error) => {
+                    report.errors.push(format!("/images/json: no list of images: {error}"));
+                }
+            }
+        }
+        Err(failure) => {
+            report.list_is_large = failure.at == FailedAt::Size;
+            report.errors.push(failure.to_string());
+        }
+    }
+    if query.folder {
+        match get("/info") {
+            Ok(answer) => {
+                let body = Response::parse(&answer).map_or(&[][..], |response| response.body);
+                let info = json::parse(body).unwrap_or_default();
+                let folder = object::text(&info, &["DockerRootDir"]);
+                report.image_folder = folder.starts_with('/').then(|| folder.to_owned());
+            }
+            Err(failure) => report.errors.push(failure.to_string()),
+        }
+    }
+    report
+}
+
+/// The whole answer, head and body, if its status is 200.
+fn get(path: &str, config: &RuntimeConfig, open: Open<'_>) -> Result<Vec<u8>, Failure> {
+    let mut socket = open(&config.path)?;
+    let agent = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
+    let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nUser-Agent: {agent}\r\n\r\n");
+    // In one piece: `write!` would send a piece for each argument.
+    socket.write_all(request.as_bytes()).map_err(|error| failed(&error))?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let length = socket.read(&mut piece).map_err(|error| failed(&error))?;
+        answer.extend_from_slice(piece.get(..length).unwrap_or_default());
+        let response = Response::parse(&answer);
+        let is_complete = match &response {
+            Some(response) => response.is_complete(),
+            None => answer.len() > MAX_HEAD,
+        };
+        if length == 0 || is_complete {
+            let none = || Failure {
+                remedy: "is it the socket of Docker or Podman? Write unix:// for containerd and \
+                         CRI-O",
+                ..Failure::api("it speaks no HTTP")
+            };
+            response.ok_or_else(none)?.check()?;
+            return Ok(answer);
+        }
+    }
+}
+
+/// A response, as far as it has arrived.
+#[derive(Debug)]
+pub struct Response<'a> {
+    code: &'a str,
+    head: &'a str,
+    body: &'a [u8],
+}
+
+impl<'a> Response<'a> {
+    /// `None` until the head has arrived, and where it is no head of HTTP/1.
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let searched = bytes.get(..MAX_HEAD).unwrap_or(bytes);
+        let end = searched.windows(4).position(|four| four == b"\r\n\r\n")?;
+        let (head, rest) = bytes.split_at_checked(end)?;
+        let head = str::from_utf8(head).ok()?;
+        let (first, head) = head.split_once("\r\n").unwrap_or((head, ""));
+        let code = first.strip_prefix("HTTP/1.")?.split(' ').nth(1)?;
+        Some(Self { code, head, body: rest.get(4..)? })
+    }
+
+    /// The value of a header; empty without it.
+    fn header(&self, name: &str) -> &'a str {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(':'));
+        let found = lines.find(|(key, _)| key.trim().eq_ignore_ascii_case(name));
+        found.map_or("", |(_, value)| value.trim())
+    }
+
+    fn length(&self) -> Option<usize> {
+        self.header("content-length").parse().ok()
+    }
+
+    /// No further byte is needed.
+    fn is_complete(&self) -> bool {
+        self.body.len() > MAX_BODY || self.length().is_some_and(|length| self.body.len() >= length)
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        if self.body.len() > MAX_BODY {
+            let cause = "the answer is larger than 4 MiB";
+            return Err(Failure { at: FailedAt::Size, ..Failure::api(cause) });
+        }
+        if self.length().is_some_and(|length| self.body.len() < length) {
+            return Err(Failure::api("the answer ends early"));
+        }
+        if !self.header("transfer-encoding").is_empty() {
+            return Err(Failure::api("the answer to HTTP/1.0 is chunked"));
+        }
+        if self.code == "200" {
+            return Ok(());
+        }
+        let error = json::parse(self.body).unwrap_or_default();
+        let text = match object::text(&error, &["message"]) {
+            "" => protobuf::Value::Bytes(self.body).text(),
+            message => one_line(message),
+        };
+        let text: String = text.chars().take(MAX_ERROR).collect();
+        let code = one_line(self.code);
+        Err(Failure::api(format!("HTTP status {code}: {text}")))
+    }
+}
+
+/// `Docker/20.10.24+dfsg1 (linux)` or `Libpod/5.4.2 (linux)`. Another server has the type of the
+/// endpoint, and no known version.
+fn version(server: &str, protocol: Protocol) -> Option<Version> {
+    let (name, version) = server.split_once('/').unwrap_or((server, ""));
+    let kind = match (name, protocol) {
+        ("Docker", _) => "docker",
+        ("Libpod", _) => "podman",
+        (_, Protocol::Podman) => "podman",
+        _ => "docker",
+    };
+    let version = version.split(' ').next().filter(|text| !text.is_empty());
+    Version::new(kind.to_owned(), one_line(version.unwrap_or("?")))
+}
+
+/// `1.41`.
+fn is_version(text: &str) -> bool {
+    let is_number = |part: &str| {
+        (1..=4).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    text.split_once('.').is_some_and(|(major, minor)| is_number(major) && is_number(minor))
+}
+
+/// An image of `/images/json`. What nodelet does not know is skipped.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Listed {
+    id: String,
+    size: i64,
+    repo_digests: Option<Vec<String>>,
+    repo_tags: Option<Vec<String>>,
+}
+
+/// Docker 20.10 sends `<none>:<none>` and `<none>@<none>` for an image without a name.
+fn is_name(name: &str) -> bool {
+    !name.starts_with("<none>")
+}
+
+/// The images of a body of `/images/json`.
+pub fn list(body: &[u8], max_images: i32) -> serde_json::Result<Images> {
+    let mut images = Images::new(max_images);
+    for listed in serde_json::from_slice::<Vec<Listed>>(body)? {
+        let mut names = Vec::new();
+        for list in [&listed.repo_digests, &listed.repo_tags].into_iter().flatten() {
+            let list = list.iter().filter(|name| is_name(name));
+            names.extend(list.take(MAX_NAMES).map(|name| one_line(name)));
+        }
+        let size_bytes = u64::try_from(listed.size).unwrap_or(0);
+        images.push(Image { id: listed.id, names, size_bytes });
+    }
+    Ok(images)
+}

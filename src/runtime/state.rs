@@ -1,0 +1,131 @@
+//! What is known of the container runtime: what to ask next, and when.
+//! Upstream: `pkg/kubelet/runtime.go`, `pkg/kubelet/kubelet.go` updateRuntimeUp.
+
+use std::time::Duration;
+
+use super::report::{RuntimeQuery, RuntimeReport};
+use crate::config::runtime::Protocol;
+use crate::core::instant::Mono;
+use crate::core::outage_log::OutageLog;
+use crate::core::runtime::RuntimeFacts;
+
+/// Time between two questions, and after one that failed.
+const EVERY: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_secs(2);
+/// Time between two questions for all details: version, images, and the folder of the images.
+const DETAILS_EVERY: Duration = Duration::from_secs(60);
+/// The same if the list of images is large; for Podman, the time between all questions: its socket
+/// is usually activated by systemd, and a question would start a process.
+const RARELY: Duration = Duration::from_secs(300);
+
+/// The state between questions.
+#[derive(Debug)]
+pub struct RuntimeState {
+    is_podman: bool,
+    facts: RuntimeFacts,
+    /// The last question failed, or the runtime was not ready.
+    has_failed: bool,
+    last_success: Option<Mono>,
+    due: Mono,
+    details_due: Mono,
+    /// What failed in the last question for details, apart from the status. A question for the
+    /// status alone does not end such a failure.
+    errors: Vec<String>,
+    log: OutageLog,
+}
+
+impl RuntimeState {
+    /// Before the first question, which is due at once.
+    pub fn new(protocol: Protocol) -> Self {
+        Self {
+            is_podman: protocol == Protocol::Podman,
+            facts: RuntimeFacts::unknown(),
+            has_failed: false,
+            last_success: None,
+            due: Mono::START,
+            details_due: Mono::START,
+            errors: Vec::new(),
+            log: OutageLog::new("container runtime"),
+        }
+    }
+
+    /// What to ask now. `None`: the last answer still counts.
+    pub fn query(&mut self, now: Mono) -> Option<RuntimeQuery> {
+        if now < self.due {
+            self.last_success = Some(now);
+            return None;
+        }
+        let details = self.has_failed || self.is_podman || now >= self.details_due;
+        if details {
+            self.errors.clear();
+        }
+        let folder = self.has_failed || self.facts.image_folder.is_none();
+        Some(RuntimeQuery { details, folder })
+    }
+
+    /// Takes what was found. Returns whether the facts, or the time of the last success, changed.
+    pub fn on_report(&mut self, report: RuntimeReport, now: Mono) -> bool {
+        self.errors.extend(report.errors);
+        if report.images.is_some() || report.list_is_large {
+            let every = if report.list_is_large { RARELY } else { DETAILS_EVERY };
+            self.details_due = now.after(every);
+        }
+        let facts = &mut self.facts;
+        facts.version = report.version.map(|version| version.text()).or(facts.version.take());
+        facts.image_folder = report.image_folder.or(facts.image_folder.take());
+        if let Some(images) = report.images {
+            let before = facts.images.take().unwrap_or_default();
+            facts.images = Some(images.reported(&before));
+        }
+        self.has_failed = true;
+        let has_status = report.status.is_ok();
+        let why = match report.status {
+            Err(failure) => failure.to_string(),
+            Ok(status) => {
+                facts.network = status.network;
+                facts.not_ready = status.runtime;
+                match &facts.not_ready {
+                    Some(line) => line.clone(),
+                    None => {
+                        facts.handlers = Some(status.handlers);
+                        let policy = status.supplemental_groups_policy;
+                        facts.supplemental_groups_policy =
+                            policy.or(facts.supplemental_groups_policy);
+                        self.last_success = Some(now);
+                        self.has_failed = false;
+                        self.errors.join(" | ")
+                    }
+                }
+            }
+        };
+        if self.is_podman && !self.has_failed {
+            self.due = now.after(RARELY);
+        }
+        match why.as_str() {
+            "" => drop(self.log.succeeded(now)),
+            why => drop(self.log.failed(why, now)),
+        }
+        has_status
+    }
+
+    /// How long to wait for the next question.
+    pub fn pause(&self) -> Duration {
+        if self.has_failed { RETRY } else { EVERY }
+    }
+
+    /// What is known.
+    pub fn facts(&self) -> &RuntimeFacts {
+        &self.facts
+    }
+
+    /// What fails, while it does.
+    #[cfg(test)]
+    pub(super) fn last_error(&self) -> Option<&str> {
+        self.log.last_error()
+    }
+
+    /// When the runtime was last known to be ready.
+    pub fn last_success(&self) -> Option<Mono> {
+        self.last_success
+    }
+}

@@ -1,0 +1,800 @@
+//! Questions against scripted answers, and against real sockets whose other end is a thread.
+#![allow(clippy::disallowed_methods)]
+
+mod cri_o;
+mod state;
+
+use std::cell::RefCell;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use support::grpc::{field, frame, prefixed, varint};
+
+use super::*;
+use crate::core::runtime::Image;
+use crate::files::mounts::pretend;
+use crate::files::tree::Tree;
+
+fn config(protocol: Protocol) -> RuntimeConfig {
+    RuntimeConfig {
+        protocol,
+        path: "/run/runtime.sock".into(),
+        image_path: None,
+        max_images: 10,
+        facts_file: "/run/facts".into(),
+    }
+}
+
+const ALL: RuntimeQuery = RuntimeQuery { details: true, folder: true };
+
+const STATUS_ALONE: RuntimeQuery = RuntimeQuery { details: false, folder: false };
+
+/// A connection whose answers are prepared; they arrive in pieces.
+#[derive(Debug)]
+struct Script {
+    answers: Vec<u8>,
+    read: usize,
+    piece: usize,
+    sent: Rc<RefCell<Vec<u8>>>,
+}
+
+impl Read for Script {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let rest = &self.answers[self.read..];
+        let length = rest.len().min(self.piece).min(bytes.len());
+        bytes[..length].copy_from_slice(&rest[..length]);
+        self.read += length;
+        Ok(length)
+    }
+}
+
+impl Write for Script {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let is_http = bytes.starts_with(b"GET");
+        assert!(!is_http || bytes.ends_with(b"\r\n\r\n"), "a request is sent in one write");
+        self.sent.borrow_mut().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Asks over connections with these answers, one after the other. What was sent over each, and the
+/// path of its socket.
+struct Scripts {
+    scripts: Vec<Vec<u8>>,
+    piece: usize,
+    sent: Vec<Rc<RefCell<Vec<u8>>>>,
+    paths: Vec<String>,
+}
+
+impl Scripts {
+    fn new(scripts: &[Vec<u8>], piece: usize) -> Self {
+        let scripts = scripts.iter().rev().cloned().collect();
+        Self { scripts, piece, sent: Vec::new(), paths: Vec::new() }
+    }
+
+    fn open(&mut self, path: &Path) -> Result<Box<dyn Stream>, Failure> {
+        let answers = self.scripts.pop().ok_or_else(|| Failure::api("no more connections"))?;
+        let sent = Rc::default();
+        self.sent.push(Rc::clone(&sent));
+        self.paths.push(path.display().to_string());
+        Ok(Box::new(Script { answers, read: 0, piece: self.piece, sent }))
+    }
+
+    fn sent(&self, connection: usize) -> Vec<u8> {
+        self.sent[connection].borrow().clone()
+    }
+}
+
+// A server's side of HTTP/2 and protobuf.
+
+fn settings() -> Vec<u8> {
+    frame(4, 0, 0, &[0, 5, 0, 0, 0x40, 0])
+}
+
+/// The first block of grpc-go: a size update, :status 200, content-type.
+const OK: &[u8] = b"\x20\x88\x5f\x8b\x1d\x75\xd0\x62\x0d\x26\x3d\x4c\x4d\x65\x64";
+/// Trailers of grpc-go: `grpc-status: 0`, the name in Huffman's code.
+const DONE: &[u8] = b"\x00\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f\x01\x30";
+
+fn literal(name: &str, value: &str) -> Vec<u8> {
+    let string = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    [vec![0], string(name), string(value)].concat()
+}
+
+fn trailers(code: &str, message: &str) -> Vec<u8> {
+    [literal("grpc-status", code), literal("grpc-message", message)].concat()
+}
+
+/// A whole answer on `stream`.
+fn answer(stream: u8, message: &[u8]) -> Vec<u8> {
+    let mut frames = frame(1, 4, stream, OK);
+    for piece in prefixed(message).chunks(16_384) {
+        frames.extend(frame(0, 0, stream, piece));
+    }
+    frames.extend(frame(1, 5, stream, DONE));
+    frames
+}
+
+fn number(number: u8, value: u64) -> Vec<u8> {
+    [vec![number << 3], varint(value)].concat()
+}
+
+fn condition(kind: &str, status: bool) -> Vec<u8> {
+    let content =
+        [field(1, kind.as_bytes()), number(2, status.into()), field(3, b"R"), field(4, b"M")];
+    field(1, &content.concat())
+}
+
+fn handler(name: &str) -> Vec<u8> {
+    field(3, &[field(1, name.as_bytes()), field(2, &number(1, 1))].concat())
+}
+
+fn status(runtime: bool) -> Vec<u8> {
+    let conditions = [
+        condition("RuntimeReady", runtime),
+        condition("NetworkReady", false),
+        condition("ContainerdHasNoDeprecationWarnings", false),
+    ];
+    [
+        field(1, &conditions.concat()),
+        handler("runc"),
+        handler(""),
+        field(4, &number(1, 1)),
+        // A field of a later version.
+        field(9, b"new"),
+    ]
+    .concat()
+}
+
+fn version() -> Vec<u8> {
+    [field(1, b"0.1.0"), field(2, b"containerd"), field(3, b"2.1.9"), field(4, b"v1")].concat()
+}
+
+fn image(id: &str, size: u64) -> Vec<u8> {
+    let content = [
+        field(1, id.as_bytes()),
+        field(2, format!("{id}:1").as_bytes()),
+        field(3, format!("{id}@sha256:0").as_bytes()),
+        number(4, size),
+    ];
+    field(1, &content.concat())
+}
+
+fn image_fs() -> Vec<u8> {
+    let usage = [number(1, 7), field(2, &field(1, b"/var/lib/images"))].concat();
+    field(1, &usage)
+}
+
+/// Answers of a healthy runtime: Status, Version, ListImages, ImageFsInfo are the streams 1, 3, 5
+/// and 7.
+fn healthy() -> Vec<u8> {
+    let images = [image("a", 1), image("c", 3), image("b", 2)].concat();
+    [
+        settings(),
+        frame(4, 1, 0, &[]),
+        answer(1, &status(true)),
+        answer(3, &version()),
+        answer(5, &images),
+        answer(7, &image_fs()),
+    ]
+    .concat()
+}
+
+/// Asks by CRI over one connection with these answers.
+fn cri(query: RuntimeQuery, bytes: &[u8], piece: usize) -> RuntimeReport {
+    let mut scripts = Scripts::new(&[bytes.to_vec()], piece);
+    Cri::default().ask(&config(Protocol::Cri), query, &mut |path| scripts.open(path))
+}
+
+fn failure_of(bytes: &[u8]) -> String {
+    let report = cri(ALL, bytes, 1000);
+    report.status.unwrap_err().to_string()
+}
+
+fn told(report: &RuntimeReport) -> Vec<Image> {
+    report.images.clone().unwrap().reported(&[])
+}
+
+#[test]
+fn a_request_is_the_bytes_that_containerd_and_cri_o_accept() {
+    let mut scripts = Scripts::new(&[healthy()], 1000);
+    let mut cri = Cri::default();
+    let mut open = |path: &Path| scripts.open(path);
+    let report = cri.ask(&config(Protocol::Cri), STATUS_ALONE, &mut open);
+    assert!(report.status.is_ok());
+    let bytes = scripts.sent(0);
+    let mut want = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    want.extend(b"\0\0\x18\x04\0\0\0\0\0");
+    want.extend(b"\0\x01\0\0\0\0\0\x02\0\0\0\0\0\x04\x01\0\0\x05\0\x06\0\0\x40\0");
+    want.extend(b"\0\0\x04\x08\0\0\0\0\0\x01\0\0\0");
+    assert!(bytes.starts_with(&want), "{bytes:?}");
+    let headers = &bytes[want.len()..];
+    assert_eq!(headers[3..9], [1, 4, 0, 0, 0, 1]);
+    let block = &headers[9..headers.len() - 14];
+    let mut names = Vec::new();
+    hpack::decode(block, &mut |name, value| {
+        names.push(format!("{}={}", name.escape_ascii(), value.escape_ascii()));
+    })
+    .unwrap();
+    // Names of the static table are not decoded, and not needed here.
+    assert_eq!(
+        names,
+        [
+            "=/runtime.v1.RuntimeService/Status",
+            "=localhost",
+            "=application/grpc",
+            "te=trailers",
+            "grpc-timeout=20S",
+            concat!("=nodelet/", env!("CARGO_PKG_VERSION")),
+        ]
+    );
+    assert_eq!(block[..3], [0x83, 0x86, 0x04]);
+    assert!(headers.ends_with(b"\0\0\x05\0\x01\0\0\0\x01\0\0\0\0\0"));
+
+    // The next question is asked over the same connection, after what was left to send: the
+    // acknowledgement of SETTINGS, and the window of the last answer.
+    let mut open = |path: &Path| scripts.open(path);
+    cri.ask(&config(Protocol::Cri), STATUS_ALONE, &mut open);
+    let next = &scripts.sent(0)[bytes.len()..];
+    let length = u8::try_from(prefixed(&status(true)).len()).unwrap();
+    let left = [frame(4, 1, 0, &[]), frame(8, 0, 0, &[0, 0, 0, length])].concat();
+    assert!(next.starts_with(&left), "{next:?}");
+    assert_eq!(next[left.len() + 3..left.len() + 9], [1, 4, 0, 0, 0, 3]);
+}
+
+#[test]
+fn the_answers_of_a_healthy_runtime_in_any_pieces() {
+    let bytes = healthy();
+    let whole = cri(ALL, &bytes, bytes.len());
+    let status = whole.status.clone().unwrap();
+    assert_eq!(status.runtime, None);
+    let network = "container runtime network not ready: NetworkReady=false reason:R message:M";
+    assert_eq!(status.network.as_deref(), Some(network));
+    let names: Vec<&str> = status.handlers.iter().map(|h| h.name.as_str()).collect();
+    // kubelet's runtime.go sorts them; containerd lists them at random.
+    assert_eq!(names, ["", "runc"]);
+    assert!(status.handlers[0].recursive_read_only_mounts);
+    assert!(!status.handlers[0].user_namespaces);
+    assert_eq!(status.supplemental_groups_policy, Some(true));
+    assert_eq!(whole.version.as_ref().unwrap().text(), "containerd://2.1.9");
+    assert_eq!(whole.image_folder.as_deref(), Some("/var/lib/images"));
+    assert_eq!(whole.errors, [""; 0]);
+    let images = told(&whole);
+    let ids: Vec<&str> = images.iter().map(|image| image.id.as_str()).collect();
+    assert_eq!(ids, ["c", "b", "a"]);
+    assert_eq!(images[0].names, ["c@sha256:0", "c:1"]);
+    for piece in [1, 2, 3, 7, 9, 10, 100] {
+        assert_eq!(cri(ALL, &bytes, piece), whole, "{piece}");
+    }
+}
+
+/// containerd before 2.0 sends neither handlers nor features; no image is an empty message.
+#[test]
+fn an_old_runtime_without_images() {
+    let conditions = [condition("RuntimeReady", true), condition("NetworkReady", true)];
+    let bytes = [
+        settings(),
+        answer(1, &field(1, &conditions.concat())),
+        answer(3, &version()),
+        answer(5, &[]),
+        answer(7, &[]),
+    ];
+    let found = cri(ALL, &bytes.concat(), 50);
+    let status = found.status.clone().unwrap();
+    assert_eq!((status.runtime, status.network), (None, None));
+    assert_eq!(status.handlers, []);
+    assert_eq!(status.supplemental_groups_policy, None);
+    assert_eq!(told(&found), []);
+    assert_eq!(found.image_folder, None);
+}
+
+#[test]
+fn pings_padding_and_unknown_frames_between_the_answers() {
+    let status = prefixed(&status(true));
+    let (first, second) = status.split_at(20);
+    let pad = |payload: &[u8]| [&[3], payload, &[0; 3]].concat();
+    let bytes = [
+        settings(),
+        frame(6, 0, 0, b"12345678"),
+        settings(),
+        // HEADERS with padding and priority, then DATA with padding.
+        frame(1, 0x2c, 1, &pad(&[&[0; 5], OK].concat())),
+        frame(8, 0, 0, &[0, 0, 0, 9]),
+        frame(0, 8, 1, &pad(first)),
+        frame(0x42, 0xff, 9, b"unknown"),
+        frame(2, 0, 1, &[0; 5]),
+        frame(6, 1, 0, b"of no one"),
+        frame(0, 0, 1, &[]),
+        frame(0, 0, 1, second),
+        frame(1, 5, 1, DONE),
+    ]
+    .concat();
+    for piece in [1, 5, bytes.len()] {
+        let found = cri(STATUS_ALONE, &bytes, piece);
+        assert!(found.status.is_ok(), "{:?}", found.status);
+    }
+    // Each is acknowledged with the next request.
+    let mut scripts = Scripts::new(&[[bytes.clone(), answer(3, &version())].concat()], 100);
+    let mut open = |path: &Path| scripts.open(path);
+    let found = Cri::default().ask(&config(Protocol::Cri), ALL, &mut open);
+    assert!(found.version.is_some());
+    let (ack, pong) = (frame(4, 1, 0, &[]), frame(6, 1, 0, b"12345678"));
+    let acks = [ack.clone(), pong, ack].concat();
+    assert!(scripts.sent(0).windows(acks.len()).any(|sent| sent == acks));
+}
+
+#[test]
+fn an_error_of_grpc_is_written_as_go_writes_it() {
+    let disabled = trailers("12", "unknown service runtime.v1.RuntimeService");
+    let bytes = [
+        settings(),
+        // Trailers alone.
+        frame(1, 5, 1, &[OK, disabled.as_slice()].concat()),
+        frame(1, 5, 3, &[OK, trailers("14", "not%20initialized%0ayet").as_slice()].concat()),
+        frame(1, 5, 5, &[OK, trailers("99", "").as_slice()].concat()),
+        frame(1, 5, 7, &[OK, trailers("x", "").as_slice()].concat()),
+    ];
+    let found = cri(ALL, &bytes.concat(), 33);
+    let failure = found.status.unwrap_err();
+    assert_eq!(
+        failure.cause,
+        "Status: rpc error: code = Unimplemented desc = unknown service runtime.v1.RuntimeService"
+    );
+    assert!(failure.remedy.contains("disabled_plugins"));
+    assert_eq!(found.errors.len(), 3);
+    assert!(
+        found.errors[0].starts_with(
+            "Version: rpc error: code = Unavailable desc = not initialized yet; it is starting"
+        ),
+        "{}",
+        found.errors[0]
+    );
+    assert_eq!(found.errors[1], "ListImages: rpc error: code = Unknown desc = ");
+    assert_eq!(found.errors[2], "ImageFsInfo: rpc error: code = Unknown desc = ");
+    assert_eq!(found.version, None);
+    assert_eq!(found.images, None);
+}
+
+#[test]
+fn an_answer_that_is_not_whole_is_an_error() {
+    let with = |data: &[&[u8]]| {
+        let mut bytes = [settings(), frame(1, 4, 1, OK)].concat();
+        for data in data {
+            bytes.extend(frame(0, 0, 1, data));
+        }
+        bytes.extend(frame(1, 5, 1, DONE));
+        bytes
+    };
+    let message = prefixed(&status(true));
+    let end = message.len();
+    let mut compressed = message.clone();
+    compressed[0] = 1;
+    let mut longer = message.clone();
+    longer[4] += 1;
+    let mut shorter = message.clone();
+    shorter[4] -= 1;
+    let huge = [0, 1, 0, 0, 1];
+    for (bytes, want) in [
+        (with(&[&compressed]), "the answer is compressed"),
+        (with(&[&longer]), "Status: the answer ends early"),
+        (with(&[&shorter]), "the answer has more than one message"),
+        (with(&[&message[..end - 1]]), "Status: the answer ends early"),
+        (with(&[&message[..3]]), "Status: the answer ends early"),
+        (with(&[]), "Status: the answer ends early"),
+        (with(&[&message, &message]), "the answer has more than one message"),
+        (with(&[&huge]), "the answer is larger than 16 MiB"),
+        (with(&[&prefixed(b"\x0b")]), "Status: the answer is no protobuf"),
+        (with(&[&prefixed(&[])]), "Status: the answer has no status"),
+    ] {
+        assert_eq!(failure_of(&bytes), want);
+    }
+}
+
+#[test]
+fn what_a_server_may_not_send_ends_the_connection() {
+    let long = vec![0; 16_385];
+    for (bytes, want) in [
+        (frame(6, 0, 0, &[0; 8]), "it speaks no HTTP/2"),
+        (
+            b"HTTP/1.1 301 Moved Permanently\r\n".to_vec(),
+            "it speaks HTTP/1 and no CRI; write docker:// or podman:// instead of unix://",
+        ),
+        ([settings(), frame(0, 0, 1, &long)].concat(), "a frame is too long"),
+        ([settings(), frame(1, 0, 1, OK)].concat(), "its headers are too long"),
+        ([settings(), frame(9, 4, 1, OK)].concat(), "a frame that was not allowed"),
+        ([settings(), frame(5, 4, 1, OK)].concat(), "a frame that was not allowed"),
+        ([settings(), frame(1, 4, 9, OK)].concat(), "an answer to nothing"),
+        ([settings(), frame(0, 0, 2, b"x")].concat(), "an answer to nothing"),
+        ([settings(), frame(6, 0, 0, &[0; 8]).repeat(2000)].concat(), "it asks without end"),
+        ([settings(), frame(1, 4, 1, &[0xbe])].concat(), "its headers cannot be decoded"),
+        (
+            [settings(), frame(1, 4, 1, &[0x3f, 0xe1, 0x1f])].concat(),
+            "its headers cannot be decoded",
+        ),
+        ([settings(), frame(0, 8, 1, &[4, 0, 0])].concat(), "the padding is longer than its frame"),
+        ([settings(), frame(1, 0x24, 1, &[0; 4])].concat(), "a frame is too short"),
+        ([settings(), frame(7, 0, 0, &[0; 7])].concat(), "a frame is too short"),
+        (settings(), "the runtime has closed the connection"),
+        (Vec::new(), "the runtime has closed the connection"),
+        ([settings(), frame(3, 0, 1, &[0, 0, 0, 8])].concat(), "the runtime has reset the call"),
+        (
+            [settings(), frame(1, 5, 1, b"\x20\x88")].concat(),
+            "Status: the answer has no grpc-status",
+        ),
+        ([settings(), frame(1, 5, 1, b"\x48\x03503")].concat(), "Status: HTTP status 503"),
+        (
+            [settings(), frame(1, 5, 1, &[b"\x8d", DONE].concat())].concat(),
+            "Status: HTTP status 404; ",
+        ),
+    ] {
+        let want = want.trim_end_matches([';', ' ']);
+        assert_eq!(failure_of(&bytes), want);
+    }
+}
+
+/// What is asked after it goes over a new connection.
+#[test]
+fn goaway_lets_the_current_call_end() {
+    let go_away = |last: u8, code: u8| frame(7, 0, 0, &[0, 0, 0, last, 0, 0, 0, code]);
+    let first = |go_away| [settings(), go_away, answer(1, &status(true))].concat();
+    let images = [answer(3, &image("a", 1)), answer(5, &image_fs())].concat();
+    let second = [settings(), answer(1, &version()), images].concat();
+    let mut scripts = Scripts::new(&[first(go_away(1, 0)), second], 10);
+    let mut open = |path: &Path| scripts.open(path);
+    let graceful = Cri::default().ask(&config(Protocol::Cri), ALL, &mut open);
+    assert_eq!(graceful.errors, [""; 0]);
+    assert!(graceful.status.is_ok() && graceful.version.is_some());
+    assert_eq!(told(&graceful).len(), 1);
+    for (last, code) in [(1, 2), (0, 0)] {
+        assert_eq!(failure_of(&first(go_away(last, code))), "the runtime is going away");
+    }
+}
+
+/// A runtime that was restarted, also between two questions, is asked over a new connection. One
+/// that answers wrongly is not asked again.
+#[test]
+fn a_kept_connection_that_has_ended_is_opened_again_once() {
+    let status_alone = [settings(), answer(1, &status(true))].concat();
+    let half = [settings(), answer(1, &status(true)), frame(1, 4, 3, OK)].concat();
+    for (first, connections, succeeds) in [
+        (status_alone.clone(), 2, true),
+        ([status_alone.clone(), frame(7, 0, 0, &[0; 8])].concat(), 2, true),
+        (half, 1, false),
+    ] {
+        let mut scripts = Scripts::new(&[first, status_alone.clone(), status_alone.clone()], 10);
+        let mut cri = Cri::default();
+        for is_first in [true, false] {
+            let mut open = |path: &Path| scripts.open(path);
+            let report = cri.ask(&config(Protocol::Cri), STATUS_ALONE, &mut open);
+            assert_eq!(report.status.is_ok(), is_first || succeeds);
+        }
+        assert_eq!(scripts.sent.len(), connections);
+    }
+}
+
+#[test]
+fn an_endless_answer_is_ended_after_16_mib() {
+    let data = [&[0, 1, 0, 0, 0], vec![b'x'; 16_379].as_slice()].concat();
+    for (frame, want) in [
+        (frame(0, 0, 1, &data), "the answer has more than one message"),
+        (frame(0x42, 0, 9, &data), "the answer is larger than 16 MiB"),
+    ] {
+        let bytes = [settings(), frame.repeat(1030)].concat();
+        assert_eq!(cri(ALL, &bytes, 16_384).status.unwrap_err().cause, want);
+    }
+}
+
+/// CRI-O sends up to 80 MiB, containerd refuses to send more than 16 MiB.
+#[test]
+fn a_list_that_is_refused_for_its_size_is_large() {
+    let refused = trailers("8", "trying to send message larger than max");
+    let unavailable = trailers("14", "");
+    for (list, is_large) in [
+        (
+            [frame(1, 4, 5, OK), frame(0, 0, 5, &[0, 1, 0, 0, 1]), frame(1, 5, 5, DONE)].concat(),
+            true,
+        ),
+        (frame(1, 5, 5, &[OK, &refused].concat()), true),
+        (frame(1, 5, 5, &[OK, &unavailable].concat()), false),
+        (answer(5, &image("a", 1)), false),
+    ] {
+        let bytes = [settings(), answer(1, &status(true)), answer(3, &version()), list].concat();
+        let found = cri(ALL, &bytes, 100);
+        assert!(found.status.is_ok());
+        assert_eq!(found.list_is_large, is_large, "{:?}", found.errors);
+    }
+}
+
+#[test]
+fn ten_thousand_images_are_counted_and_the_largest_kept() {
+    let list: Vec<u8> = (0..10_000)
+        .flat_map(|n| image(&format!("registry.lab/with/a/long/name/app-{n}"), n))
+        .collect();
+    let bytes =
+        [settings(), answer(1, &status(true)), answer(3, &version()), answer(5, &list)].concat();
+    let found = cri(ALL, &bytes, 16_384);
+    assert_eq!(found.images.as_ref().unwrap().count, 10_000);
+    let images = told(&found);
+    assert_eq!(images.len(), 10);
+    assert_eq!(images[9].size_bytes, 9_990);
+    assert!(found.list_is_large);
+}
+
+#[test]
+fn images_with_a_socket_of_their_own_are_a_second_connection() {
+    let two =
+        RuntimeConfig { image_path: Some("/run/images.sock".into()), ..config(Protocol::Cri) };
+    let first = [settings(), answer(1, &status(true)), answer(3, &version())].concat();
+    let second = [settings(), answer(1, &image("a", 1)), answer(3, &image_fs())].concat();
+    let mut scripts = Scripts::new(&[first, second], 100);
+    let found = Cri::default().ask(&two, ALL, &mut |path| scripts.open(path));
+    assert_eq!(scripts.paths, ["/run/runtime.sock", "/run/images.sock"]);
+    assert!(found.status.is_ok());
+    assert_eq!(told(&found).len(), 1);
+    assert_eq!(found.image_folder.as_deref(), Some("/var/lib/images"));
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(1000))]
+
+    /// Also the property of the fuzz target `cri`.
+    #[test]
+    fn a_damaged_answer_is_the_same_in_any_pieces(
+        damage in proptest::collection::vec((0..1000_usize, 0..=255_u8), 1..6),
+        length in 0..1000_usize,
+        piece in 1..200_usize,
+    ) {
+        let mut bytes = healthy();
+        for (place, byte) in damage {
+            if let Some(place) = bytes.get_mut(place) {
+                *place = byte;
+            }
+        }
+        bytes.truncate(length);
+        let whole = cri(ALL, &bytes, 1000);
+        proptest::prop_assert_eq!(cri(ALL, &bytes, piece), whole);
+    }
+}
+
+// Docker and Podman.
+
+fn http(head: &str, body: &str) -> String {
+    format!("HTTP/1.0 200 OK\r\n{head}Content-Length: {}\r\n\r\n{body}", body.len())
+}
+
+const DOCKER: &str = "Api-Version: 1.41\r\nServer: Docker/20.10.24+dfsg1 (linux)\r\n";
+const IMAGES: &str = r#"[
+    {"Id": "sha256:a", "RepoTags": ["a:1"], "RepoDigests": null, "Size": 7, "Labels": {"x": [1]}},
+    {"Id": "sha256:b", "RepoTags": ["<none>:<none>"], "RepoDigests": ["<none>@<none>"], "Size": 9},
+    {"Id": "sha256:c", "RepoTags": ["c:1"], "RepoDigests": ["c@sha256:1"], "Size": -1}
+]"#;
+const INFO: &str = r#"{"ID": "x", "DockerRootDir": "/var/lib/docker", "Plugins": {}}"#;
+
+/// Asks for the answers; the first lines of the requests, and what was found.
+fn rest(
+    protocol: Protocol,
+    query: RuntimeQuery,
+    answers: &[&str],
+    piece: usize,
+) -> (Vec<String>, RuntimeReport) {
+    let answers: Vec<Vec<u8>> = answers.iter().map(|a| a.as_bytes().to_vec()).collect();
+    let mut scripts = Scripts::new(&answers, piece);
+    let found = rest::ask(&config(protocol), query, &mut |path| scripts.open(path));
+    let first_line = |sent: &Rc<RefCell<Vec<u8>>>| {
+        let request = String::from_utf8(sent.borrow().clone()).unwrap();
+        request.lines().next().unwrap().to_owned()
+    };
+    (scripts.sent.iter().map(first_line).collect(), found)
+}
+
+#[test]
+fn docker_is_asked_by_http_1_0_with_its_own_version() {
+    let answers = [http(DOCKER, "OK"), http("", IMAGES), http("", INFO)];
+    let answers: Vec<&str> = answers.iter().map(String::as_str).collect();
+    for piece in [1, 1000] {
+        let (requests, found) = rest(Protocol::Docker, ALL, &answers, piece);
+        assert_eq!(
+            requests,
+            ["GET /_ping HTTP/1.0", "GET /v1.41/images/json HTTP/1.0", "GET /v1.41/info HTTP/1.0"]
+        );
+        assert_eq!(found.status, Ok(Default::default()));
+        assert_eq!(found.version.as_ref().unwrap().text(), "docker://20.10.24+dfsg1");
+        assert_eq!(found.image_folder.as_deref(), Some("/var/lib/docker"));
+        let images = told(&found);
+        assert_eq!(images[0].names, [""; 0]);
+        assert_eq!(
+            (images[1].names.as_slice(), images[1].size_bytes),
+            (&["a:1".to_owned()][..], 7)
+        );
+        assert_eq!(images[2].names, ["c@sha256:1", "c:1"]);
+        assert_eq!(images[2].size_bytes, 0);
+        assert_eq!(found.errors, [""; 0]);
+    }
+    // Without a length, the end of the connection is the end of the answer.
+    let closed = format!("HTTP/1.1 200 OK\r\n\r\n{IMAGES}");
+    let (requests, found) =
+        rest(Protocol::Docker, ALL, &["HTTP/1.1 200 OK\r\n\r\nOK", &closed, "x"], 9);
+    assert_eq!(requests[1], "GET /images/json HTTP/1.0");
+    assert_eq!(told(&found).len(), 3);
+    assert_eq!(found.version.unwrap().text(), "docker://Unknown");
+    assert_eq!(
+        found.errors,
+        ["/info: it speaks no HTTP; is it the socket of Docker or Podman? \
+        Write unix:// for containerd and CRI-O"]
+    );
+}
+
+#[test]
+fn a_ping_alone_and_podman() {
+    let query = RuntimeQuery { details: false, folder: true };
+    let podman = http("api-version: 1.41\r\nserver: Libpod/5.4.2 (linux)\r\n", "OK");
+    let (requests, found) = rest(Protocol::Podman, query, &[&podman], 10);
+    assert_eq!(requests.len(), 1);
+    assert_eq!(found.version.unwrap().text(), "podman://5.4.2");
+    let odd = http("Api-Version: 1.41/../x\r\nServer: Docker/<b>\r\n", "OK");
+    let (requests, found) = rest(Protocol::Podman, ALL, &[&odd, "", ""], 10);
+    assert_eq!(requests[1], "GET /images/json HTTP/1.0");
+    assert_eq!(found.version.unwrap().text(), "docker://Unknown");
+}
+
+#[test]
+fn an_error_of_docker_has_its_status_and_message() {
+    let ok = http(DOCKER, "OK");
+    let huge = format!("HTTP/1.0 200 OK\r\n\r\n{}", " ".repeat((4 << 20) + 1));
+    let head = format!("HTTP/1.0 200 OK\r\nX: {}", "x".repeat(9000));
+    for (images, want) in [
+        ("HTTP/1.0 500 Oops\r\n\r\n{\"message\": \"no\\nspace\"}", "HTTP status 500: no space"),
+        ("HTTP/1.0 400 Bad\r\n\r\nplain\ttext", "HTTP status 400: plain text"),
+        ("HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\n[]", "the answer ends early"),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n",
+            "the answer to HTTP/1.0 is chunked",
+        ),
+        ("HTTP/1.0 200 OK\r\n\r\n{}", "no list of images: "),
+        ("HTTP/1.0 200 OK\r\n\r\n[] x", "no list of images: "),
+        ("HTTP/1.0 200 OK\r\n\r\n[{\"Id\": \"a\"", "no list of images: "),
+        (huge.as_str(), "the answer is larger than 4 MiB"),
+        (head.as_str(), "it speaks no HTTP; "),
+        ("\0\0\x18\x04\0", "it speaks no HTTP; "),
+    ] {
+        let (_, found) = rest(Protocol::Docker, ALL, &[&ok, images, &http("", INFO)], 16_384);
+        assert!(found.status.is_ok());
+        assert_eq!(found.images, None);
+        let want = format!("/images/json: {want}");
+        assert!(found.errors[0].starts_with(&want), "{:?} {want}", found.errors);
+        assert_eq!(found.list_is_large, images.len() > 1 << 20, "{want}");
+    }
+    let (_, found) = rest(Protocol::Docker, ALL, &["HTTP/1.0 503 No\r\n\r\n"], 10);
+    assert_eq!(found.status.unwrap_err().cause, "HTTP status 503: ");
+}
+
+// Real sockets.
+
+/// A server whose thread runs `serve` for each connection.
+fn server(
+    tree: &Tree,
+    connections: usize,
+    serve: impl Fn(UnixStream) + Send + 'static,
+) -> (RuntimeConfig, JoinHandle<()>) {
+    let path = tree.path().join("runtime.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let thread = thread::spawn(move || {
+        for _ in 0..connections {
+            serve(listener.accept().unwrap().0);
+        }
+    });
+    let config = RuntimeConfig { path, ..config(Protocol::Cri) };
+    (config, thread)
+}
+
+/// Two questions over one connection, and one over another after a restart; a silent runtime.
+#[test]
+fn a_connection_is_kept_until_it_ends_and_each_wait_is_bounded() {
+    let tree = Tree::empty("runtime-kept");
+    let (config, thread) = server(&tree, 3, |mut socket| {
+        for answer in [[settings(), answer(1, &status(true))].concat(), answer(3, &status(true))] {
+            if socket.read(&mut [0; 4096]).unwrap_or(0) == 0 {
+                return;
+            }
+            let _ = socket.write_all(&answer);
+        }
+    });
+    let limit = Duration::from_millis(500);
+    let mut client = Client::new(&config, limit);
+    for _ in 0..5 {
+        assert!(client.ask(STATUS_ALONE).status.is_ok());
+    }
+    drop(client);
+    thread.join().unwrap();
+    // The backlog accepts the connection, as for a stopped process.
+    let silent = tree.path().join("silent");
+    let _listener = UnixListener::bind(&silent).unwrap();
+    let start = Instant::now();
+    let found = ask(&RuntimeConfig { path: silent, ..config }, limit);
+    assert!((limit..limit * 8).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!(
+        found
+            .status
+            .unwrap_err()
+            .to_string()
+            .ends_with("no answer within 0 s; is it stopped or overloaded? Look at its log")
+    );
+}
+
+#[test]
+fn a_trickle_and_a_flood_are_bounded() {
+    let tree = Tree::empty("runtime-trickle");
+    let (config, thread) = server(&tree, 1, |mut socket| {
+        let _ = socket.read(&mut [0; 4096]);
+        for byte in healthy() {
+            if socket.write_all(&[byte]).is_err() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let limit = Duration::from_millis(300);
+    let start = Instant::now();
+    let found = ask(&config, limit);
+    assert!(start.elapsed() < limit * 4, "{:?}", start.elapsed());
+    let cause = found.status.unwrap_err().cause;
+    assert!(cause.contains("no answer within"), "{cause}");
+    thread.join().unwrap();
+
+    let tree = Tree::empty("runtime-flood");
+    let (config, thread) = server(&tree, 1, |mut socket| {
+        // PINGs, whose acknowledgements are never read.
+        let pings = frame(6, 0, 0, &[7; 8]).repeat(1000);
+        let _ = socket.write_all(&settings());
+        while socket.write_all(&pings).is_ok() {}
+    });
+    let found = ask(&config, OVERDUE);
+    let cause = found.status.unwrap_err().cause;
+    assert!(!cause.contains("within"), "{cause}");
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_socket_that_cannot_be_used_says_why() {
+    let tree = Tree::empty("runtime-socket");
+    let at = |name: &str| RuntimeConfig { path: tree.path().join(name), ..config(Protocol::Cri) };
+    tree.write("file", b"");
+    drop(UnixListener::bind(tree.path().join("dead")).unwrap());
+    let listener = UnixListener::bind(tree.path().join("full")).unwrap();
+    // The backlog of std's listener has 128 places; more on some kernels.
+    let mut full = Vec::new();
+    for _ in 0..8192 {
+        let flags = nix::sys::socket::SockFlag::SOCK_NONBLOCK;
+        let unix = nix::sys::socket::AddressFamily::Unix;
+        let stream = nix::sys::socket::SockType::Stream;
+        let socket = nix::sys::socket::socket(unix, stream, flags, None).unwrap();
+        let address = nix::sys::socket::UnixAddr::new(&tree.path().join("full")).unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+        if nix::sys::socket::connect(fd, &address).is_err() {
+            break;
+        }
+        full.push(socket);
+    }
+    for (name, want) in [
+        ("missing", "no such file or directory; is the runtime running?"),
+        ("file", "connection refused; is the runtime running?"),
+        ("dead", "connection refused; is the runtime running?"),
+        ("full", "; it accepts no connections; is it stopped?"),
+    ] {
+        let found = ask(&at(name), Duration::from_secs(1));
+        let failure = found.status.unwrap_err();
+        assert_eq!(failure.at, FailedAt::Socket);
+        assert!(failure.cause.starts_with(tree.path().to_str().unwrap()));
+        assert!(failure.to_string().ends_with(want), "{failure}");
+    }
+    drop(listener);
+    // A socket on a file system that can block is not touched.
+    pretend(&format!("1 0 0:1 / {} rw - nfs4 srv:/ rw\n", tree.path().display()));
+    let found = ask(&at("full"), Duration::from_secs(1));
+    assert!(found.status.unwrap_err().cause.contains("is on nfs4"));
+}

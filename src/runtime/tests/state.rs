@@ -1,0 +1,321 @@
+//! What is asked and when, and what the agent reads of it in the file.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use crate::core::runtime::{Handler, Image, RuntimeFacts};
+use crate::files::tree::Tree;
+use crate::host::runtime::RuntimeFile;
+use crate::runtime::report::{Condition, Images, Status, Version};
+
+use super::*;
+
+fn at(seconds: u64) -> Mono {
+    Mono::START.after(Duration::from_secs(seconds))
+}
+
+fn found(status: Status) -> RuntimeReport {
+    RuntimeReport::new(Ok(status))
+}
+
+fn ready() -> RuntimeReport {
+    found(Status::default())
+}
+
+fn failed() -> RuntimeReport {
+    RuntimeReport::new(Err(Failure::api("connection refused")))
+}
+
+fn details(images: &[(&str, u64)]) -> RuntimeReport {
+    let mut all = Images::new(10);
+    for (id, size_bytes) in images {
+        let id = (*id).to_owned();
+        all.push(Image { names: vec![id.clone()], id, size_bytes: *size_bytes });
+    }
+    RuntimeReport {
+        version: Version::new("containerd".to_owned(), "2.1.9".to_owned()),
+        images: Some(all),
+        image_folder: Some("/var/lib/containerd".to_owned()),
+        ..ready()
+    }
+}
+
+const DOWN: &str = "container runtime is down";
+const NOT_YET: &str = "container runtime status check may not have completed yet";
+
+/// `nodelet runtime` and the agent's reader, which share a boot clock.
+struct Pair {
+    state: RuntimeState,
+    written: VolatileFile,
+    file: RuntimeFile,
+    tree: Tree,
+}
+
+impl Pair {
+    fn new(protocol: Protocol) -> Self {
+        let tree = Tree::empty("runtime-state");
+        let path = tree.path().join("facts");
+        let (written, file) = (VolatileFile::new(&path), RuntimeFile::new(&path));
+        Self { state: RuntimeState::new(protocol), written, file, tree }
+    }
+
+    /// A question, if one is due, and its answer.
+    fn ask(&mut self, report: impl FnOnce(RuntimeQuery) -> RuntimeReport, second: u64) {
+        let is_news = match self.state.query(at(second)) {
+            Some(query) => self.state.on_report(report(query), at(second)),
+            None => true,
+        };
+        if is_news {
+            self.written.write(content(&self.state, Duration::ZERO)).unwrap();
+        }
+    }
+
+    fn facts(&mut self, second: u64) -> RuntimeFacts {
+        self.file.facts(at(second), Duration::from_secs(second)).0
+    }
+
+    /// The lines of Ready, in order.
+    fn lines(&mut self, second: u64) -> Vec<String> {
+        let facts = self.facts(second);
+        let down = facts.down.map(str::to_owned);
+        [down, facts.not_ready, facts.network].into_iter().flatten().collect()
+    }
+}
+
+fn condition(kind: &str, status: bool) -> Condition {
+    Condition { kind: kind.to_owned(), status, ..Condition::default() }
+}
+
+fn status(conditions: &[Condition]) -> RuntimeReport {
+    let [runtime, network] = Condition::lines(conditions);
+    found(Status { runtime, network, ..Status::default() })
+}
+
+/// kubelet_node_status_test.go TestUpdateNodeStatusWithRuntimeStateError. Each row begins with a
+/// success at second 0; then a question at `second` finds something.
+#[test]
+fn test_update_node_status_with_runtime_state_error() {
+    let both = [condition("RuntimeReady", true), condition("NetworkReady", true)];
+    let runtime_only = [both[0].clone(), condition("NetworkReady", false)];
+    let network_only = [condition("RuntimeReady", false), both[1].clone()];
+    let runtime_line = "container runtime not ready: RuntimeReady=false reason: message:";
+    let network_line = "container runtime network not ready: NetworkReady=false reason: message:";
+    for (name, second, report, want) in [
+        ("the last check is 30 s old", 30, failed(), &[DOWN][..]),
+        ("fresh", 29, failed(), &[]),
+        ("both true", 30, status(&both), &[]),
+        (
+            "no conditions",
+            30,
+            status(&[]),
+            &[
+                DOWN,
+                "container runtime not ready: <nil>",
+                "container runtime network not ready: <nil>",
+            ],
+        ),
+        ("RuntimeReady=false", 10, status(&network_only), &[runtime_line]),
+        ("RuntimeReady=false, 30 s", 30, status(&network_only), &[DOWN, runtime_line]),
+        ("NetworkReady=false", 10, status(&runtime_only), &[network_line]),
+    ] {
+        let mut pair = Pair::new(Protocol::Cri);
+        pair.ask(|_| status(&both), 0);
+        assert_eq!(pair.lines(0), [""; 0]);
+        pair.ask(|_| report, second);
+        assert_eq!(pair.lines(second), want, "{name}");
+    }
+}
+
+#[test]
+fn a_runtime_that_never_answered_has_no_status_and_no_network() {
+    let mut pair = Pair::new(Protocol::Cri);
+    let want = [NOT_YET, "network state unknown"];
+    assert_eq!(pair.lines(0), want);
+    pair.ask(|_| failed(), 0);
+    assert_eq!(pair.lines(100), want);
+    assert_eq!(pair.facts(0).version, None);
+    assert_eq!(pair.facts(0).images, None);
+    // An answer without success makes the network known.
+    let answer = status(&[condition("RuntimeReady", false), condition("NetworkReady", true)]);
+    pair.ask(|_| answer, 1);
+    assert_eq!(
+        pair.lines(100),
+        [NOT_YET, "container runtime not ready: RuntimeReady=false reason: message:"]
+    );
+}
+
+/// One change when the runtime goes, and one when it returns.
+#[test]
+fn an_outage_is_two_changes() {
+    let mut pair = Pair::new(Protocol::Cri);
+    let mut told = Vec::new();
+    for second in (0..200).step_by(10) {
+        pair.ask(
+            |_| match second {
+                50..120 => failed(),
+                _ => details(&[("a", 1), ("b", 2)]),
+            },
+            second,
+        );
+        let facts = pair.facts(second);
+        if told.last().is_none_or(|(_, last)| *last != facts) {
+            told.push((second, facts));
+        }
+    }
+    let seconds: Vec<u64> = told.iter().map(|(second, _)| *second).collect();
+    // The last success was at 40.
+    assert_eq!(seconds, [0, 70, 120]);
+    let down = &told[1].1;
+    assert_eq!(down.version.as_deref(), Some("containerd://Unknown"));
+    assert_eq!(down.down, Some(DOWN));
+    assert_eq!(down.images, told[0].1.images, "images stay");
+    assert_eq!(told[0].1, told[2].1);
+}
+
+/// When a question asks for details, from second 0 to 200.
+#[test]
+fn details_are_asked_for_once_a_minute_and_after_a_failure() {
+    let mut state = RuntimeState::new(Protocol::Cri);
+    let (mut second, mut asked) = (0, Vec::new());
+    while second < 200 {
+        let query = state.query(at(second)).unwrap();
+        asked.push((second, query.details));
+        let report = match (second, query.details) {
+            (90..100, _) => failed(),
+            (_, true) => details(&[]),
+            _ => ready(),
+        };
+        state.on_report(report, at(second));
+        second += state.pause().as_secs();
+    }
+    let with_details: Vec<u64> = asked.iter().filter(|a| a.1).map(|a| a.0).collect();
+    assert_eq!(with_details, [0, 60, 92, 94, 96, 98, 100, 160]);
+    assert_eq!(asked[..3], [(0, true), (10, false), (20, false)]);
+}
+
+/// Each attempt would transfer up to its limit. Its failure lasts until the next attempt: without
+/// a line that it ended, and another one that it began.
+#[test]
+fn a_large_list_or_one_that_is_refused_for_its_size_is_asked_for_every_five_minutes() {
+    let too_large = "/images/json: the answer is larger than 4 MiB";
+    let refused =
+        || RuntimeReport { list_is_large: true, errors: vec![too_large.to_owned()], ..ready() };
+    let large = || RuntimeReport { list_is_large: true, ..details(&[]) };
+    for (report, fails) in [(&refused as &dyn Fn() -> RuntimeReport, true), (&large, false)] {
+        let mut pair = Pair::new(Protocol::Docker);
+        let mut asked = Vec::new();
+        for second in (0..=900).step_by(10) {
+            pair.ask(
+                |query| {
+                    if query.details {
+                        asked.push(second);
+                    }
+                    match (second, query.details) {
+                        (900, true) => details(&[]),
+                        (_, true) => report(),
+                        _ => ready(),
+                    }
+                },
+                second,
+            );
+            let why = pair.state.last_error();
+            assert_eq!(why, (fails && second < 900).then_some(too_large), "{second}");
+            assert_eq!(pair.lines(second), [""; 0]);
+        }
+        assert_eq!(asked, [0, 300, 600, 900]);
+    }
+}
+
+/// Its socket is activated by systemd: a question starts a process. Between two of them the last
+/// answer counts, and one failure says little.
+#[test]
+fn podman_is_asked_every_five_minutes_and_is_down_30_s_after_the_first_failure() {
+    let mut pair = Pair::new(Protocol::Podman);
+    let (mut second, mut asked) = (0, Vec::new());
+    while second < 400 {
+        pair.ask(
+            |query| {
+                assert!(query.details);
+                asked.push(second);
+                if second < 300 { details(&[]) } else { failed() }
+            },
+            second,
+        );
+        let want = if second < 320 { &[][..] } else { &[DOWN] };
+        assert_eq!(pair.lines(second), want, "{second}");
+        second += pair.state.pause().as_secs();
+    }
+    assert_eq!(asked[..4], [0, 300, 302, 304]);
+}
+
+/// The kubelet clears the runtime's error with the next good status, and only that one takes
+/// handlers and features.
+#[test]
+fn a_status_that_is_not_ready_changes_no_handlers() {
+    let with = |runtime: Option<&str>, name: &str, policy| {
+        found(Status {
+            runtime: runtime.map(str::to_owned),
+            handlers: vec![Handler { name: name.to_owned(), ..Handler::default() }],
+            supplemental_groups_policy: policy,
+            ..Status::default()
+        })
+    };
+    let mut pair = Pair::new(Protocol::Cri);
+    let told = |facts: RuntimeFacts| {
+        (facts.handlers.unwrap()[0].name.clone(), facts.supplemental_groups_policy)
+    };
+    pair.ask(|_| with(None, "runc", Some(true)), 0);
+    pair.ask(|_| with(Some("no"), "crun", Some(false)), 1);
+    assert_eq!(told(pair.facts(1)), ("runc".to_owned(), Some(true)));
+    pair.ask(|_| with(None, "crun", None), 2);
+    assert_eq!(pair.facts(2).not_ready, None);
+    assert_eq!(told(pair.facts(2)), ("crun".to_owned(), Some(true)), "the policy stays");
+}
+
+#[test]
+fn a_failed_part_keeps_the_last_value_and_is_asked_for_again() {
+    let mut pair = Pair::new(Protocol::Cri);
+    pair.ask(|_| details(&[("a", 1)]), 0);
+    let partly = RuntimeReport { errors: vec!["ListImages: rpc error".to_owned()], ..ready() };
+    pair.ask(|_| partly, 60);
+    let facts = pair.facts(60);
+    assert_eq!(facts.images.unwrap().len(), 1);
+    assert_eq!(facts.version.as_deref(), Some("containerd://2.1.9"));
+    assert_eq!(facts.image_folder.as_deref(), Some("/var/lib/containerd"));
+    assert!(pair.state.query(at(70)).unwrap().details);
+}
+
+#[test]
+fn a_new_time_is_written_into_the_file_and_a_lost_file_is_back_with_the_next_success() {
+    let mut pair = Pair::new(Protocol::Cri);
+    let path = pair.tree.path().join("facts");
+    let other = pair.tree.path().join("other");
+    let inode = || fs::metadata(&path).unwrap().ino();
+    let content = |pair: &Pair, second| pair.state.facts().file(Some(Duration::from_secs(second)));
+    pair.ask(|_| details(&[("a", 1)]), 0);
+    let first = inode();
+    let mut second = 0;
+    for lose in [
+        None,
+        Some(&(|| fs::remove_file(&path).unwrap()) as &dyn Fn()),
+        Some(&|| {
+            fs::write(&other, "other").unwrap();
+            fs::rename(&other, &path).unwrap();
+        }),
+        Some(&|| fs::write(&path, "").unwrap()),
+    ] {
+        assert_eq!(pair.lines(second + 1), [""; 0]);
+        lose.inspect(|lose| lose());
+        assert_eq!(pair.lines(second + 2), [""; 0], "the last read counts");
+        second += 10;
+        pair.ask(|_| ready(), second);
+        assert!(lose.is_some() || inode() == first);
+        assert_eq!(fs::read_to_string(&path).unwrap(), content(&pair, second));
+        assert_eq!(pair.lines(second + 29), [""; 0]);
+        assert_eq!(pair.lines(second + 30), [DOWN]);
+    }
+    let before = inode();
+    pair.ask(|_| details(&[("b", 1)]), second + 10);
+    assert_ne!(inode(), before, "other facts are another file");
+    assert_eq!(pair.facts(second + 10).images.unwrap()[0].id, "b");
+}

@@ -1,0 +1,200 @@
+//! What is answered on which path: the kubelet's bytes, as far as a node without pods has any.
+//!
+//! `pkg/kubelet/server/server.go`, apiserver `pkg/server/healthz/healthz.go`. Whoever asks was
+//! allowed to. A path is compared as it was sent: what is encoded in it has no answer.
+
+use std::fmt;
+
+use super::readings::Readings;
+use super::{metrics, summary};
+use crate::core::access::Verdict;
+use crate::core::instant::Now;
+
+/// The head of a request.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Asked<'a> {
+    /// `GET`.
+    pub method: &'a str,
+    /// The path, without the query.
+    pub path: &'a str,
+    /// What follows the question mark; empty without one.
+    pub query: &'a str,
+    /// The bearer token.
+    pub token: Option<&'a str>,
+}
+
+/// Without the token.
+impl fmt::Debug for Asked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Asked({} {}?{})", self.method, self.path, self.query)
+    }
+}
+
+/// An answer to a whole request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Status code of HTTP.
+    pub code: u16,
+    /// The header `Content-Type`.
+    pub content_type: &'static str,
+    /// Headers but those of every answer.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// What Go says of a text without a type.
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
+pub(super) const JSON: &str = "application/json";
+/// Of the text format of metrics.
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+/// No pods: the bytes of a kubelet.
+const NO_PODS: &str =
+    "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{},\"items\":null}\n";
+const START_TIME: &str = "Process-Start-Time-Unix";
+
+impl Answer {
+    /// A text as Go writes it without a header.
+    pub(super) fn text(code: u16, body: impl Into<Vec<u8>>) -> Self {
+        Self { code, content_type: TEXT, headers: Vec::new(), body: body.into() }
+    }
+
+    /// A text of Go's `http.Error`, or of a health check: a browser must not guess its type.
+    pub(super) fn plain(code: u16, body: impl Into<Vec<u8>>) -> Self {
+        let headers = vec![("X-Content-Type-Options", "nosniff".to_owned())];
+        Self { headers, ..Self::text(code, body) }
+    }
+
+    /// The answer to somebody who is not [`Verdict::Allowed`].
+    pub fn refused(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Forbidden(text) => Self::text(403, text),
+            Verdict::Failed(text) => Self::text(500, text),
+            Verdict::Unauthorized | Verdict::Allowed => Self::text(401, "Unauthorized"),
+        }
+    }
+
+    pub(super) fn not_found() -> Self {
+        Self::plain(404, "404 page not found\n")
+    }
+
+    /// The answer of a path that is only read.
+    pub(super) fn to_get(asked: &Asked<'_>, answer: impl FnOnce() -> Self) -> Self {
+        if asked.method == "GET" {
+            return answer();
+        }
+        let headers = vec![("Allow", "GET".to_owned())];
+        Self { headers, ..Self::text(405, "405: Method Not Allowed") }
+    }
+}
+
+/// The answer to an allowed request.
+pub fn answer(asked: &Asked<'_>, readings: &mut Readings, now: Now) -> Answer {
+    match asked.path {
+        "/healthz" => health(asked.query, readings),
+        "/healthz/ping" | "/healthz/log" => Answer::text(200, "ok"),
+        "/healthz/syncloop" => check(readings.sync_loop()),
+        "/healthz/lease" => check(readings.lease()),
+        "/metrics" => of_metrics(metrics::own(readings, now), readings, now),
+        "/metrics/resource" => of_metrics(metrics::resource(readings, now), readings, now),
+        "/metrics/cadvisor" | "/metrics/probes" | "/metrics/slis" => {
+            of_metrics(metrics::start_time(readings, now), readings, now)
+        }
+        "/pods" | "/pods/" | "/runningpods/" => {
+            Answer::to_get(asked, || Answer { content_type: JSON, ..Answer::text(200, NO_PODS) })
+        }
+        "/stats/summary" => Answer::to_get(asked, || {
+            let is_short = query(asked.query, "only_cpu_and_memory")
+                .any(|value| matches!(value.as_str(), "true" | "1"));
+            Answer {
+                content_type: JSON,
+                ..Answer::text(200, summary::summary(readings, is_short, now))
+            }
+        }),
+        _ => Answer::not_found(),
+    }
+}
+
+/// A text of metrics. Like a kubelet's registry, with the time when this process started.
+fn of_metrics(text: String, readings: &Readings, now: Now) -> Answer {
+    let started = readings.started(now).map(|at| (START_TIME, at.seconds().to_string()));
+    let headers = started.into_iter().collect();
+    Answer { content_type: METRICS, headers, ..Answer::text(200, text) }
+}
+
+/// The answer of one check.
+fn check(result: Result<(), String>) -> Answer {
+    match result {
+        Ok(()) => Answer::text(200, "ok"),
+        Err(why) => Answer::plain(500, format!("internal server error: {why}\n")),
+    }
+}
+
+/// All checks of a kubelet but `device-plugin`, as handleRootHealth.
+fn health(text: &str, readings: &Readings) -> Answer {
+    let mut excluded: Vec<String> = query(text, "exclude").collect();
+    excluded.sort_unstable();
+    excluded.dedup();
+    let mut lines = String::new();
+    let mut has_failed = false;
+    for name in ["ping", "log", "syncloop"] {
+        if let Some(at) = excluded.iter().position(|other| other == name) {
+            excluded.remove(at);
+            lines += &format!("[+]{name} excluded: ok\n");
+        } else if name == "syncloop" && readings.sync_loop().is_err() {
+            has_failed = true;
+            lines += &format!("[-]{name} failed: reason withheld\n");
+        } else {
+            lines += &format!("[+]{name} ok\n");
+        }
+    }
+    if !excluded.is_empty() {
+        let names: Vec<String> = excluded.iter().map(|name| format!("{name:?}")).collect();
+        let names = names.join(",");
+        lines += &format!("warn: some health checks cannot be excluded: no matches for {names}\n");
+    }
+    if has_failed {
+        Answer::plain(500, lines + "healthz check failed\n")
+    } else if query(text, "verbose").next().is_some() {
+        Answer::plain(200, lines + "healthz check passed\n")
+    } else {
+        Answer::plain(200, "ok")
+    }
+}
+
+/// The values of a name in a query, decoded as by Go's `url.ParseQuery`: a part with a semicolon, or
+/// with a percent sign that begins no byte, is dropped.
+pub fn query<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
+    let parts = query.split('&').filter(|part| !part.is_empty() && !part.contains(';'));
+    parts.filter_map(move |part| {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        (decoded(key)? == name).then(|| decoded(value)).flatten()
+    })
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    loop {
+        rest = match rest {
+            [] => return Some(String::from_utf8_lossy(&bytes).into_owned()),
+            [b'%', high, low, rest @ ..] => {
+                let digit = |byte: &u8| char::from(*byte).to_digit(16);
+                bytes.push(u8::try_from(digit(high)? * 16 + digit(low)?).ok()?);
+                rest
+            }
+            [b'%', ..] => return None,
+            [b'+', rest @ ..] => {
+                bytes.push(b' ');
+                rest
+            }
+            [byte, rest @ ..] => {
+                bytes.push(*byte);
+                rest
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests;

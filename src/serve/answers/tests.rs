@@ -1,0 +1,375 @@
+//! The bytes of a kubelet v1.36, one request after the other.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::config::Config;
+use crate::config::flags::Flags;
+use crate::config::serve::ServeConfig;
+use crate::core::access::ReviewCounts;
+use crate::core::heartbeat::Heartbeat;
+use crate::core::instant::Mono;
+use crate::core::wall_clock::WallClock;
+use crate::files::tree::Tree;
+use crate::host::{Host, HostRoot};
+use crate::kube::time::Wall;
+use crate::process::clock::since_boot;
+
+/// A board of kernel files, and the agent's state beside them.
+struct Board {
+    tree: Tree,
+    readings: Readings,
+}
+
+/// 2027.
+const WALL: u64 = 1_800_000_000;
+
+fn at(second: u64, wall: u64) -> Now {
+    let mono = Mono::START.after(Duration::from_secs(second));
+    Now { mono, wall: Wall::from_epoch(Duration::from_millis(wall * 1000 + 302)) }
+}
+
+impl Board {
+    fn new(name: &str) -> Self {
+        let tree = Tree::empty(name);
+        tree.write("sys/fs/cgroup/cgroup.controllers", b"memory\n");
+        tree.write("sys/fs/cgroup/cpu.stat", b"usage_usec 1234567891\n");
+        tree.write(
+            "sys/fs/cgroup/memory.stat",
+            b"anon 48000000\nfile 500000\ninactive_file 265504\n",
+        );
+        tree.write("proc/meminfo", b"MemTotal: 1000000 kB\nSwapTotal: 7 kB\nSwapFree: 3 kB\n");
+        tree.write("proc/net/dev", b"  eth0: 100 2 3 0 0 0 0 0 900 8 7 0 0 0 0 0\n wlan0: 1 0 0 0 0 0 0 0 2 0 0 0 0 0 0 0\n");
+        let state = format!("--state-file={}", tree.path().join("state").display());
+        let flags = Flags::of(&[&state, "--hostname-override=pi-1"]);
+        let serve = ServeConfig::new(&flags.values).unwrap();
+        let config = Config::new(flags, || unreachable!()).unwrap();
+        let host = Host::new(HostRoot::new(tree.path()), "/");
+        Self { readings: Readings::new(&config, &serve, host), tree }
+    }
+
+    /// The agent's last attempt and renewal are so old.
+    fn beats(&self, attempted: u64, renewed: u64) {
+        let ago = |seconds| since_boot().saturating_sub(Duration::from_secs(seconds));
+        let heartbeat = Heartbeat {
+            attempted: ago(attempted),
+            renewed: Some(ago(renewed)),
+            lease_duration: Duration::from_secs(40),
+            renewals: 9,
+            failures: 1,
+        };
+        self.tree.write("state", heartbeat.line().as_bytes());
+    }
+
+    fn ask_at(&mut self, method: &str, target: &str, now: Now) -> Answer {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let asked = Asked { method, path, query, token: None };
+        answer(&asked, &mut self.readings, now)
+    }
+
+    fn get(&mut self, target: &str) -> Answer {
+        self.ask_at("GET", target, at(100, WALL))
+    }
+}
+
+fn body(answer: &Answer) -> &str {
+    str::from_utf8(&answer.body).unwrap()
+}
+
+/// Code, type, further headers and body.
+fn parts(answer: &Answer) -> (u16, &str, Vec<(&str, &str)>, &str) {
+    let headers = answer.headers.iter().map(|(name, value)| (*name, value.as_str()));
+    (answer.code, answer.content_type, headers.collect(), body(answer))
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+
+fn no_sniff() -> Vec<(&'static str, &'static str)> {
+    vec![("X-Content-Type-Options", "nosniff")]
+}
+
+#[test]
+fn whoever_is_refused_gets_the_kubelets_text() {
+    for (verdict, code, text) in [
+        (Verdict::Unauthorized, 401, "Unauthorized"),
+        (Verdict::Forbidden("Forbidden (user=a)".into()), 403, "Forbidden (user=a)"),
+        (
+            Verdict::Failed("Authorization error (user=a)".into()),
+            500,
+            "Authorization error (user=a)",
+        ),
+    ] {
+        assert_eq!(parts(&Answer::refused(verdict)), (code, TEXT, vec![], text));
+    }
+    let asked = Asked { method: "GET", path: "/a", query: "b", token: Some("s3cret") };
+    assert_eq!(format!("{asked:?}"), "Asked(GET /a?b)");
+}
+
+#[test]
+fn healthz_is_ok_while_the_agent_tries_to_renew_its_lease() {
+    let mut board = Board::new("serve-healthz");
+    board.beats(10, 10);
+    for method in ["GET", "HEAD", "POST", "DELETE"] {
+        let answer = board.ask_at(method, "/healthz", at(0, WALL));
+        assert_eq!(parts(&answer), (200, TEXT, no_sniff(), "ok"), "{method}");
+    }
+    for (target, want) in [
+        ("/healthz?verbose", "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n"),
+        (
+            "/healthz?verbose=&exclude=log&exclude=log",
+            "[+]ping ok\n[+]log excluded: ok\n[+]syncloop ok\nhealthz check passed\n",
+        ),
+        (
+            "/healthz?exclude=b&verbose&exclude=%61%22",
+            "[+]ping ok\n[+]log ok\n[+]syncloop ok\nwarn: some health checks cannot be excluded: \
+             no matches for \"a\\\"\",\"b\"\nhealthz check passed\n",
+        ),
+        ("/healthz?exclude=ping", "ok"),
+    ] {
+        assert_eq!(parts(&board.get(target)), (200, TEXT, no_sniff(), want), "{target}");
+    }
+    for check in ["ping", "log", "syncloop", "lease"] {
+        let answer = board.get(&format!("/healthz/{check}"));
+        assert_eq!(parts(&answer), (200, TEXT, vec![], "ok"), "{check}");
+    }
+}
+
+#[test]
+fn healthz_fails_without_the_agent() {
+    let mut board = Board::new("serve-unhealthy");
+    let failed =
+        "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n";
+    for old in [true, false] {
+        if old {
+            board.beats(301, 301);
+        } else {
+            std::fs::remove_file(board.tree.path().join("state")).unwrap();
+        }
+        assert_eq!(parts(&board.get("/healthz")), (500, TEXT, no_sniff(), failed));
+        assert_eq!(board.get("/healthz?exclude=syncloop").code, 200);
+        assert_eq!(
+            parts(&board.get("/healthz/syncloop")),
+            (500, TEXT, no_sniff(), "internal server error: sync Loop took longer than expected\n")
+        );
+        assert_eq!(board.get("/healthz/ping").code, 200);
+        assert_eq!(board.get("/healthz/lease").code, 500);
+    }
+    // It tries, and the API server is away.
+    board.beats(5, 63);
+    assert_eq!(board.get("/healthz").code, 200);
+    assert_eq!(
+        parts(&board.get("/healthz/lease")),
+        (500, TEXT, no_sniff(), "internal server error: lease: last renewed 63 s ago\n")
+    );
+}
+
+#[test]
+fn there_are_no_pods() {
+    let mut board = Board::new("serve-pods");
+    let list = "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{},\"items\":null}\n";
+    for path in ["/pods", "/pods/", "/runningpods/"] {
+        assert_eq!(parts(&board.get(path)), (200, "application/json", vec![], list), "{path}");
+        let refused = board.ask_at("POST", path, at(0, WALL));
+        let allow = vec![("Allow", "GET")];
+        assert_eq!(parts(&refused), (405, TEXT, allow, "405: Method Not Allowed"));
+    }
+    assert_eq!(board.ask_at("HEAD", "/stats/summary", at(0, WALL)).code, 405);
+}
+
+#[test]
+fn every_other_path_is_not_found() {
+    let mut board = Board::new("serve-404");
+    for path in [
+        "/",
+        "//",
+        "//metrics",
+        "/healthz/",
+        "/healthz/device-plugin",
+        "/%68ealthz",
+        "/metrics/",
+        "/metricsx",
+        "/runningpods",
+        "/configz",
+        "/exec/a/b/c",
+        "/stats",
+        "/pods/x",
+        "/metrics/../pods",
+        "*",
+        "",
+    ] {
+        let answer = board.get(path);
+        assert_eq!(parts(&answer), (404, TEXT, no_sniff(), "404 page not found\n"), "{path}");
+    }
+}
+
+/// `pkg/kubelet/metrics/collectors/resource_metrics_test.go` TestCollectResourceMetrics: the node,
+/// and nil values.
+#[test]
+fn test_collect_resource_metrics() {
+    let mut board = Board::new("serve-resource");
+    let want = "\
+# HELP node_cpu_usage_seconds_total [STABLE] Cumulative cpu time consumed by the node in core-seconds
+# TYPE node_cpu_usage_seconds_total counter
+node_cpu_usage_seconds_total 1234.567891 1800000000302
+# HELP node_memory_working_set_bytes [STABLE] Current working set of the node in bytes
+# TYPE node_memory_working_set_bytes gauge
+node_memory_working_set_bytes 48234496 1800000000302
+# HELP node_swap_usage_bytes [ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems
+# TYPE node_swap_usage_bytes gauge
+node_swap_usage_bytes 4096 1800000000302
+# HELP resource_scrape_error [STABLE] 1 if there was an error while getting container metrics, 0 otherwise
+# TYPE resource_scrape_error gauge
+resource_scrape_error 0
+";
+    let start = vec![("Process-Start-Time-Unix", "1799999900")];
+    assert_eq!(parts(&board.get("/metrics/resource")), (200, METRICS, start, want));
+    assert_eq!(body(&board.ask_at("POST", "/metrics/resource", at(100, WALL))), want);
+    // A reading is used for a second, with its own time.
+    board.tree.write("sys/fs/cgroup/cpu.stat", b"usage_usec 2000000\n");
+    let soon = Now { mono: Mono::START.after(Duration::from_millis(100_999)), ..at(0, WALL + 5) };
+    let answer = board.ask_at("GET", "/metrics/resource", soon);
+    assert!(body(&answer).contains("_total 1234.567891 1800000004303\n"), "{}", body(&answer));
+    let answer = board.ask_at("GET", "/metrics/resource", at(101, WALL + 1));
+    assert!(body(&answer).contains("_total 2.000000 1800000001302\n"), "{}", body(&answer));
+    for file in ["sys/fs/cgroup/cpu.stat", "sys/fs/cgroup/memory.stat", "proc/meminfo"] {
+        std::fs::remove_file(board.tree.path().join(file)).unwrap();
+    }
+    let answer = board.ask_at("GET", "/metrics/resource", at(102, WALL));
+    let error = &want[want.find("# HELP resource_scrape_error").unwrap()..];
+    assert_eq!(body(&answer), error.replace("error 0", "error 1"));
+}
+
+/// A scraper takes its own time then.
+#[test]
+fn a_clock_before_the_build_stamps_nothing() {
+    let mut board = Board::new("serve-1970");
+    let answer = board.ask_at("GET", "/metrics/resource", at(5, 5));
+    assert_eq!(answer.headers, []);
+    assert!(body(&answer).contains("_total 1234.567891\n"), "{}", body(&answer));
+    assert!(!body(&board.ask_at("GET", "/metrics", at(5, 5))).contains("start_time"));
+    assert_eq!(parts(&board.ask_at("GET", "/metrics/slis", at(5, 5))), (200, METRICS, vec![], ""));
+    let summary = board.ask_at("GET", "/stats/summary", at(5, 5));
+    let summary: Value = serde_json::from_slice(&summary.body).unwrap();
+    assert_eq!(summary["node"]["startTime"], Value::Null);
+    assert_eq!(summary["node"]["cpu"]["time"], Value::Null);
+    let built = WallClock::built().seconds();
+    assert!(!board.ask_at("GET", "/metrics/slis", at(5, built)).body.is_empty());
+}
+
+#[test]
+fn the_endpoints_about_containers_are_up() {
+    let mut board = Board::new("serve-cadvisor");
+    let want = "\
+# HELP process_start_time_seconds [ALPHA] Start time of the process since unix epoch in seconds.
+# TYPE process_start_time_seconds gauge
+process_start_time_seconds 1799999900
+";
+    for path in ["/metrics/cadvisor", "/metrics/probes", "/metrics/slis"] {
+        assert_eq!(body(&board.get(path)), want, "{path}");
+    }
+}
+
+#[test]
+fn the_metrics_are_of_this_process_and_of_the_lease() {
+    let mut board = Board::new("serve-metrics");
+    board.beats(5, 15);
+    let served = &mut board.readings.served;
+    served.reviews = ReviewCounts { tokens: 3, access: 4 };
+    [200, 401, 200].into_iter().for_each(|code| served.count(code));
+    let wall = |seconds| Some(Wall::from_epoch(Duration::from_secs(seconds)));
+    (served.client_not_after, served.server_not_after) = (wall(WALL + 60), wall(WALL - 60));
+    let answer = board.get("/metrics");
+    let lines: Vec<&str> = body(&answer).lines().collect();
+    let values: Vec<&&str> = lines.iter().filter(|line| !line.starts_with('#')).collect();
+    let (resident, others): (Vec<&str>, Vec<&str>) =
+        values.into_iter().partition(|line| line.starts_with("process_resident_memory_bytes "));
+    assert_eq!(
+        others,
+        [
+            "kubelet_certificate_manager_client_ttl_seconds 60",
+            "kubelet_certificate_manager_server_ttl_seconds -60",
+            "kubelet_node_name{node=\"pi-1\"} 1",
+            "nodelet_lease_age_seconds 15",
+            "nodelet_lease_failures_total 1",
+            "nodelet_lease_renewals_total 9",
+            "nodelet_serve_requests_total{code=\"200\"} 2",
+            "nodelet_serve_requests_total{code=\"401\"} 1",
+            "nodelet_serve_reviews_total{kind=\"SubjectAccessReview\"} 4",
+            "nodelet_serve_reviews_total{kind=\"TokenReview\"} 3",
+            "process_start_time_seconds 1799999900",
+        ]
+    );
+    assert_eq!(resident.len(), 1);
+    // Each has its help and its type, and they are sorted.
+    let names: Vec<&str> =
+        lines.iter().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
+    assert!(names.is_sorted() && names.len() == 10, "{names:?}");
+    for line in lines.iter().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        assert!(lines.iter().any(|l| l.starts_with(&format!("# TYPE {name} "))), "{name}");
+    }
+    std::fs::remove_file(board.tree.path().join("state")).unwrap();
+    assert!(!body(&board.get("/metrics")).contains("nodelet_lease"));
+}
+
+#[test]
+fn the_summary_has_the_node_and_no_pods() {
+    let mut board = Board::new("serve-summary");
+    let summary = |board: &mut Board, target: &str, second: u64| {
+        let answer = board.ask_at("GET", target, at(second, WALL));
+        assert_eq!((answer.code, answer.content_type), (200, "application/json"));
+        serde_json::from_slice::<Value>(&answer.body).unwrap()
+    };
+    let first = summary(&mut board, "/stats/summary", 100);
+    let node = &first["node"];
+    let time = "2027-01-15T08:00:00Z";
+    assert_eq!(first["pods"], json!([]));
+    assert_eq!(node["nodeName"], "pi-1");
+    assert!(node["startTime"].as_str().unwrap() < time);
+    assert_eq!(node["cpu"], json!({"time": time, "usageCoreNanoSeconds": 1_234_567_891_000_u64}));
+    assert_eq!(
+        node["memory"],
+        json!({"time": time, "availableBytes": 975_765_504, "workingSetBytes": 48_234_496})
+    );
+    assert_eq!(
+        node["network"],
+        json!({
+            "time": time,
+            "name": "eth0", "rxBytes": 100, "rxErrors": 3, "txBytes": 900, "txErrors": 7,
+            "interfaces": [
+                {"name": "eth0", "rxBytes": 100, "rxErrors": 3, "txBytes": 900, "txErrors": 7},
+                {"name": "wlan0", "rxBytes": 1, "rxErrors": 0, "txBytes": 2, "txErrors": 0},
+            ],
+        })
+    );
+    let swap = json!({"time": time, "swapAvailableBytes": 3072, "swapUsageBytes": 4096});
+    assert_eq!(node["swap"], swap);
+    let bytes = |key: &str| node["fs"][key].as_u64().unwrap();
+    assert_eq!(bytes("usedBytes") + bytes("availableBytes"), bytes("capacityBytes"));
+    // A quarter of a core, for two seconds.
+    board.tree.write("sys/fs/cgroup/cpu.stat", b"usage_usec 1235067891\n");
+    let short = summary(&mut board, "/stats/summary?only_cpu_and_memory=true", 102);
+    assert_eq!(short["node"]["cpu"]["usageNanoCores"], 250_000_000);
+    let names: Vec<&String> = short["node"].as_object().unwrap().keys().collect();
+    assert_eq!(names, ["cpu", "memory", "nodeName", "startTime"]);
+}
+
+#[test]
+fn a_query_is_decoded_as_by_go() {
+    for (text, want) in [
+        ("", &[][..]),
+        ("a", &[""]),
+        ("a=1&a=2&b=3", &["1", "2"]),
+        ("%61=1+2%203", &["1 2 3"]),
+        ("a=1;a=2&a=3", &["3"]),
+        ("a=%zz&a=%2&a=%&a=4", &["4"]),
+        ("a==&a=b=c", &["=", "b=c"]),
+        ("&&aa=1&=2", &[]),
+        ("a=%ff", &["\u{fffd}"]),
+    ] {
+        assert_eq!(query(text, "a").collect::<Vec<_>>(), want, "{text}");
+    }
+}

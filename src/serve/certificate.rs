@@ -1,0 +1,178 @@
+//! The serving certificate, and the CA of client certificates: from files that may be replaced, of
+//! the cluster, or made here.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+
+use super::reviews::Reviews;
+use super::rotation::Rotation;
+use super::tls::{ClientCa, server_config};
+use crate::config::Config;
+use crate::config::serve::ServeConfig;
+use crate::core::delay::Jitter;
+use crate::core::instant::{Mono, Now};
+use crate::core::outage_log::OutageLog;
+use crate::identity::credential_files::StampedFiles;
+use crate::identity::kubeconfig::{read_certificate, read_pem};
+use crate::identity::pki::key::Key;
+use crate::kube::time::Wall;
+use crate::kube::x509::{AltName, Leaf, Subject};
+use crate::wire::api_config::{ClientCertificate, Pem};
+use crate::wire::tls::check_certificate;
+
+/// How often the stamps of the files are compared.
+const CHECK_EVERY: Duration = Duration::from_secs(60);
+
+/// What TLS is made of.
+#[derive(Debug)]
+pub(super) struct Certificates {
+    only_tls13: bool,
+    rotation: Option<Rotation>,
+    /// That of the cluster, once there is one.
+    issued: Option<ClientCertificate>,
+    /// Until then.
+    certificate: ClientCertificate,
+    certificate_files: Option<StampedFiles<2>>,
+    ca: Option<Pem>,
+    ca_file: Option<StampedFiles<1>>,
+    due: Mono,
+    log: OutageLog,
+}
+
+impl Certificates {
+    /// Reads the files of the flags, or makes a certificate. `cluster_ca` is the CA of the
+    /// kubeconfig, and `cert_dir` the folder for the cluster's certificate.
+    pub(super) fn open(
+        node: &Config,
+        config: &ServeConfig,
+        cluster_ca: Option<Pem>,
+        cert_dir: &Path,
+    ) -> Result<Self, String> {
+        // A supervisor needs nobody's approval.
+        let is_at_supervisor = node.k3s_supervisor.is_some() && config.tls_files.is_none();
+        let rotates = config.rotate_server_certificates || is_at_supervisor;
+        let jitter = Jitter::new(RandomState::new().build_hasher().finish());
+        let rotation = rotates.then(|| Rotation::open(node, cert_dir, jitter)).transpose()?;
+        let (certificate, certificate_files) = match &config.tls_files {
+            Some((chain, key)) => {
+                let read = read_certificate(chain, key)?;
+                let is_same = || read_certificate(chain, key).is_ok_and(|again| again == read);
+                let files = StampedFiles::new([chain.clone(), key.clone()], is_same);
+                (read, Some(files))
+            }
+            None => (self_signed(&node.node.name)?, None),
+        };
+        let ca = match &config.client_ca_file {
+            Some(path) => Some(read_pem(path).map_err(|why| format!("--client-ca-file: {why}"))?),
+            None => cluster_ca,
+        };
+        let ca_file = ca.as_ref().and_then(|ca| {
+            let file = ca.file.clone()?;
+            let is_same = || read_pem(&file).is_ok_and(|again| again == *ca);
+            Some(StampedFiles::new([file.clone()], is_same))
+        });
+        Ok(Self {
+            only_tls13: config.only_tls13,
+            issued: rotation.as_ref().and_then(Rotation::current),
+            rotation,
+            certificate,
+            certificate_files,
+            ca,
+            ca_file,
+            due: Mono::START.after(CHECK_EVERY),
+            log: OutageLog::new("certificates of the port"),
+        })
+    }
+
+    /// The TLS configuration of what was read.
+    pub(super) fn tls(&self) -> Result<(Arc<ServerConfig>, ClientCa), String> {
+        let ca = ClientCa::new(self.ca.as_ref())?;
+        let certificate = self.issued.as_ref().unwrap_or(&self.certificate);
+        Ok((server_config(certificate, &ca, self.only_tls13)?, ca))
+    }
+
+    /// The end of the serving certificate, unless it is self-signed.
+    pub(super) fn not_after(&self) -> Option<Wall> {
+        let files = self.certificate_files.as_ref().map(|_| &self.certificate);
+        let certificate = self.issued.as_ref().or(files)?;
+        Leaf::of_pem(&certificate.chain.bytes).map(|leaf| leaf.not_after)
+    }
+
+    /// When a step towards the certificate of the cluster is due.
+    pub(super) fn due(&self, now: Now) -> Option<Mono> {
+        self.rotation.as_ref().map(|rotation| rotation.due(now))
+    }
+
+    /// Takes the step that is due. Returns the new TLS configuration, if there is one.
+    pub(super) fn step(
+        &mut self,
+        reviews: &mut Reviews,
+        now: Now,
+    ) -> Option<(Arc<ServerConfig>, ClientCa)> {
+        let rotation = self.rotation.as_mut().filter(|rotation| rotation.due(now) <= now.mono)?;
+        self.issued = Some(rotation.step(reviews, now)?);
+        self.tls().ok()
+    }
+
+    /// Reads the files again that were replaced, once a minute. Returns the new TLS configuration,
+    /// if there is one.
+    pub(super) fn refresh(&mut self, now: Mono) -> Option<(Arc<ServerConfig>, ClientCa)> {
+        if now < self.due {
+            return None;
+        }
+        self.due = now.after(CHECK_EVERY);
+        let (mut certificate, mut ca) = (None, None);
+        let read = match &mut self.certificate_files {
+            Some(files) => files.check(|[chain, key]| {
+                let new = read_certificate(chain, key)?;
+                check_certificate(&new)?;
+                certificate = Some(new);
+                Ok(())
+            }),
+            None => Ok(()),
+        };
+        let ca_read = match &mut self.ca_file {
+            Some(file) => file.check(|[path]| {
+                let new = read_pem(path)?;
+                ClientCa::new(Some(&new))?;
+                ca = Some(new);
+                Ok(())
+            }),
+            None => Ok(()),
+        };
+        match read.and(ca_read) {
+            Ok(()) => drop(self.log.succeeded(now)),
+            Err(why) => drop(self.log.failed(&format!("{why}; the old one stays in use"), now)),
+        }
+        if certificate.is_none() && ca.is_none() {
+            return None;
+        }
+        for new in [certificate.as_ref().map(|new| &new.chain), ca.as_ref()].into_iter().flatten() {
+            log::info!("{}: read again", new.source);
+        }
+        self.certificate = certificate.unwrap_or_else(|| self.certificate.clone());
+        self.ca = ca.or_else(|| self.ca.take());
+        self.tls().ok()
+    }
+}
+
+/// A certificate that a new key signs itself, for clients that do not verify.
+pub(super) fn self_signed(node_name: &str) -> Result<ClientCertificate, String> {
+    let key = Key::generate()?;
+    let subject = Subject {
+        common_name: node_name.to_owned(),
+        alt_names: vec![AltName::Dns(node_name.to_owned())],
+        ..Subject::default()
+    };
+    let pem = |text: &str| Pem {
+        file: None,
+        source: "the self-signed certificate".to_owned(),
+        bytes: text.as_bytes().to_vec(),
+    };
+    Ok(ClientCertificate { chain: pem(&key.self_signed(subject)?), key: pem(key.pem()) })
+}

@@ -1,0 +1,324 @@
+//! One connection: a state with a time limit, TLS, and the bytes of one head.
+//!
+//! It reads 4 KiB at most when its turn comes, so no client keeps the others waiting, and reads
+//! nothing while an answer is under way. Time is an argument and the stream a trait, so the tests
+//! need no socket and no waiting.
+
+use std::cell::OnceCell;
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::server::{ServerConfig, ServerConnection};
+use zeroize::Zeroizing;
+
+use super::head::{self, Head};
+use super::logs::Journal;
+use super::tls::{ClientCa, Verified};
+use crate::core::access::User;
+use crate::core::instant::Mono;
+use crate::kube::time::Wall;
+
+/// Most bytes of one read.
+const READ: usize = 4 << 10;
+/// Most bytes that a client may send before the handshake is complete: a certificate chain has
+/// less.
+const LONGEST_HANDSHAKE: usize = 16 << 10;
+/// How long an answer with the journal may last: `nodelet logs` ends before.
+const JOURNAL_LIMIT: Duration = Duration::from_secs(40);
+/// The first byte of TLS: a record of the handshake (RFC 8446, section 5.1).
+const HANDSHAKE_RECORD: u8 = 0x16;
+/// What Go's server says to a client that does not speak TLS.
+const NOT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS \
+                         server.\n";
+
+/// A stream that never blocks.
+pub(super) trait Stream: Read + Write {
+    /// Sends the end of the stream; it can still be read.
+    fn finish(&self);
+}
+
+/// What a connection does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// TLS is being set up.
+    Handshake,
+    /// A head has begun.
+    Head,
+    /// An answer is being sent.
+    Answer,
+    /// Nothing is asked.
+    Idle,
+    /// The last answer is sent. What the client still sends is dropped until its end: a socket that
+    /// is closed with unread bytes takes the answer back (RFC 9112, section 9.6).
+    Closing,
+}
+
+impl State {
+    /// How long it may last.
+    pub(super) fn limit(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Handshake | Self::Answer => 10,
+            Self::Head => 5,
+            Self::Idle => 90,
+            Self::Closing => 1,
+        })
+    }
+}
+
+/// What follows a turn of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Wait for the client.
+    Wait,
+    /// [`Connection::head`] may have a request, or what is none.
+    Answer,
+    /// The connection is over.
+    Close,
+}
+
+/// A connection.
+pub(super) struct Connection<S> {
+    pub(super) stream: S,
+    /// Where it is from.
+    pub(super) peer: IpAddr,
+    tls: ServerConnection,
+    pub(super) state: State,
+    /// Since when.
+    pub(super) since: Mono,
+    /// Bytes of the handshake.
+    received: usize,
+    /// It may have a token.
+    head: Zeroizing<Vec<u8>>,
+    /// The answer under way is the last one.
+    is_last: bool,
+    /// The rest of the answer under way.
+    journal: Option<Journal>,
+    /// Whom the client certificate names, once it was verified.
+    verified: OnceCell<Verified>,
+}
+
+impl<S> fmt::Debug for Connection<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connection({:?})", self.state)
+    }
+}
+
+impl<S: Stream> Connection<S> {
+    pub(super) fn new(
+        stream: S,
+        peer: IpAddr,
+        tls: Arc<ServerConfig>,
+        now: Mono,
+    ) -> Result<Self, String> {
+        let mut tls = ServerConnection::new(tls).map_err(|e| format!("tls: {e}"))?;
+        // The answers are ours, and short.
+        tls.set_buffer_limit(None);
+        Ok(Self {
+            stream,
+            peer,
+            tls,
+            state: State::Handshake,
+            since: now,
+            received: 0,
+            head: Zeroizing::default(),
+            is_last: false,
+            journal: None,
+            verified: OnceCell::new(),
+        })
+    }
+
+    /// When it is closed, unless the client does something.
+    pub(super) fn deadline(&self) -> Mono {
+        let limit = if self.has_journal() { JOURNAL_LIMIT } else { self.state.limit() };
+        self.since.after(limit)
+    }
+
+    pub(super) fn wants_read(&self) -> bool {
+        self.state != State::Answer
+    }
+
+    pub(super) fn has_journal(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    /// What it waits for instead of the client: the next bytes of the journal.
+    pub(super) fn awaited(&self) -> Option<BorrowedFd<'_>> {
+        self.journal.as_ref().filter(|_| !self.wants_write()).map(Journal::as_fd)
+    }
+
+    pub(super) fn wants_write(&self) -> bool {
+        self.tls.wants_write()
+    }
+
+    /// Writes and reads what is possible without waiting.
+    pub(super) fn turn(&mut self, now: Mono) -> Next {
+        let sent = self.send(now).and_then(|()| self.pass_on(now));
+        sent.and_then(|()| self.receive(now)).unwrap_or(Next::Close)
+    }
+
+    fn enter(&mut self, state: State, now: Mono) {
+        (self.state, self.since) = (state, now);
+    }
+
+    fn send(&mut self, now: Mono) -> io::Result<()> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut self.stream) {
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+        if self.state == State::Answer && !self.has_journal() {
+            if self.is_last {
+                self.stream.finish();
+                self.enter(State::Closing, now);
+            } else {
+                self.enter(State::Idle, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the next bytes of the journal when those before are sent, so that no more are in memory.
+    fn pass_on(&mut self, now: Mono) -> io::Result<()> {
+        let is_busy = self.wants_write();
+        let Some(journal) = self.journal.as_mut().filter(|_| !is_busy) else {
+            return Ok(());
+        };
+        let mut buffer = [0; READ];
+        match journal.read(&mut buffer) {
+            None => return Ok(()),
+            Some([]) => {
+                self.journal = None;
+                self.tls.send_close_notify();
+                self.enter(State::Answer, now);
+            }
+            Some(bytes) => self.tls.writer().write_all(bytes)?,
+        }
+        self.send(now)
+    }
+
+    fn receive(&mut self, now: Mono) -> io::Result<Next> {
+        if !self.wants_read() {
+            return Ok(Next::Wait);
+        }
+        let mut buffer = [0; READ];
+        let bytes = match self.stream.read(&mut buffer) {
+            Ok(0) => return Ok(Next::Close),
+            Ok(length) => buffer.get(..length).unwrap_or_default(),
+            Err(e) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&e.kind()) => {
+                return Ok(Next::Wait);
+            }
+            Err(e) => return Err(e),
+        };
+        match self.state {
+            State::Closing => return Ok(Next::Wait),
+            State::Handshake => {
+                if self.received == 0 && bytes.first() != Some(&HANDSHAKE_RECORD) {
+                    // The socket has room for the first bytes, or the client misses a hint.
+                    let _ = self.stream.write(NOT_TLS)?;
+                    self.stream.finish();
+                    self.enter(State::Closing, now);
+                    return Ok(Next::Wait);
+                }
+                self.received += bytes.len();
+                if self.received > LONGEST_HANDSHAKE {
+                    return Ok(Next::Close);
+                }
+            }
+            State::Head | State::Answer | State::Idle => {}
+        }
+        self.decrypt(bytes, now)
+    }
+
+    fn decrypt(&mut self, mut bytes: &[u8], now: Mono) -> io::Result<Next> {
+        let before = self.head.len();
+        let mut is_over = false;
+        while !bytes.is_empty() && !is_over {
+            is_over = self.tls.read_tls(&mut bytes)? == 0;
+            if let Err(e) = self.tls.process_new_packets() {
+                // The alert; the client may be gone.
+                let _ = self.tls.write_tls(&mut self.stream);
+                return Err(io::Error::new(ErrorKind::InvalidData, e));
+            }
+            is_over |= self.take_plaintext()?;
+        }
+        if self.state == State::Handshake && !self.tls.is_handshaking() {
+            self.enter(State::Idle, now);
+        }
+        if self.state == State::Idle && !self.head.is_empty() {
+            self.enter(State::Head, now);
+        }
+        self.send(now)?;
+        let may_end = head::may_end(&self.head, before) || self.head.len() > head::LONGEST;
+        Ok(match self.state {
+            State::Head if may_end => Next::Answer,
+            _ if is_over => Next::Close,
+            _ => Next::Wait,
+        })
+    }
+
+    /// Moves plaintext to the head. Returns whether the client has ended TLS.
+    fn take_plaintext(&mut self) -> io::Result<bool> {
+        let mut buffer = [0; READ];
+        loop {
+            match self.tls.reader().read(&mut buffer) {
+                Ok(0) => return Ok(true),
+                // More than the longest head is dropped: the head is refused.
+                Ok(length) if self.head.len() <= head::LONGEST => {
+                    self.head.extend_from_slice(buffer.get(..length).unwrap_or_default());
+                }
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// The request that is to be answered, if there is one.
+    pub(super) fn head(&self) -> Head<'_> {
+        head::parse(&self.head)
+    }
+
+    /// The user that the client certificate names, if it is valid now. Its signatures are verified
+    /// once a connection, its dates at each request.
+    pub(super) fn user(&self, ca: &ClientCa, now: Wall) -> Option<&User> {
+        if self.verified.get().is_none() {
+            let verified = ca.verify(self.tls.peer_certificates()?, now)?;
+            let _ = self.verified.set(verified);
+        }
+        let verified = self.verified.get();
+        let is_valid = |v: &&Verified| v.from <= now && now <= v.until;
+        verified.filter(is_valid).map(|verified| &verified.user)
+    }
+
+    /// The next request verifies the client certificate again: the CA is another one.
+    pub(super) fn forget_user(&mut self) {
+        self.verified = OnceCell::new();
+    }
+
+    /// Begins to send an answer with the journal behind its head: the last one.
+    pub(super) fn answer_with(&mut self, journal: Journal, head: &[u8], now: Mono) -> Next {
+        self.journal = Some(journal);
+        self.answer(head, true, now)
+    }
+
+    /// Begins to send the answer, rendered, to [`Connection::head`].
+    pub(super) fn answer(&mut self, bytes: &[u8], is_last: bool, now: Mono) -> Next {
+        self.is_last = is_last;
+        self.head = Zeroizing::default();
+        self.enter(State::Answer, now);
+        let sent = self.tls.writer().write_all(bytes).and_then(|()| {
+            if is_last && !self.has_journal() {
+                self.tls.send_close_notify();
+            }
+            self.send(now)
+        });
+        if sent.is_ok() { Next::Wait } else { Next::Close }
+    }
+}

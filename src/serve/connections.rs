@@ -1,0 +1,68 @@
+//! The connections: how many there are, which one makes room, and when the next one ends.
+
+use std::time::Duration;
+
+use super::connection::{Connection, State, Stream};
+use crate::core::instant::Mono;
+
+/// Most connections. A scraper keeps one.
+pub(super) const MOST: usize = 8;
+/// A handshake is not closed for another connection before: it may be on a slow link.
+const YOUNG: Duration = Duration::from_secs(2);
+
+/// The open connections, at most [`MOST`].
+#[derive(Debug)]
+pub(super) struct Connections<S>(pub(super) Vec<Connection<S>>);
+
+impl<S: Stream> Connections<S> {
+    pub(super) fn new() -> Self {
+        Self(Vec::with_capacity(MOST))
+    }
+
+    /// From when on another connection has room; `None` while each one is busy.
+    pub(super) fn room(&self) -> Option<Mono> {
+        if self.0.len() < MOST {
+            return Some(Mono::START);
+        }
+        self.0.iter().filter_map(Self::spare_from).min()
+    }
+
+    /// Adds a connection. The one that does nothing for the longest time makes room, else the
+    /// oldest handshake.
+    pub(super) fn add(&mut self, new: Connection<S>, now: Mono) {
+        if self.0.len() >= MOST {
+            let spare = self.0.iter().enumerate().filter(|(_, connection)| {
+                Self::spare_from(connection).is_some_and(|from| from <= now)
+            });
+            let order = |c: &Connection<S>| (c.state == State::Handshake, c.since);
+            let Some((index, _)) = spare.min_by_key(|(_, connection)| order(connection)) else {
+                return;
+            };
+            self.0.swap_remove(index);
+        }
+        self.0.push(new);
+    }
+
+    /// From when on a connection may be closed for another one.
+    fn spare_from(connection: &Connection<S>) -> Option<Mono> {
+        match connection.state {
+            State::Idle | State::Closing => Some(connection.since),
+            State::Handshake => Some(connection.since.after(YOUNG)),
+            State::Head | State::Answer => None,
+        }
+    }
+
+    /// Does not count the time since `start`, in which none of them had a turn: what a client sent
+    /// meanwhile is not read yet.
+    pub(super) fn skip_time(&mut self, start: Mono, now: Mono) {
+        for connection in &mut self.0 {
+            connection.since = connection.since.after(now.since(start));
+        }
+    }
+
+    /// Closes those whose time is over. Returns when the next one's is.
+    pub(super) fn expire(&mut self, now: Mono) -> Option<Mono> {
+        self.0.retain(|connection| now < connection.deadline());
+        self.0.iter().map(Connection::deadline).min()
+    }
+}

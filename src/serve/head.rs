@@ -1,0 +1,273 @@
+//! The head of a request in HTTP/1.1 (RFC 9112), and the text of an answer.
+//!
+//! The first bytes of a stranger that this program reads by itself. No request has a body here:
+//! one with a body is refused, so where the next head begins is never a question.
+
+use crate::kube::time::Wall;
+use crate::serve::answers::{Answer, Asked};
+
+/// Longest head, in bytes.
+pub(super) const LONGEST: usize = 8 << 10;
+/// Most headers of a head.
+const MOST_HEADERS: usize = 32;
+
+/// The bytes of a connection, as far as they are here.
+#[derive(Debug, PartialEq)]
+pub enum Head<'a> {
+    /// The head has no end yet.
+    Partial,
+    /// A request.
+    Whole {
+        /// What is asked.
+        asked: Asked<'a>,
+        /// This is the last request of the connection: the client says so, or bytes follow the
+        /// head, and no answer to them would be in its order.
+        is_last: bool,
+    },
+    /// The status that refuses it: 400, or 431 if it is too large.
+    Refused(u16),
+}
+
+/// Parses a head from its first byte. The caller passes no more than `LONGEST` bytes and one
+/// read.
+pub fn parse(bytes: &[u8]) -> Head<'_> {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    let length = match request.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) if length <= LONGEST => length,
+        Ok(httparse::Status::Partial) if bytes.len() <= LONGEST => return Head::Partial,
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Head::Refused(431),
+        Err(_) => return Head::Refused(400),
+    };
+    let (Some(method), Some(target), Some(version)) =
+        (request.method, request.path, request.version)
+    else {
+        return Head::Refused(400);
+    };
+    let mut fields = Fields::default();
+    if request.headers.iter().any(|header| fields.take(header).is_none()) {
+        return Head::Refused(400);
+    }
+    // Go, too, wants one Host in HTTP/1.1. An absolute target or `*` is for proxies.
+    if (version == 1 && !fields.has_host) || !target.starts_with('/') {
+        return Head::Refused(400);
+    }
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let asked = Asked { method, path, query, token: fields.token };
+    Head::Whole { asked, is_last: version == 0 || fields.closes || bytes.len() > length }
+}
+
+/// Whether `bytes` may have a whole head: an empty line ends in the bytes from `from` on. Without
+/// this, a head of single bytes would be parsed once for each.
+pub(super) fn may_end(bytes: &[u8], from: usize) -> bool {
+    let rest = bytes.get(from.saturating_sub(3)..).unwrap_or_default();
+    rest.windows(2).any(|pair| pair == b"\n\n") || rest.windows(3).any(|end| end == b"\n\r\n")
+}
+
+/// The headers that matter.
+#[derive(Default)]
+struct Fields<'a> {
+    has_host: bool,
+    closes: bool,
+    token: Option<&'a str>,
+    has_authorization: bool,
+}
+
+impl<'a> Fields<'a> {
+    /// `None` if the request has a body or a second host.
+    fn take(&mut self, header: &httparse::Header<'a>) -> Option<()> {
+        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+        if is("host") {
+            return (!std::mem::replace(&mut self.has_host, true)).then_some(());
+        }
+        if is("transfer-encoding") || (is("content-length") && header.value != b"0") {
+            return None;
+        }
+        if is("connection") {
+            let text = str::from_utf8(header.value).ok()?;
+            let mut options = text.split(',').map(str::trim);
+            self.closes |= options.any(|option| option.eq_ignore_ascii_case("close"));
+        }
+        // As Go's `Header.Get`: the first one counts.
+        if is("authorization") && !std::mem::replace(&mut self.has_authorization, true) {
+            self.token = str::from_utf8(header.value).ok().and_then(bearer);
+        }
+        Some(())
+    }
+}
+
+/// The token of a header `Authorization`. Upstream: apiserver
+/// `authentication/request/bearertoken/bearertoken.go`.
+fn bearer(value: &str) -> Option<&str> {
+    let mut words = value.trim().split(' ');
+    let scheme = words.next()?;
+    let token = words.next()?;
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+impl Answer {
+    /// The answer as bytes. One to HEAD has no body. Without a date the time is not known.
+    pub(super) fn render(&self, is_head: bool, is_last: bool, date: Option<Wall>) -> Vec<u8> {
+        let mut bytes = self.head(Some(self.body.len()), is_last, date);
+        if !is_head {
+            bytes.extend_from_slice(&self.body);
+        }
+        bytes
+    }
+
+    /// The head of the answer. A body without a length ends with the connection.
+    pub(super) fn head(&self, length: Option<usize>, is_last: bool, date: Option<Wall>) -> Vec<u8> {
+        let (code, reason, kind) = (self.code, reason(self.code), self.content_type);
+        let mut text = format!("HTTP/1.1 {code} {reason}\r\nContent-Type: {kind}\r\n");
+        if let Some(length) = length {
+            text += &format!("Content-Length: {length}\r\n");
+        }
+        for (name, value) in &self.headers {
+            text += name;
+            text += ": ";
+            text += value;
+            text += "\r\n";
+        }
+        if let Some(date) = date {
+            text += "Date: ";
+            text += &date.rfc1123().replace("+0000", "GMT");
+            text += "\r\n";
+        }
+        if is_last {
+            text += "Connection: close\r\n";
+        }
+        text += "\r\n";
+        text.into_bytes()
+    }
+
+    /// The answer to what is no request: Go's text.
+    pub(super) fn refusal(code: u16) -> Self {
+        Self::text(code, format!("{code} {}", reason(code)))
+    }
+}
+
+/// The words behind a status code.
+fn reason(code: u16) -> &'static str {
+    match code {
+        200 => "OK",
+        307 => "Temporary Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        _ => "Internal Server Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(text: &str) -> Head<'_> {
+        parse(text.as_bytes())
+    }
+
+    #[test]
+    fn a_head_gives_method_path_query_and_token() {
+        let text = "GET /healthz?verbose&a=b HTTP/1.1\r\nHost: pi-1:10250\r\n\
+                    Authorization: bEARER abc\r\nAuthorization: Bearer other\r\n\r\n";
+        let asked =
+            Asked { method: "GET", path: "/healthz", query: "verbose&a=b", token: Some("abc") };
+        assert_eq!(head(text), Head::Whole { asked, is_last: false });
+        for length in 0..text.len() {
+            assert_eq!(head(&text[..length]), Head::Partial, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_the_second_word_of_a_bearer() {
+        for (value, token) in [
+            ("Bearer a.b-c", Some("a.b-c")),
+            ("  bearer a  ", Some("a")),
+            ("Bearer a b", Some("a")),
+            ("Bearer  a", None),
+            ("Bearer", None),
+            ("Basic a", None),
+            ("", None),
+        ] {
+            assert_eq!(bearer(value), token, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_plain_request_is_refused_with_a_kubelets_status() {
+        let with = |headers: &str| format!("GET / HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
+        let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(LONGEST));
+        let endless = "G".repeat(LONGEST + 1);
+        for (text, code) in [
+            (with("Content-Length: 1\r\n"), 400),
+            (with("Content-Length: 0\r\nContent-Length: 5\r\n"), 400),
+            (with("Transfer-Encoding: chunked\r\n"), 400),
+            (with("Host: b\r\n"), 400),
+            (with("a b: c\r\n"), 400),
+            (with("Connection: \u{e9}\r\n").replace('\u{e9}', "\u{0}"), 400),
+            ("GET / HTTP/1.1\r\n\r\n".to_owned(), 400),
+            ("GET http://a/healthz HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 400),
+            ("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 400),
+            ("GET / HTTP/2.0\r\nHost: a\r\n\r\n".to_owned(), 400),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), 400),
+            ("\u{16}\u{3}\u{1}".to_owned(), 400),
+            (with(&"a: b\r\n".repeat(MOST_HEADERS)), 431),
+            (long, 431),
+            (endless, 431),
+        ] {
+            assert_eq!(head(&text), Head::Refused(code), "{text:?}");
+        }
+        let most = with(&"a: b\r\n".repeat(MOST_HEADERS - 1));
+        assert!(matches!(head(&most), Head::Whole { is_last: false, .. }));
+        let empty = with("Content-Length: 0\r\n");
+        assert!(matches!(head(&empty), Head::Whole { is_last: false, .. }));
+    }
+
+    #[test]
+    fn the_last_request_of_a_connection_is_known() {
+        for text in [
+            "GET / HTTP/1.0\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Close\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\n",
+        ] {
+            assert!(matches!(head(text), Head::Whole { is_last: true, .. }), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_head_is_parsed_only_when_an_empty_line_came() {
+        let text = "GET / HTTP/1.1\r\nHost: a\r\n\r\n".as_bytes();
+        let ends = |length: usize| may_end(&text[..length], length - 1);
+        let found: Vec<usize> = (1..=text.len()).filter(|length| ends(*length)).collect();
+        assert_eq!(found, [text.len()]);
+        assert!(may_end(b"GET / HTTP/1.0\n\n", 15) && may_end(text, 0));
+    }
+
+    #[test]
+    fn an_answer_to_head_has_its_length_and_no_body() {
+        let answer = Answer {
+            code: 405,
+            content_type: "text/plain",
+            headers: vec![("Allow", "GET".to_owned())],
+            body: b"no\n".to_vec(),
+        };
+        let head = "HTTP/1.1 405 Method Not Allowed\r\nContent-Type: text/plain\r\n\
+                    Content-Length: 3\r\nAllow: GET\r\n";
+        let text = |is_head, is_last, date| {
+            String::from_utf8(answer.render(is_head, is_last, date)).unwrap()
+        };
+        assert_eq!(text(false, false, None), format!("{head}\r\nno\n"));
+        let date = Wall::parse("2026-11-23T14:55:00Z");
+        assert_eq!(
+            text(true, true, date),
+            format!("{head}Date: Mon, 23 Nov 2026 14:55:00 GMT\r\nConnection: close\r\n\r\n")
+        );
+        assert_eq!(Answer::refusal(431).body, b"431 Request Header Fields Too Large");
+    }
+}

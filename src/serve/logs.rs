@@ -1,0 +1,295 @@
+//! The journal of a unit: the side of `nodelet serve`, which may not read it, and `nodelet logs`,
+//! which systemd starts for one query and which becomes journalctl.
+//!
+//! Both check the query. `nodelet logs` limits the time, `nodelet serve` the size.
+
+use std::io::{self, BufRead, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::unistd::alarm;
+
+use super::answers::{Answer, Asked};
+use super::log_query::arguments;
+use crate::files::read::cause;
+use crate::process::unix_socket::connect_to;
+
+/// Time limit of a query in seconds: the kubelet's.
+const LIMIT: u32 = 30;
+/// Longest query in bytes, with the end of its line; that of a head is shorter.
+const LONGEST: u64 = 8 << 10;
+/// Most bytes of an answer. The kubelet has no limit.
+const MOST: usize = 1 << 20;
+const CUT: &[u8] = b"\nerror: cut after 1 MiB; ask for less with tailLines, sinceTime or pattern\n";
+/// The kubelet's words. `nodelet logs` has logged why.
+const NOTHING: &[u8] = b"\nerror: journal output not available\n";
+const KIND: &str = "text/plain;charset=UTF-8";
+
+/// Answers the query that is a line of stdin, on stdout: this process becomes journalctl. Returns
+/// only if it cannot, with the reason.
+pub fn answer_one() -> String {
+    // It outlives exec, and ends the process by SIGALRM.
+    alarm::set(LIMIT);
+    let mut line = String::new();
+    let read = io::stdin().lock().take(LONGEST).read_line(&mut line);
+    let query = match (read, line.strip_suffix('\n')) {
+        (Ok(_), Some(query)) => query,
+        (Ok(_), None) => return format!("stdin: no line of less than {LONGEST} bytes"),
+        (Err(e), _) => return format!("stdin: {}", cause(&e)),
+    };
+    match arguments(query) {
+        Ok(Some(arguments)) => journalctl(&arguments),
+        Ok(None) => "the query names no unit".to_owned(),
+        Err(refused) => refused.text,
+    }
+}
+
+/// Its errors are for whoever asked, so they go where its output goes; so does the reason why it
+/// cannot be started, because exec has moved stderr by then.
+fn journalctl(arguments: &[String]) -> String {
+    let failed = match io::stdout().as_fd().try_clone_to_owned() {
+        Ok(output) => {
+            Command::new("journalctl").args(arguments).stdin(Stdio::null()).stderr(output).exec()
+        }
+        Err(e) => e,
+    };
+    format!("journalctl: {}", cause(&failed))
+}
+
+/// What follows `/logs` in a path, empty or from its slash on.
+pub(super) fn path(path: &str) -> Option<&str> {
+    path.strip_prefix("/logs").filter(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The answer to a request for `/logs` and `path`, and the journal that follows its head.
+/// `is_busy`: another answer has it.
+pub(super) fn answer(
+    asked: &Asked<'_>,
+    path: &str,
+    socket: Option<&Path>,
+    is_busy: bool,
+) -> (Answer, Option<Journal>) {
+    let mut journal = None;
+    let answer = match socket {
+        // As a kubelet that serves no logs.
+        None => Answer::plain(405, "logs endpoint is disabled.\n"),
+        Some(socket) => Answer::to_get(asked, || match query(asked.query, path, is_busy) {
+            Some(refusal) => refusal,
+            None => match Journal::open(socket, asked.query) {
+                Ok(opened) => {
+                    journal = Some(opened);
+                    Answer { content_type: KIND, ..Answer::text(200, "") }
+                }
+                Err(e) => Answer::plain(500, unavailable(socket, &e)),
+            },
+        }),
+    };
+    (answer, journal)
+}
+
+/// Why there is no journal for a query.
+fn query(query: &str, path: &str, is_busy: bool) -> Option<Answer> {
+    let refusal = match arguments(query) {
+        Err(refused) if refused.code == 400 => (400, refused.text),
+        // A path below /var/log: there are none.
+        Ok(None) => return Some(Answer::not_found()),
+        _ if path.len() > 1 => (406, "path not allowed in query mode".to_owned()),
+        Err(refused) => (refused.code, refused.text),
+        Ok(Some(_)) if is_busy => {
+            let text = "the journal is being read for another request; try again\n";
+            let headers = vec![("Retry-After", "1".to_owned())];
+            return Some(Answer { headers, ..Answer::text(429, text) });
+        }
+        Ok(Some(_)) => return None,
+    };
+    Some(Answer::plain(refusal.0, refusal.1 + "\n"))
+}
+
+fn unavailable(socket: &Path, error: &io::Error) -> String {
+    let (socket, cause) = (socket.display(), cause(error));
+    format!(
+        "{socket}: {cause}; on the board: systemctl enable --now nodelet-logs.socket, then \
+         systemctl stop nodelet-serve.service\n"
+    )
+}
+
+/// What journalctl says, as far as it is read.
+#[derive(Debug)]
+pub(super) struct Journal {
+    stream: UnixStream,
+    /// Bytes until it is cut.
+    left: usize,
+    is_over: bool,
+}
+
+impl Journal {
+    fn open(socket: &Path, query: &str) -> io::Result<Self> {
+        let mut stream = connect_to(socket)?;
+        // The socket has room for it.
+        stream.write_all(format!("{query}\n").as_bytes())?;
+        Ok(Self::new(stream))
+    }
+
+    /// Of a stream that never blocks.
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self { stream, left: MOST, is_over: false }
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// The next bytes; none at the end; `None` if there are none yet.
+    pub(super) fn read<'a>(&mut self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+        if self.is_over {
+            return Some(&[]);
+        }
+        // One byte more shows whether there is anything to cut.
+        let room = self.left.clamp(1, buffer.len());
+        let length = match self.stream.read(buffer.get_mut(..room)?) {
+            Ok(length) => length,
+            Err(e) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&e.kind()) => {
+                return None;
+            }
+            // As when systemd refuses a second process.
+            Err(_) => 0,
+        };
+        self.is_over = length == 0 || self.left == 0;
+        if length > 0 && self.left == 0 {
+            return Some(CUT);
+        }
+        if length == 0 && self.left == MOST {
+            return Some(NOTHING);
+        }
+        self.left = self.left.saturating_sub(length);
+        buffer.get(..length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+    use crate::files::tree::Tree;
+
+    /// What is answered to a request if there is no journal.
+    fn refusal(method: &str, target: &str, socket: Option<&Path>, is_busy: bool) -> (u16, String) {
+        let (whole, query) = target.split_once('?').unwrap_or((target, ""));
+        let asked = Asked { method, path: whole, query, token: None };
+        let (answer, journal) = answer(&asked, path(whole).unwrap(), socket, is_busy);
+        assert!(journal.is_none(), "{target}");
+        (answer.code, String::from_utf8(answer.body).unwrap())
+    }
+
+    #[test]
+    fn the_paths_of_logs_are_logs_and_below() {
+        for (whole, rest) in [
+            ("/logs", Some("")),
+            ("/logs/", Some("/")),
+            ("/logs/a/b", Some("/a/b")),
+            ("/logsx", None),
+            ("/", None),
+        ] {
+            assert_eq!(path(whole), rest, "{whole}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_query_of_units_opens_no_journal() {
+        let socket = Path::new("/no/such/socket");
+        let query = "/logs/?query=a";
+        let absent = "/no/such/socket: no such file or directory; on the board: systemctl enable --now \
+                      nodelet-logs.socket, then systemctl stop nodelet-serve.service\n";
+        for (method, target, socket, is_busy, code, body) in [
+            ("GET", query, None, false, 405, "logs endpoint is disabled.\n"),
+            ("POST", "/logs", None, false, 405, "logs endpoint is disabled.\n"),
+            ("POST", query, Some(socket), false, 405, "405: Method Not Allowed"),
+            ("HEAD", query, Some(socket), false, 405, "405: Method Not Allowed"),
+            ("GET", "/logs/", Some(socket), false, 404, "404 page not found\n"),
+            ("GET", "/logs/syslog", Some(socket), false, 404, "404 page not found\n"),
+            (
+                "GET",
+                "/logs/a?query=",
+                Some(socket),
+                false,
+                400,
+                "query: Invalid value: [\"\"]: query cannot be empty\n",
+            ),
+            (
+                "GET",
+                "/logs/a?query=a*",
+                Some(socket),
+                false,
+                406,
+                "path not allowed in query mode\n",
+            ),
+            (
+                "GET",
+                "/logs/?query=a&boot=1",
+                Some(socket),
+                true,
+                406,
+                "boot: Invalid value: 1: must be less than 1\n",
+            ),
+            (
+                "GET",
+                query,
+                Some(socket),
+                true,
+                429,
+                "the journal is being read for another request; try again\n",
+            ),
+            ("GET", query, Some(socket), false, 500, absent),
+        ] {
+            let got = refusal(method, target, socket, is_busy);
+            assert_eq!(got, (code, body.to_owned()), "{method} {target}");
+        }
+    }
+
+    #[test]
+    fn a_query_is_one_line_to_the_socket() {
+        let tree = Tree::empty("log-socket");
+        let socket = tree.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let query = "query=nodelet&tailLines=50";
+        let asked = Asked { method: "GET", path: "/logs/", query, token: None };
+        let (answer, journal) = answer(&asked, "/", Some(&socket), false);
+        assert_eq!((answer.code, answer.content_type), (200, "text/plain;charset=UTF-8"));
+        let mut journal = journal.unwrap();
+        assert_eq!(journal.read(&mut [0; 9]), None);
+        let mut line = String::new();
+        BufReader::new(listener.accept().unwrap().0).read_line(&mut line).unwrap();
+        assert_eq!(line, format!("{query}\n"));
+        // As systemd when it refuses a second process.
+        assert_eq!(journal.read(&mut [0; 9]), Some(NOTHING));
+        assert_eq!(journal.read(&mut [0; 9]), Some(&[][..]));
+    }
+
+    #[test]
+    fn a_journal_without_end_is_cut_at_1_mib() {
+        for (length, is_cut) in [(MOST - 1, false), (MOST, false), (MOST + 5000, true)] {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let mut journal = Journal::new(ours);
+            let mut written = 0;
+            let mut read = Vec::new();
+            let mut buffer = [0; 4096];
+            while read.len() < length.min(MOST) {
+                let chunk = vec![b'x'; (length - written).min(4096)];
+                theirs.write_all(&chunk).unwrap();
+                written += chunk.len();
+                read.extend_from_slice(journal.read(&mut buffer).unwrap());
+            }
+            theirs.write_all(&vec![b'x'; length - written]).unwrap();
+            drop(theirs);
+            assert_eq!(read.len(), length.min(MOST));
+            let end: &[u8] = if is_cut { CUT } else { &[] };
+            assert_eq!(journal.read(&mut buffer), Some(end), "{length}");
+            assert_eq!(journal.read(&mut buffer), Some(&[][..]), "{length}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! `nodelet serve`: the kubelet's port, in a process of its own.
+//!
+//! systemd listens and starts this process at the first connection; after a while without one it
+//! exits. It answers what a kubelet answers about its Node, to those whom the API server knows and
+//! allows. It never renews a Lease and never writes the Node, so a fault here costs no heartbeat.
+
+pub mod answers;
+mod certificate;
+mod connection;
+mod connections;
+pub mod head;
+pub mod log_query;
+pub mod logs;
+mod metrics;
+mod port;
+pub mod readings;
+mod reviews;
+mod rotation;
+mod summary;
+mod tls;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::socket::{Backlog, getsockopt, listen, sockopt};
+
+use self::certificate::Certificates;
+use self::port::Port;
+use self::reviews::Reviews;
+use crate::config::Config;
+use crate::config::serve::ServeConfig;
+use crate::files::read::cause;
+use crate::host::Host;
+use crate::identity::Source;
+use crate::process::clock::{self, Clock};
+
+/// A start that fails at once would follow itself 15 times a second, because systemd keeps the
+/// socket and its waiting connection: it is delayed to six a minute.
+const RESTART_DELAY: Duration = Duration::from_secs(10);
+
+/// Connections that wait to be accepted, as in `nodelet-serve.socket`.
+const BACKLOG: i32 = 16;
+
+/// Answers until nobody has asked for `--idle-exit`. `cert_dir` is for the certificate that the
+/// cluster issues.
+pub fn serve(
+    config: &Config,
+    serve: &ServeConfig,
+    source: &Source,
+    host: Host,
+    cert_dir: &Path,
+) -> Result<(), String> {
+    let clock = Clock::start();
+    let (listener, address) = listener(serve)?;
+    let (reviews, ca) = Reviews::open(source, clock)?;
+    let certificates = Certificates::open(config, serve, ca, cert_dir)?;
+    let port = Port::new(config, serve, listener, certificates, reviews, host, clock)?;
+    log::info!("node {}: answering on {address}", config.node.name);
+    port.run();
+    Ok(())
+}
+
+/// Waits before the exit of a start that failed, if systemd passed a listening socket as stdin.
+pub fn delay_next_start() {
+    if is_listening() {
+        clock::pause(RESTART_DELAY);
+    }
+}
+
+fn is_listening() -> bool {
+    getsockopt(&io::stdin().as_fd(), sockopt::AcceptConn).unwrap_or_default()
+}
+
+/// The socket of `--listen`, or that of systemd.
+fn listener(serve: &ServeConfig) -> Result<(TcpListener, SocketAddr), String> {
+    let (opened, what) = match serve.listen {
+        Some(address) => (bound(address), format!("--listen {address}")),
+        None if !is_listening() => {
+            return Err("stdin is no listening socket: enable nodelet-serve.socket, which starts \
+                        this, or set --listen"
+                .to_owned());
+        }
+        None => (io::stdin().as_fd().try_clone_to_owned().map(TcpListener::from), "stdin".into()),
+    };
+    opened
+        .and_then(|listener| {
+            let address = listener.local_addr()?;
+            listener.set_nonblocking(true)?;
+            Ok((listener, address))
+        })
+        .map_err(|e| format!("{what}: {}", cause(&e)))
+}
+
+fn bound(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    // Again, because std's backlog is 128.
+    listen(&listener, Backlog::new(BACKLOG)?)?;
+    Ok(listener)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+//! The loop of the port: one poll over the listener and the connections, no thread.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use rustls::ServerConfig;
+
+use super::answers::{Answer, Asked, answer};
+use super::certificate::Certificates;
+use super::connection::{Connection, Next, Stream};
+use super::connections::Connections;
+use super::head::Head;
+use super::logs::{self, Journal};
+use super::readings::Readings;
+use super::reviews::Reviews;
+use super::tls::ClientCa;
+use crate::config::Config;
+use crate::config::serve::ServeConfig;
+use crate::core::access::{Access, Asker, User, Verdict};
+use crate::core::instant::Mono;
+use crate::core::outage_log::OutageLog;
+use crate::files::read::cause;
+use crate::host::Host;
+use crate::process::clock::{Clock, pause};
+
+/// Pause after an accept or a poll that failed, as without memory or descriptors.
+const ERROR_PAUSE: Duration = Duration::from_secs(1);
+
+impl Stream for TcpStream {
+    fn finish(&self) {
+        let _ = self.shutdown(Shutdown::Write);
+    }
+}
+
+/// The port and what it needs to answer.
+#[derive(Debug)]
+pub(super) struct Port {
+    listener: TcpListener,
+    /// The listener is not polled before.
+    rests: Mono,
+    accept_log: OutageLog,
+    connections: Connections<TcpStream>,
+    tls: Arc<ServerConfig>,
+    ca: ClientCa,
+    certificates: Certificates,
+    desk: Desk,
+    clock: Clock,
+    /// `None` is never.
+    idle_exit: Option<Duration>,
+}
+
+/// What an answer is made of.
+#[derive(Debug)]
+struct Desk {
+    access: Access,
+    reviews: Reviews,
+    readings: Readings,
+    log_socket: Option<PathBuf>,
+    clock: Clock,
+}
+
+impl Port {
+    /// With `--listen` there is no idle exit: nothing would start the process again.
+    pub(super) fn new(
+        config: &Config,
+        serve: &ServeConfig,
+        listener: TcpListener,
+        certificates: Certificates,
+        reviews: Reviews,
+        host: Host,
+        clock: Clock,
+    ) -> Result<Self, String> {
+        let (tls, ca) = certificates.tls()?;
+        let mut readings = Readings::new(config, serve, host);
+        readings.served.server_not_after = certificates.not_after();
+        let has_end = serve.listen.is_none() && !serve.idle_exit.is_zero();
+        Ok(Self {
+            listener,
+            rests: Mono::START,
+            accept_log: OutageLog::new("accept"),
+            connections: Connections::new(),
+            tls,
+            ca,
+            certificates,
+            desk: Desk {
+                access: Access::new(serve, &config.node.name),
+                reviews,
+                readings,
+                log_socket: serve.log_socket.clone(),
+                clock,
+            },
+            clock,
+            idle_exit: has_end.then_some(serve.idle_exit),
+        })
+    }
+
+    /// Answers until `--idle-exit`.
+    pub(super) fn run(mut self) {
+        // The last time with a connection.
+        let mut busy = Mono::START;
+        loop {
+            let start = self.clock.now();
+            let now = start.mono;
+            let deadline = self.connections.expire(now);
+            if deadline.is_some() {
+                busy = now;
+            }
+            let end = self.idle_exit.map(|idle| busy.after(idle));
+            if end.is_some_and(|end| end <= now) {
+                return;
+            }
+            let room = self.connections.room().map(|room| room.max(self.rests));
+            let accepts = room.is_some_and(|room| room <= now);
+            let later = room.filter(|_| !accepts);
+            let rotation = self.certificates.due(start);
+            let wake = [deadline, end, later, rotation].into_iter().flatten().min();
+            let ready = self.wait(accepts, wake.map(|wake| wake.since(now)));
+            let now = self.clock.now().mono;
+            let new = self.certificates.refresh(now);
+            self.use_certificates(new);
+            // From the last one: the one that takes the place of a closed one had its turn.
+            for index in (0..self.connections.0.len()).rev() {
+                if ready.get(index) == Some(&true) && self.turn(index) == Next::Close {
+                    self.connections.0.swap_remove(index);
+                }
+            }
+            if accepts && ready.last() == Some(&true) {
+                self.accept();
+            }
+            let start = self.clock.now();
+            let new = self.certificates.step(&mut self.desk.reviews, start);
+            self.connections.skip_time(start.mono, self.clock.now().mono);
+            self.use_certificates(new);
+        }
+    }
+
+    /// Uses another serving certificate for new connections, and another CA for all.
+    fn use_certificates(&mut self, new: Option<(Arc<ServerConfig>, ClientCa)>) {
+        if let Some((tls, ca)) = new {
+            (self.tls, self.ca) = (tls, ca);
+            self.connections.0.iter_mut().for_each(Connection::forget_user);
+            self.desk.readings.served.server_not_after = self.certificates.not_after();
+        }
+    }
+
+    /// Which connections have something to do, and at last the listener.
+    fn wait(&self, accepts: bool, limit: Option<Duration>) -> Vec<bool> {
+        let flag = |flag, is_set| if is_set { flag } else { PollFlags::empty() };
+        let connections = self.connections.0.iter().map(|connection| {
+            let read = flag(PollFlags::POLLIN, connection.wants_read());
+            let write = flag(PollFlags::POLLOUT, connection.wants_write());
+            match connection.awaited() {
+                Some(journal) => PollFd::new(journal, PollFlags::POLLIN),
+                None => PollFd::new(connection.stream.as_fd(), read | write),
+            }
+        });
+        let listener = PollFd::new(self.listener.as_fd(), flag(PollFlags::POLLIN, accepts));
+        let mut descriptors: Vec<PollFd<'_>> = connections.chain([listener]).collect();
+        match ppoll(&mut descriptors, limit.map(TimeSpec::from_duration), None) {
+            Ok(_) => descriptors.iter().map(|descriptor| descriptor.any() == Some(true)).collect(),
+            Err(Errno::EINTR) => Vec::new(),
+            Err(_) => {
+                // ENOMEM: the loop must not spin.
+                pause(ERROR_PAUSE);
+                Vec::new()
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        let now = self.clock.now().mono;
+        let opened = self.listener.accept().and_then(|(stream, peer)| {
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            Ok((stream, peer.ip().to_canonical()))
+        });
+        let opened = match opened {
+            Ok((stream, peer)) => Connection::new(stream, peer, self.tls.clone(), now),
+            // Another client may wait behind one that is gone.
+            Err(e) if [ErrorKind::WouldBlock, ErrorKind::ConnectionAborted].contains(&e.kind()) => {
+                return;
+            }
+            Err(e) => Err(cause(&e)),
+        };
+        match opened {
+            Ok(connection) => {
+                self.accept_log.succeeded(now);
+                self.connections.add(connection, now);
+            }
+            Err(why) => {
+                self.accept_log.failed(&why, now);
+                self.rests = now.after(ERROR_PAUSE);
+            }
+        }
+    }
+
+    fn turn(&mut self, index: usize) -> Next {
+        let reads_journal = self.connections.0.iter().any(Connection::has_journal);
+        let Some(connection) = self.connections.0.get_mut(index) else {
+            return Next::Wait;
+        };
+        let start = self.clock.now();
+        let next = connection.turn(start.mono);
+        if next != Next::Answer {
+            return next;
+        }
+        let mut journal = None;
+        let (answer, is_head, is_last) = match connection.head() {
+            Head::Partial => return Next::Wait,
+            Head::Refused(code) => (Answer::refusal(code), false, true),
+            Head::Whole { asked, is_last } => {
+                let user = connection.user(&self.ca, start.wall);
+                let answer;
+                (answer, journal) = self.desk.answer(user, connection.peer, &asked, reads_journal);
+                (answer, asked.method == "HEAD", is_last)
+            }
+        };
+        let now = self.clock.now();
+        let date = self.desk.readings.wall(now);
+        let next = match journal {
+            Some(journal) => {
+                connection.answer_with(journal, &answer.head(None, true, date), now.mono)
+            }
+            None => connection.answer(&answer.render(is_head, is_last, date), is_last, now.mono),
+        };
+        // A review takes up to 4 s.
+        self.connections.skip_time(start.mono, now.mono);
+        next
+    }
+}
+
+impl Desk {
+    /// The answer, and the journal that follows its head.
+    fn answer(
+        &mut self,
+        user: Option<&User>,
+        peer: IpAddr,
+        asked: &Asked<'_>,
+        reads_journal: bool,
+    ) -> (Answer, Option<Journal>) {
+        let asker = Asker { user, token: asked.token, peer };
+        let verdict = self.access.judge(&asker, asked.method, asked.path, &mut self.reviews);
+        self.readings.served.reviews = self.access.counts();
+        self.readings.served.client_not_after = self.reviews.client_not_after;
+        let (answer, journal) = match verdict {
+            Verdict::Allowed if let Some(path) = logs::path(asked.path) => {
+                logs::answer(asked, path, self.log_socket.as_deref(), reads_journal)
+            }
+            Verdict::Allowed => (answer(asked, &mut self.readings, self.clock.now()), None),
+            refused => (Answer::refused(refused), None),
+        };
+        self.readings.served.count(answer.code);
+        (answer, journal)
+    }
+}

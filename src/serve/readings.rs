@@ -1,0 +1,214 @@
+//! What the answers are made of: the machine's use of itself, the agent's Lease, this process.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::config::serve::ServeConfig;
+use crate::core::access::ReviewCounts;
+use crate::core::heartbeat::Heartbeat;
+use crate::core::instant::{Mono, Now};
+use crate::core::wall_clock::WallClock;
+use crate::host::Host;
+use crate::host::heartbeat;
+use crate::host::usage::{Usage, UsageSources};
+use crate::kube::time::Wall;
+use crate::process::clock::since_boot;
+
+/// A reading is used for so long: three scrapers at once cost one.
+const FRESH: Duration = Duration::from_secs(1);
+/// `pkg/kubelet/server/server.go` syncLoopHealthCheck: minDuration.
+const SYNC_LOOP: Duration = Duration::from_secs(300);
+
+/// The sources of all answers.
+#[derive(Debug)]
+pub struct Readings {
+    pub(super) node_name: String,
+    pub(super) sources: UsageSources,
+    state_file: PathBuf,
+    built: Wall,
+    /// The last reading, and when it was made.
+    last: Option<(Mono, Usage)>,
+    /// The reading before, for the rate.
+    before: Option<(Mono, Usage)>,
+    /// What this process has done.
+    pub served: Served,
+}
+
+/// What this process has done, and with which certificates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Requests by status code of the answer.
+    requests: Vec<(u16, u64)>,
+    /// Reviews that were sent.
+    pub reviews: ReviewCounts,
+    /// End of the certificate for the API server; `None` without one.
+    pub client_not_after: Option<Wall>,
+    /// End of the serving certificate, unless it is self-signed.
+    pub server_not_after: Option<Wall>,
+}
+
+impl Served {
+    /// Counts a request.
+    pub fn count(&mut self, code: u16) {
+        match self.requests.iter_mut().find(|(known, _)| *known == code) {
+            Some((_, count)) => *count += 1,
+            // The codes of this program are few.
+            None => self.requests.push((code, 1)),
+        }
+    }
+
+    /// The requests by status code, in the order of the codes.
+    pub(super) fn requests(&self) -> Vec<(u16, u64)> {
+        let mut requests = self.requests.clone();
+        requests.sort_unstable();
+        requests
+    }
+}
+
+impl Readings {
+    /// Reads nothing yet.
+    pub fn new(config: &Config, serve: &ServeConfig, host: Host) -> Self {
+        Self {
+            node_name: config.node.name.clone(),
+            sources: UsageSources::new(host),
+            state_file: serve.state_file.clone(),
+            built: WallClock::built(),
+            last: None,
+            before: None,
+            served: Served::default(),
+        }
+    }
+
+    /// The wall time, while it can be right. The timekeeper is another process, and its rule is the
+    /// build time: without NTP and RTC, a board shows 1970.
+    pub(super) fn wall(&self, now: Now) -> Option<Wall> {
+        Some(now.wall).filter(|wall| *wall >= self.built)
+    }
+
+    /// When this process started, if the wall time can be right.
+    pub(super) fn started(&self, now: Now) -> Option<Wall> {
+        Some(self.wall(now)?.before(now.mono.since(Mono::START)))
+    }
+
+    /// When the machine started, if the wall time can be right.
+    pub(super) fn booted(&self, now: Now) -> Option<Wall> {
+        Some(self.wall(now)?.before(since_boot()))
+    }
+
+    /// The use of CPU, memory and swap, at most a second old.
+    pub(super) fn usage(&mut self, now: Mono) -> Usage {
+        if let Some((at, usage)) = &self.last
+            && now.since(*at) < FRESH
+        {
+            return usage.clone();
+        }
+        let usage = self.sources.usage();
+        self.before = self.last.replace((now, usage.clone()));
+        usage
+    }
+
+    /// The age of the last reading.
+    pub(super) fn usage_age(&self, now: Mono) -> Duration {
+        self.last.as_ref().map_or(Duration::ZERO, |(at, _)| now.since(*at))
+    }
+
+    /// CPU time a second, in billionths of a core, between the last two readings.
+    pub(super) fn nano_cores(&self) -> Option<u64> {
+        let ((from, before), (to, last)) = (self.before.as_ref()?, self.last.as_ref()?);
+        let used = last.cpu.as_ref().ok()?.checked_sub(*before.cpu.as_ref().ok()?)?;
+        let time = to.since(*from).as_nanos();
+        u64::try_from((used.as_nanos() * 1_000_000_000).checked_div(time)?).ok()
+    }
+
+    /// The agent's Lease, and the age of its last renewal.
+    pub(super) fn heartbeat(&self) -> Option<(Heartbeat, Option<Duration>)> {
+        known(heartbeat::last(&self.state_file)?, since_boot())
+    }
+
+    /// Whether the agent's loop is alive, as a kubelet says it.
+    pub(super) fn sync_loop(&self) -> Result<(), String> {
+        sync_loop(heartbeat::last(&self.state_file), since_boot())
+    }
+
+    /// Whether the Lease is valid.
+    pub(super) fn lease(&self) -> Result<(), String> {
+        lease(heartbeat::last(&self.state_file), since_boot())
+    }
+}
+
+/// `None` for the state of another boot, on a disk.
+fn known(heartbeat: Heartbeat, now: Duration) -> Option<(Heartbeat, Option<Duration>)> {
+    let renewed = heartbeat.renewed.map(|at| now.saturating_sub(at));
+    (heartbeat.attempted <= now).then_some((heartbeat, renewed))
+}
+
+/// The last attempt was a moment ago. With a long Lease the attempts are rare.
+fn sync_loop(heartbeat: Option<Heartbeat>, now: Duration) -> Result<(), String> {
+    let known = heartbeat.and_then(|heartbeat| known(heartbeat, now));
+    let is_alive = known.is_some_and(|(heartbeat, _)| {
+        now - heartbeat.attempted <= heartbeat.lease_duration.max(SYNC_LOOP)
+    });
+    is_alive.then_some(()).ok_or_else(|| "sync Loop took longer than expected".to_owned())
+}
+
+fn lease(heartbeat: Option<Heartbeat>, now: Duration) -> Result<(), String> {
+    match heartbeat.and_then(|heartbeat| known(heartbeat, now)) {
+        None => Err("lease: no state; is nodelet running?".to_owned()),
+        Some((_, None)) => Err("lease: not renewed yet".to_owned()),
+        Some((heartbeat, Some(age))) if age > heartbeat.lease_duration => {
+            Err(format!("lease: last renewed {} s ago", age.as_secs()))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn heartbeat(attempted: u64, renewed: u64) -> Option<Heartbeat> {
+        Some(Heartbeat {
+            attempted: seconds(attempted),
+            renewed: Some(seconds(renewed)).filter(|at| !at.is_zero()),
+            lease_duration: seconds(40),
+            renewals: 1,
+            failures: 0,
+        })
+    }
+
+    /// `pkg/kubelet/server/server_test.go` TestSyncLoopCheck, and what is around it.
+    #[test]
+    fn test_sync_loop_check() {
+        let check = |heartbeat| sync_loop(heartbeat, seconds(1000));
+        let late = Err("sync Loop took longer than expected".to_owned());
+        assert_eq!(check(heartbeat(1000, 0)), Ok(()));
+        assert_eq!(check(heartbeat(400, 0)), late, "10 min ago");
+        assert_eq!(check(heartbeat(700, 0)), Ok(()));
+        assert_eq!(check(heartbeat(699, 0)), late);
+        assert_eq!(check(None), late, "the agent does not run");
+        assert_eq!(check(heartbeat(1001, 0)), late, "another boot");
+        let long = heartbeat(101, 0).map(|h| Heartbeat { lease_duration: seconds(899), ..h });
+        assert_eq!(check(long), Ok(()));
+    }
+
+    #[test]
+    fn the_lease_is_valid_for_its_duration() {
+        let check =
+            |heartbeat| lease(heartbeat, seconds(1000)).unwrap_or_else(|why| panic!("{why}"));
+        check(heartbeat(1000, 1000));
+        check(heartbeat(1000, 960));
+        for (heartbeat, want) in [
+            (heartbeat(1000, 937), "lease: last renewed 63 s ago"),
+            (heartbeat(1000, 0), "lease: not renewed yet"),
+            (heartbeat(1001, 1001), "lease: no state; is nodelet running?"),
+            (None, "lease: no state; is nodelet running?"),
+        ] {
+            assert_eq!(lease(heartbeat, seconds(1000)), Err(want.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The API server, which says who a client is and what it may: one request at a time, 4 s each.
+//!
+//! The other connections wait meanwhile. Another process renews the credentials.
+
+use std::fmt;
+use std::time::Duration;
+
+use ring::hmac;
+use ring::rand::SystemRandom;
+
+use crate::core::access::Outside;
+use crate::core::certificate::{FileTask, TaskResult};
+use crate::core::instant::Mono;
+use crate::identity::{Identity, Source};
+use crate::kube::message::{Outcome, Request};
+use crate::kube::time::Wall;
+use crate::process::clock::Clock;
+use crate::wire::api::Api;
+use crate::wire::api_config::Pem;
+
+/// Time limit of a request with name lookup, connection and the second attempt after a 401.
+pub(super) const BUDGET: Duration = Duration::from_secs(4);
+
+/// The API server, with the node's credentials.
+pub(super) struct Reviews {
+    api: Api,
+    identity: Identity,
+    clock: Clock,
+    /// Of the digests of tokens.
+    key: hmac::Key,
+    /// The end of the node's certificate.
+    pub(super) client_not_after: Option<Wall>,
+}
+
+impl fmt::Debug for Reviews {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reviews({:?})", self.api)
+    }
+}
+
+impl Reviews {
+    /// Reads the credentials. Returns the CA of the kubeconfig as well.
+    pub(super) fn open(source: &Source, clock: Clock) -> Result<(Self, Option<Pem>), String> {
+        let (identity, access) = source.open_read_only(clock.now().wall)?;
+        if let Some(why) = access.bootstrap {
+            return Err(format!(
+                "{why}; there is no certificate yet: start nodelet, which gets it"
+            ));
+        }
+        if access.config.certificate.is_none() && access.config.authorization.is_none() {
+            return Err(
+                "the kubeconfig has no credentials; the API server tells nobody else who a \
+                        client is: add a client certificate or a token"
+                    .to_owned(),
+            );
+        }
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
+        let key = key.map_err(|_| "no random numbers for a key")?;
+        let client_not_after = identity.not_after();
+        let reviews = Self { api: access.api, identity, clock, key, client_not_after };
+        Ok((reviews, access.config.ca))
+    }
+
+    /// A client of the supervisor that signs a serving certificate; `None` without a supervisor.
+    pub(super) fn serving_client(&self, node_ips: &str) -> Result<Option<Api>, String> {
+        self.identity.serving_client(node_ips)
+    }
+
+    fn send(&mut self, request: &Request, budget: Duration) -> Outcome {
+        let outcome = self.api.call(request, budget);
+        self.identity.on_response(&outcome);
+        outcome
+    }
+}
+
+impl Outside for Reviews {
+    fn now(&self) -> Mono {
+        self.clock.now().mono
+    }
+
+    fn digest(&self, bytes: &[u8]) -> [u8; 32] {
+        let tag = hmac::sign(&self.key, bytes);
+        tag.as_ref().try_into().unwrap_or_default()
+    }
+
+    /// Reads credentials that were replaced first, once a minute, and after a 401 at once.
+    fn call(&mut self, request: &Request) -> Outcome {
+        let start = self.clock.now();
+        if self.identity.refresh(&mut self.api, start.mono).is_some() {
+            self.client_not_after = self.identity.not_after();
+        }
+        let outcome = self.send(request, BUDGET);
+        let now = self.clock.now();
+        let rest = BUDGET.saturating_sub(now.mono.since(start.mono));
+        let is_refused = matches!(&outcome, Outcome::Answered(response) if response.code == 401);
+        if !is_refused || rest.is_zero() {
+            return outcome;
+        }
+        let is_replaced = self.identity.refresh(&mut self.api, now.mono).is_some()
+            || matches!(
+                self.identity.carry_out(&FileTask::Find, &mut self.api, now.wall),
+                TaskResult::InUse(_)
+            );
+        if !is_replaced {
+            return outcome;
+        }
+        self.client_not_after = self.identity.not_after();
+        self.send(request, rest)
+    }
+}

@@ -1,0 +1,249 @@
+//! The serving certificate that the cluster signs: with a CertificateSigningRequest, which a person
+//! or a controller approves, or at the supervisor of k3s.
+//!
+//! `core::certificate` decides as for the client certificate. The names are those of the Node on
+//! the server, because its clients connect to them.
+//! Upstream: `pkg/kubelet/certificate/kubelet.go`.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::reviews::{BUDGET, Reviews};
+use crate::config::Config;
+use crate::core::Progress;
+use crate::core::access::Outside as _;
+use crate::core::certificate::{Certificate, FileTask, Rules, TaskResult};
+use crate::core::delay::Jitter;
+use crate::core::instant::{Mono, Now};
+use crate::core::outage_log::OutageLog;
+use crate::identity::pki::serving::ServingPki;
+use crate::kube::json;
+use crate::kube::message::{Accept, Request};
+use crate::kube::object;
+use crate::kube::x509::{AltName, Subject};
+use crate::wire::api::Api;
+use crate::wire::api_config::ClientCertificate;
+
+/// How often the Node's addresses are read.
+const READ_EVERY: Duration = Duration::from_secs(600);
+/// The same after the start: whoever started the process is answered first.
+const FIRST_READ: Duration = Duration::from_secs(1);
+/// The same after a failure, or while the Node has no address.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// The certificate and its renewal.
+#[derive(Debug)]
+pub(super) struct Rotation {
+    node_name: String,
+    rules: Rules,
+    pki: ServingPki,
+    jitter: Jitter,
+    /// The Node is read then.
+    read_at: Mono,
+    /// Since the addresses are known.
+    wanted: Option<(Subject, Certificate)>,
+    /// The supervisor, with the headers of the request under way.
+    supervisor: Option<Api>,
+    log: OutageLog,
+}
+
+impl Rotation {
+    /// Reads the files in `folder`. `jitter` spreads the renewals of many boards.
+    pub(super) fn open(config: &Config, folder: &Path, jitter: Jitter) -> Result<Self, String> {
+        let supervisor = config.k3s_supervisor.is_some();
+        Ok(Self {
+            node_name: config.node.name.clone(),
+            rules: Rules { rotate: true, bootstrap: false, supervisor, serving: true },
+            pki: ServingPki::open(folder, supervisor)?,
+            jitter,
+            read_at: Mono::START.after(FIRST_READ),
+            wanted: None,
+            supervisor: None,
+            log: OutageLog::new("serving certificate"),
+        })
+    }
+
+    /// The certificate that is stored.
+    pub(super) fn current(&self) -> Option<ClientCertificate> {
+        self.pki.current().map(|(certificate, _)| certificate)
+    }
+
+    /// When the next step is due.
+    pub(super) fn due(&self, now: Now) -> Mono {
+        let wanted = self.wanted.as_ref().map(|(_, certificate)| certificate.due(now));
+        wanted.map_or(self.read_at, |due| due.min(self.read_at))
+    }
+
+    /// Takes a step that is due: one request or one file task. Returns a new certificate.
+    pub(super) fn step(&mut self, reviews: &mut Reviews, now: Now) -> Option<ClientCertificate> {
+        if self.read_at <= now.mono {
+            self.read_names(reviews);
+            return None;
+        }
+        let (subject, certificate) = self.wanted.as_mut()?;
+        certificate.follow_clock(now);
+        if now.mono < certificate.due(now) {
+            return None;
+        }
+        let result = match (certificate.file_task(now.wall), certificate.request()) {
+            (Some(task), _) => {
+                let mut result = self.pki.carry_out(&task, subject, now.wall);
+                if let (FileTask::Sign { .. }, true) = (&task, self.rules.supervisor) {
+                    match reviews.serving_client(&ips(subject)) {
+                        Ok(client) => self.supervisor = client,
+                        Err(why) => result = TaskResult::Failed(why),
+                    }
+                }
+                let is_new = matches!(result, TaskResult::InUse(_));
+                let done = certificate.on_task(result, now, self.jitter);
+                if done.is_ok() && is_new {
+                    self.log.succeeded(now.mono);
+                    log::info!("serving certificate: issued by the cluster");
+                    return self.current();
+                }
+                done
+            }
+            (None, Some(request)) => {
+                let outcome = match &mut self.supervisor {
+                    Some(api) => api.call(&request, BUDGET),
+                    None => reviews.call(&request),
+                };
+                let now = Now { mono: reviews.now(), ..now };
+                match certificate.on_response(outcome, now, self.jitter) {
+                    Ok(Progress::Note(line)) => {
+                        log::info!("serving certificate: {line}");
+                        Ok(())
+                    }
+                    Ok(_) => Ok(()),
+                    Err(error) => Err(error.why),
+                }
+            }
+            (None, None) => Ok(()),
+        };
+        if let Err(why) = result {
+            self.log.failed(&why.to_string(), now.mono);
+        }
+        None
+    }
+
+    /// Reads the Node, and begins anew if its names are others.
+    fn read_names(&mut self, reviews: &mut Reviews) {
+        let path = format!("/api/v1/nodes/{}", self.node_name);
+        let response = reviews.call(&Request::get(path, Accept::Object)).accepted();
+        let now = reviews.now();
+        self.read_at = now.after(RETRY);
+        let names = response
+            .map_err(|error| error.why.to_string())
+            .and_then(|response| names(&json::parse(&response.body).unwrap_or_default()));
+        let names = match names {
+            Ok(names) => names,
+            Err(why) => {
+                self.log.failed(&format!("the Node's addresses: {why}"), now);
+                return;
+            }
+        };
+        self.read_at = now.after(READ_EVERY);
+        let node_name = &self.node_name;
+        let subject = if self.rules.supervisor {
+            Subject { common_name: node_name.clone(), ..Subject::default() }
+        } else {
+            Subject::of_node(node_name)
+        };
+        let subject = Subject { alt_names: names, ..subject };
+        if self.wanted.as_ref().is_none_or(|(wanted, _)| *wanted != subject) {
+            let held = self.pki.current().map(|(_, leaf)| leaf);
+            let (rules, jitter) = (self.rules, self.jitter);
+            let certificate = Certificate::new(rules, subject.clone(), held, false, jitter);
+            self.wanted = Some((subject, certificate));
+        }
+    }
+}
+
+/// The addresses of a serving certificate for the header of k3s.
+fn ips(subject: &Subject) -> String {
+    let ips = subject.alt_names.iter().filter_map(|name| match name {
+        AltName::Ip(ip) => Some(ip.to_string()),
+        AltName::Dns(_) => None,
+    });
+    ips.collect::<Vec<_>>().join(",")
+}
+
+/// The names and addresses of a Node, sorted, each once. Upstream: `addressesToHostnamesAndIPs`; no
+/// request is made before there is an address.
+fn names(node: &Value) -> Result<Vec<AltName>, String> {
+    let mut names = Vec::new();
+    for address in object::list(node, &["status", "addresses"]) {
+        let [kind, text] = ["type", "address"].map(|key| object::text(address, &[key]));
+        let ip = text.parse::<IpAddr>().ok().map(AltName::Ip);
+        names.extend(match kind {
+            "Hostname" | "InternalDNS" | "ExternalDNS" if !text.is_empty() => {
+                Some(ip.unwrap_or_else(|| AltName::Dns(text.to_owned())))
+            }
+            "InternalIP" | "ExternalIP" => ip,
+            _ => None,
+        });
+    }
+    names.sort();
+    names.dedup();
+    if names.iter().any(|name| matches!(name, AltName::Ip(_))) {
+        Ok(names)
+    } else {
+        Err("the Node has none yet".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(addresses: &[(&str, &str)]) -> Value {
+        let addresses: Vec<Value> = addresses
+            .iter()
+            .map(|(kind, address)| json!({"type": kind, "address": address}))
+            .collect();
+        json!({"status": {"addresses": addresses}})
+    }
+
+    /// certificate/kubelet_test.go TestAddressesToHostnamesAndIPs.
+    #[test]
+    fn addresses_to_hostnames_and_ips() {
+        let dns = |name: &str| AltName::Dns(name.to_owned());
+        let ip = |ip: &str| AltName::Ip(ip.parse().unwrap());
+        for (addresses, want) in [
+            (&[][..], None),
+            (&[("Hostname", "hostname")], None),
+            (&[("", ""), ("Hostname", ""), ("InternalIP", "")], None),
+            (
+                &[("Hostname", "hostname"), ("ExternalIP", "1.1.1.1")],
+                Some(vec![dns("hostname"), ip("1.1.1.1")]),
+            ),
+            (
+                &[("Hostname", "1.1.1.1"), ("InternalIP", "1.1.1.1"), ("ExternalIP", "fd00::1")],
+                Some(vec![ip("1.1.1.1"), ip("fd00::1")]),
+            ),
+            (
+                &[
+                    ("ExternalDNS", "hostname"),
+                    ("InternalDNS", "another"),
+                    ("Hostname", "hostname"),
+                    ("InternalIP", "3.3.3.3"),
+                    ("ExternalIP", "2.2.2.2"),
+                    ("ExternalIP", "3.3.3.3"),
+                ],
+                Some(vec![dns("another"), dns("hostname"), ip("2.2.2.2"), ip("3.3.3.3")]),
+            ),
+        ] {
+            assert_eq!(names(&node(addresses)).ok(), want, "{addresses:?}");
+        }
+        let subject = Subject {
+            alt_names: vec![dns("a"), ip("192.0.2.7"), ip("fd00::7")],
+            ..Subject::default()
+        };
+        assert_eq!(ips(&subject), "192.0.2.7,fd00::7");
+    }
+}

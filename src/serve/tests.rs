@@ -1,0 +1,562 @@
+//! The connection machine with a real TLS client, in memory and in virtual time.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, ServerConfig, SupportedProtocolVersion};
+
+use super::certificate::Certificates;
+use super::connection::{Connection, Next, State, Stream};
+use super::connections::{Connections, MOST};
+use super::head::{self, Head};
+use super::logs::Journal;
+use super::tls::{ClientCa, server_config};
+use crate::config::Config;
+use crate::config::serve::ServeConfig;
+use crate::core::instant::Mono;
+use crate::files::tree::Tree;
+use crate::identity::pki::key::Key;
+use crate::kube::time::Wall;
+use crate::kube::x509::{AltName, Leaf, Subject};
+use crate::wire::api_config::{ClientCertificate, Pem};
+use crate::wire::provider::provider;
+use crate::wire::tls::{AnyServer, check_certificate};
+
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: pi\r\n\r\n";
+
+fn at(seconds: u64) -> Mono {
+    Mono::START.after(Duration::from_secs(seconds))
+}
+
+/// One direction of a connection.
+#[derive(Debug, Default)]
+struct Pipe {
+    bytes: VecDeque<u8>,
+    /// Bytes that it takes at most.
+    room: usize,
+    is_over: bool,
+}
+
+/// An end of a connection in memory.
+#[derive(Clone, Debug)]
+struct End {
+    reads: Rc<RefCell<Pipe>>,
+    writes: Rc<RefCell<Pipe>>,
+}
+
+fn ends() -> (End, End) {
+    let [one, other] =
+        [(); 2].map(|()| Rc::new(RefCell::new(Pipe { room: 1 << 20, ..Pipe::default() })));
+    let server = End { reads: one.clone(), writes: other.clone() };
+    (server, End { reads: other, writes: one })
+}
+
+impl Read for End {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut pipe = self.reads.borrow_mut();
+        if pipe.bytes.is_empty() && !pipe.is_over {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        pipe.bytes.read(buffer)
+    }
+}
+
+impl Write for End {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut pipe = self.writes.borrow_mut();
+        if pipe.is_over {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let length = bytes.len().min(pipe.room - pipe.bytes.len());
+        if length == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        pipe.bytes.extend(&bytes[..length]);
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Stream for End {
+    fn finish(&self) {
+        self.writes.borrow_mut().is_over = true;
+    }
+}
+
+/// A CA, and certificates for clients.
+struct Authority(Issuer<'static, KeyPair>, String);
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self(Issuer::new(params, key), pem)
+    }
+
+    fn pem(&self) -> Pem {
+        Pem { file: None, source: "ca".into(), bytes: self.1.clone().into_bytes() }
+    }
+
+    /// A certificate for the years from `from` to `until`.
+    fn client(&self, name: &str, usage: ExtendedKeyUsagePurpose, from: i32, until: i32) -> Client {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "monitors");
+        if !name.is_empty() {
+            params.distinguished_name.push(DnType::CommonName, name);
+        }
+        params.extended_key_usages = vec![usage];
+        params.not_before = rcgen::date_time_ymd(from, 1, 1);
+        params.not_after = rcgen::date_time_ymd(until, 1, 1);
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        Some((certificate.der().clone(), key.serialize_der()))
+    }
+}
+
+type Client = Option<(CertificateDer<'static>, Vec<u8>)>;
+
+fn year(year: u32) -> Wall {
+    Wall::parse(&format!("{year}-06-01T00:00:00Z")).unwrap()
+}
+
+fn serving() -> ClientCertificate {
+    super::certificate::self_signed("pi").unwrap()
+}
+
+fn config(ca: &ClientCa) -> Arc<ServerConfig> {
+    server_config(&serving(), ca, false).unwrap()
+}
+
+/// A connection and its client.
+struct Pair {
+    server: Connection<End>,
+    client: ClientConnection,
+    end: End,
+}
+
+impl Pair {
+    fn new(
+        tls: Arc<ServerConfig>,
+        client: Client,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Self {
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider()))
+            .with_protocol_versions(versions)
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyServer));
+        let config = match client {
+            Some((chain, key)) => builder
+                .with_client_auth_cert(vec![chain], PrivateKeyDer::Pkcs8(key.into()))
+                .unwrap(),
+            None => builder.with_no_client_auth(),
+        };
+        let name = ServerName::try_from("pi").unwrap();
+        let client = ClientConnection::new(Arc::new(config), name).unwrap();
+        let (server, end) = ends();
+        Self { server: Connection::new(server, PEER, tls, at(0)).unwrap(), client, end }
+    }
+
+    fn of(tls: &Arc<ServerConfig>) -> Self {
+        Self::new(tls.clone(), None, rustls::DEFAULT_VERSIONS)
+    }
+
+    /// Lets both sides act until nothing moves.
+    fn run(&mut self, now: Mono) -> Next {
+        for _ in 0..50 {
+            while self.client.wants_write() {
+                self.client.write_tls(&mut self.end).unwrap();
+            }
+            let next = self.server.turn(now);
+            if next != Next::Wait {
+                return next;
+            }
+            while self.client.read_tls(&mut self.end).is_ok_and(|length| length > 0) {
+                self.client.process_new_packets().unwrap();
+            }
+        }
+        Next::Wait
+    }
+
+    fn send(&mut self, bytes: &[u8], now: Mono) -> Next {
+        self.client.writer().write_all(bytes).unwrap();
+        self.run(now)
+    }
+
+    fn received(&mut self) -> String {
+        let mut text = String::new();
+        let _ = self.client.reader().read_to_string(&mut text);
+        text
+    }
+}
+
+fn no_ca() -> ClientCa {
+    ClientCa::new(None).unwrap()
+}
+
+#[test]
+fn a_connection_is_kept_from_answer_to_answer() {
+    let tls = config(&no_ca());
+    for version in rustls::DEFAULT_VERSIONS {
+        let mut pair = Pair::new(tls.clone(), None, &[version]);
+        assert_eq!((pair.server.state, pair.server.deadline()), (State::Handshake, at(10)));
+        assert_eq!(pair.run(at(1)), Next::Wait);
+        assert_eq!((pair.server.state, pair.server.deadline()), (State::Idle, at(91)));
+        for (second, bytes) in [(2, &REQUEST[..7]), (3, &REQUEST[7..20])] {
+            assert_eq!(pair.send(bytes, at(second)), Next::Wait);
+            assert_eq!((pair.server.state, pair.server.deadline()), (State::Head, at(7)));
+        }
+        for (second, rest) in [(4, &REQUEST[20..]), (50, REQUEST)] {
+            assert_eq!(pair.send(rest, at(second)), Next::Answer);
+            let Head::Whole { asked, is_last: false } = pair.server.head() else { panic!() };
+            assert_eq!(asked.path, "/healthz");
+            assert_eq!(
+                pair.server.answer(b"HTTP/1.1 200 OK\r\n\r\n", false, at(second)),
+                Next::Wait
+            );
+            assert_eq!(pair.server.state, State::Idle);
+            assert_eq!(pair.server.deadline(), at(second + 90));
+            assert_eq!(pair.run(at(second)), Next::Wait);
+            assert_eq!(pair.received(), "HTTP/1.1 200 OK\r\n\r\n");
+        }
+    }
+}
+
+/// The client gets all of the answer, although it sent more than was read.
+#[test]
+fn the_last_answer_is_followed_by_the_end_of_tls_and_a_second_of_patience() {
+    let mut pair = Pair::of(&config(&no_ca()));
+    assert_eq!(pair.send(&[REQUEST, REQUEST].concat(), at(1)), Next::Answer);
+    assert!(matches!(pair.server.head(), Head::Whole { is_last: true, .. }));
+    assert_eq!(pair.server.answer(b"HTTP/1.1 200 OK\r\n\r\n", true, at(2)), Next::Wait);
+    assert_eq!((pair.server.state, pair.server.deadline()), (State::Closing, at(3)));
+    assert!(pair.end.reads.borrow().is_over);
+    assert_eq!(pair.send(REQUEST, at(2)), Next::Wait);
+    assert_eq!(pair.received(), "HTTP/1.1 200 OK\r\n\r\n");
+    assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
+    assert_eq!((pair.server.state, pair.server.deadline()), (State::Closing, at(3)));
+    pair.end.finish();
+    assert_eq!(pair.server.turn(at(2)), Next::Close);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_from() {
+    let mut pair = Pair::of(&config(&no_ca()));
+    assert_eq!(pair.send(REQUEST, at(1)), Next::Answer);
+    pair.end.reads.borrow_mut().room = 100;
+    assert_eq!(pair.server.answer(&[b'x'; 100_000], false, at(1)), Next::Wait);
+    for second in 2..9 {
+        pair.end.write_all(&[0; 100]).unwrap();
+        assert_eq!(pair.server.turn(at(second)), Next::Wait);
+        assert!(pair.server.wants_write() && !pair.server.wants_read());
+    }
+    assert_eq!((pair.server.state, pair.server.deadline()), (State::Answer, at(11)));
+    assert_eq!(pair.end.writes.borrow().bytes.len(), 700);
+}
+
+/// A connection that has begun to answer with the journal, our end of that, and journalctl's.
+fn with_journal() -> (Pair, UnixStream, UnixStream) {
+    let mut pair = Pair::of(&config(&no_ca()));
+    assert_eq!(pair.send(REQUEST, at(1)), Next::Answer);
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let journal = Journal::new(ours.try_clone().unwrap());
+    let head = b"HTTP/1.1 200 OK\r\n\r\n";
+    assert_eq!(pair.server.answer_with(journal, head, at(1)), Next::Wait);
+    (pair, ours, theirs)
+}
+
+#[test]
+fn the_journal_follows_its_head_until_its_end() {
+    let (mut pair, _, mut journal) = with_journal();
+    assert_eq!((pair.server.state, pair.server.deadline()), (State::Answer, at(41)));
+    assert_eq!(pair.run(at(2)), Next::Wait);
+    assert_eq!(pair.received(), "HTTP/1.1 200 OK\r\n\r\n");
+    assert!(pair.server.awaited().is_some() && !pair.server.wants_read());
+    for second in [3, 39] {
+        journal.write_all(b"a line\n").unwrap();
+        assert_eq!(pair.run(at(second)), Next::Wait);
+        assert_eq!(pair.received(), "a line\n");
+        assert_eq!(pair.server.deadline(), at(41));
+    }
+    journal.shutdown(std::net::Shutdown::Both).unwrap();
+    assert_eq!(pair.run(at(40)), Next::Wait);
+    assert_eq!((pair.server.state, pair.server.deadline()), (State::Closing, at(41)));
+    assert!(!pair.server.has_journal() && pair.server.awaited().is_none());
+    assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
+}
+
+#[test]
+fn no_more_of_the_journal_is_read_than_the_client_takes() {
+    let (mut pair, mut ours, mut journal) = with_journal();
+    pair.run(at(1));
+    pair.end.reads.borrow_mut().room = 100;
+    journal.write_all(&[b'x'; 40_000]).unwrap();
+    for _ in 0..20 {
+        assert_eq!(pair.server.turn(at(2)), Next::Wait);
+        assert!(pair.server.wants_write() && pair.server.awaited().is_none());
+    }
+    // The rest is not read; then the client goes on.
+    let mut rest = vec![0; 50_000];
+    let length = ours.read(&mut rest).unwrap();
+    assert!(length >= 40_000 - 4096, "{length}");
+    pair.end.reads.borrow_mut().room = 1 << 20;
+    drop((ours, journal));
+    assert_eq!(pair.run(at(3)), Next::Wait);
+    assert_eq!(pair.server.state, State::Closing);
+    assert!(pair.received().ends_with("x"));
+}
+
+#[test]
+fn a_client_without_tls_gets_gos_hint() {
+    let tls = config(&no_ca());
+    for text in ["GET / HTTP/1.1\r\n\r\n", "\0", "\u{15}\u{3}\u{3}"] {
+        let (stream, mut end) = ends();
+        let mut server = Connection::new(stream, PEER, tls.clone(), at(0)).unwrap();
+        end.write_all(text.as_bytes()).unwrap();
+        assert_eq!(server.turn(at(1)), Next::Wait);
+        assert_eq!((server.state, server.deadline()), (State::Closing, at(2)));
+        let mut answer = String::new();
+        end.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request"));
+    }
+}
+
+#[test]
+fn a_handshake_has_16_kib_and_a_head_8() {
+    // A record of the handshake with the start of a ClientHello of 64 KiB, and another one.
+    let tls = config(&no_ca());
+    let (stream, mut end) = ends();
+    let mut server = Connection::new(stream, PEER, tls.clone(), at(0)).unwrap();
+    let record =
+        |start: &[u8]| [&[0x16, 3, 1, 0x40, 0][..], start, &vec![0; 0x4000 - start.len()]].concat();
+    end.write_all(&record(&[1, 0, 0xff, 0xff])).unwrap();
+    end.write_all(&record(&[])).unwrap();
+    let turns = (0..20).position(|_| server.turn(at(1)) == Next::Close);
+    assert_eq!(turns, Some(4));
+
+    let mut pair = Pair::of(&tls);
+    let mut next = pair.send(b"GET / HTTP/1.1\r\n", at(1));
+    while next == Next::Wait {
+        next = pair.send(&[b'x'; 1000], at(1));
+    }
+    assert_eq!((next, pair.server.head()), (Next::Answer, Head::Refused(431)));
+    // What does not fit is not kept.
+    let mut pair = Pair::of(&tls);
+    assert_eq!(pair.send(&[b'x'; 2 * head::LONGEST], at(1)), Next::Answer);
+    assert_eq!(pair.server.head(), Head::Refused(431));
+}
+
+#[test]
+fn an_end_or_garbage_closes_a_connection() {
+    let tls = config(&no_ca());
+    let mut pair = Pair::of(&tls);
+    pair.end.finish();
+    assert_eq!(pair.server.turn(at(1)), Next::Close);
+    let mut pair = Pair::of(&tls);
+    assert_eq!(pair.run(at(1)), Next::Wait);
+    pair.client.send_close_notify();
+    assert_eq!(pair.run(at(1)), Next::Close);
+    let mut pair = Pair::of(&tls);
+    assert_eq!(pair.run(at(1)), Next::Wait);
+    pair.end.write_all(&[0x17, 3, 3, 0, 20]).unwrap();
+    pair.end.write_all(&[0; 20]).unwrap();
+    assert_eq!(pair.server.turn(at(1)), Next::Close);
+    // The alert is sent.
+    assert!(pair.client.read_tls(&mut pair.end).unwrap() > 0);
+    assert!(pair.client.process_new_packets().is_err());
+}
+
+#[test]
+fn a_client_that_sends_its_end_behind_a_request_is_answered() {
+    let mut pair = Pair::of(&config(&no_ca()));
+    assert_eq!(pair.run(at(1)), Next::Wait);
+    pair.client.writer().write_all(REQUEST).unwrap();
+    pair.client.send_close_notify();
+    assert_eq!(pair.run(at(1)), Next::Answer);
+}
+
+#[test]
+fn a_certificate_of_the_ca_names_its_user_and_another_nobody() {
+    let (ours, foreign) = (Authority::new("ours"), Authority::new("foreign"));
+    let ca = ClientCa::new(Some(&ours.pem())).unwrap();
+    let tls = config(&ca);
+    let (client, server) =
+        (ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth);
+    // The same name, another key.
+    let forged = Authority::new("ours");
+    for (what, certificate, is_known) in [
+        ("ours", ours.client("prometheus", client.clone(), 2025, 2028), true),
+        ("of another CA", foreign.client("prometheus", client.clone(), 2025, 2028), false),
+        (
+            "of a CA of the same name",
+            forged.client("prometheus", client.clone(), 2025, 2028),
+            false,
+        ),
+        ("expired", ours.client("prometheus", client.clone(), 2020, 2022), false),
+        ("not valid yet", ours.client("prometheus", client.clone(), 2028, 2030), false),
+        ("a server's", ours.client("prometheus", server, 2025, 2028), false),
+        ("without a name", ours.client("", client, 2025, 2028), false),
+        ("none", None, false),
+    ] {
+        for version in rustls::DEFAULT_VERSIONS {
+            let mut pair = Pair::new(tls.clone(), certificate.clone(), &[version]);
+            assert_eq!(pair.send(REQUEST, at(1)), Next::Answer, "{what}: no alert");
+            let user = pair.server.user(&ca, year(2026));
+            assert_eq!(user.is_some(), is_known, "{what}");
+            if let Some(user) = user {
+                assert_eq!(
+                    (user.name.as_str(), &user.groups[..]),
+                    ("prometheus", &["monitors".to_owned()][..])
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_dates_of_a_certificate_are_compared_at_each_request() {
+    let authority = Authority::new("ours");
+    let ca = ClientCa::new(Some(&authority.pem())).unwrap();
+    let client = authority.client("a", ExtendedKeyUsagePurpose::ClientAuth, 2025, 2028);
+    let mut pair = Pair::new(config(&ca), client, rustls::DEFAULT_VERSIONS);
+    assert_eq!(pair.run(at(1)), Next::Wait);
+    // A clock that is set, an expiry, and a CA that is replaced.
+    for (now, is_known) in [(1970, false), (2026, true), (2028, false), (2027, true), (2024, false)]
+    {
+        assert_eq!(pair.server.user(&ca, year(now)).is_some(), is_known, "{now}");
+    }
+    let other = ClientCa::new(Some(&Authority::new("other").pem())).unwrap();
+    pair.server.forget_user();
+    assert_eq!(pair.server.user(&other, year(2026)), None);
+}
+
+#[test]
+fn tls_1_2_can_be_refused_and_http_2_alone_is() {
+    let ca = no_ca();
+    let tls13 = server_config(&serving(), &ca, true).unwrap();
+    let old = &[&rustls::version::TLS12];
+    let mut pair = Pair::new(tls13, None, old);
+    while pair.client.wants_write() {
+        pair.client.write_tls(&mut pair.end).unwrap();
+    }
+    assert_eq!(pair.server.turn(at(1)), Next::Close);
+    assert_eq!(Pair::new(config(&ca), None, old).run(at(1)), Next::Wait);
+}
+
+#[test]
+fn a_full_house_closes_the_longest_idle_then_the_oldest_handshake() {
+    let tls = config(&no_ca());
+    let mut all = Connections::new();
+    let new = |second| Connection::new(ends().0, PEER, tls.clone(), at(second)).unwrap();
+    for second in 0..8 {
+        assert_eq!(all.room(), Some(at(0)));
+        all.add(new(second), at(second));
+    }
+    assert_eq!(all.0.len(), MOST);
+    // Each one a handshake: the oldest may go after 2 s.
+    assert_eq!(all.room(), Some(at(2)));
+    all.add(new(8), at(8));
+    let begun = |all: &Connections<End>| {
+        let mut begun: Vec<Mono> = all.0.iter().map(|connection| connection.since).collect();
+        begun.sort_unstable();
+        begun
+    };
+    assert_eq!(begun(&all), (1..9).map(at).collect::<Vec<_>>());
+    all.0[3].state = State::Idle;
+    let idle = all.0[3].since;
+    assert_eq!(all.room(), Some(at(3)));
+    all.add(new(9), at(9));
+    assert_eq!(all.0.len(), MOST);
+    assert!(all.0.iter().all(|connection| connection.since != idle));
+    // Busy ones never go, and the newcomer does.
+    for connection in &mut all.0 {
+        connection.state = State::Head;
+    }
+    assert_eq!(all.room(), None);
+    let before = begun(&all);
+    all.add(new(10), at(10));
+    assert_eq!(begun(&all), before);
+    // Until their time is over: 5 s.
+    assert_eq!(all.expire(at(5)), Some(at(6)));
+    assert!(all.expire(at(8)).is_some() && all.0.len() < MOST);
+    assert_eq!(all.expire(at(14)), None);
+    // Nobody had a turn from 5 to 9.
+    all.add(new(0), at(0));
+    all.skip_time(at(5), at(9));
+    assert_eq!(all.expire(at(13)), Some(at(14)));
+}
+
+#[test]
+fn a_self_signed_certificate_has_the_name_of_the_node() {
+    let certificate = serving();
+    check_certificate(&certificate).unwrap();
+    let leaf = Leaf::of_pem(&certificate.chain.bytes).unwrap();
+    assert_eq!(leaf.subject.alt_names, [AltName::Dns("pi".into())]);
+    assert_eq!(
+        (leaf.subject.common_name.as_str(), leaf.not_before.time().as_str()),
+        ("pi", "2020-01-01T00:00:00Z")
+    );
+    let key = Key::of_pem(&certificate.key.bytes).unwrap();
+    assert!(key.self_signed(Subject::default()).is_ok());
+}
+
+#[test]
+fn files_that_are_replaced_are_used_a_minute_later() {
+    let (tree, ca) = (Tree::new("serving-files"), Authority::new("ours"));
+    let write = |name: &str, text: &[u8]| {
+        // Another inode: a stamp has the resolution of the kernel's clock.
+        let _ = std::fs::remove_file(tree.join(name));
+        tree.write(name, text);
+    };
+    let new_pair = || {
+        let pair = serving();
+        write("tls.crt", &pair.chain.bytes);
+        write("tls.key", &pair.key.bytes);
+    };
+    new_pair();
+    write("ca.crt", ca.1.as_bytes());
+    let config = ServeConfig {
+        tls_files: Some((tree.join("tls.crt"), tree.join("tls.key"))),
+        client_ca_file: Some(tree.join("ca.crt")),
+        ..ServeConfig::default()
+    };
+    let open = || Certificates::open(&Config::default(), &config, None, Path::new("/nonexistent"));
+    let mut certificates = open().unwrap();
+    assert!(certificates.refresh(at(60)).is_none());
+    new_pair();
+    assert!(certificates.refresh(at(119)).is_none());
+    assert!(certificates.refresh(at(120)).is_some());
+    assert!(certificates.refresh(at(180)).is_none());
+    // A half-written pair is not used, and does not hide another CA.
+    write("tls.key", b"");
+    write("ca.crt", Authority::new("new").1.as_bytes());
+    let (_, new) = certificates.refresh(at(240)).unwrap();
+    let client = ca.client("a", ExtendedKeyUsagePurpose::ClientAuth, 2025, 2028).unwrap();
+    assert!(new.verify(&[client.0], year(2026)).is_none());
+    assert!(certificates.refresh(at(300)).is_none());
+    // A start has no old one.
+    let line = open().and_then(|new| new.tls()).unwrap_err();
+    assert!(line.ends_with("tls.key: no private key in it"), "{line}");
+    write("ca.crt", b"no CA");
+    new_pair();
+    let line = open().and_then(|new| new.tls()).unwrap_err();
+    assert!(line.ends_with("ca.crt: no certificate in it"), "{line}");
+}

@@ -1,0 +1,209 @@
+//! The conditions about the board's health, from the kernel's files to the server.
+
+use std::fs;
+use std::time::Duration;
+
+use apidouble::Double;
+use serde_json::{Value, json};
+
+use crate::common::api::condition;
+use crate::common::board::Board;
+use crate::common::cluster::Cluster;
+use crate::common::raspberry::{self, ALARM, OOPSES};
+use support::{Folder, eventually};
+
+/// Of the control plane; the Leases last as long.
+const GRACE: Duration = Duration::from_secs(8);
+
+struct Site {
+    cluster: Cluster,
+    /// Of the Node.
+    name: String,
+    folder: Folder,
+}
+
+impl Site {
+    fn new(name: &str) -> Self {
+        Self::of(Cluster::start(GRACE), name)
+    }
+
+    fn of(cluster: Cluster, name: &str) -> Self {
+        let folder = Folder::new("health");
+        raspberry::healthy(&folder);
+        Self { name: cluster.node_name(name), cluster, folder }
+    }
+
+    fn start(&self, more: &[&str]) -> Board {
+        let kubeconfig = self.cluster.kubeconfig(&self.name);
+        let root = self.folder.path().join("root").display().to_string();
+        let name = format!("--hostname-override={}", self.name);
+        let mut args = vec![
+            "--kubeconfig",
+            &kubeconfig,
+            "--host-root",
+            &root,
+            &name,
+            "--node-ip=::",
+            "--root-dir=/var/lib/kubelet",
+            "--node-lease-duration-seconds=8",
+            "--node-status-update-frequency=1s",
+        ];
+        args.extend(more);
+        Board::start(&args)
+    }
+
+    fn condition(&self, kind: &str) -> Option<Value> {
+        condition(&self.cluster.node(&self.name)?, kind).cloned()
+    }
+
+    fn is(&self, kind: &str, status: &str) -> Option<Value> {
+        self.condition(kind).filter(|c| c["status"] == status)
+    }
+
+    fn events(&self, reason: &str) -> usize {
+        let mut events = self.cluster.list("/api/v1/events");
+        events.retain(|event| event["involvedObject"]["name"] == self.name.as_str());
+        events.retain(|event| event["reason"] == reason);
+        events.len()
+    }
+}
+
+/// An alarm holds for four looks, which come every 10 s: True within 40 s.
+#[test]
+fn a_weak_supply_and_an_oops_reach_the_server() {
+    let site = Site::new("health-supply");
+    site.folder.write(ALARM, "1\n");
+    site.folder.write(OOPSES, "1\n");
+    let board = site.start(&[]);
+    let limit = Duration::from_secs(10);
+    let oops = eventually("KernelDeadlock", limit, || site.is("KernelDeadlock", "True"));
+    assert_eq!(oops["reason"], "KernelOops");
+    assert_eq!(site.condition("UnderVoltage"), None, "it needs 30 s");
+    let theirs = json!({"type": "TheirType", "status": "False", "reason": "R", "message": "m"});
+    site.cluster.set_condition(&site.name, &theirs);
+    let foreign = site.condition("TheirType");
+    let limit = Duration::from_secs(45);
+    let low = eventually("UnderVoltage", limit, || site.is("UnderVoltage", "True"));
+    let took = board.started.elapsed();
+    println!("UnderVoltage is True after {took:?}");
+    assert!(took > Duration::from_secs(27), "{took:?}");
+    assert_eq!(low["reason"], "UnderVoltageDetected");
+    eventually("the event", Duration::from_secs(10), || {
+        (site.events("UnderVoltageDetected") == 1).then_some(())
+    });
+    assert_eq!(site.events("KernelOops"), 1);
+    assert_eq!(site.condition("TheirType"), foreign, "byte for byte");
+}
+
+#[test]
+fn a_restart_keeps_the_transition_time_and_none_deletes_our_conditions() {
+    let site = Site::new("health-restart");
+    site.folder.write(OOPSES, "1\n");
+    let limit = Duration::from_secs(10);
+    let board = site.start(&["--node-problem-detection=all,KernelDeadlock,UnderVoltage"]);
+    let before = eventually("True", limit, || site.is("KernelDeadlock", "True"));
+    eventually("False", limit, || site.is("UnderVoltage", "False"));
+    assert_eq!(site.condition("ThermalThrottling"), None);
+    eventually("the event", limit, || (site.events("KernelOops") == 1).then_some(()));
+    drop(board);
+    std::thread::sleep(Duration::from_secs(1));
+    let board = site.start(&["--node-status-report-frequency=1s"]);
+    let after = eventually("a heartbeat", limit, || {
+        site.condition("KernelDeadlock")
+            .filter(|c| c["lastHeartbeatTime"] != before["lastHeartbeatTime"])
+    });
+    assert_eq!(after["lastTransitionTime"], before["lastTransitionTime"]);
+    assert_eq!(site.events("KernelOops"), 1, "one event for one change");
+    drop(board);
+    let _board = site.start(&["--node-problem-detection=none"]);
+    eventually("their deletion", limit, || {
+        let gone = ["KernelDeadlock", "UnderVoltage"].map(|kind| site.condition(kind));
+        (gone == [None, None]).then_some(())
+    });
+    assert!(site.is("Ready", "True").is_some());
+}
+
+#[test]
+fn a_condition_follows_its_file() {
+    let site = Site::new("health-file");
+    let path = site.folder.path().join("ups");
+    let flag = format!("--node-condition=OnBattery={}", path.display());
+    let _board = site.start(&[&flag]);
+    let limit = Duration::from_secs(10);
+    let off = eventually("False", limit, || site.is("OnBattery", "False"));
+    assert_eq!(off["reason"], "FileMissing");
+    site.folder.write("ups", "PowerFailed: the UPS feeds the board\nmore\n");
+    let on = eventually("True", limit, || site.is("OnBattery", "True"));
+    assert_eq!(on["reason"], "PowerFailed");
+    assert_eq!(on["message"], "the UPS feeds the board");
+    eventually("the event", limit, || (site.events("FileExists") == 1).then_some(()));
+}
+
+/// The file `boots` has a line of this boot, which a stop makes orderly.
+#[test]
+fn a_boot_is_recorded_once_and_a_stop_is_orderly() {
+    let site = Site::new("health-boots");
+    let boots = site.folder.path().join("root/var/lib/kubelet/boots");
+    let read = || fs::read_to_string(&boots).unwrap_or_default();
+    for end in ["\n", " orderly\n"] {
+        let mut board = site.start(&[]);
+        board.says("registered at");
+        let line = eventually("the line", Duration::from_secs(10), || {
+            Some(read()).filter(|text| text.ends_with(" 5be2ad02\n"))
+        });
+        assert_eq!(line.lines().count(), 1, "{line}");
+        match end {
+            // A crash.
+            "\n" => drop(board),
+            _ => drop(board.stop(nix::sys::signal::Signal::SIGTERM)),
+        }
+        assert!(read().ends_with(&format!(" 5be2ad02{end}")), "{}", read());
+    }
+}
+
+/// Method, path and body without times and versions of all requests for the Node.
+fn sent(double: &Double) -> Vec<String> {
+    fn scrub(value: &mut Value) {
+        match value {
+            Value::Object(members) => {
+                for (key, value) in members {
+                    if key.ends_with("Time") || key == "resourceVersion" {
+                        *value = Value::Null
+                    } else {
+                        scrub(value)
+                    }
+                }
+            }
+            Value::Array(elements) => elements.iter_mut().for_each(scrub),
+            _ => {}
+        }
+    }
+    let requests = double.requests();
+    let nodes = requests.iter().filter(|r| r.code > 0 && r.path.contains("/nodes"));
+    let line = |r: &apidouble::Recorded| {
+        let mut body = match r.method.as_str() {
+            "GET" => Value::Null,
+            _ => r.json(),
+        };
+        scrub(&mut body);
+        format!("{} {} {body}", r.method, r.path)
+    };
+    nodes.map(line).collect()
+}
+
+#[test]
+fn a_healthy_board_sends_not_one_byte_more() {
+    let run = |detection: &str| {
+        let site = Site::of(Cluster::on(Double::start()), "pi");
+        let _board = site.start(&[detection, "--node-status-report-frequency=1s"]);
+        eventually("reports", Duration::from_secs(20), || {
+            let sent = sent(site.cluster.double().unwrap());
+            (sent.len() >= 7).then(|| sent[..7].to_vec())
+        })
+    };
+    let [none, problems] =
+        ["none", "problems"].map(|mode| run(&format!("--node-problem-detection={mode}")));
+    assert_eq!(none, problems);
+    // The comparison sees a difference.
+    assert_ne!(none, run("--node-problem-detection=all"));
+}

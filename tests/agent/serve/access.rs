@@ -1,0 +1,148 @@
+//! Who gets an answer: against the reviews of the double or of a real API server.
+
+use std::time::{Duration, Instant};
+
+use apidouble::{Authority, Double, Validity};
+use serde_json::{Value, json};
+
+use super::{Client, SOON, Served};
+use crate::common::cluster::Cluster;
+use support::{Folder, eventually};
+
+const GRACE: Duration = Duration::from_secs(50);
+
+/// A served Node of this name, whose kubeconfig is in the folder.
+fn serve(name: &str, kubeconfig: &str) -> Served {
+    let name = format!("--hostname-override={name}");
+    Served::start(&[&format!("--kubeconfig={kubeconfig}"), &name])
+}
+
+/// Creates an object on a real server, which makes its namespaces after its first answer.
+fn create(cluster: &Cluster, path: &str, object: &Value) -> Value {
+    eventually(path, SOON, || match cluster.post(path, object) {
+        (201, answer) => Some(answer),
+        (_, answer) => {
+            println!("{path}: {answer}");
+            None
+        }
+    })
+}
+
+/// A token of a ServiceAccount that may read the metrics of Nodes and nothing else, and its name.
+fn scraper(cluster: &Cluster, account: &str) -> (String, String) {
+    const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": account},
+        "rules": [{"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]}]});
+    let subject = json!({"kind": "ServiceAccount", "name": account, "namespace": "default"});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": account}, "subjects": [subject],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": account}});
+    let user = format!("system:serviceaccount:default:{account}");
+    if let Some(double) = cluster.double() {
+        double.set_rbac(&[role, binding]);
+        double.add_token("t0ken", &user, &["system:serviceaccounts"]);
+        return ("t0ken".to_owned(), user);
+    }
+    create(cluster, &format!("{RBAC}/clusterroles"), &role);
+    create(cluster, &format!("{RBAC}/clusterrolebindings"), &binding);
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    create(cluster, accounts, &json!({"metadata": {"name": account}}));
+    let request = json!({"spec": {"expirationSeconds": 3600}});
+    let answer = create(cluster, &format!("{accounts}/{account}/token"), &request);
+    (answer["status"]["token"].as_str().unwrap().to_owned(), user)
+}
+
+#[test]
+fn a_token_is_reviewed_and_its_user_may_what_the_cluster_allows() {
+    let cluster = Cluster::start(GRACE);
+    let name = cluster.node_name("served");
+    let (token, user) = scraper(&cluster, &name);
+    let served = serve(&name, &cluster.kubeconfig(&name));
+    // A cold start: the first token is a good one.
+    let reply = served.ask_with(&token, "/metrics/resource");
+    assert_eq!(reply.code, 200, "{reply:?} {:?}", served.board.log());
+    for (path, subresources) in
+        [("/healthz", "healthz proxy"), ("/stats/summary", "stats"), ("/run/a", "proxy")]
+    {
+        let reply = served.ask_with(&token, path);
+        let text = format!(
+            "Forbidden (user={user}, verb=get, resource=nodes, subresource(s)=[{subresources}])"
+        );
+        assert_eq!((reply.code, reply.body), (403, text));
+        assert_eq!(reply.headers["content-type"], "text/plain; charset=utf-8");
+    }
+    for headers in [
+        &[][..],
+        &["Authorization: Bearer not-a-token"],
+        &["Authorization: Bearer"],
+        &["Authorization: Basic YTpi"],
+    ] {
+        let reply = served.ask(None, "/metrics/resource", headers);
+        assert_eq!((reply.code, reply.body.as_str()), (401, "Unauthorized"), "{headers:?}");
+    }
+    assert_eq!(served.ask_with(&token, "/metrics").code, 200);
+    if let Some(double) = cluster.double() {
+        double.assert_members_are_known();
+    }
+    assert!(served.board.log().iter().all(|line| !line.contains(&token)));
+}
+
+/// kube-apiserver's own certificate, as kubeadm makes it, and certificates of nobody here.
+#[test]
+fn a_client_certificate_counts_if_the_clusters_ca_has_signed_it() {
+    let double = Double::builder().token("t0ken", "admin", &["system:masters"]).start();
+    let folder = Folder::new("serve-certificates");
+    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
+    let served = serve("pi", kubeconfig.to_str().unwrap());
+    let api = ("kube-apiserver-kubelet-client", ["system:masters"]);
+    let server = double.authority().client(api.0, &api.1, Validity::VALID);
+    assert_eq!(served.ask(Some(&server), "/metrics", &[]).code, 200);
+    let node = double.node_identity("pi", Validity::VALID);
+    let reply = served.ask(Some(&node), "/metrics", &[]);
+    let text =
+        "Forbidden (user=system:node:pi, verb=get, resource=nodes, subresource(s)=[metrics])";
+    assert_eq!((reply.code, reply.body.as_str()), (403, text));
+    // A handshake with any other one is complete.
+    let expired = double.authority().client(api.0, &api.1, Validity::EXPIRED);
+    let foreign = Authority::new("other").client(api.0, &api.1, Validity::VALID);
+    for identity in [expired, foreign] {
+        let reply = served.ask(Some(&identity), "/metrics", &[]);
+        assert_eq!((reply.code, reply.body.as_str()), (401, "Unauthorized"));
+        let token = ["Authorization: Bearer t0ken"];
+        assert_eq!(served.ask(Some(&identity), "/metrics", &token).code, 200);
+    }
+    let reviews = double.requests().into_iter().filter(|r| r.path.ends_with("/tokenreviews"));
+    assert_eq!(reviews.count(), 1);
+}
+
+/// One request waits for 4 s; what is known is answered at once.
+#[test]
+fn an_api_server_that_is_silent_costs_one_wait() {
+    let double = Double::builder().token("t0ken", "admin", &["system:masters"]).start();
+    let folder = Folder::new("serve-silent");
+    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
+    let served = serve("pi", kubeconfig.to_str().unwrap());
+    let mut client = Client::connect(served.port, None);
+    let mut ask = |token: &str, path: &str| {
+        let begin = Instant::now();
+        let reply = client.ask("GET", path, &[&format!("Authorization: Bearer {token}")]);
+        (reply.code, reply.body, begin.elapsed())
+    };
+    assert_eq!(ask("t0ken", "/metrics/resource").0, 200);
+    double.blackhole();
+    let (code, _, took) = ask("t0ken", "/metrics/resource");
+    assert!(code == 200 && took < Duration::from_secs(2), "{took:?}");
+    let (code, _, took) = ask("other", "/metrics/resource");
+    let limit = Duration::from_secs(3)..Duration::from_secs(8);
+    assert!(code == 401 && limit.contains(&took), "{code} {took:?}");
+    let (code, body, took) = ask("t0ken", "/pods");
+    let text = "Authorization error (user=admin, verb=get, resource=nodes, subresource=pods)";
+    assert_eq!((code, body.as_str()), (500, text));
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    double.start_listening();
+    eventually("an answer of the API server", SOON, || {
+        (ask("t0ken", "/pods").0 == 200).then_some(())
+    });
+}

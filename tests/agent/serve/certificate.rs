@@ -1,0 +1,109 @@
+//! The serving certificate that the cluster signs, and credentials that others replace.
+
+use std::time::Duration;
+
+use apidouble::Double;
+use nodelet::kube::x509::{AltName, Leaf};
+use rustls::pki_types::CertificateDer;
+use serde_json::json;
+use support::{Folder, eventually};
+
+use super::{Client, Served, flags};
+
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// The certificate that a client gets.
+fn shown(served: &Served) -> Leaf {
+    let mut client = Client::connect(served.port, None);
+    client.shake_hands().unwrap();
+    let chain = client.0.get_ref().conn.peer_certificates().unwrap();
+    Leaf::parse(chain.first().map(CertificateDer::as_ref).unwrap()).unwrap()
+}
+
+fn start(flags: &[String]) -> Served {
+    Served::start(&flags.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// A Node with addresses, as the agent writes it.
+fn add_node(double: &Double) {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
+    let path = "/api/v1/nodes";
+    assert_eq!(double.as_admin("POST", path, "application/json", &node).0, 201);
+    let status = json!({"status": {"addresses": [
+        {"type": "InternalIP", "address": "192.0.2.7"}, {"type": "Hostname", "address": "pi"}]}});
+    let path = "/api/v1/nodes/pi/status";
+    assert_eq!(double.as_admin("PATCH", path, "application/merge-patch+json", &status).0, 200);
+}
+
+fn names() -> [AltName; 2] {
+    [AltName::Dns("pi".into()), AltName::Ip("192.0.2.7".parse().unwrap())]
+}
+
+#[test]
+fn a_certificate_is_requested_approved_used_and_found_again() {
+    let double = Double::builder().approve_csrs().start();
+    let folder = Folder::new("serve-csr");
+    add_node(&double);
+    let mut flags = flags(&double, &folder);
+    flags.push("--rotate-server-certificates".to_owned());
+    let served = start(&flags);
+    // Self-signed until then.
+    assert_eq!(shown(&served).subject.alt_names, names()[..1]);
+    let csr = eventually("a CSR", LIMIT, || double.list("csrs").pop());
+    drop(served);
+    // The next process finds the same one, approved meanwhile.
+    double.approve_csr(csr["metadata"]["name"].as_str().unwrap());
+    let served = start(&flags);
+    served.board.says_within(LIMIT, "serving certificate: issued by the cluster");
+    let issued = shown(&served);
+    assert_eq!(issued.subject.alt_names, names());
+    assert_eq!(issued.subject.common_name, "system:node:pi");
+    assert_eq!(double.list("csrs").len(), 1);
+    drop(served);
+    // It is used from the first connection on.
+    assert_eq!(shown(&start(&flags)), issued);
+}
+
+#[test]
+fn a_supervisor_signs_without_an_approval() {
+    let double = Double::start();
+    let folder = Folder::new("serve-k3s");
+    add_node(&double);
+    double.set_supervisor(|_| {});
+    folder.write("k3s-password", "secret");
+    let mut flags = flags(&double, &folder);
+    flags.push(format!("--k3s-supervisor={}", double.url()));
+    flags.push("--rotate-certificates".to_owned());
+    let served = start(&flags);
+    served.board.says_within(LIMIT, "serving certificate: issued by the cluster");
+    let issued = shown(&served);
+    assert_eq!(issued.subject.common_name, "pi");
+    for name in names() {
+        assert!(issued.subject.alt_names.contains(&name), "{issued:?}");
+    }
+}
+
+/// The agent renews, or an operator: the next review finds it, before its answer is lost.
+#[test]
+fn a_credential_that_was_replaced_is_read_again_after_a_401() {
+    let double = Double::builder()
+        .token("scraper", "admin", &["system:masters"])
+        .token("old", "system:node:pi", &["system:nodes"])
+        .start();
+    let folder = Folder::new("serve-credential");
+    let token = folder.write("token", "old");
+    let kubeconfig = double.kubeconfig_token("old").replace("token: old", "tokenFile: token");
+    assert!(kubeconfig.contains("tokenFile: "), "{kubeconfig}");
+    let mut flags = flags(&double, &folder);
+    let kubeconfig = folder.write("kubeconfig", kubeconfig);
+    flags.push(format!("--kubeconfig={}", kubeconfig.display()));
+    let served = start(&flags);
+    assert_eq!(served.ask_with("scraper", "/metrics").code, 200);
+    double.add_token("new", "system:node:pi", &["system:nodes"]);
+    double.revoke_token("old");
+    std::fs::write(token, "new").unwrap();
+    // What may be asked for this path is not known yet.
+    assert_eq!(served.ask_with("scraper", "/pods").code, 200);
+    let codes: Vec<u16> = double.requests().iter().map(|request| request.code).collect();
+    assert!(codes.contains(&401), "{codes:?}");
+}

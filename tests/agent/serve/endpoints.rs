@@ -1,0 +1,78 @@
+//! What is answered about a running agent.
+
+use std::fs;
+
+use apidouble::Double;
+use nix::sys::signal::Signal;
+
+use super::{Client, SOON, Served};
+use crate::common::board::Board;
+use support::{Folder, eventually};
+
+/// The value of a metric without labels.
+fn value(text: &str, name: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    line.split(' ').next()?.parse().ok()
+}
+
+/// Health and metrics follow the heartbeat of another process; a scraper keeps its connection.
+#[test]
+fn a_scraper_learns_of_the_board_and_of_the_heartbeat_of_its_agent() {
+    let double = Double::builder().token("scraper", "prometheus", &["system:masters"]).start();
+    let folder = Folder::new("serve-endpoints");
+    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let state = folder.path().join("run/state");
+    let state_file = format!("--state-file={}", state.display());
+    let common = [kubeconfig.as_str(), "--hostname-override=pi", &state_file];
+    let served = Served::start(&common);
+    let mut client = Client::connect(served.port, None);
+    let mut get = |path: &str| client.ask("GET", path, &["Authorization: Bearer scraper"]);
+    let silent = get("/healthz/lease");
+    let text = "internal server error: lease: no state; is nodelet running?\n";
+    assert_eq!((silent.code, silent.body.as_str()), (500, text));
+    assert_eq!(get("/healthz").code, 500);
+
+    // systemd tells the agent the folder by a variable.
+    fs::create_dir(folder.path().join("run")).unwrap();
+    let runtime = folder.path().join("run").display().to_string();
+    let short = ["--node-lease-duration-seconds=4", "--node-ip=127.0.0.1"];
+    let args = [&common[..2], &short].concat();
+    let mut agent = Board::start_with(&args, &[("RUNTIME_DIRECTORY", &runtime)]);
+    eventually("a heartbeat", SOON, || (get("/healthz/lease").code == 200).then_some(()));
+    assert_eq!(get("/healthz").body, "ok");
+    let renewals = |text: &str| value(text, "nodelet_lease_renewals_total");
+    let first = renewals(&get("/metrics").body).unwrap();
+    eventually("two renewals", SOON, || {
+        renewals(&get("/metrics").body).filter(|now| *now > first + 1.0)
+    });
+    let metrics = get("/metrics").body;
+    assert!(metrics.contains("kubelet_node_name{node=\"pi\"} 1\n"), "{metrics}");
+    assert_eq!(value(&metrics, "nodelet_lease_failures_total"), Some(0.0));
+    assert!(value(&metrics, "process_resident_memory_bytes").unwrap() > 500_000.0);
+
+    let resource = get("/metrics/resource");
+    assert_eq!(resource.code, 200);
+    assert!(value(&resource.body, "node_cpu_usage_seconds_total").unwrap() > 0.0);
+    assert!(value(&resource.body, "node_memory_working_set_bytes").unwrap() > 0.0);
+    assert_eq!(value(&resource.body, "resource_scrape_error"), Some(0.0));
+    let kind = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+    assert_eq!(resource.headers["content-type"], kind);
+    assert!(resource.headers["process-start-time-unix"].parse::<u64>().is_ok());
+    assert!(get("/stats/summary").body.contains("\"nodeName\":\"pi\""));
+    assert_eq!(get("/pods").code, 200);
+    assert_eq!(get("/exec/a/b/c").code, 404);
+
+    // About health, metrics, stats, pods and all else: what is known is not asked again.
+    let reviews = |of: &str| {
+        let requests = double.requests().into_iter();
+        requests.filter(|r| r.method == "POST" && r.path.ends_with(of) && r.code == 201).count()
+    };
+    assert_eq!(reviews("/tokenreviews"), 1);
+    assert_eq!(reviews("/subjectaccessreviews"), 5);
+
+    agent.stop(Signal::SIGKILL);
+    eventually("the end of the Lease", SOON, || (get("/healthz/lease").code == 500).then_some(()));
+    let late = get("/healthz/lease").body;
+    assert!(late.starts_with("internal server error: lease: last renewed "), "{late}");
+}

@@ -1,0 +1,104 @@
+//! Starts that cannot serve, and the socket of systemd.
+
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use apidouble::Double;
+use support::{Folder, eventually};
+
+use super::{Client, SOON};
+use crate::common::board::binary;
+
+/// `nodelet serve` with a listening socket as stdin.
+fn with_socket(listener: &TcpListener, flags: &[String]) -> Child {
+    let socket = OwnedFd::from(listener.try_clone().unwrap());
+    let mut command = Command::new(binary());
+    command.arg("serve").args(flags).stdin(Stdio::from(socket)).stderr(Stdio::piped());
+    command.env_remove("JOURNAL_STREAM").spawn().unwrap()
+}
+
+/// The exit status and what was said.
+fn end(mut child: Child) -> (ExitStatus, String) {
+    eventually("the end", SOON, || child.try_wait().unwrap());
+    let output = child.wait_with_output().unwrap();
+    (output.status, String::from_utf8(output.stderr).unwrap())
+}
+
+/// Wrong flags are in `command_line.rs`.
+#[test]
+fn a_start_that_cannot_serve_is_one_line_and_exit_code_1() {
+    let (double, folder) = (Double::start(), Folder::new("serve-start"));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = format!("--listen={}", taken.local_addr().unwrap());
+    let free = "--listen=127.0.0.1:0".to_owned();
+    let nobody = format!(
+        "clusters: [{{name: a, cluster: {{server: {:?}}}}}]\nusers: [{{name: a, user: {{}}}}]\n\
+         contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\ncurrent-context: a\n",
+        double.url()
+    );
+    let stranger = folder.write("stranger", nobody);
+    let empty = folder.write("empty", "");
+    for (more, want) in [
+        (vec![taken], "address already in use"),
+        (
+            vec![free.clone(), format!("--client-ca-file={}", empty.display())],
+            "no certificate in it",
+        ),
+        (
+            vec![
+                free.clone(),
+                format!("--tls-cert-file={}", empty.display()),
+                format!("--tls-private-key-file={}", empty.display()),
+            ],
+            "no certificate in it",
+        ),
+        (vec![free.clone(), format!("--kubeconfig={}", stranger.display())], "no credentials"),
+        (vec![free, "--kubeconfig=/nonexistent/kubeconfig".to_owned()], "no such file"),
+    ] {
+        let mut command = Command::new(binary());
+        command.arg("serve").args(super::flags(&double, &folder)).args(&more).stdin(Stdio::null());
+        let output = command.env_remove("JOURNAL_STREAM").output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{more:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{more:?}: {said}");
+        assert!(said.contains(want), "{more:?}: {said}");
+    }
+}
+
+/// systemd starts it at a connection, and again when it ended.
+#[test]
+fn the_socket_of_systemd_is_served_until_nobody_asks() {
+    let (double, folder) = (Double::start(), Folder::new("serve-socket"));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut flags = super::flags(&double, &folder);
+    flags.push("--idle-exit=1s".to_owned());
+    for _ in 0..2 {
+        let child = with_socket(&listener, &flags);
+        let mut client = Client::connect(address.port(), None);
+        for _ in 0..2 {
+            assert_eq!(client.ask("GET", "/healthz", &[]).code, 401);
+        }
+        drop(client);
+        let (status, said) = end(child);
+        assert!(status.success(), "{said}");
+    }
+}
+
+/// Otherwise systemd would start it 15 times a second, or give the socket up for good.
+#[test]
+fn a_failed_start_at_a_socket_takes_ten_seconds() {
+    let folder = Folder::new("serve-delay");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let start = Instant::now();
+    let missing = format!("--kubeconfig={}", folder.path().join("missing").display());
+    let one = with_socket(&listener, &[missing, "--hostname-override=pi".to_owned()]);
+    let two = with_socket(&listener, &["--idle-exit=soon".to_owned()]);
+    for (child, code) in [(one, 1), (two, 2)] {
+        let (status, said) = end(child);
+        assert!(start.elapsed() >= Duration::from_secs(10), "{said}");
+        assert_eq!((status.code(), said.lines().count()), (Some(code), 1), "{said}");
+    }
+}

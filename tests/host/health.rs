@@ -1,0 +1,169 @@
+//! The conditions about the board's health, from the files to the list on the Node: every tree of
+//! `tests/health`, and of `../shared/health-fixtures` beside the clone. `expected.json` lists each
+//! condition that has a source, with every waiting time over; `history` is what the rules must
+//! remember, `clock` the board's time and the server's.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nodelet::core::health::HealthCondition;
+use nodelet::core::instant::{Mono, Now};
+use nodelet::health::{HealthConfig, HealthReading, Pace, if_it_lasted};
+use nodelet::host::health::HealthSources;
+use nodelet::host::{Host, HostRoot};
+use nodelet::kube::time::Wall;
+use serde_json::{Value, json};
+use support::Folder;
+
+/// Stands for the time of the build: 2025-01-01.
+const BUILT: u64 = 1_735_689_600;
+/// Conditions that nodelet does not have.
+const LEFT_OUT: [&str; 2] = ["FanStopped", "OnBattery"];
+
+const LOOK: Pace = Pace { is_fast: true, wait_for_voltage: true };
+
+fn wall(seconds: u64) -> Wall {
+    Wall::from_epoch(Duration::from_secs(seconds))
+}
+
+fn all() -> HealthConfig {
+    HealthConfig::parse("all", &[]).unwrap()
+}
+
+fn look(root: &Path) -> HealthReading {
+    let mut host = Host::new(HostRoot::new(root), "/var/lib/nodelet");
+    host.health = all();
+    HealthSources::new(&host, Now::default).read(LOOK).unwrap()
+}
+
+fn trees() -> Vec<PathBuf> {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/health");
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/health-fixtures");
+    let mut trees = Vec::new();
+    for folder in [own, shared].iter().filter(|folder| folder.is_dir()) {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let found: Vec<PathBuf> =
+            entries.filter(|tree| tree.join("expected.json").exists()).collect();
+        assert!(found.len() >= 50, "{}: {}", folder.display(), found.len());
+        trees.extend(found);
+    }
+    trees.sort();
+    trees
+}
+
+/// What an earlier look would have found.
+fn earlier(look: &HealthReading, history: &Value) -> HealthReading {
+    let mut earlier = look.clone();
+    for (key, value) in history.as_object().into_iter().flatten() {
+        let kernel = earlier.kernel.as_mut().and_then(|read| read.as_mut().ok());
+        match key.as_str() {
+            "wasWritable" => {
+                for fs in earlier.filesystems.iter_mut().flatten().flatten() {
+                    let numbers = value.as_array().unwrap();
+                    fs.is_read_only &= !numbers.contains(&json!(fs.number));
+                }
+            }
+            "softlockup_count" => kernel.unwrap().soft_lockups = value.as_u64(),
+            "rcu_stall_count" => kernel.unwrap().rcu_stalls = value.as_u64(),
+            "hung_task_detect_count" => kernel.unwrap().hung_tasks = value.as_u64(),
+            "oom_kill" => earlier.counters.oom_kills = value.as_u64(),
+            "fanSeenTurning" => {}
+            other => panic!("{other}: an unknown history"),
+        }
+    }
+    earlier
+}
+
+fn listed(statements: &[HealthCondition]) -> Value {
+    let condition = |s: &HealthCondition| {
+        let status = if s.is_true { "True" } else { "False" };
+        (s.name.to_string(), json!({"status": status, "reason": *s.reason}))
+    };
+    statements.iter().map(condition).collect()
+}
+
+#[test]
+fn every_tree_has_its_conditions_and_events() {
+    let mut wrong = Vec::new();
+    let mut compared: BTreeMap<String, usize> = BTreeMap::new();
+    for tree in trees() {
+        let text = fs::read_to_string(tree.join("expected.json")).unwrap();
+        let expected: Value = serde_json::from_str(&text).unwrap();
+        let mut want = expected["conditions"].clone();
+        for left_out in LEFT_OUT {
+            want.as_object_mut().unwrap().remove(left_out);
+        }
+        let found = look(&tree);
+        let clock = |name: &str| expected["clock"][name].as_u64().map(wall);
+        let now = Now { mono: Mono::START, wall: clock("wall").unwrap_or(wall(1_783_000_000)) };
+        let mut looks = [earlier(&found, &expected["history"]), found];
+        // It is in the first one only.
+        looks[1].counters.watchdog_reset = false;
+        let (conditions, events) =
+            if_it_lasted(&all(), wall(BUILT), &looks, Vec::new(), clock("serverDate"), now);
+        let got = listed(&conditions.known);
+        if got != want {
+            wrong.push(format!("{}: {got} instead of {want}", tree.display()));
+        }
+        for statement in &conditions.known {
+            assert!(statement.message.chars().count() <= 120, "{statement:?}");
+            let key = format!("{} {}", statement.name, statement.reason);
+            *compared.entry(key).or_default() += 1;
+        }
+        // Without the events of the conditions themselves.
+        let is_condition =
+            |reason: &str| want.as_object().unwrap().values().any(|c| c["reason"] == reason);
+        let events: Vec<Value> = events
+            .iter()
+            .filter(|event| !is_condition(event.reason))
+            .map(|event| json!({"reason": event.reason, "type": event.kind}))
+            .collect();
+        let want = expected["events"].as_array().cloned().unwrap_or_default();
+        if events != want {
+            wrong.push(format!("{}: {events:?} instead of {want:?}", tree.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(compared.len() >= 17, "{compared:#?}");
+}
+
+/// Whatever a file holds, a look ends and no rule panics; a missing file is no problem.
+#[test]
+fn no_file_with_garbage_or_cut_short_ends_a_look() {
+    for tree in trees().into_iter().step_by(3) {
+        let folder = Folder::new("garbage");
+        let root = folder.path().join("root");
+        crate::common::tree::copy(&tree, &root);
+        for file in files(&root) {
+            let text = fs::read(&file).unwrap();
+            for bytes in [
+                &b""[..],
+                b"-1\n",
+                b"99999999999999999999999\n",
+                b"\xff\0\n",
+                b"N/A\n",
+                &text[..text.len() / 2],
+            ] {
+                fs::write(&file, bytes).unwrap();
+                let found = look(&root);
+                let now = Now { mono: Mono::START, wall: wall(1_783_000_000) };
+                let (conditions, _) =
+                    if_it_lasted(&all(), wall(BUILT), &[found], Vec::new(), None, now);
+                let json = listed(&conditions.known).to_string();
+                assert!(json.len() < 4096, "{json}");
+            }
+            fs::write(&file, text).unwrap();
+        }
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found
+}

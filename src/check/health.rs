@@ -1,8 +1,8 @@
 //! Judges the sources of the board's health. A problem is no reason why a run would not work.
 
-use super::Finding;
+use super::{Finding, Mark};
 use crate::core::health::HealthConditions;
-use crate::health::{CheckTexts, ConditionKind, HealthConfig};
+use crate::health::{CheckTexts, ConditionKind, HealthConfig, KINDS};
 
 /// The finding for `kind`. `found` has the conditions of all sources, `sources` their files.
 pub fn finding(
@@ -29,12 +29,24 @@ pub fn finding(
     }
 }
 
+/// What shows the problems of all boards; `systemd/health.md` explains it.
+pub const ALL_BOARDS: &str = "kubectl get nodes -l kubernetes.io/os=nodelet -o custom-columns=\
+    'NAME:.metadata.name,READY:.status.conditions[?(@.type==\"Ready\")].status,\
+    TRUE:.status.conditions[?(@.status==\"True\")].type'";
+
+/// The line behind the findings of a board that has a problem.
+pub fn hint(findings: &[Finding]) -> Option<String> {
+    let is_health = |finding: &Finding| KINDS.iter().any(|kind| kind.check.name == finding.check);
+    let mut findings = findings.iter();
+    let has_problem =
+        findings.any(|f| f.mark == Mark::Note && !f.remedy.is_empty() && is_health(f));
+    has_problem.then(|| format!("– the problems of all boards: {ALL_BOARDS}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::Mark;
     use crate::core::health::HealthCondition;
-    use crate::health::KINDS;
 
     #[test]
     fn a_source_has_a_line_and_a_problem_has_a_remedy() {
@@ -61,6 +73,10 @@ mod tests {
         assert_eq!(bad.mark, Mark::Note);
         assert_eq!(bad.detail, "UnderVoltage would be True: the message (sys/a is 1)");
         assert!(bad.remedy.contains("supply"));
+        assert_eq!(hint(&[fine]), None);
+        assert!(hint(&[bad]).unwrap().ends_with(ALL_BOARDS));
+        // A missing tool is no problem of the board's health.
+        assert_eq!(hint(&[Finding::note("metrics", "off", "enable it")]), None);
         let off = finding(&HealthConfig::parse("-UnderVoltage", &[]).unwrap(), true);
         assert!(off.detail.contains("not detected"), "{off:?}");
         for kind in &KINDS {

@@ -102,12 +102,14 @@ impl Report {
         findings.map(|finding| finding.check).collect()
     }
 
-    /// One line for each check, then one line for all skipped checks.
+    /// One line for each check, then one line for all skipped checks, and one that says where the
+    /// problems of all boards are, if this one has any.
     pub fn text(&self) -> String {
         let is_skipped = |finding: &&Finding| finding.mark == Mark::Skipped;
         let checked = self.findings.iter().filter(|f| !is_skipped(f));
         let mut lines: Vec<String> = checked.map(Finding::line).collect();
         lines.extend(self.skipped());
+        lines.extend(health::hint(&self.findings));
         lines.join("\n")
     }
 

@@ -39,14 +39,15 @@ pub(super) struct Certificates {
     certificate: ClientCertificate,
     certificate_files: Option<StampedFiles<2>>,
     ca: Option<Pem>,
+    /// `--client-ca-file`; without it the CA is that of the credentials.
     ca_file: Option<StampedFiles<1>>,
     due: Mono,
     log: OutageLog,
 }
 
 impl Certificates {
-    /// Reads the files of the flags, or makes a certificate. `cluster_ca` is the CA of the
-    /// kubeconfig, and `cert_dir` the folder for the cluster's certificate.
+    /// Reads the files of the flags, or makes a certificate. `cluster_ca` is the CA of client
+    /// certificates without a flag, and `cert_dir` the folder for the cluster's certificate.
     pub(super) fn open(
         node: &Config,
         config: &ServeConfig,
@@ -67,15 +68,15 @@ impl Certificates {
             }
             None => (self_signed(&node.node.name)?, None),
         };
-        let ca = match &config.client_ca_file {
-            Some(path) => Some(read_pem(path).map_err(|why| format!("--client-ca-file: {why}"))?),
-            None => cluster_ca,
+        let (ca, ca_file) = match &config.client_ca_file {
+            Some(path) => {
+                let read = read_pem(path).map_err(|why| format!("--client-ca-file: {why}"))?;
+                let is_same = || read_pem(path).is_ok_and(|again| again == read);
+                let file = StampedFiles::new([path.clone()], is_same);
+                (Some(read), Some(file))
+            }
+            None => (cluster_ca, None),
         };
-        let ca_file = ca.as_ref().and_then(|ca| {
-            let file = ca.file.clone()?;
-            let is_same = || read_pem(&file).is_ok_and(|again| again == *ca);
-            Some(StampedFiles::new([file.clone()], is_same))
-        });
         Ok(Self {
             only_tls13: config.only_tls13,
             issued: rotation.as_ref().and_then(Rotation::current),
@@ -119,9 +120,13 @@ impl Certificates {
         self.tls().ok()
     }
 
-    /// Reads the files again that were replaced, once a minute. Returns the new TLS configuration,
-    /// if there is one.
-    pub(super) fn refresh(&mut self, now: Mono) -> Option<(Arc<ServerConfig>, ClientCa)> {
+    /// Reads the files again that were replaced, once a minute. `cluster_ca` does it for the
+    /// credentials. Returns the new TLS configuration, if there is one.
+    pub(super) fn refresh(
+        &mut self,
+        cluster_ca: impl FnOnce() -> Option<Pem>,
+        now: Mono,
+    ) -> Option<(Arc<ServerConfig>, ClientCa)> {
         if now < self.due {
             return None;
         }
@@ -143,7 +148,10 @@ impl Certificates {
                 ca = Some(new);
                 Ok(())
             }),
-            None => Ok(()),
+            None => {
+                let new = cluster_ca().filter(|new| self.ca.as_ref() != Some(new));
+                ClientCa::new(new.as_ref()).map(|_| ca = new)
+            }
         };
         match read.and(ca_read) {
             Ok(()) => drop(self.log.succeeded(now)),

@@ -55,8 +55,8 @@ pub fn serve(
 ) -> Result<(), String> {
     let clock = Clock::start();
     let (listener, address) = listener(serve)?;
-    let (reviews, ca) = Reviews::open(source, clock)?;
-    let certificates = Certificates::open(config, serve, ca, cert_dir)?;
+    let reviews = Reviews::open(source, clock)?;
+    let certificates = Certificates::open(config, serve, reviews.client_ca(), cert_dir)?;
     let port = Port::new(config, serve, listener, certificates, reviews, host, clock)?;
     log::info!("node {}: answering on {address}", config.node.name);
     port.run();

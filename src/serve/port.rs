@@ -123,7 +123,8 @@ impl Port {
             let wake = [deadline, end, later, rotation].into_iter().flatten().min();
             let ready = self.wait(accepts, wake.map(|wake| wake.since(now)));
             let now = self.clock.now().mono;
-            let new = self.certificates.refresh(now);
+            let reviews = &mut self.desk.reviews;
+            let new = self.certificates.refresh(|| reviews.refreshed_ca(), now);
             self.use_certificates(new);
             // From the last one: the one that takes the place of a closed one had its turn.
             for index in (0..self.connections.0.len()).rev() {

@@ -39,8 +39,8 @@ impl fmt::Debug for Reviews {
 }
 
 impl Reviews {
-    /// Reads the credentials. Returns the CA of the kubeconfig as well.
-    pub(super) fn open(source: &Source, clock: Clock) -> Result<(Self, Option<Pem>), String> {
+    /// Reads the credentials.
+    pub(super) fn open(source: &Source, clock: Clock) -> Result<Self, String> {
         let (identity, access) = source.open_read_only(clock.now().wall)?;
         if let Some(why) = access.bootstrap {
             return Err(format!(
@@ -57,8 +57,25 @@ impl Reviews {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.map_err(|_| "no random numbers for a key")?;
         let client_not_after = identity.not_after();
-        let reviews = Self { api: access.api, identity, clock, key, client_not_after };
-        Ok((reviews, access.config.ca))
+        Ok(Self { api: access.api, identity, clock, key, client_not_after })
+    }
+
+    /// The CA of client certificates, as the credentials that are in use name it.
+    pub(super) fn client_ca(&self) -> Option<Pem> {
+        self.identity.client_ca()
+    }
+
+    /// The same, after [`Self::refresh`].
+    pub(super) fn refreshed_ca(&mut self) -> Option<Pem> {
+        self.refresh();
+        self.client_ca()
+    }
+
+    /// Reads credentials that were replaced, once a minute.
+    fn refresh(&mut self) {
+        if self.identity.refresh(&mut self.api, self.clock.now().mono).is_some() {
+            self.client_not_after = self.identity.not_after();
+        }
     }
 
     /// A client of the supervisor that signs a serving certificate; `None` without a supervisor.
@@ -86,9 +103,7 @@ impl Outside for Reviews {
     /// Reads credentials that were replaced first, once a minute, and after a 401 at once.
     fn call(&mut self, request: &Request) -> Outcome {
         let start = self.clock.now();
-        if self.identity.refresh(&mut self.api, start.mono).is_some() {
-            self.client_not_after = self.identity.not_after();
-        }
+        self.refresh();
         let outcome = self.send(request, BUDGET);
         let now = self.clock.now();
         let rest = BUDGET.saturating_sub(now.mono.since(start.mono));

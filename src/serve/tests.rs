@@ -519,6 +519,24 @@ fn a_self_signed_certificate_has_the_name_of_the_node() {
 }
 
 #[test]
+fn another_ca_of_the_credentials_is_used_if_it_is_one() {
+    let [old, new] = ["old", "new"].map(Authority::new);
+    let pem = |text: &str| Some(Pem { file: None, source: "ca".into(), bytes: text.into() });
+    let (node, config) = (Config::default(), ServeConfig::default());
+    let certificates = Certificates::open(&node, &config, pem(&old.1), Path::new("/nonexistent"));
+    let mut certificates = certificates.unwrap();
+    assert!(certificates.refresh(|| pem(&old.1), at(60)).is_none());
+    assert!(certificates.refresh(|| pem("no CA"), at(120)).is_none());
+    assert!(certificates.refresh(|| None, at(180)).is_none());
+    assert!(certificates.refresh(|| pem(&new.1), at(239)).is_none());
+    let (_, ca) = certificates.refresh(|| pem(&new.1), at(240)).unwrap();
+    for (authority, is_known) in [(&new, true), (&old, false)] {
+        let client = authority.client("a", ExtendedKeyUsagePurpose::ClientAuth, 2025, 2028);
+        assert_eq!(ca.verify(&[client.unwrap().0], year(2026)).is_some(), is_known);
+    }
+}
+
+#[test]
 fn files_that_are_replaced_are_used_a_minute_later() {
     let (tree, ca) = (Tree::new("serving-files"), Authority::new("ours"));
     let write = |name: &str, text: &[u8]| {
@@ -540,18 +558,18 @@ fn files_that_are_replaced_are_used_a_minute_later() {
     };
     let open = || Certificates::open(&Config::default(), &config, None, Path::new("/nonexistent"));
     let mut certificates = open().unwrap();
-    assert!(certificates.refresh(at(60)).is_none());
+    assert!(certificates.refresh(|| None, at(60)).is_none());
     new_pair();
-    assert!(certificates.refresh(at(119)).is_none());
-    assert!(certificates.refresh(at(120)).is_some());
-    assert!(certificates.refresh(at(180)).is_none());
+    assert!(certificates.refresh(|| None, at(119)).is_none());
+    assert!(certificates.refresh(|| None, at(120)).is_some());
+    assert!(certificates.refresh(|| None, at(180)).is_none());
     // A half-written pair is not used, and does not hide another CA.
     write("tls.key", b"");
     write("ca.crt", Authority::new("new").1.as_bytes());
-    let (_, new) = certificates.refresh(at(240)).unwrap();
+    let (_, new) = certificates.refresh(|| None, at(240)).unwrap();
     let client = ca.client("a", ExtendedKeyUsagePurpose::ClientAuth, 2025, 2028).unwrap();
     assert!(new.verify(&[client.0], year(2026)).is_none());
-    assert!(certificates.refresh(at(300)).is_none());
+    assert!(certificates.refresh(|| None, at(300)).is_none());
     // A start has no old one.
     let line = open().and_then(|new| new.tls()).unwrap_err();
     assert!(line.ends_with("tls.key: no private key in it"), "{line}");

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use apidouble::Double;
+use apidouble::{Authority, Double, Validity};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use nodelet::kube::x509::{AltName, Leaf};
 use rustls::pki_types::CertificateDer;
 use serde_json::json;
@@ -80,6 +82,39 @@ fn a_supervisor_signs_without_an_approval() {
     assert_eq!(issued.subject.common_name, "pi");
     for name in names() {
         assert!(issued.subject.alt_names.contains(&name), "{issued:?}");
+    }
+}
+
+/// k3s has a CA for clients and another one for servers. It sends the first behind the node's
+/// certificate, and the kubeconfig has the second.
+#[test]
+fn at_a_supervisor_the_ca_of_clients_is_the_one_behind_the_boards_certificate() {
+    let double = Double::start();
+    let folder = Folder::new("serve-k3s-ca");
+    folder.write("k3s-password", "secret");
+    let servers = Authority::new("k3s-server-ca");
+    let port = double.front(&servers.server(&["127.0.0.1"], Validity::VALID));
+    let mut own = double.node_identity("pi", Validity::VALID);
+    own.cert_pem += double.authority().pem();
+    let kubeconfig = double
+        .kubeconfig_for(&own)
+        .replace(&double.url(), &format!("https://127.0.0.1:{port}"))
+        .replace(&STANDARD.encode(double.ca_pem()), &STANDARD.encode(servers.pem()));
+    let flags = flags(&double, &folder);
+    folder.write("kubeconfig", kubeconfig);
+    let client = double.authority().client("admin", &["system:masters"], Validity::VALID);
+    let foreign = servers.client("admin", &["system:masters"], Validity::VALID);
+    for (supervisor, codes) in [(true, [200, 401]), (false, [401, 200])] {
+        let mut flags = flags.clone();
+        if supervisor {
+            flags.push(format!("--k3s-supervisor={}", double.url()));
+            flags.push("--rotate-certificates".to_owned());
+        }
+        let served = start(&flags);
+        for (client, code) in [&client, &foreign].into_iter().zip(codes) {
+            let reply = served.ask(Some(client), "/metrics", &[]);
+            assert_eq!(reply.code, code, "supervisor: {supervisor}, {reply:?}");
+        }
     }
 }
 

@@ -140,7 +140,7 @@ fn the_api_server_and_metrics_server_reach_the_port() {
         "--kubelet-insecure-tls".to_owned(),
         "--kubelet-use-node-status-port".to_owned(),
         "--kubelet-preferred-address-types=InternalIP".to_owned(),
-        "--metric-resolution=10s".to_owned(),
+        "--metric-resolution=15s".to_owned(),
     ]);
     let log = folder.path().join("metrics-server.log");
     let _metrics_server = Program::start(command, log.clone());

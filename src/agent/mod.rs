@@ -111,7 +111,7 @@ impl Agent {
 
     /// Runs until a signal asks to stop. Node and Lease stay on the server, because a package
     /// upgrade is not an outage. During a planned shutdown Ready becomes False first.
-    pub fn run(mut self) {
+    pub fn run(mut self: Box<Self>) {
         loop {
             let start = self.clock.now();
             match self.identity.refresh(&mut self.api, start.mono) {

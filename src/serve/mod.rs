@@ -28,7 +28,7 @@ use std::time::Duration;
 use nix::sys::socket::{Backlog, getsockopt, listen, sockopt};
 
 use self::certificate::Certificates;
-use self::port::Port;
+pub use self::port::Port;
 use self::reviews::Reviews;
 use crate::config::Config;
 use crate::config::serve::ServeConfig;
@@ -44,23 +44,21 @@ const RESTART_DELAY: Duration = Duration::from_secs(10);
 /// Connections that wait to be accepted, as in `nodelet-serve.socket`.
 const BACKLOG: i32 = 16;
 
-/// Answers until nobody has asked for `--idle-exit`. `cert_dir` is for the certificate that the
-/// cluster issues.
-pub fn serve(
+/// The port, which listens already. `cert_dir` is for the certificate that the cluster issues.
+pub fn open(
     config: &Config,
     serve: &ServeConfig,
     source: &Source,
     host: Host,
     cert_dir: &Path,
-) -> Result<(), String> {
+) -> Result<Port, String> {
     let clock = Clock::start();
     let (listener, address) = listener(serve)?;
     let reviews = Reviews::open(source, clock)?;
     let certificates = Certificates::open(config, serve, reviews.client_ca(), cert_dir)?;
     let port = Port::new(config, serve, listener, certificates, reviews, host, clock)?;
     log::info!("node {}: answering on {address}", config.node.name);
-    port.run();
-    Ok(())
+    Ok(port)
 }
 
 /// Waits before the exit of a start that failed, if systemd passed a listening socket as stdin.

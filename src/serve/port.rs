@@ -41,7 +41,7 @@ impl Stream for TcpStream {
 
 /// The port and what it needs to answer.
 #[derive(Debug)]
-pub(super) struct Port {
+pub struct Port {
     listener: TcpListener,
     /// The listener is not polled before.
     rests: Mono,
@@ -101,8 +101,8 @@ impl Port {
         })
     }
 
-    /// Answers until `--idle-exit`.
-    pub(super) fn run(mut self) {
+    /// Answers until nobody has asked for `--idle-exit`.
+    pub fn run(mut self: Box<Self>) {
         // The last time with a connection.
         let mut busy = Mono::START;
         loop {

@@ -5,6 +5,7 @@ mod access;
 mod certificate;
 mod endpoints;
 mod journal;
+mod memory;
 mod scrapers;
 mod start;
 

@@ -38,8 +38,9 @@ done
 
 # A block of code is one line of the log, which ends with the name of the function, or with "]" where
 # it has none. Each wait calls ppoll; the first ten belong to the start. The second run is a restart:
-# it finds its Node and its Lease.
+# it finds its Node and its Lease, and the file of its boots in a folder that was empty before.
 mkfifo "$folder/log"
+mkdir "$folder/root"
 awk '$NF == "_start" { waits = 0 }
   $NF ~ /4poll5ppoll/ { waits++ }
   /^Trace/ && $NF !~ /]$/ && !seen[$NF, waits > 10]++ { print (waits > 10 ? "loop" : "start"), $NF }' \
@@ -48,7 +49,7 @@ functions=$!
 exec 3>"$folder/log"
 for seconds in 130 15; do
   timeout --foreground $seconds "$qemu" -cpu max -d exec,nochain -D "$folder/log" "$traced" \
-    --kubeconfig="$kubeconfig" --hostname-override=traced && exit 1 || test $? -eq 124
+    --kubeconfig="$kubeconfig" --hostname-override=traced --root-dir="$folder/root" && exit 1 || test $? -eq 124
 done
 exec 3>&-
 wait $functions

@@ -402,58 +402,48 @@ impl Kubelet {
 
     fn on_node_response(&mut self, outcome: Outcome, now: Now) -> AfterResponse {
         let jitter = self.schedule.jitter();
-        let step = self.node.on_response(&self.config, outcome, now.mono, jitter);
+        let result = self.node.on_response(&self.config, outcome, now.mono, jitter);
         let mut effect = AfterResponse::None;
-        match &step {
-            node::Step::Silent(why) => {
-                self.node_log.failed(why, now.mono);
+        match &result {
+            Err(error) => {
+                let failures = self.node_log.failed(&error.why.to_string(), now.mono);
+                effect = self.after_error(error, failures);
             }
-            node::Step::Refused(refused) => {
-                let failures = self.node_log.failed(&refused.to_string(), now.mono);
-                effect = after_refusal(refused, failures, self.timings.call_budget());
-            }
-            node::Step::Gone => {
+            Ok(Progress::Gone) => {
                 self.node_log.failed("deleted on the server; registering again", now.mono);
             }
-            node::Step::Read => {
+            Ok(Progress::Read) => {
+                self.pods.node_answered(now.mono);
                 if std::mem::take(&mut self.lease_gone) {
                     // The Node exists, so its Lease can be created again.
                     self.schedule.lease_continues(now.mono);
                 }
+                let pod_cidrs = self.node.new_pod_cidrs();
+                effect = pod_cidrs.map_or(AfterResponse::None, AfterResponse::PodCidrs);
             }
-            node::Step::Continue => {}
-            node::Step::Registered | node::Step::Adopted | node::Step::Updated => {
+            Ok(Progress::Continue | Progress::Note(_)) => {}
+            Ok(Progress::Created | Progress::Adopted | Progress::Done) => {
                 self.node_log.succeeded(now.mono);
+                self.pods.node_answered(now.mono);
                 if let Some(shutdown) = &mut self.shutdown {
                     shutdown.is_reported = true;
                 }
+                if !std::mem::replace(&mut self.registered, true) {
+                    effect = AfterResponse::Registered;
+                }
             }
         }
-        if let (node::Step::Registered, Some(certificate)) = (&step, &mut self.certificate) {
+        let is_new = result == Ok(Progress::Created);
+        if is_new || result == Ok(Progress::Adopted) {
+            self.server_version.registered();
+        }
+        if let (true, Some(certificate)) = (is_new, &mut self.certificate) {
             certificate.node_created(now.mono);
-        }
-        match &step {
-            node::Step::Registered | node::Step::Adopted => {
-                self.server_version.registered();
-                self.pods.node_answered(now.mono);
-            }
-            node::Step::Read | node::Step::Updated => self.pods.node_answered(now.mono),
-            _ => {}
         }
         self.follow_node_uid(now.mono);
         let events = self.node.take_events();
-        self.push_events(events, step == node::Step::Registered, now.mono);
-        match step {
-            node::Step::Registered | node::Step::Adopted | node::Step::Updated
-                if !std::mem::replace(&mut self.registered, true) =>
-            {
-                AfterResponse::Registered
-            }
-            node::Step::Read => {
-                self.node.new_pod_cidrs().map_or(AfterResponse::None, AfterResponse::PodCidrs)
-            }
-            _ => effect,
-        }
+        self.push_events(events, is_new, now.mono);
+        effect
     }
 
     /// Logs and queues events. The first Normal ones of a new Node report no change: no line.

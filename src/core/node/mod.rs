@@ -23,6 +23,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::config::Config;
+use crate::core::Progress;
 use crate::core::conditions;
 use crate::core::delay::{Backoff, Jitter, TokenBucket};
 use crate::core::events::Event;
@@ -33,7 +34,7 @@ use crate::core::instant::{Mono, Now};
 use crate::core::patch;
 use crate::core::status::{self, Desired};
 use crate::kube::json::{self, MAX_VALUES};
-use crate::kube::message::{Accept, Outcome, Refused, Request};
+use crate::kube::message::{Accept, Outcome, Refused, Request, RequestError};
 use crate::kube::object::{self, quantity};
 
 use self::reconcile::reconcile;
@@ -119,27 +120,6 @@ struct LastNoop {
     pressures: Pressures,
     /// One line for each missing fact.
     missing: Vec<String>,
-}
-
-/// What became of a request.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// More requests are needed: an adoption, or a conflict.
-    Continue,
-    /// The Node was read.
-    Read,
-    /// The status was sent.
-    Updated,
-    /// The Node was created.
-    Registered,
-    /// Adopted: the Node existed before this process.
-    Adopted,
-    /// The Node was deleted on the server.
-    Gone,
-    /// The server refused the request.
-    Refused(Refused),
-    /// The server did not respond.
-    Silent(String),
 }
 
 impl Node {
@@ -402,7 +382,7 @@ impl Node {
         outcome: Outcome,
         now: Mono,
         jitter: Jitter,
-    ) -> Step {
+    ) -> Result<Progress, RequestError> {
         let sent = std::mem::replace(&mut self.state, State::Create);
         self.last_noop = None;
         self.due = self.next_due(config, now);
@@ -414,7 +394,7 @@ impl Node {
             Outcome::Answered(response) => response,
             Outcome::Silent(why) => {
                 self.on_silence(config, sent, now);
-                return Step::Silent(why.to_string());
+                return Err(why.into());
             }
         };
         if let Err(refused) = response.accepted() {
@@ -422,7 +402,7 @@ impl Node {
         }
         if let State::Watching(round) = sent {
             self.on_watch(&response.body, round, now);
-            return Step::Continue;
+            return Ok(Progress::Continue);
         }
         let name = config.node.name.as_str();
         let body = json::parse(&response.body).filter(|body| is_identified(body, name));
@@ -430,14 +410,14 @@ impl Node {
             State::Creating => {
                 let Some(node) = body.and_then(whole) else {
                     self.back_off(now);
-                    return Step::Refused(not_whole(&response.body));
+                    return Err(not_whole(&response.body).into());
                 };
                 self.record_events(config, &node, now);
                 self.known_at = now;
                 self.seen = Some(node);
                 self.state = State::Known(Round::default());
                 self.report_later(config, true, now, jitter);
-                Step::Registered
+                Ok(Progress::Created)
             }
             State::Reading(round) => {
                 self.state = State::Read(round);
@@ -446,14 +426,14 @@ impl Node {
                     if let Some(uid) = uid(&response.body, name) {
                         self.partial_uid = Some(uid);
                         if is_partial {
-                            return Step::Continue;
+                            return Ok(Progress::Continue);
                         }
                     }
-                    return Step::Refused(not_whole(&response.body));
+                    return Err(not_whole(&response.body).into());
                 };
                 self.wants_uid = false;
                 self.on_read(config, node, round, now);
-                Step::Read
+                Ok(Progress::Read)
             }
             State::Patching { round, want, changed } => {
                 self.record_events(config, &want, now);
@@ -472,14 +452,14 @@ impl Node {
                 if round.adopts {
                     // Nobody renewed the Lease before this process did.
                     self.watch_closely(now);
-                    Step::Adopted
+                    Ok(Progress::Adopted)
                 } else {
-                    Step::Updated
+                    Ok(Progress::Done)
                 }
             }
             not_sent => {
                 self.state = not_sent;
-                Step::Continue
+                Ok(Progress::Continue)
             }
         }
     }
@@ -522,14 +502,20 @@ impl Node {
         self.back_off(now);
     }
 
-    fn on_refusal(&mut self, config: &Config, sent: State, refused: Refused, now: Mono) -> Step {
+    fn on_refusal(
+        &mut self,
+        config: &Config,
+        sent: State,
+        refused: Refused,
+        now: Mono,
+    ) -> Result<Progress, RequestError> {
         match (sent, refused.code, refused.reason.as_str()) {
             // It exists, or another client must create it: read and adopt it.
             (State::Creating, 403, _) | (State::Creating, 409, "AlreadyExists") => {
                 self.state = State::Read(Round::ADOPTION);
                 self.due = now;
                 self.forbidden = (refused.code == 403).then_some(refused);
-                Step::Continue
+                Ok(Progress::Continue)
             }
             (State::Reading(_) | State::Patching { .. }, 404, _)
                 if refused.is_missing("nodes", &config.node.name) =>
@@ -542,16 +528,16 @@ impl Node {
                     self.state = State::Read(Round::default())
                 }
                 match known {
-                    true => Step::Gone,
+                    true => Ok(Progress::Gone),
                     // The refusal of the create is the cause of the 404.
-                    false => Step::Refused(self.forbidden.take().unwrap_or(refused)),
+                    false => Err(self.forbidden.take().unwrap_or(refused).into()),
                 }
             }
             // A role may grant reads without watches.
             (State::Watching(round), 403, _) => {
                 self.state = State::Read(round);
                 self.due = now;
-                Step::Continue
+                Ok(Progress::Continue)
             }
             (State::Patching { mut round, .. }, 409, _) => {
                 round.conflicts += 1;
@@ -562,9 +548,9 @@ impl Node {
                 self.state = State::Read(round);
                 if again {
                     self.due = now;
-                    Step::Continue
+                    Ok(Progress::Continue)
                 } else {
-                    Step::Refused(refused)
+                    Err(refused.into())
                 }
             }
             (sent, ..) => {
@@ -574,7 +560,7 @@ impl Node {
                 self.back_off(now);
                 let asked_for = refused.retry_after.unwrap_or_default();
                 self.due = self.due.max(now.after(asked_for.min(LAST_BACKOFF)));
-                Step::Refused(refused)
+                Err(refused.into())
             }
         }
     }

@@ -19,8 +19,8 @@ fn eight_clients_with_certificates_fit_in() {
     let flags = flags(&double, &folder);
     let served = Served::start(&flags.iter().map(String::as_str).collect::<Vec<_>>());
     let used = |what: &str| {
-        let [resident, own] = ["Rss", "Anonymous"]
-            .map(|name| usize::try_from(served.board.kibibytes(name)).unwrap());
+        let [resident, own] =
+            ["Rss", "Anonymous"].map(|name| usize::try_from(served.board.kibibytes(name)).unwrap());
         println!("{what}: {resident} KiB resident, {own} KiB of its own");
         [resident, own]
     };

@@ -5,12 +5,15 @@ mod upstream;
 use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
+use crate::core::Progress;
 use crate::core::eviction::Pressures;
 use crate::core::facts::Facts;
 use crate::core::health::{HealthCondition, HealthConditions};
 use crate::core::instant::Now;
 use crate::core::status;
-use crate::kube::message::{Accept, Method, Outcome, Request, Response, answered, not_found};
+use crate::kube::message::{
+    Accept, Method, Outcome, Request, RequestError, Response, answered, not_found,
+};
 use crate::kube::time::Wall;
 
 /// `--node-status-update-frequency=10s`, and 4 %.
@@ -50,7 +53,10 @@ impl NodeTest {
     }
 
     /// One turn at the time when the Node is due. `None` if no request is needed.
-    fn turn(&mut self, answer: impl FnOnce(&Request) -> Outcome) -> Option<Step> {
+    fn turn(
+        &mut self,
+        answer: impl FnOnce(&Request) -> Outcome,
+    ) -> Option<Result<Progress, RequestError>> {
         self.pass(self.node.due().since(self.now.mono));
         let request = if self.node.must_read(&self.config, self.now.mono) {
             self.node.read(&self.config)
@@ -90,7 +96,7 @@ impl NodeTest {
     /// A Node that the server created.
     fn registered() -> Self {
         let mut test = Self::new(Flags::default());
-        assert_eq!(test.turn(created), Some(Step::Registered));
+        assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
         test
     }
 }
@@ -159,8 +165,11 @@ fn a_takeover_changes_the_labels_with_the_one_patch_of_the_adoption() {
         "kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux",
         "kubernetes.io/arch": status::ARCHITECTURE, "beta.kubernetes.io/arch": status::ARCHITECTURE,
     }});
-    assert_eq!(test.turn(|_| answered(200, foreign(kubelets, json!({})))), Some(Step::Read));
-    assert_eq!(test.turn(patched), Some(Step::Adopted));
+    assert_eq!(
+        test.turn(|_| answered(200, foreign(kubelets, json!({})))),
+        Some(Ok(Progress::Read))
+    );
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
     assert_eq!(
         test.body()["metadata"]["labels"],
         json!({
@@ -183,11 +192,14 @@ fn registration_is_retried_after_100_ms_doubled_to_7_s() {
         refuse(422, "Invalid"),
         refuse(401, "Unauthorized"),
     ] {
-        assert!(matches!(test.turn(|_| outcome), Some(Step::Refused(_))));
+        assert!(matches!(test.turn(|_| outcome), Some(Err(RequestError { refused: Some(_), .. }))));
         pauses.push(test.pause().as_millis());
     }
     for _ in 0..5 {
-        assert!(matches!(test.turn(|_| Outcome::Silent("slow".into())), Some(Step::Silent(_))));
+        assert!(matches!(
+            test.turn(|_| Outcome::Silent("slow".into())),
+            Some(Err(RequestError { refused: None, .. }))
+        ));
         pauses.push(test.pause().as_millis());
     }
     assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 7000, 7000, 7000]);
@@ -199,7 +211,7 @@ fn registration_is_retried_after_100_ms_doubled_to_7_s() {
 #[test]
 fn an_existing_node_is_adopted_with_one_patch() {
     let mut test = NodeTest::new(Flags::default());
-    assert_eq!(test.turn(|_| refuse(409, "AlreadyExists")), Some(Step::Continue));
+    assert_eq!(test.turn(|_| refuse(409, "AlreadyExists")), Some(Ok(Progress::Continue)));
     let existing = foreign(
         json!({"labels": {"theirs": "1", "kubernetes.io/arch": "wrong"}}),
         json!({
@@ -208,9 +220,9 @@ fn an_existing_node_is_adopted_with_one_patch() {
             "images": [{"names": ["old"]}], "volumesInUse": ["v"],
         }),
     );
-    assert_eq!(test.turn(|_| answered(200, existing)), Some(Step::Read));
+    assert_eq!(test.turn(|_| answered(200, existing)), Some(Ok(Progress::Read)));
     assert_eq!(test.node.uid(), Some("u0"));
-    assert_eq!(test.turn(patched), Some(Step::Adopted));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
     assert_eq!(test.calls(), ["Post ~", "Get ~/pi", "Patch ~/pi/status"]);
 
     let body = test.body();
@@ -232,13 +244,19 @@ fn an_existing_node_is_adopted_with_one_patch() {
 fn after_a_failed_adoption_the_node_is_created() {
     let mut test = NodeTest::new(Flags::default());
     test.turn(|_| refuse(409, "AlreadyExists"));
-    assert!(matches!(test.turn(|_| refuse(500, "")), Some(Step::Refused(_))));
+    assert!(matches!(
+        test.turn(|_| refuse(500, "")),
+        Some(Err(RequestError { refused: Some(_), .. }))
+    ));
     assert_eq!(test.pause(), Duration::from_millis(200));
     test.turn(|_| refuse(409, "AlreadyExists"));
     test.turn(|_| answered(200, foreign(json!({}), json!({}))));
-    assert!(matches!(test.turn(|_| refuse(422, "Invalid")), Some(Step::Refused(_))));
+    assert!(matches!(
+        test.turn(|_| refuse(422, "Invalid")),
+        Some(Err(RequestError { refused: Some(_), .. }))
+    ));
     assert_eq!(test.pause(), Duration::from_millis(400));
-    assert_eq!(test.turn(created), Some(Step::Registered));
+    assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
 }
 
 #[test]
@@ -246,8 +264,10 @@ fn without_a_node_the_403_of_the_create_is_reported() {
     let mut test = NodeTest::new(Flags::default());
     test.turn(|_| refuse(403, "Forbidden"));
     let step = test.turn(|_| not_found("nodes", "pi"));
-    assert!(matches!(step, Some(Step::Refused(refused)) if refused.code == 403));
-    assert_eq!(test.turn(created), Some(Step::Registered));
+    assert!(
+        matches!(step, Some(Err(RequestError { refused: Some(refused), .. })) if refused.code == 403)
+    );
+    assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
 }
 
 #[test]
@@ -260,7 +280,7 @@ fn only_the_changed_members_of_the_status_are_sent() {
         assert_eq!(test.pause(), TICK);
     }
     test.facts.memory.as_mut().unwrap().total_bytes *= 2;
-    assert_eq!(test.turn(patched), Some(Step::Updated));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     let body = test.body();
     assert_eq!(body["metadata"], json!({"resourceVersion": "512"}));
     let keys: Vec<&String> = body["status"].as_object().unwrap().keys().collect();
@@ -311,16 +331,16 @@ fn a_report_is_one_patch_after_the_period() {
     // After a change: 0.5 to 1.5 periods; a random number of 500 gives exactly one.
     let quiet = |_: &Request| Outcome::Answered(Response::test(200, ""));
     test.node.due = Mono::START.after(Duration::from_secs(299));
-    assert_eq!(test.turn(quiet), Some(Step::Continue));
+    assert_eq!(test.turn(quiet), Some(Ok(Progress::Continue)));
     assert_eq!(test.turn(|_| unreachable!()), None);
     test.requests.pop();
     test.node.due = test.node.report_due;
-    assert_eq!(test.turn(patched), Some(Step::Updated));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     // Without a change the next report follows after exactly one period, and reads nothing.
     let period = Duration::from_secs(300);
     assert_eq!(test.node.report_due, test.now.mono.after(period));
     test.node.due = test.node.report_due;
-    assert_eq!(test.turn(patched), Some(Step::Updated));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Patch ~/pi/status"]);
     let body = test.body();
     assert_eq!(body["metadata"], json!({"resourceVersion": "600"}));
@@ -341,9 +361,9 @@ fn a_foreign_change_is_found_and_repaired_by_the_next_report() {
     theirs["metadata"]["labels"]["kubernetes.io/os"] = "theirs".into();
     theirs["spec"]["unschedulable"] = true.into();
     test.node.due = test.node.report_due;
-    assert_eq!(test.turn(|_| refuse(409, "Conflict")), Some(Step::Continue));
-    assert_eq!(test.turn(|_| answered(200, theirs)), Some(Step::Read));
-    assert_eq!(test.turn(patched), Some(Step::Updated));
+    assert_eq!(test.turn(|_| refuse(409, "Conflict")), Some(Ok(Progress::Continue)));
+    assert_eq!(test.turn(|_| answered(200, theirs)), Some(Ok(Progress::Read)));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Get ~/pi", "Patch ~/pi/status"]);
     assert_eq!(
         test.body()["metadata"],
@@ -361,15 +381,18 @@ fn a_409_is_read_then_patched_again_five_times_at_once() {
     theirs["metadata"]["resourceVersion"] = "513".into();
     theirs["status"]["conditions"].as_array_mut().unwrap().insert(0, json!({"type": "Theirs"}));
     for _ in 0..4 {
-        assert_eq!(test.turn(|_| refuse(409, "Conflict")), Some(Step::Continue));
+        assert_eq!(test.turn(|_| refuse(409, "Conflict")), Some(Ok(Progress::Continue)));
         let shown = answered(200, theirs.clone());
-        assert_eq!(test.turn(|_| shown), Some(Step::Read));
+        assert_eq!(test.turn(|_| shown), Some(Ok(Progress::Read)));
         assert_eq!(test.pause(), Duration::ZERO);
     }
-    assert!(matches!(test.turn(|_| refuse(409, "Conflict")), Some(Step::Refused(_))));
+    assert!(matches!(
+        test.turn(|_| refuse(409, "Conflict")),
+        Some(Err(RequestError { refused: Some(_), .. }))
+    ));
     assert_eq!(test.pause(), TICK);
     test.turn(|_| answered(200, theirs));
-    assert_eq!(test.turn(patched), Some(Step::Updated));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     let body = test.body();
     assert_eq!(body["metadata"]["resourceVersion"], "513");
     assert_eq!(body["status"]["conditions"][0], json!({"type": "Theirs"}));
@@ -380,10 +403,10 @@ fn a_409_is_read_then_patched_again_five_times_at_once() {
 fn a_deleted_node_is_registered_again() {
     let mut test = NodeTest::registered();
     test.facts.cpus = Ok(2);
-    assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Step::Gone));
+    assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
     assert_eq!(test.node.uid(), None);
     assert_eq!(test.pause(), Duration::from_millis(100));
-    assert_eq!(test.turn(created), Some(Step::Registered));
+    assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
 }
 
 /// kubelet_node_status_test.go TestUpdateNodeStatusError (no Node): one request a tick, not five.
@@ -401,9 +424,9 @@ fn a_node_of_any_size_is_adopted() {
     assert!((1_500_000..4_000_000).contains(&node.to_string().len()));
     let mut test = NodeTest::new(Flags::default());
     test.turn(|_| refuse(409, "AlreadyExists"));
-    assert_eq!(test.turn(|_| answered(200, node)), Some(Step::Read));
+    assert_eq!(test.turn(|_| answered(200, node)), Some(Ok(Progress::Read)));
     assert!(test.node.seen_bytes() < 300 << 10, "{}", test.node.seen_bytes());
-    assert_eq!(test.turn(patched), Some(Step::Adopted));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
     assert_eq!(test.body()["metadata"]["annotations"].get("a1"), None);
 }
 
@@ -415,7 +438,9 @@ fn the_uid_of_a_node_that_cannot_be_read_is_that_of_its_metadata() {
     let huge = answered(200, foreign(labels.clone(), json!({})));
     let mut test = NodeTest::new(Flags::default());
     test.turn(|_| refuse(409, "AlreadyExists"));
-    let Some(Step::Refused(refused)) = test.turn(|_| huge) else { panic!("no refusal") };
+    let Some(Err(RequestError { refused: Some(refused), .. })) = test.turn(|_| huge) else {
+        panic!("no refusal")
+    };
     assert_eq!(
         refused.to_string(),
         "200: the Node has more than 32768 values; kubectl get node -o yaml shows what to remove"
@@ -429,7 +454,7 @@ fn the_uid_of_a_node_that_cannot_be_read_is_that_of_its_metadata() {
         let mut test = NodeTest::new(Flags::of(&["--register-node=false"]));
         test.turn(|_| outcome.clone());
         assert_eq!(test.node.uid(), None);
-        assert_eq!(test.turn(|_| answered(200, partial)), Some(Step::Continue));
+        assert_eq!(test.turn(|_| answered(200, partial)), Some(Ok(Progress::Continue)));
         assert_eq!(test.last().accept, Accept::Metadata);
         assert_eq!(test.node.uid(), Some("u0"));
         // It is tried again, until it can be read.
@@ -437,11 +462,14 @@ fn the_uid_of_a_node_that_cannot_be_read_is_that_of_its_metadata() {
         test.turn(|_| outcome);
         assert_eq!(test.last().accept, Accept::Object);
         assert!(!test.node.is_registered());
-        assert_eq!(test.turn(|_| answered(200, foreign(json!({}), json!({})))), Some(Step::Read));
+        assert_eq!(
+            test.turn(|_| answered(200, foreign(json!({}), json!({})))),
+            Some(Ok(Progress::Read))
+        );
         // And a Node that is gone has no uid.
         test.turn(patched);
         test.node.read_again(test.now.mono);
-        assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Step::Gone));
+        assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
         assert_eq!(test.node.uid(), None);
     }
 }
@@ -452,11 +480,11 @@ fn the_node_of_another_name_is_not_ours() {
     let mut test = NodeTest::new(Flags::default());
     test.turn(|_| refuse(409, "AlreadyExists"));
     let other = || answered(200, foreign(json!({"name": "other"}), json!({})));
-    assert_eq!(test.turn(|_| other()), Some(Step::Refused(Refused::nonsense("a Node"))));
+    assert_eq!(test.turn(|_| other()), Some(Err(Refused::nonsense("a Node").into())));
     assert_eq!(test.node.uid(), None);
     let mut test = NodeTest::registered();
     test.facts.cpus = Ok(2);
-    assert_eq!(test.turn(|_| other()), Some(Step::Updated));
+    assert_eq!(test.turn(|_| other()), Some(Ok(Progress::Done)));
     assert!(test.node.must_read(&test.config, test.now.mono));
     assert_eq!(test.node.uid(), Some("u1"));
 }
@@ -465,13 +493,16 @@ fn the_node_of_another_name_is_not_ours() {
 fn with_register_node_false_no_node_is_created() {
     let mut test = NodeTest::new(Flags::of(&["--register-node=false"]));
     for _ in 0..2 {
-        assert!(matches!(test.turn(|_| not_found("nodes", "pi")), Some(Step::Refused(_))));
+        assert!(matches!(
+            test.turn(|_| not_found("nodes", "pi")),
+            Some(Err(RequestError { refused: Some(_), .. }))
+        ));
         assert_eq!(test.pause(), TICK);
     }
     test.turn(|_| answered(200, foreign(json!({}), json!({}))));
-    assert_eq!(test.turn(patched), Some(Step::Updated));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     test.facts.cpus = Ok(2);
-    assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Step::Gone));
+    assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
     test.turn(|_| not_found("nodes", "pi"));
     assert_eq!(
         test.calls(),
@@ -485,7 +516,10 @@ fn with_register_node_false_no_node_is_created() {
 fn after_an_unanswered_patch_the_node_is_read_before_the_next_one() {
     let mut test = NodeTest::registered();
     test.facts.cpus = Ok(2);
-    assert!(matches!(test.turn(|_| Outcome::Silent("slow".into())), Some(Step::Silent(_))));
+    assert!(matches!(
+        test.turn(|_| Outcome::Silent("slow".into())),
+        Some(Err(RequestError { refused: None, .. }))
+    ));
     // The server had applied the patch, so no further request is needed.
     let mut stored = test.node.seen.clone().unwrap();
     let facts = test.facts.clone();
@@ -514,27 +548,36 @@ fn invalid_bodies_change_nothing() {
         let invalid = || Outcome::Answered(Response::test(200, body.clone()));
         // After a create the Node is unknown, and a read changes nothing.
         let mut test = NodeTest::new(Flags::default());
-        assert!(matches!(test.turn(|_| invalid()), Some(Step::Refused(_))));
+        assert!(matches!(
+            test.turn(|_| invalid()),
+            Some(Err(RequestError { refused: Some(_), .. }))
+        ));
         assert_eq!(test.node.uid(), None);
         test.turn(|_| refuse(409, "AlreadyExists"));
-        assert!(matches!(test.turn(|_| invalid()), Some(Step::Refused(_))));
+        assert!(matches!(
+            test.turn(|_| invalid()),
+            Some(Err(RequestError { refused: Some(_), .. }))
+        ));
         assert_eq!(test.node.uid(), None);
 
         // A patch counts as accepted, so the Lease keeps its owner; then the Node is read.
         let mut test = NodeTest::registered();
         test.facts.cpus = Ok(2);
-        assert_eq!(test.turn(|_| invalid()), Some(Step::Updated));
+        assert_eq!(test.turn(|_| invalid()), Some(Ok(Progress::Done)));
         assert_eq!(test.node.uid(), Some("u1"));
         assert!(test.node.must_read(&test.config, test.now.mono));
-        assert!(matches!(test.turn(|_| invalid()), Some(Step::Refused(_))));
+        assert!(matches!(
+            test.turn(|_| invalid()),
+            Some(Err(RequestError { refused: Some(_), .. }))
+        ));
         assert_eq!(test.node.uid(), Some("u1"));
     }
     // Members with unexpected types.
     let mut test = NodeTest::new(Flags::default());
     test.turn(|_| refuse(409, "AlreadyExists"));
     let odd = foreign(json!({}), json!({"conditions": 7, "capacity": []}));
-    assert_eq!(test.turn(|_| answered(200, odd)), Some(Step::Read));
-    assert_eq!(test.turn(patched), Some(Step::Adopted));
+    assert_eq!(test.turn(|_| answered(200, odd)), Some(Ok(Progress::Read)));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
 }
 
 #[test]
@@ -546,7 +589,7 @@ fn an_adoption_within_one_second_of_the_last_heartbeat_sends_a_patch() {
     again.turn(|_| answered(200, stored));
     again.now.wall = test.now.wall;
     test.pass(Duration::ZERO);
-    assert_eq!(again.turn(patched), Some(Step::Adopted));
+    assert_eq!(again.turn(patched), Some(Ok(Progress::Adopted)));
     assert_eq!(again.body()["status"].as_object().unwrap().len(), 1);
 }
 
@@ -557,7 +600,7 @@ fn a_node_deleted_between_read_and_patch_is_retried_with_backoff() {
     for _ in 0..9 {
         test.turn(|_| refuse(409, "AlreadyExists"));
         test.turn(|_| answered(200, foreign(json!({}), json!({}))));
-        assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Step::Gone));
+        assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
         pauses.push(test.pause().as_millis());
     }
     assert_eq!(pauses, [200, 400, 800, 1600, 3200, 6400, 7000, 7000, 7000]);
@@ -590,13 +633,13 @@ fn whatever_flaps_the_node_is_written_every_ten_seconds_at_most() {
     while test.now.mono < end {
         test.facts.kernel_version = Ok(test.now.mono.since(Mono::START).as_millis().to_string());
         test.node.compute_status_by(test.now.mono.after(Duration::from_secs(1)));
-        patches += u32::from(test.turn(patched) == Some(Step::Updated));
+        patches += u32::from(test.turn(patched) == Some(Ok(Progress::Done)));
     }
     assert!((60..=68).contains(&patches), "{patches}");
     let stable = test.facts.kernel_version.clone();
     test.facts.kernel_version = Ok("last".to_owned());
     test.node.report_now(test.now.mono);
-    assert_eq!((test.pause(), test.turn(patched)), (Duration::ZERO, Some(Step::Updated)));
+    assert_eq!((test.pause(), test.turn(patched)), (Duration::ZERO, Some(Ok(Progress::Done))));
     // The last change of a storm is sent, too.
     test.facts.kernel_version = stable;
     let end = test.now.mono.after(TICK * 2);
@@ -640,7 +683,7 @@ fn a_watch_finds_foreign_changes_between_reports() {
         }
         assert_eq!(test.pause(), pause);
         let read = shown(&test, &["spec", "theirs"], "yes".into());
-        assert_eq!(test.turn(|_| read), Some(Step::Read));
+        assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
         test.turn(patched);
     }
     // None before a report, nor before an additional computation.
@@ -727,18 +770,18 @@ fn new_pod_cidrs_are_returned_once_and_force_one_patch() {
     let cidrs = json!(["10.244.1.0/24", "fd00::/64"]);
     test.node.read_again(test.now.mono);
     let read = shown(&test, &["spec", "podCIDRs"], cidrs);
-    assert_eq!(test.turn(|_| read), Some(Step::Read));
+    assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
     let cidrs = test.node.new_pod_cidrs();
     assert_eq!(cidrs.as_deref(), Some("10.244.1.0/24,fd00::/64"));
     assert_eq!(test.node.new_pod_cidrs(), None);
 
     // One patch is sent without another change.
-    assert_eq!(test.turn(patched), Some(Step::Updated));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     assert_eq!(test.body().get("spec"), None);
     assert_eq!(test.turn(|_| unreachable!()), None);
     test.node.read_again(test.now.mono);
     let read = shown(&test, &["spec", "podCIDR"], "10.244.1.0/24".into());
-    assert_eq!(test.turn(|_| read), Some(Step::Read));
+    assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
     assert_eq!(test.node.new_pod_cidrs(), None);
     assert_eq!(test.turn(|_| unreachable!()), None);
 }
@@ -760,17 +803,17 @@ fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
     ] {
         test.node.read_again(test.now.mono);
         let read = shown(&test, &boot_id, theirs.into());
-        assert_eq!(test.turn(|_| read), Some(Step::Read));
+        assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
         assert_eq!(reasons(&mut test), want);
-        assert_eq!(test.turn(patched), Some(Step::Updated));
+        assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
         assert_eq!(reasons(&mut test), [""; 0], "no reboot");
     }
     // The boot id of our own unanswered patch is not another board's.
     test.facts.boot_id = Ok("after-kexec".to_owned());
     let silent = test.turn(|_| Outcome::Silent("slow".into()));
-    assert!(matches!(silent, Some(Step::Silent(_))));
+    assert!(matches!(silent, Some(Err(RequestError { refused: None, .. }))));
     let read = shown(&test, &boot_id, "after-kexec".into());
-    assert_eq!(test.turn(|_| read), Some(Step::Read));
+    assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
     assert_eq!(reasons(&mut test), ["Rebooted"]);
 }
 
@@ -778,13 +821,13 @@ fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
 fn a_node_of_an_earlier_boot_is_not_another_boards() {
     let mut test = NodeTest::new(Flags::default());
     let step = test.turn(|_| answered(409, json!({"reason": "AlreadyExists"})));
-    assert_eq!(step, Some(Step::Continue));
+    assert_eq!(step, Some(Ok(Progress::Continue)));
     let old = json!({
         "kind": "Node", "metadata": {"name": "pi", "uid": "u", "resourceVersion": "7"},
         "status": {"nodeInfo": {"bootID": "yesterday"}},
     });
-    assert_eq!(test.turn(|_| answered(200, old)), Some(Step::Read));
-    assert_eq!(test.turn(patched), Some(Step::Adopted));
+    assert_eq!(test.turn(|_| answered(200, old)), Some(Ok(Progress::Read)));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
     let reasons: Vec<&str> = test.node.take_events().iter().map(|e| e.reason).collect();
     assert!(reasons.contains(&"Rebooted"), "{reasons:?}");
     assert!(!reasons.contains(&"NodeNameConflict"), "{reasons:?}");
@@ -798,8 +841,8 @@ fn a_foreign_change_is_repaired_after_a_read_without_new_facts() {
     test.node.read_again(test.now.mono);
     let mut other = test.node.seen.clone().unwrap();
     other["status"]["capacity"]["memory"] = json!("1Ki");
-    assert_eq!(test.turn(|_| answered(200, other)), Some(Step::Read));
-    assert_eq!(test.turn(patched), Some(Step::Updated));
+    assert_eq!(test.turn(|_| answered(200, other)), Some(Ok(Progress::Read)));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     let capacity = &test.body()["status"]["capacity"];
     assert_eq!(*capacity, json!({"memory": "1Gi"}));
 }
@@ -809,12 +852,12 @@ fn resync_frequency_is_the_period_of_watches() {
     let watches = |resync: u64| {
         let flag = format!("--node-resync-frequency={resync}s");
         let mut test = NodeTest::new(Flags::of(&[&flag]));
-        assert_eq!(test.turn(created), Some(Step::Registered));
+        assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
         let end = test.now.mono.after(Duration::from_secs(120));
         let mut watches = 0;
         while test.now.mono < end {
             let quiet = Outcome::Answered(Response::test(200, ""));
-            watches += u32::from(test.turn(|_| quiet) == Some(Step::Continue));
+            watches += u32::from(test.turn(|_| quiet) == Some(Ok(Progress::Continue)));
         }
         watches
     };
@@ -864,7 +907,7 @@ fn a_changed_health_has_one_early_patch_a_minute_and_a_changed_text_waits_for_th
     let mut test = NodeTest::registered();
     let low = |message| condition("UnderVoltage", true, message);
     test.set_health(&[low("a")]);
-    assert_eq!(test.turn(patched), Some(Step::Updated), "at once");
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)), "at once");
     assert_eq!(test.health("UnderVoltage"), Some(("True", "a")));
     assert_eq!(test.events(), 1);
     let since = test.now.mono;
@@ -906,7 +949,7 @@ fn a_lost_or_conflicting_patch_of_the_health_is_sent_again_at_once_and_has_one_e
                 test.now.wall,
             );
         }
-        assert_eq!(test.turn(|_| answered(200, stored)), Some(Step::Read));
+        assert_eq!(test.turn(|_| answered(200, stored)), Some(Ok(Progress::Read)));
         test.turn(patched);
         assert_eq!(test.health("UnderVoltage"), Some(("True", "a")));
         assert_eq!(test.events(), 1, "{is_applied}");

@@ -56,8 +56,8 @@ fn updated(words: &[&str], facts: Facts, existing: Value) -> (NodeTest, Value) {
     let mut test = NodeTest::new(Flags::of(&words));
     test.facts = facts;
     let mut stored = existing;
-    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Read));
-    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Updated));
+    assert_eq!(test.turn(serve(&mut stored)), Some(Ok(Progress::Read)));
+    assert_eq!(test.turn(serve(&mut stored)), Some(Ok(Progress::Done)));
     assert_eq!(test.calls(), ["Get ~/pi", "Patch ~/pi/status"]);
     (test, stored)
 }
@@ -86,12 +86,12 @@ fn test_update_node_status_with_lease() {
     };
 
     test.turn(serve(&mut stored));
-    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Updated));
+    assert_eq!(test.turn(serve(&mut stored)), Some(Ok(Progress::Done)));
     assert_eq!(test.requests.len(), 2, "first update");
     let first = stored.clone();
 
     later(&mut test, 60);
-    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Updated));
+    assert_eq!(test.turn(serve(&mut stored)), Some(Ok(Progress::Done)));
     assert_eq!(test.requests.len(), 3, "60 s later, unchanged");
     let mut want = first.clone();
     want["metadata"]["resourceVersion"] = "9".into();
@@ -105,7 +105,7 @@ fn test_update_node_status_with_lease() {
 
     test.facts.memory.as_mut().unwrap().total_bytes = 40_000_000_000;
     later(&mut test, 10);
-    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Updated));
+    assert_eq!(test.turn(serve(&mut stored)), Some(Ok(Progress::Done)));
     assert_eq!(test.requests.len(), 4, "memory changed");
     let heartbeat = test.now.wall.time();
     assert_eq!(times(&stored, "lastHeartbeatTime"), vec![heartbeat.clone(); 4]);
@@ -119,9 +119,9 @@ fn test_update_node_status_with_lease() {
         assert_eq!(test.turn(|_| unreachable!()), None, "no change of ours");
     }
     later(&mut test, 10);
-    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Continue), "409");
-    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Read));
-    assert_eq!(test.turn(serve(&mut stored)), Some(Step::Updated));
+    assert_eq!(test.turn(serve(&mut stored)), Some(Ok(Progress::Continue)), "409");
+    assert_eq!(test.turn(serve(&mut stored)), Some(Ok(Progress::Read)));
+    assert_eq!(test.turn(serve(&mut stored)), Some(Ok(Progress::Done)));
     assert_eq!(test.requests.len(), 7, "the report");
     let cidrs = &json!(["10.0.0.0/24", "2000::/10"]);
     let seen = test.node.seen.as_ref().unwrap();
@@ -150,7 +150,7 @@ fn test_update_node_status_and_volumes_in_use_with_node_lease() {
         test.node.report_due = Mono::START.after(SECOND * 3600);
         test.turn(serve(&mut stored));
         let step = test.turn(serve(&mut stored));
-        assert_eq!(step, patches.then_some(Step::Updated), "{name}");
+        assert_eq!(step, patches.then_some(Ok(Progress::Done)), "{name}");
         assert_eq!(stored["metadata"]["labels"], settled["metadata"]["labels"]);
     }
 }
@@ -181,8 +181,8 @@ fn test_try_register_with_api_server() {
         let mut test =
             NodeTest::new(Flags::of(&[&format!("--enable-controller-attach-detach={ours}")]));
         let mut answers = answers.iter();
-        let mut last = Step::Continue;
-        while matches!(last, Step::Continue | Step::Read) {
+        let mut last = Ok(Progress::Continue);
+        while matches!(last, Ok(Progress::Continue | Progress::Read)) {
             let step = match answers.next() {
                 Some((200, _)) => test.turn(serve(&mut stored)),
                 Some((code, reason)) => test.turn(|_| refuse(*code, reason)),
@@ -191,7 +191,7 @@ fn test_try_register_with_api_server() {
             };
             last = step.unwrap();
         }
-        let registered = matches!(last, Step::Registered | Step::Adopted);
+        let registered = matches!(last, Ok(Progress::Created | Progress::Adopted));
         assert_eq!(registered, done, "{name}: {last:?}");
         assert_eq!(test.node.is_registered(), done, "{name}");
         assert_eq!(test.requests.len(), calls, "{name}");

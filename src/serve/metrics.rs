@@ -86,11 +86,6 @@ pub(super) fn resource(readings: &mut Readings, now: Now) -> String {
 /// finds a target that is up.
 pub(super) fn start_time(readings: &Readings, now: Now) -> String {
     let mut text = Text::default();
-    add_start_time(&mut text, readings, now);
-    text.text
-}
-
-fn add_start_time(text: &mut Text, readings: &Readings, now: Now) {
     text.one(
         head!(
             "process_start_time_seconds",
@@ -99,6 +94,7 @@ fn add_start_time(text: &mut Text, readings: &Readings, now: Now) {
         ),
         readings.started(now).map(|at| at.seconds()),
     );
+    text.text
 }
 
 /// `/metrics`: this process and the agent's Lease.
@@ -169,6 +165,14 @@ pub(super) fn own(readings: &Readings, now: Now) -> String {
         head!("process_resident_memory_bytes", "gauge", "Resident memory size in bytes."),
         resident_bytes(),
     );
-    add_start_time(&mut text, readings, now);
+    // As client_golang has it, which registers it here in a kubelet: without a stability.
+    text.one(
+        head!(
+            "process_start_time_seconds",
+            "gauge",
+            "Start time of the process since unix epoch in seconds."
+        ),
+        readings.started(now).map(|at| at.seconds()),
+    );
     text.text
 }

@@ -12,7 +12,7 @@ use crate::kube::time::Wall;
 /// The interface whose traffic is the node's, by the kubelet's rule (`pkg/kubelet/stats/helper.go`).
 const NODE_INTERFACE: &str = "eth0";
 
-/// The summary. `is_short`: CPU and memory alone. What cannot be read is left out; a time that
+/// The summary. `is_short`: CPU, memory and swap alone. What cannot be read is left out; a time that
 /// cannot be right is null.
 pub(super) fn summary(readings: &mut Readings, is_short: bool, now: Now) -> String {
     let usage = readings.usage(now.mono);
@@ -37,6 +37,14 @@ pub(super) fn summary(readings: &mut Readings, is_short: bool, now: Now) -> Stri
         });
         node.insert("memory".to_owned(), memory);
     }
+    if let Ok((total, free)) = usage.swap_bytes {
+        let swap = json!({
+            "time": read,
+            "swapAvailableBytes": free,
+            "swapUsageBytes": total.saturating_sub(free),
+        });
+        node.insert("swap".to_owned(), swap);
+    }
     if !is_short {
         let now = time(readings.wall(now));
         if let Ok(traffic) = readings.sources.traffic() {
@@ -44,14 +52,6 @@ pub(super) fn summary(readings: &mut Readings, is_short: bool, now: Now) -> Stri
         }
         if let Ok(fs) = readings.sources.node_fs() {
             node.insert("fs".to_owned(), file_system(&fs, &now));
-        }
-        if let Ok((total, free)) = usage.swap_bytes {
-            let swap = json!({
-                "time": read,
-                "swapAvailableBytes": free,
-                "swapUsageBytes": total.saturating_sub(free),
-            });
-            node.insert("swap".to_owned(), swap);
         }
     }
     json!({"node": node, "pods": []}).to_string()

@@ -65,7 +65,7 @@ pub struct Asker<'a> {
     pub peer: IpAddr,
 }
 
-/// Whether an asker gets an answer. The texts are the kubelet's, without a newline.
+/// Whether an asker gets an answer. The texts are the kubelet's: that of 403 alone ends a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It does.
@@ -227,7 +227,7 @@ impl Access {
         }
         let subresources = subresources.join(" ");
         Verdict::Forbidden(format!(
-            "Forbidden (user={name}, verb={verb}, resource=nodes, subresource(s)=[{subresources}])"
+            "Forbidden (user={name}, verb={verb}, resource=nodes, subresource(s)=[{subresources}])\n"
         ))
     }
 

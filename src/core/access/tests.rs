@@ -128,7 +128,7 @@ fn test_auth_filters() {
     let mut server = Server { allows: |_| false, ..Server::new() };
     let mut judge =
         |method, path| access().judge(&with_certificate(&user), method, path, &mut server);
-    let forbidden = |text: &str| Verdict::Forbidden(text.to_owned());
+    let forbidden = |text: &str| Verdict::Forbidden(format!("{text}\n"));
     assert_eq!(
         judge("GET", "/metrics/resource"),
         forbidden("Forbidden (user=phibby, verb=get, resource=nodes, subresource(s)=[metrics])")

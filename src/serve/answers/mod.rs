@@ -80,10 +80,15 @@ impl Answer {
 
     /// The answer of a path that is only read.
     pub(super) fn to_get(asked: &Asked<'_>, answer: impl FnOnce() -> Self) -> Self {
-        if asked.method == "GET" {
+        Self::to(&["GET"], asked, answer)
+    }
+
+    /// The answer of a path that has these methods.
+    fn to(methods: &[&str], asked: &Asked<'_>, answer: impl FnOnce() -> Self) -> Self {
+        if methods.contains(&asked.method) {
             return answer();
         }
-        let headers = vec![("Allow", "GET".to_owned())];
+        let headers = vec![("Allow", methods.join(", "))];
         Self { headers, ..Self::text(405, "405: Method Not Allowed") }
     }
 }
@@ -103,16 +108,21 @@ pub fn answer(asked: &Asked<'_>, readings: &mut Readings, now: Now) -> Answer {
         "/pods" | "/pods/" | "/runningpods/" => {
             Answer::to_get(asked, || Answer { content_type: JSON, ..Answer::text(200, NO_PODS) })
         }
-        "/stats/summary" => Answer::to_get(asked, || {
-            let is_short = query(asked.query, "only_cpu_and_memory")
-                .any(|value| matches!(value.as_str(), "true" | "1"));
+        "/stats/summary" | "/stats/summary/" => Answer::to(&["GET", "POST"], asked, || {
+            let is_short = query(asked.query, "only_cpu_and_memory").eq(["true"]);
             Answer {
                 content_type: JSON,
                 ..Answer::text(200, summary::summary(readings, is_short, now))
             }
         }),
+        path if is_of_restful(path) => Answer::text(404, "404: Page Not Found"),
         _ => Answer::not_found(),
     }
+}
+
+/// Whether a kubelet leaves this path to go-restful, whose text differs from that of Go's server.
+fn is_of_restful(path: &str) -> bool {
+    ["/pods/", "/runningpods/", "/stats/"].iter().any(|above| path.starts_with(above))
 }
 
 /// A text of metrics. Like a kubelet's registry, with the time when this process started.

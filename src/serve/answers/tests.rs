@@ -176,7 +176,9 @@ fn there_are_no_pods() {
         let allow = vec![("Allow", "GET")];
         assert_eq!(parts(&refused), (405, TEXT, allow, "405: Method Not Allowed"));
     }
-    assert_eq!(board.ask_at("HEAD", "/stats/summary", at(0, WALL)).code, 405);
+    let refused = board.ask_at("HEAD", "/stats/summary", at(0, WALL));
+    let allow = vec![("Allow", "GET, POST")];
+    assert_eq!(parts(&refused), (405, TEXT, allow, "405: Method Not Allowed"));
 }
 
 #[test]
@@ -195,13 +197,16 @@ fn every_other_path_is_not_found() {
         "/configz",
         "/exec/a/b/c",
         "/stats",
-        "/pods/x",
         "/metrics/../pods",
         "*",
         "",
     ] {
         let answer = board.get(path);
         assert_eq!(parts(&answer), (404, TEXT, no_sniff(), "404 page not found\n"), "{path}");
+    }
+    for path in ["/pods/x", "/pods//", "/runningpods/x", "/stats/", "/stats/x", "/stats/summary/x"]
+    {
+        assert_eq!(parts(&board.get(path)), (404, TEXT, vec![], "404: Page Not Found"), "{path}");
     }
 }
 
@@ -304,6 +309,10 @@ fn the_metrics_are_of_this_process_and_of_the_lease() {
     );
     assert_eq!(resident.len(), 1);
     // Each has its help and its type, and they are sorted.
+    // In a kubelet it is one of client_golang here, without a stability.
+    assert!(lines.contains(
+        &"# HELP process_start_time_seconds Start time of the process since unix epoch in seconds."
+    ));
     let names: Vec<&str> =
         lines.iter().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
     assert!(names.is_sorted() && names.len() == 10, "{names:?}");
@@ -351,10 +360,17 @@ fn the_summary_has_the_node_and_no_pods() {
     assert_eq!(bytes("usedBytes") + bytes("availableBytes"), bytes("capacityBytes"));
     // A quarter of a core, for two seconds.
     board.tree.write("sys/fs/cgroup/cpu.stat", b"usage_usec 1235067891\n");
-    let short = summary(&mut board, "/stats/summary?only_cpu_and_memory=true", 102);
+    let short = summary(&mut board, "/stats/summary/?only_cpu_and_memory=%74rue", 102);
     assert_eq!(short["node"]["cpu"]["usageNanoCores"], 250_000_000);
     let names: Vec<&String> = short["node"].as_object().unwrap().keys().collect();
-    assert_eq!(names, ["cpu", "memory", "nodeName", "startTime"]);
+    assert_eq!(names, ["cpu", "memory", "nodeName", "startTime", "swap"]);
+    // A kubelet wants the value once, and this one.
+    for values in ["1", "TRUE", "", "true&only_cpu_and_memory=true"] {
+        let target = format!("/stats/summary?only_cpu_and_memory={values}");
+        let posted = board.ask_at("POST", &target, at(103, WALL));
+        let whole: Value = serde_json::from_slice(&posted.body).unwrap();
+        assert!(whole["node"]["fs"].is_object(), "{values}: {whole}");
+    }
 }
 
 #[test]

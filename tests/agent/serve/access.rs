@@ -28,9 +28,8 @@ fn create(cluster: &Cluster, path: &str, object: &Value) -> Value {
     })
 }
 
-/// A token of a ServiceAccount that may read the metrics of Nodes and nothing else, and its name.
-fn scraper(cluster: &Cluster, account: &str) -> (String, String) {
-    const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+/// What lets a ServiceAccount read the metrics of Nodes and nothing else.
+pub(super) fn only_metrics(account: &str) -> [Value; 2] {
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": account},
         "rules": [{"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]}]});
@@ -39,6 +38,13 @@ fn scraper(cluster: &Cluster, account: &str) -> (String, String) {
         "metadata": {"name": account}, "subjects": [subject],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
             "name": account}});
+    [role, binding]
+}
+
+/// A token of a ServiceAccount that may read the metrics of Nodes and nothing else, and its name.
+fn scraper(cluster: &Cluster, account: &str) -> (String, String) {
+    const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+    let [role, binding] = only_metrics(account);
     let user = format!("system:serviceaccount:default:{account}");
     if let Some(double) = cluster.double() {
         double.set_rbac(&[role, binding]);
@@ -68,7 +74,7 @@ fn a_token_is_reviewed_and_its_user_may_what_the_cluster_allows() {
     {
         let reply = served.ask_with(&token, path);
         let text = format!(
-            "Forbidden (user={user}, verb=get, resource=nodes, subresource(s)=[{subresources}])"
+            "Forbidden (user={user}, verb=get, resource=nodes, subresource(s)=[{subresources}])\n"
         );
         assert_eq!((reply.code, reply.body), (403, text));
         assert_eq!(reply.headers["content-type"], "text/plain; charset=utf-8");
@@ -102,7 +108,7 @@ fn a_client_certificate_counts_if_the_clusters_ca_has_signed_it() {
     let node = double.node_identity("pi", Validity::VALID);
     let reply = served.ask(Some(&node), "/metrics", &[]);
     let text =
-        "Forbidden (user=system:node:pi, verb=get, resource=nodes, subresource(s)=[metrics])";
+        "Forbidden (user=system:node:pi, verb=get, resource=nodes, subresource(s)=[metrics])\n";
     assert_eq!((reply.code, reply.body.as_str()), (403, text));
     // A handshake with any other one is complete.
     let expired = double.authority().client(api.0, &api.1, Validity::EXPIRED);

@@ -5,6 +5,7 @@ mod access;
 mod certificate;
 mod endpoints;
 mod journal;
+mod kubelet;
 mod memory;
 mod scrapers;
 mod start;
@@ -73,6 +74,8 @@ pub fn flags(double: &Double, folder: &Folder) -> Vec<String> {
 /// An answer.
 #[derive(Debug)]
 pub struct Reply {
+    /// `HTTP/1.1`.
+    pub version: String,
     pub code: u16,
     /// By name in lower case.
     pub headers: BTreeMap<String, String>,
@@ -150,7 +153,9 @@ impl Client {
         }
         let mut lines = lines.into_iter();
         let status = lines.next().expect("a status line");
-        let code = status.split(' ').nth(1).unwrap().parse().unwrap();
+        let (version, rest) = status.split_once(' ').unwrap();
+        let version = version.to_owned();
+        let code = rest.split(' ').next().unwrap().parse().unwrap();
         let headers: BTreeMap<String, String> = lines
             .map(|line| {
                 let (name, value) = line.split_once(": ").unwrap();
@@ -167,6 +172,6 @@ impl Client {
             // Its end is that of TLS: an end of the stream alone is an error.
             None => drop(self.0.read_to_end(&mut body).unwrap()),
         }
-        Reply { code, headers, body: String::from_utf8(body).unwrap() }
+        Reply { version, code, headers, body: String::from_utf8(body).unwrap() }
     }
 }

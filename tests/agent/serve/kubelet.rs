@@ -1,0 +1,359 @@
+//! What a real kubelet answers on its port, and what this one does: `recordings/kubelet-port.json`,
+//! request by request. Compared are version, status, headers and body; of metrics the types and the
+//! help of the names that both have; of a summary the keys and their JSON types.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use apidouble::{Authority, Double, Identity, Validity};
+use serde_json::{Map, Value};
+use support::{Folder, eventually};
+
+use super::access::only_metrics;
+use super::{Client, Reply, SOON, Served, flags};
+use crate::common::board::Board;
+
+const NOT_FOUND: &str = "404 page not found\n";
+
+/// How an answer differs, on purpose.
+enum Ours {
+    /// There is nothing on this path.
+    NotFound,
+    /// Another status.
+    Status(u16),
+    /// The same status; these parts differ.
+    Parts(&'static [&'static str]),
+}
+
+use Ours::{NotFound, Parts, Status};
+
+/// Requests of which the answers differ, and why. Who asks is named unless it is system:masters.
+const INTENDED: &[(&str, Ours, &str)] = &[
+    ("GET /healthz?verbose", Parts(&["body"]), NO_PLUGINS),
+    ("GET /healthz?verbose&exclude=log", Parts(&["body"]), NO_PLUGINS),
+    ("GET /healthz?verbose&exclude=nonsense", Parts(&["body"]), NO_PLUGINS),
+    ("GET /healthz/device-plugin", NotFound, NO_PLUGINS),
+    ("GET /configz", NotFound, NO_DEBUGGING),
+    ("GET /statusz", NotFound, NO_DEBUGGING),
+    ("GET /flagz", NotFound, NO_DEBUGGING),
+    ("GET /debug/pprof/", NotFound, NO_DEBUGGING),
+    ("GET /exec/a/b/c", NotFound, NO_PODS),
+    ("POST /run/a/b/c", NotFound, NO_PODS),
+    ("GET /containerLogs/a/b/c", NotFound, NO_PODS),
+    ("GET //healthz", NotFound, AS_SENT),
+    ("GET /%68ealthz", NotFound, AS_SENT),
+    ("GET /healthz/../metrics", NotFound, AS_SENT),
+    ("GET /runningpods", NotFound, AS_SENT),
+    ("GET http://pi/healthz", Status(400), "an absolute target is for proxies"),
+    ("token that may get nodes/metrics: GET /nonsense", Status(403), ACCESS_FIRST),
+    ("nobody: GET /nonsense", Status(401), ACCESS_FIRST),
+    ("nobody: GET //healthz", Status(401), ACCESS_FIRST),
+    (
+        "GET /healthz HTTP/1.0",
+        Parts(&["version", "header connection"]),
+        "an answer has the version of the server (RFC 9110, section 6.2)",
+    ),
+    ("POST /healthz, Content-Length: 3", Status(400), "a body is never read"),
+    ("GET /healthz, X: (9000 times x)", Status(431), "a head has 8 KiB, not 1 MiB"),
+    ("GET /pods, Accept: application/yaml", Status(200), ONE_FORM),
+    ("GET /metrics/resource, Accept-Encoding: gzip", Parts(&["header content-encoding"]), ONE_FORM),
+    (
+        "GET /metrics/resource, Accept: application/vnd.google.protobuf;\
+         proto=io.prometheus.client.MetricFamily;encoding=delimited",
+        Parts(&["header content-type"]),
+        ONE_FORM,
+    ),
+];
+
+const NO_PLUGINS: &str = "there are no device plugins to check";
+const NO_DEBUGGING: &str = "nothing about the inside of the process";
+const NO_PODS: &str = "no containers";
+const AS_SENT: &str = "a path is compared as it was sent: no redirect, no decoding";
+const ACCESS_FIRST: &str = "a stranger does not learn which paths there are";
+const ONE_FORM: &str = "an answer has one form, and none is compressed";
+
+/// Metrics that this kubelet has not on the same path, and why.
+const MORE_METRICS: [(&str, &str, &str); 4] = [
+    ("/metrics", "nodelet_", "nodelet's own"),
+    ("/metrics", "kubelet_certificate_manager_client_", "only with rotateCertificates"),
+    ("/metrics", "kubelet_certificate_manager_server_", "only with serverTLSBootstrap"),
+    ("/metrics/cadvisor", "process_start_time_seconds", "an answer has one metric at least"),
+];
+
+/// The paths whose other metrics are about containers and the inside of a kubelet.
+const FEWER_METRICS: [&str; 3] = ["/metrics", "/metrics/cadvisor", "/metrics/slis"];
+
+/// What a summary lacks here, and why.
+const NOT_IN_SUMMARY: [(&str, &str); 11] = [
+    ("/node/systemContainers/", "no cgroups of a kubelet, a runtime and pods"),
+    ("/node/runtime/", "no images, no containers"),
+    ("/node/rlimit/", NOT_READ),
+    ("/node/io/", NOT_READ),
+    ("/node/cpu/psi/", NOT_READ),
+    ("/node/memory/psi/", NOT_READ),
+    ("/node/memory/usageBytes", NOT_READ),
+    ("/node/memory/rssBytes", NOT_READ),
+    ("/node/memory/pageFaults", NOT_READ),
+    ("/node/memory/majorPageFaults", NOT_READ),
+    ("/node/network/", "on a machine without eth0"),
+];
+
+const NOT_READ: &str = "metrics-server reads /metrics/resource instead";
+
+/// Only the difference of two readings gives it.
+const RATE: &str = "/node/cpu/usageNanoCores";
+
+/// A port beside its agent, and who asks.
+struct Site {
+    served: Served,
+    master: Identity,
+    stranger: Identity,
+}
+
+impl Site {
+    /// Sends a recorded request over a connection of its own.
+    fn ask(&self, request: &Value) -> Reply {
+        let (identity, token) = match text(request, "as") {
+            "token of system:masters" => (None, Some("admin")),
+            "token that may get nodes/metrics" => (None, Some("scraper")),
+            "unknown token" => (None, Some("unknown")),
+            "certificate of system:masters" => (Some(&self.master), None),
+            "certificate of another CA" => (Some(&self.stranger), None),
+            "nobody" => (None, None),
+            other => panic!("{other}"),
+        };
+        let version = request["request_version"].as_str().unwrap_or("HTTP/1.1");
+        let (method, target) = (text(request, "method"), text(request, "target"));
+        let mut head = format!("{method} {target} {version}\r\nHost: pi\r\n");
+        if let Some(token) = token {
+            head += &format!("Authorization: Bearer {token}\r\n");
+        }
+        for header in request["request_headers"].as_array().into_iter().flatten() {
+            let header = header.as_str().unwrap().replace("(9000 times x)", &"x".repeat(9000));
+            head += &format!("{header}\r\n");
+        }
+        let body = request["request_body"].as_str().unwrap_or_default();
+        let mut client = Client::connect(self.served.port, identity);
+        client.send(&format!("{head}\r\n{body}"), method == "HEAD")
+    }
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_else(|| panic!("no {name}: {value}"))
+}
+
+fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
+}
+
+/// As it is in [`INTENDED`].
+fn name(request: &Value) -> String {
+    let who = match text(request, "as") {
+        "token of system:masters" => String::new(),
+        other => format!("{other}: "),
+    };
+    let mut name = format!("{who}{} {}", text(request, "method"), text(request, "target"));
+    if let Some(version) = request["request_version"].as_str() {
+        name += &format!(" {version}");
+    }
+    for header in request["request_headers"].as_array().into_iter().flatten() {
+        name += &format!(", {}", header.as_str().unwrap());
+    }
+    name
+}
+
+/// The parts that are not as recorded.
+fn differences(wanted: &Value, reply: &Reply, shapes: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut differs = |what: String, is_different: bool| {
+        if is_different {
+            found.push(what);
+        }
+    };
+    differs("version".to_owned(), reply.version != text(wanted, "version"));
+    differs("status".to_owned(), wanted["status"] != reply.code);
+    let recorded: BTreeMap<String, &str> = members(&wanted["headers"])
+        .map(|(name, value)| (name.to_lowercase(), value.as_str().unwrap()))
+        .collect();
+    let names: BTreeSet<&String> = recorded.keys().chain(reply.headers.keys()).collect();
+    for name in names {
+        let ours = reply.headers.get(name).map(String::as_str);
+        let is_as_recorded = match name.as_str() {
+            "date" => true,
+            // Of a body it follows from the body.
+            "content-length" | "transfer-encoding" if text(wanted, "method") != "HEAD" => true,
+            "process-start-time-unix" => ours.is_some_and(|at| at.parse::<u64>().is_ok()),
+            _ => ours == recorded.get(name).copied(),
+        };
+        differs(format!("header {name}"), !is_as_recorded);
+    }
+    if let Some(body) = wanted["body"].as_str() {
+        differs("body".to_owned(), reply.body != body);
+    } else if wanted["metrics"].is_object() && reply.code == 200 {
+        let path = text(wanted, "target");
+        compare_metrics(path, wanted, &reply.body, |name| differs(format!("metric {name}"), true));
+    } else if let Some(shape) = wanted["shape"].as_str() {
+        let summary = serde_json::from_str(&reply.body).unwrap_or_default();
+        compare_shapes(&shapes[shape], &summary, |key| differs(key.to_owned(), true));
+    }
+    found
+}
+
+/// Calls `differs` with each metric whose type or help is another one, and with each that one side
+/// alone has without a reason.
+fn compare_metrics(path: &str, wanted: &Value, ours: &str, mut differs: impl FnMut(&str)) {
+    let lines = |what: &str| -> BTreeMap<&str, &str> {
+        let lines = ours.lines().filter_map(|line| line.strip_prefix(what)?.split_once(' '));
+        lines.collect()
+    };
+    let (types, help) = (lines("# TYPE "), lines("# HELP "));
+    for (name, kind) in &types {
+        let is_more = |(at, prefix, _): &(&str, &str, _)| *at == path && name.starts_with(prefix);
+        let is_same = match wanted["metrics"].get(name) {
+            Some(recorded) => recorded == kind && wanted["help"][name] == help[name],
+            None => MORE_METRICS.iter().any(is_more),
+        };
+        if !is_same {
+            differs(name);
+        }
+    }
+    let missing =
+        members(&wanted["metrics"]).filter(|(name, _)| !types.contains_key(name.as_str()));
+    missing.filter(|_| !FEWER_METRICS.contains(&path)).for_each(|(name, _)| differs(name));
+}
+
+/// The JSON type of each value, by its path; of a list, of its first element.
+fn types(value: &Value, path: &str, found: &mut BTreeMap<String, &'static str>) {
+    let kind = match value {
+        Value::Object(members) => {
+            let mut each =
+                |(name, value): (&String, _)| types(value, &format!("{path}/{name}"), found);
+            return members.iter().for_each(&mut each);
+        }
+        Value::Array(elements) => {
+            let first = elements.first().map(|first| types(first, &format!("{path}/0"), found));
+            if first.is_some() {
+                return;
+            }
+            "list"
+        }
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+    };
+    found.insert(path.to_owned(), kind);
+}
+
+/// Calls `differs` with each key whose type is another one, and with each that one side alone has
+/// without a reason.
+fn compare_shapes(wanted: &Value, ours: &Value, mut differs: impl FnMut(&str)) {
+    let (mut theirs, mut here) = (BTreeMap::new(), BTreeMap::new());
+    types(wanted, "", &mut theirs);
+    types(ours, "", &mut here);
+    for (path, kind) in &here {
+        let recorded = wanted.pointer(path);
+        let is_same = recorded.is_some_and(|r| r == kind || (*kind == "list" && r.is_array()));
+        if !is_same {
+            differs(path);
+        }
+    }
+    for path in theirs.keys().filter(|path| !here.contains_key(*path)) {
+        let is_left_out = NOT_IN_SUMMARY.iter().any(|(prefix, _)| path.starts_with(prefix));
+        if !is_left_out && path != RATE {
+            differs(path);
+        }
+    }
+}
+
+/// Whether an answer that differs does so on purpose.
+fn is_intended(ours: &Ours, wanted: &Value, reply: &Reply, differences: &[String]) -> bool {
+    match ours {
+        NotFound => {
+            !differences.is_empty() && (reply.code, reply.body.as_str()) == (404, NOT_FOUND)
+        }
+        Status(code) => reply.code == *code && wanted["status"] != *code,
+        Parts(parts) => differences == *parts,
+    }
+}
+
+#[test]
+fn each_recorded_answer_of_a_kubelet_is_given_here() {
+    let text = include_str!("../../recordings/kubelet-port.json");
+    let record: Map<String, Value> = serde_json::from_str(text).unwrap();
+    let account = "system:serviceaccount:default:scraper";
+    let double = Double::builder()
+        .token("admin", "admin", &["system:masters"])
+        .token("scraper", account, &["system:serviceaccounts"])
+        .start();
+    double.set_rbac(&only_metrics("scraper"));
+    let folder = Folder::new("serve-kubelet");
+    let flags = flags(&double, &folder);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let _agent = Board::start(&flags);
+    let client =
+        |authority: &Authority| authority.client("admin", &["system:masters"], Validity::VALID);
+    let site = Site {
+        served: Served::start(&flags),
+        master: client(double.authority()),
+        stranger: client(&Authority::new("other")),
+    };
+    eventually("a heartbeat", SOON, || {
+        let health = site.served.ask(Some(&site.master), "/healthz", &[]);
+        (health.code == 200).then_some(())
+    });
+
+    let mut failures = Vec::new();
+    let mut intended: BTreeMap<_, _> =
+        INTENDED.iter().map(|(name, ours, why)| (*name, (ours, why))).collect();
+    let requests = record["requests"].as_array().unwrap();
+    for wanted in requests {
+        let (name, reply) = (name(wanted), site.ask(wanted));
+        let differences = differences(wanted, &reply, &record["shapes"]);
+        let is_right = match intended.remove(name.as_str()) {
+            Some((ours, _)) => is_intended(ours, wanted, &reply, &differences),
+            None => differences.is_empty(),
+        };
+        if !is_right {
+            failures.push(format!("{name}: {differences:?}\n  {wanted}\n  {reply:?}"));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(intended.is_empty(), "never asked: {:?}", intended.keys());
+    assert_eq!(requests.len(), 78);
+
+    let mut plain = TcpStream::connect(("127.0.0.1", site.served.port)).unwrap();
+    plain.set_read_timeout(Some(SOON)).unwrap();
+    let exchange = &record["without TLS"];
+    plain.write_all(exchange["request"].as_str().unwrap().as_bytes()).unwrap();
+    let mut answer = String::new();
+    plain.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, exchange["answer"]);
+}
+
+/// A kubelet ignores the protocols that a client offers, and speaks HTTP/1.1. Here that one is
+/// selected, and a client without it learns at once that there is no other.
+#[test]
+fn a_protocol_is_selected_where_a_kubelet_selects_none() {
+    let text = include_str!("../../recordings/kubelet-port.json");
+    let record: Value = serde_json::from_str(text).unwrap();
+    let (double, folder) = (Double::start(), Folder::new("serve-alpn"));
+    let flags = flags(&double, &folder);
+    let served = Served::start(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+    for offer in record["alpn"].as_array().unwrap() {
+        assert_eq!(offer["selected"], Value::Null);
+        let offered =
+            offer["offered"].as_array().unwrap().iter().map(|name| name.as_str().unwrap());
+        let mut config = Client::config(None);
+        config.alpn_protocols = offered.clone().map(|name| name.as_bytes().to_vec()).collect();
+        let mut client = Client::with(served.port, config);
+        let result = client.shake_hands();
+        let selected = client.0.get_ref().conn.alpn_protocol();
+        if offered.clone().any(|name| name == "http/1.1") {
+            assert_eq!(selected, Some(&b"http/1.1"[..]), "{offer}: {result:?}");
+        } else {
+            assert!(result.is_err(), "{offer}");
+        }
+    }
+}

@@ -49,7 +49,8 @@ functions=$!
 exec 3>"$folder/log"
 for seconds in 130 15; do
   timeout --foreground $seconds "$qemu" -cpu max -d exec,nochain -D "$folder/log" "$traced" \
-    --kubeconfig="$kubeconfig" --hostname-override=traced --root-dir="$folder/root" && exit 1 || test $? -eq 124
+    --kubeconfig="$kubeconfig" --hostname-override=traced --root-dir="$folder/root" &&
+    exit 1 || test $? -eq 124
 done
 exec 3>&-
 wait $functions

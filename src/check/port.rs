@@ -19,8 +19,14 @@ pub(super) const PORT: [&str; 2] = ["metrics", "serving-certificate"];
 /// Time limit of one request. The first one starts the process.
 const CALL: Duration = Duration::from_secs(10);
 
-/// `node` is the Node on the server, if it has one; `ca` signs what the cluster issues.
-pub(super) fn port(is_enabled: bool, node: Option<&Value>, ca: Option<Pem>) -> [Finding; 2] {
+/// `node` is the Node on the server, if it has one; `ca` signs what the cluster issues, and a
+/// supervisor does it without being asked to by a flag.
+pub(super) fn port(
+    is_enabled: bool,
+    at_supervisor: bool,
+    node: Option<&Value>,
+    ca: Option<Pem>,
+) -> [Finding; 2] {
     let [metrics, certificate] = PORT;
     if !is_enabled {
         let enable = "systemctl enable --now nodelet-serve.socket";
@@ -38,7 +44,7 @@ pub(super) fn port(is_enabled: bool, node: Option<&Value>, ca: Option<Pem>) -> [
     let config = ApiConfig { insecure: true, ..ApiConfig::at(endpoint) };
     let found = answers(&config);
     let serving = match found.mark {
-        Mark::Ok => verified(&ApiConfig { insecure: false, ca, ..config }),
+        Mark::Ok => verified(&ApiConfig { insecure: false, ca, ..config }, at_supervisor),
         _ => Finding::skipped(certificate, metrics),
     };
     [found, serving]
@@ -72,14 +78,18 @@ fn answers(config: &ApiConfig) -> Finding {
 }
 
 /// Whether a client that verifies the port with the cluster's CA is content.
-fn verified(config: &ApiConfig) -> Finding {
+fn verified(config: &ApiConfig, at_supervisor: bool) -> Finding {
     let [_, check] = PORT;
     match ask(config) {
         Ok(_) => Finding::ok(check, format!("of the cluster, for {}", config.endpoint.host)),
         Err((_, Some(Distrust::Issuer))) => Finding::note(
             check,
             "not signed by the cluster's CA: metrics-server needs --kubelet-insecure-tls",
-            "or set --rotate-server-certificates",
+            if at_supervisor {
+                "check again in a minute; then journalctl -u nodelet-serve"
+            } else {
+                "or set --rotate-server-certificates"
+            },
         ),
         Err((why, _)) => Finding::failed(
             check,

@@ -250,7 +250,8 @@ fn server(
     }
     let ca = access.access.config.ca.clone();
     add(access.ca())?;
-    for finding in port(serves, node.ok().flatten().as_ref(), ca) {
+    let at_supervisor = config.k3s_supervisor.is_some();
+    for finding in port(serves, at_supervisor, node.ok().flatten().as_ref(), ca) {
         add(finding);
     }
     Some(())

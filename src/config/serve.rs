@@ -19,7 +19,7 @@ const SHORTEST_IDLE: Duration = Duration::from_secs(1);
 /// setting's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServeConfig {
-    /// `--client-ca-file`; `None` is the CA of the kubeconfig.
+    /// `--client-ca-file`; `None` is the CA of the credentials.
     pub client_ca_file: Option<PathBuf>,
     /// `--authentication-token-webhook`: bearer tokens are accepted.
     pub accepts_tokens: bool,

@@ -12,9 +12,6 @@ mod signing;
 use std::mem;
 use std::path::{Path, PathBuf};
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-
 use self::credential_files::CredentialFiles;
 use self::kubeconfig::find;
 use self::pki::{Paths, Pki, Start};
@@ -27,7 +24,7 @@ use crate::files::write::Disk;
 use crate::kube::message::Outcome;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{self, Leaf, Subject};
+use crate::kube::x509::{Leaf, Subject};
 use crate::wire::api::Api;
 use crate::wire::api_config::{ApiConfig, ClientCertificate, Pem};
 use crate::wire::tls::SYSTEM_ROOTS;
@@ -119,18 +116,16 @@ impl Identity {
         Leaf::of_pem(&certificate.chain.bytes).map(|leaf| leaf.not_after)
     }
 
-    /// The CA that signs the certificates of the API server's clients, as a kubelet has it in
-    /// `--client-ca-file`: the kubeconfig's. k3s has another one, and sends it behind the board's
-    /// own certificate.
-    pub fn client_ca(&self) -> Option<Pem> {
-        let own = self.config.certificate.as_ref().filter(|_| self.supervisor.is_some());
-        let behind = own.and_then(|own| {
-            let chain = CertificateDer::pem_slice_iter(&own.chain.bytes).skip(1);
-            let pem = chain.flatten().map(|ca| x509::pem("CERTIFICATE", &ca)).collect::<String>();
-            let (source, bytes) = (own.chain.source.clone(), pem.into_bytes());
-            (!bytes.is_empty()).then_some(Pem { file: None, source, bytes })
-        });
-        behind.or_else(|| self.config.ca.clone())
+    /// The CA in the kubeconfig, as it is in use.
+    pub fn ca(&self) -> Option<&Pem> {
+        self.config.ca.as_ref()
+    }
+
+    /// What the supervisor sent as the board's certificate: it, and the CA behind it. `None` without
+    /// a supervisor.
+    pub fn supervisors_chain(&self) -> Option<&Pem> {
+        let certificate = self.config.certificate.as_ref().filter(|_| self.supervisor.is_some());
+        certificate.map(|certificate| &certificate.chain)
     }
 
     /// A client of the supervisor that signs a serving certificate for these addresses, separated by

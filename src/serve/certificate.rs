@@ -120,8 +120,9 @@ impl Certificates {
         self.tls().ok()
     }
 
-    /// Reads the files again that were replaced, once a minute. `cluster_ca` does it for the
-    /// credentials. Returns the new TLS configuration, if there is one.
+    /// Reads the files again that were replaced, once a minute. `cluster_ca` refreshes the
+    /// credentials and returns their CA; with `None` the last one stays in use. Returns the new TLS
+    /// configuration, if there is one.
     pub(super) fn refresh(
         &mut self,
         cluster_ca: impl FnOnce() -> Option<Pem>,
@@ -136,6 +137,7 @@ impl Certificates {
             Some(files) => files.check(|[chain, key]| {
                 let new = read_certificate(chain, key)?;
                 check_certificate(&new)?;
+                log::info!("{}: read again", new.chain.source);
                 certificate = Some(new);
                 Ok(())
             }),
@@ -145,6 +147,7 @@ impl Certificates {
             Some(file) => file.check(|[path]| {
                 let new = read_pem(path)?;
                 ClientCa::new(Some(&new))?;
+                log::info!("{}: read again", new.source);
                 ca = Some(new);
                 Ok(())
             }),
@@ -159,9 +162,6 @@ impl Certificates {
         }
         if certificate.is_none() && ca.is_none() {
             return None;
-        }
-        for new in [certificate.as_ref().map(|new| &new.chain), ca.as_ref()].into_iter().flatten() {
-            log::info!("{}: read again", new.source);
         }
         self.certificate = certificate.unwrap_or_else(|| self.certificate.clone());
         self.ca = ca.or_else(|| self.ca.take());

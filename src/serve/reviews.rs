@@ -8,6 +8,7 @@ use std::time::Duration;
 use ring::hmac;
 use ring::rand::SystemRandom;
 
+use super::tls::issuer;
 use crate::core::access::Outside;
 use crate::core::certificate::{FileTask, TaskResult};
 use crate::core::instant::Mono;
@@ -60,9 +61,11 @@ impl Reviews {
         Ok(Self { api: access.api, identity, clock, key, client_not_after })
     }
 
-    /// The CA of client certificates, as the credentials that are in use name it.
+    /// The CA of client certificates, of the credentials that are in use: that of the kubeconfig.
+    /// k3s signs clients with another CA than servers; it has signed the board's certificate.
     pub(super) fn client_ca(&self) -> Option<Pem> {
-        self.identity.client_ca()
+        let issuer = self.identity.supervisors_chain().and_then(issuer);
+        issuer.or_else(|| self.identity.ca().cloned())
     }
 
     /// The same, after [`Self::refresh`].

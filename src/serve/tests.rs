@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, SupportedProtocolVersion};
 
@@ -19,14 +20,14 @@ use super::connection::{Connection, Next, State, Stream};
 use super::connections::{Connections, MOST};
 use super::head::{self, Head};
 use super::logs::Journal;
-use super::tls::{ClientCa, server_config};
+use super::tls::{ClientCa, issuer, server_config};
 use crate::config::Config;
 use crate::config::serve::ServeConfig;
 use crate::core::instant::Mono;
 use crate::files::tree::Tree;
 use crate::identity::pki::key::Key;
 use crate::kube::time::Wall;
-use crate::kube::x509::{AltName, Leaf, Subject};
+use crate::kube::x509::{self, AltName, Leaf, Subject};
 use crate::wire::api_config::{ClientCertificate, Pem};
 use crate::wire::provider::provider;
 use crate::wire::tls::{AnyServer, check_certificate};
@@ -516,6 +517,31 @@ fn a_self_signed_certificate_has_the_name_of_the_node() {
     );
     let key = Key::of_pem(&certificate.key.bytes).unwrap();
     assert!(key.self_signed(Subject::default()).is_ok());
+}
+
+#[test]
+fn of_what_stands_behind_a_certificate_only_its_issuer_counts() {
+    // Another CA may have the same name.
+    let [ours, other, twin] = ["ours", "other", "ours"].map(Authority::new);
+    let pem = |der: &[u8]| x509::pem("CERTIFICATE", der);
+    // The clock does not matter.
+    let own = ours.client("system:node:pi", ExtendedKeyUsagePurpose::ClientAuth, 2020, 2021);
+    let own = pem(&own.unwrap().0);
+    for (behind, is_found) in [
+        (String::new(), false),
+        (ours.1.clone(), true),
+        (other.1.clone(), false),
+        (twin.1.clone(), false),
+        (format!("{}{}{}", other.1, ours.1, twin.1), true),
+        (own.clone(), false),
+    ] {
+        let bytes = format!("{own}{behind}").into_bytes();
+        let found = issuer(&Pem { file: None, source: "chain".into(), bytes });
+        let wanted = CertificateDer::from_pem_slice(ours.1.as_bytes()).unwrap();
+        let wanted = is_found.then(|| pem(&wanted).into_bytes());
+        assert_eq!(found.map(|ca| ca.bytes.clone()), wanted, "{behind}");
+    }
+    assert!(issuer(&Pem { file: None, source: "none".into(), bytes: Vec::new() }).is_none());
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ServerConfig};
@@ -18,11 +19,11 @@ use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
     SupportedProtocolVersion,
 };
-use webpki::{EndEntityCert, KeyUsage};
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 use crate::core::access::User;
 use crate::kube::time::Wall;
-use crate::kube::x509::Leaf;
+use crate::kube::x509::{self, Leaf};
 use crate::wire::api_config::{ClientCertificate, Pem};
 use crate::wire::provider::{SIGNATURES, provider};
 use crate::wire::tls::{certified, roots};
@@ -62,6 +63,26 @@ impl ClientCa {
         let named = !user.name.is_empty();
         named.then_some(Verified { user, from: leaf.not_before, until: leaf.not_after })
     }
+}
+
+/// The certificate in `chain` whose key has signed the first one. Anything else that a server sent
+/// there is not trusted.
+pub(super) fn issuer(chain: &Pem) -> Option<Pem> {
+    let mut certificates = CertificateDer::pem_slice_iter(&chain.bytes).flatten();
+    let first = certificates.next()?;
+    let leaf = EndEntityCert::try_from(&first).ok()?;
+    // Also with a clock that is wrong, and after the end of the certificate.
+    let then = Leaf::parse(&first)?.not_before;
+    let time = UnixTime::since_unix_epoch(Duration::from_nanos(then.nanos()));
+    let usage = KeyUsage::client_auth();
+    let ca = certificates.find(|ca| {
+        anchor_from_trusted_cert(ca).is_ok_and(|anchor| {
+            let anchors = [anchor];
+            leaf.verify_for_usage(SIGNATURES.all, &anchors, &[], time, usage, None, None).is_ok()
+        })
+    })?;
+    let (source, bytes) = (chain.source.clone(), x509::pem("CERTIFICATE", &ca).into_bytes());
+    Some(Pem { file: None, source, bytes })
 }
 
 /// The configuration with a serving certificate.

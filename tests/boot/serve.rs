@@ -42,6 +42,7 @@ fn a_board_answers_on_the_kubelets_port() {
 
     // Without an agent there is no state, and the port says so.
     guest.run("systemctl stop nodelet");
+    assert_eq!(active(&mut guest, SERVE), "inactive", "it would keep credentials of before");
     let (code, why) = scraper.answer(&mut guest, "/healthz/lease");
     assert_eq!(code, 500, "{why}");
     guest.run("systemctl --no-block start nodelet");

@@ -452,7 +452,7 @@ fn the_units_of_the_journal_are_valid_and_hardened() {
         assert!(socket.lines().any(|l| l == line), "{line}");
     }
     let bind = "BindReadOnlyPaths=-/run/nodelet-logs/socket:/run/nodelet-logs.sock";
-    for line in [bind, "PartOf=nodelet-logs.socket"] {
+    for line in [bind, "PartOf=nodelet-logs.socket", "PartOf=nodelet.service"] {
         assert!(serve.lines().any(|l| l == line), "{line}");
     }
 }

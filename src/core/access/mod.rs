@@ -65,7 +65,7 @@ pub struct Asker<'a> {
     pub peer: IpAddr,
 }
 
-/// Whether an asker gets an answer. The texts are the kubelet's: that of 403 alone ends a line.
+/// Whether an asker gets an answer. The texts are the kubelet's: only that of 403 has a newline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It does.

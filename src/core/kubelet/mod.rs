@@ -421,7 +421,8 @@ impl Kubelet {
                 let pod_cidrs = self.node.new_pod_cidrs();
                 effect = pod_cidrs.map_or(AfterResponse::None, AfterResponse::PodCidrs);
             }
-            Ok(Progress::Continue | Progress::Note(_)) => {}
+            Ok(Progress::Note(line)) => log::info!("node: {line}"),
+            Ok(Progress::Continue) => {}
             Ok(Progress::Created | Progress::Adopted | Progress::Done) => {
                 self.node_log.succeeded(now.mono);
                 self.pods.node_answered(now.mono);

@@ -118,6 +118,28 @@ fn at_a_supervisor_the_ca_of_clients_is_the_one_behind_the_boards_certificate() 
     }
 }
 
+/// Without any review before, which would read the credentials again.
+#[test]
+fn a_ca_that_is_added_to_the_kubeconfigs_counts_for_clients_a_minute_later() {
+    let double = Double::start();
+    let folder = Folder::new("serve-new-ca");
+    let flags = flags(&double, &folder);
+    let data = format!("certificate-authority-data: {}", STANDARD.encode(double.ca_pem()));
+    let kubeconfig = double.kubeconfig_for_node("pi").replace(&data, "certificate-authority: ca");
+    assert!(kubeconfig.contains("certificate-authority: ca"), "{kubeconfig}");
+    folder.write("kubeconfig", kubeconfig);
+    folder.write("ca", double.ca_pem());
+    let new = Authority::new("new");
+    let client = new.client("admin", &["system:masters"], Validity::VALID);
+    let served = start(&flags);
+    assert_eq!(served.ask(Some(&client), "/metrics", &[]).code, 401);
+    folder.write("ca.new", double.ca_pem() + new.pem());
+    std::fs::rename(folder.path().join("ca.new"), folder.path().join("ca")).unwrap();
+    eventually("the new CA", 3 * LIMIT, || {
+        (served.ask(Some(&client), "/metrics", &[]).code == 200).then_some(())
+    });
+}
+
 /// The agent renews, or an operator: the next review finds it, before its answer is lost.
 #[test]
 fn a_credential_that_was_replaced_is_read_again_after_a_401() {

@@ -22,7 +22,7 @@ fn eight_clients_with_certificates_fit_in() {
         let [resident, own] =
             ["Rss", "Anonymous"].map(|name| usize::try_from(served.board.kibibytes(name)).unwrap());
         println!("{what}: {resident} KiB resident, {own} KiB of its own");
-        [resident, own]
+        own
     };
     used("started");
     let scraper = double.authority().client("scraper", &["system:masters"], Validity::VALID);
@@ -35,7 +35,6 @@ fn eight_clients_with_certificates_fit_in() {
             }
         }
     }
-    let [resident, own] = used("with eight connections");
-    assert_within("serve_resident_kibibytes", resident);
-    assert_within("serve_anonymous_kibibytes", own);
+    // What of the file is resident is up to the kernel.
+    assert_within("serve_anonymous_kibibytes", used("with eight connections"));
 }

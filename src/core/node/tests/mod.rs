@@ -39,6 +39,17 @@ struct NodeTest {
     requests: Vec<Request>,
 }
 
+/// What became of a turn.
+type Turn = Option<Result<Progress, RequestError>>;
+
+fn is_refused(turn: Turn) -> bool {
+    turn.is_some_and(|turn| turn.is_err_and(|error| error.refused.is_some()))
+}
+
+fn is_silent(turn: Turn) -> bool {
+    turn.is_some_and(|turn| turn.is_err_and(|error| error.refused.is_none()))
+}
+
 impl NodeTest {
     fn new(flags: Flags) -> Self {
         let config = Config::new(flags, || Ok("pi".to_owned())).unwrap();
@@ -53,10 +64,7 @@ impl NodeTest {
     }
 
     /// One turn at the time when the Node is due. `None` if no request is needed.
-    fn turn(
-        &mut self,
-        answer: impl FnOnce(&Request) -> Outcome,
-    ) -> Option<Result<Progress, RequestError>> {
+    fn turn(&mut self, answer: impl FnOnce(&Request) -> Outcome) -> Turn {
         self.pass(self.node.due().since(self.now.mono));
         let request = if self.node.must_read(&self.config, self.now.mono) {
             self.node.read(&self.config)
@@ -192,14 +200,11 @@ fn registration_is_retried_after_100_ms_doubled_to_7_s() {
         refuse(422, "Invalid"),
         refuse(401, "Unauthorized"),
     ] {
-        assert!(matches!(test.turn(|_| outcome), Some(Err(RequestError { refused: Some(_), .. }))));
+        assert!(is_refused(test.turn(|_| outcome)));
         pauses.push(test.pause().as_millis());
     }
     for _ in 0..5 {
-        assert!(matches!(
-            test.turn(|_| Outcome::Silent("slow".into())),
-            Some(Err(RequestError { refused: None, .. }))
-        ));
+        assert!(is_silent(test.turn(|_| Outcome::Silent("slow".into()))));
         pauses.push(test.pause().as_millis());
     }
     assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 7000, 7000, 7000]);
@@ -244,17 +249,11 @@ fn an_existing_node_is_adopted_with_one_patch() {
 fn after_a_failed_adoption_the_node_is_created() {
     let mut test = NodeTest::new(Flags::default());
     test.turn(|_| refuse(409, "AlreadyExists"));
-    assert!(matches!(
-        test.turn(|_| refuse(500, "")),
-        Some(Err(RequestError { refused: Some(_), .. }))
-    ));
+    assert!(is_refused(test.turn(|_| refuse(500, ""))));
     assert_eq!(test.pause(), Duration::from_millis(200));
     test.turn(|_| refuse(409, "AlreadyExists"));
     test.turn(|_| answered(200, foreign(json!({}), json!({}))));
-    assert!(matches!(
-        test.turn(|_| refuse(422, "Invalid")),
-        Some(Err(RequestError { refused: Some(_), .. }))
-    ));
+    assert!(is_refused(test.turn(|_| refuse(422, "Invalid"))));
     assert_eq!(test.pause(), Duration::from_millis(400));
     assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
 }
@@ -386,10 +385,7 @@ fn a_409_is_read_then_patched_again_five_times_at_once() {
         assert_eq!(test.turn(|_| shown), Some(Ok(Progress::Read)));
         assert_eq!(test.pause(), Duration::ZERO);
     }
-    assert!(matches!(
-        test.turn(|_| refuse(409, "Conflict")),
-        Some(Err(RequestError { refused: Some(_), .. }))
-    ));
+    assert!(is_refused(test.turn(|_| refuse(409, "Conflict"))));
     assert_eq!(test.pause(), TICK);
     test.turn(|_| answered(200, theirs));
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
@@ -493,10 +489,7 @@ fn the_node_of_another_name_is_not_ours() {
 fn with_register_node_false_no_node_is_created() {
     let mut test = NodeTest::new(Flags::of(&["--register-node=false"]));
     for _ in 0..2 {
-        assert!(matches!(
-            test.turn(|_| not_found("nodes", "pi")),
-            Some(Err(RequestError { refused: Some(_), .. }))
-        ));
+        assert!(is_refused(test.turn(|_| not_found("nodes", "pi"))));
         assert_eq!(test.pause(), TICK);
     }
     test.turn(|_| answered(200, foreign(json!({}), json!({}))));
@@ -516,10 +509,7 @@ fn with_register_node_false_no_node_is_created() {
 fn after_an_unanswered_patch_the_node_is_read_before_the_next_one() {
     let mut test = NodeTest::registered();
     test.facts.cpus = Ok(2);
-    assert!(matches!(
-        test.turn(|_| Outcome::Silent("slow".into())),
-        Some(Err(RequestError { refused: None, .. }))
-    ));
+    assert!(is_silent(test.turn(|_| Outcome::Silent("slow".into()))));
     // The server had applied the patch, so no further request is needed.
     let mut stored = test.node.seen.clone().unwrap();
     let facts = test.facts.clone();
@@ -548,16 +538,10 @@ fn invalid_bodies_change_nothing() {
         let invalid = || Outcome::Answered(Response::test(200, body.clone()));
         // After a create the Node is unknown, and a read changes nothing.
         let mut test = NodeTest::new(Flags::default());
-        assert!(matches!(
-            test.turn(|_| invalid()),
-            Some(Err(RequestError { refused: Some(_), .. }))
-        ));
+        assert!(is_refused(test.turn(|_| invalid())));
         assert_eq!(test.node.uid(), None);
         test.turn(|_| refuse(409, "AlreadyExists"));
-        assert!(matches!(
-            test.turn(|_| invalid()),
-            Some(Err(RequestError { refused: Some(_), .. }))
-        ));
+        assert!(is_refused(test.turn(|_| invalid())));
         assert_eq!(test.node.uid(), None);
 
         // A patch counts as accepted, so the Lease keeps its owner; then the Node is read.
@@ -566,10 +550,7 @@ fn invalid_bodies_change_nothing() {
         assert_eq!(test.turn(|_| invalid()), Some(Ok(Progress::Done)));
         assert_eq!(test.node.uid(), Some("u1"));
         assert!(test.node.must_read(&test.config, test.now.mono));
-        assert!(matches!(
-            test.turn(|_| invalid()),
-            Some(Err(RequestError { refused: Some(_), .. }))
-        ));
+        assert!(is_refused(test.turn(|_| invalid())));
         assert_eq!(test.node.uid(), Some("u1"));
     }
     // Members with unexpected types.
@@ -811,7 +792,7 @@ fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
     // The boot id of our own unanswered patch is not another board's.
     test.facts.boot_id = Ok("after-kexec".to_owned());
     let silent = test.turn(|_| Outcome::Silent("slow".into()));
-    assert!(matches!(silent, Some(Err(RequestError { refused: None, .. }))));
+    assert!(is_silent(silent));
     let read = shown(&test, &boot_id, "after-kexec".into());
     assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
     assert_eq!(reasons(&mut test), ["Rebooted"]);

@@ -2,32 +2,35 @@
 # Writes loop.ld, or another file: the functions of the loop and of the start, in their order, for
 # order.ld.
 #
-#   cross/build.sh x86_64-unknown-linux-musl
+#   cross/build.sh x86_64-unknown-linux-musl aarch64-unknown-linux-musl
 #   cross/order.sh [FILE]
 #
-# Runs that binary for 130 s under qemu-user (Debian: qemu-user-static) beside the API double and
+# Runs both binaries for 130 s under qemu-user (Debian: qemu-user-static) beside the API double and
 # notes which functions run once the Node is registered, a watch of it included; then those of the
-# start, whose pages stay resident as well. Mangled names contain hashes, which differ between
-# targets and compilers: patterns replace them, so that the list is good for all targets.
+# start, whose pages stay resident as well. What one compiler inlines is a function for the other.
+# Mangled names contain hashes, which differ between targets and compilers: patterns replace them, so
+# that the list is good for all targets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 out=${1-cross/loop.ld}
-qemu=$(command -v qemu-x86_64-static) || {
-  echo "cross/order.sh: no qemu-x86_64-static; install qemu-user-static" >&2
-  exit 1
-}
-traced=$PWD/target/x86_64-unknown-linux-musl/release/nodelet
-test -x "$traced" || {
-  echo "cross/order.sh: no $traced; run cross/build.sh x86_64-unknown-linux-musl" >&2
-  exit 1
-}
+architectures=(x86_64 aarch64)
+binary() { echo "$PWD/target/$1-unknown-linux-musl/release/nodelet"; }
+for architecture in "${architectures[@]}"; do
+  command -v "qemu-$architecture-static" >/dev/null || {
+    echo "cross/order.sh: no qemu-$architecture-static; install qemu-user-static" >&2
+    exit 1
+  }
+  test -x "$(binary "$architecture")" || {
+    echo "cross/order.sh: no $(binary "$architecture"); run cross/build.sh first" >&2
+    exit 1
+  }
+done
 
 folder=$(mktemp -d)
-# In a process group of its own, because the demo starts an agent.
+# In process groups of their own, because the demo starts an agent.
 set -m
-trap 'kill -- -$demo -$functions 2>/dev/null || true; rm -rf "$folder"' EXIT
-demo= functions=
+trap 'for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done; rm -rf "$folder"' EXIT
 cargo build --quiet --locked --example demo
 TMPDIR=$folder target/debug/examples/demo --stay >"$folder/demo" 2>&1 &
 demo=$!
@@ -36,50 +39,63 @@ until kubeconfig=$(grep -o '[^ ]*/admin.conf' "$folder/demo"); do
   sleep 0.1
 done
 
+# trace ARCHITECTURE: writes all of its functions to $folder/ARCHITECTURE/all.
+#
 # A block of code is one line of the log, which ends with the name of the function, or with "]" where
 # it has none. Each wait calls ppoll; the first ten belong to the start. The second run is a restart:
 # it finds its Node and its Lease, and the file of its boots in a folder that was empty before.
-mkfifo "$folder/log"
-mkdir "$folder/root"
-awk '$NF == "_start" { waits = 0 }
-  $NF ~ /4poll5ppoll/ { waits++ }
-  /^Trace/ && $NF !~ /]$/ && !seen[$NF, waits > 10]++ { print (waits > 10 ? "loop" : "start"), $NF }' \
-  <"$folder/log" >"$folder/functions" &
-functions=$!
-exec 3>"$folder/log"
-for seconds in 130 15; do
-  timeout --foreground $seconds "$qemu" -cpu max -d exec,nochain -D "$folder/log" "$traced" \
-    --kubeconfig="$kubeconfig" --hostname-override=traced --root-dir="$folder/root" &&
-    exit 1 || test $? -eq 124
-done
-exec 3>&-
-wait $functions
-# A log in another format, or without the functions' names.
-test "$(grep -c ^loop "$folder/functions")" -gt 500 || {
-  echo "cross/order.sh: the log of $qemu names too few functions" >&2
-  exit 1
-}
+trace() {
+  local own=$folder/$1 traced functions seconds
+  traced=$(binary "$1")
+  mkdir -p "$own/root"
+  mkfifo "$own/log"
+  awk '$NF == "_start" { waits = 0 }
+    $NF ~ /4poll5ppoll/ { waits++ }
+    /^Trace/ && $NF !~ /]$/ && !seen[$NF, waits > 10]++ {
+      print (waits > 10 ? "loop" : "start"), $NF
+    }' <"$own/log" >"$own/functions" &
+  functions=$!
+  exec 3>"$own/log"
+  for seconds in 130 15; do
+    timeout --foreground $seconds "qemu-$1-static" -cpu max -d exec,nochain -D "$own/log" "$traced" \
+      --kubeconfig="$kubeconfig" --hostname-override="traced-${1%%_*}" --root-dir="$own/root" &&
+      return 1 || test $? -eq 124
+  done
+  exec 3>&-
+  wait $functions
+  # A log in another format, or without the functions' names.
+  test "$(grep -c ^loop "$own/functions")" -gt 500 || {
+    echo "cross/order.sh: the log of qemu-$1-static names too few functions" >&2
+    return 1
+  }
 
-# Functions with the same code become one function with several names: the log has one of them, and
-# the linker orders by another one. The crate that a generic function was compiled for, at the end of
-# its name, is the first one that needs it, which differs from build to build. A cold function's
-# section is .text.unlikely.NAME.
-nm --defined-only "$traced" |
-  awk 'NR == FNR { at[$3] = $1; names[$1] = names[$1] " " $3; next }
-    function add(name) {
-      if (match(name, /Cs[0-9A-Za-z]+_[0-9]+[a-z_0-9]+$/)) {
-        crate = substr(name, RSTART); sub(/^Cs[0-9A-Za-z]+_/, "", crate)
-        if (length(crate) == length(crate + 0) + crate) name = substr(name, 1, RSTART - 1) "Cs*"
+  # Functions with the same code become one function with several names: the log has one of them, and
+  # the linker orders by another one. The crate that a generic function was compiled for, at the end
+  # of its name, is the first one that needs it, which differs from build to build. A cold function's
+  # section is .text.unlikely.NAME.
+  nm --defined-only "$traced" |
+    awk 'NR == FNR { at[$3] = $1; names[$1] = names[$1] " " $3; next }
+      function add(name) {
+        if (match(name, /Cs[0-9A-Za-z]+_[0-9]+[a-z_0-9]+$/)) {
+          crate = substr(name, RSTART); sub(/^Cs[0-9A-Za-z]+_/, "", crate)
+          if (length(crate) == length(crate + 0) + crate) name = substr(name, 1, RSTART - 1) "Cs*"
+        }
+        print $1, name
       }
-      print $1, name
-    }
-    { add($2); count = split(names[at[$2]], others, " ")
-      for (i = 1; i <= count; i++) if (others[i] != $2) add(others[i]) }' \
-    - "$folder/functions" >"$folder/all"
+      { add($2); count = split(names[at[$2]], others, " ")
+        for (i = 1; i <= count; i++) if (others[i] != $2) add(others[i]) }' \
+      - "$own/functions" >"$own/all"
+}
+traces=()
+for architecture in "${architectures[@]}"; do
+  trace "$architecture" &
+  traces+=($!)
+done
+for job in "${traces[@]}"; do wait "$job"; done
 
 # Hashes of crates, references within a name, numbers of copies, the version of ring.
 sed -E 's/Cs[0-9A-Za-z]+_/Cs*_/g; s/B[0-9A-Za-z]{1,2}_/B*_/g; s/\.(llvm\.)?[0-9]+$/*/
   s/^ring_core_[0-9_]+__/ring_core_*__/; s/.*/*(.text*.&)/' \
-  <(sed -n 's/^loop //p' "$folder/all"; sed -n 's/^start //p' "$folder/all") |
-  awk '!seen[$0]++' >"$folder/loop.ld"
+  <(sed -n 's/^loop //p' "$folder"/*/all; sed -n 's/^start //p' "$folder"/*/all) |
+  awk '!/OUTLINED_FUNCTION|\$[dx]/ && !seen[$0]++' >"$folder/loop.ld"
 cp "$folder/loop.ld" "$out"

@@ -554,6 +554,15 @@ fn promtool_checks_and_tests_the_rules(script: &str) {
     run(&folder, script);
 }
 
+#[test]
+fn the_manual_has_a_row_for_each_condition_about_the_boards_health() {
+    let document = text("systemd/health.md");
+    for kind in &nodelet::health::KINDS {
+        let row = format!("| `{}` |", kind.name);
+        assert!(document.lines().any(|line| line.starts_with(&row)), "no row {row}");
+    }
+}
+
 /// The data volume of a month is computed from the bytes a minute of README.md.
 #[test]
 fn the_data_volume_of_a_month_is_that_of_the_readme() {

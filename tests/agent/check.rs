@@ -148,7 +148,7 @@ impl Site {
         }
         let report: Value = serde_json::from_str(&json).expect(&stderr);
         let names: Vec<&str> = list(&report).iter().map(|f| f["check"].as_str().unwrap()).collect();
-        assert_eq!(names, CHECKS);
+        assert_eq!(names, CHECKS, "what nodelet check finds, and CHECKS in this file");
         let skipped: Vec<&str> = list(&report)
             .iter()
             .filter(|f| f["detail"].as_str().unwrap().starts_with("skipped because of "))

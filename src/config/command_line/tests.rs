@@ -106,14 +106,15 @@ fn every_flag_in_every_form() {
             Kind::Text(_) | Kind::Path(_) => "-x".to_owned(),
             Kind::Switch(_) => (setting.default != "true").to_string(),
             Kind::Number(..) => "7".to_owned(),
-            Kind::Period(..) => "1m".to_owned(),
+            // No period has this default.
+            Kind::Period(..) => "1m1s".to_owned(),
             Kind::Pairs(separator, _) => format!("a{separator}1,, b {separator} c<d "),
             Kind::Taints(_) => "a=b:NoSchedule".to_owned(),
         };
         let mut want = Flags::default();
         let set = setting.set(&mut want.values, value.clone().into(), true);
         assert_eq!(set, Ok(None), "{}", setting.flag);
-        assert_ne!(want, Flags::default(), "{}", setting.flag);
+        assert_ne!(want, Flags::default(), "{}: {value} is the default", setting.flag);
         let (name, under) = (setting.flag, setting.flag.replace('-', "_"));
         for words in [
             &[&*format!("--{name}={value}")][..],

@@ -9,6 +9,7 @@ use crate::config::flags::Flags;
 use crate::core::facts::{Network, Unread};
 use crate::core::patch;
 use crate::core::patch::tests::{apply, json_value};
+use crate::kube::object::ANNOTATIONS;
 
 fn flags(words: &[&str]) -> Flags {
     Flags::of(&[&["--hostname-override=Pi-3"], words].concat())
@@ -54,6 +55,18 @@ fn good_conditions(since: &str) -> [Value; 4] {
         "Ready True KubeletReady kubelet is posting ready status",
     ];
     conditions(lines, since)
+}
+
+/// Of a Node that was read, no other annotation is known: one that is not listed would be sent again
+/// with each report.
+#[test]
+fn each_annotation_of_the_node_is_one_that_a_read_keeps() {
+    let node = initial_node(flags(&[]));
+    let annotations = node["metadata"]["annotations"].as_object().unwrap();
+    assert!(!annotations.is_empty());
+    for name in annotations.keys() {
+        assert!(ANNOTATIONS.contains(&name.as_str()), "{name}: not in ANNOTATIONS");
+    }
 }
 
 /// The body of the first POST. kubelet_node_status_test.go TestUpdateNewNodeStatus, and

@@ -301,7 +301,8 @@ fn system_calls_of_a_renewal() {
     eventually("events and renewals", Duration::from_secs(30), || {
         (renewals(&double) > 3).then_some(())
     });
-    // The fewest of eleven: on a busy machine an answer arrives in two pieces, which are two reads.
+    // The third lowest of eleven: on a busy machine an answer arrives in two pieces, which are two
+    // reads, or this test sees it late, and the next renewal seems to need fewer calls.
     let (mut last, mut since, mut counts) = (renewals(&double), 0, Vec::new());
     let calls = ptrace::system_calls(board.pid(), || {
         since += 1;
@@ -316,7 +317,9 @@ fn system_calls_of_a_renewal() {
         return not_traced();
     }
     // The first one had begun before.
-    assert_within("renewal_system_calls", counts.into_iter().skip(1).min().unwrap());
+    counts.remove(0);
+    counts.sort_unstable();
+    assert_within("renewal_system_calls", counts[2]);
     assert_eq!(std::fs::read_dir(format!("/proc/{}/task", board.pid())).unwrap().count(), 1);
 }
 
@@ -369,17 +372,25 @@ fn system_calls_of_a_minute_of_looks_at_the_boards_health() {
             eventually("renewals", Duration::from_secs(60), || {
                 (renewals(&double) > 1).then_some(())
             });
-            let begin = Instant::now();
-            ptrace::system_calls(board.pid(), || begin.elapsed() >= Duration::from_secs(62))
+            let (begin, before) = (Instant::now(), renewals(&double));
+            let is_over = || begin.elapsed() >= Duration::from_secs(62);
+            let calls = ptrace::system_calls(board.pid(), is_over)?;
+            Some((calls, renewals(&double) - before))
         })
     };
     let looks = || {
-        let [without, with] =
-            ["--node-problem-detection=none", "--node-problem-detection=problems"].map(count);
-        let (without, with) = (without.join().unwrap()?, with.join().unwrap()?);
-        println!("system calls in 62 s: {without} without the looks, {with} with them");
-        assert!(with > without + 10, "no look was counted");
-        Some(with - without)
+        // A minute can have one renewal more than another, with the reads that belong to it.
+        for _ in 0..5 {
+            let [without, with] =
+                ["--node-problem-detection=none", "--node-problem-detection=problems"].map(count);
+            let (without, with) = (without.join().unwrap()?, with.join().unwrap()?);
+            println!("calls and renewals in 62 s: {without:?} without looks, {with:?} with them");
+            if without.1 == with.1 {
+                assert!(with.0 > without.0 + 10, "no look was counted");
+                return Some(with.0 - without.0);
+            }
+        }
+        panic!("never as many renewals with looks as without");
     };
     match least("health_minute_system_calls", looks) {
         Some(calls) => assert_within("health_minute_system_calls", calls),

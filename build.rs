@@ -15,6 +15,7 @@ fn main() {
     // Scripts of the linker, see cross/build.sh.
     println!("cargo::rerun-if-changed=cross/order.ld");
     println!("cargo::rerun-if-changed=cross/loop.ld");
+    println!("cargo::rerun-if-changed=cross/serve.ld");
     for file in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--git-path", file]) {
             println!("cargo::rerun-if-changed={path}");

@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Writes loop.ld, or another file: the functions of the loop and of the start, in their order, for
-# order.ld.
+# Writes for order.ld, to this folder or another one: loop.ld, the functions of the loop and of the
+# start, in their order; and serve.ld, what `nodelet serve` runs beside them.
 #
 #   cross/build.sh x86_64-unknown-linux-musl aarch64-unknown-linux-musl
-#   cross/order.sh [FILE]
+#   cross/order.sh [FOLDER]
 #
 # Runs both binaries for 130 s under qemu-user (Debian: qemu-user-static) beside the API double and
 # notes which functions run once the Node is registered, a watch of it included; then those of the
-# start, whose pages stay resident as well. What one compiler inlines is a function for the other.
+# start, whose pages stay resident as well; then those of the port while two tests scrape it, with a
+# token and with certificates. What one compiler inlines is a function for the other.
 # Mangled names contain hashes, which differ between targets and compilers: patterns replace them, so
 # that the list is good for all targets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-out=${1-cross/loop.ld}
+out=${1-cross}
 architectures=(x86_64 aarch64)
 binary() { echo "$PWD/target/$1-unknown-linux-musl/release/nodelet"; }
 for architecture in "${architectures[@]}"; do
@@ -32,6 +33,7 @@ folder=$(mktemp -d)
 set -m
 trap 'for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done; rm -rf "$folder"' EXIT
 cargo build --quiet --locked --example demo
+cargo test --quiet --locked --no-run --test agent
 TMPDIR=$folder target/debug/examples/demo --stay >"$folder/demo" 2>&1 &
 demo=$!
 until kubeconfig=$(grep -o '[^ ]*/admin.conf' "$folder/demo"); do
@@ -46,9 +48,11 @@ done
 # it finds its Node and its Lease, and the file of its boots in a folder that was empty before.
 trace() {
   local own=$folder/$1 traced functions seconds
+  # All of a trace in one process group.
+  set +m
   traced=$(binary "$1")
   mkdir -p "$own/root"
-  mkfifo "$own/log"
+  mkfifo "$own/log" "$own/port-log"
   awk '$NF == "_start" { waits = 0 }
     $NF ~ /4poll5ppoll/ { waits++ }
     /^Trace/ && $NF !~ /]$/ && !seen[$NF, waits > 10]++ {
@@ -63,11 +67,33 @@ trace() {
   done
   exec 3>&-
   wait $functions
-  # A log in another format, or without the functions' names.
-  test "$(grep -c ^loop "$own/functions")" -gt 500 || {
-    echo "cross/order.sh: the log of qemu-$1-static names too few functions" >&2
+
+  # The tests start this program in the place of nodelet, as an agent and as the port.
+  cat >"$own/nodelet" <<END
+#!/bin/sh
+test "\$2" = serve || exec $(binary x86_64) "\$@"
+exec qemu-$1-static -cpu max -d exec,nochain -D "$own/port-log" "$traced" "\$@"
+END
+  chmod +x "$own/nodelet"
+  awk '/^Trace/ && $NF !~ /]$/ && !seen[$NF]++ { print "serve", $NF }' \
+    <"$own/port-log" >>"$own/functions" &
+  functions=$!
+  exec 3>"$own/port-log"
+  NODELET=$own/nodelet cargo test --quiet --locked --test agent -- --test-threads 1 \
+    serve::endpoints serve::access::a_client_certificate >"$own/tests" 2>&1 3>&- || {
+    cat "$own/tests" >&2
     return 1
   }
+  exec 3>&-
+  wait $functions
+
+  # A log in another format, or without the functions' names.
+  for part in loop serve; do
+    test "$(grep -c "^$part" "$own/functions")" -gt 500 || {
+      echo "cross/order.sh: the log of qemu-$1-static names too few functions: $part" >&2
+      return 1
+    }
+  done
 
   # Functions with the same code become one function with several names: the log has one of them, and
   # the linker orders by another one. The crate that a generic function was compiled for, at the end
@@ -93,9 +119,14 @@ for architecture in "${architectures[@]}"; do
 done
 for job in "${traces[@]}"; do wait "$job"; done
 
-# Hashes of crates, references within a name, numbers of copies, the version of ring.
-sed -E 's/Cs[0-9A-Za-z]+_/Cs*_/g; s/B[0-9A-Za-z]{1,2}_/B*_/g; s/\.(llvm\.)?[0-9]+$/*/
-  s/^ring_core_[0-9_]+__/ring_core_*__/; s/.*/*(.text*.&)/' \
-  <(sed -n 's/^loop //p' "$folder"/*/all; sed -n 's/^start //p' "$folder"/*/all) |
-  awk '!/OUTLINED_FUNCTION|\$[dx]/ && !seen[$0]++' >"$folder/loop.ld"
-cp "$folder/loop.ld" "$out"
+# patterns PART...: Hashes of crates, references within a name, numbers of copies, the version of ring.
+patterns() {
+  local part
+  for part; do sed -n "s/^$part //p" "$folder"/*/all; done |
+    sed -E 's/Cs[0-9A-Za-z]+_/Cs*_/g; s/B[0-9A-Za-z]{1,2}_/B*_/g; s/\.(llvm\.)?[0-9]+$/*/
+      s/^ring_core_[0-9_]+__/ring_core_*__/; s/.*/*(.text*.&)/' |
+    awk '!/OUTLINED_FUNCTION|\$[dx]/ && !seen[$0]++'
+}
+patterns loop start >"$folder/loop.ld"
+patterns serve | grep -Fxv -f "$folder/loop.ld" >"$folder/serve.ld"
+cp "$folder/loop.ld" "$folder/serve.ld" "$out"

@@ -19,7 +19,7 @@ use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
     SupportedProtocolVersion,
 };
-use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+use webpki::{EndEntityCert, KeyUsage};
 
 use crate::core::access::User;
 use crate::kube::time::Wall;
@@ -69,20 +69,14 @@ impl ClientCa {
 /// there is not trusted.
 pub(super) fn issuer(chain: &Pem) -> Option<Pem> {
     let mut certificates = CertificateDer::pem_slice_iter(&chain.bytes).flatten();
-    let first = certificates.next()?;
-    let leaf = EndEntityCert::try_from(&first).ok()?;
+    let first = [certificates.next()?];
     // Also with a clock that is wrong, and after the end of the certificate.
-    let then = Leaf::parse(&first)?.not_before;
-    let time = UnixTime::since_unix_epoch(Duration::from_nanos(then.nanos()));
-    let usage = KeyUsage::client_auth();
-    let ca = certificates.find(|ca| {
-        anchor_from_trusted_cert(ca).is_ok_and(|anchor| {
-            let anchors = [anchor];
-            leaf.verify_for_usage(SIGNATURES.all, &anchors, &[], time, usage, None, None).is_ok()
-        })
-    })?;
-    let (source, bytes) = (chain.source.clone(), x509::pem("CERTIFICATE", &ca).into_bytes());
-    Some(Pem { file: None, source, bytes })
+    let then = Leaf::parse(&first[0])?.not_before;
+    certificates.find_map(|ca| {
+        let (source, bytes) = (chain.source.clone(), x509::pem("CERTIFICATE", &ca).into_bytes());
+        let ca = Pem { file: None, source, bytes };
+        ClientCa::new(Some(&ca)).ok()?.verify(&first, then).map(|_| ca)
+    })
 }
 
 /// The configuration with a serving certificate.

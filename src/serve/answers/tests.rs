@@ -308,11 +308,11 @@ fn the_metrics_are_of_this_process_and_of_the_lease() {
         ]
     );
     assert_eq!(resident.len(), 1);
-    // Each has its help and its type, and they are sorted.
     // In a kubelet it is one of client_golang here, without a stability.
     assert!(lines.contains(
         &"# HELP process_start_time_seconds Start time of the process since unix epoch in seconds."
     ));
+    // Each has its help and its type, and they are sorted.
     let names: Vec<&str> =
         lines.iter().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
     assert!(names.is_sorted() && names.len() == 10, "{names:?}");

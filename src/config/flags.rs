@@ -277,7 +277,7 @@ pub const SETTINGS: &[Setting<Values>] = &[
         "serve refuses true",
         Switch(|v, given| v.anonymous_auth = given))),
     field("authentication.webhook.enabled", row("authentication-token-webhook", "", "true",
-        "serve: ask the API server whose a bearer token is; if false, take client certificates alone",
+        "serve: ask the API server whose a bearer token is; if false, take only client certificates",
         Switch(|v, given| v.serve.accepts_tokens = given))),
     field("authentication.webhook.cacheTTL", row("authentication-token-webhook-cache-ttl", "D",
         "2m", "serve: how long the answer about a good token is used",

@@ -20,12 +20,6 @@ impl Mono {
         Self(self.0.saturating_add(delay))
     }
 
-    /// `age` earlier, but not before the start of the process.
-    #[must_use]
-    pub fn before(self, age: Duration) -> Self {
-        Self(self.0.saturating_sub(age))
-    }
-
     /// Time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)

@@ -63,13 +63,15 @@ impl LeaseTimings {
 
     /// Longest time from the start of a successful renewal to the next attempt: a Node request
     /// may have started just before the attempt was due.
-    pub fn after_success(self) -> Duration {
+    #[cfg(test)]
+    pub(crate) fn after_success(self) -> Duration {
         self.longest_renew_interval() + self.call_budget()
     }
 
     /// Longest time from the start of a refused attempt to the next one without `Retry-After`.
     /// With it, the limit is [`Self::after_success`].
-    pub fn after_refusal(self) -> Duration {
+    #[cfg(test)]
+    pub(crate) fn after_refusal(self) -> Duration {
         self.call_budget() * 2
     }
 

@@ -45,11 +45,6 @@ impl WallClock {
         Wall::from_epoch(Duration::from_secs(seconds))
     }
 
-    /// No right clock shows an earlier time.
-    pub fn earliest(&self) -> Wall {
-        self.built
-    }
-
     /// Takes the `Date` of a response.
     pub fn on_server_date(&mut self, date: Wall, at: Mono) {
         self.server = Some((at, date));

@@ -4,6 +4,8 @@
 # initramfs, root, an image of ext4, and qemu. The machine joined with a name that is not its host
 # name, long ago: the certificate of KUBECONFIG has expired, PAIR is in use.
 #
+# The package is in /root for an upgrade, and a shell waits on the console.
+#
 # Needs root, apt, mmdebstrap and mke2fs, on amd64. The root is locked: a hook of the
 # initramfs asks for a line on the console before it is mounted.
 set -eu
@@ -25,6 +27,9 @@ ln -s kubelet-client-2026-11-21-06-19-25.pem /var/lib/private/nodelet/pki/kubele
 ln -s private/nodelet /var/lib/nodelet
 printf '[Match]\nName=e*\n[Network]\nDHCP=yes\n' >/etc/systemd/network/all.network
 systemctl --quiet enable systemd-networkd
+systemctl --quiet mask serial-getty@ttyS0
+systemctl --quiet add-wants multi-user console.service
+cp /tmp/nodelet.deb /root
 echo machine >/etc/hostname
 echo 'add_dracutmodules+=" nodelet network "' >/etc/dracut.conf.d/nodelet.conf
 cat >/tmp/lock.sh <<'LOCK'
@@ -41,6 +46,7 @@ mmdebstrap --quiet --variant=essential --dpkgopt=path-exclude='/usr/share/*/man/
   --customize-hook="cp '$package' \"\$1/tmp/nodelet.deb\"" \
   --customize-hook="cp '$kubeconfig' \"\$1/tmp/kubeconfig\"" \
   --customize-hook="cp '$pair' \"\$1/tmp/pair\"" \
+  --customize-hook="cp '$here/console.service' \"\$1/etc/systemd/system/\"" \
   --customize-hook="chroot \"\$1\" sh -s <'$folder/setup'" \
   --customize-hook="mv \"\$1\"/boot/vmlinuz-* '$folder/vmlinuz'" \
   --customize-hook="mv \"\$1/tmp/initramfs\" '$folder/initramfs'" \

@@ -67,17 +67,7 @@ ConditionKernelCommandLine=late
 Type=oneshot
 ExecStart=/bin/late
 UNIT
-cat >"$root/etc/systemd/system/console.service" <<'UNIT'
-# Not interactive, because it reads a file: no prompt, no echo.
-[Service]
-Environment=SYSTEMD_COLORS=0 SYSTEMD_PAGER=
-OOMPolicy=continue
-ExecStart=/bin/sh -c 'stty -echo; echo CONSOLE; exec sh /dev/stdin'
-StandardInput=tty-force
-StandardOutput=inherit
-StandardError=journal
-TTYPath=/dev/console
-UNIT
+cp "$here/console.service" "$root/etc/systemd/system/"
 for unit in network console; do
   ln -s "/etc/systemd/system/$unit.service" "$root/etc/systemd/system/multi-user.target.wants/"
 done

@@ -196,6 +196,9 @@ fn a_node_is_ready_before_the_root_is_unlocked() {
     assert!(!double.ever_left_ready());
     let events = double.list("events");
     assert!(!events.iter().any(|event| event["reason"] == "Rebooted"), "{events:#?}");
+
+    guest.read_until("CONSOLE");
+    serve::is_replaced_by_an_upgrade(&double, &mut guest);
 }
 
 /// Instructions, those of the kernel included: of a renewal alone, and of the default work of ten

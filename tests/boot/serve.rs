@@ -1,6 +1,7 @@
-//! The kubelet's port of a virtual board: the socket, the sandbox, and an upgrade while a scraper is
-//! connected.
+//! The kubelet's port of a virtual board: the socket, the sandbox, and, on a machine with dpkg, an
+//! upgrade while a scraper is connected.
 
+use apidouble::Double;
 use nodelet::kube::message::{Accept, Outcome, Request};
 use nodelet::wire::api::Api;
 use nodelet::wire::api_config::{ApiConfig, Authorization, Secret};
@@ -9,6 +10,7 @@ use nodelet::wire::endpoint::Endpoint;
 use crate::A_MINUTE;
 use crate::guest::{Guest, keep};
 use crate::join::{Board, cluster, is_ready};
+use support::eventually;
 
 /// Of a user that the double lets scrape.
 const TOKEN: &str = "s3cret";
@@ -38,7 +40,6 @@ fn a_board_answers_on_the_kubelets_port() {
     assert_eq!(scraper.ask(&mut guest, "/healthz/lease"), "ok");
     is_confined(&mut guest);
     refuses_kill_and_writes(&mut guest);
-    is_replaced_by_an_upgrade(&mut guest, &mut scraper);
 
     // Without an agent there is no state, and the port says so.
     guest.run("systemctl stop nodelet");
@@ -109,13 +110,28 @@ fn refuses_kill_and_writes(guest: &mut Guest) {
     assert!(!log.contains("nodelet-serve/x"), "its own folder: {log}");
 }
 
-/// The postinst script stops the former process; the scraper connects again.
-fn is_replaced_by_an_upgrade(guest: &mut Guest, scraper: &mut Scraper) {
-    let before = pid(guest, SERVE);
-    guest.run(&format!("systemctl stop {SERVE}"));
-    assert_eq!(active(guest, "nodelet-serve.socket"), "active");
-    assert!(scraper.ask(guest, "/metrics").contains("kubelet_node_name"));
-    assert_ne!(pid(guest, SERVE), before);
+/// dpkg installs the package again while a scraper is connected: the socket stays, the process is a
+/// new one, and the agent, which was replaced as well, keeps the Node Ready.
+pub fn is_replaced_by_an_upgrade(double: &Double, guest: &mut Guest) {
+    double.add_token(TOKEN, "scraper", &["system:masters"]);
+    guest.run("systemctl enable --now nodelet-serve.socket");
+    let mut scraper = Scraper::new(guest.port);
+    let mut start = |guest: &mut Guest| {
+        let metrics = scraper.ask(guest, "/metrics");
+        assert!(metrics.contains("kubelet_node_name{node=\"board\"} 1"), "{metrics}");
+        let start = metrics.lines().find(|line| line.starts_with("process_start_time_seconds "));
+        start.unwrap().to_owned()
+    };
+    let before = start(guest);
+    assert_eq!(start(guest), before);
+    double.clear_requests();
+    guest.run("dpkg --install /root/nodelet.deb");
+    assert_ne!(start(guest), before);
+    eventually("the new agent reads its Node", A_MINUTE, || {
+        let mut requests = double.requests().into_iter();
+        requests.find(|request| request.method == "GET" && request.path.ends_with("/board"))
+    });
+    assert!(!double.ever_left_ready());
 }
 
 /// A client that keeps its connection, as metrics-server does.

@@ -87,6 +87,11 @@ pub fn exists(path: &Path) -> bool {
     found(path).is_ok()
 }
 
+/// Whether the folder of `path` has this name: also a link that leads nowhere.
+pub fn has_entry(path: &Path) -> bool {
+    parent_resolved(path).is_ok_and(|path| path.symlink_metadata().is_ok())
+}
+
 /// The kernel's limit of links in one path (MAXSYMLINKS in linux/namei.h).
 const MAX_LINKS: usize = 40;
 

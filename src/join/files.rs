@@ -95,6 +95,11 @@ impl JoinPaths {
         found.unwrap_or_else(|_| Path::new("/dev/null").join(path))
     }
 
+    /// Whether they are those of an image, which is not running.
+    pub(super) fn are_of_image(&self) -> bool {
+        self.root != Path::new("/")
+    }
+
     /// The folder of systemd's credentials.
     pub(super) fn credentials(&self) -> PathBuf {
         self.at("etc/credstore")
@@ -277,9 +282,10 @@ fn once_each_folder(ops: Vec<Op>) -> Vec<Op> {
     kept
 }
 
-/// Adds the operations that remove a file, if there is one.
+/// Adds the operations that remove a file, if there is one. A link of an image may lead to a file
+/// that only the image has.
 fn remove(ops: &mut Vec<Op>, path: &Path) {
-    if guard::exists(path) {
+    if guard::has_entry(path) {
         ops.extend([Op::Remove(path.to_owned()), Op::Sync(write::parent(path))]);
     }
 }

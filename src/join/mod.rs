@@ -151,7 +151,8 @@ fn remove(
     let failed = |why: String| Failed::from(Finding::failed("files", Fault::of_line(&why), SUDO));
     let metrics = if is_enabled(&HostRoot::new(paths.at("")), SERVE_SOCKET) {
         // It would open the port of a board without an identity.
-        Finding::note("metrics", "disabled", "systemctl stop nodelet-serve.socket")
+        let stop = if paths.are_of_image() { "" } else { "systemctl stop nodelet-serve.socket" };
+        Finding::note("metrics", "disabled", stop)
     } else {
         Finding::ok("metrics", "nodelet-serve.socket is not enabled")
     };

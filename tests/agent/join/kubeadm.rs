@@ -1,6 +1,8 @@
 //! The way of kubeadm, step by step, and each step that can fail.
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -471,21 +473,33 @@ fn reset_removes_what_join_and_the_agent_wrote() {
     }
     site.root.write("var/lib/nodelet-serve/kubelet-server-2026-11-21-06-19-25.pem", "text");
     let port = "etc/systemd/system/sockets.target.wants/nodelet-serve.socket";
-    site.root.write(port, "");
+    // systemctl links it so, also in an image.
+    let unit = "lib/systemd/system/nodelet-serve.socket";
+    site.root.write(unit, "");
+    site.root.write("etc/systemd/system/sockets.target.wants/other.socket", "");
+    symlink(Path::new("/").join(unit), site.path(port)).unwrap();
     let processes = site.root.write("sys/fs/cgroup/nodelet.service/cgroup.procs", "7\n");
     let reset = |site: &Site| -> Joined { site.run(&["reset".to_owned()]) };
     let running = reset(&site);
     assert_eq!(running.code, 1);
     assert!(running.line("running").contains("systemctl stop nodelet"), "{running:?}");
-    assert!(site.files().contains(&KUBECONFIG.to_owned()));
+    assert!(site.path(KUBECONFIG).exists());
     fs::write(processes, "").unwrap();
     let done = reset(&site);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.line("node").contains("kubectl delete node pi"), "{done:?}");
     assert!(done.line("node").contains("valid until it expires"), "{done:?}");
-    assert!(done.line("metrics").ends_with("systemctl stop nodelet-serve.socket"), "{done:?}");
-    let left = ["sys/fs/cgroup/nodelet.service/cgroup.procs", "var/lib/nodelet/pki/other.pem"];
+    // Nothing of an image runs.
+    let metrics = &done.report["checks"][1];
+    assert_eq!([&metrics["detail"], &metrics["remedy"]], ["disabled", ""]);
+    let left = [
+        "etc/systemd/system/sockets.target.wants/other.socket",
+        unit,
+        "sys/fs/cgroup/nodelet.service/cgroup.procs",
+        "var/lib/nodelet/pki/other.pem",
+    ];
     assert_eq!(site.files(), left);
+    assert!(!site.path(port).is_symlink());
     // Again: nothing is left, and that is no failure.
     let again = reset(&site);
     assert_eq!(again.code, 0, "{again:?}");

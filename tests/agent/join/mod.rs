@@ -162,7 +162,8 @@ pub fn run(root: &Path, args: &[String]) -> Joined {
     }
     let is_bootstrap = args.iter().any(|arg| arg == "--bootstrap-only");
     for file in files(root).iter().filter(|_| !is_bootstrap) {
-        let bytes = fs::read(root.join(file)).unwrap();
+        // A link of an image may lead nowhere here.
+        let Ok(bytes) = fs::read(root.join(file)) else { continue };
         let text = String::from_utf8_lossy(&bytes);
         assert!(!text.contains(SECRET), "the token is in {file}");
     }

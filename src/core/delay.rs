@@ -78,8 +78,14 @@ impl TokenBucket {
 
     /// Takes a token; an empty bucket stays empty.
     pub fn take(&mut self, now: Mono) {
-        self.filled = self.level(now).saturating_sub(self.every);
-        self.since = now;
+        self.take_for(now, now);
+    }
+
+    /// Takes a token, and what would be added from `start` to `end`.
+    pub fn take_for(&mut self, start: Mono, end: Mono) {
+        let cost = self.every.saturating_add(end.since(start));
+        self.filled = self.level(start).saturating_sub(cost);
+        self.since = end;
     }
 
     fn level(&self, now: Mono) -> Duration {

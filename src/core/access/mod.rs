@@ -197,7 +197,8 @@ impl Access {
         let ttl = match user {
             Some(_) => self.token_ttl,
             None => {
-                self.buckets.of(peer, now).take(now);
+                // Everybody waits for a review: a slow one costs more.
+                self.buckets.of(peer, now).take_for(now, outside.now());
                 BAD_TOKEN_TTL
             }
         };

@@ -317,6 +317,25 @@ fn bad_tokens_cost_four_reviews_and_then_one_a_second() {
     assert_eq!(server.tokens.len(), reviews + 1);
 }
 
+/// Everybody waits for a review: one that takes 3 s is as dear as four.
+#[test]
+fn slow_reviews_of_bad_tokens_are_few() {
+    for (takes, want) in [(0, 4), (1, 2), (3, 1), (4, 1)] {
+        let (mut access, mut server) = (access(), Server::new());
+        server.takes = Duration::from_secs(takes);
+        let ask = |access: &mut Access, server: &mut Server, name: &str| {
+            assert_eq!(get(access, name, server), Verdict::Unauthorized);
+        };
+        for number in 0..7 {
+            ask(&mut access, &mut server, &format!("bad-{number}"));
+        }
+        assert_eq!(server.tokens.len(), want, "{takes} s");
+        server.wait(1);
+        ask(&mut access, &mut server, "bad-again");
+        assert_eq!(server.tokens.len(), want + 1, "{takes} s");
+    }
+}
+
 #[test]
 fn a_good_token_is_not_refused_because_others_were_bad() {
     let mut server = Server::new();

@@ -93,6 +93,8 @@ pub(super) struct Connection<S> {
     received: usize,
     /// It may have a token.
     head: Zeroizing<Vec<u8>>,
+    /// An answer has begun.
+    pub(super) was_answered: bool,
     /// The answer under way is the last one.
     is_last: bool,
     /// The rest of the answer under way.
@@ -125,6 +127,7 @@ impl<S: Stream> Connection<S> {
             since: now,
             received: 0,
             head: Zeroizing::default(),
+            was_answered: false,
             is_last: false,
             journal: None,
             verified: OnceCell::new(),
@@ -223,6 +226,7 @@ impl<S: Stream> Connection<S> {
                     // The socket has room for the first bytes, or the client misses a hint.
                     let _ = self.stream.write(NOT_TLS)?;
                     self.stream.finish();
+                    self.was_answered = true;
                     self.enter(State::Closing, now);
                     return Ok(Next::Wait);
                 }
@@ -310,7 +314,7 @@ impl<S: Stream> Connection<S> {
 
     /// Begins to send the answer, rendered, to [`Connection::head`].
     pub(super) fn answer(&mut self, bytes: &[u8], is_last: bool, now: Mono) -> Next {
-        self.is_last = is_last;
+        (self.was_answered, self.is_last) = (true, is_last);
         self.head = Zeroizing::default();
         self.enter(State::Answer, now);
         let sent = self.tls.writer().write_all(bytes).and_then(|()| {

@@ -7,7 +7,8 @@ use crate::core::instant::Mono;
 
 /// Most connections. A scraper keeps one.
 pub(super) const MOST: usize = 8;
-/// A handshake is not closed for another connection before: it may be on a slow link.
+/// A handshake or a head is not closed for another connection before: it may be on a slow link. Nor
+/// is a client that had no answer yet.
 const YOUNG: Duration = Duration::from_secs(2);
 
 /// The open connections, at most [`MOST`].
@@ -27,14 +28,14 @@ impl<S: Stream> Connections<S> {
         self.0.iter().filter_map(Self::spare_from).min()
     }
 
-    /// Adds a connection. The one that does nothing for the longest time makes room, else the
-    /// oldest handshake.
+    /// Adds a connection. Of those that had an answer the one that does nothing for the longest time
+    /// makes room, else the one of the others that waits for the longest time.
     pub(super) fn add(&mut self, new: Connection<S>, now: Mono) {
         if self.0.len() >= MOST {
             let spare = self.0.iter().enumerate().filter(|(_, connection)| {
                 Self::spare_from(connection).is_some_and(|from| from <= now)
             });
-            let order = |c: &Connection<S>| (c.state == State::Handshake, c.since);
+            let order = |c: &Connection<S>| (!Self::is_content(c), c.since);
             let Some((index, _)) = spare.min_by_key(|(_, connection)| order(connection)) else {
                 return;
             };
@@ -46,10 +47,16 @@ impl<S: Stream> Connections<S> {
     /// From when on a connection may be closed for another one.
     fn spare_from(connection: &Connection<S>) -> Option<Mono> {
         match connection.state {
-            State::Idle | State::Closing => Some(connection.since),
-            State::Handshake => Some(connection.since.after(YOUNG)),
-            State::Head | State::Answer => None,
+            State::Answer => None,
+            _ if Self::is_content(connection) => Some(connection.since),
+            _ => Some(connection.since.after(YOUNG)),
         }
+    }
+
+    /// Whether its client has what it asked for.
+    fn is_content(connection: &Connection<S>) -> bool {
+        let is_quiet = matches!(connection.state, State::Idle | State::Closing);
+        is_quiet && connection.was_answered
     }
 
     /// Does not count the time since `start`, in which none of them had a turn: what a client sent

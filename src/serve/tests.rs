@@ -463,7 +463,7 @@ fn tls_1_2_can_be_refused_and_http_2_alone_is() {
 }
 
 #[test]
-fn a_full_house_closes_the_longest_idle_then_the_oldest_handshake() {
+fn a_full_house_closes_the_longest_idle_then_whoever_waits_longest() {
     let tls = config(&no_ca());
     let mut all = Connections::new();
     let new = |second| Connection::new(ends().0, PEER, tls.clone(), at(second)).unwrap();
@@ -481,24 +481,29 @@ fn a_full_house_closes_the_longest_idle_then_the_oldest_handshake() {
         begun
     };
     assert_eq!(begun(&all), (1..9).map(at).collect::<Vec<_>>());
-    all.0[3].state = State::Idle;
-    let idle = all.0[3].since;
+    // An idle one goes at once, if it was answered; all others wait for something.
+    let asker = all.0.iter().position(|connection| connection.since == at(5)).unwrap();
+    (all.0[asker].state, all.0[asker].was_answered) = (State::Idle, true);
     assert_eq!(all.room(), Some(at(3)));
     all.add(new(9), at(9));
-    assert_eq!(all.0.len(), MOST);
-    assert!(all.0.iter().all(|connection| connection.since != idle));
-    // Busy ones never go, and the newcomer does.
+    assert_eq!(begun(&all), [1, 2, 3, 4, 6, 7, 8, 9].map(at));
+    for (index, state) in [State::Idle, State::Head].into_iter().cycle().take(MOST).enumerate() {
+        all.0[index].state = state;
+    }
+    all.add(new(10), at(10));
+    assert_eq!(begun(&all), [2, 3, 4, 6, 7, 8, 9, 10].map(at));
+    // Those that get an answer never go, and the newcomer does.
     for connection in &mut all.0 {
-        connection.state = State::Head;
+        connection.state = State::Answer;
     }
     assert_eq!(all.room(), None);
     let before = begun(&all);
-    all.add(new(10), at(10));
+    all.add(new(11), at(11));
     assert_eq!(begun(&all), before);
-    // Until their time is over: 5 s.
-    assert_eq!(all.expire(at(5)), Some(at(6)));
-    assert!(all.expire(at(8)).is_some() && all.0.len() < MOST);
-    assert_eq!(all.expire(at(14)), None);
+    // Until their time is over: 10 s.
+    assert_eq!(all.expire(at(11)), Some(at(12)));
+    assert!(all.expire(at(14)).is_some() && all.0.len() < MOST);
+    assert_eq!(all.expire(at(20)), None);
     // Nobody had a turn from 5 to 9.
     all.add(new(0), at(0));
     all.skip_time(at(5), at(9));

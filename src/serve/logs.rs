@@ -9,12 +9,14 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::unistd::alarm;
 
 use super::answers::{Answer, Asked};
 use super::log_query::arguments;
 use crate::files::read::cause;
+use crate::process::clock::since_boot;
 use crate::process::unix_socket::connect_to;
 
 /// Time limit of a query in seconds: the kubelet's.
@@ -24,6 +26,7 @@ const LONGEST: u64 = 8 << 10;
 /// Most bytes of an answer. The kubelet has no limit.
 const MOST: usize = 1 << 20;
 const CUT: &[u8] = b"\nerror: cut after 1 MiB; ask for less with tailLines, sinceTime or pattern\n";
+const LATE: &[u8] = b"\nerror: cut after 30 s; ask for less with tailLines, sinceTime or pattern\n";
 /// The kubelet's words. `nodelet logs` has logged why.
 const NOTHING: &[u8] = b"\nerror: journal output not available\n";
 const KIND: &str = "text/plain;charset=UTF-8";
@@ -120,6 +123,8 @@ fn unavailable(socket: &Path, error: &io::Error) -> String {
 #[derive(Debug)]
 pub(super) struct Journal {
     stream: UnixStream,
+    /// When `nodelet logs` has ended journalctl, since boot.
+    end: Duration,
     /// Bytes until it is cut.
     left: usize,
     is_over: bool,
@@ -135,7 +140,8 @@ impl Journal {
 
     /// Of a stream that never blocks.
     pub(super) fn new(stream: UnixStream) -> Self {
-        Self { stream, left: MOST, is_over: false }
+        let end = since_boot() + Duration::from_secs(LIMIT.into());
+        Self { stream, end, left: MOST, is_over: false }
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -158,11 +164,11 @@ impl Journal {
             Err(_) => 0,
         };
         self.is_over = length == 0 || self.left == 0;
-        if length > 0 && self.left == 0 {
-            return Some(CUT);
-        }
-        if length == 0 && self.left == MOST {
-            return Some(NOTHING);
+        match length {
+            0 if since_boot() >= self.end => return Some(LATE),
+            0 if self.left == MOST => return Some(NOTHING),
+            1.. if self.left == 0 => return Some(CUT),
+            _ => {}
         }
         self.left = self.left.saturating_sub(length);
         buffer.get(..length)
@@ -268,6 +274,26 @@ mod tests {
         // As systemd when it refuses a second process.
         assert_eq!(journal.read(&mut [0; 9]), Some(NOTHING));
         assert_eq!(journal.read(&mut [0; 9]), Some(&[][..]));
+    }
+
+    #[test]
+    fn a_journal_that_takes_30_s_says_so() {
+        for (text, is_late) in [("", true), ("half a l", true), ("a line\n", false)] {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let mut journal = Journal::new(ours);
+            if is_late {
+                journal.end = since_boot();
+            }
+            theirs.write_all(text.as_bytes()).unwrap();
+            drop(theirs);
+            let mut buffer = [0; 64];
+            if !text.is_empty() {
+                assert_eq!(journal.read(&mut buffer), Some(text.as_bytes()));
+            }
+            let end: &[u8] = if is_late { LATE } else { &[] };
+            assert_eq!(journal.read(&mut buffer), Some(end), "{text}");
+            assert_eq!(journal.read(&mut buffer), Some(&[][..]), "{text}");
+        }
     }
 
     #[test]

@@ -28,26 +28,32 @@ pub(super) fn port(
     ca: Option<Pem>,
 ) -> [Finding; 2] {
     let [metrics, certificate] = PORT;
-    if !is_enabled {
-        let enable = "systemctl enable --now nodelet-serve.socket";
-        let off = "nodelet-serve.socket is not enabled, kubectl top has no values";
-        return [
-            Finding::note(metrics, off, enable),
+    let config = node.and_then(endpoint).map(ApiConfig::at);
+    let config = config.map(|config| ApiConfig { insecure: true, ..config });
+    let found = config.map(|config| (answers(&config), config));
+    match found {
+        Some((found, config)) if found.mark == Mark::Ok => {
+            [found, verified(&ApiConfig { insecure: false, ca, ..config }, at_supervisor)]
+        }
+        // It may run without systemd, with --listen.
+        _ if !is_enabled => [
+            Finding::note(
+                metrics,
+                "nodelet-serve.socket is not enabled, kubectl top has no values",
+                "systemctl enable --now nodelet-serve.socket",
+            ),
             Finding::note(certificate, "nothing listens here", ""),
-        ];
+        ],
+        Some((found, _)) => [found, Finding::skipped(certificate, metrics)],
+        None => [
+            Finding::note(
+                metrics,
+                "there is no Node with an InternalIP and a port yet",
+                "check again when it is registered",
+            ),
+            Finding::skipped(certificate, metrics),
+        ],
     }
-    let Some(endpoint) = node.and_then(endpoint) else {
-        let line = "there is no Node with an InternalIP and a port yet";
-        let then = "check again when it is registered";
-        return [Finding::note(metrics, line, then), Finding::skipped(certificate, metrics)];
-    };
-    let config = ApiConfig { insecure: true, ..ApiConfig::at(endpoint) };
-    let found = answers(&config);
-    let serving = match found.mark {
-        Mark::Ok => verified(&ApiConfig { insecure: false, ca, ..config }, at_supervisor),
-        _ => Finding::skipped(certificate, metrics),
-    };
-    [found, serving]
 }
 
 /// Where metrics-server finds the kubelet, by its own manifest.
@@ -73,7 +79,7 @@ fn answers(config: &ApiConfig) -> Finding {
             format!("{} answers {code} to a stranger, not 401", config.endpoint),
             "another program has this port, see ss -ltnp; or set another --port and ListenStream=",
         ),
-        Err((why, _)) => Finding::failed(check, why.at(&config.endpoint), remedy),
+        Err((why, _)) => Finding::failed(check, why, remedy),
     }
 }
 
@@ -88,15 +94,17 @@ fn verified(config: &ApiConfig, at_supervisor: bool) -> Finding {
             if at_supervisor {
                 "check again in a minute; then journalctl -u nodelet-serve"
             } else {
-                "or set --rotate-server-certificates"
+                "or set --rotate-server-certificates, and approve what kubectl get csr shows"
             },
         ),
-        Err((why, _)) => Finding::failed(
+        // A remedy of the fault would be one for a kubeconfig.
+        Err((why, Some(Distrust::Other))) => Finding::failed(
             check,
-            why,
+            why.what,
             "it needs the address of the Node as a name; remove the files of --tls-cert-file, or \
              replace them",
         ),
+        Err((why, _)) => Finding::failed(check, why, "journalctl -u nodelet-serve"),
     }
 }
 

@@ -440,7 +440,8 @@ fn report_port(double: &Double, port: u16) {
 fn the_port_is_asked_as_metrics_server_asks_it() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text);
-    site.folder.write("root/etc/systemd/system/sockets.target.wants/nodelet-serve.socket", "");
+    let enabled = "root/etc/systemd/system/sockets.target.wants/nodelet-serve.socket";
+    let enabled = site.folder.write(enabled, "");
     let checked = site.check(&kubeconfig, &[]);
     assert!(checked.line("metrics").starts_with("– metrics: there is no Node"), "{}", checked.text);
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
@@ -455,9 +456,17 @@ fn the_port_is_asked_as_metrics_server_asks_it() {
     assert!(checked.line("tokenreview-create").starts_with("✓ "), "{}", checked.text);
     let serving = checked.line("serving-certificate");
     assert!(serving.starts_with("– ") && serving.contains("--kubelet-insecure-tls"), "{serving}");
+    assert!(serving.contains("kubectl get csr"), "{serving}");
+    // One that was started without systemd counts, too.
+    std::fs::remove_file(&enabled).unwrap();
+    assert_eq!(site.check(&kubeconfig, &[]).line("metrics"), line);
     drop(served);
     let checked = site.check(&kubeconfig, &[]);
+    assert!(checked.line("metrics").contains("is not enabled"), "{}", checked.text);
+    std::fs::write(&enabled, "").unwrap();
+    let checked = site.check(&kubeconfig, &[]);
     checked.says("metrics", "connection refused", "nodelet-serve.socket");
+    assert_eq!(checked.line("metrics").matches("https://").count(), 1, "{}", checked.text);
 
     // The API server is on another port, and it knows strangers.
     report_port(&site.double, site.double.port());

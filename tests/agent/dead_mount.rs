@@ -16,7 +16,7 @@ use support::{Folder, eventually, skip};
 use crate::common::api::admin;
 use crate::common::board::Board;
 use crate::common::lease::longest_gap;
-use crate::common::namespace;
+use crate::common::namespace::{self, Mounted};
 
 /// Seconds.
 const LEASE: u64 = 8;
@@ -24,7 +24,7 @@ const LEASE: u64 = 8;
 const WATCH: Duration = Duration::from_secs(LEASE + 2);
 
 /// Mounts a file system over `folder` that never answers, until the returned file is closed.
-fn dead_mount(folder: &Path) -> Result<File, String> {
+fn dead_mount(folder: &Path) -> Result<(File, Mounted), String> {
     let server = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let server = server.map_err(|e| format!("/dev/fuse: {e}"))?;
     let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", server.as_raw_fd());
@@ -32,7 +32,7 @@ fn dead_mount(folder: &Path) -> Result<File, String> {
     let options = Some(options.as_str());
     mount(Some("dead"), folder, kind, MsFlags::empty(), options)
         .map_err(|e| format!("mount: {e}"))?;
-    Ok(server)
+    Ok((server, Mounted(folder.to_owned())))
 }
 
 /// Fails if no renewal is accepted for the time that keeps a Lease of 40 s safe.

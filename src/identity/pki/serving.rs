@@ -35,7 +35,10 @@ impl ServingPki {
             at_supervisor,
         };
         let interrupted = pki.store.recover()?;
-        pki.disk.carry_out(interrupted)?;
+        // On a disk that is full or read-only the port answers all the same.
+        if let Err(why) = pki.disk.carry_out(interrupted) {
+            log::warn!("{why}");
+        }
         Ok(pki)
     }
 

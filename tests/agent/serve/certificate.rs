@@ -8,9 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use nodelet::kube::x509::{AltName, Leaf};
 use rustls::pki_types::CertificateDer;
 use serde_json::json;
-use support::{Folder, eventually};
+use support::{Folder, eventually, skip};
 
 use super::{Client, Served, flags};
+use crate::common::namespace;
 
 const LIMIT: Duration = Duration::from_secs(40);
 
@@ -64,6 +65,34 @@ fn a_certificate_is_requested_approved_used_and_found_again() {
     drop(served);
     // It is used from the first connection on.
     assert_eq!(shown(&start(&flags)), issued);
+}
+
+/// On a card that has worn out, between the two steps of a renewal.
+#[test]
+fn a_store_that_cannot_be_repaired_does_not_close_the_port() {
+    let folder = Folder::new("serve-worn");
+    let pki = folder.path().join("pki");
+    if let Err(why) = namespace::mounts() {
+        return skip::required(&why);
+    }
+    let double = Double::builder().approve_csrs().start();
+    add_node(&double);
+    let mut flags = flags(&double, &folder);
+    flags.push("--rotate-server-certificates".to_owned());
+    let served = start(&flags);
+    let csr = eventually("a CSR", LIMIT, || double.list("csrs").pop());
+    double.approve_csr(csr["metadata"]["name"].as_str().unwrap());
+    served.board.says_within(LIMIT, "serving certificate: issued by the cluster");
+    drop(served);
+    std::fs::remove_file(pki.join("kubelet-server-current.pem")).unwrap();
+    let worn = namespace::read_only(&pki);
+    let served = start(&flags);
+    served.board.says_within(LIMIT, "read-only file system");
+    // Self-signed.
+    assert_eq!(shown(&served).subject.alt_names, names()[..1]);
+    drop(served);
+    drop(worn);
+    assert_eq!(shown(&start(&flags)).subject.alt_names, names());
 }
 
 #[test]

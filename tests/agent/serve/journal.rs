@@ -17,6 +17,7 @@ struct Site {
     /// What was started for the connections.
     children: Arc<Mutex<Vec<Child>>>,
     _double: Double,
+    _folder: Folder,
 }
 
 impl Site {
@@ -31,17 +32,17 @@ impl Site {
         flags.push("--enable-system-log-query".to_owned());
         let served = Served::start(&flags.iter().map(String::as_str).collect::<Vec<_>>());
         let children = Arc::<Mutex<Vec<Child>>>::default();
-        let all = children.clone();
+        let (all, path) = (children.clone(), folder.path().to_owned());
         // As systemd with Accept=yes.
         std::thread::spawn(move || {
             for stream in socket.incoming() {
                 let stream = OwnedFd::from(stream.unwrap());
-                let mut command = logs(folder.path());
+                let mut command = logs(&path);
                 command.stdin(Stdio::from(stream.try_clone().unwrap())).stdout(Stdio::from(stream));
                 all.lock().unwrap().push(command.spawn().unwrap());
             }
         });
-        Self { served, children, _double: double }
+        Self { served, children, _double: double, _folder: folder }
     }
 
     fn ask(&self, path: &str) -> super::Reply {

@@ -156,9 +156,10 @@ impl Certificates {
                 ClientCa::new(new.as_ref()).map(|_| ca = new)
             }
         };
-        match read.and(ca_read) {
-            Ok(()) => drop(self.log.succeeded(now)),
-            Err(why) => drop(self.log.failed(&format!("{why}; the old one stays in use"), now)),
+        let failed: Vec<String> = [read, ca_read].into_iter().filter_map(Result::err).collect();
+        match failed.join("; ").as_str() {
+            "" => drop(self.log.succeeded(now)),
+            why => drop(self.log.failed(&format!("{why}; the old one stays in use"), now)),
         }
         if certificate.is_none() && ca.is_none() {
             return None;

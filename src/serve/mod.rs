@@ -75,13 +75,23 @@ fn is_listening() -> bool {
 /// The socket of `--listen`, or that of systemd.
 fn listener(serve: &ServeConfig) -> Result<(TcpListener, SocketAddr), String> {
     let (opened, what) = match serve.listen {
+        Some(_) if is_listening() => {
+            return Err(
+                "--listen is set, and stdin is a listening socket, too: remove --listen, or \
+                        disable nodelet-serve.socket"
+                    .to_owned(),
+            );
+        }
         Some(address) => (bound(address), format!("--listen {address}")),
         None if !is_listening() => {
             return Err("stdin is no listening socket: enable nodelet-serve.socket, which starts \
                         this, or set --listen"
                 .to_owned());
         }
-        None => (io::stdin().as_fd().try_clone_to_owned().map(TcpListener::from), "stdin".into()),
+        None => (
+            io::stdin().as_fd().try_clone_to_owned().map(TcpListener::from),
+            "stdin, which must be a TCP socket".into(),
+        ),
     };
     opened
         .and_then(|listener| {

@@ -215,7 +215,10 @@ impl Port {
         let mut journal = None;
         let (answer, is_head, is_last) = match connection.head() {
             Head::Partial => return Next::Wait,
-            Head::Refused(code) => (Answer::refusal(code), false, true),
+            Head::Refused(code) => {
+                self.desk.readings.served.count(code);
+                (Answer::refusal(code), false, true)
+            }
             Head::Whole { asked, is_last } => {
                 let user = connection.user(&self.ca, start.wall);
                 let answer;

@@ -132,6 +132,10 @@ fn what_is_no_request_is_refused_at_once() {
         assert_eq!((reply.code, reply.headers["connection"].as_str()), (code, "close"), "{head:?}");
         assert_eq!(client.0.read(&mut [0; 9]).unwrap(), 0);
     }
+    let metrics = Client::connect(site.served.port, Some(&site.admin)).ask("GET", "/metrics", &[]);
+    for count in ["{code=\"400\"} 4", "{code=\"431\"} 2"] {
+        assert!(metrics.body.contains(count), "{count}: {}", metrics.body);
+    }
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     site.ends_well();
 }

@@ -96,9 +96,17 @@ fn a_failed_start_at_a_socket_takes_ten_seconds() {
     let missing = format!("--kubeconfig={}", folder.path().join("missing").display());
     let one = with_socket(&listener, &[missing, "--hostname-override=pi".to_owned()]);
     let two = with_socket(&listener, &["--idle-exit=soon".to_owned()]);
-    for (child, code) in [(one, 1), (two, 2)] {
+    // The socket's clients would wait for ever.
+    let double = Double::start();
+    let mut flags = super::flags(&double, &folder);
+    flags.push("--listen=127.0.0.1:0".to_owned());
+    let three = with_socket(&listener, &flags);
+    for (child, code, want) in
+        [(one, 1, "missing"), (two, 2, "soon"), (three, 1, "remove --listen")]
+    {
         let (status, said) = end(child);
         assert!(start.elapsed() >= Duration::from_secs(10), "{said}");
         assert_eq!((status.code(), said.lines().count()), (Some(code), 1), "{said}");
+        assert!(said.contains(want), "{said}");
     }
 }

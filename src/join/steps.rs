@@ -15,6 +15,7 @@ use super::token::{Bootstrap, Token};
 use super::{End, certificate, supervisor};
 use crate::check::{Finding, configured, probe};
 use crate::config::command_line::{self, Command};
+use crate::config::serve::ServeConfig;
 use crate::core::eviction::Pressures;
 use crate::core::status;
 use crate::files::guard;
@@ -92,6 +93,8 @@ fn board(settings: &Settings) -> Result<Board, (bool, String)> {
     let Command::Run(flags) = command_line::parse(args.map(OsString::from)).map_err(usage)? else {
         return Err(usage("not the flags of a run".into()));
     };
+    // The port reads the same flags when somebody enables it.
+    ServeConfig::new(&flags.values).map_err(usage)?;
     let (config, _, facts) = configured(*flags, settings.root.is_none())?;
     let now = Clock::start().now().wall;
     let node = status::initial(&config, &facts, Pressures::default(), now).node;

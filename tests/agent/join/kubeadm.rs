@@ -204,6 +204,8 @@ fn flags_that_this_board_cannot_run_with_are_refused_before_any_request() {
         "--reserved-cpus=0-9999",
         "--host-root=/nonexistent",
         "--node-condition=no=path",
+        // Only the port would.
+        "--anonymous-auth=true",
     ] {
         let mut args = site.double.join_command(TOKEN);
         args.extend(strings(&[flag, "--dry-run"]));

@@ -44,8 +44,9 @@ done
 # trace ARCHITECTURE: writes all of its functions to $folder/ARCHITECTURE/all.
 #
 # A block of code is one line of the log, which ends with the name of the function, or with "]" where
-# it has none. Each wait calls ppoll; the first ten belong to the start. The second run is a restart:
-# it finds its Node and its Lease, and the file of its boots in a folder that was empty before.
+# it has none. Each wait calls ppoll; the first ten belong to the start. The flags are those of the
+# unit on a board that joined. The second run is a restart: it finds its Node, its Lease and its
+# certificate, and the file of its boots in a folder that was empty before.
 trace() {
   local own=$folder/$1 traced functions seconds
   # All of a trace in one process group.
@@ -62,8 +63,9 @@ trace() {
   exec 3>"$own/log"
   for seconds in 130 15; do
     timeout --foreground $seconds "qemu-$1-static" -cpu max -d exec,nochain -D "$own/log" "$traced" \
-      --kubeconfig="$kubeconfig" --hostname-override="traced-${1%%_*}" --root-dir="$own/root" &&
-      return 1 || test $? -eq 124
+      --kubeconfig="$kubeconfig" --hostname-override="traced-${1%%_*}" --root-dir="$own/root" \
+      --rotate-certificates --cert-dir="$own/pki" --state-file="$own/state" && return 1 ||
+      test $? -eq 124
   done
   exec 3>&-
   wait $functions

@@ -20,6 +20,7 @@ mod identity;
 mod join;
 mod logs;
 mod main_job;
+mod memory;
 mod monitoring;
 mod narrow;
 mod neighbours;

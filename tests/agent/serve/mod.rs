@@ -6,7 +6,6 @@ mod certificate;
 mod endpoints;
 mod journal;
 mod kubelet;
-mod memory;
 mod scrapers;
 mod start;
 

@@ -41,12 +41,18 @@ until kubeconfig=$(grep -o '[^ ]*/admin.conf' "$folder/demo"); do
   sleep 0.1
 done
 
+# In the place of systemd.
+python3 -c 'import socket, sys
+notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+notify.bind(sys.argv[1])
+while True: notify.recv(4096)' "$folder/notify" &
+
 # trace ARCHITECTURE: writes all of its functions to $folder/ARCHITECTURE/all.
 #
 # A block of code is one line of the log, which ends with the name of the function, or with "]" where
-# it has none. Each wait calls ppoll; the first ten belong to the start. The flags are those of the
-# unit on a board that joined. The second run is a restart: it finds its Node, its Lease and its
-# certificate, and the file of its boots in a folder that was empty before.
+# it has none. Each wait calls ppoll; the first ten belong to the start. Flags and environment are
+# those of the unit on a board that joined. The second run is a restart: it finds its Node, its Lease
+# and its certificate, and the file of its boots in a folder that was empty before.
 trace() {
   local own=$folder/$1 traced functions seconds
   # All of a trace in one process group.
@@ -62,10 +68,11 @@ trace() {
   functions=$!
   exec 3>"$own/log"
   for seconds in 130 15; do
-    timeout --foreground $seconds "qemu-$1-static" -cpu max -d exec,nochain -D "$own/log" "$traced" \
-      --kubeconfig="$kubeconfig" --hostname-override="traced-${1%%_*}" --root-dir="$own/root" \
-      --rotate-certificates --cert-dir="$own/pki" --state-file="$own/state" && return 1 ||
-      test $? -eq 124
+    NOTIFY_SOCKET=$folder/notify WATCHDOG_USEC=20000000 RUNTIME_DIRECTORY=$own \
+      STATE_DIRECTORY=$own/root timeout --foreground $seconds \
+      "qemu-$1-static" -cpu max -d exec,nochain -D "$own/log" "$traced" --rotate-certificates \
+      --kubeconfig="$kubeconfig" --hostname-override="traced-${1%%_*}" --root-dir="$own/root" &&
+      return 1 || test $? -eq 124
   done
   exec 3>&-
   wait $functions

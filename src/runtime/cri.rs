@@ -35,12 +35,13 @@ pub struct Cri {
 }
 
 impl Cri {
-    /// Asks for `query`, one call after the other.
+    /// Asks for `query`, one call after the other. Calls `on_status` before it asks for details.
     pub fn ask(
         &mut self,
         config: &RuntimeConfig,
         query: RuntimeQuery,
         open: Open<'_>,
+        on_status: &mut dyn FnMut(),
     ) -> RuntimeReport {
         let runtime = &mut self.runtime;
         let mut report = RuntimeReport::new(
@@ -51,6 +52,7 @@ impl Cri {
         if !query.details || !is_connected {
             return report;
         }
+        on_status();
         match call(runtime, &config.path, VERSION, KUBELET_API, open)
             .and_then(|answer| version(&answer))
         {

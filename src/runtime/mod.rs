@@ -36,6 +36,8 @@ use state::RuntimeState;
 
 /// A question without an end has failed after this time.
 const OVERDUE: Duration = Duration::from_secs(20);
+/// What a question asks for behind the status: a list that hangs must not make the status old.
+const DETAILS_OVERDUE: Duration = Duration::from_secs(10);
 
 /// Both directions of a connection.
 pub trait Stream: Read + Write + Debug {}
@@ -54,7 +56,11 @@ pub fn serve(config: &RuntimeConfig) -> ! {
     loop {
         let is_news = match state.query(clock.now().mono) {
             None => true,
-            Some(query) => state.on_report(client.ask(query), clock.now().mono),
+            Some(query) => {
+                let report = client.ask(query);
+                let answered = client.answered.get().saturating_sub(clock.boot_to_start());
+                state.on_report(report, Mono::START.after(answered))
+            }
         };
         // Otherwise the file grows old, which says that the runtime does not answer.
         if is_news {
@@ -86,46 +92,59 @@ struct Client<'a> {
     limit: Duration,
     /// Of the current question, since boot.
     deadline: Rc<Cell<Duration>>,
+    /// When the status was answered, or the question failed, since boot.
+    answered: Cell<Duration>,
 }
 
 impl<'a> Client<'a> {
     fn new(config: &'a RuntimeConfig, limit: Duration) -> Self {
-        Self { config, cri: Cri::default(), limit, deadline: Rc::default() }
+        let (deadline, answered) = (Rc::default(), Cell::default());
+        Self { config, cri: Cri::default(), limit, deadline, answered }
     }
 
     fn ask(&mut self, query: RuntimeQuery) -> RuntimeReport {
         self.deadline.set(since_boot() + self.limit);
-        let (limit, deadline) = (self.limit, &self.deadline);
+        let (limit, deadline, answered) = (self.limit, &self.deadline, &self.answered);
+        answered.set(Duration::ZERO);
+        let mut on_status = || {
+            answered.set(since_boot());
+            deadline.set(deadline.get().min(answered.get() + DETAILS_OVERDUE));
+        };
         let mut open = |path: &Path| {
             let stream = open(path, limit)?;
-            let socket = Socket { stream, limit, deadline: deadline.clone() };
+            let socket = Socket { stream, deadline: deadline.clone() };
             Ok(Box::new(socket) as Box<dyn Stream>)
         };
-        match self.config.protocol {
-            Protocol::Cri => self.cri.ask(self.config, query, &mut open),
-            Protocol::Docker | Protocol::Podman => rest::ask(self.config, query, &mut open),
+        let report = match self.config.protocol {
+            Protocol::Cri => self.cri.ask(self.config, query, &mut open, &mut on_status),
+            Protocol::Docker | Protocol::Podman => {
+                rest::ask(self.config, query, &mut open, &mut on_status)
+            }
+        };
+        if answered.get().is_zero() {
+            answered.set(since_boot());
         }
+        report
     }
 }
 
-/// A socket whose reads end at the deadline. One read may exceed it by the limit of a read.
+/// A socket whose reads end at the deadline.
 #[derive(Debug)]
 struct Socket {
     stream: UnixStream,
-    limit: Duration,
     deadline: Rc<Cell<Duration>>,
 }
 
 impl Read for Socket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let has_time = since_boot() < self.deadline.get();
-        let read =
-            if has_time { self.stream.read(bytes) } else { Err(ErrorKind::WouldBlock.into()) };
+        let left = self.deadline.get().saturating_sub(since_boot());
+        let read = if left.is_zero() {
+            Err(ErrorKind::WouldBlock.into())
+        } else {
+            self.stream.set_read_timeout(Some(left)).and_then(|()| self.stream.read(bytes))
+        };
         read.map_err(|error| match error.kind() {
-            ErrorKind::WouldBlock => {
-                let text = format!("no answer within {} s", self.limit.as_secs());
-                io::Error::new(ErrorKind::TimedOut, text)
-            }
+            ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "no answer in time"),
             _ => error,
         })
     }
@@ -155,7 +174,6 @@ fn open(path: &Path, limit: Duration) -> Result<UnixStream, Failure> {
     let connected = || -> io::Result<UnixStream> {
         let stream = connect_to(&guard::found(path)?)?;
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(limit))?;
         stream.set_write_timeout(Some(limit))?;
         Ok(stream)
     };

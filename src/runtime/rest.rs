@@ -17,8 +17,13 @@ const MAX_BODY: usize = 4 << 20;
 /// Bytes of an error's text.
 const MAX_ERROR: usize = 200;
 
-/// Asks for `query`: a connection for each request.
-pub fn ask(config: &RuntimeConfig, query: RuntimeQuery, open: Open<'_>) -> RuntimeReport {
+/// Asks for `query`: a connection for each request. Calls `on_status` before it asks for details.
+pub fn ask(
+    config: &RuntimeConfig,
+    query: RuntimeQuery,
+    open: Open<'_>,
+    on_status: &mut dyn FnMut(),
+) -> RuntimeReport {
     let ping = match get("/_ping", config, open) {
         Ok(ping) => ping,
         Err(failure) => return RuntimeReport::new(Err(failure)),
@@ -36,6 +41,7 @@ pub fn ask(config: &RuntimeConfig, query: RuntimeQuery, open: Open<'_>) -> Runti
     if !query.details {
         return report;
     }
+    on_status();
     let mut get = |path: &str| {
         let answer = get(&format!("{prefix}{path}"), config, open);
         answer.map_err(|failure| Failure { cause: format!("{path}: {}", failure.cause), ..failure })

@@ -65,11 +65,12 @@ impl RuntimeState {
 
     /// Takes what was found. Returns whether the facts, or the time of the last success, changed.
     pub fn on_report(&mut self, report: RuntimeReport, now: Mono) -> bool {
-        self.errors.extend(report.errors);
-        if report.images.is_some() || report.list_is_large {
+        // Also after a list that failed: it may take all of its time again.
+        if report.images.is_some() || report.list_is_large || !report.errors.is_empty() {
             let every = if report.list_is_large { RARELY } else { DETAILS_EVERY };
             self.details_due = now.after(every);
         }
+        self.errors.extend(report.errors);
         let facts = &mut self.facts;
         facts.version = report.version.map(|version| version.text()).or(facts.version.take());
         facts.image_folder = report.image_folder.or(facts.image_folder.take());

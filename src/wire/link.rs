@@ -223,10 +223,12 @@ impl Link {
         self.with(|state| state.answer_budget = budget);
     }
 
-    /// A connection was opened for the current call.
+    /// A connection was opened for the current call. Its answer has twice the time at the only
+    /// address: a kubelet waits 10 s for one, and there is no other server to try.
     pub(super) fn shorten_answer(&self) {
+        let calls = if self.has_other_address() { 1 } else { 2 };
         if let Some(budget) = self.with(|state| state.answer_budget) {
-            self.deadline.shorten(budget);
+            self.deadline.shorten(budget * calls);
         }
     }
 

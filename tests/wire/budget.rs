@@ -47,6 +47,23 @@ fn the_budget_ends_a_stall_on_a_kept_connection() {
     answered(api.call(&get(), BUDGET));
 }
 
+/// Over a new connection to the only address the answer has twice its budget: a kubelet would wait
+/// as long, and a server may drop the work of a client that leaves.
+#[test]
+fn a_slow_answer_of_the_only_server_is_awaited() {
+    let ca = Authority::new();
+    let server = Server::start(Some(ca.usual()), |heard, stream| {
+        thread::sleep(BUDGET * 3 / 10);
+        ok(heard, stream)
+    });
+    for (budget, is_awaited) in [(BUDGET / 5, true), (BUDGET / 10, false)] {
+        let mut api = api(server.port, &ca);
+        api.set_answer_budget(Some(budget));
+        let outcome = api.call(&patch("{}"), BUDGET * 5);
+        assert_eq!(matches!(outcome, Outcome::Answered(_)), is_awaited, "{outcome:?}");
+    }
+}
+
 #[test]
 fn a_call_without_any_time_sends_nothing() {
     let ca = Authority::new();

@@ -249,6 +249,8 @@ struct RuleInput<'a> {
     now: Now,
     /// The condition is True so far.
     was_true: bool,
+    /// The message of the condition if it is True, else empty: also that of an earlier process.
+    told: &'a str,
 }
 
 /// The value of a source, or what a rule says without one.

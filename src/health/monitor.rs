@@ -36,6 +36,8 @@ pub struct Health {
     /// Types that are not detected and that an earlier process left on the Node. Deleted once:
     /// afterwards they may be another program's.
     leftovers: Vec<&'static str>,
+    /// Types whose condition on the Node has a reason of another program.
+    foreign: Vec<&'static str>,
     has_adopted: bool,
 }
 
@@ -61,6 +63,7 @@ impl Health {
             events: Vec::new(),
             uptime: None,
             leftovers: Vec::new(),
+            foreign: Vec::new(),
             has_adopted: false,
         }
     }
@@ -95,10 +98,12 @@ impl Health {
     fn judge(&mut self, reading: Option<&HealthReading>, now: Now) {
         for (kind, state) in KINDS.iter().zip(&mut self.states) {
             let was_true = state.is_true();
+            let told = state.get().flatten().map(|problem| problem.message.clone());
             let result = match (&kind.rule, reading) {
                 (Rule::OfTime(judge), _) => judge(&self.rules, now),
                 (Rule::OfReading(judge), Some(reading)) => {
-                    judge(&mut self.rules, &RuleInput { reading, now, was_true })
+                    let told = told.as_deref().unwrap_or_default();
+                    judge(&mut self.rules, &RuleInput { reading, now, was_true, told })
                 }
                 (Rule::OfReading(_), None) => continue,
             };
@@ -125,6 +130,12 @@ impl Health {
     pub fn on_node(&mut self, conditions: &[Value]) {
         let find = |name: &str| conditions.iter().find(|c| conditions::is(c, name));
         self.leftovers.retain(|name| find(name).is_some());
+        self.foreign.clear();
+        for kind in &KINDS {
+            if find(kind.name).is_some_and(|condition| kind.recognize(condition).is_none()) {
+                self.foreign.push(kind.name);
+            }
+        }
         if conditions.is_empty() || std::mem::replace(&mut self.has_adopted, true) {
             return;
         }
@@ -146,6 +157,8 @@ impl Health {
         for (kind, state) in KINDS.iter().zip(&self.states) {
             match state.get() {
                 _ if !self.config.detects(kind) => {}
+                // Without a source, a condition of another program stays.
+                None if self.foreign.contains(&kind.name) => {}
                 None => found.absent.push(kind.name),
                 Some(problem) => {
                     let (reason, message) = match problem {

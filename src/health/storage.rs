@@ -117,7 +117,11 @@ impl Readonly {
         let (mut is_watched, mut is_close) = (false, false);
         for fs in filesystems {
             let place = old.iter().position(|memory| memory.number == fs.number);
-            let mut memory = place.map(|place| old.swap_remove(place)).unwrap_or_default();
+            // After a restart, the condition says what had turned read-only.
+            let was_told = || input.told.starts_with(&stopped(fs));
+            let mut memory = place
+                .map(|place| old.swap_remove(place))
+                .unwrap_or_else(|| Memory { was_writable: was_told(), ..Memory::default() });
             memory.number.clone_from(&fs.number);
             let errors = fs.ext4.as_ref().and_then(|read| read.as_ref().ok());
             if let Some(errors) = errors {
@@ -144,8 +148,7 @@ impl Readonly {
         }
         match failed.first() {
             Some(fs) => {
-                let message = format!("{} stopped taking writes", title(fs));
-                RuleResult::problem(1, "FilesystemIsReadOnly", &message, failed.len() - 1)
+                RuleResult::problem(1, "FilesystemIsReadOnly", &stopped(fs), failed.len() - 1)
             }
             None if is_close => RuleResult::NearProblem,
             None if is_watched => RuleResult::NoProblem,
@@ -164,6 +167,10 @@ fn has_stopped(errors: &Ext4Errors, has_grown: bool, wall: u64) -> bool {
 
 fn is_ext(fs: &Filesystem) -> bool {
     fs.fs_type.starts_with("ext")
+}
+
+fn stopped(fs: &Filesystem) -> String {
+    format!("{} stopped taking writes", title(fs))
 }
 
 /// `mmcblk0p2 (ext4 at /)`, cut so that the text behind it fits.

@@ -254,6 +254,27 @@ fn own_leftovers_are_deleted_once_and_foreign_conditions_are_not() {
     assert_eq!(cluster.status(), "absent");
 }
 
+/// Whoever has a source for a type that this board has none for.
+#[test]
+fn a_condition_of_another_program_stays_where_there_is_no_source() {
+    let mut cluster = Cluster::new("problems");
+    let foreign = json!({"type": "KernelDeadlock", "status": "True", "reason": "DockerHung"});
+    cluster.list.insert(0, foreign.clone());
+    for _ in 0..3 {
+        cluster.seconds += 60;
+        cluster.report();
+        cluster.health.on_reading(&HealthReading::default(), at(cluster.seconds));
+    }
+    assert_eq!(cluster.list[0], foreign);
+    // One of this program is deleted, as before.
+    cluster.list[0]["reason"] = "KernelOops".into();
+    cluster.restart("problems");
+    cluster.seconds += 60;
+    cluster.health.on_reading(&HealthReading::default(), at(cluster.seconds));
+    cluster.report();
+    assert!(cluster.find("KernelDeadlock").is_none());
+}
+
 fn theirs(status: &str) -> Value {
     json!({"type": "UnderVoltage", "status": status, "reason": "VoltageOK", "message": "fine",
         "lastHeartbeatTime": "2026-01-01T00:00:00Z", "extra": 7})

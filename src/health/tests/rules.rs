@@ -116,6 +116,29 @@ fn another_file_system_that_turns_read_only_counts_after_60_s() {
         }
         assert_eq!(board.state("ReadonlyFilesystem"), want, "{name}");
     }
+    // The next process knows it by the condition; another one that is read-only is not meant.
+    let other = |point: &str| Filesystem {
+        number: "8:1".to_owned(),
+        device: "sda1".to_owned(),
+        point: point.to_owned(),
+        ..vfat(true)
+    };
+    let told = json!({"type": "ReadonlyFilesystem", "status": "True",
+        "reason": "FilesystemIsReadOnly",
+        "message": "mmcblk0p1 (vfat at /boot) stopped taking writes, and 1 more"});
+    for (name, mounted_now, want) in [
+        ("the same", vec![vfat(true)], "FilesystemIsReadOnly"),
+        ("beside a writable one", vec![vfat(true), ext4(0)], "FilesystemIsReadOnly"),
+        ("written again", vec![vfat(false)], "False"),
+        ("another one", vec![other("/boot"), ext4(0)], "False"),
+    ] {
+        let mut next = Board::new();
+        next.health.on_node(std::slice::from_ref(&told));
+        for second in [0, 60, 60, 600] {
+            next.look(second, &mounted(&mounted_now));
+        }
+        assert_eq!(next.state("ReadonlyFilesystem"), want, "{name}");
+    }
     // An unmounted file system is forgotten: the next medium may be read-only by design.
     let mut board = Board::new();
     board.look(0, &mounted(&[vfat(false), ext4(0)]));

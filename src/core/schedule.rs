@@ -11,7 +11,7 @@
 //!    of the failed attempt.
 //!
 //! Therefore the time from the start of a Lease attempt to the start of the next one is limited:
-//! [`LeaseTimings::after_success`], [`LeaseTimings::after_refusal`], or for an unanswered attempt
+//! `LeaseTimings::after_success`, `LeaseTimings::after_refusal`, or for an unanswered attempt
 //! its own limit. An answered attempt that takes longer than the first two limits, because it
 //! opened a connection, is followed at once. The tests check [`Schedule`] against these limits in
 //! simulations.
@@ -69,7 +69,7 @@ impl LeaseTimings {
     }
 
     /// Longest time from the start of a refused attempt to the next one without `Retry-After`.
-    /// With it, the limit is [`Self::after_success`].
+    /// With it, the limit is `after_success`.
     #[cfg(test)]
     pub(crate) fn after_refusal(self) -> Duration {
         self.call_budget() * 2

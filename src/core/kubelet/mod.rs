@@ -357,8 +357,8 @@ impl Kubelet {
                     self.node.read_again(now);
                     self.server_version.read_again();
                 }
-                // A status that is due soon is computed in this wakeup.
-                if self.node.due().since(now) < self.config.update_frequency / 10 {
+                // A status that is due before the next renewal is computed in this wakeup.
+                if self.node.due().since(now) < self.timings.renew_interval() {
                     self.node.compute_status_with_renewal(now);
                 }
             }

@@ -776,11 +776,13 @@ fn a_board_without_a_certificate_or_the_time_does_not_connect_early() {
 }
 
 /// An idle hour: fewer than six renewals a minute, a report every five minutes in one request, two
-/// watches and one look for stray pods between two reports, and no wakeup without a renewal.
+/// watches and one look for stray pods between two reports, and no wakeup without a renewal. Shortly
+/// before it the Node is read between two renewals, as after a change of another client.
 #[test]
 fn an_idle_hour_costs_one_request_a_renewal_and_four_a_report() {
     let mut world = settled();
     let begin = world.now.after(Duration::from_secs(900));
+    let mut read_at = Some(world.now.after(Duration::from_secs(880)));
     let (mut waits, mut calls) = (0_u32, Vec::new());
     while world.now < begin.after(Duration::from_secs(3600)) {
         let now = Now { mono: world.now, wall: true_time(world.now) };
@@ -789,6 +791,10 @@ fn an_idle_hour_costs_one_request_a_renewal_and_four_a_report() {
             Action::Wait(until) => {
                 world.now = until;
                 waits += u32::from(counts);
+                if let Some(now) = read_at.take_if(|at| *at <= until) {
+                    world.now = now.min(until);
+                    world.kubelet.node.read_again(world.now);
+                }
             }
             Action::Connect(_) | Action::FileTask(..) | Action::End => {
                 unreachable!("settled, a permanent certificate, no signal")

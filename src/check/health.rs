@@ -15,13 +15,14 @@ pub fn finding(
     if !config.detects(kind) {
         return Finding::note(check, "not detected, by --node-problem-detection", "");
     }
+    let with_sources = |text: &str| match sources {
+        [] => text.to_owned(),
+        sources => format!("{text} ({})", sources.join(", ")),
+    };
     let Some(found) = found.known.iter().find(|condition| condition.name == kind.name) else {
-        return Finding::note(check, absent, "");
+        return Finding::note(check, with_sources(absent), "");
     };
-    let detail = match sources {
-        [] => found.message.to_string(),
-        sources => format!("{} ({})", found.message, sources.join(", ")),
-    };
+    let detail = with_sources(&found.message);
     if found.is_true {
         Finding::note(check, format!("{} would be True: {detail}", found.name), remedy)
     } else {
@@ -82,7 +83,10 @@ mod tests {
         for kind in &KINDS {
             let none = super::finding(kind, &all, &HealthConditions::default(), &[]);
             assert_eq!(none.mark, Mark::Note);
-            assert!(none.remedy.is_empty() && !none.detail.is_empty());
+            assert_eq!((none.detail.as_str(), none.remedy.as_str()), (kind.check.absent, ""));
+            // A file that is there and shows no number.
+            let none = super::finding(kind, &all, &HealthConditions::default(), &sources);
+            assert_eq!(none.detail, format!("{} (sys/a is 1)", kind.check.absent));
         }
     }
 }

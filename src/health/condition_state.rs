@@ -13,7 +13,8 @@ pub(super) const MAX_MESSAGE: usize = 120;
 /// Why a condition is True.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// While the condition is True, only a higher rank replaces reason and message.
+    /// While the condition is True, a higher rank replaces reason and message at once, and another
+    /// one when there was no sign of this problem for its clear time.
     pub(super) rank: u32,
     pub(super) reason: &'static str,
     pub(super) message: String,
@@ -64,6 +65,7 @@ pub(super) struct ConditionState {
     /// The condition is True or False, not absent.
     is_known: bool,
     problem: Option<Problem>,
+    /// Since when there is no sign of `problem`.
     no_problem_since: Option<Mono>,
     unread_since: Option<Mono>,
 }
@@ -90,10 +92,9 @@ impl ConditionState {
     /// Takes a result. A True ends after the time that `clear` has for its reason, without a sign
     /// of a problem.
     pub(super) fn step(&mut self, result: RuleResult, clear: impl Fn(&str) -> Duration, now: Mono) {
-        let has_no_problem = result == RuleResult::NoProblem;
         match result {
             RuleResult::NoSource => *self = Self::default(),
-            RuleResult::Waiting => {}
+            RuleResult::Waiting => self.no_problem_since = None,
             RuleResult::Unread => {
                 let since = *self.unread_since.get_or_insert(now);
                 if now.since(since) >= UNREAD_KEEPS {
@@ -101,27 +102,32 @@ impl ConditionState {
                 }
                 return;
             }
-            RuleResult::Problem(problem) => {
+            RuleResult::Problem(new) => {
                 self.is_known = true;
-                let is_worse = |old: &Problem| problem.rank > old.rank;
-                if self.problem.as_ref().is_none_or(is_worse) {
-                    self.problem = Some(problem);
+                let is_worse = self.problem.as_ref().is_none_or(|old| new.rank > old.rank);
+                let is_same = self.problem.as_ref().is_some_and(|old| new.message == old.message);
+                if is_worse || is_same {
+                    self.no_problem_since = None;
+                }
+                if is_worse || (!is_same && self.has_ended(clear, now)) {
+                    (self.problem, self.no_problem_since) = (Some(new), None);
                 }
             }
-            RuleResult::NearProblem => self.is_known = true,
+            RuleResult::NearProblem => (self.is_known, self.no_problem_since) = (true, None),
             RuleResult::NoProblem => {
                 self.is_known = true;
-                let since = *self.no_problem_since.get_or_insert(now);
-                let is_over = |problem: &Problem| now.since(since) >= clear(problem.reason);
-                if self.problem.as_ref().is_some_and(is_over) {
+                if self.has_ended(clear, now) {
                     self.problem = None;
                 }
             }
         }
         self.unread_since = None;
-        if !has_no_problem {
-            self.no_problem_since = None;
-        }
+    }
+
+    /// Whether there was no sign of the problem for its clear time; there is none now.
+    fn has_ended(&mut self, clear: impl Fn(&str) -> Duration, now: Mono) -> bool {
+        let since = *self.no_problem_since.get_or_insert(now);
+        self.problem.as_ref().is_some_and(|problem| now.since(since) >= clear(problem.reason))
     }
 }
 
@@ -184,6 +190,27 @@ mod tests {
         state.step(RuleResult::NoProblem, |_| Duration::ZERO, at(1));
         state.step(problem(1), minute, at(2));
         assert_eq!(state.get().flatten().unwrap().rank, 100);
+    }
+
+    /// Two devices have the problem, then the first one is well again.
+    #[test]
+    fn another_problem_replaces_the_text_of_one_that_has_ended() {
+        let mut state = ConditionState::default();
+        let both = || RuleResult::problem(1, "R", "sda", 1);
+        let second = || RuleResult::problem(1, "R", "sdb", 0);
+        for (result, time, message) in [
+            (both(), 0, "sda, and 1 more"),
+            (second(), 10, "sda, and 1 more"),
+            (second(), 50, "sda, and 1 more"),
+            (both(), 60, "sda, and 1 more"),
+            (second(), 70, "sda, and 1 more"),
+            (second(), 129, "sda, and 1 more"),
+            (second(), 130, "sdb"),
+            (both(), 131, "sda, and 1 more"),
+        ] {
+            state.step(result, minute, at(time));
+            assert_eq!(state.get().flatten().unwrap().message, message, "{time}");
+        }
     }
 
     #[test]

@@ -51,9 +51,11 @@ pub struct Cooler {
     pub max: i64,
 }
 
-/// One cpufreq policy, in kHz.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One cpufreq policy whose cap was readable, in kHz.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
+    /// The folder's name: `policy0`.
+    pub name: String,
     /// `cpuinfo_max_freq`
     pub top: u64,
     /// `scaling_max_freq`
@@ -134,8 +136,8 @@ pub(super) struct Throttling {
     /// One bit for each look, the last one lowest.
     near: u8,
     slow: u8,
-    /// For each policy the highest cap while the CPU was not throttled, in kHz; 0 is none.
-    free_caps: Vec<u64>,
+    /// By the policy's name the highest cap while the CPU was not throttled, in kHz.
+    free_caps: Vec<(String, u64)>,
     is_suspect: bool,
 }
 
@@ -199,11 +201,13 @@ impl Throttling {
 
     /// A cap without throttling is the administrator's.
     fn learn_caps(&mut self, heat: &Heat) {
-        self.free_caps.resize(heat.policies.len(), 0);
-        let is_free = heat.coolers.iter().all(|cooler| cooler.state == 0);
-        if is_free && !heat.coolers.is_empty() {
-            for (free, policy) in self.free_caps.iter_mut().zip(&heat.policies) {
-                *free = policy.cap.max(*free);
+        if heat.coolers.is_empty() || heat.coolers.iter().any(|cooler| cooler.state != 0) {
+            return;
+        }
+        for policy in &heat.policies {
+            match self.free_caps.iter_mut().find(|(name, _)| *name == policy.name) {
+                Some((_, free)) => *free = policy.cap.max(*free),
+                None => self.free_caps.push((policy.name.clone(), policy.cap)),
             }
         }
     }
@@ -211,13 +215,9 @@ impl Throttling {
     /// The speed of the most throttled policy, in percent of its full speed; without cpufreq a
     /// number from the coolers' states. Rounded up, so that 75.1 % is not 75 %.
     fn speed(&self, heat: &Heat) -> Option<u64> {
-        let full = |policy: &Policy, free: u64| match free {
-            0 => policy.top,
-            free => free,
-        };
-        let percents = heat.policies.iter().zip(&self.free_caps);
-        let percents = percents.map(|(policy, free)| {
-            let full = full(policy, *free).max(1);
+        let percents = heat.policies.iter().map(|policy| {
+            let free = self.free_caps.iter().find(|(name, _)| *name == policy.name);
+            let full = free.map_or(policy.top, |(_, cap)| *cap).max(1);
             policy.cap.saturating_mul(100).div_ceil(full)
         });
         percents.min().or_else(|| {

@@ -180,8 +180,8 @@ fn errors_on_record_are_corruption_until_fsck() {
         (2, "2 to 9 errors"),
         (9, "2 to 9 errors"),
         (10, "10 or more errors"),
-        // A band only rises.
-        (5, "10 or more errors"),
+        // fsck ran, and new ones followed within a minute.
+        (5, "2 to 9 errors"),
         (0, ""),
         (3, "2 to 9 errors"),
     ] {
@@ -428,9 +428,13 @@ fn looks_come_often_within_10_degrees_of_a_limit() {
 fn throttled(state: i64, cap: u64) -> HealthReading {
     warm(Heat {
         coolers: vec![Cooler { state, max: 8 }],
-        policies: vec![Policy { top: 2_000_000, cap }],
+        policies: vec![policy("policy0", cap)],
         ..Heat::default()
     })
+}
+
+fn policy(name: &str, cap: u64) -> Policy {
+    Policy { name: name.to_owned(), top: 2_000_000, cap }
 }
 
 #[test]
@@ -480,6 +484,21 @@ fn a_cap_of_the_administrator_is_the_full_speed() {
         board.look(10, &throttled(1, 750_000));
     }
     assert_eq!(board.state("ThermalThrottling"), "CPUThrottledByHeat");
+}
+
+/// A little core has less speed than a big one.
+#[test]
+fn a_cap_that_cannot_be_read_leaves_the_other_policies_theirs() {
+    let look = |state, policies| {
+        warm(Heat { coolers: vec![Cooler { state, max: 8 }], policies, ..Heat::default() })
+    };
+    let (big, little) = (policy("policy0", 2_000_000), policy("policy4", 1_000_000));
+    let mut board = Board::new();
+    board.look(60, &look(0, vec![big, little.clone()]));
+    for _ in 0..6 {
+        board.look(10, &look(1, vec![little.clone()]));
+    }
+    assert_eq!(board.state("ThermalThrottling"), "False");
 }
 
 #[test]

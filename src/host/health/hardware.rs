@@ -76,8 +76,8 @@ pub(super) struct Sensors {
     zones: Vec<(Zone, KeptFile)>,
     /// `max_state` and `cur_state`.
     coolers: Vec<(i64, KeptFile)>,
-    /// `cpuinfo_max_freq` and `scaling_max_freq`.
-    policies: Vec<(i64, KeptFile)>,
+    /// Each with its `scaling_max_freq`.
+    policies: Vec<(Policy, KeptFile)>,
 }
 
 impl Sensors {
@@ -107,7 +107,9 @@ impl Sensors {
             if let Some(top) = reader.value(&folder, "cpuinfo_max_freq")
                 && top > 0
             {
-                found.policies.push((top, KeptFile::new(join(&folder, "scaling_max_freq"))));
+                let file = KeptFile::new(join(&folder, "scaling_max_freq"));
+                let policy = Policy { name: policy, top: top.unsigned_abs(), cap: 0 };
+                found.policies.push((policy, file));
             }
         }
         found
@@ -126,10 +128,10 @@ impl Sensors {
             let state = state.filter(|state| (0..=*max).contains(state));
             heat.coolers.extend(state.map(|state| Cooler { state, max: *max }));
         }
-        for (top, file) in &mut self.policies {
+        for (policy, file) in &mut self.policies {
             let cap = reader.kept_value(file).filter(|cap| *cap > 0);
             heat.policies
-                .extend(cap.map(|cap| Policy { top: top.unsigned_abs(), cap: cap.unsigned_abs() }));
+                .extend(cap.map(|cap| Policy { cap: cap.unsigned_abs(), ..policy.clone() }));
         }
         let is_source = !self.zones.is_empty() || !self.coolers.is_empty();
         is_source.then_some(heat)

@@ -147,9 +147,11 @@ impl HealthSources {
         if !self.wear_is_lost {
             self.wear = found;
         }
-        // The alarm's last value is kept.
-        if self.alarm.is_none() {
-            self.alarm = Alarm::discover(reader);
+        // The alarm's last value is kept. A driver that was bound again has another number.
+        if let Some(found) = Alarm::discover(reader)
+            && self.alarm.as_ref().is_none_or(|alarm| alarm.file.path != found.file.path)
+        {
+            self.alarm = Some(found);
         }
         self.sensors = Sensors::discover(reader, is_pi);
         // A Raspberry Pi reboots by its watchdog.

@@ -133,6 +133,12 @@ fn a_source_is_found_at_the_next_discovery() {
     }
     assert_eq!(look(&mut watch, 3599).voltage, None);
     assert!(look(&mut watch, 3600 + 9).voltage.is_some());
+    // Its driver is bound again, and gets another number.
+    std::fs::rename(tree.join("sys/class/hwmon/hwmon0"), tree.join("sys/class/hwmon/hwmon1"))
+        .unwrap();
+    assert!(look(&mut watch, 7300).voltage.is_some());
+    let path = &watch.sources.alarm.as_ref().unwrap().file.path;
+    assert!(path.contains("hwmon1"), "{path}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::kube::cluster_info::{ClusterInfo, cluster};
 use crate::kube::json;
-use crate::kube::message::{Accept, Request, Response};
+use crate::kube::message::{Accept, NO_API_SERVER, Request, Response};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -171,7 +171,7 @@ impl Permission {
             _ => Finding::failed(
                 self.check,
                 "the response is not a SelfSubjectAccessReview",
-                "check that server in the kubeconfig is the URL of an API server, with its path",
+                NO_API_SERVER,
             ),
         }
     }
@@ -214,7 +214,7 @@ pub fn authentication(response: &Response, credential: Option<&str>) -> Finding 
         (code, _) => Finding::failed(
             check,
             refused.map_or_else(|| code.to_string().into(), Fault::from),
-            "check that server in the kubeconfig is the URL of an API server, with its path",
+            NO_API_SERVER,
         ),
     }
 }
@@ -375,7 +375,7 @@ mod tests {
             (403, None, Mark::Failed, "neither a client certificate nor a token"),
             (201, None, Mark::Failed, "neither a client certificate nor a token"),
             (404, with, Mark::Failed, "URL of an API server"),
-            (502, None, Mark::Failed, "URL of an API server"),
+            (502, None, Mark::Failed, "load balancer"),
         ] {
             let finding = authentication(&response(code, json!({})), with);
             assert_eq!(finding.mark, mark, "{finding:?}");
@@ -384,7 +384,7 @@ mod tests {
         let gateway = json!({"kind": "Status", "message": "down; send me money"});
         let finding = authentication(&response(502, gateway), with);
         assert_eq!(finding.detail, "502: down; send me money");
-        assert!(finding.remedy.contains("URL of an API server"), "{finding:?}");
+        assert_eq!(finding.remedy, "check the API server, and the load balancer before it");
     }
 
     #[test]

@@ -213,6 +213,10 @@ fn cut(text: &str) -> String {
     text.chars().take(MESSAGE_LIMIT).collect()
 }
 
+/// The remedy for an answer that no API server gives.
+pub const NO_API_SERVER: &str =
+    "check that server in the kubeconfig is the URL of an API server, with its path";
+
 /// An error response of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
@@ -231,7 +235,7 @@ pub struct Refused {
 impl Refused {
     /// A success whose body is not `what`.
     pub fn nonsense(what: &str) -> Self {
-        Self::useless(format!("the answer is not {what}"))
+        Self::useless(format!("the answer is not {what}; {NO_API_SERVER}"))
     }
 
     /// A success whose body is of no use.
@@ -272,6 +276,9 @@ impl From<&Refused> for Fault {
             401 => "check the credentials in the kubeconfig",
             403 => "check the node's certificate or its RBAC rules",
             429 => "the server is busy",
+            500.. => "check the API server, and the load balancer before it",
+            // Each refusal of an API server has a reason.
+            300.. if refused.reason.is_empty() => NO_API_SERVER,
             _ => "",
         };
         Self::new(what, remedy)

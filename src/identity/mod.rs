@@ -138,11 +138,12 @@ impl Identity {
         supervisor.map(client).transpose()
     }
 
-    /// Does the file work of a rotation. When this returns [`TaskResult::InUse`], `api` uses the
+    /// Does the file work of a rotation. When this returns [`TaskResult::InUse`] or
+    /// [`TaskResult::NotStored`], `api` uses the
     /// new certificate.
     pub fn carry_out(&mut self, task: &FileTask, api: &mut Api, now: Wall) -> TaskResult {
         if let FileTask::Install(chain) = task
-            && let Err(why) = self.pki.check(chain, now)
+            && let Err(why) = self.pki.issued(chain, now)
         {
             return TaskResult::Unusable(why);
         }
@@ -155,13 +156,33 @@ impl Identity {
                 .choose_client(api, *with_bootstrap, *is_first)
                 .and_then(|()| self.pki.sign(*new_key))
                 .map(TaskResult::Signed),
-            FileTask::Install(chain) => self
-                .pki
-                .install(chain, now)
-                .and_then(|new| self.replace(api, new))
-                .map(TaskResult::InUse),
+            FileTask::Install(chain) => match self.pki.install(chain, now) {
+                Ok(new) => self.replace(api, new).map(TaskResult::InUse),
+                Err(why) => self.use_unstored(api, chain, now, &why),
+            },
         };
         result.unwrap_or_else(TaskResult::Failed)
+    }
+
+    /// A card that is full or has become read-only must not end a Node with its certificate.
+    fn use_unstored(
+        &mut self,
+        api: &mut Api,
+        chain: &str,
+        now: Wall,
+        why: &str,
+    ) -> Result<TaskResult, String> {
+        let (certificate, leaf) = self.pki.issued(chain, now)?;
+        if self.config.certificate.as_ref() != Some(&certificate) {
+            let mut config = self.config.clone();
+            if matches!(self.signing, SigningClient::MainBootstrap) {
+                config.authorization = None;
+            }
+            config.certificate = Some(certificate);
+            self.replace(api, (config, leaf.clone()))?;
+        }
+        let line = format!("in use, but not stored: {why}; mend that before the next start");
+        Ok(TaskResult::NotStored(leaf, line))
     }
 
     fn replace(

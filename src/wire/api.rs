@@ -290,8 +290,8 @@ fn authorization(config: &ApiConfig) -> Result<Option<HeaderValue>, String> {
 }
 
 fn fault(error: ureq::Error, budget: Duration, stage: Stage) -> Fault {
-    let seconds = budget.as_secs_f32();
-    let timed_out = |stage| format!("timed out after {seconds:.1} s while {stage}").into();
+    let seconds = (budget + Duration::from_millis(500)).as_secs();
+    let timed_out = |stage| format!("timed out after {seconds} s while {stage}").into();
     match error {
         ureq::Error::Other(other) => match other.downcast_ref() {
             // Connection reports any read as Stage::Answer; the caller knows head from body.

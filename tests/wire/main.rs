@@ -89,7 +89,7 @@ fn times_out(api: &mut Api, request: &Request) -> String {
     let start = Instant::now();
     let why = fails(api, request);
     assert!(start.elapsed() > BUDGET * 8 / 10, "{:?}: {why}", start.elapsed());
-    why.split_once(": timed out after 1.0 s while ").expect(&why).1.to_owned()
+    why.split_once(": timed out after 1 s while ").expect(&why).1.to_owned()
 }
 
 /// Log lines of all tests since the first call.

@@ -122,6 +122,8 @@ pub enum TaskResult {
     Signed(SigningRequest),
     /// This certificate is stored and in use.
     InUse(Leaf),
+    /// The issued certificate is in use and could not be stored, with one line that says why.
+    NotStored(Leaf, String),
     /// The issued certificate can never be used, with one line that says why.
     Unusable(String),
     /// The task failed, with one line that says why.
@@ -213,9 +215,11 @@ impl Certificate {
         }
     }
 
-    /// Takes a certificate that another program put in the place of the held one.
+    /// Takes a certificate that is in use in the place of the held one.
     pub fn replaced(&mut self, leaf: Leaf, now: Now, jitter: Jitter) {
-        self.hold(leaf, now, jitter);
+        let pause = self.hold(leaf, now, jitter);
+        self.backoff.reset();
+        self.continue_with(CertificateState::Idle, now.mono.after(pause));
     }
 
     /// One line, once, after the held certificate has expired.
@@ -257,7 +261,16 @@ impl Certificate {
                 self.sent_with_own = !self.needs_bootstrap(now.wall);
                 self.continue_with(CertificateState::Signed(request), now.mono);
             }
-            TaskResult::InUse(leaf) => self.hold(leaf, now, jitter),
+            TaskResult::InUse(leaf) => self.replaced(leaf, now, jitter),
+            // It is stored later, unless the next one is due before.
+            TaskResult::NotStored(leaf, why) => {
+                self.hold(leaf, now, jitter);
+                if self.deadline <= now.wall {
+                    self.state = CertificateState::Idle;
+                }
+                self.back_off(now.mono, jitter);
+                return Err(why.into());
+            }
             TaskResult::Unusable(why) => {
                 self.new_key = true;
                 return self.failed(why, now.mono, jitter);
@@ -272,12 +285,13 @@ impl Certificate {
         Ok(())
     }
 
-    fn continue_with(&mut self, state: CertificateState, now: Mono) {
+    fn continue_with(&mut self, state: CertificateState, due: Mono) {
         self.state = state;
-        self.due = now;
+        self.due = due;
     }
 
-    fn hold(&mut self, mut leaf: Leaf, now: Now, jitter: Jitter) {
+    /// Returns the shortest time until the next request.
+    fn hold(&mut self, mut leaf: Leaf, now: Now, jitter: Jitter) -> Duration {
         if self.rules.supervisor {
             // k3s dates it back to the birth of its CA. A time after its expiry is of a wrong
             // clock, and the lifetime begins in 1970: the certificate is due at once.
@@ -293,9 +307,7 @@ impl Certificate {
             Duration::ZERO
         };
         self.held = Some(leaf);
-        self.state = CertificateState::Idle;
-        self.backoff.reset();
-        self.due = now.mono.after(pause.max(MIN_PAUSE));
+        pause.max(MIN_PAUSE)
     }
 
     /// Begins again after a delay.

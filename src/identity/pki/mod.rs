@@ -122,10 +122,10 @@ impl Pki {
         self.store.kept_key(&mut self.disk, new_key, stored)
     }
 
-    /// Why the certificate chain (PEM) of the last request can never be used, before it replaces
-    /// the stored one.
-    pub fn check(&self, chain: &str, now: Wall) -> Result<(), String> {
-        check_issued(chain, self.key.as_ref().ok_or("no signing request was made")?, now)
+    /// The certificate chain (PEM) of the last request with its key, not stored, or why it can never
+    /// be used.
+    pub fn issued(&self, chain: &str, now: Wall) -> Result<(ClientCertificate, Leaf), String> {
+        issued(chain, self.key.as_ref().ok_or("no signing request was made")?, now)
     }
 
     /// Stores the certificate chain (PEM) of the last request and makes it current. After an error
@@ -198,19 +198,17 @@ fn usable(identity: &ClientCertificate) -> Result<Leaf, String> {
     leaf.ok_or_else(|| format!("{}: not a usable certificate", identity.chain.source))
 }
 
-/// Why an issued certificate chain (PEM) for `key` can never be used.
-fn check_issued(chain: &str, key: &Key, now: Wall) -> Result<(), String> {
+/// An issued certificate chain (PEM) for `key`, or why it can never be used.
+fn issued(chain: &str, key: &Key, now: Wall) -> Result<(ClientCertificate, Leaf), String> {
     let source = "the issued certificate".to_owned();
     let pem = |bytes: &[u8]| Pem { file: None, source: source.clone(), bytes: bytes.to_vec() };
-    let leaf = usable(&ClientCertificate {
-        chain: pem(chain.as_bytes()),
-        key: pem(key.pem().as_bytes()),
-    })?;
+    let identity =
+        ClientCertificate { chain: pem(chain.as_bytes()), key: pem(key.pem().as_bytes()) };
+    let leaf = usable(&identity)?;
     if leaf.not_after < now {
-        Err(format!("{source} expired at {}", leaf.not_after.time()))
-    } else {
-        Ok(())
+        return Err(format!("{source} expired at {}", leaf.not_after.time()));
     }
+    Ok((identity, leaf))
 }
 
 /// Whether the kubeconfig with the certificate `given` is newer than the stored one: that was

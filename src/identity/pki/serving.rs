@@ -6,7 +6,7 @@ use std::path::Path;
 use super::key::Key;
 use super::origin::Origin;
 use super::store::{SERVER, Store};
-use super::{check_issued, usable};
+use super::{issued, usable};
 use crate::core::certificate::{FileTask, TaskResult};
 use crate::files::write::Disk;
 use crate::kube::time::Wall;
@@ -77,7 +77,7 @@ impl ServingPki {
         let Some(key) = &self.key else {
             return TaskResult::Failed("no signing request was made".to_owned());
         };
-        if let Err(why) = check_issued(chain, key, now) {
+        if let Err(why) = issued(chain, key, now) {
             return TaskResult::Unusable(why);
         }
         let stored = self

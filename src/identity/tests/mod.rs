@@ -12,7 +12,7 @@ use crate::core::instant::Mono;
 use crate::core::kubelet::tests::storm::{collect_lines, take_lines};
 use crate::files::tree::Tree;
 use crate::identity::Source;
-use crate::identity::pki::tests::{Pem, Signer};
+use crate::identity::pki::tests::{Signer, day};
 use crate::identity::signing::Supervisor;
 use crate::kube::message::{Outcome, Response};
 use crate::kube::time::Wall;
@@ -45,14 +45,47 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
     }
 }
 
+/// A board that nobody logs in to lives on with a full or worn card.
+#[test]
+fn a_certificate_that_cannot_be_stored_is_in_use_and_stored_later() {
+    let (tree, signer) = (Tree::new("identity-full"), Signer::new());
+    let user = signer.pair_of("system:node:pi", 1, 20);
+    tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
+    let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
+    config.rotate_certificates = true;
+    config.cert_dir = tree.join("pki");
+    let path = tree.join("etc/kubelet.conf");
+    let source = || Source::new(&config, &path, None, "test".to_owned());
+    let (mut identity, access) = source().open(day(15), Jitter::NONE).unwrap();
+    let mut api = access.api;
+    let sign = FileTask::Sign { new_key: false, with_bootstrap: false, is_first: false };
+    let TaskResult::Signed(request) = identity.carry_out(&sign, &mut api, day(15)) else {
+        panic!("no request");
+    };
+    let install = FileTask::Install(signer.sign(&request, 15, 90));
+    // No file can be written where the folder is none.
+    std::fs::rename(tree.join("pki"), tree.join("away")).unwrap();
+    tree.write("pki", b"");
+    for _ in 0..2 {
+        let result = identity.carry_out(&install, &mut api, day(15));
+        let TaskResult::NotStored(leaf, why) = result else { panic!("{result:?}") };
+        assert!(why.starts_with("in use, but not stored: ") && why.contains("pki"), "{why}");
+        assert_eq!(identity.not_after(), Some(leaf.not_after));
+    }
+    assert!(identity.not_after() > Some(day(90)));
+    std::fs::remove_file(tree.join("pki")).unwrap();
+    std::fs::rename(tree.join("away"), tree.join("pki")).unwrap();
+    let result = identity.carry_out(&install, &mut api, day(15));
+    assert!(matches!(result, TaskResult::InUse(_)), "{result:?}");
+    let (identity, _) = source().open(day(16), Jitter::NONE).unwrap();
+    assert!(identity.not_after() > Some(day(90)));
+}
+
 /// The line of the 401 itself can only name the kubeconfig.
 #[test]
 fn a_401_names_the_certificate_that_was_sent_once() {
     let (tree, signer) = (Tree::new("identity-401"), Signer::new());
-    let key = rcgen::KeyPair::generate().unwrap();
-    let chain = Signer::params("system:node:pi", 1, 90).signed_by(&key, &signer.issuer).unwrap();
-    let [chain, key] = [chain.pem(), key.serialize_pem()].map(|pem| Pem(&pem).to_string());
-    let user = format!("client-certificate-data: {chain}, client-key-data: {key}");
+    let user = signer.pair_of("system:node:pi", 1, 90);
     tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
     let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
     config.rotate_certificates = true;

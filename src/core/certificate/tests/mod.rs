@@ -226,8 +226,19 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
     assert_eq!(result, Err("no space left on device".into()));
     assert_eq!(certificate.due(now), at(34, noon()).mono);
     assert_eq!(install(&certificate), Some(chain.clone()));
-    certificate.on_task(TaskResult::InUse(issued), at(34, noon()), Jitter::NONE);
-    assert!(!certificate.is_missing());
+    // Nor can it be stored, but the board need not wait for that.
+    let unstored = || TaskResult::NotStored(issued.clone(), "no space left on device".to_owned());
+    let result = certificate.on_task(unstored(), at(34, noon()), Jitter::NONE);
+    assert_eq!(result, Err("no space left on device".into()));
+    assert!(!certificate.is_missing() && certificate.is_usable(noon().after(hours(99))));
+    assert_eq!(certificate.due(now), at(38, noon()).mono);
+    assert_eq!(install(&certificate), Some(chain.clone()));
+    // It is due for renewal before it could be stored.
+    let mut never_stored = certificate.clone();
+    let later = at(38, noon().after(hours(70)));
+    never_stored.on_task(unstored(), later, Jitter::NONE);
+    assert!(matches!(never_stored.file_task(later.wall), Some(FileTask::Sign { .. })));
+    certificate.on_task(TaskResult::InUse(issued), at(38, noon()), Jitter::NONE);
     assert_eq!(certificate.due(now), now.mono.after(hours(70)));
 }
 

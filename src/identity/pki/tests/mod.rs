@@ -91,7 +91,7 @@ impl Signer {
     }
 
     /// The certificate for a request, valid for `days` from that day of May 2026.
-    fn sign(&self, request: &SigningRequest, day: u8, days: u64) -> String {
+    pub(in crate::identity) fn sign(&self, request: &SigningRequest, day: u8, days: u64) -> String {
         // The point follows the 26 bytes of the header of a P-256 SubjectPublicKeyInfo.
         let key = RequestKey(request.wanted.public_key[26..].to_vec());
         let params = Self::params(&request.wanted.subject.common_name, day, days);
@@ -106,6 +106,14 @@ impl Signer {
         let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
         [certificate, key.serialize_pem()]
             .map(|pem| base64::engine::general_purpose::STANDARD.encode(pem))
+    }
+
+    /// The user of a kubeconfig with a certificate of this name.
+    pub(in crate::identity) fn pair_of(&self, name: &str, day: u8, days: u64) -> String {
+        let key = KeyPair::generate().unwrap();
+        let chain = Self::params(name, day, days).signed_by(&key, &self.issuer).unwrap();
+        let [chain, key] = [chain.pem(), key.serialize_pem()].map(|pem| Pem(&pem).to_string());
+        format!("client-certificate-data: {chain}, client-key-data: {key}")
     }
 
     /// A kubeconfig with such a pair.
@@ -146,7 +154,7 @@ fn subject() -> Subject {
 }
 
 /// `day` days after 2026-05-01.
-fn day(day: u64) -> Wall {
+pub(in crate::identity) fn day(day: u64) -> Wall {
     let start = Wall::parse("2026-05-01T00:00:00Z").unwrap();
     start.after(Duration::from_secs(day * 86_400))
 }

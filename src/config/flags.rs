@@ -191,7 +191,8 @@ pub const SETTINGS: &[Setting<Values>] = &[
         "duration of the Lease; renewed at a quarter of it",
         Number(1, MAX, |v, given| v.config.lease_duration_seconds = given.unsigned_abs())))),
     own(row("kubelet-version", "VERSION|server", "",
-        "kubelet version to report (default the built-in one); server: that of the API server",
+        "kubelet version to report (default the built-in one); server: that of the API server; the \
+         alert rules find boards by -nodelet. in it",
         Text(|v, given| v.kubelet_version = given))),
     field("maxPods", row("max-pods", "N", "0",
         "pod capacity of the Node; with 0 it has the taint nodelet/no-pods:NoSchedule and the \

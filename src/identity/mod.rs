@@ -181,7 +181,9 @@ impl Identity {
             config.certificate = Some(certificate);
             self.replace(api, (config, leaf.clone()))?;
         }
-        let line = format!("in use, but not stored: {why}; mend that before the next start");
+        let line = format!(
+            "in use, but not stored: {why}; make --cert-dir writable before the next start"
+        );
         Ok(TaskResult::NotStored(leaf, line))
     }
 

@@ -192,6 +192,36 @@ fn certificate_renewals_delay_no_lease_renewal() {
     site.double.assert_members_are_known();
 }
 
+/// A card that is full, or has become read-only, ends no Node.
+#[test]
+fn certificates_that_cannot_be_stored_are_used_and_renewed() {
+    let site = Site::new(short_lives());
+    let board = site.bootstrap(&["--rotate-certificates"]);
+    site.await_ready();
+    site.double.revoke_token(TOKEN);
+    fs::remove_file(site.path("bootstrap")).unwrap();
+    let (stored, requested) = (site.leaf().unwrap(), site.double.list("csrs").len());
+    // No file can be written where the folder is none.
+    fs::rename(site.path("pki"), site.path("away")).unwrap();
+    fs::write(site.path("pki"), "").unwrap();
+    eventually("three certificates", MINUTE * 2, || {
+        (site.double.list("csrs").len() >= requested + 3).then_some(())
+    });
+    let seen = renewals_of_leases(&site.double).len();
+    eventually("renewals", MINUTE, || {
+        (renewals_of_leases(&site.double).len() > seen + 3).then_some(())
+    });
+    let codes: BTreeSet<u16> = site.double.requests().iter().map(|r| r.code).collect();
+    assert!(!codes.contains(&401), "{codes:?}");
+    let gap = longest_gap_of_requests(&site.double);
+    assert!(gap < LEASE / 2, "{gap:?}");
+    fs::remove_file(site.path("pki")).unwrap();
+    fs::rename(site.path("away"), site.path("pki")).unwrap();
+    eventually("a stored certificate", MINUTE, || site.leaf().filter(|leaf| *leaf != stored));
+    let warnings = board.warnings();
+    assert!(warnings.iter().any(|line| line.contains("in use, but not stored")), "{warnings:?}");
+}
+
 #[test]
 fn an_agent_that_is_killed_right_after_a_renewal_starts_with_the_new_certificate() {
     let site = Site::new(short_lives());

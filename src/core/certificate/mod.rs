@@ -264,11 +264,14 @@ impl Certificate {
             TaskResult::InUse(leaf) => self.replaced(leaf, now, jitter),
             // It is stored later, unless the next one is due before.
             TaskResult::NotStored(leaf, why) => {
-                self.hold(leaf, now, jitter);
-                if self.deadline <= now.wall {
-                    self.state = CertificateState::Idle;
+                let pause = self.hold(leaf, now, jitter);
+                let left = self.deadline.since(now.wall);
+                if left.is_zero() {
+                    self.continue_with(CertificateState::Idle, now.mono.after(pause));
+                } else {
+                    self.back_off(now.mono, jitter);
+                    self.due = self.due.min(now.mono.after(left));
                 }
-                self.back_off(now.mono, jitter);
                 return Err(why.into());
             }
             TaskResult::Unusable(why) => {

@@ -634,7 +634,7 @@ fn rejected_credentials_are_reported() {
     site.is_wrong(&prefix, &[], check, "40", "with its path");
     let kubeconfig = site.kubeconfig(|text| text);
     site.double.faults().push(Rule::new(Fault::Status { code: 503, retry_after: None }).always());
-    site.is_wrong(&kubeconfig, &[], check, "503", "URL of an API server");
+    site.is_wrong(&kubeconfig, &[], check, "503", "load balancer");
     site.double.faults().clear();
     // The server closes the connection after two requests.
     let close = Rule::new(Fault::CloseBeforeHeaders).skip(2).always();

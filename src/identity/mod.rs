@@ -142,11 +142,6 @@ impl Identity {
     /// [`TaskResult::NotStored`], `api` uses the
     /// new certificate.
     pub fn carry_out(&mut self, task: &FileTask, api: &mut Api, now: Wall) -> TaskResult {
-        if let FileTask::Install(chain) = task
-            && let Err(why) = self.pki.issued(chain, now)
-        {
-            return TaskResult::Unusable(why);
-        }
         let result = match task {
             FileTask::Find => self.pki.find(now).and_then(|found| match found {
                 Some(found) => self.replace(api, found).map(TaskResult::InUse),
@@ -156,9 +151,12 @@ impl Identity {
                 .choose_client(api, *with_bootstrap, *is_first)
                 .and_then(|()| self.pki.sign(*new_key))
                 .map(TaskResult::Signed),
-            FileTask::Install(chain) => match self.pki.install(chain, now) {
-                Ok(new) => self.replace(api, new).map(TaskResult::InUse),
-                Err(why) => self.use_unstored(api, chain, now, &why),
+            FileTask::Install(chain) => match self.pki.issued(chain, now) {
+                Err(why) => Ok(TaskResult::Unusable(why)),
+                Ok(issued) => match self.pki.install(chain, now) {
+                    Ok(new) => self.replace(api, new).map(TaskResult::InUse),
+                    Err(why) => self.use_unstored(api, issued, &why),
+                },
             },
         };
         result.unwrap_or_else(TaskResult::Failed)
@@ -168,11 +166,9 @@ impl Identity {
     fn use_unstored(
         &mut self,
         api: &mut Api,
-        chain: &str,
-        now: Wall,
+        (certificate, leaf): (ClientCertificate, Leaf),
         why: &str,
     ) -> Result<TaskResult, String> {
-        let (certificate, leaf) = self.pki.issued(chain, now)?;
         if self.config.certificate.as_ref() != Some(&certificate) {
             let mut config = self.config.clone();
             if matches!(self.signing, SigningClient::MainBootstrap) {

@@ -18,6 +18,14 @@ use crate::kube::message::{Outcome, Response};
 use crate::kube::time::Wall;
 use crate::wire::tls::SYSTEM_ROOTS;
 
+/// With `--rotate-certificates`, and its `--cert-dir` below `tree`.
+fn rotating(tree: &Tree) -> Config {
+    let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
+    config.rotate_certificates = true;
+    config.cert_dir = tree.join("pki");
+    config
+}
+
 /// A request under way was sent to the old server until the process was restarted.
 #[test]
 fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_under_way() {
@@ -51,9 +59,7 @@ fn a_certificate_that_cannot_be_stored_is_in_use_and_stored_later() {
     let (tree, signer) = (Tree::new("identity-full"), Signer::new());
     let user = signer.pair_of("system:node:pi", 1, 20);
     tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
-    let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
-    config.rotate_certificates = true;
-    config.cert_dir = tree.join("pki");
+    let config = rotating(&tree);
     let path = tree.join("etc/kubelet.conf");
     let source = || Source::new(&config, &path, None, "test".to_owned());
     let (mut identity, access) = source().open(day(15), Jitter::NONE).unwrap();
@@ -87,9 +93,7 @@ fn a_401_names_the_certificate_that_was_sent_once() {
     let (tree, signer) = (Tree::new("identity-401"), Signer::new());
     let user = signer.pair_of("system:node:pi", 1, 90);
     tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
-    let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
-    config.rotate_certificates = true;
-    config.cert_dir = tree.join("pki");
+    let config = rotating(&tree);
     let answer = |code| Outcome::Answered(Response::test(code, "{}"));
     let stored = tree.join("pki/kubelet-client-current.pem").display().to_string();
     collect_lines();
@@ -110,10 +114,8 @@ fn a_401_names_the_certificate_that_was_sent_once() {
 /// A board whose kubeconfig is `etc/kubelet.conf`, without a node password.
 fn board_of_k3s(name: &str) -> (Tree, Config) {
     let tree = Tree::new(name);
-    let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
-    config.rotate_certificates = true;
+    let mut config = rotating(&tree);
     config.k3s_supervisor = Some("https://10.0.0.1:6443".to_owned());
-    config.cert_dir = tree.join("pki");
     let kubeconfig = Signer::new().kubeconfig("token: abcdef.0123456789abcdef");
     tree.write("etc/kubelet.conf", kubeconfig.as_bytes());
     (tree, config)

@@ -72,20 +72,14 @@ impl Quantity {
     /// `self - other`, at least zero, in the family of `self`, or of `other` if `self` is zero.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
-        let family = match self.nanos {
-            0 => other.family,
-            _ => self.family,
-        };
+        let family = if self.nanos == 0 { other.family } else { self.family };
         Self { nanos: self.nanos.saturating_sub(other.nanos).max(0), family }
     }
 
     /// `self + other`, in the family of `self`, or of `other` if `self` is zero.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        let family = match self.nanos {
-            0 => other.family,
-            _ => self.family,
-        };
+        let family = if self.nanos == 0 { other.family } else { self.family };
         Self { nanos: self.nanos.saturating_add(other.nanos), family }
     }
 
@@ -151,48 +145,40 @@ impl Ord for Quantity {
     }
 }
 
-/// The text is not a quantity, or its value exceeds 10^29.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotAQuantity;
+impl FromStr for Quantity {
+    type Err = &'static str;
 
-impl fmt::Display for NotAQuantity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a quantity; use a number with a suffix such as 100Mi, 2Gi, 500m or 4")
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        const FAULT: &str =
+            "not a quantity; use a number with a suffix such as 100Mi, 2Gi, 500m or 4";
+        parse(text).ok_or(FAULT)
     }
 }
 
-impl FromStr for Quantity {
-    type Err = NotAQuantity;
-
-    fn from_str(text: &str) -> Result<Self, NotAQuantity> {
-        let (negative, rest) = match text.as_bytes().first() {
-            Some(b'-') => (true, text.get(1..)),
-            Some(b'+') => (false, text.get(1..)),
-            _ => (false, Some(text)),
-        };
-        let rest = rest.ok_or(NotAQuantity)?;
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, suffix) = rest.split_at(end);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
-            return Err(NotAQuantity);
-        }
-        let (unit, family) = unit(suffix).ok_or(NotAQuantity)?;
-
-        // mantissa * unit / 10^digits, rounded up, in integer arithmetic.
-        let fraction = fraction.trim_end_matches('0');
-        let mantissa = digits(whole)?
-            .checked_mul(power_of_ten(fraction.len())?)
-            .and_then(|n| n.checked_add(digits(fraction).ok()?))
-            .ok_or(NotAQuantity)?;
-        let scale = power_of_ten(fraction.len())?;
-        let product = match unit {
-            Unit::Times(unit) => mantissa.checked_mul(unit).ok_or(NotAQuantity)?,
-            Unit::Over(unit) => mantissa.div_euclid(unit) + i128::from(mantissa % unit != 0),
-        };
-        let nanos = product / scale + i128::from(product % scale != 0);
-        Ok(Self { nanos: if negative { -nanos } else { nanos }, family })
+/// `None` if the text is not a quantity, or its value exceeds 10^29.
+fn parse(text: &str) -> Option<Quantity> {
+    let (negative, rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+    let (number, suffix) = rest.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+        return None;
     }
+    let (unit, family) = unit(suffix)?;
+
+    // mantissa * unit / 10^digits, rounded up, in integer arithmetic.
+    let fraction = fraction.trim_end_matches('0');
+    let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let mantissa = digits(whole)?.checked_mul(scale)?.checked_add(digits(fraction)?)?;
+    let product = match unit {
+        Unit::Times(unit) => mantissa.checked_mul(unit)?,
+        Unit::Over(unit) => mantissa.div_euclid(unit) + i128::from(mantissa % unit != 0),
+    };
+    let nanos = product / scale + i128::from(product % scale != 0);
+    Some(Quantity { nanos: if negative { -nanos } else { nanos }, family })
 }
 
 /// The factor or divisor of a suffix that converts a mantissa to billionths.
@@ -216,16 +202,9 @@ fn unit(suffix: &str) -> Option<(Unit, Family)> {
     Some((unit, Family::DecimalExponent))
 }
 
-fn digits(text: &str) -> Result<i128, NotAQuantity> {
-    match text {
-        "" => Ok(0),
-        // The caller passes digits only, so the one possible error is overflow.
-        _ => text.parse().map_err(|_| NotAQuantity),
-    }
-}
-
-fn power_of_ten(n: usize) -> Result<i128, NotAQuantity> {
-    u32::try_from(n).ok().and_then(|n| 10_i128.checked_pow(n)).ok_or(NotAQuantity)
+/// The caller passes digits only, so the one possible error is overflow.
+fn digits(text: &str) -> Option<i128> {
+    if text.is_empty() { Some(0) } else { text.parse().ok() }
 }
 
 #[cfg(test)]

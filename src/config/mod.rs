@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::flags::{Flags, Pairs, Values};
+use crate::config::flags::Flags;
 use crate::config::runtime::RuntimeConfig;
 use crate::config::thresholds::Threshold;
 use crate::kube::names::{self, Taint};
@@ -174,14 +174,20 @@ impl Config {
         let invalid = |fault| format!("invalid configuration: {fault}");
         aggregate(faults.into_values().map(invalid).collect())?;
 
-        let [hard, soft] = parse_thresholds(&values)?;
+        let given = values.eviction_hard.clone();
+        let [hard, soft] = thresholds::parse(
+            &given.unwrap_or_else(thresholds::defaults),
+            &values.eviction_soft,
+            &values.eviction_soft_grace_period,
+            &values.eviction_minimum_reclaim,
+        )?;
         config.reservation = Reservation {
             declared: reservation::declared(&values)?,
             thresholds: if values.allocatable_ignores_eviction { Vec::new() } else { hard.clone() },
             thresholds_by_default: values.eviction_hard.is_none(),
         };
         config.thresholds = [hard, soft].concat();
-        node.extended_resources = reservation::extended(values.extended_resources.as_ref())?;
+        node.extended_resources = reservation::extended(&values.extended_resources)?;
 
         if let Some(url) = &config.k3s_supervisor
             && !(url.starts_with("https://")
@@ -236,18 +242,6 @@ fn add_default_taint(taints: &mut Vec<Taint>, key: &str, value: &str) {
             effect: "NoSchedule".to_owned(),
         });
     }
-}
-
-/// The hard thresholds and the soft thresholds.
-fn parse_thresholds(values: &Values) -> Result<[Vec<Threshold>; 2], String> {
-    let none = Pairs::new();
-    let given = values.eviction_hard.clone();
-    thresholds::parse(
-        &given.unwrap_or_else(thresholds::defaults),
-        values.eviction_soft.as_ref().unwrap_or(&none),
-        values.eviction_soft_grace_period.as_ref().unwrap_or(&none),
-        values.eviction_minimum_reclaim.as_ref().unwrap_or(&none),
-    )
 }
 
 /// `--node-ip`, as component-helpers `node/util/ips.go` ParseNodeIPArgument parses it. An item that

@@ -47,7 +47,7 @@ pub enum Kind<T: 'static> {
     Period(Duration, fn(&mut T, Duration)),
     /// `k=v,…`, with the separator of key and value. The first occurrence on the command line
     /// clears the value of the file, the others add to it.
-    Pairs(char, fn(&mut T) -> &mut Option<Pairs>),
+    Pairs(char, fn(&mut T) -> &mut Pairs),
     /// `key=value:Effect,…`.
     Taints(fn(&mut T, Vec<Taint>)),
 }
@@ -88,7 +88,7 @@ impl<T> Setting<T> {
             }
             Kind::Pairs(separator, slot) => {
                 let more = pairs(name, separator, utf8()?)?;
-                let pairs = slot(target).get_or_insert_default();
+                let pairs = slot(target);
                 if is_first {
                     pairs.clear();
                 }

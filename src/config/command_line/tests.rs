@@ -18,9 +18,9 @@ fn flags(words: &[&str]) -> Flags {
     }
 }
 
-fn some(pairs: &[(&str, &str)]) -> Option<Pairs> {
+fn pairs(pairs: &[(&str, &str)]) -> Pairs {
     let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-    Some(pairs.iter().map(pair).collect())
+    pairs.iter().map(pair).collect()
 }
 
 /// Flags that have a field are in `config/file/tests.rs`.
@@ -67,7 +67,7 @@ fn every_flag_without_a_field_sets_its_value() {
             resync_frequency: Duration::from_secs(60),
             state_file: Some("/run/s".into()),
             node: NodeConfig {
-                labels: some(&[("a_b", "c"), ("d", "e")]).unwrap(),
+                labels: pairs(&[("a_b", "c"), ("d", "e")]),
                 reject_pods: false,
                 ..default.config.node
             },
@@ -87,7 +87,7 @@ fn every_flag_without_a_field_sets_its_value() {
         kubelet_version: "server".into(),
         config_file: Some("/etc/c".into()),
         allocatable_ignores_eviction: true,
-        extended_resources: some(&[("example.com/npu", "1")]),
+        extended_resources: pairs(&[("example.com/npu", "1")]),
         output: Some("text".into()),
         verbosity: 255,
         ..default
@@ -153,7 +153,7 @@ fn the_last_value_of_a_flag_is_used_but_labels_paths_and_conditions_accumulate()
     ])
     .values;
     assert_eq!((values.config.node.port, values.node_ip.as_str()), (2, "2"));
-    assert_eq!(Some(values.config.node.labels), some(&[("a", ""), ("b", "2")]));
+    assert_eq!(values.config.node.labels, pairs(&[("a", ""), ("b", "2")]));
     assert_eq!(values.ready_when_exists, [PathBuf::from("/a"), "/b".into()]);
     assert_eq!(values.node_conditions, ["A=/a", "B=/b"]);
 }
@@ -307,7 +307,7 @@ fn repeated_maps_accumulate() {
         "--register-with-taints=a:NoSchedule",
     ]);
     let values = flags.values;
-    assert_eq!(values.eviction_hard, some(&[("a", "1"), ("b", "3"), ("c", "4")]));
+    assert_eq!(values.eviction_hard, Some(pairs(&[("a", "1"), ("b", "3"), ("c", "4")])));
     assert_eq!(values.config.node.taints.len(), 1);
     for (word, want) in [
         ("--eviction-hard=memory.available=1", "string<string"),

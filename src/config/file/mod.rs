@@ -128,7 +128,7 @@ fn set(
                 return Ok(setting.too_short(period, *least));
             }
         }
-        (Kind::Pairs(_, slot), Value::Object(map)) => *slot(values) = Some(strings(map)?),
+        (Kind::Pairs(_, slot), Value::Object(map)) => *slot(values) = strings(map)?,
         (Kind::Taints(set), Value::Array(list)) => {
             let taints: Result<Vec<Taint>, String> = list.iter().map(taint).collect();
             let taints = taints.map_err(|e| format!(": {e}"))?;

@@ -25,9 +25,9 @@ fn document(fields: &str) -> Value {
     yaml::parse(&format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}")).unwrap()
 }
 
-fn pairs(pairs: &[(&str, &str)]) -> Option<Pairs> {
+fn pairs(pairs: &[(&str, &str)]) -> Pairs {
     let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-    Some(pairs.iter().map(pair).collect())
+    pairs.iter().map(pair).collect()
 }
 
 #[test]
@@ -96,7 +96,7 @@ enableSystemLogQuery: true
             },
             ..default.config
         },
-        eviction_hard: pairs(&[("memory.available", "1Gi")]),
+        eviction_hard: Some(pairs(&[("memory.available", "1Gi")])),
         eviction_soft: pairs(&[("memory.available", "2Gi")]),
         eviction_soft_grace_period: pairs(&[("memory.available", "1m30s")]),
         eviction_minimum_reclaim: pairs(&[("memory.available", "5%")]),
@@ -256,8 +256,8 @@ systemReserved: {cpu: \"1\"}
     let mut want = Flags::default();
     // The first occurrence clears the value of the file, the second adds.
     want.values.eviction_hard =
-        pairs(&[("memory.available", "100Mi"), ("nodefs.available", "10%")]);
-    want.values.system_reserved = Some(Pairs::new());
+        Some(pairs(&[("memory.available", "100Mi"), ("nodefs.available", "10%")]));
+    want.values.system_reserved = Pairs::new();
     assert_eq!(flags, want);
     // Fields without a flag on the command line keep the value of the file.
     let values = merged(fields, &["--port=1"]).unwrap().values;
@@ -281,29 +281,29 @@ fn a_flag_replaces_a_value_of_the_file_that_is_out_of_its_range() {
 fn merge_default_eviction_settings() {
     let merge = "\nmergeDefaultEvictionSettings: true";
     for (fields, words, want) in [
-        ("evictionHard: {pid.available: 5%}", &[][..], pairs(&[("pid.available", "5%")])),
+        ("evictionHard: {pid.available: 5%}", &[][..], Some(pairs(&[("pid.available", "5%")]))),
         (merge, &[], None),
         (
             &format!("evictionHard: {{pid.available: 5%, nodefs.available: 1Gi}}{merge}"),
             &[],
-            pairs(&[
+            Some(pairs(&[
                 ("imagefs.available", "15%"),
                 ("imagefs.inodesFree", "5%"),
                 ("memory.available", "100Mi"),
                 ("nodefs.available", "1Gi"),
                 ("nodefs.inodesFree", "5%"),
                 ("pid.available", "5%"),
-            ]),
+            ])),
         ),
         (
             &format!("evictionHard: {{pid.available: 5%}}{merge}"),
             &["--eviction-hard=memory.available<1Gi"],
-            pairs(&[("memory.available", "1Gi")]),
+            Some(pairs(&[("memory.available", "1Gi")])),
         ),
         (
             "evictionHard: {pid.available: 5%}\nmergeDefaultEvictionSettings: false",
             &["--eviction-hard="],
-            pairs(&[]),
+            Some(Pairs::new()),
         ),
     ] {
         let flags = merged(fields, words).unwrap();

@@ -45,8 +45,8 @@ const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 
 /// The sum of both flags.
 pub(super) fn declared(values: &Values) -> Result<Resources, String> {
-    let mut system = values.system_reserved.clone().unwrap_or_default();
-    let mut kube = values.kube_reserved.clone().unwrap_or_default();
+    let mut system = values.system_reserved.clone();
+    let mut kube = values.kube_reserved.clone();
     let list = &values.reserved_cpus;
     let cpus = cpus(list).map_err(|e| {
         format!(
@@ -63,8 +63,8 @@ pub(super) fn declared(values: &Values) -> Result<Resources, String> {
     }
     let mut sum = resources("--system-reserved", &system)?;
     for (name, amount) in resources("--kube-reserved", &kube)? {
-        let before = sum.get(&name).map_or(amount, |sum| sum.plus(amount));
-        sum.insert(name, before);
+        let amount = sum.get(&name).map_or(amount, |sum| sum.plus(amount));
+        sum.insert(name, amount);
     }
     Ok(sum)
 }
@@ -118,8 +118,9 @@ fn cpus(list: &str) -> Result<u64, String> {
 }
 
 /// `--extended-resources`, with names and whole amounts that the API server accepts.
-pub(super) fn extended(pairs: Option<&Pairs>) -> Result<Resources, String> {
-    let resource = |(name, text): (&String, &String)| {
+pub(super) fn extended(pairs: &Pairs) -> Result<Resources, String> {
+    let mut resources = Resources::new();
+    for (name, text) in pairs {
         if !names::is_extended_resource(name) {
             return Err(format!(
                 "--extended-resources: {name:?} is not the name of an extended resource; write \
@@ -133,12 +134,7 @@ pub(super) fn extended(pairs: Option<&Pairs>) -> Result<Resources, String> {
                 "--extended-resources: {name}: {text:?} is not a whole number of devices"
             ));
         }
-        Ok((name.clone(), amount))
-    };
-    let mut resources = Resources::new();
-    for pair in pairs.into_iter().flatten() {
-        let (name, amount) = resource(pair)?;
-        resources.insert(name, amount);
+        resources.insert(name.clone(), amount);
     }
     Ok(resources)
 }

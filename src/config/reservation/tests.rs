@@ -90,11 +90,11 @@ fn the_cpus_of_a_list_are_counted() {
 fn extended_resources_have_a_domain_and_a_whole_amount() {
     let extended = |text: &str| {
         let flag = format!("--extended-resources={text}");
-        super::extended(Flags::of(&[&flag]).values.extended_resources.as_ref())
+        super::extended(&Flags::of(&[&flag]).values.extended_resources)
     };
     let good = extended("example.com/camera=1,test.com/radio=2000m,a.b/npu=0").unwrap();
     assert_eq!(text(&good), "a.b/npu 0, example.com/camera 1, test.com/radio 2");
-    assert_eq!(super::extended(None), Ok(Resources::new()));
+    assert_eq!(extended(""), Ok(Resources::new()));
     let name = |name: &str| {
         format!(
             "--extended-resources: {name:?} is not the name of an extended resource; write it \

@@ -113,16 +113,11 @@ impl<T> Setting<T> {
     }
 
     /// `field (--flag)`, as in the kubelet's errors.
-    fn names(&self) -> String {
+    pub(super) fn names(&self) -> String {
         match self.field {
             "" => format!("--{}", self.flag),
             field => format!("{field} (--{})", self.flag),
         }
-    }
-
-    /// The fault of a number of the file.
-    pub(super) fn outside(&self, number: i32, least: i32, most: i32) -> Option<String> {
-        outside(&self.names(), number, least, most)
     }
 
     /// The fault of a period. The kubelet has no limits.
@@ -328,7 +323,7 @@ pub fn takes_value(name: &str) -> Option<bool> {
 
 /// The fault of a number, in the kubelet's words
 /// (`pkg/kubelet/apis/config/validation/validation.go`).
-fn outside(names: &str, number: i32, least: i32, most: i32) -> Option<String> {
+pub(super) fn outside(names: &str, number: i32, least: i32, most: i32) -> Option<String> {
     let want = match (least, most) {
         _ if (least..=most).contains(&number) => return None,
         (0, i32::MAX) => "must not be a negative number".to_owned(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::aggregate;
-use super::command_line::{Kind, Setting};
+use super::command_line::{Kind, Setting, outside};
 use super::flags::{Flags, Pairs, SETTINGS, SHORTEST_REPORT, Values, is_ignored_field};
 use super::thresholds;
 use crate::kube::names::{self, Taint};
@@ -118,7 +118,7 @@ fn set(
             let number = number.ok_or(" is not a whole number of 32 bits")?;
             if number != 0 || ZERO_IS_A_VALUE.contains(&setting.field) {
                 set(values, number);
-                return Ok(setting.outside(number, *least, *most));
+                return Ok(outside(&setting.names(), number, *least, *most));
             }
         }
         (Kind::Period(least, set), Value::String(text)) => {

@@ -210,20 +210,11 @@ fn over_file(flags: Flags, args: Vec<OsString>) -> Result<(Flags, Notes), Failur
     let Some(path) = &flags.values.config_file else {
         return Ok((flags, Notes::default()));
     };
-    let mut from_file = Flags::default();
-    let notes = read_config(path, &mut from_file)
+    let mut over = Flags::default();
+    let notes = read_config(path, &mut over)
         .map_err(|e| (EXIT_FAILURE, format!("--config {}: {e}", path.display())))?;
-    match command_line::parse_over(from_file, args) {
-        Ok(
-            Command::Run(flags)
-            | Command::Inspect(flags)
-            | Command::Check(flags)
-            | Command::Runtime(flags)
-            | Command::Serve(flags),
-        ) => Ok((*flags, notes)),
-        Ok(_) => Ok((flags, notes)),
-        Err(line) => Err((EXIT_USAGE, line)),
-    }
+    command_line::apply(args, &mut over).map_err(|line| (EXIT_USAGE, line))?;
+    Ok((over, notes))
 }
 
 fn read_config(path: &Path, flags: &mut Flags) -> Result<Notes, String> {

@@ -251,13 +251,22 @@ const REST: &str =
 
 /// Parses a command line without its program name.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
-    parse_over(Flags::default(), args.into_iter().collect())
+    let mut flags = Box::default();
+    let command = apply(args.into_iter().collect(), &mut flags)?;
+    match command(flags) {
+        Command::Run(flags) | Command::Runtime(flags) | Command::Serve(flags)
+            if flags.values.output.is_some() =>
+        {
+            Err("--output is for nodelet inspect and nodelet check".to_owned())
+        }
+        command => Ok(command),
+    }
 }
 
-/// [`parse`] with the values of a configuration file instead of the defaults.
-pub fn parse_over(flags: Flags, args: Vec<OsString>) -> Result<Command, String> {
+/// Applies a command line to `flags`: the defaults, or the values of a configuration file. Returns
+/// its command.
+pub fn apply(args: Vec<OsString>, flags: &mut Flags) -> Result<fn(Box<Flags>) -> Command, String> {
     let mut parser = Parser::from_args(args);
-    let mut flags = Box::new(flags);
     let mut given = Vec::new();
     let mut command: Option<fn(Box<Flags>) -> Command> = None;
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
@@ -277,8 +286,8 @@ pub fn parse_over(flags: Flags, args: Vec<OsString>) -> Result<Command, String> 
             continue;
         };
         match name.as_str() {
-            "help" => return Ok(Command::Help),
-            "version" => return Ok(Command::Version),
+            "help" => return Ok(|_| Command::Help),
+            "version" => return Ok(|_| Command::Version),
             _ => {}
         }
         if let Some((name, takes_value)) = ignored_flag(&name) {
@@ -298,14 +307,7 @@ pub fn parse_over(flags: Flags, args: Vec<OsString>) -> Result<Command, String> 
         let fault = setting.read(&mut flags.values, is_first, &mut parser)?;
         flags.note(setting.flag, fault);
     }
-    match command.unwrap_or(Command::Run)(flags) {
-        Command::Run(flags) | Command::Runtime(flags) | Command::Serve(flags)
-            if flags.values.output.is_some() =>
-        {
-            Err("--output is for nodelet inspect and nodelet check".to_owned())
-        }
-        command => Ok(command),
-    }
+    Ok(command.unwrap_or(Command::Run))
 }
 
 /// An unknown word, for an error. One with a dot or a colon may be a token at the wrong place.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::*;
-use crate::config::command_line::{self, Command};
+use crate::config::command_line;
 use crate::config::serve::ServeConfig;
 use crate::config::{Config, NodeConfig};
 use crate::kube::yaml;
@@ -15,10 +15,8 @@ use crate::kube::yaml;
 fn merged(fields: &str, words: &[&str]) -> Result<Flags, String> {
     let mut flags = Flags::default();
     apply(&document(fields), &mut flags)?;
-    match command_line::parse_over(flags, words.iter().map(Into::into).collect()) {
-        Ok(Command::Run(flags)) => Ok(*flags),
-        other => panic!("{words:?}: {other:?}"),
-    }
+    command_line::apply(words.iter().map(Into::into).collect(), &mut flags).unwrap();
+    Ok(flags)
 }
 
 fn document(fields: &str) -> Value {

@@ -76,7 +76,7 @@ pub fn load(path: &Path, credentials: Option<&Path>) -> Result<ApiConfig, String
 /// Parses the text of a kubeconfig; [`find`] resolves the relative paths in it.
 pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, String> {
     let document = yaml::parse(text)?;
-    let top = Section::new("", &document)?;
+    let top = Section::new("", &document, folders)?;
     if let Some(kind) = top.text("kind")?
         && kind != "Config"
     {
@@ -99,8 +99,6 @@ pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, String> {
         Some(user) => top.named("users", "user", user, &context.name)?,
         None => Section { name: "users".into(), map: &no_user, folders },
     };
-    let cluster = Section { folders, ..cluster };
-    let user = Section { folders, ..user };
     user.refuse(&["exec", "auth-provider", "as", "as-uid", "as-groups", "as-user-extra"])?;
 
     let Some(server) = cluster.text("server")? else {
@@ -187,9 +185,9 @@ struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    fn new(name: &str, value: &'a Value) -> Result<Self, String> {
+    fn new(name: &str, value: &'a Value, folders: &'a [&'a Path]) -> Result<Self, String> {
         match value {
-            Value::Object(map) => Ok(Self { name: name.into(), map, folders: &[] }),
+            Value::Object(map) => Ok(Self { name: name.into(), map, folders }),
             _ if name.is_empty() => Err("not a kubeconfig: no mapping at the top".into()),
             _ => Err(format!("{name} is not a mapping")),
         }
@@ -205,13 +203,8 @@ impl<'a> Section<'a> {
             let bytes = STANDARD.decode(base64).map_err(|_| format!("{source}: not base64"))?;
             return Ok(Some(Pem { file: None, source, bytes }));
         }
-        let Some(path) = self.text(field)? else {
-            return Ok(None);
-        };
-        let path = self.file(path);
-        let source = path.display().to_string();
-        let bytes = read(&path).map_err(|e| format!("{}.{field} {source}: {e}", self.name))?;
-        Ok(Some(Pem { file: Some(path), source, bytes }))
+        let pem = self.text(field)?.map(|path| read_pem(&self.file(path)));
+        pem.transpose().map_err(|e| format!("{}.{field} {e}", self.name))
     }
 
     /// The file that a field names.
@@ -229,7 +222,8 @@ impl<'a> Section<'a> {
                 "{by} names {wanted:?}, which is not in {list}; there is: {known}"
             ));
         };
-        Section::new(&format!("{list}[{wanted}].{item}"), entry.get(item).unwrap_or(&Value::Null))
+        let name = format!("{list}[{wanted}].{item}");
+        Section::new(&name, entry.get(item).unwrap_or(&Value::Null), self.folders)
     }
 
     /// As in client-go, a name may occur once in a list (`tools/clientcmd/api/v1` conversion.go).

@@ -104,13 +104,10 @@ impl Key {
 
     /// What `content` makes of the AlgorithmIdentifier of this key's signatures, and the signature.
     fn signed(&self, content: impl FnOnce(&[u8]) -> Vec<u8>) -> Result<Vec<u8>, String> {
-        let schemes = ALGORITHMS.map(|(scheme, _)| scheme);
-        let signer = self.signing.choose_scheme(&schemes);
-        let signer = signer.ok_or("the key type is not supported")?;
-        let (_, algorithm) = ALGORITHMS
-            .iter()
-            .find(|(scheme, _)| *scheme == signer.scheme())
-            .ok_or("the key type is not supported")?;
+        let signer =
+            |(scheme, algorithm)| Some((self.signing.choose_scheme(&[scheme])?, algorithm));
+        let found = ALGORITHMS.into_iter().find_map(signer);
+        let (signer, algorithm) = found.ok_or("the key type is not supported")?;
         let algorithm = element(x509::SEQUENCE, &[algorithm.as_ref()]);
         let content = content(&algorithm);
         let signature = signer.sign(&content).map_err(|e| format!("signing: {e}"))?;

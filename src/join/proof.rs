@@ -137,12 +137,8 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 
 /// SHA-256.
 pub fn sha256(bytes: &[u8]) -> Digest {
-    let mut hash = Digest::default();
-    let digest = digest::digest(&SHA256, bytes);
-    for (octet, found) in hash.iter_mut().zip(digest.as_ref()) {
-        *octet = *found;
-    }
-    hash
+    // It has as many octets as a Digest.
+    digest::digest(&SHA256, bytes).as_ref().try_into().unwrap_or_default()
 }
 
 #[cfg(test)]

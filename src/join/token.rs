@@ -171,11 +171,7 @@ pub fn digest(text: &str) -> Option<Digest> {
 
 /// The 64 hexadecimal digits of a digest, in lower case.
 pub fn hexadecimal(digest: &[u8]) -> String {
-    let mut text = String::new();
-    for octet in digest {
-        text += &format!("{octet:02x}");
-    }
-    text
+    digest.iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
 #[cfg(test)]

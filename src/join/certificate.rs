@@ -4,7 +4,7 @@
 //! its requester may create certificatesigningrequests/nodeclient
 //! (`pkg/controller/certificates/approver/sarapprove.go`).
 
-use super::run::{Failed, JoinRun, Joined, Renewal, Stop, bearer, failed, is_transient, pem};
+use super::run::{Failed, JoinRun, Joined, Renewal, Stop, failed, is_transient, pem};
 use super::token::Bootstrap;
 use crate::check::server::{APPROVAL, CERTIFICATES, RENEWAL};
 use crate::check::{Finding, Mark};
@@ -38,7 +38,7 @@ pub(super) fn get(
     mut config: ApiConfig,
     token: &Bootstrap,
 ) -> Result<Joined, Failed> {
-    config.authorization = Some(bearer(token.bearer()));
+    config.authorization = Some(token.authorization());
     let mut api = run.api(&config, "token", "")?;
     reviews(run, &mut api, token)?;
     let finding = namesake(run, &mut api)?;

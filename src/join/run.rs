@@ -19,7 +19,7 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::process::clock::{self, Clock};
 use crate::wire::api::{Api, Distrust};
-use crate::wire::api_config::{ApiConfig, Authorization, Pem, Secret};
+use crate::wire::api_config::{ApiConfig, Pem};
 use crate::wire::endpoint::Endpoint;
 
 /// The names of the steps, which stay the same from version to version.
@@ -357,11 +357,6 @@ pub(super) fn settled(
 /// A finding of a failure. The remedy of `why` is for a running agent, and is dropped.
 pub(super) fn failed(check: &'static str, why: impl Into<Fault>, remedy: &str) -> Failed {
     Finding::failed(check, why.into().what, remedy).into()
-}
-
-/// The credentials of a request with a bootstrap token.
-pub(super) fn bearer(token: &str) -> Authorization {
-    Authorization::Bearer { token: Secret::new(token.to_owned()), file: None }
 }
 
 /// Whether a later attempt may succeed: the server starts, or is busy.

@@ -65,7 +65,7 @@ pub(super) fn join(
 /// The token of `source`.
 pub(super) fn parsed(source: &TokenSource) -> Result<Token, (bool, String)> {
     match source {
-        TokenSource::Text(text) => Token::parse(text).map_err(|line| (true, line)),
+        TokenSource::Text(text) => Token::parse(text.reveal()).map_err(|line| (true, line)),
         TokenSource::File(path) => {
             let bytes = read_stream(path, TOKEN_LIMIT).map_err(|e| cause(&e));
             let line = |why: String| {
@@ -251,13 +251,13 @@ impl JoinRun<'_> {
                 match found {
                     Found::ApiServer(config) => certificate::get(self, config, bearer)?,
                     Found::Supervisor(config) => {
-                        supervisor::get(self, (config, None), &bearer.credentials())?
+                        supervisor::get(self, (config, None), &bearer.authorization())?
                     }
                 }
             }
-            Token::Supervisor { hash, credentials } => {
+            Token::Supervisor { hash, authorization } => {
                 let found = supervisor::find(self, hash.as_ref())?;
-                supervisor::get(self, found, credentials)?
+                supervisor::get(self, found, authorization)?
             }
         };
         let new = self.written(&joined)?;

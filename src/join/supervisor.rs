@@ -12,8 +12,8 @@ use zeroize::Zeroizing;
 use super::certificate::{self, identity};
 use super::command::NOT_BOOTSTRAP_ONLY;
 use super::proof::{self, OTHER_CA};
-use super::run::{Failed, JoinRun, Joined, Renewal, bearer, failed, pem};
-use super::token::{Credentials, Digest, hexadecimal};
+use super::run::{Failed, JoinRun, Joined, Renewal, failed, pem};
+use super::token::{Digest, hexadecimal};
 use crate::check::Finding;
 use crate::core::certificate::supervisor::{self, NODE_NAME, NODE_PASSWORD};
 use crate::files::guard;
@@ -29,8 +29,6 @@ use crate::wire::api_config::{ApiConfig, Authorization, ClientCertificate, Pem, 
 const CERTIFICATE: &str = "certificate";
 const CACERTS: &str = "/cacerts";
 const CONFIG: &str = "/v1-k3s/config";
-/// The user of every token that is a password.
-const USER: &str = "node";
 
 const SOMEBODY: &str = "another cluster, or somebody is in between: copy the token again";
 /// The remedy where a certificate of yet another CA may be in front of the supervisor.
@@ -48,14 +46,13 @@ pub(super) fn cacerts() -> Request {
 pub(super) fn get(
     run: &mut JoinRun<'_>,
     (mut config, proved): (ApiConfig, Option<Pem>),
-    credentials: &Credentials,
+    authorization: &Authorization,
 ) -> Result<Joined, Failed> {
     if run.settings.bootstrap_only {
         return Err(failed("token", "the server is a supervisor of k3s", NOT_BOOTSTRAP_ONLY));
     }
     let mut api = run.api(&config, "tls", SOMEBODY)?;
-    let authorization = authorization(credentials);
-    let set = api.set_authorization(&authorization);
+    let set = api.set_authorization(authorization);
     set.map_err(|why| failed("token", &why, ""))?;
     let port = api_port(run, &mut api)?;
     run.add(Finding::ok("token", "the supervisor accepts it"));
@@ -85,16 +82,6 @@ pub(super) fn get(
     let detail = format!("by itself, at the supervisor {server}");
     run.add(Finding::ok("renewal", detail));
     Ok(Joined { config, renewal: Renewal::Supervisor(flags) })
-}
-
-fn authorization(credentials: &Credentials) -> Authorization {
-    match credentials {
-        Credentials::Bearer(token) => bearer(token),
-        Credentials::Password(password) => Authorization::Basic {
-            username: USER.to_owned(),
-            password: Secret::new(password.to_string()),
-        },
-    }
 }
 
 /// The steps from `name-resolution` to `tls`: the supervisor, proved, without credentials. Where it

@@ -5,9 +5,7 @@
 //! (`k3s/pkg/clientaccess/token.go`), or the password alone. A text that begins with `::` is one
 //! without its first half; k3s would take it for a password.
 
-use std::fmt;
-
-use zeroize::Zeroizing;
+use crate::wire::api_config::{Authorization, Secret};
 
 /// A SHA-256 digest.
 pub type Digest = [u8; 32];
@@ -17,9 +15,11 @@ const LONGEST: usize = 1024;
 /// Lengths of the two parts of a bootstrap token.
 const ID: usize = 6;
 const SECRET: usize = 16;
+/// The user of every token of k3s that is a password.
+const USER: &str = "node";
 
-/// A token, parsed. `{:?}` hides the secret, and its memory is zeroed when it is dropped.
-#[derive(Clone, PartialEq, Eq)]
+/// A token, parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token {
     /// `id.secret`: kubeadm's discovery.
     Bootstrap(Bootstrap),
@@ -27,44 +27,18 @@ pub enum Token {
     Supervisor {
         /// The digest of its CA; `None` in the short forms.
         hash: Option<Digest>,
-        /// What proves the board.
-        credentials: Credentials,
+        /// What proves the board: a bearer token, `id.secret`, of `k3s token create`, or a
+        /// password.
+        authorization: Authorization,
     },
 }
 
 /// A bootstrap token.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bootstrap {
     /// Six characters that are no secret.
     pub id: String,
-    text: Zeroizing<String>,
-}
-
-/// The credentials of a token of k3s.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Credentials {
-    /// A bearer token, `id.secret`, of `k3s token create`.
-    Bearer(Zeroizing<String>),
-    /// The password of the user `node`.
-    Password(Zeroizing<String>),
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token")
-    }
-}
-
-impl fmt::Debug for Bootstrap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Bootstrap({})", self.id)
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Credentials")
-    }
+    text: Secret,
 }
 
 impl Bootstrap {
@@ -75,22 +49,17 @@ impl Bootstrap {
         let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
         let fits = |part: &str, length| part.len() == length && part.bytes().all(is_plain);
         (fits(id, ID) && fits(secret, SECRET))
-            .then(|| Self { id: id.to_owned(), text: Zeroizing::new(text.to_owned()) })
+            .then(|| Self { id: id.to_owned(), text: Secret::new(text.to_owned()) })
     }
 
     /// The bearer token: the whole text.
-    pub fn bearer(&self) -> &str {
-        &self.text
-    }
-
-    /// The same for a supervisor.
-    pub fn credentials(&self) -> Credentials {
-        Credentials::Bearer(self.text.clone())
+    pub fn authorization(&self) -> Authorization {
+        Authorization::Bearer { token: self.text.clone(), file: None }
     }
 
     /// The key of the signature: the part after the dot.
     pub fn secret(&self) -> &str {
-        self.text.get(ID + 1..).unwrap_or_default()
+        self.text.reveal().get(ID + 1..).unwrap_or_default()
     }
 }
 
@@ -98,7 +67,9 @@ impl Token {
     /// Whether `text` is a token that names its cluster or its kind, so that it must not be shown.
     pub fn is_whole(text: &str) -> bool {
         match Self::parse(text) {
-            Ok(Self::Supervisor { hash: None, credentials: Credentials::Password(_) }) => false,
+            Ok(Self::Supervisor { hash: None, authorization: Authorization::Basic { .. } }) => {
+                false
+            }
             token => token.is_ok(),
         }
     }
@@ -131,10 +102,7 @@ impl Token {
                              again"
                     .into())
             } else {
-                Ok(Self::Supervisor {
-                    hash: None,
-                    credentials: Credentials::Password(Zeroizing::new(text.to_owned())),
-                })
+                Ok(Self::Supervisor { hash: None, authorization: basic(text) })
             };
         };
         let form = "a token that starts with K10 has 64 hexadecimal digits, ::, and USER:PASSWORD \
@@ -144,15 +112,17 @@ impl Token {
             "" => None,
             hash => Some(digest(hash).ok_or(form)?),
         };
-        let credentials = match (Bootstrap::parse(credentials), credentials.split_once(':')) {
-            (Some(token), _) => Credentials::Bearer(token.text),
-            (None, Some((_, password))) if !password.is_empty() => {
-                Credentials::Password(Zeroizing::new(password.to_owned()))
-            }
+        let authorization = match (Bootstrap::parse(credentials), credentials.split_once(':')) {
+            (Some(token), _) => token.authorization(),
+            (None, Some((_, password))) if !password.is_empty() => basic(password),
             _ => return Err(form.into()),
         };
-        Ok(Self::Supervisor { hash, credentials })
+        Ok(Self::Supervisor { hash, authorization })
     }
+}
+
+fn basic(password: &str) -> Authorization {
+    Authorization::Basic { username: USER.to_owned(), password: Secret::new(password.to_owned()) }
 }
 
 /// Parses a digest of 64 hexadecimal digits of any case.
@@ -180,12 +150,12 @@ mod tests {
 
     const HASH: &str = "4569202d96996c30541d8e62bb1609824d98773f6590010c31b95e68352133cc";
 
-    fn supervisor(hash: Option<&str>, credentials: Credentials) -> Token {
-        Token::Supervisor { hash: hash.and_then(digest), credentials }
+    fn supervisor(hash: Option<&str>, authorization: Authorization) -> Token {
+        Token::Supervisor { hash: hash.and_then(digest), authorization }
     }
 
-    fn password(text: &str) -> Credentials {
-        Credentials::Password(Zeroizing::new(text.into()))
+    fn password(text: &str) -> Authorization {
+        Authorization::Basic { username: "node".into(), password: Secret::new(text.into()) }
     }
 
     #[test]
@@ -193,11 +163,10 @@ mod tests {
         let Ok(Token::Bootstrap(token)) = Token::parse(" lwxivu.2uczm8x4xi2v7hqd\n") else {
             panic!("a bootstrap token");
         };
-        assert_eq!(
-            (token.id.as_str(), token.secret(), token.bearer()),
-            ("lwxivu", "2uczm8x4xi2v7hqd", "lwxivu.2uczm8x4xi2v7hqd")
-        );
-        let bearer = Credentials::Bearer(Zeroizing::new("lwxivu.2uczm8x4xi2v7hqd".into()));
+        assert_eq!((token.id.as_str(), token.secret()), ("lwxivu", "2uczm8x4xi2v7hqd"));
+        let text = Secret::new("lwxivu.2uczm8x4xi2v7hqd".into());
+        let bearer = Authorization::Bearer { token: text, file: None };
+        assert_eq!(token.authorization(), bearer);
         for (text, want) in [
             (format!("K10{HASH}::server:a:b\n"), supervisor(Some(HASH), password("a:b"))),
             (format!("K10{}::node:x", HASH.to_uppercase()), supervisor(Some(HASH), password("x"))),

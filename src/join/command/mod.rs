@@ -7,14 +7,12 @@ mod parse;
 
 pub use parse::{FLAGS, is_set_by_join, parse};
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use zeroize::Zeroizing;
-
 use super::token::{Digest, Token};
 use crate::config::command_line::help;
+use crate::wire::api_config::Secret;
 
 /// The text of `nodelet join --help`.
 pub fn usage() -> String {
@@ -107,27 +105,18 @@ pub struct Reset {
     pub json: bool,
 }
 
-/// Where a token is. `{:?}` hides it.
-#[derive(PartialEq)]
+/// Where a token is.
+#[derive(Debug, PartialEq)]
 pub enum TokenSource {
     /// On the command line.
-    Text(Zeroizing<String>),
+    Text(Secret),
     /// In a file; `-` is stdin.
     File(PathBuf),
 }
 
 impl Default for TokenSource {
     fn default() -> Self {
-        Self::Text(Zeroizing::default())
-    }
-}
-
-impl fmt::Debug for TokenSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(_) => f.write_str("Text"),
-            Self::File(path) => write!(f, "File({path:?})"),
-        }
+        Self::Text(Secret::new(String::new()))
     }
 }
 

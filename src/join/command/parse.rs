@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 
 use lexopt::{Arg, Parser, ValueExt as _};
-use zeroize::Zeroizing;
 
 use super::{Command, Reset, Settings, TokenSource};
 use crate::config::command_line::Kind::{self, Path, Switch, Text};
@@ -12,6 +11,7 @@ use crate::config::command_line::{
 };
 use crate::join::token::{Digest, Token, digest};
 use crate::kube::time::parse_duration;
+use crate::wire::api_config::Secret;
 
 /// The port of an endpoint without one, as in kubeadm.
 const PORT: u16 = 6443;
@@ -91,7 +91,7 @@ const fn row(
 }
 
 fn token(text: String) -> Option<TokenSource> {
-    Some(TokenSource::Text(Zeroizing::new(text)))
+    Some(TokenSource::Text(Secret::new(text)))
 }
 
 /// The flags of `nodelet join`, in the order of its help.

@@ -30,7 +30,7 @@ fn error(line: &str) -> String {
 }
 
 fn text(token: &str) -> TokenSource {
-    TokenSource::Text(Zeroizing::new(token.to_owned()))
+    TokenSource::Text(Secret::new(token.to_owned()))
 }
 
 fn pins() -> Vec<Digest> {

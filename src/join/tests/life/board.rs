@@ -7,8 +7,6 @@ use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
-use zeroize::Zeroizing;
-
 use super::cluster::{Cluster, Mode};
 use super::{MINUTE, wall};
 use crate::check::Finding;
@@ -32,6 +30,7 @@ use crate::join::token::{Digest, Token};
 use crate::kube::message::{Outcome, Request};
 use crate::kube::time::Wall;
 use crate::wire::api::Api;
+use crate::wire::api_config::Secret;
 
 /// The host name: that of a Node whose flags are lost.
 const HOSTNAME: &str = "board";
@@ -441,7 +440,7 @@ impl View {
         };
         let settings = Settings {
             server: format!("https://{host}:6443"),
-            token: TokenSource::Text(Zeroizing::new(line.token.clone())),
+            token: TokenSource::Text(Secret::new(line.token.clone())),
             pins: line.pins.clone(),
             node_name: Some(line.name.to_owned()),
             timeout: Duration::from_secs(60),

@@ -4,7 +4,7 @@
 //! its requester may create certificatesigningrequests/nodeclient
 //! (`pkg/controller/certificates/approver/sarapprove.go`).
 
-use super::run::{Failed, JoinRun, Joined, Renewal, Stop, failed, is_transient, pem};
+use super::run::{Failed, JoinRun, Joined, ROTATE, Stop, failed, is_transient, pem};
 use super::token::Bootstrap;
 use crate::check::server::{APPROVAL, CERTIFICATES, RENEWAL};
 use crate::check::{Finding, Mark};
@@ -46,16 +46,17 @@ pub(super) fn get(
     let settings = run.settings;
     if settings.bootstrap_only {
         run.notes(&[CHECK, "renewal"], "each board asks for its own");
-        return Ok(Joined { config, renewal: Renewal::Cluster });
+        return Ok(Joined { config, renewal: vec![ROTATE.to_owned()] });
     }
     if settings.dry_run {
         run.notes(&[CHECK, "renewal"], "not asked for: --dry-run");
         config.authorization = None;
-        return Ok(Joined { config, renewal: Renewal::Cluster });
+        return Ok(Joined { config, renewal: vec![ROTATE.to_owned()] });
     }
     let issued = request(run, &mut api)?;
     let until = self::issued(run, &mut config, issued);
-    let renewal = renewal(run, &config, &until);
+    let is_renewed = is_renewed(run, &config, &until);
+    let renewal = if is_renewed { vec![ROTATE.to_owned()] } else { Vec::new() };
     Ok(Joined { config, renewal })
 }
 
@@ -213,7 +214,7 @@ pub(super) fn identity(chain: &str, key: &Key) -> Result<(ClientCertificate, Lea
 }
 
 /// Whether the controller will approve renewals, asked with the new certificate.
-fn renewal(run: &mut JoinRun<'_>, config: &ApiConfig, until: &str) -> Renewal {
+fn is_renewed(run: &mut JoinRun<'_>, config: &ApiConfig, until: &str) -> bool {
     let request = RENEWAL.review(&run.board.name);
     let response = run
         .api(config, "renewal", "")
@@ -222,21 +223,19 @@ fn renewal(run: &mut JoinRun<'_>, config: &ApiConfig, until: &str) -> Renewal {
             Ok(()) => Ok(response),
             Err(refused) => Err(failed("renewal", refused, "")),
         });
-    let (finding, renewal) = match response.map(|response| RENEWAL.judge(&response).mark) {
-        Ok(Mark::Ok) => {
-            (Finding::ok("renewal", "by itself, approved by the controller"), Renewal::Cluster)
-        }
+    let (finding, is_renewed) = match response.map(|response| RENEWAL.judge(&response).mark) {
+        Ok(Mark::Ok) => (Finding::ok("renewal", "by itself, approved by the controller"), true),
         Ok(_) => {
             let remedy = format!("{RENEW}, then nodelet join --force");
             let line = format!("not approved: valid until {until}");
-            (Finding::note("renewal", line, &remedy), Renewal::None)
+            (Finding::note("renewal", line, &remedy), false)
         }
         // A request that nobody approves does no harm.
         Err(failed) => {
             let line = format!("requested, approval unknown: {}", failed.detail);
-            (Finding::note("renewal", line, "kubectl get csr lists it"), Renewal::Cluster)
+            (Finding::note("renewal", line, "kubectl get csr lists it"), true)
         }
     };
     run.add(finding);
-    renewal
+    is_renewed
 }

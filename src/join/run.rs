@@ -49,6 +49,9 @@ pub(super) const SUDO: &str = "run it with sudo";
 
 /// Time limit of one request.
 const CALL: Duration = Duration::from_secs(10);
+/// The flag of an agent that renews its certificate.
+pub(super) const ROTATE: &str = "--rotate-certificates";
+
 /// Delay of the next attempt, as in kubeadm.
 pub(super) const RETRY: Duration = Duration::from_secs(5);
 /// The same, if the server asks for less.
@@ -114,18 +117,9 @@ pub(super) struct JoinRun<'a> {
 pub(super) struct Joined {
     /// The server, verified, with the credentials to store.
     pub(super) config: ApiConfig,
-    /// Who renews the certificate.
-    pub(super) renewal: Renewal,
-}
-
-/// Who renews the certificate of the agent.
-pub(super) enum Renewal {
-    /// Nobody: the cluster would not approve a request.
-    None,
-    /// The cluster, by a request that a controller approves.
-    Cluster,
-    /// The supervisor of k3s or rke2, which these flags name.
-    Supervisor(Vec<String>),
+    /// The flags of the run that say who renews the certificate. None if the cluster would not
+    /// approve a request.
+    pub(super) renewal: Vec<String>,
 }
 
 impl<'a> JoinRun<'a> {

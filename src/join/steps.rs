@@ -9,7 +9,7 @@ use super::command::{Settings, TokenSource, is_set_by_join};
 use super::existing::{Existing, JOINED, Kept, existing};
 use super::files::{Change, Flags, Written};
 use super::kubeadm::{self, Found};
-use super::run::{Board, Failed, JoinRun, Joined, Renewal, SUDO, Stop, failed};
+use super::run::{Board, Failed, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
 use super::token::{Bootstrap, Token};
 use super::{End, certificate, supervisor};
@@ -29,7 +29,6 @@ use crate::wire::api_config::{ApiConfig, Authorization};
 
 /// Bytes of a file with a token.
 const TOKEN_LIMIT: usize = 4096;
-const ROTATE: &str = "--rotate-certificates";
 const OVERRIDE: &str = "hostname-override";
 const NAME: &str = "--hostname-override=";
 /// The kubeconfigs of the unit: the credential, or what an agent with a token writes.
@@ -260,9 +259,10 @@ impl JoinRun<'_> {
                 supervisor::get(self, found, authorization)?
             }
         };
-        let new = self.written(&joined)?;
+        let Joined { config, renewal } = joined;
+        let new = self.written(&config, renewal)?;
         self.write(new)?;
-        Ok(joined.config)
+        Ok(config)
     }
 
     pub(super) fn write(&mut self, new: Written) -> Result<(), Failed> {
@@ -304,8 +304,7 @@ impl JoinRun<'_> {
         Ok(())
     }
 
-    fn written(&self, joined: &Joined) -> Result<Written, Failed> {
-        let config = &joined.config;
+    fn written(&self, config: &ApiConfig, renewal: Vec<String>) -> Result<Written, Failed> {
         let mut new = Written::default();
         let mut words = Vec::new();
         match &config.authorization {
@@ -313,23 +312,15 @@ impl JoinRun<'_> {
                 new.bootstrap = Some(rendered(config, &User::Token(token))?);
                 words.push(format!("--kubeconfig={ISSUED}"));
                 words.push(format!("--bootstrap-kubeconfig={BOOTSTRAP}"));
-                words.push(ROTATE.to_owned());
             }
             _ => {
                 // A dry run has no certificate.
                 let user = config.certificate.as_ref().map(User::Inline);
                 let text = user.map(|user| rendered(config, &user)).transpose()?;
                 new.kubeconfig = Some(text.unwrap_or_default());
-                match &joined.renewal {
-                    Renewal::None => {}
-                    Renewal::Cluster => words.push(ROTATE.to_owned()),
-                    Renewal::Supervisor(flags) => {
-                        words.push(ROTATE.to_owned());
-                        words.extend(flags.iter().cloned());
-                    }
-                }
             }
         }
+        words.extend(renewal);
         new.flags = Flags { server: self.settings.server.clone(), words: self.flags(words) };
         Ok(new)
     }

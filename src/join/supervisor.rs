@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use super::certificate::{self, identity};
 use super::command::NOT_BOOTSTRAP_ONLY;
 use super::proof::{self, OTHER_CA};
-use super::run::{Failed, JoinRun, Joined, Renewal, failed, pem};
+use super::run::{Failed, JoinRun, Joined, ROTATE, failed, pem};
 use super::token::{Digest, hexadecimal};
 use crate::check::Finding;
 use crate::core::certificate::supervisor::{self, NODE_NAME, NODE_PASSWORD};
@@ -58,9 +58,9 @@ pub(super) fn get(
     run.add(Finding::ok("token", "the supervisor accepts it"));
     run.notes(&["csr-create", "approval"], "not needed: the supervisor signs");
     let server = format!("{}{}", config.endpoint, config.endpoint.prefix);
-    let mut flags = vec![format!("--k3s-supervisor={server}")];
+    let mut renewal = vec![ROTATE.to_owned(), format!("--k3s-supervisor={server}")];
     if let Some(proved) = proved {
-        flags.push("--k3s-supervisor-system-roots".to_owned());
+        renewal.push("--k3s-supervisor-system-roots".to_owned());
         // The API server on a port of its own is not behind the supervisor's certificate. k3s
         // verifies it with the cluster's CA in any case.
         if port != config.endpoint.port {
@@ -71,7 +71,7 @@ pub(super) fn get(
     run.server = format!("{}{}", config.endpoint, config.endpoint.prefix);
     if run.settings.dry_run {
         run.notes(&["namesake", CERTIFICATE, "renewal"], "not asked for: --dry-run");
-        return Ok(Joined { config, renewal: Renewal::Supervisor(flags) });
+        return Ok(Joined { config, renewal });
     }
     let issued = request(run, &mut api)?;
     certificate::issued(run, &mut config, issued);
@@ -81,7 +81,7 @@ pub(super) fn get(
     run.add(finding);
     let detail = format!("by itself, at the supervisor {server}");
     run.add(Finding::ok("renewal", detail));
-    Ok(Joined { config, renewal: Renewal::Supervisor(flags) })
+    Ok(Joined { config, renewal })
 }
 
 /// The steps from `name-resolution` to `tls`: the supervisor, proved, without credentials. Where it

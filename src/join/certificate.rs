@@ -4,21 +4,20 @@
 //! its requester may create certificatesigningrequests/nodeclient
 //! (`pkg/controller/certificates/approver/sarapprove.go`).
 
-use super::run::{Failed, JoinRun, Joined, ROTATE, Stop, failed, is_transient, pem};
+use super::run::{Failed, JoinRun, Joined, ROTATE, Stop, failed, is_transient};
 use super::token::Bootstrap;
 use crate::check::server::{APPROVAL, CERTIFICATES, RENEWAL};
 use crate::check::{Finding, Mark};
 use crate::core::Progress;
 use crate::core::certificate::{Certificate, FileTask, Rules, TaskResult};
 use crate::core::delay::Jitter;
-use crate::identity::pki::key::Key;
+use crate::identity::pki::{self, key::Key};
 use crate::kube::message::{Accept, Request};
 use crate::kube::text::Fault;
 use crate::kube::x509::{Leaf, Purpose, Subject};
 use crate::kube::{json, object};
 use crate::wire::api::Api;
 use crate::wire::api_config::{ApiConfig, ClientCertificate};
-use crate::wire::tls;
 
 const CHECK: &str = "certificate";
 
@@ -167,7 +166,7 @@ fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf)
             }
             Some(FileTask::Install(chain)) => {
                 let key = key.as_ref().ok_or_else(|| unusable("there is no key".into()))?;
-                return identity(&chain, key).map_err(unusable);
+                return pki::issued(&chain, key, now.wall).map_err(unusable);
             }
             None => {
                 let request = certificate.request();
@@ -199,18 +198,6 @@ fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf)
                       approve NAME";
         Err(Stop::Again(failed(CHECK, last.clone().at("not issued in time"), remedy), pause))
     })
-}
-
-/// The issued certificate with its key, if TLS can use them.
-pub(super) fn identity(chain: &str, key: &Key) -> Result<(ClientCertificate, Leaf), String> {
-    let source = "the issued certificate";
-    let identity = ClientCertificate {
-        chain: pem(source, chain.as_bytes().to_vec()),
-        key: pem(source, key.pem().as_bytes().to_vec()),
-    };
-    tls::check_certificate(&identity)?;
-    let leaf = Leaf::of_pem(&identity.chain.bytes);
-    Ok((identity, leaf.ok_or("it is not X.509")?))
 }
 
 /// Whether the controller will approve renewals, asked with the new certificate.

@@ -9,7 +9,7 @@
 use ring::rand::{SecureRandom as _, SystemRandom};
 use zeroize::Zeroizing;
 
-use super::certificate::{self, identity};
+use super::certificate;
 use super::command::NOT_BOOTSTRAP_ONLY;
 use super::proof::{self, OTHER_CA};
 use super::run::{Failed, JoinRun, Joined, ROTATE, failed, pem};
@@ -18,7 +18,7 @@ use crate::check::Finding;
 use crate::core::certificate::supervisor::{self, NODE_NAME, NODE_PASSWORD};
 use crate::files::guard;
 use crate::identity::kubeconfig::read_password;
-use crate::identity::pki::key::Key;
+use crate::identity::pki::{self, key::Key};
 use crate::kube::json;
 use crate::kube::message::{Accept, Request};
 use crate::kube::text::Fault;
@@ -204,7 +204,7 @@ fn request(run: &mut JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, L
     api.set_headers(&[]).map_err(unusable)?;
     let chain = supervisor::issued(&signed, response, run.now().wall);
     let chain = chain.map_err(|why| Finding::failed(CERTIFICATE, why, ""))?;
-    identity(&chain, &key).map_err(unusable)
+    pki::issued(&chain, &key, run.now().wall).map_err(unusable)
 }
 
 /// The node password. A new one is stored before it is sent: the first password for a name is the

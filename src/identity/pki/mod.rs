@@ -199,7 +199,11 @@ fn usable(identity: &ClientCertificate) -> Result<Leaf, String> {
 }
 
 /// An issued certificate chain (PEM) for `key`, or why it can never be used.
-fn issued(chain: &str, key: &Key, now: Wall) -> Result<(ClientCertificate, Leaf), String> {
+pub(crate) fn issued(
+    chain: &str,
+    key: &Key,
+    now: Wall,
+) -> Result<(ClientCertificate, Leaf), String> {
     let source = "the issued certificate".to_owned();
     let pem = |bytes: &[u8]| Pem { file: None, source: source.clone(), bytes: bytes.to_vec() };
     let identity =

@@ -134,21 +134,14 @@ impl Pki {
         let key = self.key.as_ref().ok_or("no signing request was made")?;
         let ops = self.store.update(chain.as_bytes(), key, &self.origin, now)?;
         self.disk.carry_out(ops)?;
-        let identity = self.store.current()?;
-        let identity = identity.ok_or("the stored certificate is missing")?;
-        let leaf = usable(&identity)?;
+        let stored = self.store.usable()?;
+        let (identity, leaf) = stored.ok_or("the stored certificate is missing")?;
         let kubeconfig = match (self.valid(now), self.load_bootstrap()) {
             (Ok(Err(_)), Ok(bootstrap)) => self.write_kubeconfig(bootstrap, identity),
             (Ok(Ok((kubeconfig, _))), _) => kubeconfig.with(identity),
             _ => self.load(&self.paths.kubeconfig)?.with(identity),
         };
-        let removed = self.store.remove_old().and_then(|mut ops| {
-            ops.extend(self.store.remove_pending_key());
-            self.disk.carry_out(ops)
-        });
-        if let Err(why) = removed {
-            log::warn!("{why}");
-        }
+        self.store.clean(&mut self.disk);
         Ok((kubeconfig, leaf))
     }
 
@@ -176,9 +169,7 @@ impl ApiConfig {
 
 /// The certificate that is stored in `cert_dir`, if there is one that TLS can use.
 pub fn stored_certificate(cert_dir: &Path) -> Option<(ClientCertificate, Leaf)> {
-    let stored = Store::new(cert_dir, CLIENT).ok()?.current().ok()??;
-    let leaf = usable(&stored).ok()?;
-    Some((stored, leaf))
+    Store::new(cert_dir, CLIENT).ok()?.usable().ok()?
 }
 
 /// The operations that remove every certificate and key from `cert_dir`, the one in use first.
@@ -350,14 +341,7 @@ impl Pki {
     /// The stored certificate, if TLS can use it. An unreadable one is logged and counts as
     /// missing: the kubeconfig or a bootstrap may replace it.
     fn stored(&mut self) -> Option<(ClientCertificate, Leaf)> {
-        let usable = self.store.current().and_then(|stored| {
-            let Some(identity) = stored else {
-                return Ok(None);
-            };
-            let leaf = usable(&identity)?;
-            Ok(Some((identity, leaf)))
-        });
-        match usable {
+        match self.store.usable() {
             Ok(found) => found,
             Err(why) => {
                 self.warn(format!("{why}; continuing without this certificate"));

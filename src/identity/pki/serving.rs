@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
+use super::issued;
 use super::key::Key;
 use super::origin::Origin;
 use super::store::{SERVER, Store};
-use super::{issued, usable};
 use crate::core::certificate::{FileTask, TaskResult};
 use crate::files::write::Disk;
 use crate::kube::time::Wall;
@@ -44,8 +44,7 @@ impl ServingPki {
 
     /// The certificate that is stored, if TLS can use it.
     pub fn current(&self) -> Option<(ClientCertificate, Leaf)> {
-        let stored = self.store.current().ok()??;
-        let mut leaf = usable(&stored).ok()?;
+        let (stored, mut leaf) = self.store.usable().ok()??;
         if self.at_supervisor {
             let arrival = self.store.arrival().filter(|at| *at < leaf.not_after);
             leaf.not_before = arrival.unwrap_or_default();
@@ -87,13 +86,7 @@ impl ServingPki {
         if let Err(why) = stored {
             return TaskResult::Failed(why);
         }
-        let removed = self.store.remove_old().and_then(|mut ops| {
-            ops.extend(self.store.remove_pending_key());
-            self.disk.carry_out(ops)
-        });
-        if let Err(why) = removed {
-            log::warn!("{why}");
-        }
+        self.store.clean(&mut self.disk);
         match self.current() {
             Some((_, leaf)) => TaskResult::InUse(leaf),
             None => TaskResult::Failed("the stored certificate is missing".to_owned()),

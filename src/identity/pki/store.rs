@@ -20,12 +20,13 @@ use zeroize::Zeroizing;
 
 use super::key::Key;
 use super::origin::Origin;
+use super::usable;
 use crate::files::guard;
 use crate::files::read::{cause, read};
 use crate::files::write::{self, Disk, Op, PRIVATE};
 use crate::identity::kubeconfig::read_certificate;
 use crate::kube::time::Wall;
-use crate::kube::x509;
+use crate::kube::x509::{self, Leaf};
 use crate::wire::api_config::ClientCertificate;
 
 /// What the names of the files begin with.
@@ -100,6 +101,15 @@ impl Store {
         read_certificate(&chain, &key).map(Some)
     }
 
+    /// The certificate and key in use, if TLS can use them; `None` if none are stored.
+    pub(super) fn usable(&self) -> Result<Option<(ClientCertificate, Leaf)>, String> {
+        let Some(stored) = self.current()? else {
+            return Ok(None);
+        };
+        let leaf = usable(&stored)?;
+        Ok(Some((stored, leaf)))
+    }
+
     /// When the pair in use was stored, from its name; `None` if the name has no time.
     pub(super) fn arrival(&self) -> Option<Wall> {
         self.time_in(self.target()?.file_name()?)
@@ -161,12 +171,6 @@ impl Store {
         unused.unwrap_or_else(|| name(0))
     }
 
-    /// The operations that write the key of a request.
-    fn write_pending_key(&self, key: &Key) -> Vec<Op> {
-        let text = key.pem().as_bytes().to_vec();
-        write::replace(&self.pending_key_path(), PRIVATE, text)
-    }
-
     /// The operations that remove every certificate and key. The links to the pair in use go first:
     /// after a power cut none of the rest is current.
     pub(super) fn remove_all(&self) -> Result<Vec<Op>, String> {
@@ -186,7 +190,7 @@ impl Store {
     }
 
     /// The operations that remove old pairs: all but that in use and the newest other one.
-    pub(super) fn remove_old(&self) -> Result<Vec<Op>, String> {
+    fn remove_old(&self) -> Result<Vec<Op>, String> {
         let Some(target) = self.target() else {
             return Ok(Vec::new());
         };
@@ -210,12 +214,16 @@ impl Store {
         Ok(ops)
     }
 
-    /// The operations that remove the key of a request.
-    pub(super) fn remove_pending_key(&self) -> Vec<Op> {
-        if guard::exists(&self.pending_key_path()) {
-            vec![Op::Remove(self.pending_key_path()), Op::Sync(self.folder.clone())]
-        } else {
-            Vec::new()
+    /// Removes what an installed pair replaces: old pairs, and the key of its request.
+    pub(super) fn clean(&self, disk: &mut Disk) {
+        let removed = self.remove_old().and_then(|mut ops| {
+            if guard::exists(&self.pending_key_path()) {
+                ops.extend([Op::Remove(self.pending_key_path()), Op::Sync(self.folder.clone())]);
+            }
+            disk.carry_out(ops)
+        });
+        if let Err(why) = removed {
+            log::warn!("{why}");
         }
     }
 
@@ -243,7 +251,8 @@ impl Store {
             return Ok(key);
         }
         let key = Key::generate()?;
-        disk.carry_out(self.write_pending_key(&key))?;
+        let text = key.pem().as_bytes().to_vec();
+        disk.carry_out(write::replace(&self.pending_key_path(), PRIVATE, text))?;
         Ok(key)
     }
 

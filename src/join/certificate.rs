@@ -10,6 +10,7 @@ use crate::check::server::{APPROVAL, CERTIFICATES, RENEWAL};
 use crate::check::{Finding, Mark};
 use crate::core::Progress;
 use crate::core::certificate::{Certificate, FileTask, Rules, TaskResult};
+use crate::core::conditions;
 use crate::core::delay::Jitter;
 use crate::identity::pki::{self, key::Key};
 use crate::kube::message::{Accept, Request};
@@ -119,25 +120,22 @@ pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Fail
     let remedy = "does a proxy end TLS, so that the server does not see the certificate?";
     response.accepted().map_err(|refused| failed(check, refused, remedy))?;
     let node = json::parse(&response.body).unwrap_or_default();
-    let conditions = object::list(&node, &["status", "conditions"]);
-    let is_ready = conditions.iter().any(|condition| {
-        let text = |member| object::text(condition, &[member]);
-        (text("type"), text("status")) == ("Ready", "True")
-    });
+    let is_true = |condition| object::text(condition, &["status"]) == "True";
+    let is_ready = conditions::find(&node, "Ready").is_some_and(is_true);
     let info = |member| object::text(&node, &["status", "nodeInfo", member]);
     let version = info("kubeletVersion");
     // A kubelet on this machine has the boot id of this machine.
-    let (line, remedy) = if !version.contains("-nodelet") {
-        let line = format!("Node {name} is Ready, by a kubelet {version}");
-        (line, "if it is on this machine, stop it and wait a minute; else ")
-    } else if info("bootID") != run.board.boot_id {
-        (format!("Node {name} is Ready, with another boot id"), "")
-    } else {
-        (String::new(), "")
-    };
-    if !is_ready || line.is_empty() {
+    let is_kubelet = !version.contains("-nodelet");
+    let is_own = !is_kubelet && info("bootID") == run.board.boot_id;
+    if is_own || !is_ready {
         return Ok(Finding::ok(check, "no live board has this name"));
     }
+    let (line, remedy) = if is_kubelet {
+        let line = format!("Node {name} is Ready, by a kubelet {version}");
+        (line, "if it is on this machine, stop it and wait a minute; else ")
+    } else {
+        (format!("Node {name} is Ready, with another boot id"), "")
+    };
     if run.settings.force {
         return Ok(Finding::note(check, line, ""));
     }

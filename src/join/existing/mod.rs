@@ -3,7 +3,7 @@
 //! It stays if it is complete, of this cluster and of this name. What is missing or differs is
 //! written without `--force`; another identity needs it.
 
-use std::io::ErrorKind::NotFound;
+use std::io::{self, ErrorKind::NotFound};
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
@@ -72,26 +72,19 @@ pub(super) fn existing(
     }
     let none = |finding| Ok(Existing { finding, kept: None, is_replaced: false });
     let candidates = [paths.kubeconfig(), paths.issued_kubeconfig(), paths.bootstrap()];
-    let mut found = None;
-    for path in &candidates {
-        match guard::found(path) {
-            Ok(_) => {
-                found = Some(path);
-                break;
-            }
-            Err(error) if error.kind() == NotFound => {}
-            Err(error) => {
-                let line = format!("{}: {}", path.display(), cause(&error));
-                return if settings.dry_run {
-                    none(Finding::note(JOINED, format!("not known: {line}"), SUDO))
-                } else {
-                    Err(Finding::failed(JOINED, Fault::of_line(&line), SUDO).into())
-                };
-            }
+    let mut looks = candidates.iter().map(|path| (path, guard::found(path)));
+    let is_missing = |found: &io::Result<_>| found.as_ref().is_err_and(|e| e.kind() == NotFound);
+    let path = match looks.find(|(_, found)| !is_missing(found)) {
+        Some((path, Ok(_))) => path,
+        Some((path, Err(error))) => {
+            let line = format!("{}: {}", path.display(), cause(&error));
+            return if settings.dry_run {
+                none(Finding::note(JOINED, format!("not known: {line}"), SUDO))
+            } else {
+                Err(Finding::failed(JOINED, Fault::of_line(&line), SUDO).into())
+            };
         }
-    }
-    let Some(path) = found else {
-        return none(Finding::ok(JOINED, "no identity yet"));
+        None => return none(Finding::ok(JOINED, "no identity yet")),
     };
     let mut config = match kubeconfig::load(path, None) {
         Ok(config) => config,

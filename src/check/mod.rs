@@ -13,6 +13,7 @@ pub mod runtime;
 pub mod server;
 mod setup;
 
+pub use setup::Failure;
 pub(crate) use setup::configured;
 
 use serde_json::{Value, json};

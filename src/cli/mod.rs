@@ -15,7 +15,7 @@ use nix::sys::prctl;
 
 use crate::agent::read_cache::{ReadCache, ask_name_servers};
 use crate::agent::{Agent, Connection};
-use crate::check::{configured, probe};
+use crate::check::{Failure, configured, probe};
 use crate::config::command_line::{self, Command, shown};
 use crate::config::file::{self, Notes};
 use crate::config::flags::Flags;
@@ -46,19 +46,16 @@ use crate::wire::dns::NodeName;
 
 /// Time limit of a question to the container runtime.
 const ASK: Duration = Duration::from_secs(5);
-/// Exit code of an invalid command line, or of an invalid value in the `--config` file.
+/// Exit code of [`Failure::Usage`].
 const EXIT_USAGE: u8 = 2;
-/// Exit code of every other failure: a file that cannot be read or parsed, a reservation of more
-/// than the board has, a failed check, a closed stdout.
+/// Exit code of [`Failure::Other`].
 const EXIT_FAILURE: u8 = 1;
 
 /// Runs `nodelet`. `args` lack the program name.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
-    if let Some(end) =
-        join::main(&args, &user_agent(), &version(), proxy_variable(), &mut print_line)
-    {
-        return exit(end.map_err(failure));
+    if let Some(end) = join::main(&args, &user_agent(), &version(), proxy_variable(), &mut print) {
+        return exit(end);
     }
     exit(match command_line::parse(args.clone()) {
         Ok(Command::Help) => print(&command_line::usage()),
@@ -67,41 +64,32 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(Command::Check(flags)) => check(*flags, args),
         Ok(Command::Runtime(flags)) => ask_runtime(*flags, args),
         Ok(Command::Serve(flags)) => serve(*flags, args),
-        Ok(Command::Logs) => Err((EXIT_FAILURE, serve::logs::answer_one())),
+        Ok(Command::Logs) => Err(Failure::Other(serve::logs::answer_one())),
         Ok(Command::Run(flags)) => run(*flags, args),
-        Err(line) => Err((EXIT_USAGE, line)),
+        Err(line) => Err(Failure::Usage(line)),
     })
 }
 
 fn exit(result: Result<(), Failure>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err((code, line)) => {
-            print_error(&line);
-            serve::delay_next_start();
-            ExitCode::from(code)
-        }
-    }
+    let (code, line) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Usage(line)) => (EXIT_USAGE, line),
+        Err(Failure::Other(line)) => (EXIT_FAILURE, line),
+    };
+    print_error(&line);
+    serve::delay_next_start();
+    ExitCode::from(code)
 }
 
 /// Unlike `println!`, does not panic if stdout is closed.
 fn print(text: &str) -> Result<(), Failure> {
-    print_line(text).map_err(|line| (EXIT_FAILURE, line))
-}
-
-fn print_line(text: &str) -> Result<(), String> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", text.trim_end_matches('\n')).map_err(|e| format!("stdout: {e}"))
+    let written = writeln!(out, "{}", text.trim_end_matches('\n'));
+    written.map_err(|e| Failure::Other(format!("stdout: {e}")))
 }
 
 fn print_error(line: &str) {
     let _ = writeln!(std::io::stderr(), "nodelet: {}", OneLine(line));
-}
-
-type Failure = (u8, String);
-
-fn failure((is_usage, line): (bool, String)) -> Failure {
-    (if is_usage { EXIT_USAGE } else { EXIT_FAILURE }, line)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the only reader of the environment")]
@@ -132,7 +120,7 @@ fn open_agent(flags: Flags, args: Vec<OsString>) -> Result<Box<Agent>, Failure> 
     let _ = prctl::set_dumpable(false);
     logging::start(flags.values.verbosity, env("JOURNAL_STREAM").is_some());
     // Before the facts are read, so that no later change of the network is missed.
-    let wakeup = Wakeup::new().map_err(|e| (EXIT_FAILURE, format!("signalfd: {e}")))?;
+    let wakeup = Wakeup::new().map_err(|e| Failure::Other(format!("signalfd: {e}")))?;
     let (mut config, host, first) = configure(flags, args)?;
     if config.state_file.is_none() {
         config.state_file = systemd_folder("RUNTIME_DIRECTORY").map(|folder| folder.join("state"));
@@ -140,12 +128,12 @@ fn open_agent(flags: Flags, args: Vec<OsString>) -> Result<Box<Agent>, Failure> 
     let path = config.kubeconfig.as_ref().ok_or_else(|| {
         let line = "--kubeconfig is missing: without an API server there is nothing to do; \
                     to see the Node that would be registered, run nodelet inspect";
-        (EXIT_USAGE, line.to_owned())
+        Failure::Usage(line.to_owned())
     })?;
     let seed = RandomState::new().build_hasher().finish();
     let now = Clock::start().now().wall;
     let opened = source(&config, path).open(now, Jitter::new(seed));
-    let (identity, access) = opened.map_err(|line| (EXIT_FAILURE, line))?;
+    let (identity, access) = opened.map_err(Failure::Other)?;
     warn_if_insecure(path, &access);
     if let (Some(name), None) = (proxy_variable(), &access.config.proxy) {
         log::info!("{name} is not used; set proxy-url in the kubeconfig");
@@ -194,7 +182,7 @@ fn user_agent() -> String {
 fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts), Failure> {
     let (flags, notes) = over_file(flags, args)?;
     let ignored = flags_and_fields(&flags.ignored, notes.ignored);
-    let (config, host, facts) = configured(flags, true).map_err(failure)?;
+    let (config, host, facts) = configured(flags, true)?;
     if !ignored.is_empty() {
         log::info!("ignored: {ignored}");
     }
@@ -212,8 +200,8 @@ fn over_file(flags: Flags, args: Vec<OsString>) -> Result<(Flags, Notes), Failur
     };
     let mut over = Flags::default();
     let notes = read_config(path, &mut over)
-        .map_err(|e| (EXIT_FAILURE, format!("--config {}: {e}", path.display())))?;
-    command_line::apply(args, &mut over).map_err(|line| (EXIT_USAGE, line))?;
+        .map_err(|e| Failure::Other(format!("--config {}: {e}", path.display())))?;
+    command_line::apply(args, &mut over).map_err(Failure::Usage)?;
     Ok((over, notes))
 }
 
@@ -255,7 +243,7 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
 fn ask_runtime(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     logging::start(flags.values.verbosity, env("JOURNAL_STREAM").is_some());
     let (flags, _) = over_file(flags, args)?;
-    match config::runtime::parse(&flags.values).map_err(|line| (EXIT_USAGE, line))? {
+    match config::runtime::parse(&flags.values).map_err(Failure::Usage)? {
         Some(config) => runtime::serve(&config),
         None => {
             log::info!("no --container-runtime-endpoint, so there is nothing to do");
@@ -273,17 +261,16 @@ fn serve(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
 /// The port, which listens already. Not inlined, and boxed, as [`open_agent`].
 #[inline(never)]
 fn open_port(flags: Flags, args: Vec<OsString>) -> Result<Box<Port>, Failure> {
-    let usage = |line| (EXIT_USAGE, line);
     let _ = prctl::set_dumpable(false);
     logging::start(flags.values.verbosity, env("JOURNAL_STREAM").is_some());
     let (flags, notes) = over_file(flags, args)?;
     let ignored = flags_and_fields(&flags.ignored, notes.ignored);
-    let serving = ServeConfig::new(&flags.values).map_err(usage)?;
+    let serving = ServeConfig::new(&flags.values).map_err(Failure::Usage)?;
     let host = Host::new(HostRoot::new(&flags.values.host_root), &flags.values.root_dir);
     let config = Config::new(flags, || host.hostname().map_err(|unread| unread.to_string()))
-        .map_err(usage)?;
+        .map_err(Failure::Usage)?;
     let path = config.kubeconfig.as_ref().ok_or_else(|| {
-        usage(
+        Failure::Usage(
             "--kubeconfig is missing: the API server says who may ask; give the flags of the agent"
                 .to_owned(),
         )
@@ -296,7 +283,7 @@ fn open_port(flags: Flags, args: Vec<OsString>) -> Result<Box<Port>, Failure> {
     let own = systemd_folder("STATE_DIRECTORY");
     let cert_dir = own.as_ref().unwrap_or(&config.cert_dir);
     let port = serve::open(&config, &serving, &source, host, cert_dir);
-    port.map(Box::new).map_err(|line| (EXIT_FAILURE, line))
+    port.map(Box::new).map_err(Failure::Other)
 }
 
 /// Checks everything that `run` needs and changes nothing. Fails if `run` would not work.
@@ -316,7 +303,7 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     print(&if is_json { format!("{:#}", report.json()) } else { report.text() })?;
     match report.failed().as_slice() {
         [] => Ok(()),
-        failed => Err((EXIT_FAILURE, format!("check failed: {}", failed.join(", ")))),
+        failed => Err(Failure::Other(format!("check failed: {}", failed.join(", ")))),
     }
 }
 
@@ -325,7 +312,7 @@ fn is_json(flags: &Flags, default: &str) -> Result<bool, Failure> {
     match flags.values.output.as_deref().unwrap_or(default) {
         "json" => Ok(true),
         "text" => Ok(false),
-        other => Err((EXIT_USAGE, format!("--output {:?}: write json or text", shown(other)))),
+        other => Err(Failure::Usage(format!("--output {:?}: write json or text", shown(other)))),
     }
 }
 

@@ -23,7 +23,7 @@ use std::ffi::OsString;
 use nix::sys::prctl;
 use serde_json::{Value, json};
 
-use crate::check::{Finding, Mark, Report};
+use crate::check::{Failure, Finding, Mark, Report};
 use crate::files::guard;
 use crate::files::write::{self, Disk};
 use crate::host::HostRoot;
@@ -39,8 +39,8 @@ use self::command::{Command, Reset};
 use self::files::JoinPaths;
 use self::run::{Failed, SUDO, failed};
 
-/// The end of a command: `Ok`, or a line for stderr and whether the command line is at fault.
-pub type End = Result<(), (bool, String)>;
+/// The end of a command.
+pub type End = Result<(), Failure>;
 
 /// Runs `nodelet join` or `nodelet reset`. `None` if `args` is another command. `print` writes a
 /// line to stdout; `version` is the text of `--version`, `proxy` the name of a variable that is set
@@ -50,18 +50,18 @@ pub fn main(
     user_agent: &str,
     version: &str,
     proxy: Option<&str>,
-    print: &mut dyn FnMut(&str) -> Result<(), String>,
+    print: &mut dyn FnMut(&str) -> End,
 ) -> Option<End> {
     let command = match command::parse(args)? {
         Ok(command) => command,
-        Err(line) => return Some(Err((true, line))),
+        Err(line) => return Some(Err(Failure::Usage(line))),
     };
     // The token and the key must not be in a core file. PR_SET_DUMPABLE with 0 cannot fail.
     let _ = prctl::set_dumpable(false);
     logging::start(0, false);
     Some(match command {
-        Command::Help => print(&command::usage()).map_err(|line| (false, line)),
-        Command::Version => print(version).map_err(|line| (false, line)),
+        Command::Help => print(&command::usage()),
+        Command::Version => print(version),
         Command::Join(settings) => {
             if let Some(name) = proxy {
                 log::info!("{name} is not used; join needs a direct way to the server");
@@ -77,7 +77,7 @@ fn finish(
     command: &str,
     report: &Report,
     json: Option<&[(&str, Value)]>,
-    print: &mut dyn FnMut(&str) -> Result<(), String>,
+    print: &mut dyn FnMut(&str) -> End,
 ) -> End {
     let last = match json {
         Some(members) => {
@@ -90,18 +90,18 @@ fn finish(
         None => report.skipped(),
     };
     if let Some(last) = last {
-        print(&last).map_err(|line| (false, line))?;
+        print(&last)?;
     }
     match report.failed().as_slice() {
         [] => Ok(()),
-        failed => Err((false, format!("{command} failed: {}", failed.join(", ")))),
+        failed => Err(Failure::Other(format!("{command} failed: {}", failed.join(", ")))),
     }
 }
 
 /// The checks of `nodelet reset`.
 const RESET: [&str; 4] = ["running", "metrics", "files", "node"];
 
-fn reset(settings: &Reset, print: &mut dyn FnMut(&str) -> Result<(), String>) -> End {
+fn reset(settings: &Reset, print: &mut dyn FnMut(&str) -> End) -> End {
     let paths = JoinPaths::new(settings.root.as_deref());
     let (report, removed) = carry_out(&mut Disk::default(), &paths, settings.force);
     if settings.json {
@@ -109,7 +109,7 @@ fn reset(settings: &Reset, print: &mut dyn FnMut(&str) -> Result<(), String>) ->
     }
     for finding in &report.findings {
         if finding.mark != Mark::Skipped {
-            print(&finding.line()).map_err(|line| (false, line))?;
+            print(&finding.line())?;
         }
     }
     finish("reset", &report, None, print)

@@ -110,7 +110,7 @@ pub(super) struct JoinRun<'a> {
     user_agent: &'a str,
     outside: &'a dyn Outside,
     end: Mono,
-    print: &'a mut dyn FnMut(&str) -> Result<(), String>,
+    print: &'a mut dyn FnMut(&str) -> End,
 }
 
 /// What the steps before the files found.
@@ -128,7 +128,7 @@ impl<'a> JoinRun<'a> {
         board: Board,
         user_agent: &'a str,
         outside: &'a dyn Outside,
-        print: &'a mut dyn FnMut(&str) -> Result<(), String>,
+        print: &'a mut dyn FnMut(&str) -> End,
     ) -> Self {
         Self {
             settings,

@@ -13,7 +13,7 @@ use super::run::{Board, Failed, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
 use super::token::{Bootstrap, Token};
 use super::{End, certificate, supervisor};
-use crate::check::{Finding, configured, probe};
+use crate::check::{Failure, Finding, configured, probe};
 use crate::config::command_line::{self, Command};
 use crate::config::serve::ServeConfig;
 use crate::core::eviction::Pressures;
@@ -40,16 +40,15 @@ const BOOTSTRAP: &str = "/run/credentials/nodelet.service/bootstrap-kubeconfig";
 pub(super) fn join(
     settings: &Settings,
     user_agent: &str,
-    print: &mut dyn FnMut(&str) -> Result<(), String>,
+    print: &mut dyn FnMut(&str) -> End,
 ) -> End {
-    let usage = |line| (true, line);
     let token = parsed(&settings.token)?;
-    settings.check(&token).map_err(usage)?;
+    settings.check(&token).map_err(Failure::Usage)?;
     let bearer = match settings.bearer.as_ref().map(parsed).transpose()? {
         None => None,
         Some(Token::Bootstrap(bearer)) => Some(bearer),
         Some(Token::Supervisor { .. }) => {
-            return Err(usage("--tls-bootstrap-token: not a token id.secret".into()));
+            return Err(Failure::Usage("--tls-bootstrap-token: not a token id.secret".into()));
         }
     };
     let board = board(settings)?;
@@ -62,16 +61,16 @@ pub(super) fn join(
 }
 
 /// The token of `source`.
-pub(super) fn parsed(source: &TokenSource) -> Result<Token, (bool, String)> {
+pub(super) fn parsed(source: &TokenSource) -> Result<Token, Failure> {
     match source {
-        TokenSource::Text(text) => Token::parse(text.reveal()).map_err(|line| (true, line)),
+        TokenSource::Text(text) => Token::parse(text.reveal()).map_err(Failure::Usage),
         TokenSource::File(path) => {
             let bytes = read_stream(path, TOKEN_LIMIT).map_err(|e| cause(&e));
             let line = |why: String| {
                 if path.to_str().is_some_and(Token::is_whole) {
-                    (true, "--token-file: this is a token; use --token".to_owned())
+                    Failure::Usage("--token-file: this is a token; use --token".to_owned())
                 } else {
-                    (false, format!("--token-file {}: {why}", path.display()))
+                    Failure::Other(format!("--token-file {}: {why}", path.display()))
                 }
             };
             let bytes = Zeroizing::new(bytes.map_err(line)?);
@@ -82,18 +81,18 @@ pub(super) fn parsed(source: &TokenSource) -> Result<Token, (bool, String)> {
 }
 
 /// The machine, as the flags of the run that will follow describe it.
-fn board(settings: &Settings) -> Result<Board, (bool, String)> {
+fn board(settings: &Settings) -> Result<Board, Failure> {
     // The host name of the builder of an image is no board's.
     let is_image = settings.root.is_some() && settings.node_name.is_none();
     let name = settings.node_name.as_deref().or(is_image.then_some("image"));
     let name = name.map(|name| format!("{NAME}{name}"));
     let args = settings.flags.iter().cloned().chain(name);
-    let usage = |line| (true, line);
-    let Command::Run(flags) = command_line::parse(args.map(OsString::from)).map_err(usage)? else {
-        return Err(usage("not the flags of a run".into()));
+    let command = command_line::parse(args.map(OsString::from)).map_err(Failure::Usage)?;
+    let Command::Run(flags) = command else {
+        return Err(Failure::Usage("not the flags of a run".into()));
     };
     // The port reads the same flags when somebody enables it.
-    ServeConfig::new(&flags.values).map_err(usage)?;
+    ServeConfig::new(&flags.values).map_err(Failure::Usage)?;
     let (config, _, facts) = configured(*flags, settings.root.is_none())?;
     let now = Clock::start().now().wall;
     let node = status::initial(&config, &facts, Pressures::default(), now).node;

@@ -32,27 +32,18 @@ const SOMEBODY: &str = "copy the line again: the CA may be new; or somebody may 
      board and the server";
 
 /// The server, proved, without credentials.
-pub(super) enum Found {
-    /// An API server.
-    ApiServer(ApiConfig),
-    /// The supervisor of k3s or rke2, whose `k3s token create` makes tokens of this form, too.
-    Supervisor(ApiConfig),
-}
-
-impl Found {
-    /// Either server.
-    pub(super) fn config(self) -> ApiConfig {
-        match self {
-            Self::ApiServer(config) | Self::Supervisor(config) => config,
-        }
-    }
+pub(super) struct Found {
+    pub(super) config: ApiConfig,
+    /// It is the supervisor of k3s or rke2, whose `k3s token create` makes tokens of this form, too.
+    pub(super) is_supervisor: bool,
 }
 
 /// Finds the server.
 pub(super) fn find(run: &mut JoinRun<'_>, token: &Bootstrap) -> Result<Found, Failed> {
     let (config, api) = run.reach()?;
     if config.insecure {
-        discover(run, token, &config.endpoint, api).map(Found::ApiServer)
+        let config = discover(run, token, &config.endpoint, api)?;
+        Ok(Found { config, is_supervisor: false })
     } else {
         known(run, config, api)
     }
@@ -71,7 +62,7 @@ fn known(run: &mut JoinRun<'_>, config: ApiConfig, mut api: Api) -> Result<Found
     let response = run.answer(&mut api, &cacerts(), "tls", "is it the CA of this server?")?;
     run.add(Finding::ok("tls", "the server was verified"));
     let is_supervisor = response.accepted().is_ok() && proof::unpinned(&response.body).is_ok();
-    Ok(if is_supervisor { Found::Supervisor(config) } else { Found::ApiServer(config) })
+    Ok(Found { config, is_supervisor })
 }
 
 fn discover(

@@ -214,7 +214,7 @@ impl JoinRun<'_> {
         let Kept { mut config, flags: stored, lacks_ca } = kept;
         let mut new = Written { is_kept: true, ..Written::default() };
         if let (true, Token::Bootstrap(token)) = (lacks_ca, token) {
-            let ca = kubeadm::find(self, token)?.config().ca;
+            let ca = kubeadm::find(self, token)?.config.ca;
             if ca.as_ref().map(|ca| &ca.bytes) != config.ca.as_ref().map(|ca| &ca.bytes) {
                 config.ca = ca;
                 let pair = config.certificate.as_ref();
@@ -244,13 +244,12 @@ impl JoinRun<'_> {
     ) -> Result<ApiConfig, Failed> {
         let joined = match token {
             Token::Bootstrap(token) => {
-                let found = kubeadm::find(self, token)?;
+                let Found { config, is_supervisor } = kubeadm::find(self, token)?;
                 let bearer = bearer.unwrap_or(token);
-                match found {
-                    Found::ApiServer(config) => certificate::get(self, config, bearer)?,
-                    Found::Supervisor(config) => {
-                        supervisor::get(self, (config, None), &bearer.authorization())?
-                    }
+                if is_supervisor {
+                    supervisor::get(self, (config, None), &bearer.authorization())?
+                } else {
+                    certificate::get(self, config, bearer)?
                 }
             }
             Token::Supervisor { hash, authorization } => {

@@ -174,24 +174,21 @@ fn thresholds<'a>(statements: &'a Pairs, which: &str) -> Result<Each<'a, Amount>
 }
 
 fn threshold(name: &str, text: &str) -> Result<Option<Amount>, String> {
-    if !text.ends_with('%') {
-        let amount = quantity(name, text)?;
-        if amount <= Quantity::count(0) {
-            return Err(format!("eviction threshold {name} must be positive: {amount}"));
-        }
-        return Ok(Some(Amount::Quantity(amount)));
-    }
     if text == "0%" || text == "100%" {
         return Ok(None);
     }
-    let share = percentage(name, text)?;
-    if share < 0.0 {
-        return Err(format!("eviction percentage threshold {name} must be >= 0%: {text}"));
+    match amount(name, text)? {
+        Amount::Quantity(quantity) if quantity <= Quantity::count(0) => {
+            Err(format!("eviction threshold {name} must be positive: {quantity}"))
+        }
+        Amount::Percentage(share) if share < 0.0 => {
+            Err(format!("eviction percentage threshold {name} must be >= 0%: {text}"))
+        }
+        Amount::Percentage(share) if share > 1.0 => {
+            Err(format!("eviction percentage threshold {name} must be <= 100%: {text}"))
+        }
+        amount => Ok(Some(amount)),
     }
-    if share > 1.0 {
-        return Err(format!("eviction percentage threshold {name} must be <= 100%: {text}"));
-    }
-    Ok(Some(Amount::Percentage(share)))
 }
 
 fn grace_period(name: &str, text: &str) -> Result<Duration, String> {
@@ -204,32 +201,30 @@ fn grace_period(name: &str, text: &str) -> Result<Duration, String> {
 }
 
 fn minimum_reclaim(name: &str, text: &str) -> Result<Amount, String> {
-    if !text.ends_with('%') {
-        let amount = quantity(name, text)?;
-        if amount < Quantity::count(0) {
-            return Err(format!("negative eviction minimum reclaim specified for {name}"));
+    match amount(name, text)? {
+        Amount::Quantity(quantity) if quantity < Quantity::count(0) => {
+            Err(format!("negative eviction minimum reclaim specified for {name}"))
         }
-        return Ok(Amount::Quantity(amount));
+        Amount::Percentage(share) if share <= 0.0 => {
+            Err(format!("eviction percentage minimum reclaim {name} must be positive: {text}"))
+        }
+        amount => Ok(amount),
     }
-    let share = percentage(name, text)?;
-    if share <= 0.0 {
-        return Err(format!("eviction percentage minimum reclaim {name} must be positive: {text}"));
-    }
-    Ok(Amount::Percentage(share))
 }
 
-fn quantity(name: &str, text: &str) -> Result<Quantity, String> {
-    text.parse().map_err(|e| format!("eviction signal {name}: {text:?} is {e}"))
-}
-
-/// `10.5%` as 0.105, in 32-bit arithmetic as in the kubelet.
-fn percentage(name: &str, text: &str) -> Result<f32, String> {
+/// `100Mi`, or `10.5%` as 0.105, in 32-bit arithmetic as in the kubelet.
+fn amount(name: &str, text: &str) -> Result<Amount, String> {
+    if !text.ends_with('%') {
+        let quantity = text.parse::<Quantity>();
+        let quantity = quantity.map_err(|e| format!("eviction signal {name}: {text:?} is {e}"))?;
+        return Ok(Amount::Quantity(quantity));
+    }
     let value = parse_float(text.trim_end_matches('%')).ok_or_else(|| {
         format!("eviction signal {name}: {text:?} is not a percentage; write it like 10%")
     })?;
     #[expect(clippy::cast_possible_truncation, reason = "the kubelet rounds to 32 bits")]
     let value = value as f32;
-    Ok(value / 100.0)
+    Ok(Amount::Percentage(value / 100.0))
 }
 
 /// The kubelet's defaults.

@@ -89,43 +89,31 @@ impl CredentialFiles {
         now: Mono,
     ) -> Option<Replaced> {
         let mut replaced = None;
-        let token = match &mut self.token {
-            Some(token) => token.check(|[path]| {
-                let (token, file) = (read_token(path)?, Some(path.to_owned()));
-                let bearer = Authorization::Bearer { token, file };
-                api.set_authorization(&bearer)?;
-                config.authorization = Some(bearer);
-                replaced = Some(Replaced::Token);
-                Ok(())
-            }),
-            None => Ok(()),
-        };
-        let ca = match &mut self.ca {
-            Some(ca) => ca.check(|[path]| {
-                let changed = ApiConfig { ca: Some(read_pem(path)?), ..config.clone() };
-                api.set_identity(&changed)?;
-                *config = changed;
-                log::info!("{}: read again; connecting with it", path.display());
-                Ok(())
-            }),
-            None => Ok(()),
-        };
-        let certificate = match &mut self.certificate {
-            Some(certificate) => certificate.check(|[chain, key]| {
-                let changed = ApiConfig {
-                    certificate: Some(read_certificate(chain, key)?),
-                    ..config.clone()
-                };
-                api.set_identity(&changed)?;
-                let chain_bytes = changed.certificate.as_ref().map(|c| &c.chain.bytes);
-                let leaf = chain_bytes.and_then(|bytes| Leaf::of_pem(bytes));
-                replaced = leaf.map(Replaced::Certificate);
-                *config = changed;
-                log::info!("{}: read again; connecting with it", chain.display());
-                Ok(())
-            }),
-            None => Ok(()),
-        };
+        let token = check(&mut self.token, |[path]| {
+            let (token, file) = (read_token(path)?, Some(path.to_owned()));
+            let bearer = Authorization::Bearer { token, file };
+            api.set_authorization(&bearer)?;
+            config.authorization = Some(bearer);
+            replaced = Some(Replaced::Token);
+            Ok(())
+        });
+        let ca = check(&mut self.ca, |[path]| {
+            let changed = ApiConfig { ca: Some(read_pem(path)?), ..config.clone() };
+            api.set_identity(&changed)?;
+            *config = changed;
+            log::info!("{}: read again; connecting with it", path.display());
+            Ok(())
+        });
+        let certificate = check(&mut self.certificate, |[chain, key]| {
+            let certificate = read_certificate(chain, key)?;
+            let leaf = Leaf::of_pem(&certificate.chain.bytes);
+            let changed = ApiConfig { certificate: Some(certificate), ..config.clone() };
+            api.set_identity(&changed)?;
+            replaced = leaf.map(Replaced::Certificate);
+            *config = changed;
+            log::info!("{}: read again; connecting with it", chain.display());
+            Ok(())
+        });
         match token.and(ca).and(certificate).and(bootstrap) {
             Ok(()) => {
                 self.log.succeeded(now);
@@ -168,6 +156,14 @@ impl<const N: usize> StampedFiles<N> {
         self.used = stamps;
         Ok(())
     }
+}
+
+/// [`StampedFiles::check`], if there are any.
+fn check<const N: usize>(
+    files: &mut Option<StampedFiles<N>>,
+    read: impl FnOnce([&Path; N]) -> Result<(), String>,
+) -> Result<(), String> {
+    files.as_mut().map_or(Ok(()), |files| files.check(read))
 }
 
 fn stamps<const N: usize>(files: &[PathBuf; N]) -> Option<[Stamp; N]> {

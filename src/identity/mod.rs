@@ -336,11 +336,12 @@ impl Source {
             _ => &self.paths.kubeconfig,
         };
         let api = Api::new(&start.config, &self.user_agent);
-        self.supervisor.as_ref().map(Supervisor::endpoint).transpose()?;
+        let supervisor = self.supervisor.as_ref();
+        supervisor.map(Supervisor::endpoint).transpose()?;
         let rules = Rules {
             rotate: self.paths.rotate,
             bootstrap: self.paths.bootstrap.is_some(),
-            supervisor: self.supervisor.is_some(),
+            supervisor: supervisor.is_some(),
             serving: false,
         };
         let has_certificate = start.bootstrap.is_some() || start.leaf.is_some();
@@ -351,10 +352,7 @@ impl Source {
             config: start.config,
             bootstrap: start.bootstrap,
             certificate: has_certificate.then(certificate),
-            renewal_fault: self
-                .supervisor
-                .as_ref()
-                .and_then(|supervisor| supervisor.fault(&SYSTEM_ROOTS)),
+            renewal_fault: supervisor.and_then(|supervisor| supervisor.fault(&SYSTEM_ROOTS)),
         })
     }
 }

@@ -6,6 +6,8 @@
 //! sends no credential before the digest has proved the CA and TLS has verified the server, with
 //! that CA or, if another CA signed the server's certificate, with the system's roots.
 
+use std::path::Path;
+
 use ring::rand::{SecureRandom as _, SystemRandom};
 use zeroize::Zeroizing;
 
@@ -213,15 +215,14 @@ fn password(run: &mut JoinRun<'_>) -> Result<Secret, Failed> {
     let failed = |why: String| {
         Failed::from(Finding::failed("files", Fault::of_line(&why), "nothing else was changed"))
     };
-    let (own, of_k3s) = (run.paths.password(), run.paths.password_of_k3s());
-    let mut known = None;
-    for path in [&own, &of_k3s] {
-        if known.is_none() && guard::exists(path) {
-            known = read_password(path).map_err(failed)?;
-        }
+    let stored = |path: &Path| {
+        if guard::exists(path) { read_password(path).map_err(failed) } else { Ok(None) }
+    };
+    let own = run.paths.password();
+    if let Some(password) = stored(&own)? {
+        return Ok(password);
     }
-    let password = match known {
-        Some(password) if guard::exists(&own) => return Ok(password),
+    let password = match stored(&run.paths.password_of_k3s())? {
         Some(password) => password,
         None => {
             let mut random = [0; 16];

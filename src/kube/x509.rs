@@ -95,12 +95,10 @@ impl Subject {
 
     /// Name (RFC 5280), byte for byte as Go encodes it.
     fn name(&self) -> Vec<u8> {
-        let organizations: Vec<Vec<u8>> =
-            self.organizations.iter().map(|name| attribute(ORGANIZATION, name)).collect();
-        let organizations: Vec<&[u8]> = organizations.iter().map(Vec::as_slice).collect();
-        let mut name = Vec::new();
-        if !organizations.is_empty() {
-            name = element(SET, &organizations);
+        let organization = |name: &String| attribute(ORGANIZATION, name);
+        let mut name: Vec<u8> = self.organizations.iter().flat_map(organization).collect();
+        if !name.is_empty() {
+            name = element(SET, &[&name]);
         }
         name.extend(element(SET, &[&attribute(COMMON_NAME, &self.common_name)]));
         element(SEQUENCE, &[&name])

@@ -17,9 +17,7 @@ use rustls::sign::SigningKey;
 use rustls::{SignatureAlgorithm, SignatureScheme};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::kube::x509::{
-    self, AltName, DerReader, Purpose, SigningRequest, Subject, Wanted, element,
-};
+use crate::kube::x509::{self, DerReader, Purpose, SigningRequest, Subject, Wanted, element};
 
 /// Object identifier of prime256v1.
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
@@ -144,16 +142,15 @@ fn sec1(pkcs8: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
 fn name(wanted: &Wanted, usages: &[&str]) -> String {
     let mut digest = digest::Context::new(&SHA512_256);
     let subject = &wanted.subject;
-    let texts = [&subject.common_name].into_iter();
-    let texts = texts.chain(&subject.organizations).map(String::as_bytes);
-    let usages = usages.iter().map(|usage| usage.as_bytes());
-    // Upstream's requests of this name have none.
-    let names: Vec<Vec<u8>> = subject.alt_names.iter().map(AltName::encode).collect();
-    let names = names.iter().map(Vec::as_slice);
-    let key = [wanted.public_key.as_slice()].into_iter();
-    for field in key.chain(texts).chain(usages).chain(names) {
+    let mut add = |field: &[u8]| {
         digest.update(URL_SAFE_NO_PAD.encode(field).as_bytes());
         digest.update(b"|");
-    }
+    };
+    add(&wanted.public_key);
+    add(subject.common_name.as_bytes());
+    subject.organizations.iter().for_each(|name| add(name.as_bytes()));
+    usages.iter().for_each(|usage| add(usage.as_bytes()));
+    // Upstream's requests of this name have none.
+    subject.alt_names.iter().for_each(|name| add(&name.encode()));
     format!("node-csr-{}", URL_SAFE_NO_PAD.encode(digest.finish()))
 }

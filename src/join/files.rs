@@ -126,12 +126,9 @@ impl JoinPaths {
         self.at("etc/rancher/node/password")
     }
 
-    /// The operations that store a node password.
+    /// The operations that store a node password. Its folder is there, and locked.
     pub(super) fn write_password(&self, password: &str) -> Vec<Op> {
-        let mut ops = write::private_folder(&self.credentials());
-        let text = password.as_bytes().to_vec();
-        ops.extend(write::replace(&self.password(), PRIVATE, text));
-        once_each_folder(ops)
+        write::replace(&self.password(), PRIVATE, password.as_bytes().to_vec())
     }
 
     /// The environment file of the unit that join alone writes.
@@ -193,12 +190,11 @@ impl JoinPaths {
         })
     }
 
-    /// The operations that write a new identity. Each state between them is the old identity or the
-    /// new one, and `nodelet join` again is the cure: the flags come first, because an agent without
-    /// them would register another Node.
+    /// The operations that write a new identity. The folder of the credentials is there, and locked.
+    /// Each state between them is the old identity or the new one, and `nodelet join` again is the
+    /// cure: the flags come first, because an agent without them would register another Node.
     pub(super) fn write(&self, new: Written) -> Result<Change, String> {
-        let mut prepare = write::private_folder(&self.credentials());
-        let (mut commit, mut paths) = (Vec::new(), Vec::new());
+        let (mut prepare, mut commit, mut paths) = (Vec::new(), Vec::new(), Vec::new());
         let mut add = |path: PathBuf, mode, text: &[u8]| {
             let mut ops = write::replace(&path, mode, text.to_vec());
             let rename = ops.iter().position(|op| matches!(op, Op::Rename(..)));
@@ -223,7 +219,7 @@ impl JoinPaths {
                 remove(&mut commit, &path);
             }
         }
-        Ok(Change { prepare: once_each_folder(prepare), commit, paths })
+        Ok(Change { prepare, commit, paths })
     }
 
     fn forget_certificates(&self) -> Result<Vec<Op>, String> {
@@ -265,21 +261,6 @@ fn kubelet_process(status: &str) -> Option<&str> {
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
     let is_own = field("NSpid:").is_none_or(|ids| ids.split_whitespace().count() == 1);
     field("Name:\t").filter(|name| is_own && KUBELETS.contains(name))
-}
-
-/// Each list of operations creates the folders that are missing now: drops the repeated ones.
-fn once_each_folder(ops: Vec<Op>) -> Vec<Op> {
-    let mut created: Vec<PathBuf> = Vec::new();
-    let mut kept = Vec::new();
-    for op in ops {
-        match &op {
-            Op::Folder(path, _) if created.contains(path) => continue,
-            Op::Folder(path, _) => created.push(path.clone()),
-            _ => {}
-        }
-        kept.push(op);
-    }
-    kept
 }
 
 /// Adds the operations that remove a file, if there is one. A link of an image may lead to a file

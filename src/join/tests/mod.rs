@@ -14,7 +14,7 @@ use crate::check::Failure;
 use crate::files::power_cut;
 use crate::files::read::read;
 use crate::files::tree::Tree;
-use crate::files::write::{Disk, beside};
+use crate::files::write::{Disk, beside, private_folder};
 use crate::join::command::{Settings, TokenSource};
 use crate::process::clock::Clock;
 
@@ -25,8 +25,15 @@ fn new(kubeconfig: bool) -> Written {
     Written { kubeconfig, bootstrap, flags, is_kept: false }
 }
 
-fn written(paths: &JoinPaths, new: Written) -> Disk {
+/// With the folder that a join locks first.
+fn with_folder(paths: &JoinPaths) -> Disk {
     let mut disk = Disk::default();
+    disk.carry_out(private_folder(&paths.credentials())).unwrap();
+    disk
+}
+
+fn written(paths: &JoinPaths, new: Written) -> Disk {
+    let mut disk = with_folder(paths);
     let change = paths.write(new).unwrap();
     disk.carry_out(change.prepare).unwrap();
     disk.carry_out(change.commit).unwrap();
@@ -151,7 +158,7 @@ fn a_node_password_is_stored_before_it_is_sent() {
             tree.write("etc/credstore/nodelet.token", b"another credential");
         }
         let act = || {
-            let mut disk = Disk::default();
+            let mut disk = with_folder(&paths);
             disk.carry_out(paths.write_password("0123456789abcdef")).unwrap();
             (disk.done, ())
         };

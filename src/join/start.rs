@@ -155,39 +155,31 @@ fn ready(run: &JoinRun<'_>, api: &mut Api, mut seen: Option<String>) -> Result<F
     let request = Request::get(format!("/api/v1/nodes/{}", run.board.name), Accept::Object);
     let (start, mut poll, mut was_logged) = (run.now().mono, FIRST_POLL, false);
     run.poll(|| {
-        let mut remedy = format!("journalctl -u nodelet; {ENABLE}");
-        let why = match run.send(api, &request) {
-            Outcome::Silent(why) => why,
-            Outcome::Answered(response) if response.code == 404 => {
+        let node = run.send(api, &request).accepted();
+        let code = node.as_ref().err().and_then(|error| Some(error.refused.as_ref()?.code));
+        let node = node.map_err(|error| error.why);
+        let why = match node.and_then(|node| Ok((judge(run, &node.body)?, renewed(run, api)?))) {
+            Ok((finding, now))
+                if !now.is_empty() && now != *seen.get_or_insert_with(|| now.clone()) =>
+            {
+                return Ok(finding);
+            }
+            Ok(_) => "its Lease is not renewed: no agent runs, or it is refused".into(),
+            Err(_) if code == Some(404) => {
                 if run.now().mono.since(start) >= START && !was_logged {
                     log::info!("node {}: not registered yet; {ENABLE}", run.board.name);
                     was_logged = true;
                 }
                 "it is not registered".into()
             }
-            Outcome::Answered(response) => match response.accepted() {
-                Err(refused) => {
-                    if response.code == 401 {
-                        remedy = "nodelet join --force gets another certificate".to_owned();
-                    }
-                    refused.into()
-                }
-                Ok(()) => match judge(run, &response.body) {
-                    Err(why) => why.into(),
-                    Ok(finding) => match renewed(run, api) {
-                        Err(why) => why,
-                        Ok(now)
-                            if !now.is_empty()
-                                && now != *seen.get_or_insert_with(|| now.clone()) =>
-                        {
-                            return Ok(finding);
-                        }
-                        Ok(_) => "its Lease is not renewed: no agent runs, or it is refused".into(),
-                    },
-                },
-            },
+            Err(why) => why,
         };
         let line = format!("not Ready after {} s: {}", run.settings.timeout.as_secs(), why.what);
+        let remedy = if code == Some(401) {
+            "nodelet join --force gets another certificate".to_owned()
+        } else {
+            format!("journalctl -u nodelet; {ENABLE}")
+        };
         let pause = poll;
         poll = (poll * 2).min(LAST_POLL);
         Err(Stop::Again(failed("ready", line, &remedy), pause))

@@ -296,27 +296,20 @@ impl Access {
         let Some(identity) = &self.access.config.certificate else {
             return CERTIFICATE.map(|check| Finding::note(check, "the kubeconfig has none", ""));
         };
-        match Leaf::of_pem(&identity.chain.bytes) {
-            Some(leaf) => {
-                let due = self.access.certificate.as_ref();
-                let supervisor = config.k3s_supervisor.as_deref();
-                let fault = self.access.renewal_fault.as_ref();
-                let now = clock.now().wall;
-                [
-                    board::certificate(&leaf, &config.node.name),
-                    board::certificate_expiry(&leaf, now, supervisor.is_some()),
-                    board::certificate_renewal(
-                        due.map(Certificate::deadline),
-                        leaf.not_after < now,
-                        supervisor.map(|url| (url, fault)),
-                    ),
-                ]
-            }
-            None => CERTIFICATE.map(|check| {
-                let line = format!("{}: cannot be parsed", identity.chain.source);
-                Finding::failed(check, &line, "is it an X.509 certificate?")
-            }),
-        }
+        let Some(leaf) = Leaf::of_pem(&identity.chain.bytes) else {
+            let line = format!("{}: cannot be parsed", identity.chain.source);
+            return CERTIFICATE.map(|c| Finding::failed(c, &line, "is it an X.509 certificate?"));
+        };
+        let due = self.access.certificate.as_ref().map(Certificate::deadline);
+        let supervisor = config.k3s_supervisor.as_deref();
+        let fault = self.access.renewal_fault.as_ref();
+        let now = clock.now().wall;
+        let has_expired = leaf.not_after < now;
+        [
+            board::certificate(&leaf, &config.node.name),
+            board::certificate_expiry(&leaf, now, supervisor.is_some()),
+            board::certificate_renewal(due, has_expired, supervisor.map(|url| (url, fault))),
+        ]
     }
 
     /// The credential that a request carries.

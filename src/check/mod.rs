@@ -103,6 +103,14 @@ impl Report {
         findings.map(|finding| finding.check).collect()
     }
 
+    /// The end of the command that this is the report of.
+    pub fn end(&self, command: &str) -> Result<(), Failure> {
+        match self.failed().as_slice() {
+            [] => Ok(()),
+            failed => Err(Failure::Other(format!("{command} failed: {}", failed.join(", ")))),
+        }
+    }
+
     /// One line for each check, then one line for all skipped checks, and one that says where the
     /// problems of all boards are, if this one has any.
     pub fn text(&self) -> String {

@@ -301,10 +301,7 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let found = found.as_ref();
     let report = probe::report(&config, &host, &facts, &missing, found, &clock, connect);
     print(&if is_json { format!("{:#}", report.json()) } else { report.text() })?;
-    match report.failed().as_slice() {
-        [] => Ok(()),
-        failed => Err(Failure::Other(format!("check failed: {}", failed.join(", ")))),
-    }
+    report.end("check")
 }
 
 /// Whether `--output`, or else `default`, is json and not text.

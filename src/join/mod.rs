@@ -23,7 +23,7 @@ use std::ffi::OsString;
 use nix::sys::prctl;
 use serde_json::{Value, json};
 
-use crate::check::{Failure, Finding, Mark, Report};
+use crate::check::{Failure, Finding, Report};
 use crate::files::guard;
 use crate::files::write::{self, Disk};
 use crate::host::HostRoot;
@@ -72,30 +72,13 @@ pub fn main(
     })
 }
 
-/// Prints the end of a report: the whole object as JSON, or the line of the skipped steps.
-fn finish(
-    command: &str,
-    report: &Report,
-    json: Option<&[(&str, Value)]>,
-    print: &mut dyn FnMut(&str) -> End,
-) -> End {
-    let last = match json {
-        Some(members) => {
-            let mut whole = report.json();
-            for (name, value) in members {
-                object::members(&mut whole, &[]).insert((*name).to_owned(), value.clone());
-            }
-            Some(format!("{whole:#}"))
-        }
-        None => report.skipped(),
-    };
-    if let Some(last) = last {
-        print(&last)?;
+/// A report as JSON, with more members.
+fn json_text(report: &Report, members: Vec<(&str, Value)>) -> String {
+    let mut whole = report.json();
+    for (name, value) in members {
+        object::members(&mut whole, &[]).insert(name.to_owned(), value);
     }
-    match report.failed().as_slice() {
-        [] => Ok(()),
-        failed => Err(Failure::Other(format!("{command} failed: {}", failed.join(", ")))),
-    }
+    format!("{whole:#}")
 }
 
 /// The checks of `nodelet reset`.
@@ -104,15 +87,13 @@ const RESET: [&str; 4] = ["running", "metrics", "files", "node"];
 fn reset(settings: &Reset, print: &mut dyn FnMut(&str) -> End) -> End {
     let paths = JoinPaths::new(settings.root.as_deref());
     let (report, removed) = carry_out(&mut Disk::default(), &paths, settings.force);
-    if settings.json {
-        return finish("reset", &report, Some(&[("removed", json!(removed))]), print);
-    }
-    for finding in &report.findings {
-        if finding.mark != Mark::Skipped {
-            print(&finding.line())?;
-        }
-    }
-    finish("reset", &report, None, print)
+    let text = if settings.json {
+        json_text(&report, vec![("removed", json!(removed))])
+    } else {
+        report.text()
+    };
+    print(&text)?;
+    report.end("reset")
 }
 
 /// The report, and the removed paths.

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::command::Settings;
 use super::files::JoinPaths;
 use super::proof::CLOCK;
-use super::{End, finish};
+use super::{End, json_text};
 use crate::check::probe::{dial, resolve};
 use crate::check::{Finding, Mark, Report};
 use crate::core::instant::{Mono, Now};
@@ -286,13 +286,17 @@ impl JoinRun<'_> {
         };
         let report =
             Report { findings: CHECKS.iter().map(find).collect(), node_name: self.board.name };
-        let members = [
-            ("server", json!(self.server)),
-            ("certificateExpires", self.expires.map_or(Value::Null, |at| json!(at.time()))),
-            ("wrote", json!(self.wrote)),
-        ];
-        let json = self.settings.json.then_some(members.as_slice());
-        finish("join", &report, json, self.print)
+        if self.settings.json {
+            let members = vec![
+                ("server", json!(self.server)),
+                ("certificateExpires", json!(self.expires.map(Wall::time))),
+                ("wrote", json!(self.wrote)),
+            ];
+            (self.print)(&json_text(&report, members))?;
+        } else if let Some(skipped) = report.skipped() {
+            (self.print)(&skipped)?;
+        }
+        report.end("join")
     }
 }
 

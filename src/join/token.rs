@@ -127,16 +127,11 @@ fn basic(password: &str) -> Authorization {
 
 /// Parses a digest of 64 hexadecimal digits of any case.
 pub fn digest(text: &str) -> Option<Digest> {
-    let mut digest = Digest::default();
-    let nibble = |b: u8| char::from(b).to_digit(16).and_then(|n| u8::try_from(n).ok());
-    if text.len() != 2 * digest.len() {
-        return None;
-    }
-    for (octet, pair) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
-        let [high, low] = pair else { return None };
-        *octet = nibble(*high)? << 4 | nibble(*low)?;
-    }
-    Some(digest)
+    // from_str_radix takes a sign, too.
+    let is_hexadecimal = text.bytes().all(|b| b.is_ascii_hexdigit());
+    let octet = |at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    let octets: Option<Vec<u8>> = (0..text.len()).step_by(2).map(octet).collect();
+    octets.filter(|_| is_hexadecimal)?.try_into().ok()
 }
 
 /// The 64 hexadecimal digits of a digest, in lower case.
@@ -218,7 +213,8 @@ mod tests {
     #[test]
     fn a_digest_survives_a_round_trip() {
         assert_eq!(hexadecimal(&digest(HASH).unwrap()), HASH);
-        for text in ["", "00", &HASH[1..], &format!("{HASH}0"), &HASH.replace('4', "g")] {
+        let signed = HASH.replacen("45", "+5", 1);
+        for text in ["", "00", &HASH[1..], &format!("{HASH}0"), &HASH.replace('4', "g"), &signed] {
             assert_eq!(digest(text), None, "{text}");
         }
     }

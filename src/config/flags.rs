@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Config;
-use super::command_line::Kind::{self, Number, Pairs as Map, Path, Period, Switch, Taints, Text};
-use super::command_line::{Setting, set_defaults};
+use super::command_line::Kind::{Number, Pairs as Map, Path, Period, Switch, Taints, Text};
+use super::command_line::{Setting, row, set_defaults};
 use super::serve::ServeConfig;
 use crate::kube::names;
 
@@ -112,17 +112,6 @@ const SECOND: Duration = Duration::from_secs(1);
 const SHORTEST_UPDATE: Duration = Duration::from_millis(10);
 /// Shortest time between two reports; each is a request.
 pub(super) const SHORTEST_REPORT: Duration = SECOND;
-
-/// A row: flag, value, default, what it does, and where the value goes.
-const fn row(
-    flag: &'static str,
-    value: &'static str,
-    default: &'static str,
-    help: &'static str,
-    kind: Kind<Values>,
-) -> Setting<Values> {
-    Setting { flag, value, default, help, kind, field: "", own: false }
-}
 
 /// A row with the name of its field in the configuration file.
 const fn field(field: &'static str, row: Setting<Values>) -> Setting<Values> {

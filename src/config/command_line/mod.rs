@@ -52,6 +52,17 @@ pub enum Kind<T: 'static> {
     Taints(fn(&mut T, Vec<Taint>)),
 }
 
+/// A row of a table: flag, value, default, what it does, and where the value goes.
+pub const fn row<T>(
+    flag: &'static str,
+    value: &'static str,
+    default: &'static str,
+    help: &'static str,
+    kind: Kind<T>,
+) -> Setting<T> {
+    Setting { flag, value, default, help, kind, field: "", own: false }
+}
+
 /// Flags of one letter.
 const SHORT: [(char, &str); 3] = [('h', "help"), ('o', "output"), ('v', "v")];
 

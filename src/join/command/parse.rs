@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use lexopt::{Arg, Parser, ValueExt as _};
 
 use super::{Command, Reset, Settings, TokenSource};
-use crate::config::command_line::Kind::{self, Path, Switch, Text};
+use crate::config::command_line::Kind::{Path, Switch, Text};
 use crate::config::command_line::{
-    self, Setting, find, flag_name, set_defaults, shown, takes_value,
+    self, Setting, find, flag_name, row, set_defaults, shown, takes_value,
 };
 use crate::join::token::{Digest, Token, digest};
 use crate::kube::time::parse_duration;
@@ -78,16 +78,6 @@ pub struct Given {
     pins: Vec<String>,
     timeout: String,
     output: String,
-}
-
-const fn row(
-    flag: &'static str,
-    value: &'static str,
-    default: &'static str,
-    help: &'static str,
-    kind: Kind<Given>,
-) -> Setting<Given> {
-    Setting { flag, value, default, help, kind, field: "", own: false }
 }
 
 fn token(text: String) -> Option<TokenSource> {

@@ -1,9 +1,9 @@
 //! Parses the YAML or JSON of a kubeconfig or kubelet configuration into a JSON value.
 //!
 //! The text is untrusted: the parser does not recurse, and size, depth and number of nodes are
-//! bounded. Anchors, aliases, tags, a second document, duplicate keys and keys that are not strings
-//! are errors with line and column. An error quotes no value: it may be a password. Plain scalars
-//! follow the core schema of YAML 1.2, so `yes` is a string.
+//! bounded. Anchors, aliases, tags, a second document that is not empty, duplicate keys and keys
+//! that are not strings are errors with line and column. An error quotes no value: it may be a
+//! password. Plain scalars follow the core schema of YAML 1.2, so `yes` is a string.
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};
@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Result<Value, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut open: Vec<Open> = Vec::new();
     let mut root = None;
-    let mut documents = 0;
+    let mut document = Marker::default();
     let mut nodes = 0;
 
     for event in Parser::new_from_str(text) {
@@ -37,10 +37,7 @@ pub fn parse(text: &str) -> Result<Value, String> {
         let value = match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => continue,
             Event::DocumentStart(_) => {
-                documents += 1;
-                if documents > 1 {
-                    return Err(at(start, "a second document; only one is read"));
-                }
+                document = *start;
                 continue;
             }
             Event::Alias(_) => return Err(at(start, "an alias; write the value out")),
@@ -80,6 +77,11 @@ pub fn parse(text: &str) -> Result<Value, String> {
         };
         match open.last_mut() {
             Some(parent) => parent.add(value).map_err(|why| at(start, &why))?,
+            // `---` at the end of a file begins one.
+            None if root.is_some() && value.is_null() => {}
+            None if root.is_some() => {
+                return Err(at(&document, "a second document; only one is read"));
+            }
             None => root = Some(value),
         }
     }

@@ -54,6 +54,7 @@ fn json_is_parsed_as_yaml() {
         "{\n\t\"a\": {\n\t\t\"b\": [1, true, null, \"x\\ty/é\"],\n\t\t\"c\": {}\n\t},\n\t\"d\": \"\"\n}\n",
         "a:\n  b:\n  - 1\n  - true\n  -\n  - \"x\\ty/é\"\n  c: {}\nd: ''\n",
         "\u{feff}---\n# a comment\na: {b: [1, true, null, \"x\\ty/é\"], c: {}}\nd: \"\"\n...\n",
+        "a: {b: [1, true, null, \"x\\ty/é\"], c: {}}\nd: ''\n---\n# the end\n",
     ] {
         let want = json!({"a": {"b": [1, true, null, "x\ty/é"], "c": {}}, "d": ""});
         assert_eq!(parse(text), Ok(want), "{text}");

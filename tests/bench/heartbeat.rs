@@ -4,8 +4,9 @@
 //! Against the API double, or a real control plane with `KUBEBUILDER_ASSETS`. Where that folder
 //! also has `kubemark`, a hollow kubelet runs at the same time with the same API server. So does a
 //! real kubelet with `KUBELET=<command>`; the bench adds `--kubeconfig` and `--hostname-override`,
-//! and the container runtime must run. With `NODELET=<binary>` another build is measured, for
-//! instance the static one.
+//! and the container runtime must run. With `RUNTIME=unix:///run/containerd/containerd.sock` the
+//! agent has this endpoint, and `nodelet runtime` runs beside it. With `NODELET=<binary>` another
+//! build is measured, for instance the static one.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -212,6 +213,11 @@ fn start_to_request(site: &Site, way: &Way) -> Option<Duration> {
     tries.min()
 }
 
+fn start(args: &[String]) -> Board {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    Board::start(&args)
+}
+
 /// One line of the table.
 struct Row {
     figure: &'static str,
@@ -264,18 +270,29 @@ fn main() {
     }
     let site = Site::new();
     let way = site.way("board");
-    let start = start_to_request(&site, &way);
+    let first_request = start_to_request(&site, &way);
     let bare_start = bare_start();
 
     let peers = [site.kubelet(), site.hollow_kubelet()];
-    let kubeconfig = format!("--kubeconfig={}", way.kubeconfig);
-    let board = Board::start(&[&kubeconfig, "--hostname-override=board"]);
+    let mut args =
+        vec![format!("--kubeconfig={}", way.kubeconfig), "--hostname-override=board".to_owned()];
+    let runtime = std::env::var("RUNTIME").ok().map(|endpoint| {
+        let facts = site.folder.path().join("facts");
+        args.push(format!("--container-runtime-endpoint={endpoint}"));
+        args.push(format!("--container-runtime-facts={}", facts.display()));
+        start(&[&["runtime".to_owned()], args.as_slice()].concat())
+    });
+    let board = start(&args);
     site.settle("board");
     let process = board.pid().as_raw().cast_unsigned();
+    let runtime_cpu = || {
+        let runtime = runtime.as_ref().map(Board::pid);
+        runtime.map(|pid| cpu_nanoseconds(&format!("/proc/{pid}/task/{pid}")))
+    };
     let read_all = || {
         let peers = peers.each_ref();
         let peers = peers.map(|peer| peer.as_ref().map(Peer::read));
-        (read(process, &way.link), peers)
+        (read(process, &way.link), peers, runtime_cpu())
     };
     let bare = spawn(bare_minute);
     let before = read_all();
@@ -290,6 +307,10 @@ fn main() {
     let ([kubelet_before, hollow_before], [kubelet, hollow]) = (before.1, after.1);
     let (kubelet, hollow) = (grown(kubelet_before, kubelet), grown(hollow_before, hollow));
     let threads = tasks(process).len();
+    let runtime = runtime.zip(before.2.zip(after.2));
+    let runtime = runtime.map(|(service, (before, after))| {
+        (service.kibibytes("Private_Dirty"), (after - before) / f64::from(MINUTES))
+    });
     drop(board);
 
     println!("| figure | kubelet | hollow kubelet | goal | nodelet |");
@@ -310,7 +331,7 @@ fn main() {
     }
     let milliseconds = |seconds: f64| format!("{:.1}", seconds * 1e3);
     println!("threads: {threads}");
-    match start {
+    match first_request {
         Some(time) => {
             println!("start to first request: {} ms; goal: 2.5", milliseconds(time.as_secs_f64()))
         }
@@ -321,12 +342,20 @@ fn main() {
         "CPU of a thread that sends and gets a byte as often: {} ms/min",
         milliseconds(bare / 1e9)
     );
+    if let Some((dirty, cpu)) = runtime {
+        let cpu = milliseconds(cpu / 1e9);
+        println!("nodelet runtime: {cpu} ms/min, {dirty} KiB of private dirty memory");
+    }
     if let Some(kubelet) = kubelet {
         println!(
             "CPU: 1/{:.0} of the kubelet; bytes: {:.2}",
             kubelet.cpu_nanoseconds / ours.cpu_nanoseconds,
             (ours.up + ours.down) / (kubelet.up + kubelet.down)
         );
+        if let Some((_, cpu)) = runtime {
+            let pair = ours.cpu_nanoseconds + cpu;
+            println!("with nodelet runtime: 1/{:.0}", kubelet.cpu_nanoseconds / pair);
+        }
     }
     drop(site.folder);
 }

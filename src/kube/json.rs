@@ -2,7 +2,7 @@
 //!
 //! A parsed value takes 25 times the bytes of `[0,0,…]`: a body of 1 MiB would take 27 MB. What
 //! nothing here reads, and anybody may fill, is skipped and not counted: managedFields, other
-//! annotations than [`ANNOTATIONS`], and images beyond `MAX_IMAGES`.
+//! annotations than [`keeps_annotation`] names, and images beyond `MAX_IMAGES`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::kube::object::ANNOTATIONS;
+use crate::kube::object::keeps_annotation;
 
 /// Most values, keys included, of one document. A Node with every list that a kubelet fills has
 /// some 3,000.
@@ -119,7 +119,7 @@ impl<'de> Visitor<'de> for Place<'_> {
         let place = self.within()?;
         let mut members = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            let is_foreign = self.key == "annotations" && !ANNOTATIONS.contains(&key.as_str());
+            let is_foreign = self.key == "annotations" && !keeps_annotation(&key);
             let value = if is_foreign || self.skipped.contains(&key.as_str()) {
                 map.next_value::<IgnoredAny>()?;
                 continue;
@@ -182,6 +182,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kube::object::ATTACH_DETACH;
 
     #[test]
     fn documents_within_the_bounds_are_parsed() {
@@ -239,10 +240,13 @@ mod tests {
             },
             "status": {"images": vec![json!({"names": ["a"], "sizeBytes": 1}); 10_000]},
         });
-        node["metadata"]["annotations"][ANNOTATIONS[0]] = "true".into();
+        let kept = json!({ATTACH_DETACH: "true", "nodelet/fact": "1"});
+        for (name, value) in kept.as_object().unwrap() {
+            node["metadata"]["annotations"][name] = value.clone();
+        }
         let mut want = node.clone();
         want["metadata"]["managedFields"] = Value::Null;
-        want["metadata"]["annotations"] = json!({ANNOTATIONS[0]: "true"});
+        want["metadata"]["annotations"] = kept;
         want["status"]["images"].as_array_mut().unwrap().truncate(MAX_IMAGES);
         let bytes = node.to_string().into_bytes();
         assert_eq!(parse(&bytes), Some(want));

@@ -20,8 +20,10 @@ pub const K3S_HOSTNAME: [&str; 2] = ["k3s.io/hostname", "rke2.io/hostname"];
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The annotation that says where a person who found the Node reads on.
 pub const DOCUMENTATION: &str = "nodelet/documentation";
-/// The annotations that are read here: of an object that was read there are no others.
-pub const ANNOTATIONS: [&str; 8] = [
+/// Our own annotations begin with this.
+const OWN: &str = "nodelet/";
+/// The annotations of others that are read here.
+const ANNOTATIONS: [&str; 7] = [
     ATTACH_DETACH,
     PROVIDED_NODE_IP,
     K3S_INTERNAL_IP[0],
@@ -29,8 +31,12 @@ pub const ANNOTATIONS: [&str; 8] = [
     K3S_HOSTNAME[0],
     K3S_HOSTNAME[1],
     MIRROR,
-    DOCUMENTATION,
 ];
+
+/// Whether an object that was read still has this annotation.
+pub fn keeps_annotation(name: &str) -> bool {
+    name.starts_with(OWN) || ANNOTATIONS.contains(&name)
+}
 
 /// The string at `path`; empty if there is none.
 pub fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {

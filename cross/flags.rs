@@ -7,8 +7,8 @@
 use std::path::Path;
 use std::{env, fs, io};
 
-use nodelet::config::command_line::Setting;
 use nodelet::config::flags::SETTINGS;
+use nodelet::config::setting::Setting;
 use nodelet::join::command::FLAGS;
 
 /// Documents with a table between two comments.

@@ -9,6 +9,7 @@ pub mod flags;
 mod reservation;
 pub mod runtime;
 pub mod serve;
+pub mod setting;
 pub mod thresholds;
 
 pub use reservation::{Reservation, Resources};

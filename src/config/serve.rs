@@ -15,8 +15,7 @@ const LOG_SOCKET: &str = "run/nodelet-logs.sock";
 /// Shortest `--idle-exit` but 0.
 const SHORTEST_IDLE: Duration = Duration::from_secs(1);
 
-/// The configuration of `nodelet serve`. [`ServeConfig::new`] validates it; `default()` has no
-/// setting's default.
+/// The configuration of `nodelet serve`. `default()` has no setting's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServeConfig {
     /// `--client-ca-file`; `None` is the CA of the credentials.
@@ -83,9 +82,9 @@ impl ServeConfig {
                 );
             }
         };
-        let idle = values.serve.idle_exit;
-        if !idle.is_zero() && idle < SHORTEST_IDLE {
-            return Err(format!("--idle-exit {idle:?}: write at least 1s, or 0 for never"));
+        let idle_exit = values.idle_exit;
+        if !idle_exit.is_zero() && idle_exit < SHORTEST_IDLE {
+            return Err(format!("--idle-exit {idle_exit:?}: write at least 1s, or 0 for never"));
         }
         let listen = match values.listen.as_str() {
             "" => None,
@@ -95,12 +94,18 @@ impl ServeConfig {
         };
         let state_file = values.config.state_file.as_deref().unwrap_or(Path::new(STATE_FILE));
         Ok(Self {
-            only_tls13,
+            client_ca_file: values.client_ca_file.clone(),
+            accepts_tokens: values.accepts_tokens,
+            token_ttl: values.token_ttl,
+            authorized_ttl: values.authorized_ttl,
+            unauthorized_ttl: values.unauthorized_ttl,
             tls_files,
+            rotate_server_certificates: values.rotate_server_certificates,
+            only_tls13,
+            idle_exit,
             listen,
             state_file: state_file.to_owned(),
             log_socket: values.system_log_query.then(|| values.host_root.join(LOG_SOCKET)),
-            ..values.serve.clone()
         })
     }
 }

@@ -1,21 +1,14 @@
 use std::os::unix::ffi::OsStringExt;
-
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::*;
 use crate::config::flags::{Values, is_ignored_field};
-use crate::config::serve::ServeConfig;
+use crate::config::setting::{Pairs, Setting};
 use crate::config::{Config, NodeConfig};
 
 fn parse(words: &[&str]) -> Result<Command, String> {
     super::parse(words.iter().map(OsString::from))
-}
-
-fn flags(words: &[&str]) -> Flags {
-    match parse(words) {
-        Ok(Command::Run(flags)) => *flags,
-        other => panic!("{words:?}: {other:?}"),
-    }
 }
 
 fn pairs(pairs: &[(&str, &str)]) -> Pairs {
@@ -73,7 +66,7 @@ fn every_flag_without_a_field_sets_its_value() {
             },
             ..default.config
         },
-        serve: ServeConfig { idle_exit: Duration::ZERO, ..default.serve },
+        idle_exit: Duration::ZERO,
         listen: "[::]:1".into(),
         hostname_override: "pi-3".into(),
         node_ip: "-1.2.3.4".into(),
@@ -122,24 +115,24 @@ fn every_flag_in_every_form() {
             &[&*format!("--{under}={value}")],
             &[&*format!("--{under}"), &value],
         ] {
-            assert_eq!(flags(words), want, "{words:?}");
+            assert_eq!(Flags::of(words), want, "{words:?}");
         }
         assert!(usage().contains(&format!("--{name}")), "{name}");
         if !setting.default.is_empty() {
             let default = format!("--{name}={}", setting.default);
-            assert_eq!(flags(&[&default]), Flags::default(), "{default}");
+            assert_eq!(Flags::of(&[&default]), Flags::default(), "{default}");
         }
     }
-    assert_eq!(flags(&[]), Flags::default());
+    assert_eq!(Flags::of(&[]), Flags::default());
     for words in [&["--v=4"][..], &["--v", "4"], &["-v4"], &["-v", "4"], &["-v=4"]] {
-        assert_eq!(flags(words).values.verbosity, 4, "{words:?}");
+        assert_eq!(Flags::of(words).values.verbosity, 4, "{words:?}");
     }
 }
 
 /// Maps have their own test.
 #[test]
 fn the_last_value_of_a_flag_is_used_but_labels_paths_and_conditions_accumulate() {
-    let values = flags(&[
+    let values = Flags::of(&[
         "--port=1",
         "--node-ip=1",
         "--node-labels=a,b=1",
@@ -191,13 +184,13 @@ fn the_value_of_a_switch_is_optional() {
         (&["--register-node=1"], true),
         (&["--register-node=True"], true),
     ] {
-        assert_eq!(flags(words).values.config.node.register, want, "{words:?}");
+        assert_eq!(Flags::of(words).values.config.node.register, want, "{words:?}");
     }
 }
 
 #[test]
 fn each_command_is_recognized() {
-    let run = || Box::new(flags(&["--port=1"]));
+    let run = || Box::new(Flags::of(&["--port=1"]));
     for (words, want) in [
         (&["--port=1"][..], Command::Run(run())),
         (&["inspect", "--port=1"], Command::Inspect(run())),
@@ -299,7 +292,7 @@ fn an_invalid_command_line_is_one_error_line() {
 
 #[test]
 fn repeated_maps_accumulate() {
-    let flags = flags(&[
+    let flags = Flags::of(&[
         "--eviction-hard=a<1,b<2",
         "--eviction-hard=",
         "--eviction_hard= b < 3 ,c<4",
@@ -326,7 +319,7 @@ fn repeated_maps_accumulate() {
 /// The ExecStart of kubeadm's unit, and further flags of the kubelet.
 #[test]
 fn the_flags_of_kubeadms_unit_are_accepted() {
-    let flags = flags(&[
+    let flags = Flags::of(&[
         "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf",
         "--kubeconfig=/etc/kubernetes/kubelet.conf",
         "--config=/var/lib/kubelet/config.yaml",
@@ -369,7 +362,7 @@ fn an_ignored_flag_takes_any_value() {
         });
         let want = want
             .map_err(str::to_owned)
-            .map(|name| Flags { ignored: vec![name], ..flags(&["--port=1"]) });
+            .map(|name| Flags { ignored: vec![name], ..Flags::of(&["--port=1"]) });
         assert_eq!(got, want, "{words:?}");
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::aggregate;
-use super::command_line::{Kind, Setting, outside};
-use super::flags::{Flags, Pairs, SETTINGS, SHORTEST_REPORT, Values, is_ignored_field};
+use super::flags::{Flags, SETTINGS, SHORTEST_REPORT, Values, is_ignored_field};
+use super::setting::{Kind, Pairs, Setting, outside};
 use super::thresholds;
 use crate::kube::names::{self, Taint};
 use crate::kube::object;

@@ -7,7 +7,6 @@ use serde_json::json;
 
 use super::*;
 use crate::config::command_line;
-use crate::config::serve::ServeConfig;
 use crate::config::{Config, NodeConfig};
 use crate::kube::yaml;
 
@@ -104,15 +103,12 @@ enableSystemLogQuery: true
         container_runtime_endpoint: "unix:///run/containerd/containerd.sock".to_owned(),
         image_service_endpoint: "/run/images.sock".to_owned(),
         node_status_max_images: 3,
-        serve: ServeConfig {
-            client_ca_file: Some("/ca".into()),
-            accepts_tokens: false,
-            token_ttl: Duration::from_secs(60),
-            authorized_ttl: Duration::from_secs(120),
-            unauthorized_ttl: Duration::from_secs(180),
-            rotate_server_certificates: true,
-            ..default.serve
-        },
+        client_ca_file: Some("/ca".into()),
+        accepts_tokens: false,
+        token_ttl: Duration::from_secs(60),
+        authorized_ttl: Duration::from_secs(120),
+        unauthorized_ttl: Duration::from_secs(180),
+        rotate_server_certificates: true,
         anonymous_auth: true,
         authorization_mode: "AlwaysAllow".to_owned(),
         tls_cert_file: Some("/crt".into()),
@@ -358,7 +354,7 @@ fn the_file_of_kubeadm_sets_rotation_the_runtime_and_the_client_ca_and_has_no_un
     assert_eq!(notes.ignored.len(), 20);
     let mut want = Flags::default();
     want.values.config.rotate_certificates = true;
-    want.values.serve.client_ca_file = Some("/etc/kubernetes/pki/ca.crt".into());
+    want.values.client_ca_file = Some("/etc/kubernetes/pki/ca.crt".into());
     want.values.container_runtime_endpoint =
         "unix:///var/run/containerd/containerd.sock".to_owned();
     assert_eq!(flags, want);

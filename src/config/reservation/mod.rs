@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::flags::{Pairs, Values};
+use crate::config::flags::Values;
+use crate::config::setting::Pairs;
 use crate::config::thresholds::{Signal, Threshold};
 use crate::kube::names;
 use crate::kube::quantity::Quantity;

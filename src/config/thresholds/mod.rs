@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::config::flags::Pairs;
+use crate::config::setting::Pairs;
 use crate::kube::json::parse_float;
 use crate::kube::quantity::Quantity;
 use crate::kube::time::parse_duration;

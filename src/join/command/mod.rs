@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::token::{Digest, Token};
-use crate::config::command_line::help;
+use crate::config::setting::help;
 use crate::wire::api_config::Secret;
 
 /// The text of `nodelet join --help`.

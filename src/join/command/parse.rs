@@ -5,10 +5,9 @@ use std::ffi::OsString;
 use lexopt::{Arg, Parser, ValueExt as _};
 
 use super::{Command, Reset, Settings, TokenSource};
-use crate::config::command_line::Kind::{Path, Switch, Text};
-use crate::config::command_line::{
-    self, Setting, find, flag_name, row, set_defaults, shown, takes_value,
-};
+use crate::config::command_line::{self, shown, takes_value};
+use crate::config::setting::Kind::{Path, Switch, Text};
+use crate::config::setting::{Setting, find, flag_name, row, set_defaults, value};
 use crate::join::token::{Digest, Token, digest};
 use crate::kube::time::parse_duration;
 use crate::wire::api_config::Secret;
@@ -154,7 +153,7 @@ fn join(args: Vec<OsString>) -> Result<Command, String> {
             }
             flag.read(&mut given, true, &mut parser)?;
         } else if let Some(flag) = WITHOUT_EFFECT.iter().find(|flag| **flag == name) {
-            command_line::value(flag, &mut parser)?;
+            value(flag, &mut parser)?;
             given.settings.ignored.push(flag);
         } else {
             given.settings.flags.push(flag_of_a_run(&name, &mut parser)?);

@@ -6,14 +6,14 @@
 //!
 //! A [`Receipt`] is the smallest response to a write, in Kubernetes' protobuf: `k8s\0`, then
 //! `runtime.Unknown` with the kind and the bytes of the object (apimachinery
-//! `pkg/runtime/generated.proto`). Only length-delimited fields are read, without recursion and
-//! without copies.
+//! `pkg/runtime/generated.proto`).
 
 use std::fmt;
 use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::kube::protobuf::field;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::{json, object};
@@ -335,9 +335,6 @@ pub(crate) fn answered(code: u16, mut body: Value) -> Outcome {
 /// The prefix of every protobuf response.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Wire type of length-delimited fields.
-const BYTES: u64 = 2;
-
 /// The object of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt<'a> {
@@ -380,45 +377,6 @@ impl<'a> Receipt<'a> {
 
 fn text(message: &[u8], number: u64) -> Option<&str> {
     str::from_utf8(field(message, number)?).ok()
-}
-
-/// The first length-delimited field with this number.
-fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
-    while !message.is_empty() {
-        let (tag, rest) = varint(message)?;
-        let length = match tag & 7 {
-            0 => {
-                message = varint(rest)?.1;
-                continue;
-            }
-            1 => 8,
-            5 => 4,
-            BYTES => {
-                let (length, rest) = varint(rest)?;
-                let length = usize::try_from(length).ok()?;
-                let (content, rest) = rest.split_at_checked(length)?;
-                if tag >> 3 == number {
-                    return Some(content);
-                }
-                message = rest;
-                continue;
-            }
-            _ => return None,
-        };
-        message = rest.split_at_checked(length)?.1;
-    }
-    None
-}
-
-/// A varint and the rest: seven bits in a byte, lowest first, at most ten bytes.
-pub(crate) fn varint(message: &[u8]) -> Option<(u64, &[u8])> {
-    let end = message.iter().take(10).position(|byte| byte & 0x80 == 0)?;
-    let (bytes, rest) = message.split_at_checked(end + 1)?;
-    let value = bytes
-        .iter()
-        .rev()
-        .fold(0, |value: u64, byte| value.wrapping_shl(7) | u64::from(byte & 0x7f));
-    Some((value, rest))
 }
 
 #[cfg(test)]

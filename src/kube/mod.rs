@@ -6,6 +6,7 @@ pub mod json;
 pub mod message;
 pub mod names;
 pub mod object;
+pub mod protobuf;
 pub mod quantity;
 pub mod text;
 pub mod time;

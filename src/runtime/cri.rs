@@ -5,13 +5,13 @@ use std::path::Path;
 
 use super::Open;
 use super::grpc::RuntimeConnection;
-use super::protobuf::{Value, fields};
 use super::report::{
     Condition, FailedAt, Failure, Images, LARGE_LIST, MAX_NAMES, RuntimeQuery, RuntimeReport,
     Status, Version,
 };
 use crate::config::runtime::RuntimeConfig;
 use crate::core::runtime::{Handler, Image};
+use crate::kube::protobuf::{Value, field, fields};
 use crate::kube::text::one_line;
 
 /// Paths of the calls.
@@ -199,18 +199,7 @@ fn name(value: Value<'_>) -> String {
 
 /// `image_filesystems[0].fs_id.mountpoint`.
 fn mount_point(answer: &[u8]) -> Option<String> {
-    let usage = inner(answer, 1)?;
-    let point = Value::Bytes(inner(inner(usage, 2)?, 1)?).text();
+    let usage = field(answer, 1)?;
+    let point = Value::Bytes(field(field(usage, 2)?, 1)?).text();
     Some(point).filter(|point| point.starts_with('/'))
-}
-
-/// The first message, or text, of this number.
-fn inner(message: &[u8], wanted: u64) -> Option<&[u8]> {
-    let mut found = None;
-    fields(message, &mut |number, value| {
-        if number == wanted {
-            found.get_or_insert(value.bytes());
-        }
-    });
-    found
 }

@@ -8,9 +8,9 @@
 use std::io::{BufReader, ErrorKind, Read, Write};
 
 use super::hpack;
-use super::protobuf::Value;
 use super::report::{FailedAt, Failure};
 use super::{Stream, failed};
+use crate::kube::protobuf::Value;
 
 /// Bytes of one message, as the kubelet's client allows, and of its prefix: a flag, and the length.
 const MAX_MESSAGE: usize = 16 << 20;

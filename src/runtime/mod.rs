@@ -7,7 +7,6 @@
 pub mod cri;
 mod grpc;
 pub mod hpack;
-pub mod protobuf;
 pub mod report;
 pub mod rest;
 pub mod state;

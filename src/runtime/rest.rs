@@ -6,11 +6,11 @@ use serde::Deserialize;
 use super::report::{
     FailedAt, Failure, Images, LARGE_LIST, MAX_NAMES, RuntimeQuery, RuntimeReport, Status, Version,
 };
-use super::{Open, failed, protobuf};
+use super::{Open, failed};
 use crate::config::runtime::{Protocol, RuntimeConfig};
 use crate::core::runtime::Image;
 use crate::kube::text::one_line;
-use crate::kube::{json, object};
+use crate::kube::{json, object, protobuf};
 
 const MAX_HEAD: usize = 8 << 10;
 const MAX_BODY: usize = 4 << 20;

@@ -1,7 +1,7 @@
 //! Messages of whoever listens at the container runtime's socket.
 #![no_main]
 
-use nodelet::runtime::protobuf::fields;
+use nodelet::kube::protobuf::fields;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let mut length = 0;

@@ -1,13 +1,12 @@
-//! The fields of a protobuf message. No recursion: the receiver of an inner message passes it to
-//! [`fields`].
+//! The fields of a protobuf message, without recursion and without copies: the receiver of an inner
+//! message passes it to [`fields`] or [`field`].
 
-use crate::kube::message::varint;
 use crate::kube::text::one_line;
 
 /// Bytes of one text.
 const MAX_TEXT: usize = 1 << 10;
 
-/// The value of a field. Fixed 32-bit and 64-bit fields are skipped: CRI has none.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// A varint.
@@ -45,32 +44,56 @@ impl<'a> Value<'a> {
 /// protobuf.
 pub fn fields<'a>(mut message: &'a [u8], each: &mut dyn FnMut(u64, Value<'a>)) -> Option<()> {
     while !message.is_empty() {
-        let (tag, rest) = varint(message)?;
-        let number = tag >> 3;
-        if number == 0 {
-            return None;
+        let (number, value, rest) = first(message)?;
+        if let Some(value) = value {
+            each(number, value);
         }
-        let fixed = match tag & 7 {
-            0 => {
-                let (value, rest) = varint(rest)?;
-                each(number, Value::Number(value));
-                message = rest;
-                continue;
-            }
-            1 => 8,
-            5 => 4,
-            2 => {
-                let (length, rest) = varint(rest)?;
-                let (bytes, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-                each(number, Value::Bytes(bytes));
-                message = rest;
-                continue;
-            }
-            _ => return None,
-        };
-        message = rest.get(fixed..)?;
+        message = rest;
     }
     Some(())
+}
+
+/// The first string, bytes or inner message with this number.
+pub fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
+    loop {
+        match first(message)? {
+            (found, Some(Value::Bytes(bytes)), _) if found == number => return Some(bytes),
+            (_, _, rest) => message = rest,
+        }
+    }
+}
+
+/// The number and the value of the first field, and what follows it. A fixed 32-bit or 64-bit field
+/// has no value: no message that is read here needs one.
+fn first(message: &[u8]) -> Option<(u64, Option<Value<'_>>, &[u8])> {
+    let (tag, rest) = varint(message)?;
+    let (value, rest) = match tag & 7 {
+        0 => {
+            let (number, rest) = varint(rest)?;
+            (Some(Value::Number(number)), rest)
+        }
+        1 => (None, rest.get(8..)?),
+        2 => {
+            let (length, rest) = varint(rest)?;
+            let (bytes, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
+            (Some(Value::Bytes(bytes)), rest)
+        }
+        5 => (None, rest.get(4..)?),
+        _ => return None,
+    };
+    let number = tag >> 3;
+    (number > 0).then_some((number, value, rest))
+}
+
+/// A varint and the rest: seven bits in a byte, lowest first, at most ten bytes.
+fn varint(message: &[u8]) -> Option<(u64, &[u8])> {
+    let end = message.iter().take(10).position(|byte| byte & 0x80 == 0)?;
+    let (bytes, rest) = message.split_at_checked(end + 1)?;
+    let value = bytes
+        .iter()
+        .rev()
+        .fold(0, |value: u64, byte| value.wrapping_shl(7) | u64::from(byte & 0x7f));
+    Some((value, rest))
 }
 
 #[cfg(test)]

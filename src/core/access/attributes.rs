@@ -36,10 +36,7 @@ pub fn subresources(path: &str) -> &'static [&'static str] {
 /// Whether `path` is `above` or below it.
 fn is_subpath(path: &str, above: &str) -> bool {
     let above = above.strip_suffix('/').unwrap_or(above);
-    match path.strip_prefix(above) {
-        Some(rest) => rest.is_empty() || rest.starts_with('/'),
-        None => false,
-    }
+    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]

@@ -30,6 +30,22 @@ pub fn one_line(text: &str) -> String {
     OneLine(text).to_string()
 }
 
+/// Undoes percent-encoding; `None` where a `%` is not followed by two hexadecimal digits. `plus` is
+/// what a plus sign stands for: a space in a form.
+pub fn percent_decoded(text: &str, plus: u8) -> Option<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        let mut digit = || char::from(bytes.next()?).to_digit(16);
+        decoded.push(match byte {
+            b'%' => u8::try_from(digit()? << 4 | digit()?).ok()?,
+            b'+' => plus,
+            byte => byte,
+        });
+    }
+    Some(decoded)
+}
+
 /// What went wrong, and what its reader can do about it. Displayed as `what; remedy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fault {

@@ -10,6 +10,7 @@ use zeroize::Zeroize;
 
 use super::dns::Resolver;
 use super::endpoint::Endpoint;
+use crate::kube::text::percent_decoded;
 
 /// The API server's URL and CA, and our credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,26 +223,14 @@ fn encode(text: &str) -> String {
 
 fn basic(user: &str) -> Result<Authorization, String> {
     let (username, password) = user.split_once(':').unwrap_or((user, ""));
-    let decoded = |text| decode(text).ok_or("its user name or password has a broken % in it");
+    let decoded = |text: &str| {
+        let text = percent_decoded(text, b'+').map(String::from_utf8);
+        text.and_then(Result::ok).ok_or("its user name or password has a broken % in it")
+    };
     Ok(Authorization::Basic {
         username: decoded(username)?,
         password: Secret::new(decoded(password)?),
     })
-}
-
-/// Undoes percent-encoding; `None` where a `%` is not followed by two hexadecimal digits.
-fn decode(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return None;
-        }
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend(rest.bytes());
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

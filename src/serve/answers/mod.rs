@@ -9,6 +9,7 @@ use super::readings::Readings;
 use super::{metrics, summary};
 use crate::core::access::Verdict;
 use crate::core::instant::Now;
+use crate::kube::text::percent_decoded;
 
 /// The head of a request.
 #[derive(Clone, PartialEq, Eq)]
@@ -183,27 +184,7 @@ pub fn query<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = String> 
 }
 
 fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    loop {
-        rest = match rest {
-            [] => return Some(String::from_utf8_lossy(&bytes).into_owned()),
-            [b'%', high, low, rest @ ..] => {
-                let digit = |byte: &u8| char::from(*byte).to_digit(16);
-                bytes.push(u8::try_from(digit(high)? * 16 + digit(low)?).ok()?);
-                rest
-            }
-            [b'%', ..] => return None,
-            [b'+', rest @ ..] => {
-                bytes.push(b' ');
-                rest
-            }
-            [byte, rest @ ..] => {
-                bytes.push(*byte);
-                rest
-            }
-        };
-    }
+    Some(String::from_utf8_lossy(&percent_decoded(text, b' ')?).into_owned())
 }
 
 #[cfg(test)]

@@ -63,26 +63,14 @@ impl Cri {
             Some(path) => (&mut self.images, path),
             None => (runtime, &config.path),
         };
-        match call(images, socket, LIST_IMAGES, &[], open) {
-            Ok(list) => {
-                report.list_is_large = list.len() > LARGE_LIST;
-                let mut images = Images::new(config.max_images);
-                fields(&list, &mut |number, value| {
-                    if number == 1 {
-                        images.push(image(value.bytes()));
-                    }
-                });
-                report.images = Some(images);
-            }
-            Err(failure) => {
-                report.list_is_large = failure.at == FailedAt::Size;
-                report.errors.push(failure.to_string());
-            }
-        }
-        match call(images, socket, IMAGE_FS_INFO, &[], open) {
-            Ok(info) => report.image_folder = mount_point(&info),
-            Err(failure) => report.errors.push(failure.to_string()),
-        }
+        let list = call(images, socket, LIST_IMAGES, &[], open);
+        report.list_is_large = match &list {
+            Ok(list) => list.len() > LARGE_LIST,
+            Err(failure) => failure.at == FailedAt::Size,
+        };
+        report.images = report.take(list).map(|list| images_of(&list, config.max_images));
+        let info = call(images, socket, IMAGE_FS_INFO, &[], open);
+        report.image_folder = report.take(info).and_then(|info| mount_point(&info));
         report
     }
 }
@@ -176,6 +164,16 @@ fn handler(message: &[u8]) -> Handler {
         _ => {}
     });
     handler
+}
+
+fn images_of(list: &[u8], max_images: i32) -> Images {
+    let mut images = Images::new(max_images);
+    fields(list, &mut |number, value| {
+        if number == 1 {
+            images.push(image(value.bytes()));
+        }
+    });
+    images
 }
 
 fn image(message: &[u8]) -> Image {

@@ -123,10 +123,10 @@ impl RuntimeConnection {
     /// Calls `/package.Service/Method`; the answer's message.
     pub(super) fn call(&mut self, path: &str, request: &[u8]) -> Result<Vec<u8>, Failure> {
         match self.exchange(path, request) {
-            Ok(answer) => answer.message().map_err(|failure| {
+            Ok(answer) => {
                 let method = path.rsplit('/').next().unwrap_or(path);
-                Failure { cause: format!("{method}: {}", failure.cause), ..failure }
-            }),
+                answer.message().map_err(|failure| failure.of(method))
+            }
             Err(failure) => {
                 self.is_broken = true;
                 Err(failure)

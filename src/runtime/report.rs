@@ -47,6 +47,11 @@ impl RuntimeReport {
             errors: Vec::new(),
         }
     }
+
+    /// The answer to a request for details; a failure is a line of the errors.
+    pub fn take(&mut self, answer: Result<Vec<u8>, Failure>) -> Option<Vec<u8>> {
+        answer.map_err(|failure| self.errors.push(failure.to_string())).ok()
+    }
 }
 
 /// Why a question failed.
@@ -64,6 +69,11 @@ impl Failure {
     /// A failure of the runtime's API.
     pub fn api(cause: impl Into<String>) -> Self {
         Self { at: FailedAt::Api, cause: cause.into(), remedy: "" }
+    }
+
+    /// Says first which request failed.
+    pub fn of(self, request: &str) -> Self {
+        Self { cause: format!("{request}: {}", self.cause), ..self }
     }
 }
 

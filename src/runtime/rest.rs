@@ -43,35 +43,25 @@ pub fn ask(
     }
     on_status();
     let mut get = |path: &str| {
-        let answer = get(&format!("{prefix}{path}"), config, open);
-        answer.map_err(|failure| Failure { cause: format!("{path}: {}", failure.cause), ..failure })
+        get(&format!("{prefix}{path}"), config, open).map_err(|failure| failure.of(path))
     };
-    match get("/images/json") {
-        Ok(answer) => {
-            let body = Response::parse(&answer).map_or(&[][..], |response| response.body);
-            report.list_is_large = body.len() > LARGE_LIST;
-            match list(body, config.max_images) {
-                Ok(images) => report.images = Some(images),
-                Err(error) => {
-                    report.errors.push(format!("/images/json: no list of images: {error}"));
-                }
-            }
-        }
-        Err(failure) => {
-            report.list_is_large = failure.at == FailedAt::Size;
-            report.errors.push(failure.to_string());
+    let answer = get("/images/json");
+    report.list_is_large = match &answer {
+        Ok(answer) => body(answer).len() > LARGE_LIST,
+        Err(failure) => failure.at == FailedAt::Size,
+    };
+    if let Some(answer) = report.take(answer) {
+        match list(body(&answer), config.max_images) {
+            Ok(images) => report.images = Some(images),
+            Err(error) => report.errors.push(format!("/images/json: no list of images: {error}")),
         }
     }
     if query.folder {
-        match get("/info") {
-            Ok(answer) => {
-                let body = Response::parse(&answer).map_or(&[][..], |response| response.body);
-                let info = json::parse(body).unwrap_or_default();
-                let folder = object::text(&info, &["DockerRootDir"]);
-                report.image_folder = folder.starts_with('/').then(|| folder.to_owned());
-            }
-            Err(failure) => report.errors.push(failure.to_string()),
-        }
+        report.image_folder = report.take(get("/info")).and_then(|answer| {
+            let info = json::parse(body(&answer)).unwrap_or_default();
+            let folder = object::text(&info, &["DockerRootDir"]);
+            folder.starts_with('/').then(|| folder.to_owned())
+        });
     }
     report
 }
@@ -103,6 +93,11 @@ fn get(path: &str, config: &RuntimeConfig, open: Open<'_>) -> Result<Vec<u8>, Fa
             return Ok(answer);
         }
     }
+}
+
+/// The body of an answer of [`get`].
+fn body(answer: &[u8]) -> &[u8] {
+    Response::parse(answer).map_or(&[], |response| response.body)
 }
 
 /// A response, as far as it has arrived.

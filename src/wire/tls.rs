@@ -67,7 +67,7 @@ pub(crate) fn certified(
     certificate: &ClientCertificate,
     provider: &CryptoProvider,
 ) -> Result<CertifiedKey, String> {
-    let (chain, key) = client_certificate(certificate)?;
+    let (chain, key) = (certificates(&certificate.chain)?, private_key(&certificate.key)?);
     CertifiedKey::from_der(chain, key, provider).map_err(|e| unusable(certificate, &e))
 }
 
@@ -174,12 +174,9 @@ fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-fn client_certificate(
-    certificate: &ClientCertificate,
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
-    let chain = certificates(&certificate.chain)?;
-    let key = PrivateKeyDer::from_pem_slice(&certificate.key.bytes).map_err(|e| {
-        let text = String::from_utf8_lossy(&certificate.key.bytes);
+fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(&pem.bytes).map_err(|e| {
+        let text = String::from_utf8_lossy(&pem.bytes);
         let what = match e {
             PemError::NoItemsFound if text.contains("ENCRYPTED") => {
                 "the key is encrypted; store it decrypted".into()
@@ -187,9 +184,8 @@ fn client_certificate(
             PemError::NoItemsFound => "no private key in it".into(),
             e => broken(&e),
         };
-        format!("{}: {what}", certificate.key.source)
-    })?;
-    Ok((chain, key))
+        format!("{}: {what}", pem.source)
+    })
 }
 
 /// Replaces the library's texts, which may quote lines of a private key.

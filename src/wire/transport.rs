@@ -149,13 +149,8 @@ impl Connection {
             if !tls.is_handshaking() {
                 break;
             }
-            if tls.read_tls(&mut self.socket).map_err(|e| Failure::io(&e, stage))? == 0 {
+            if read_tls(tls, &mut self.socket, &self.host, stage)? == 0 {
                 return Err(Failure::closed(stage));
-            }
-            if let Err(error) = tls.process_new_packets() {
-                // The alert that tells the server why; it fits into any send buffer.
-                let _ = tls.write_tls(&mut self.socket);
-                return Err(Failure::tls(&error, &self.host));
             }
         }
         Ok(())
@@ -215,11 +210,7 @@ impl Connection {
                 }
                 Err(e) => return Err(Failure::io(&e, stage)),
             }
-            tls.read_tls(&mut self.socket).map_err(|e| Failure::io(&e, stage))?;
-            if let Err(error) = tls.process_new_packets() {
-                let _ = tls.write_tls(&mut self.socket);
-                return Err(Failure::tls(&error, &self.host));
-            }
+            read_tls(tls, &mut self.socket, &self.host, stage)?;
         }
     }
 
@@ -253,6 +244,22 @@ impl Connection {
     }
 }
 
+/// Reads TLS messages of the server `host`. Returns the number of bytes; 0 at the end of the stream.
+fn read_tls(
+    tls: &mut ClientConnection,
+    socket: &mut Socket,
+    host: &str,
+    stage: Stage,
+) -> Result<usize, Failure> {
+    let amount = tls.read_tls(socket).map_err(|e| Failure::io(&e, stage))?;
+    if let Err(error) = tls.process_new_packets() {
+        // The alert that tells the server why; it fits into any send buffer.
+        let _ = tls.write_tls(socket);
+        return Err(Failure::tls(&error, host));
+    }
+    Ok(amount)
+}
+
 impl Transport for Connection {
     fn buffers(&mut self) -> &mut dyn Buffers {
         &mut self.buffers
@@ -260,8 +267,8 @@ impl Transport for Connection {
 
     /// Collects; [`Transport::await_input`], which always follows, sends.
     fn transmit_output(&mut self, amount: usize, _: NextTimeout) -> Result<(), ureq::Error> {
-        self.buffers.keep(amount);
-        if self.buffers.is_full() {
+        self.buffers.written += amount;
+        if self.buffers.written >= RECORD {
             self.send()?;
         }
         Ok(())
@@ -316,22 +323,13 @@ struct ConnectionBuffers {
 }
 
 impl ConnectionBuffers {
-    /// ureq filled `amount` bytes of [`Buffers::output`].
-    pub(super) fn keep(&mut self, amount: usize) {
-        self.written += amount;
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.written >= RECORD
-    }
-
     /// All bytes that are not sent yet.
-    pub(super) fn unsent(&self) -> &[u8] {
+    fn unsent(&self) -> &[u8] {
         self.output.get(..self.written).unwrap_or_default()
     }
 
     /// All output is sent. Not cleared: it holds the token, as the configuration does.
-    pub(super) fn sent(&mut self) {
+    fn sent(&mut self) {
         self.written = 0;
         if self.output.len() > KEPT {
             self.output = Vec::new();

@@ -221,15 +221,8 @@ impl NodeName {
     pub fn addresses(&mut self, may_wait: bool, now: impl Fn() -> Mono) -> Vec<IpAddr> {
         let mut time = now();
         if self.pending.is_none() && time >= self.due {
-            let system;
-            let resolver = match &self.resolver {
-                Some(resolver) => resolver,
-                None => {
-                    system = Resolver::system();
-                    &system
-                }
-            };
-            self.pending = Lookup::start(resolver, &self.name, time);
+            let resolver = self.resolver.clone().unwrap_or_else(Resolver::system);
+            self.pending = Lookup::start(&resolver, &self.name, time);
             self.due = time.after(HOLDS.1);
         }
         let until = time.after(self.patience);

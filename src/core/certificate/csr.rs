@@ -81,21 +81,18 @@ pub(super) fn state(waiting: &Waiting, accepted: Result<&[u8], &Refused>, now: W
     for condition in object::list(&csr, &["status", "conditions"]) {
         let [kind, reason, message] =
             ["type", "reason", "message"].map(|key| object::text(condition, &[key]));
-        let what = match kind {
-            "Denied" => "was denied",
-            "Failed" => "could not be signed",
+        let (what, advice) = match kind {
+            "Denied" => ("was denied", "ask the CSR approver"),
+            "Failed" => ("could not be signed", "see the signer's log (kube-controller-manager)"),
             _ => {
                 approved |= kind == "Approved";
                 continue;
             }
         };
-        let advice = match kind {
-            "Denied" => "ask the CSR approver, then: kubectl delete csr",
-            _ => "see the signer's log (kube-controller-manager), then: kubectl delete csr",
-        };
         let message: String = message.chars().take(200).collect();
         let what = format!("{name} {what}: {reason}: {message}");
-        return CsrState::Gone(Fault::new(what, format!("{advice} {name}")));
+        let remedy = format!("{advice}, then: kubectl delete csr {name}");
+        return CsrState::Gone(Fault::new(what, remedy));
     }
     let chain = object::text(&csr, &["status", "certificate"]);
     if !approved || chain.is_empty() {

@@ -540,18 +540,13 @@ impl Node {
                 Ok(Progress::Continue)
             }
             (State::Patching { mut round, .. }, 409, _) => {
-                round.conflicts += 1;
-                let again = round.conflicts < CONFLICT_TRIES;
-                if !again {
-                    round.conflicts = 0;
-                }
+                round.conflicts = (round.conflicts + 1) % CONFLICT_TRIES;
                 self.state = State::Read(round);
-                if again {
-                    self.due = now;
-                    Ok(Progress::Continue)
-                } else {
-                    Err(refused.into())
+                if round.conflicts == 0 {
+                    return Err(refused.into());
                 }
+                self.due = now;
+                Ok(Progress::Continue)
             }
             (sent, ..) => {
                 if let Some(round) = sent.round().filter(|round| !round.adopts) {

@@ -4,6 +4,7 @@
 //! counter is compared with the time of boot. Per-mount options are not used: inside the hardened
 //! unit every mount is `ro`.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::condition_state::{RuleResult, cut};
@@ -261,13 +262,8 @@ impl WornOut {
             devices.iter().any(is_spent).then(|| self.spent_since.unwrap_or(discovery));
         let is_confirmed = self.spent_since.is_some_and(|since| discovery > since);
         let found = devices.iter().filter_map(|wear| level(wear, is_confirmed));
-        let mut worst: Option<(u32, &str, &str, &str)> = None;
-        for (rank, device, reason, text) in found.clone() {
-            if worst.is_none_or(|worst| rank > worst.0) {
-                worst = Some((rank, device, reason, text));
-            }
-        }
-        match worst {
+        // The first one of the highest rank.
+        match found.clone().min_by_key(|(rank, ..)| Reverse(*rank)) {
             Some((rank, device, reason, text)) => {
                 let message = format!("{device} {text}");
                 RuleResult::problem(rank, reason, &message, found.count() - 1)

@@ -12,7 +12,7 @@ pub fn finding(
     sources: &[String],
 ) -> Finding {
     let CheckTexts { name: check, absent, remedy } = kind.check;
-    if !config.detects(kind) {
+    if !config.detects(kind.name) {
         return Finding::note(check, "not detected, by --node-problem-detection", "");
     }
     let with_sources = |text: &str| match sources {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{ConditionKind, KINDS};
+use super::KINDS;
 use crate::kube::names;
 
 /// Limit of `--node-condition` flags.
@@ -53,9 +53,9 @@ impl HealthConfig {
         }
     }
 
-    /// Whether `kind` is detected.
-    pub fn detects(&self, kind: &ConditionKind) -> bool {
-        self.names.contains(&kind.name)
+    /// Whether the condition type `name` is detected.
+    pub fn detects(&self, name: &str) -> bool {
+        self.names.contains(&name)
     }
 
     /// Whether any type is detected.

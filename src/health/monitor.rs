@@ -82,7 +82,7 @@ impl Health {
                 let message = "the last boot followed a reset by the watchdog";
                 signs.push(("WatchdogReset", message.to_owned()));
             }
-            self.warn(signs);
+            self.events.extend(signs.into_iter().map(warning));
         }
         self.judge(Some(reading), now);
     }
@@ -109,14 +109,10 @@ impl Health {
             };
             state.step(result, |reason| kind.clear(reason), now.mono);
             let signs = std::mem::take(&mut self.rules.signs);
-            if self.config.detects(kind) {
+            if self.config.detects(kind.name) {
                 self.events.extend(signs.into_iter().map(warning));
             }
         }
-    }
-
-    fn warn(&mut self, signs: Vec<Sign>) {
-        self.events.extend(signs.into_iter().map(warning));
     }
 
     /// Takes the first line of each `--node-condition` file, in their order; `None`: it does not
@@ -143,7 +139,7 @@ impl Health {
             let Some(problem) = find(kind.name).and_then(|c| kind.recognize(c)) else {
                 continue;
             };
-            if self.config.detects(kind) {
+            if self.config.detects(kind.name) {
                 state.adopt(problem);
             } else {
                 self.leftovers.push(kind.name);
@@ -156,7 +152,7 @@ impl Health {
         let mut found = HealthConditions { known: Vec::new(), absent: self.leftovers.clone() };
         for (kind, state) in KINDS.iter().zip(&self.states) {
             match state.get() {
-                _ if !self.config.detects(kind) => {}
+                _ if !self.config.detects(kind.name) => {}
                 // Without a source, a condition of another program stays.
                 None if self.foreign.contains(&kind.name) => {}
                 None => found.absent.push(kind.name),
@@ -202,9 +198,7 @@ impl Health {
 
     /// The file `boots` to write, once per boot: when the clock is known to be right.
     pub fn boots_to_write(&mut self, now: Now) -> Option<String> {
-        let is_on =
-            KINDS.iter().any(|kind| kind.name == "FrequentReboot" && self.config.detects(kind));
-        if !is_on || !self.rules.ntp.is_vouched() {
+        if !self.config.detects("FrequentReboot") || !self.rules.ntp.is_vouched() {
             return None;
         }
         let (at, uptime) = self.uptime?;

@@ -39,7 +39,7 @@ const STALE: Duration = Duration::from_secs(2 * 3600);
 /// The rule of NTPProblem: the board's clock differs from the API server's. The `Date` of the
 /// server's responses decides. A time daemon without servers is no problem while the clock is
 /// right.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Ntp {
     /// The time of this program's build: no right clock shows an earlier one.
     built: Wall,
@@ -65,15 +65,7 @@ enum Daemon {
 
 impl Ntp {
     pub(super) fn new(built: Wall) -> Self {
-        Self {
-            built,
-            responses: 0,
-            wrong: 0,
-            right: 0,
-            skew: None,
-            is_unset: false,
-            timesync: None,
-        }
+        Self { built, ..Self::default() }
     }
 
     /// Takes the `Date` of a response whose request was sent at `start`. `now.wall` is the board's

@@ -8,7 +8,7 @@ use nix::sys::utsname::uname;
 use crate::core::facts::{Read, Unread};
 use crate::files::read::SMALL;
 
-use super::root::{HostRoot, unread};
+use super::root::{HostRoot, text, unread};
 
 /// machineID and systemUUID.
 pub(super) fn identities(root: &HostRoot) -> (Read<String>, Read<String>) {
@@ -51,10 +51,7 @@ fn device_tree(root: &HostRoot, path: &str) -> Read<String> {
     while bytes.last() == Some(&0) {
         bytes.pop();
     }
-    match String::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => Ok(text.trim().to_owned()),
-        _ => Err(Unread::new(path, "not text")),
-    }
+    Ok(text(path, bytes)?.trim().to_owned())
 }
 
 /// `proc/sys/kernel/random/boot_id`.

@@ -21,14 +21,11 @@ pub(super) struct Alarm {
 impl Alarm {
     /// The alarm of this board, if it has one.
     pub(super) fn discover(reader: &mut HealthReader) -> Option<Self> {
-        let chips = reader.names("sys/class/hwmon", &|name| is_numbered(name, "hwmon"));
-        let chip = chips.into_iter().find(|chip| {
-            let name = reader.word(&join("sys/class/hwmon", chip), "name");
-            name == "rpi_volt"
-        })?;
-        let path = format!("sys/class/hwmon/{chip}/in0_lcrit_alarm");
-        let is_there = reader.number(&path).is_ok();
-        is_there.then(|| Self { file: KeptFile::new(path), last: None, dips: 0 })
+        let chips = reader.names(HWMON, &|name| is_numbered(name, "hwmon"));
+        let mut folders = chips.iter().map(|chip| join(HWMON, chip));
+        let folder = folders.find(|folder| reader.word(folder, "name") == "rpi_volt")?;
+        reader.value(&folder, ALARM)?;
+        Some(Self { file: KeptFile::new(join(&folder, ALARM)), last: None, dips: 0 })
     }
 
     /// Reads the alarm and counts a drop. The read also arms the next notification.
@@ -59,6 +56,8 @@ impl Alarm {
     }
 }
 
+const HWMON: &str = "sys/class/hwmon";
+const ALARM: &str = "in0_lcrit_alarm";
 const THERMAL: &str = "sys/class/thermal";
 const CPUFREQ: &str = "sys/devices/system/cpu/cpufreq";
 
@@ -119,17 +118,16 @@ impl Sensors {
     pub(super) fn look(&mut self, reader: &mut HealthReader) -> Option<Heat> {
         let mut heat = Heat::default();
         for (zone, file) in &mut self.zones {
-            let temp = reader.kept_value(file);
-            heat.zones
-                .push(Zone { temp: temp.filter(|temp| TEMPS.contains(temp)), ..zone.clone() });
+            let temp = reader.kept_number(file).ok().filter(|temp| TEMPS.contains(temp));
+            heat.zones.push(Zone { temp, ..zone.clone() });
         }
         for (max, file) in &mut self.coolers {
-            let state = reader.kept_value(file);
+            let state = reader.kept_number(file).ok();
             let state = state.filter(|state| (0..=*max).contains(state));
             heat.coolers.extend(state.map(|state| Cooler { state, max: *max }));
         }
         for (policy, file) in &mut self.policies {
-            let cap = reader.kept_value(file).filter(|cap| *cap > 0);
+            let cap = reader.kept_number(file).ok().filter(|cap| *cap > 0);
             heat.policies
                 .extend(cap.map(|cap| Policy { cap: cap.unsigned_abs(), ..policy.clone() }));
         }
@@ -138,11 +136,9 @@ impl Sensors {
     }
 
     pub(super) fn paths(&self) -> Vec<&str> {
-        let mut paths: Vec<&str> = self.zones.iter().map(|(_, file)| file.path.as_str()).collect();
-        for (_, file) in &self.coolers {
-            paths.push(&file.path);
-        }
-        paths
+        let zones = self.zones.iter().map(|(_, file)| file);
+        let coolers = self.coolers.iter().map(|(_, file)| file);
+        zones.chain(coolers).map(|file| file.path.as_str()).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::reader::{HealthReader, count, is_numbered, present};
 use crate::core::facts::Read;
+use crate::files::read::LARGE;
 use crate::health::{Counters, Kernel, Source};
 use crate::host::kept_file::KeptFile;
 use crate::host::scan;
@@ -131,7 +132,7 @@ fn oom_kills(reader: &mut HealthReader, vmstat: &mut KeptFile) -> Option<u64> {
         [kills] = scan::values(lines, ["oom_kill "], scan::lone_number);
         kills.is_some()
     };
-    reader.kept_list(vmstat, &mut is_found).ok()?;
+    reader.kept_bytes(vmstat, LARGE, &mut is_found).ok()?;
     kills
 }
 

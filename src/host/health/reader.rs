@@ -9,7 +9,7 @@ use crate::core::facts::{Read, Unread};
 use crate::core::instant::{Mono, Now};
 use crate::files::read::{Enough, LARGE, SMALL, is_end};
 use crate::host::kept_file::KeptFile;
-use crate::host::root::{HostRoot, unread};
+use crate::host::root::{HostRoot, text, unread};
 
 /// A read that takes longer is slow.
 const SLOW: Duration = Duration::from_secs(1);
@@ -79,37 +79,15 @@ impl HealthReader {
         self.word(folder, name).parse().ok()
     }
 
-    /// [`Self::kept_number`] without the reason why there is none.
-    pub(super) fn kept_value(&mut self, kept: &mut KeptFile) -> Option<i64> {
-        self.kept_number(kept).ok()
-    }
-
-    /// A decimal number.
-    pub(super) fn number(&mut self, path: &str) -> Read<i64> {
-        let text = self.text(path)?;
-        number(path, &text)
-    }
-
     /// A file that is looked at again and again, trimmed.
     pub(super) fn kept(&mut self, kept: &mut KeptFile) -> Read<String> {
         let bytes = self.kept_bytes(kept, SMALL, &mut is_end(SMALL))?;
-        match std::str::from_utf8(&bytes) {
-            Ok(text) => Ok(text.trim().to_owned()),
-            Err(_) => Err(Unread::new(kept.path.as_str(), "not text")),
-        }
+        Ok(text(&kept.path, bytes)?.trim().to_owned())
     }
 
-    /// [`Self::list`] of a file that stays open, not further than `is_enough`, which gets all bytes
+    /// A file that is looked at again and again, not further than `is_enough`, which gets all bytes
     /// that are read so far.
-    pub(super) fn kept_list(
-        &mut self,
-        kept: &mut KeptFile,
-        is_enough: Enough<'_>,
-    ) -> Read<Vec<u8>> {
-        self.kept_bytes(kept, LARGE, is_enough)
-    }
-
-    fn kept_bytes(
+    pub(super) fn kept_bytes(
         &mut self,
         kept: &mut KeptFile,
         limit: u64,
@@ -124,7 +102,7 @@ impl HealthReader {
     /// [`Self::kept`] as a decimal number.
     pub(super) fn kept_number(&mut self, kept: &mut KeptFile) -> Read<i64> {
         let text = self.kept(kept)?;
-        number(&kept.path, &text)
+        text.parse().map_err(|_| Unread::new(kept.path.as_str(), "not a number"))
     }
 
     /// The names in a folder that `is_wanted`, in the order of their numbers; empty if there is no
@@ -164,10 +142,6 @@ impl HealthReader {
             );
         }
     }
-}
-
-fn number(path: &str, text: &str) -> Read<i64> {
-    text.parse().map_err(|_| Unread::new(path, "not a number"))
 }
 
 /// `folder/name`
@@ -236,7 +210,7 @@ mod tests {
                 assert_eq!(read.is_ok(), is_read, "{sequence:?} {number}");
             }
             clock.set((clock.get().0, Duration::ZERO));
-            assert_eq!(reader.number("other"), Ok(1));
+            assert_eq!(reader.text("other"), Ok("1".to_owned()));
             if !is_read {
                 reader.try_again();
             }
@@ -249,7 +223,7 @@ mod tests {
         let (mut reader, clock) = reader(&tree);
         for hour in 0..5 {
             clock.set((Duration::from_secs(hour * 3600), Duration::ZERO));
-            assert_eq!(reader.number("file"), Ok(1), "{hour}");
+            assert_eq!(reader.text("file"), Ok("1".to_owned()), "{hour}");
         }
     }
 }

@@ -10,7 +10,7 @@ use super::reader::{HealthReader, MAX_DEVICES, count, is_numbered, join, present
 use crate::core::facts::{Read, Unread};
 use crate::core::instant::Mono;
 use crate::files::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
-use crate::files::read::each_line;
+use crate::files::read::{LARGE, each_line};
 use crate::health::{Damage, Ext4Errors, Filesystem, Source, Wear};
 use crate::host::kept_file::KeptFile;
 use crate::host::scan;
@@ -136,23 +136,17 @@ impl Filesystems {
         let mut superblocks = Vec::new();
         let is_wanted: fn(&str) -> bool = |fs_type| WATCHED.contains(&fs_type);
         let mut take = |line: &str| superblocks.extend(parse_superblock(line, is_wanted));
-        let table = reader.kept_list(&mut self.table, &mut each_line(&mut take));
+        let table = reader.kept_bytes(&mut self.table, LARGE, &mut each_line(&mut take));
         let old = std::mem::replace(&mut self.mounted, Ok(Vec::new()));
         self.mounted = table.map(|_| mounted(superblocks, old.unwrap_or_default(), reader));
     }
 
     /// The files of errors on record that exist.
     pub(super) fn error_files(&self) -> Vec<&str> {
-        let mut paths = Vec::new();
-        for one in self.mounted.iter().flatten() {
-            if let (Some(_), Some(errors)) = (&one.fs.ext4, &one.errors) {
-                paths.push(errors.path.as_str());
-            }
-        }
-        for damage in &self.damages {
-            paths.push(damage.file.path.as_str());
-        }
-        paths
+        let with_record = self.mounted.iter().flatten().filter(|one| one.fs.ext4.is_some());
+        let ext4 = with_record.filter_map(|one| one.errors.as_ref());
+        let others = self.damages.iter().map(|damage| &damage.file);
+        ext4.chain(others).map(|file| file.path.as_str()).collect()
     }
 }
 

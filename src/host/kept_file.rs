@@ -28,10 +28,10 @@ impl KeptFile {
     /// kept: what is mounted there can be unmounted.
     pub(super) fn read(&mut self, root: &HostRoot) -> Read<Vec<u8>> {
         let was_open = self.file.is_some();
-        let mut read = self.read_kept(root, SMALL);
+        let mut read = self.read_kept(root);
         if was_open && read.is_err() {
             // Its cgroup was removed and made again.
-            read = self.read_kept(root, SMALL);
+            read = self.read_kept(root);
         }
         if !root.is_real() {
             self.file = None;
@@ -45,13 +45,13 @@ impl KeptFile {
         text(&self.path, bytes)
     }
 
-    /// The whole file, at most `limit` bytes; below any root the descriptor is kept. After an error
-    /// the next read opens the file again: its device may have been removed and come back.
-    pub(super) fn read_kept(&mut self, root: &HostRoot, limit: u64) -> io::Result<Vec<u8>> {
-        self.read_until(root, limit, &mut is_end(limit))
+    fn read_kept(&mut self, root: &HostRoot) -> io::Result<Vec<u8>> {
+        self.read_until(root, SMALL, &mut is_end(SMALL))
     }
 
-    /// The same, but not further than `is_enough`, which gets all bytes that are read so far.
+    /// At most `limit` bytes, and not further than `is_enough`, which gets all bytes that are read
+    /// so far; below any root the descriptor is kept. After an error the next read opens the file
+    /// again: its device may have been removed and come back.
     pub(super) fn read_until(
         &mut self,
         root: &HostRoot,
@@ -102,8 +102,8 @@ mod tests {
         let mut file = KeptFile::new("proc/loadavg");
         // A read of a folder fails, as that of a file whose cgroup was removed.
         file.file = Some(File::open("/proc").unwrap());
-        assert!(file.read_kept(&root, SMALL).is_err());
-        assert!(file.read_kept(&root, SMALL).is_ok());
+        assert!(file.read_kept(&root).is_err());
+        assert!(file.read_kept(&root).is_ok());
         file.file = Some(File::open("/proc").unwrap());
         assert!(file.read(&root).is_ok());
         file.path = "proc/no-such".to_owned();
@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(file.read(&root).as_deref(), Ok(content));
             assert!(file.file.is_none());
         }
-        assert_eq!(file.read_kept(&root, SMALL).unwrap(), b"");
+        assert_eq!(file.read_kept(&root).unwrap(), b"");
         assert!(file.file().is_some() && !file.has_changed());
     }
 }

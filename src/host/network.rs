@@ -47,11 +47,8 @@ pub fn interfaces() -> Read<Vec<Interface>> {
     for entry in addresses {
         // An IPv4 address may have a label, `eth0:1`; an interface name has no colon.
         let name = entry.interface_name.split(':').next().unwrap_or_default();
-        let index = interfaces
-            .iter()
-            .position(|interface| interface.name == name)
-            .unwrap_or(interfaces.len());
-        if index == interfaces.len() {
+        let is_it = |interface: &Interface| interface.name == name;
+        if !interfaces.iter().any(is_it) {
             interfaces.push(Interface {
                 name: name.to_owned(),
                 up: entry.flags.contains(InterfaceFlags::IFF_UP),
@@ -60,7 +57,7 @@ pub fn interfaces() -> Read<Vec<Interface>> {
                 addresses: Vec::new(),
             });
         }
-        if let Some(interface) = interfaces.get_mut(index) {
+        if let Some(interface) = interfaces.iter_mut().find(|interface| is_it(interface)) {
             interface.addresses.extend(entry.address.as_ref().and_then(ip));
         }
     }

@@ -121,26 +121,20 @@ impl Wakeup {
         // A missing descriptor is replaced by the signalfd, so the array always has five entries.
         // The signalfd is evaluated first.
         let signals = self.signals.as_fd();
-        let network = self.network.as_ref().filter(|_| for_network).map_or(signals, AsFd::as_fd);
-        let (memory, urgent) = match &self.memory {
-            Some(memory) => (memory.as_fd(), PollFlags::POLLPRI),
-            None => (signals, PollFlags::POLLIN),
+        let or_signals = |file: Option<_>, flags| match file {
+            Some(file) => PollFd::new(file, flags),
+            None => PollFd::new(signals, PollFlags::POLLIN),
         };
+        let network = self.network.as_ref().filter(|_| for_network).map(AsFd::as_fd);
         let mut descriptors = [
             PollFd::new(signals, PollFlags::POLLIN),
-            PollFd::new(network, PollFlags::POLLIN),
-            PollFd::new(memory, urgent),
-            match &self.voltage {
-                Some(voltage) => PollFd::new(voltage.as_fd(), PollFlags::POLLPRI),
-                None => PollFd::new(signals, PollFlags::POLLIN),
-            },
-            PollFd::new(timer.map_or(signals, AsFd::as_fd), PollFlags::POLLIN),
+            or_signals(network, PollFlags::POLLIN),
+            or_signals(self.memory.as_ref().map(AsFd::as_fd), PollFlags::POLLPRI),
+            or_signals(self.voltage.as_ref().map(AsFd::as_fd), PollFlags::POLLPRI),
+            or_signals(timer.map(AsFd::as_fd), PollFlags::POLLIN),
         ];
         // The timer alone ends the wait: a second one would cost as much again.
-        let limit = match timer {
-            Some(_) => None,
-            None => Some(TimeSpec::from_duration(timeout)),
-        };
+        let limit = timer.is_none().then(|| TimeSpec::from_duration(timeout));
         match ppoll(&mut descriptors, limit, None) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Woken::Timeout,

@@ -193,15 +193,12 @@ impl Host {
     /// The file `boots` in `--root-dir`, below the root.
     pub fn boots(&self) -> PathBuf {
         let folder = &self.node_root_dir;
-        let folder = match self.root.is_real() {
-            true => folder.clone(),
-            // An absolute path would replace the root in `join`.
-            false => {
-                let below = folder.strip_prefix("/").unwrap_or(folder);
-                self.root.path().join(below)
-            }
-        };
-        folder.join("boots")
+        if self.root.is_real() {
+            return folder.join("boots");
+        }
+        // An absolute path would replace the root in `join`.
+        let below = folder.strip_prefix("/").unwrap_or(folder);
+        self.root.path().join(below).join("boots")
     }
 
     /// The host name, from `proc/sys/kernel/hostname`.

@@ -29,35 +29,18 @@ pub(super) struct MeasuredPath {
 /// This process's mount table, for any root.
 type OwnMounts = Read<Rc<[Mount]>>;
 
+/// [`ancestor`] or [`mount_point`].
+type Find = fn(&HostRoot, &Path, &[Mount]) -> Read<PathBuf>;
+
 impl MeasuredPath {
-    /// The sizes of the file system of `folder` below `root`. `mounts` is the same one in each
-    /// call.
+    /// The sizes of the file system of `folder` below `root`, on which `find` finds a path. `mounts`
+    /// and `find` are the same in each call.
     pub(super) fn read(
         &mut self,
         root: &HostRoot,
         folder: &Path,
         mounts: &OwnMounts,
-    ) -> Read<FileSystem> {
-        self.sizes(folder, mounts, |mounts| {
-            existing(root, folder, mounts).map_err(|error| unread(&source(folder), &error))
-        })
-    }
-
-    /// [`Self::read`] of the images of a container runtime, whose `folder` need not be readable.
-    pub(super) fn read_images(
-        &mut self,
-        root: &HostRoot,
-        folder: &Path,
-        mounts: &OwnMounts,
-    ) -> Read<FileSystem> {
-        self.sizes(folder, mounts, |mounts| mount_point(root, folder, mounts))
-    }
-
-    fn sizes(
-        &mut self,
-        folder: &Path,
-        mounts: &OwnMounts,
-        find: impl FnOnce(&[Mount]) -> Read<PathBuf>,
+        find: Find,
     ) -> Read<FileSystem> {
         if self.folder != folder {
             *self = Self { folder: folder.to_owned(), path: None };
@@ -67,7 +50,7 @@ impl MeasuredPath {
         {
             return sizes(&stat, folder, path);
         }
-        let path = find(mounts.as_deref().map_err(Clone::clone)?)?;
+        let path = find(root, folder, mounts.as_deref().map_err(Clone::clone)?)?;
         let stat = statvfs(&path).map_err(|errno| unread(&source(folder), &errno.into()))?;
         let sizes = sizes(&stat, folder, &path);
         self.path = Some(path);
@@ -75,9 +58,14 @@ impl MeasuredPath {
     }
 }
 
+/// `folder`, or its nearest ancestor that exists.
+pub(super) fn ancestor(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<PathBuf> {
+    existing(root, folder, mounts).map_err(|error| unread(&source(folder), &error))
+}
+
 /// The mount point of the file system that holds `folder`, which need not be readable: that of
 /// containerd is below a folder of mode 0700.
-fn mount_point(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<PathBuf> {
+pub(super) fn mount_point(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<PathBuf> {
     let source = format!("mount of {}", folder.display());
     let mut below = folder.ancestors();
     let path = loop {
@@ -141,7 +129,7 @@ mod tests {
     }
 
     fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem> {
-        MeasuredPath::default().read(root, folder, &Ok(mounts.into()))
+        MeasuredPath::default().read(root, folder, &Ok(mounts.into()), ancestor)
     }
 
     fn at(folder: &str, mounts: &[Mount]) -> Read<FileSystem> {
@@ -206,17 +194,17 @@ mod tests {
     fn another_folder_is_resolved_again() {
         let (root, mounts) = (HostRoot::default(), Ok([][..].into()));
         let mut measured = MeasuredPath::default();
-        assert!(measured.read(&root, Path::new("/"), &mounts).is_ok());
-        assert!(measured.read(&root, Path::new("/proc/sys"), &mounts).unwrap_err().absent);
+        assert!(measured.read(&root, Path::new("/"), &mounts, ancestor).is_ok());
+        let none = measured.read(&root, Path::new("/proc/sys"), &mounts, ancestor);
+        assert!(none.unwrap_err().absent);
     }
 
     #[test]
     fn without_a_mount_table_nothing_is_measured() {
         let unread = || Err(Unread::new("proc/self/mountinfo", "why"));
         let root = HostRoot::default();
-        let node = MeasuredPath::default().read(&root, Path::new("/"), &unread());
-        let image = MeasuredPath::default().read_images(&root, Path::new("/"), &unread());
-        for sizes in [node, image] {
+        for find in [ancestor, mount_point] {
+            let sizes = MeasuredPath::default().read(&root, Path::new("/"), &unread(), find);
             assert_eq!(sizes.unwrap_err().source, "proc/self/mountinfo");
         }
     }

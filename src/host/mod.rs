@@ -122,7 +122,8 @@ impl Host {
         if had_huge_pages || meminfo.has_huge_pages {
             facts.huge_pages = memory::huge_pages(root);
         }
-        facts.node_fs = sources.node_fs.read(root, &self.node_root_dir, &sources.mounts.own);
+        let (folder, mounts) = (&self.node_root_dir, &sources.mounts.own);
+        facts.node_fs = sources.node_fs.read(root, folder, mounts, disk::ancestor);
         facts.pids = sources.threads.read(root, sysinfo.map(|info| info.process_count()));
         facts.unhealthy = self.unhealthy();
     }
@@ -167,7 +168,8 @@ impl Host {
     pub fn image_fs(&mut self, folder: &str) -> Read<FileSystem> {
         let root = &self.root;
         let sources = self.sources.get_or_insert_with(|| Sources::new(root));
-        sources.image_fs.read_images(root, Path::new(folder), &sources.mounts.own)
+        let (folder, mounts) = (Path::new(folder), &sources.mounts.own);
+        sources.image_fs.read(root, folder, mounts, disk::mount_point)
     }
 
     /// One line for each missing path of `--ready-when-exists`. One that cannot be resolved counts

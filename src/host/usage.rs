@@ -11,7 +11,7 @@ use crate::files::read::SMALL;
 
 use super::Host;
 use super::cgroup::{self, WorkingSet};
-use super::disk::MeasuredPath;
+use super::disk::{MeasuredPath, ancestor};
 use super::kept_file::KeptFile;
 use super::memory;
 use super::mounts::Mounts;
@@ -120,7 +120,7 @@ impl UsageSources {
     /// Reads the sizes of the file system of `--root-dir`.
     pub fn node_fs(&mut self) -> Read<FileSystem> {
         let own = self.kept().1.mounts.own.clone();
-        MeasuredPath::default().read(&self.root, &self.folder, &own)
+        MeasuredPath::default().read(&self.root, &self.folder, &own, ancestor)
     }
 
     /// Reads the traffic of the network interfaces of this process's namespace, without those that

@@ -38,11 +38,9 @@ impl Text {
 /// `/metrics/resource`: what metrics-server asks for. The time is that of the reading, so that two
 /// scrapes of one reading are not taken for two; without it the scraper takes its own.
 pub(super) fn resource(readings: &mut Readings, now: Now) -> String {
-    let usage = readings.usage(now.mono);
-    let time = readings.wall(now).map(|wall| {
-        let age = readings.usage_age(now.mono);
-        format!(" {}", wall.before(age).nanos() / 1_000_000)
-    });
+    let (usage, age) = readings.usage(now.mono);
+    let read = readings.wall(now).map(|wall| wall.before(age));
+    let time = read.map(|at| format!(" {}", at.nanos() / 1_000_000));
     let is_unread =
         usage.cpu.is_err() || usage.working_set_bytes.is_err() || usage.swap_bytes.is_err();
     let mut text = Text { time: time.unwrap_or_default(), ..Text::default() };

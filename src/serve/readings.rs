@@ -96,21 +96,16 @@ impl Readings {
         Some(self.wall(now)?.before(since_boot()))
     }
 
-    /// The use of CPU, memory and swap, at most a second old.
-    pub(super) fn usage(&mut self, now: Mono) -> Usage {
+    /// The use of CPU, memory and swap, and its age: at most a second.
+    pub(super) fn usage(&mut self, now: Mono) -> (Usage, Duration) {
         if let Some((at, usage)) = &self.last
             && now.since(*at) < FRESH
         {
-            return usage.clone();
+            return (usage.clone(), now.since(*at));
         }
         let usage = self.sources.usage();
         self.before = self.last.replace((now, usage.clone()));
-        usage
-    }
-
-    /// The age of the last reading.
-    pub(super) fn usage_age(&self, now: Mono) -> Duration {
-        self.last.as_ref().map_or(Duration::ZERO, |(at, _)| now.since(*at))
+        (usage, Duration::ZERO)
     }
 
     /// CPU time a second, in billionths of a core, between the last two readings.

@@ -15,8 +15,7 @@ const NODE_INTERFACE: &str = "eth0";
 /// The summary. `is_short`: CPU, memory and swap alone. What cannot be read is left out; a time that
 /// cannot be right is null.
 pub(super) fn summary(readings: &mut Readings, is_short: bool, now: Now) -> String {
-    let usage = readings.usage(now.mono);
-    let age = readings.usage_age(now.mono);
+    let (usage, age) = readings.usage(now.mono);
     let time = |wall: Option<Wall>| wall.map(|wall| wall.time());
     let read = time(readings.wall(now).map(|wall| wall.before(age)));
     let mut node = Map::new();

@@ -55,10 +55,7 @@ pub fn decode(block: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Option<()> {
             }
             continue;
         }
-        let bits = match first & 0x40 {
-            0 => 4,
-            _ => 6,
-        };
+        let bits = if first & 0x40 == 0 { 4 } else { 6 };
         let name = match integer(&mut rest, bits)? {
             0 => string(&mut rest)?,
             index if index > LAST_STATIC => return None,

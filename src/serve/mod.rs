@@ -74,24 +74,22 @@ fn is_listening() -> bool {
 
 /// The socket of `--listen`, or that of systemd.
 fn listener(serve: &ServeConfig) -> Result<(TcpListener, SocketAddr), String> {
-    let (opened, what) = match serve.listen {
-        Some(_) if is_listening() => {
-            return Err(
-                "--listen is set, and stdin is a listening socket, too: remove --listen, or \
-                        disable nodelet-serve.socket"
-                    .to_owned(),
-            );
+    let (opened, what) = match (serve.listen, is_listening()) {
+        (Some(address), false) => (bound(address), format!("--listen {address}")),
+        (None, true) => {
+            let stdin = io::stdin().as_fd().try_clone_to_owned();
+            (stdin.map(TcpListener::from), "stdin, which must be a TCP socket".to_owned())
         }
-        Some(address) => (bound(address), format!("--listen {address}")),
-        None if !is_listening() => {
-            return Err("stdin is no listening socket: enable nodelet-serve.socket, which starts \
-                        this, or set --listen"
-                .to_owned());
+        (Some(_), true) => {
+            let why = "--listen is set, and stdin is a listening socket, too: remove --listen, or \
+                       disable nodelet-serve.socket";
+            return Err(why.to_owned());
         }
-        None => (
-            io::stdin().as_fd().try_clone_to_owned().map(TcpListener::from),
-            "stdin, which must be a TCP socket".into(),
-        ),
+        (None, false) => {
+            let why = "stdin is no listening socket: enable nodelet-serve.socket, which starts \
+                       this, or set --listen";
+            return Err(why.to_owned());
+        }
     };
     opened
         .and_then(|listener| {

@@ -49,11 +49,9 @@ impl Reviews {
             ));
         }
         if access.config.certificate.is_none() && access.config.authorization.is_none() {
-            return Err(
-                "the kubeconfig has no credentials; the API server tells nobody else who a \
-                        client is: add a client certificate or a token"
-                    .to_owned(),
-            );
+            let why = "the kubeconfig has no credentials; the API server tells nobody else who a \
+                       client is: add a client certificate or a token";
+            return Err(why.to_owned());
         }
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.map_err(|_| "no random numbers for a key")?;

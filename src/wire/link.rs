@@ -153,10 +153,8 @@ impl Link {
         let mut failure = tried.map(|(_, failure)| failure);
         for (index, address) in candidates.iter().enumerate() {
             // The first one gets half: on a slow link an equal share is enough for none.
-            let shares = match index {
-                0 => candidates.len().min(2),
-                _ => candidates.len() - index,
-            };
+            let shares =
+                if index == 0 { candidates.len().min(2) } else { candidates.len() - index };
             if index > 0 && self.deadline.left().is_err() {
                 break;
             }

@@ -431,10 +431,7 @@ impl Certificate {
                 return self.refused(csr::create_error(refused), refused.retry_after, now, jitter);
             }
         };
-        self.due = match uid {
-            Some(_) => now.after(FIRST_POLL),
-            None => now,
-        };
+        self.due = if uid.is_some() { now.after(FIRST_POLL) } else { now };
         self.state = CertificateState::Waiting(Waiting {
             request,
             name,

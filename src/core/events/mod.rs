@@ -95,11 +95,7 @@ pub fn of_change(node_name: &str, before: Option<&Value>, after: &Value) -> Vec<
         let (then, now) = (status_of(before, condition), status_of(after, condition));
         let first = then.is_empty();
         if then != now && !(first && condition == "Ready") {
-            let reason = match now {
-                "True" => on,
-                _ => off,
-            };
-            events.push(Event::status(node_name, reason));
+            events.push(Event::status(node_name, if now == "True" { on } else { off }));
         }
     }
     events

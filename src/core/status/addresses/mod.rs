@@ -17,10 +17,7 @@ pub(super) fn set(node: &mut Value, config: &NodeConfig, network: &Network) -> R
     let specified: Vec<IpAddr> =
         config.node_ips.iter().copied().filter(|ip| !ip.is_unspecified()).collect();
     for (index, ip) in specified.iter().enumerate() {
-        let which = match index {
-            0 => "nodeIP",
-            _ => "secondaryNodeIP",
-        };
+        let which = if index == 0 { "nodeIP" } else { "secondaryNodeIP" };
         validate(*ip, network).map_err(|e| format!("failed to validate {which}: {e}"))?;
     }
     annotate(node, config, &specified);
@@ -99,10 +96,7 @@ fn choose(config: &NodeConfig, network: &Network) -> Result<IpAddr, String> {
         return Ok(ip);
     }
     let prefers_v6 = config.node_ips.first().is_some_and(IpAddr::is_ipv6);
-    let named = match network.hosts.as_slice() {
-        [] => &network.dns,
-        hosts => hosts,
-    };
+    let named = if network.hosts.is_empty() { &network.dns } else { &network.hosts };
     let mut named = named.iter().map(IpAddr::to_canonical);
     let usable = |ip: &IpAddr| validate(*ip, network).is_ok();
     let preferred = named.clone().find(|ip| ip.is_ipv6() == prefers_v6 && usable(ip));

@@ -51,6 +51,14 @@ impl OutageLog {
         self.failures
     }
 
+    /// The operation failed if there is an error, and succeeded otherwise.
+    pub fn ended(&mut self, error: Option<&str>, now: Mono) {
+        match error {
+            Some(why) => drop(self.failed(why, now)),
+            None => drop(self.succeeded(now)),
+        }
+    }
+
     /// The last error, while the operation fails.
     pub fn last_error(&self) -> Option<&str> {
         (self.failures > 0).then_some(&self.why)

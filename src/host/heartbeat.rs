@@ -24,10 +24,8 @@ impl HeartbeatFile {
     /// Writes the state: one system call, but for the first time. A failure is logged, and costs
     /// nothing else.
     pub fn write(&mut self, heartbeat: &Heartbeat, now: Mono) {
-        match self.file.overwrite(heartbeat.line()) {
-            Ok(()) => drop(self.log.succeeded(now)),
-            Err(why) => drop(self.log.failed(&why, now)),
-        }
+        let written = self.file.overwrite(heartbeat.line());
+        self.log.ended(written.err().as_deref(), now);
     }
 }
 

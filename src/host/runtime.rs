@@ -76,10 +76,8 @@ impl RuntimeFile {
                 None
             }
         };
-        match fresh {
-            Ok(()) => drop(self.log.succeeded(now)),
-            Err(why) => drop(self.log.failed(&why.to_string(), now)),
-        }
+        let error = fresh.err().map(|why| why.to_string());
+        self.log.ended(error.as_deref(), now);
         (facts, due)
     }
 

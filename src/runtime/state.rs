@@ -102,10 +102,7 @@ impl RuntimeState {
         if self.is_podman && !self.has_failed {
             self.due = now.after(RARELY);
         }
-        match why.as_str() {
-            "" => drop(self.log.succeeded(now)),
-            why => drop(self.log.failed(why, now)),
-        }
+        self.log.ended(Some(why.as_str()).filter(|why| !why.is_empty()), now);
         has_status
     }
 

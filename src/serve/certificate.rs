@@ -157,10 +157,9 @@ impl Certificates {
             }
         };
         let failed: Vec<String> = [read, ca_read].into_iter().filter_map(Result::err).collect();
-        match failed.join("; ").as_str() {
-            "" => drop(self.log.succeeded(now)),
-            why => drop(self.log.failed(&format!("{why}; the old one stays in use"), now)),
-        }
+        let failed = failed.join("; ");
+        let error = (!failed.is_empty()).then(|| format!("{failed}; the old one stays in use"));
+        self.log.ended(error.as_deref(), now);
         if certificate.is_none() && ca.is_none() {
             return None;
         }

@@ -220,11 +220,8 @@ impl Kubelet {
         let seen = self.with_shutdown(facts);
         let (request, missing) = self.node.write(&self.config, &seen, self.pressures, now);
         self.unhealthy.clone_from(&facts.unhealthy);
-        if missing.is_empty() {
-            self.facts_log.succeeded(now.mono);
-        } else {
-            self.facts_log.failed(&missing.join(" | "), now.mono);
-        }
+        let error = (!missing.is_empty()).then(|| missing.join(" | "));
+        self.facts_log.ended(error.as_deref(), now.mono);
         if request.is_none() {
             self.node_log.succeeded(now.mono);
             self.follow_node_uid(now.mono);

@@ -64,10 +64,8 @@ pub fn serve(config: &RuntimeConfig) -> ! {
         // Otherwise the file grows old, which says that the runtime does not answer.
         if is_news {
             let now = clock.now().mono;
-            match file.write(content(&state, clock.boot_to_start())) {
-                Ok(()) => drop(file_log.succeeded(now)),
-                Err(why) => drop(file_log.failed(&why, now)),
-            }
+            let written = file.write(content(&state, clock.boot_to_start()));
+            file_log.ended(written.err().as_deref(), now);
         }
         pause(state.pause());
     }

@@ -298,7 +298,6 @@ fn the_facts_of_every_board_are_as_expected() {
 /// Runs every parser; only a panic fails.
 fn parse_all(text: &str) {
     let _ = memory::parse(text.as_bytes());
-    let _ = memory::parse_working_set(text.as_bytes());
     let _ = cgroup::parse_v2(text.as_bytes());
     let _ = cgroup::parse_v1(text.as_bytes(), text.as_bytes());
     let _ = cpu::is_listed(text, 7);

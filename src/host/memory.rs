@@ -40,12 +40,13 @@ struct Last {
 
 /// What is used of `proc/meminfo`.
 #[derive(Clone, Debug)]
-pub(super) struct Values {
-    pub(super) memory: Read<Memory>,
+pub struct Values {
+    /// `MemTotal` and `SwapTotal`.
+    pub memory: Read<Memory>,
     /// Whether any pool of huge pages may have a page.
-    pub(super) has_huge_pages: bool,
+    pub has_huge_pages: bool,
     /// Memory in use by the counters of this file, for a kernel without a memory controller.
-    pub(super) working_set_bytes: Read<u64>,
+    pub working_set_bytes: Read<u64>,
 }
 
 impl Meminfo {
@@ -77,7 +78,7 @@ impl Meminfo {
         let read = || Last {
             totals,
             values: match file.read(root) {
-                Ok(meminfo) => parse_all(&meminfo),
+                Ok(meminfo) => parse(&meminfo),
                 Err(unread) => Values {
                     memory: Err(unread.clone()),
                     has_huge_pages: false,
@@ -89,13 +90,9 @@ impl Meminfo {
     }
 }
 
-/// MemTotal and SwapTotal of the text of `proc/meminfo`.
-pub fn parse(meminfo: &[u8]) -> Read<Memory> {
-    parse_all(meminfo).memory
-}
-
-/// `Hugetlb` exists since Linux 4.20; without the line the pools must be read.
-fn parse_all(meminfo: &[u8]) -> Values {
+/// The text of `proc/meminfo`. `Hugetlb` exists since Linux 4.20; without the line the pools must be
+/// read.
+pub fn parse(meminfo: &[u8]) -> Values {
     let [total, swap_total, huge_pages] =
         line_bytes(meminfo, ["MemTotal:", "SwapTotal:", "Hugetlb:"]);
     Values {
@@ -193,10 +190,11 @@ mod tests {
     fn lines_become_bytes() {
         let board = "MemTotal:        3884312 kB\nMemFree:  1 kB\nSwapTotal:        102396 kB\n";
         assert_eq!(
-            parse(board.as_bytes()),
+            parse(board.as_bytes()).memory,
             Ok(Memory { total_bytes: 3_884_312 * 1024, swap_total_bytes: 102_396 * 1024 })
         );
-        assert_eq!(parse(b"MemTotal: 1 kB"), Ok(Memory { total_bytes: 1024, swap_total_bytes: 0 }));
+        let memory = parse(b"MemTotal: 1 kB").memory;
+        assert_eq!(memory, Ok(Memory { total_bytes: 1024, swap_total_bytes: 0 }));
     }
 
     #[test]
@@ -217,7 +215,7 @@ mod tests {
             "MemTotalX: 12 kB",
             "Node 0 MemTotal: 12 kB",
         ] {
-            assert_eq!(parse(text.as_bytes()), no_total, "{text:?}");
+            assert_eq!(parse(text.as_bytes()).memory, no_total, "{text:?}");
         }
     }
 
@@ -237,7 +235,7 @@ mod tests {
             ("MemTotal: 9 kB\n", true),
             ("", true),
         ] {
-            assert_eq!(parse_all(text.as_bytes()).has_huge_pages, has_huge_pages, "{text:?}");
+            assert_eq!(parse(text.as_bytes()).has_huge_pages, has_huge_pages, "{text:?}");
         }
     }
 

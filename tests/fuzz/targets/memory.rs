@@ -5,5 +5,4 @@ use nodelet::host::memory;
 
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let _ = memory::parse(text);
-    let _ = memory::parse_working_set(text);
 });

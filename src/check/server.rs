@@ -128,13 +128,12 @@ impl Permission {
             ("name", if self.named { node_name } else { "" }),
         ];
         for (member, value) in members.into_iter().filter(|(_, value)| !value.is_empty()) {
-            object::members(&mut attributes, &[]).insert(member.to_owned(), value.into());
+            object::set(&mut attributes, &[member], value.into());
         }
         if self.of_node {
             // The authorizer of nodes allows a list with this selector alone.
             let own = json!({"key": "spec.nodeName", "operator": "In", "values": [node_name]});
-            object::members(&mut attributes, &["fieldSelector"])
-                .insert("requirements".into(), json!([own]));
+            object::set(&mut attributes, &["fieldSelector", "requirements"], json!([own]));
         }
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",

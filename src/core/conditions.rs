@@ -92,8 +92,7 @@ pub fn set_ready(conditions: &mut Vec<Value>, errors: &[String], now: &str) {
         Some(found) => {
             // `heartbeat` sets it before the patch is sent.
             if let Some(last) = found.get("lastHeartbeatTime") {
-                object::members(&mut condition, &[])
-                    .insert("lastHeartbeatTime".into(), last.clone());
+                object::set(&mut condition, &["lastHeartbeatTime"], last.clone());
             }
             *found = condition;
         }
@@ -107,7 +106,7 @@ pub fn heartbeat(conditions: &mut [Value], is_extra: impl Fn(&str) -> bool, now:
     for condition in conditions {
         let kind = object::text(condition, &["type"]);
         if OURS.contains(&kind) || is_extra(kind) {
-            object::members(condition, &[]).insert("lastHeartbeatTime".into(), now.into());
+            object::set(condition, &["lastHeartbeatTime"], now.into());
         }
     }
 }

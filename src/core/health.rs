@@ -74,7 +74,7 @@ impl HealthConditions {
             }
             let since = object::text(old, &["lastTransitionTime"]);
             if is_same_status && !since.is_empty() {
-                object::members(&mut wanted, &[]).insert("lastTransitionTime".into(), since.into());
+                object::set(&mut wanted, &["lastTransitionTime"], since.into());
             }
             *old = wanted;
         }

@@ -118,8 +118,7 @@ impl Lease {
             LeaseState::Held { repair: Some(repair) } => {
                 let mut renewal = repair.clone();
                 let renew_time = self.next_renew_time(now);
-                object::members(&mut renewal, &["spec"])
-                    .insert("renewTime".into(), renew_time.into());
+                object::set(&mut renewal, &["spec", "renewTime"], renew_time.into());
                 Request::patch(path, Accept::Receipt, &renewal)
             }
         }
@@ -262,8 +261,7 @@ impl Lease {
             self.renew_time = self.renew_time.max(stored);
         }
         let mut want = seen.clone();
-        object::members(&mut want, &["spec"])
-            .insert("leaseDurationSeconds".into(), self.duration_seconds.into());
+        object::set(&mut want, &["spec", "leaseDurationSeconds"], self.duration_seconds.into());
         let metadata = object::members(&mut want, &["metadata"]);
         if metadata.contains_key("managedFields") {
             metadata.extend(clear_managed_fields());

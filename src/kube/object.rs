@@ -62,6 +62,13 @@ pub fn members<'a>(object: &'a mut Value, path: &[&str]) -> &'a mut Map<String, 
     as_object(value)
 }
 
+/// Sets the member at `path`.
+pub fn set(object: &mut Value, path: &[&str], value: Value) {
+    if let Some((key, above)) = path.split_last() {
+        members(object, above).insert((*key).to_owned(), value);
+    }
+}
+
 /// The list `key` of an object, which is created if it is missing.
 pub fn elements<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Vec<Value> {
     let value = object.entry(key).or_insert(Value::Null);
@@ -113,7 +120,7 @@ mod tests {
         let mut node = json!({"metadata": 7, "status": {"conditions": "none"}});
         assert_eq!(text(&node, &["metadata", "uid"]), "");
         assert_eq!(list(&node, &["status", "conditions"]), [] as [Value; 0]);
-        members(&mut node, &["metadata", "labels"]).insert("a".into(), "b".into());
+        set(&mut node, &["metadata", "labels", "a"], "b".into());
         elements(members(&mut node, &["status"]), "conditions").push(json!(1));
         assert_eq!(
             node,

@@ -671,7 +671,7 @@ fn patched(body: Value, sent: Value) -> Option<Value> {
     }
     let mut node = sent;
     let metadata = object::members(&mut body, &[]).remove("metadata")?;
-    object::members(&mut node, &[]).insert("metadata".into(), metadata);
+    object::set(&mut node, &["metadata"], metadata);
     Some(node)
 }
 

@@ -66,8 +66,7 @@ impl PodChange {
                     "reason": "OutOfpods",
                 });
                 if let Some(generation) = generation {
-                    object::members(&mut status, &[])
-                        .insert("observedGeneration".into(), generation.into());
+                    object::set(&mut status, &["observedGeneration"], generation.into());
                 }
                 let change = json!({"metadata": {"uid": self.uid}, "status": status});
                 let path = format!("{}/status", self.path);

@@ -63,8 +63,7 @@ pub fn initial(config: &Config, facts: &Facts, pressures: Pressures, now: Wall) 
         "status": {},
     });
     if node_config.controller_attach_detach {
-        object::members(&mut node, &["metadata", "annotations"])
-            .insert(ATTACH_DETACH.into(), "true".into());
+        object::set(&mut node, &["metadata", "annotations", ATTACH_DETACH], "true".into());
     }
     let spec = object::members(&mut node, &["spec"]);
     if !node_config.taints.is_empty() {
@@ -98,8 +97,8 @@ pub fn desired(
     }
     resources::set(&mut node, config, facts, &mut missing);
     set_version_info(&mut node, &config.node.kubelet_version, facts, &mut missing);
-    object::members(&mut node, &["status", "daemonEndpoints", "kubeletEndpoint"])
-        .insert("Port".into(), config.node.port.into());
+    let port = ["status", "daemonEndpoints", "kubeletEndpoint", "Port"];
+    object::set(&mut node, &port, config.node.port.into());
     runtime::set(&mut node, facts.runtime.as_ref());
     note_unchecked_pressures(facts, &mut missing);
 

@@ -20,7 +20,7 @@ pub(super) fn reconcile(config: &NodeConfig, initial: &Value, existing: &mut Val
         if object::at(existing, &["status", resources]).is_none_or(Value::is_null)
             && let Some(ours) = object::at(initial, &["status", resources])
         {
-            object::members(existing, &["status"]).insert(resources.into(), ours.clone());
+            object::set(existing, &["status", resources], ours.clone());
         }
     }
     extended_resources(existing);

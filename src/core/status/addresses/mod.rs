@@ -66,14 +66,14 @@ fn write(node: &mut Value, ips: &[IpAddr], hostname: &str) {
     let mut addresses: Vec<Value> =
         ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip.to_string()})).collect();
     addresses.push(json!({"type": "Hostname", "address": hostname}));
-    object::members(node, &["status"]).insert("addresses".into(), addresses.into());
+    object::set(node, &["status", "addresses"], addresses.into());
 }
 
 fn annotate(node: &mut Value, config: &NodeConfig, specified: &[IpAddr]) {
+    let path = ["metadata", "annotations", PROVIDED_NODE_IP];
     if config.external_cloud && !specified.is_empty() {
-        object::members(node, &["metadata", "annotations"])
-            .insert(PROVIDED_NODE_IP.into(), joined(specified).into());
-    } else if object::at(node, &["metadata", "annotations", PROVIDED_NODE_IP]).is_some() {
+        object::set(node, &path, joined(specified).into());
+    } else if object::at(node, &path).is_some() {
         object::members(node, &["metadata", "annotations"]).remove(PROVIDED_NODE_IP);
     }
 }

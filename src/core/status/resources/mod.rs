@@ -172,7 +172,7 @@ fn set_identity(info: &mut Map<String, Value>, facts: &Facts, missing: &mut Vec<
         && memory.swap_total_bytes > 0
     {
         let swap = info.entry("swap").or_insert_with(|| json!({}));
-        object::members(swap, &[]).insert("capacity".into(), memory.swap_total_bytes.into());
+        object::set(swap, &["capacity"], memory.swap_total_bytes.into());
     }
 }
 

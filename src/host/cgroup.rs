@@ -11,7 +11,7 @@ use crate::core::facts::{Read, Unread};
 use crate::files::read::SMALL;
 
 use super::kept_file::KeptFile;
-use super::root::HostRoot;
+use super::root::{HostRoot, present};
 use super::scan;
 use crate::files::mounts::{self, Mount};
 
@@ -109,15 +109,11 @@ pub fn parse_v1(usage: &[u8], stat: &[u8]) -> Option<u64> {
 /// if `proc/cgroups` has it enabled and mounted. `proc/cgroups` is not read on v2: since Linux 6.11
 /// it omits a controller that is built without v1 support.
 pub fn memory_is_usable(root: &HostRoot) -> Read<bool> {
-    match root.text(CONTROLLERS, SMALL) {
-        Ok(controllers) => Ok(controllers.split_whitespace().any(|name| name == "memory")),
-        Err(unread) if unread.absent => {
-            let memory =
-                controllers(root)?.0.into_iter().find(|controller| controller.name == "memory");
-            Ok(memory.is_some_and(|memory| memory.enabled && memory.hierarchy != 0))
-        }
-        Err(unread) => Err(unread),
+    if let Some(controllers) = present(root.text(CONTROLLERS, SMALL)).transpose()? {
+        return Ok(controllers.split_whitespace().any(|name| name == "memory"));
     }
+    let memory = controllers(root)?.0.into_iter().find(|controller| controller.name == "memory");
+    Ok(memory.is_some_and(|memory| memory.enabled && memory.hierarchy != 0))
 }
 
 /// `proc/cgroups`.

@@ -9,7 +9,7 @@ use crate::core::facts::{Read, Unread};
 use crate::files::read::SMALL;
 
 use super::kept_file::KeptFile;
-use super::root::HostRoot;
+use super::root::{HostRoot, present};
 
 const NODES: &str = "sys/devices/system/node";
 const CPUS: &str = "sys/devices/system/cpu";
@@ -40,13 +40,8 @@ impl Online {
 
 /// The number of logical CPUs. `list` is the text of the file [`Online`].
 fn count(root: &HostRoot, list: &Read<String>) -> Read<u64> {
-    let nodes = match root.list(NODES) {
-        Ok(names) => names,
-        Err(unread) if unread.absent => Vec::new(),
-        Err(unread) => return Err(unread),
-    };
-    let nodes: Vec<_> =
-        nodes.into_iter().filter(|name| number_after("node", name).is_some()).collect();
+    let mut nodes = present(root.list(NODES)).transpose()?.unwrap_or_default();
+    nodes.retain(|name| number_after("node", name).is_some());
     if nodes.is_empty() {
         let names = root.list(CPUS)?;
         return not_zero(
@@ -54,12 +49,8 @@ fn count(root: &HostRoot, list: &Read<String>) -> Read<u64> {
             CPUS,
         );
     }
-    let online = match list {
-        Ok(list) => Some(list),
-        // A kernel without CPU hotplug: all are online.
-        Err(unread) if unread.absent => None,
-        Err(unread) => return Err(unread.clone()),
-    };
+    // All are online in a kernel without CPU hotplug, which has no list.
+    let online = present(list.as_ref().map_err(Clone::clone)).transpose()?;
     let mut count = 0;
     for node in nodes {
         for name in root.list(&format!("{NODES}/{node}"))? {
@@ -106,13 +97,11 @@ pub fn is_listed(list: &str, cpu: u64) -> bool {
 fn has_topology(root: &HostRoot, cpu: u64) -> Read<bool> {
     for file in ["core_id", "physical_package_id"] {
         let path = format!("{CPUS}/cpu{cpu}/topology/{file}");
-        match root.text(&path, SMALL) {
-            // physical_package_id is -1 on many ARM boards.
-            Ok(text) if text.trim().parse::<i64>().is_ok() => {}
-            Ok(_) => return Err(Unread::new(path, "not a number")),
-            Err(unread) if unread.absent => return Ok(false),
-            Err(unread) => return Err(unread),
-        }
+        let Some(text) = present(root.text(&path, SMALL)).transpose()? else {
+            return Ok(false);
+        };
+        // physical_package_id is -1 on many ARM boards.
+        text.trim().parse::<i64>().map_err(|_| Unread::new(path, "not a number"))?;
     }
     Ok(true)
 }

@@ -12,7 +12,7 @@ use crate::core::facts::{HugePages, Memory, Read, Unread};
 use crate::files::read::SMALL;
 
 use super::kept_file::KeptFile;
-use super::root::{HostRoot, unread};
+use super::root::{HostRoot, present, unread};
 use super::scan;
 
 /// The file with the memory counters.
@@ -142,11 +142,7 @@ pub(super) fn line_bytes<const N: usize>(meminfo: &[u8], names: [&str; N]) -> [O
 /// hugetlbfs has none, which is no error. An unreadable count makes the whole fact unread, so that
 /// no size is dropped silently.
 pub(super) fn huge_pages(root: &HostRoot) -> Read<Vec<HugePages>> {
-    let names = match root.list(HUGE_PAGES) {
-        Ok(names) => names,
-        Err(unread) if unread.absent => return Ok(Vec::new()),
-        Err(unread) => return Err(unread),
-    };
+    let names = present(root.list(HUGE_PAGES)).transpose()?.unwrap_or_default();
     let mut sizes = Vec::new();
     for name in names {
         let Some(page_bytes) = page_bytes(&name) else {
@@ -171,13 +167,12 @@ pub fn page_bytes(name: &str) -> Option<u64> {
 /// fails with ENOTSUP (CONFIG_PSI_DEFAULT_DISABLED, as on Raspberry Pi OS without psi=1), means no.
 pub fn has_pressure(root: &HostRoot) -> Read<bool> {
     match root.bytes(PRESSURE, SMALL) {
-        Ok(_) => Ok(true),
         // ENOTSUP and EOPNOTSUPP are the same number on Linux.
         Err(error) if error.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => Ok(false),
-        Err(error) => match unread(PRESSURE, &error) {
-            unread if unread.absent => Ok(false),
-            unread => Err(unread),
-        },
+        read => {
+            let read = read.map_err(|error| unread(PRESSURE, &error));
+            Ok(present(read).transpose()?.is_some())
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::core::facts::{DefaultRoute, Interface, Network, Read, Unread};
 use crate::files::hosts;
 use crate::files::read::LARGE;
 
-use super::root::{HostRoot, unread};
+use super::root::{HostRoot, present, unread};
 
 const HOSTS: &str = "etc/hosts";
 const ROUTE: &str = "proc/net/route";
@@ -71,9 +71,8 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
 
 /// IPv4 in file order, then IPv6; `None` without `proc/net/route`.
 pub fn routes(root: &HostRoot) -> Read<Option<Vec<DefaultRoute>>> {
-    let mut routes = match default_routes(root, ROUTE, parse_v4) {
-        Err(unread) if unread.absent => return Ok(None),
-        routes => routes?,
+    let Some(mut routes) = present(default_routes(root, ROUTE, parse_v4)).transpose()? else {
+        return Ok(None);
     };
     // The kubelet ignores every error here, such as the missing file of a kernel without IPv6.
     routes.extend(default_routes(root, IPV6_ROUTE, parse_v6).unwrap_or_default());

@@ -120,6 +120,14 @@ pub(super) fn text(source: &str, bytes: Vec<u8>) -> Read<String> {
     }
 }
 
+/// What was read, or why not; `None` if it is absent.
+pub(super) fn present<T>(read: Read<T>) -> Option<Read<T>> {
+    match read {
+        Err(unread) if unread.absent => None,
+        read => Some(read),
+    }
+}
+
 /// The cause of a failed read. ENOTDIR counts as absent too.
 pub(super) fn unread(source: &str, error: &io::Error) -> Unread {
     let errno = error.raw_os_error().map(Errno::from_raw);

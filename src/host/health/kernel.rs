@@ -1,11 +1,12 @@
 //! Counters of kernel faults and of what has events alone: `proc/sys/kernel`, `sys/kernel`,
 //! `proc/vmstat`, EDAC, network interfaces, the watchdog.
 
-use super::reader::{HealthReader, count, is_numbered, present};
+use super::reader::{HealthReader, count, is_numbered};
 use crate::core::facts::Read;
 use crate::files::read::LARGE;
 use crate::health::{Counters, Kernel, Source};
 use crate::host::kept_file::KeptFile;
+use crate::host::root::present;
 use crate::host::scan;
 
 /// Bit 7 of `tainted`: the kernel has oopsed.

@@ -154,14 +154,6 @@ pub(super) fn count(number: Read<i64>) -> Read<u64> {
     number.map(|number| u64::try_from(number).unwrap_or_default())
 }
 
-/// The optional source, without the reason for its absence.
-pub(super) fn present<T>(read: Read<T>) -> Option<Read<T>> {
-    match read {
-        Err(unread) if unread.absent => None,
-        read => Some(read),
-    }
-}
-
 /// `prefix` and a number: `thermal_zone0`.
 pub(super) fn is_numbered(name: &str, prefix: &str) -> bool {
     name.strip_prefix(prefix).is_some_and(|number| {

@@ -6,13 +6,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::reader::{HealthReader, MAX_DEVICES, count, is_numbered, join, present};
+use super::reader::{HealthReader, MAX_DEVICES, count, is_numbered, join};
 use crate::core::facts::{Read, Unread};
 use crate::core::instant::Mono;
 use crate::files::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
 use crate::files::read::{LARGE, each_line};
 use crate::health::{Damage, Ext4Errors, Filesystem, Source, Wear};
 use crate::host::kept_file::KeptFile;
+use crate::host::root::present;
 use crate::host::scan;
 
 /// An error that makes a superblock read-only reports no change of the table.

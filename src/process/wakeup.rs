@@ -4,7 +4,6 @@
 //! PSI triggers and netlink are optional, and their absence is not logged: the periodic reads of
 //! `agent::read_cache` see the same changes later.
 
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -39,6 +38,7 @@ const MAX_MESSAGES: usize = 64;
 const ERROR_WAIT: Duration = Duration::from_secs(1);
 
 /// The descriptors that end a wait.
+#[derive(Debug)]
 pub struct Wakeup {
     signals: SignalFd,
     network: Option<OwnedFd>,
@@ -65,15 +65,6 @@ pub enum Woken {
     /// The driver of the supply voltage reported a change. It is not waited for again until the
     /// next [`Wakeup::wait_for_voltage`].
     Voltage,
-}
-
-impl fmt::Debug for Wakeup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wakeup")
-            .field("network", &self.network.is_some())
-            .field("memory", &self.memory.is_some())
-            .finish_non_exhaustive()
-    }
 }
 
 impl Wakeup {

@@ -2,7 +2,6 @@
 //!
 //! The other connections wait meanwhile. Another process renews the credentials.
 
-use std::fmt;
 use std::time::Duration;
 
 use ring::hmac;
@@ -23,6 +22,7 @@ use crate::wire::api_config::Pem;
 pub(super) const BUDGET: Duration = Duration::from_secs(4);
 
 /// The API server, with the node's credentials.
+#[derive(Debug)]
 pub(super) struct Reviews {
     api: Api,
     identity: Identity,
@@ -31,12 +31,6 @@ pub(super) struct Reviews {
     key: hmac::Key,
     /// The end of the node's certificate.
     pub(super) client_not_after: Option<Wall>,
-}
-
-impl fmt::Debug for Reviews {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reviews({:?})", self.api)
-    }
 }
 
 impl Reviews {

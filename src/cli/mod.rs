@@ -230,8 +230,7 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
     let clock = Clock::start();
     let (mut desired, _) = desired(&config, &mut host, &mut facts, &clock);
     let health = HealthSources::new(&host, move || clock.now()).conditions();
-    let status = object::members(&mut desired.node, &["status"]);
-    health.apply(object::elements(status, "conditions"), clock.now().wall);
+    health.apply(object::elements(&mut desired.node, &["status", "conditions"]), clock.now().wall);
     for line in &desired.missing {
         print_error(line);
     }

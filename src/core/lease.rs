@@ -269,8 +269,7 @@ impl Lease {
         let owners = object::list(&seen, &["metadata", "ownerReferences"]);
         let is_owned = owners.iter().any(|o| object::text(o, &["uid"]) == node_uid);
         if self.may_own && !is_owned {
-            let metadata = object::members(&mut want, &["metadata"]);
-            let owners = object::elements(metadata, "ownerReferences");
+            let owners = object::elements(&mut want, &["metadata", "ownerReferences"]);
             owners.retain(|o| object::text(o, &["kind"]) != "Node");
             owners.push(self.owner(node_uid));
         }

@@ -55,23 +55,17 @@ pub fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
 
 /// The members of the object at `path`, which is created if it is missing.
 pub fn members<'a>(object: &'a mut Value, path: &[&str]) -> &'a mut Map<String, Value> {
-    let mut value = object;
-    for key in path {
-        value = as_object(value).entry(*key).or_insert(Value::Null);
-    }
-    as_object(value)
+    as_object(place(object, path))
 }
 
 /// Sets the member at `path`.
 pub fn set(object: &mut Value, path: &[&str], value: Value) {
-    if let Some((key, above)) = path.split_last() {
-        members(object, above).insert((*key).to_owned(), value);
-    }
+    *place(object, path) = value;
 }
 
-/// The list `key` of an object, which is created if it is missing.
-pub fn elements<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Vec<Value> {
-    let value = object.entry(key).or_insert(Value::Null);
+/// The elements of the list at `path`, which is created if it is missing.
+pub fn elements<'a>(object: &'a mut Value, path: &[&str]) -> &'a mut Vec<Value> {
+    let value = place(object, path);
     if !value.is_array() {
         *value = Value::Array(Vec::new());
     }
@@ -79,6 +73,11 @@ pub fn elements<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Ve
         Value::Array(elements) => elements,
         _ => unreachable!("made an array above"),
     }
+}
+
+/// The member at `path`; null if it was missing.
+fn place<'a>(object: &'a mut Value, path: &[&str]) -> &'a mut Value {
+    path.iter().fold(object, |value, key| as_object(value).entry(*key).or_insert(Value::Null))
 }
 
 fn as_object(value: &mut Value) -> &mut Map<String, Value> {
@@ -121,7 +120,7 @@ mod tests {
         assert_eq!(text(&node, &["metadata", "uid"]), "");
         assert_eq!(list(&node, &["status", "conditions"]), [] as [Value; 0]);
         set(&mut node, &["metadata", "labels", "a"], "b".into());
-        elements(members(&mut node, &["status"]), "conditions").push(json!(1));
+        elements(&mut node, &["status", "conditions"]).push(json!(1));
         assert_eq!(
             node,
             json!({"metadata": {"labels": {"a": "b"}}, "status": {"conditions": [1]}})

@@ -309,8 +309,7 @@ impl Node {
         self.is_early = !is_regular && is_urgent && may_be_early;
         let is_published = is_regular || self.is_early;
         if is_published {
-            let status = object::members(&mut node, &["status"]);
-            self.health.apply(object::elements(status, "conditions"), now.wall);
+            self.health.apply(object::elements(&mut node, &["status", "conditions"]), now.wall);
         }
         let mut waits = false;
         let request = match (&self.seen, self.state.round()) {
@@ -359,7 +358,7 @@ impl Node {
     /// Never `None`: only a Node with a resourceVersion is cached.
     fn patch(&mut self, config: &Config, want: Value, changed: bool, now: Now) -> Option<Request> {
         let mut want = want;
-        let list = object::elements(object::members(&mut want, &["status"]), "conditions");
+        let list = object::elements(&mut want, &["status", "conditions"]);
         conditions::heartbeat(list, |name| self.health.knows(name), &now.wall.time());
         let seen = self.seen.as_ref()?;
         // Within one second of the last heartbeat the conditions are equal, too.

@@ -105,8 +105,7 @@ pub fn desired(
     let offers_pods = !config.node.is_guest();
     let mut unready = runtime::unready(facts.runtime.as_ref(), &facts.unhealthy, offers_pods);
     unready.extend(resources::missing_capacities(&node, config, facts));
-    let status = object::members(&mut node, &["status"]);
-    let list = object::elements(status, "conditions");
+    let list = object::elements(&mut node, &["status", "conditions"]);
     conditions::set_pressure(list, &MEMORY_PRESSURE, pressures.memory, &now);
     conditions::set_pressure(list, &DISK_PRESSURE, pressures.disk, &now);
     conditions::set_pressure(list, &PID_PRESSURE, pressures.pid, &now);

@@ -437,9 +437,8 @@ fn written_by_others() -> impl Strategy<Value = Value> {
                     condition
                 })
                 .collect();
-            let status = object::members(&mut node, &["status"]);
-            status.extend(members);
-            object::elements(status, "conditions").splice(0..0, theirs);
+            object::members(&mut node, &["status"]).extend(members);
+            object::elements(&mut node, &["status", "conditions"]).splice(0..0, theirs);
             let text = |map: BTreeMap<String, String>| {
                 map.into_iter().map(|(key, text)| (key, Value::from(text)))
             };
@@ -463,7 +462,7 @@ fn others_part(node: &Value) -> Value {
     {
         status.remove(key);
     }
-    object::elements(status, "conditions")
+    object::elements(&mut node, &["status", "conditions"])
         .retain(|c| object::text(c, &["type"]).starts_with("Theirs"));
     object::members(&mut node, &["status", "capacity"]).retain(|key, _| key.contains('/'));
     node

@@ -876,8 +876,7 @@ impl World {
     /// period: it sets Ready to Unknown, and never back.
     fn mark(&mut self) {
         let mut node = self.server.node.take().unwrap();
-        let status = object::members(&mut node, &["status"]);
-        for condition in object::elements(status, "conditions") {
+        for condition in object::elements(&mut node, &["status", "conditions"]) {
             condition["status"] = "Unknown".into();
         }
         self.server.node = Some(self.server.store(node, false));

@@ -142,8 +142,7 @@ fn operate(server: &mut Server, foreign: &mut Foreign, random: &mut Random, seri
         }
         4 => {
             // As node-lifecycle-controller does after the grace period.
-            let status = object::members(&mut node, &["status"]);
-            for condition in object::elements(status, "conditions") {
+            for condition in object::elements(&mut node, &["status", "conditions"]) {
                 if !object::text(condition, &["type"]).starts_with("Their") {
                     object::members(condition, &[]).insert("status".into(), "Unknown".into());
                 }
@@ -178,7 +177,7 @@ fn operate(server: &mut Server, foreign: &mut Foreign, random: &mut Random, seri
         }
         12..=15 => {
             let taint = json!({"key": key, "effect": "NoSchedule", "value": value});
-            let taints = object::elements(object::members(&mut node, &["spec"]), "taints");
+            let taints = object::elements(&mut node, &["spec", "taints"]);
             taints.retain(|t| object::text(t, &["key"]) != key);
             if choice < 15 {
                 taints.push(taint);
@@ -196,8 +195,7 @@ fn operate(server: &mut Server, foreign: &mut Foreign, random: &mut Random, seri
         }
         _ => {
             let kind = random.one_of(&["TheirNetwork", "TheirDisk", "TheirKernel"]);
-            let status = object::members(&mut node, &["status"]);
-            let conditions = object::elements(status, "conditions");
+            let conditions = object::elements(&mut node, &["status", "conditions"]);
             let condition = json!({"type": kind, "status": "True", "message": value, "odd": [1]});
             let found = conditions.iter().position(|c| c["type"] == kind);
             match (found, choice) {

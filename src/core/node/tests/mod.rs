@@ -925,10 +925,9 @@ fn a_lost_or_conflicting_patch_of_the_health_is_sent_again_at_once_and_has_one_e
         test.turn(|_| lost);
         let mut stored = before;
         if is_applied {
-            test.facts.health.apply(
-                object::elements(object::members(&mut stored, &["status"]), "conditions"),
-                test.now.wall,
-            );
+            test.facts
+                .health
+                .apply(object::elements(&mut stored, &["status", "conditions"]), test.now.wall);
         }
         assert_eq!(test.turn(|_| answered(200, stored)), Some(Ok(Progress::Read)));
         test.turn(patched);
@@ -957,8 +956,7 @@ fn a_type_with_two_writers_is_written_as_often_as_the_other_one_writes() {
                     }],
                     ..HealthConditions::default()
                 };
-                let status = object::members(&mut stored, &["status"]);
-                said.apply(object::elements(status, "conditions"), test.now.wall);
+                said.apply(object::elements(&mut stored, &["status", "conditions"]), test.now.wall);
                 let version: u64 = resource_version(&stored).parse().unwrap();
                 stored["metadata"]["resourceVersion"] = (version + 1).to_string().into();
             }

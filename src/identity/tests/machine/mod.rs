@@ -317,8 +317,7 @@ impl Cluster {
     /// Each condition becomes Unknown.
     fn mark(&mut self) {
         if let Some(mut node) = self.server.node.take() {
-            let status = object::members(&mut node, &["status"]);
-            for condition in object::elements(status, "conditions") {
+            for condition in object::elements(&mut node, &["status", "conditions"]) {
                 object::members(condition, &[]).insert("status".into(), "Unknown".into());
             }
             self.server.node = Some(self.server.store(node, false));

@@ -392,9 +392,8 @@ impl Cluster {
 /// Each condition becomes Unknown.
 fn mark(server: &mut Server) {
     if let Some(mut node) = server.node.take() {
-        let status = object::members(&mut node, &["status"]);
         let mut is_new = false;
-        for condition in object::elements(status, "conditions") {
+        for condition in object::elements(&mut node, &["status", "conditions"]) {
             let old = object::members(condition, &[]).insert("status".into(), "Unknown".into());
             is_new |= old.is_some_and(|old| old != "Unknown");
         }

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use nodelet::kube::yaml;
 use serde_json::json;
 
-use nodelet::join::command::{self, Command, TokenSource};
+use nodelet::join::command::{self, JoinCommand, TokenSource};
 use nodelet::join::token::Token;
 use support::{Folder, skip};
 
@@ -362,7 +362,7 @@ fn the_join_lines_are_valid() {
                 continue;
             };
             let args: Vec<_> = line.split(' ').map(Into::into).collect();
-            let Some(Ok(Command::Join(settings))) = command::parse(&args) else {
+            let Some(Ok(JoinCommand::Join(settings))) = command::parse(&args) else {
                 panic!("{document}: {line}");
             };
             let TokenSource::Text(token) = &settings.token else {

@@ -42,7 +42,7 @@ const POLL_AGAIN: Duration = Duration::from_millis(100);
 
 /// The connection to the API server, and its credentials.
 #[derive(Debug)]
-pub struct Connection {
+pub struct ApiConnection {
     /// Not connected yet.
     pub api: Api,
     /// The files of the credentials.
@@ -78,7 +78,7 @@ impl Agent {
     pub fn new(
         config: Config,
         facts: ReadCache,
-        connection: Connection,
+        connection: ApiConnection,
         wakeup: Wakeup,
         notify: Notify,
         seed: u64,

@@ -13,7 +13,7 @@ pub mod runtime;
 pub mod server;
 mod setup;
 
-pub use setup::Failure;
+pub use setup::CommandFailure;
 pub(crate) use setup::configured;
 
 use serde_json::{Value, json};
@@ -104,10 +104,12 @@ impl Report {
     }
 
     /// The end of the command that this is the report of.
-    pub fn end(&self, command: &str) -> Result<(), Failure> {
+    pub fn end(&self, command: &str) -> Result<(), CommandFailure> {
         match self.failed().as_slice() {
             [] => Ok(()),
-            failed => Err(Failure::Other(format!("{command} failed: {}", failed.join(", ")))),
+            failed => {
+                Err(CommandFailure::Other(format!("{command} failed: {}", failed.join(", "))))
+            }
         }
     }
 

@@ -41,7 +41,7 @@ use crate::wire::api_config::{ApiConfig, Authorization};
 use crate::wire::dns::Resolver;
 use crate::wire::endpoint::Endpoint;
 
-/// The names of the findings of [`Access::certificate`].
+/// The names of the findings of [`AccessProbe::certificate`].
 const CERTIFICATE: [&str; 3] = ["certificate", "certificate-expiry", "certificate-renewal"];
 /// The names of the findings of [`cluster`].
 const GUEST: [&str; 6] = ["labels", "taint", "podcidr", "pods", "server-version", "daemonsets"];
@@ -162,7 +162,7 @@ fn requests_certificates(config: &Config) -> bool {
 fn not_needed(
     permission: &Permission,
     config: &Config,
-    access: &Access,
+    access: &AccessProbe,
     serves: bool,
 ) -> Option<&'static str> {
     let is_for_certificates = CERTIFICATES.contains(permission);
@@ -201,7 +201,7 @@ fn server(
         is_ok.then_some(())
     };
     let mut access = match open() {
-        Ok(access) => Access::new(access),
+        Ok(access) => AccessProbe::new(access),
         Err(line) => {
             let remedy = "write one, as systemd/join.md says under The kubeconfig";
             return add(Finding::failed("kubeconfig", Fault::of_line(&line), remedy));
@@ -258,13 +258,13 @@ fn server(
 }
 
 /// The access that is checked.
-struct Access {
+struct AccessProbe {
     access: ApiAccess,
     /// The time in the last object's response.
     server_time: Option<Wall>,
 }
 
-impl Access {
+impl AccessProbe {
     fn new(access: ApiAccess) -> Self {
         Self { access, server_time: None }
     }
@@ -458,7 +458,7 @@ pub(crate) fn dial(addresses: &[SocketAddr]) -> Finding {
 /// `node` is the Node on the server, if it has one, or why it cannot be read. `is_here` is false if
 /// the facts are of another machine, whose boot is not known.
 fn cluster(
-    access: &mut Access,
+    access: &mut AccessProbe,
     config: &Config,
     node: &Result<Option<Value>, Fault>,
     clock: &Clock,

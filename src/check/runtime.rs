@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::check::Mark;
     use crate::core::runtime::Image;
-    use crate::runtime::report::{Failure, Images, Status, Version};
+    use crate::runtime::report::{Images, RuntimeFailure, RuntimeVersion, Status};
 
     const CONFIG: fn() -> RuntimeConfig = || RuntimeConfig {
         protocol: Protocol::Cri,
@@ -103,7 +103,7 @@ mod tests {
         (0..12).for_each(|_| images.push(Image::default()));
         RuntimeReport {
             status: Ok(Status::default()),
-            version: Version::new("containerd".into(), "2.1.9".into()),
+            version: RuntimeVersion::new("containerd".into(), "2.1.9".into()),
             images: Some(images),
             image_folder: Some("/var/lib/images".to_owned()),
             ..RuntimeReport::new(Ok(Status::default()))
@@ -128,7 +128,11 @@ mod tests {
     #[test]
     fn a_failed_look_has_its_remedy() {
         let failed = |at, remedy| {
-            RuntimeReport::new(Err(Failure { at, cause: "/run/c.sock: cause".to_owned(), remedy }))
+            RuntimeReport::new(Err(RuntimeFailure {
+                at,
+                cause: "/run/c.sock: cause".to_owned(),
+                remedy,
+            }))
         };
         let socket = lines(&failed(FailedAt::Socket, "is it running?"), true);
         assert_eq!(socket, ["✗ runtime-socket: /run/c.sock: cause; is it running?"]);

@@ -14,8 +14,8 @@ use std::time::Duration;
 use nix::sys::prctl;
 
 use crate::agent::read_cache::{ReadCache, ask_name_servers};
-use crate::agent::{Agent, Connection};
-use crate::check::{Failure, configured, probe};
+use crate::agent::{Agent, ApiConnection};
+use crate::check::{CommandFailure, configured, probe};
 use crate::config::command_line::{self, Command, shown};
 use crate::config::file::{self, Notes};
 use crate::config::flags::Flags;
@@ -29,7 +29,7 @@ use crate::files::read::read;
 use crate::host::health::HealthSources;
 use crate::host::runtime::{NOT_YET, RuntimeFile};
 use crate::host::{Host, HostRoot};
-use crate::identity::{ApiAccess, Source};
+use crate::identity::{ApiAccess, IdentitySource};
 use crate::join;
 use crate::kube::text::OneLine;
 use crate::kube::{describe, object, yaml};
@@ -46,9 +46,9 @@ use crate::wire::dns::NodeName;
 
 /// Time limit of a question to the container runtime.
 const ASK: Duration = Duration::from_secs(5);
-/// Exit code of [`Failure::Usage`].
+/// Exit code of [`CommandFailure::Usage`].
 const EXIT_USAGE: u8 = 2;
-/// Exit code of [`Failure::Other`].
+/// Exit code of [`CommandFailure::Other`].
 const EXIT_FAILURE: u8 = 1;
 
 /// Runs `nodelet`. `args` lack the program name.
@@ -64,17 +64,17 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(Command::Check(flags)) => check(*flags, args),
         Ok(Command::Runtime(flags)) => ask_runtime(*flags, args),
         Ok(Command::Serve(flags)) => serve(*flags, args),
-        Ok(Command::Logs) => Err(Failure::Other(serve::logs::answer_one())),
+        Ok(Command::Logs) => Err(CommandFailure::Other(serve::logs::answer_one())),
         Ok(Command::Run(flags)) => run(*flags, args),
-        Err(line) => Err(Failure::Usage(line)),
+        Err(line) => Err(CommandFailure::Usage(line)),
     })
 }
 
-fn exit(result: Result<(), Failure>) -> ExitCode {
+fn exit(result: Result<(), CommandFailure>) -> ExitCode {
     let (code, line) = match result {
         Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Usage(line)) => (EXIT_USAGE, line),
-        Err(Failure::Other(line)) => (EXIT_FAILURE, line),
+        Err(CommandFailure::Usage(line)) => (EXIT_USAGE, line),
+        Err(CommandFailure::Other(line)) => (EXIT_FAILURE, line),
     };
     print_error(&line);
     serve::delay_next_start();
@@ -82,10 +82,10 @@ fn exit(result: Result<(), Failure>) -> ExitCode {
 }
 
 /// Unlike `println!`, does not panic if stdout is closed.
-fn print(text: &str) -> Result<(), Failure> {
+fn print(text: &str) -> Result<(), CommandFailure> {
     let mut out = std::io::stdout().lock();
     let written = writeln!(out, "{}", text.trim_end_matches('\n'));
-    written.map_err(|e| Failure::Other(format!("stdout: {e}")))
+    written.map_err(|e| CommandFailure::Other(format!("stdout: {e}")))
 }
 
 fn print_error(line: &str) {
@@ -107,7 +107,7 @@ fn version() -> String {
     )
 }
 
-fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+fn run(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
     open_agent(flags, args)?.run();
     Ok(())
 }
@@ -115,12 +115,12 @@ fn run(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
 /// An agent that has sent no request yet. Not inlined, and boxed: what a start takes of the stack
 /// would lie below the loop for the life of the process (28 KiB, measured).
 #[inline(never)]
-fn open_agent(flags: Flags, args: Vec<OsString>) -> Result<Box<Agent>, Failure> {
+fn open_agent(flags: Flags, args: Vec<OsString>) -> Result<Box<Agent>, CommandFailure> {
     // Keys and tokens in memory must not be in a core file. PR_SET_DUMPABLE with 0 cannot fail.
     let _ = prctl::set_dumpable(false);
     logging::start(flags.values.verbosity, env("JOURNAL_STREAM").is_some());
     // Before the facts are read, so that no later change of the network is missed.
-    let wakeup = Wakeup::new().map_err(|e| Failure::Other(format!("signalfd: {e}")))?;
+    let wakeup = Wakeup::new().map_err(|e| CommandFailure::Other(format!("signalfd: {e}")))?;
     let (mut config, host, first) = configure(flags, args)?;
     if config.state_file.is_none() {
         config.state_file = systemd_folder("RUNTIME_DIRECTORY").map(|folder| folder.join("state"));
@@ -128,18 +128,18 @@ fn open_agent(flags: Flags, args: Vec<OsString>) -> Result<Box<Agent>, Failure> 
     let path = config.kubeconfig.as_ref().ok_or_else(|| {
         let line = "--kubeconfig is missing: without an API server there is nothing to do; \
                     to see the Node that would be registered, run nodelet inspect";
-        Failure::Usage(line.to_owned())
+        CommandFailure::Usage(line.to_owned())
     })?;
     let seed = RandomState::new().build_hasher().finish();
     let now = Clock::start().now().wall;
     let opened = source(&config, path).open(now, Jitter::new(seed));
-    let (identity, access) = opened.map_err(Failure::Other)?;
+    let (identity, access) = opened.map_err(CommandFailure::Other)?;
     warn_if_insecure(path, &access);
     if let (Some(name), None) = (proxy_variable(), &access.config.proxy) {
         log::info!("{name} is not used; set proxy-url in the kubeconfig");
     }
     let notify = Notify::new(env("NOTIFY_SOCKET").as_deref(), env("WATCHDOG_USEC").as_deref());
-    let connection = Connection { api: access.api, identity, certificate: access.certificate };
+    let connection = ApiConnection { api: access.api, identity, certificate: access.certificate };
     let mut facts = ReadCache::new(host, &config.node.name, first);
     facts.runtime = config.runtime.as_ref().map(|runtime| RuntimeFile::new(&runtime.facts_file));
     Ok(Box::new(Agent::new(config, facts, connection, wakeup, notify, seed)))
@@ -167,9 +167,9 @@ fn warn_if_insecure(path: &Path, access: &ApiAccess) {
     }
 }
 
-fn source(config: &Config, kubeconfig: &Path) -> Source {
+fn source(config: &Config, kubeconfig: &Path) -> IdentitySource {
     let credentials = env("CREDENTIALS_DIRECTORY").map(PathBuf::from);
-    Source::new(config, kubeconfig, credentials, user_agent())
+    IdentitySource::new(config, kubeconfig, credentials, user_agent())
 }
 
 fn user_agent() -> String {
@@ -179,7 +179,7 @@ fn user_agent() -> String {
 
 /// The checked configuration and the facts that its checks need. Flags and fields without effect
 /// are logged last, because an invalid configuration must be one line.
-fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts), Failure> {
+fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts), CommandFailure> {
     let (flags, notes) = over_file(flags, args)?;
     let ignored = flags_and_fields(&flags.ignored, notes.ignored);
     let (config, host, facts) = configured(flags, true)?;
@@ -194,14 +194,14 @@ fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts),
 }
 
 /// The flags, with the values of the `--config` file for flags that are not given.
-fn over_file(flags: Flags, args: Vec<OsString>) -> Result<(Flags, Notes), Failure> {
+fn over_file(flags: Flags, args: Vec<OsString>) -> Result<(Flags, Notes), CommandFailure> {
     let Some(path) = &flags.values.config_file else {
         return Ok((flags, Notes::default()));
     };
     let mut over = Flags::default();
     let notes = read_config(path, &mut over)
-        .map_err(|e| Failure::Other(format!("--config {}: {e}", path.display())))?;
-    command_line::apply(args, &mut over).map_err(Failure::Usage)?;
+        .map_err(|e| CommandFailure::Other(format!("--config {}: {e}", path.display())))?;
+    command_line::apply(args, &mut over).map_err(CommandFailure::Usage)?;
     Ok((over, notes))
 }
 
@@ -223,7 +223,7 @@ fn flags_and_fields(flags: &[&str], fields: Vec<String>) -> String {
 /// Prints the Node that `run` would register. Each fact that cannot be read is one line on stderr,
 /// and not a failure. Not inlined: its locals would be a part of the stack of every command.
 #[inline(never)]
-fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
     logging::start(flags.values.verbosity, false);
     let is_json = is_json(&flags, "json")?;
     let (config, mut host, mut facts) = configure(flags, args)?;
@@ -239,10 +239,10 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
 
 /// Asks the container runtime for the agent, until the process is ended. Without a runtime there is
 /// nothing to do, which is no failure: the unit is started with the agent's.
-fn ask_runtime(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+fn ask_runtime(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
     logging::start(flags.values.verbosity, env("JOURNAL_STREAM").is_some());
     let (flags, _) = over_file(flags, args)?;
-    match config::runtime::parse(&flags.values).map_err(Failure::Usage)? {
+    match config::runtime::parse(&flags.values).map_err(CommandFailure::Usage)? {
         Some(config) => runtime::serve(&config),
         None => {
             log::info!("no --container-runtime-endpoint, so there is nothing to do");
@@ -252,24 +252,24 @@ fn ask_runtime(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
 }
 
 /// Answers on the kubelet's port. Reads the agent's flags, and no fact before somebody asks.
-fn serve(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+fn serve(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
     open_port(flags, args)?.run();
     Ok(())
 }
 
 /// The port, which listens already. Not inlined, and boxed, as [`open_agent`].
 #[inline(never)]
-fn open_port(flags: Flags, args: Vec<OsString>) -> Result<Box<Port>, Failure> {
+fn open_port(flags: Flags, args: Vec<OsString>) -> Result<Box<Port>, CommandFailure> {
     let _ = prctl::set_dumpable(false);
     logging::start(flags.values.verbosity, env("JOURNAL_STREAM").is_some());
     let (flags, notes) = over_file(flags, args)?;
     let ignored = flags_and_fields(&flags.ignored, notes.ignored);
-    let serving = ServeConfig::new(&flags.values).map_err(Failure::Usage)?;
+    let serving = ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
     let host = Host::new(HostRoot::new(&flags.values.host_root), &flags.values.root_dir);
     let config = Config::new(flags, || host.hostname().map_err(|unread| unread.to_string()))
-        .map_err(Failure::Usage)?;
+        .map_err(CommandFailure::Usage)?;
     let path = config.kubeconfig.as_ref().ok_or_else(|| {
-        Failure::Usage(
+        CommandFailure::Usage(
             "--kubeconfig is missing: the API server says who may ask; give the flags of the agent"
                 .to_owned(),
         )
@@ -282,11 +282,11 @@ fn open_port(flags: Flags, args: Vec<OsString>) -> Result<Box<Port>, Failure> {
     let own = systemd_folder("STATE_DIRECTORY");
     let cert_dir = own.as_ref().unwrap_or(&config.cert_dir);
     let port = serve::open(&config, &serving, &source, host, cert_dir);
-    port.map(Box::new).map_err(Failure::Other)
+    port.map(Box::new).map_err(CommandFailure::Other)
 }
 
 /// Checks everything that `run` needs and changes nothing. Fails if `run` would not work.
-fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
+fn check(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
     let _ = prctl::set_dumpable(false);
     logging::start(flags.values.verbosity, false);
     let is_json = is_json(&flags, "text")?;
@@ -304,11 +304,13 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), Failure> {
 }
 
 /// Whether `--output`, or else `default`, is json and not text.
-fn is_json(flags: &Flags, default: &str) -> Result<bool, Failure> {
+fn is_json(flags: &Flags, default: &str) -> Result<bool, CommandFailure> {
     match flags.values.output.as_deref().unwrap_or(default) {
         "json" => Ok(true),
         "text" => Ok(false),
-        other => Err(Failure::Usage(format!("--output {:?}: write json or text", shown(other)))),
+        other => {
+            Err(CommandFailure::Usage(format!("--output {:?}: write json or text", shown(other))))
+        }
     }
 }
 

@@ -87,12 +87,12 @@ const FLAPS_WITHIN: Duration = Duration::from_secs(600);
 pub(super) struct Baseline {
     oom_kills: Option<u64>,
     memory_errors: Option<u64>,
-    links: Vec<Link>,
+    links: Vec<LinkHistory>,
 }
 
 /// An interface: its name, its last count, and the changes of the last minutes.
 #[derive(Debug)]
-struct Link {
+struct LinkHistory {
     name: String,
     last: u64,
     changes: VecDeque<(Mono, u64)>,
@@ -123,7 +123,7 @@ impl Baseline {
                         signs.push(("LinkFlapping", message));
                     }
                 }
-                None => self.links.push(Link {
+                None => self.links.push(LinkHistory {
                     name: name.clone(),
                     last: *count,
                     changes: VecDeque::new(),
@@ -133,7 +133,7 @@ impl Baseline {
     }
 }
 
-impl Link {
+impl LinkHistory {
     fn is_flapping(&mut self, count: u64, now: Mono) -> bool {
         let change = count.saturating_sub(self.last);
         self.last = count;

@@ -64,9 +64,9 @@ pub struct CheckTexts {
 #[derive(Debug)]
 enum Rule {
     /// Asked at each reading.
-    OfReading(fn(&mut Rules, &RuleInput<'_>) -> RuleResult),
+    OfReading(fn(&mut RuleStates, &RuleInput<'_>) -> RuleResult),
     /// Asked at each reading, and at each response of the API server.
-    OfTime(fn(&Rules, Now) -> RuleResult),
+    OfTime(fn(&RuleStates, Now) -> RuleResult),
 }
 
 /// Messages hold no number that moves, because each change of a message is a patch.
@@ -181,7 +181,7 @@ pub static KINDS: [ConditionKind; 8] = [
 
 /// The states of the rules.
 #[derive(Debug)]
-struct Rules {
+struct RuleStates {
     readonly: Readonly,
     worn_out: WornOut,
     under_voltage: UnderVoltage,
@@ -193,7 +193,7 @@ struct Rules {
     signs: Vec<Sign>,
 }
 
-impl Rules {
+impl RuleStates {
     fn new(built: Wall) -> Self {
         Self {
             readonly: Readonly::default(),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::condition_state::{ConditionState, MAX_MESSAGE, cut};
 use super::config::{FileCondition, HealthConfig};
 use super::kernel::Baseline;
-use super::{HealthReading, KINDS, Rule, RuleInput, Rules, Sign};
+use super::{HealthReading, KINDS, Rule, RuleInput, RuleStates, Sign};
 use crate::core::conditions;
 use crate::core::events::Event;
 use crate::core::health::{HealthCondition, HealthConditions};
@@ -24,7 +24,7 @@ const MAX_REASON: usize = 63;
 #[derive(Debug)]
 pub struct Health {
     config: HealthConfig,
-    rules: Rules,
+    rules: RuleStates,
     /// One for each of [`KINDS`].
     states: [ConditionState; KINDS.len()],
     /// The first line of each `--node-condition` file; `None`: it does not exist.
@@ -56,7 +56,7 @@ impl Health {
     pub fn new(config: &HealthConfig, built: Wall) -> Self {
         Self {
             config: config.clone(),
-            rules: Rules::new(built),
+            rules: RuleStates::new(built),
             states: Default::default(),
             files: Vec::new(),
             baseline: Baseline::default(),

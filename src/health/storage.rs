@@ -86,7 +86,7 @@ const CLOCK_STEP: u64 = 60;
 
 /// What the rules remember of one file system while it is mounted.
 #[derive(Debug, Default)]
-struct Memory {
+struct FilesystemHistory {
     number: String,
     /// Its superblock was writable at an earlier look.
     was_writable: bool,
@@ -101,7 +101,7 @@ struct Memory {
 /// The state of the rule of ReadonlyFilesystem.
 #[derive(Debug, Default)]
 pub(super) struct Readonly {
-    memories: Vec<Memory>,
+    memories: Vec<FilesystemHistory>,
     /// The devices whose ext4 errors grew since the last look.
     pub(super) grown: Vec<String>,
 }
@@ -120,9 +120,9 @@ impl Readonly {
             let place = old.iter().position(|memory| memory.number == fs.number);
             // After a restart, the condition says what had turned read-only.
             let was_told = || input.told.starts_with(&stopped(fs));
-            let mut memory = place
-                .map(|place| old.swap_remove(place))
-                .unwrap_or_else(|| Memory { was_writable: was_told(), ..Memory::default() });
+            let mut memory = place.map(|place| old.swap_remove(place)).unwrap_or_else(|| {
+                FilesystemHistory { was_writable: was_told(), ..FilesystemHistory::default() }
+            });
             memory.number.clone_from(&fs.number);
             let errors = fs.ext4.as_ref().and_then(|read| read.as_ref().ok());
             if let Some(errors) = errors {
@@ -187,7 +187,8 @@ pub(super) fn corruption(input: &RuleInput<'_>) -> RuleResult {
         Some(Ok(mounted)) => mounted,
         _ => &[],
     };
-    let mut found = Found { is_unread: matches!(filesystems, Some(Err(_))), ..Found::default() };
+    let mut found =
+        ErrorRecords { is_unread: matches!(filesystems, Some(Err(_))), ..ErrorRecords::default() };
     for fs in mounted {
         if let Some(errors) = &fs.ext4 {
             found.add(errors.as_ref().map(|errors| errors.count), || title(fs));
@@ -220,7 +221,7 @@ pub(super) fn corruption(input: &RuleInput<'_>) -> RuleResult {
 
 /// The records of errors of all file systems.
 #[derive(Default)]
-struct Found {
+struct ErrorRecords {
     /// Number of errors and title of the first damaged file system.
     first: Option<(u64, String)>,
     /// Number of the further ones.
@@ -230,7 +231,7 @@ struct Found {
     is_unread: bool,
 }
 
-impl Found {
+impl ErrorRecords {
     fn add(&mut self, count: Result<u64, &Unread>, title: impl FnOnce() -> String) {
         match count {
             Err(_) => self.is_unread = true,

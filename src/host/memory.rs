@@ -35,12 +35,12 @@ pub(super) struct Meminfo {
 struct Last {
     /// RAM and swap by sysinfo(2), in bytes, just before it; `None` if it does not tell.
     totals: Option<[u64; 2]>,
-    values: Values,
+    values: MeminfoValues,
 }
 
 /// What is used of `proc/meminfo`.
 #[derive(Clone, Debug)]
-pub struct Values {
+pub struct MeminfoValues {
     /// `MemTotal` and `SwapTotal`.
     pub memory: Read<Memory>,
     /// Whether any pool of huge pages may have a page.
@@ -67,7 +67,7 @@ impl Meminfo {
         root: &HostRoot,
         sysinfo: Option<SysInfo>,
         counters: bool,
-    ) -> &Values {
+    ) -> &MeminfoValues {
         let Self { file, last } = self;
         let totals = sysinfo.map(|info| [info.ram_total(), info.swap_total()]);
         let is_current =
@@ -79,7 +79,7 @@ impl Meminfo {
             totals,
             values: match file.read(root) {
                 Ok(meminfo) => parse(&meminfo),
-                Err(unread) => Values {
+                Err(unread) => MeminfoValues {
                     memory: Err(unread.clone()),
                     has_huge_pages: false,
                     working_set_bytes: Err(unread),
@@ -92,10 +92,10 @@ impl Meminfo {
 
 /// The text of `proc/meminfo`. `Hugetlb` exists since Linux 4.20; without the line the pools must be
 /// read.
-pub fn parse(meminfo: &[u8]) -> Values {
+pub fn parse(meminfo: &[u8]) -> MeminfoValues {
     let [total, swap_total, huge_pages] =
         line_bytes(meminfo, ["MemTotal:", "SwapTotal:", "Hugetlb:"]);
-    Values {
+    MeminfoValues {
         memory: match total {
             Some(total_bytes) => Ok(Memory {
                 total_bytes,

@@ -55,11 +55,11 @@ pub struct UsageSources {
     root: HostRoot,
     folder: PathBuf,
     /// `None` before the first read, and after a change of the mounts.
-    kept: Option<Kept>,
+    kept: Option<UsageFiles>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct UsageFiles {
     mounts: Mounts,
     working_set: WorkingSet,
     cpu_stat: KeptFile,
@@ -67,7 +67,7 @@ struct Kept {
     meminfo: KeptFile,
 }
 
-impl Kept {
+impl UsageFiles {
     fn new(root: &HostRoot) -> Self {
         let mounts = Mounts::read(root);
         let mode = cgroup::read(root, mounts.host.as_deref().unwrap_or_default());
@@ -87,10 +87,10 @@ impl UsageSources {
         Self { root: host.root, folder: host.node_root_dir, kept: None }
     }
 
-    fn kept(&mut self) -> (&HostRoot, &mut Kept) {
+    fn kept(&mut self) -> (&HostRoot, &mut UsageFiles) {
         let root = &self.root;
         self.kept = self.kept.take().filter(|kept| !kept.mounts.may_have_changed());
-        (root, self.kept.get_or_insert_with(|| Kept::new(root)))
+        (root, self.kept.get_or_insert_with(|| UsageFiles::new(root)))
     }
 
     /// Reads the use of CPU, memory and swap.

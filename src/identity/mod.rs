@@ -1,6 +1,6 @@
 //! The board's credentials for the API server: the ones at the start, and their replacement.
 //!
-//! [`Source`] finds the kubeconfig or the bootstrap kubeconfig. [`Identity`] then reads files again
+//! [`IdentitySource`] finds the kubeconfig or the bootstrap kubeconfig. [`Identity`] then reads files again
 //! that another program replaced (`credential_files`), and does the file work of a rotation (`pki`)
 //! that `core::certificate` requests.
 
@@ -227,7 +227,7 @@ impl Identity {
 
 /// The files that an identity is read from.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct IdentitySource {
     paths: Paths,
     subject: Subject,
     /// `--k3s-supervisor`.
@@ -251,7 +251,7 @@ pub struct ApiAccess {
     pub renewal_fault: Option<Fault>,
 }
 
-impl Source {
+impl IdentitySource {
     /// Looks for `kubeconfig` and `--bootstrap-kubeconfig` in the working directory, then in
     /// `credentials`, the folder of systemd's credentials; for the node password of k3s beside the
     /// kubeconfig first.
@@ -280,7 +280,7 @@ impl Source {
         }
     }
 
-    /// As [`Source::open`], for another process than the agent: neither this nor the identity writes
+    /// As [`IdentitySource::open`], for another process than the agent: neither this nor the identity writes
     /// a file, and nothing is logged.
     pub fn open_read_only(&self, now: Wall) -> Result<(Identity, ApiAccess), String> {
         self.open_on(Disk::read_only(), now, Jitter::NONE)

@@ -34,14 +34,14 @@ pub(super) struct Written {
     /// Instead, the kubeconfig with the bootstrap token.
     pub(super) bootstrap: Option<Zeroizing<String>>,
     /// The flags of the run.
-    pub(super) flags: Flags,
+    pub(super) flags: StoredFlags,
     /// The certificate that is there stays.
     pub(super) is_kept: bool,
 }
 
 /// The environment file of the unit, which remembers what the last join was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Flags {
+pub(super) struct StoredFlags {
     /// The URL on the command line. The cluster may name another one.
     pub(super) server: String,
     /// The flags of the run.
@@ -51,7 +51,7 @@ pub(super) struct Flags {
 const SERVER: &str = "NODELET_JOIN_SERVER=";
 const FLAGS: &str = "NODELET_JOIN_FLAGS=";
 
-impl Flags {
+impl StoredFlags {
     fn text(&self) -> String {
         let words = self.words.join(" ");
         format!("# Written by nodelet join.\n{SERVER}{}\n{FLAGS}{words}\n", self.server)
@@ -137,8 +137,8 @@ impl JoinPaths {
     }
 
     /// What the last join stored; `None` if there is none, or it cannot be read.
-    pub(super) fn stored_flags(&self) -> Option<Flags> {
-        Flags::parse(&String::from_utf8(read(&self.flags()).ok()?).ok()?)
+    pub(super) fn stored_flags(&self) -> Option<StoredFlags> {
+        StoredFlags::parse(&String::from_utf8(read(&self.flags()).ok()?).ok()?)
     }
 
     /// The environment file of the administrator, whose flags win over those of a join.

@@ -32,25 +32,25 @@ const SOMEBODY: &str = "copy the line again: the CA may be new; or somebody may 
      board and the server";
 
 /// The server, proved, without credentials.
-pub(super) struct Found {
+pub(super) struct FoundServer {
     pub(super) config: ApiConfig,
     /// It is the supervisor of k3s or rke2, whose `k3s token create` makes tokens of this form, too.
     pub(super) is_supervisor: bool,
 }
 
 /// Finds the server.
-pub(super) fn find(run: &mut JoinRun<'_>, token: &Bootstrap) -> Result<Found, Failed> {
+pub(super) fn find(run: &mut JoinRun<'_>, token: &Bootstrap) -> Result<FoundServer, Failed> {
     let (config, api) = run.reach()?;
     if config.insecure {
         let config = discover(run, token, &config.endpoint, api)?;
-        Ok(Found { config, is_supervisor: false })
+        Ok(FoundServer { config, is_supervisor: false })
     } else {
         known(run, config, api)
     }
 }
 
 /// With `--certificate-authority` there is nothing to discover.
-fn known(run: &mut JoinRun<'_>, config: ApiConfig, mut api: Api) -> Result<Found, Failed> {
+fn known(run: &mut JoinRun<'_>, config: ApiConfig, mut api: Api) -> Result<FoundServer, Failed> {
     let why = "not needed with --certificate-authority";
     run.notes(&["cluster-info", "signature"], why);
     if let (Some(ca), pins @ [_, ..]) = (&config.ca, run.settings.pins.as_slice()) {
@@ -62,7 +62,7 @@ fn known(run: &mut JoinRun<'_>, config: ApiConfig, mut api: Api) -> Result<Found
     let response = run.answer(&mut api, &cacerts(), "tls", "is it the CA of this server?")?;
     run.add(Finding::ok("tls", "the server was verified"));
     let is_supervisor = response.accepted().is_ok() && proof::unpinned(&response.body).is_ok();
-    Ok(Found { config, is_supervisor })
+    Ok(FoundServer { config, is_supervisor })
 }
 
 fn discover(

@@ -23,7 +23,7 @@ use std::ffi::OsString;
 use nix::sys::prctl;
 use serde_json::{Value, json};
 
-use crate::check::{Failure, Finding, Report};
+use crate::check::{CommandFailure, Finding, Report};
 use crate::files::guard;
 use crate::files::write::{self, Disk};
 use crate::host::HostRoot;
@@ -35,12 +35,12 @@ use crate::kube::text::Fault;
 use crate::kube::x509::Leaf;
 use crate::process::logging;
 
-use self::command::{Command, Reset};
+use self::command::{JoinCommand, Reset};
 use self::files::JoinPaths;
 use self::run::{Failed, SUDO, failed};
 
 /// The end of a command.
-pub type End = Result<(), Failure>;
+pub type End = Result<(), CommandFailure>;
 
 /// Runs `nodelet join` or `nodelet reset`. `None` if `args` is another command. `print` writes a
 /// line to stdout; `version` is the text of `--version`, `proxy` the name of a variable that is set
@@ -54,21 +54,21 @@ pub fn main(
 ) -> Option<End> {
     let command = match command::parse(args)? {
         Ok(command) => command,
-        Err(line) => return Some(Err(Failure::Usage(line))),
+        Err(line) => return Some(Err(CommandFailure::Usage(line))),
     };
     // The token and the key must not be in a core file. PR_SET_DUMPABLE with 0 cannot fail.
     let _ = prctl::set_dumpable(false);
     logging::start(0, false);
     Some(match command {
-        Command::Help => print(&command::usage()),
-        Command::Version => print(version),
-        Command::Join(settings) => {
+        JoinCommand::Help => print(&command::usage()),
+        JoinCommand::Version => print(version),
+        JoinCommand::Join(settings) => {
             if let Some(name) = proxy {
                 log::info!("{name} is not used; join needs a direct way to the server");
             }
             steps::join(&settings, user_agent, print)
         }
-        Command::Reset(settings) => reset(&settings, print),
+        JoinCommand::Reset(settings) => reset(&settings, print),
     })
 }
 

@@ -6,14 +6,14 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 use super::command::{Settings, TokenSource, is_set_by_join};
-use super::existing::{Existing, JOINED, Kept, existing};
-use super::files::{Change, Flags, Written};
-use super::kubeadm::{self, Found};
+use super::existing::{Existing, JOINED, KeptIdentity, existing};
+use super::files::{Change, StoredFlags, Written};
+use super::kubeadm::{self, FoundServer};
 use super::run::{Board, Failed, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
 use super::token::{Bootstrap, Token};
 use super::{End, certificate, supervisor};
-use crate::check::{Failure, Finding, configured, probe};
+use crate::check::{CommandFailure, Finding, configured, probe};
 use crate::config::command_line::{self, Command};
 use crate::config::serve::ServeConfig;
 use crate::core::eviction::Pressures;
@@ -21,7 +21,7 @@ use crate::core::status;
 use crate::files::guard;
 use crate::files::read::{cause, read, read_stream};
 use crate::files::write::{self, Lock, Op};
-use crate::identity::kubeconfig::render::{User, render};
+use crate::identity::kubeconfig::render::{KubeconfigUser, render};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::process::clock::Clock;
@@ -43,12 +43,14 @@ pub(super) fn join(
     print: &mut dyn FnMut(&str) -> End,
 ) -> End {
     let token = parsed(&settings.token)?;
-    settings.check(&token).map_err(Failure::Usage)?;
+    settings.check(&token).map_err(CommandFailure::Usage)?;
     let bearer = match settings.bearer.as_ref().map(parsed).transpose()? {
         None => None,
         Some(Token::Bootstrap(bearer)) => Some(bearer),
         Some(Token::Supervisor { .. }) => {
-            return Err(Failure::Usage("--tls-bootstrap-token: not a token id.secret".into()));
+            return Err(CommandFailure::Usage(
+                "--tls-bootstrap-token: not a token id.secret".into(),
+            ));
         }
     };
     let board = board(settings)?;
@@ -61,16 +63,16 @@ pub(super) fn join(
 }
 
 /// The token of `source`.
-pub(super) fn parsed(source: &TokenSource) -> Result<Token, Failure> {
+pub(super) fn parsed(source: &TokenSource) -> Result<Token, CommandFailure> {
     match source {
-        TokenSource::Text(text) => Token::parse(text.reveal()).map_err(Failure::Usage),
+        TokenSource::Text(text) => Token::parse(text.reveal()).map_err(CommandFailure::Usage),
         TokenSource::File(path) => {
             let bytes = read_stream(path, TOKEN_LIMIT).map_err(|e| cause(&e));
             let line = |why: String| {
                 if path.to_str().is_some_and(Token::is_whole) {
-                    Failure::Usage("--token-file: this is a token; use --token".to_owned())
+                    CommandFailure::Usage("--token-file: this is a token; use --token".to_owned())
                 } else {
-                    Failure::Other(format!("--token-file {}: {why}", path.display()))
+                    CommandFailure::Other(format!("--token-file {}: {why}", path.display()))
                 }
             };
             let bytes = Zeroizing::new(bytes.map_err(line)?);
@@ -81,18 +83,18 @@ pub(super) fn parsed(source: &TokenSource) -> Result<Token, Failure> {
 }
 
 /// The machine, as the flags of the run that will follow describe it.
-fn board(settings: &Settings) -> Result<Board, Failure> {
+fn board(settings: &Settings) -> Result<Board, CommandFailure> {
     // The host name of the builder of an image is no board's.
     let is_image = settings.root.is_some() && settings.node_name.is_none();
     let name = settings.node_name.as_deref().or(is_image.then_some("image"));
     let name = name.map(|name| format!("{NAME}{name}"));
     let args = settings.flags.iter().cloned().chain(name);
-    let command = command_line::parse(args.map(OsString::from)).map_err(Failure::Usage)?;
+    let command = command_line::parse(args.map(OsString::from)).map_err(CommandFailure::Usage)?;
     let Command::Run(flags) = command else {
-        return Err(Failure::Usage("not the flags of a run".into()));
+        return Err(CommandFailure::Usage("not the flags of a run".into()));
     };
     // The port reads the same flags when somebody enables it.
-    ServeConfig::new(&flags.values).map_err(Failure::Usage)?;
+    ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
     let (config, _, facts) = configured(*flags, settings.root.is_none())?;
     let now = Clock::start().now().wall;
     let node = status::initial(&config, &facts, Pressures::default(), now).node;
@@ -210,15 +212,15 @@ impl JoinRun<'_> {
     }
 
     /// Writes what differs from the command line. Returns whether anything did.
-    fn keep(&mut self, kept: Kept, token: &Token) -> Result<(ApiConfig, bool), Failed> {
-        let Kept { mut config, flags: stored, lacks_ca } = kept;
+    fn keep(&mut self, kept: KeptIdentity, token: &Token) -> Result<(ApiConfig, bool), Failed> {
+        let KeptIdentity { mut config, flags: stored, lacks_ca } = kept;
         let mut new = Written { is_kept: true, ..Written::default() };
         if let (true, Token::Bootstrap(token)) = (lacks_ca, token) {
             let ca = kubeadm::find(self, token)?.config.ca;
             if ca.as_ref().map(|ca| &ca.bytes) != config.ca.as_ref().map(|ca| &ca.bytes) {
                 config.ca = ca;
                 let pair = config.certificate.as_ref();
-                let text = pair.map(|pair| rendered(&config, &User::Inline(pair)));
+                let text = pair.map(|pair| rendered(&config, &KubeconfigUser::Inline(pair)));
                 new.kubeconfig = text.transpose()?;
             }
         }
@@ -231,7 +233,7 @@ impl JoinRun<'_> {
         if words != stored.words {
             log::info!("the flags were: {}", stored.words.join(" "));
         }
-        new.flags = Flags { words, ..stored };
+        new.flags = StoredFlags { words, ..stored };
         self.write(new)?;
         Ok((config, true))
     }
@@ -244,7 +246,7 @@ impl JoinRun<'_> {
     ) -> Result<ApiConfig, Failed> {
         let joined = match token {
             Token::Bootstrap(token) => {
-                let Found { config, is_supervisor } = kubeadm::find(self, token)?;
+                let FoundServer { config, is_supervisor } = kubeadm::find(self, token)?;
                 let bearer = bearer.unwrap_or(token);
                 if is_supervisor {
                     supervisor::get(self, (config, None), &bearer.authorization())?
@@ -307,19 +309,19 @@ impl JoinRun<'_> {
         let mut words = Vec::new();
         match &config.authorization {
             Some(Authorization::Bearer { token, .. }) => {
-                new.bootstrap = Some(rendered(config, &User::Token(token))?);
+                new.bootstrap = Some(rendered(config, &KubeconfigUser::Token(token))?);
                 words.push(format!("--kubeconfig={ISSUED}"));
                 words.push(format!("--bootstrap-kubeconfig={BOOTSTRAP}"));
             }
             _ => {
                 // A dry run has no certificate.
-                let user = config.certificate.as_ref().map(User::Inline);
+                let user = config.certificate.as_ref().map(KubeconfigUser::Inline);
                 let text = user.map(|user| rendered(config, &user)).transpose()?;
                 new.kubeconfig = Some(text.unwrap_or_default());
             }
         }
         words.extend(renewal);
-        new.flags = Flags { server: self.settings.server.clone(), words: self.flags(words) };
+        new.flags = StoredFlags { server: self.settings.server.clone(), words: self.flags(words) };
         Ok(new)
     }
 
@@ -333,7 +335,7 @@ impl JoinRun<'_> {
     }
 }
 
-fn rendered(config: &ApiConfig, user: &User<'_>) -> Result<Zeroizing<String>, Failed> {
+fn rendered(config: &ApiConfig, user: &KubeconfigUser<'_>) -> Result<Zeroizing<String>, Failed> {
     let text = render(config, user).map(Zeroizing::new);
     text.map_err(|why| failed("files", Fault::of_line(&why), ""))
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use super::Open;
 use super::grpc::RuntimeConnection;
 use super::report::{
-    Condition, FailedAt, Failure, Images, LARGE_LIST, MAX_NAMES, RuntimeQuery, RuntimeReport,
-    Status, Version,
+    Condition, FailedAt, Images, LARGE_LIST, MAX_NAMES, RuntimeFailure, RuntimeQuery,
+    RuntimeReport, RuntimeVersion, Status,
 };
 use crate::config::runtime::RuntimeConfig;
 use crate::core::runtime::{Handler, Image};
@@ -82,7 +82,7 @@ fn call(
     path: &str,
     request: &[u8],
     open: Open<'_>,
-) -> Result<Vec<u8>, Failure> {
+) -> Result<Vec<u8>, RuntimeFailure> {
     let mut is_old = kept.is_some();
     loop {
         let mut connection = match kept.take() {
@@ -99,7 +99,7 @@ fn call(
     }
 }
 
-fn status(answer: &[u8]) -> Result<Status, Failure> {
+fn status(answer: &[u8]) -> Result<Status, RuntimeFailure> {
     let mut status = Status::default();
     let mut conditions = None;
     let whole = fields(answer, &mut |number, value| match number {
@@ -120,22 +120,23 @@ fn status(answer: &[u8]) -> Result<Status, Failure> {
         }
         _ => {}
     });
-    whole.ok_or_else(|| Failure::api("Status: the answer is no protobuf"))?;
-    let conditions = conditions.ok_or_else(|| Failure::api("Status: the answer has no status"))?;
+    whole.ok_or_else(|| RuntimeFailure::api("Status: the answer is no protobuf"))?;
+    let conditions =
+        conditions.ok_or_else(|| RuntimeFailure::api("Status: the answer has no status"))?;
     [status.runtime, status.network] = Condition::lines(&conditions);
     status.handlers.sort();
     Ok(status)
 }
 
-fn version(answer: &[u8]) -> Result<Version, Failure> {
+fn version(answer: &[u8]) -> Result<RuntimeVersion, RuntimeFailure> {
     let (mut kind, mut version) = (String::new(), String::new());
     fields(answer, &mut |number, value| match number {
         2 => kind = value.text(),
         3 => version = value.text(),
         _ => {}
     });
-    let none = || Failure::api("Version: the answer has no name or no version");
-    Version::new(kind, version).ok_or_else(none)
+    let none = || RuntimeFailure::api("Version: the answer has no name or no version");
+    RuntimeVersion::new(kind, version).ok_or_else(none)
 }
 
 fn condition(message: &[u8]) -> Condition {

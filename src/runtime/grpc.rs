@@ -8,8 +8,8 @@
 use std::io::{BufReader, ErrorKind, Read, Write};
 
 use super::hpack;
-use super::report::{FailedAt, Failure};
-use super::{Stream, failed};
+use super::report::{FailedAt, RuntimeFailure};
+use super::{RuntimeStream, failed};
 use crate::kube::protobuf::Value;
 
 /// Bytes of one message, as the kubelet's client allows, and of its prefix: a flag, and the length.
@@ -72,7 +72,7 @@ const UNAVAILABLE: usize = 14;
 /// An open connection.
 #[derive(Debug)]
 pub(super) struct RuntimeConnection {
-    socket: BufReader<Box<dyn Stream>>,
+    socket: BufReader<Box<dyn RuntimeStream>>,
     /// What is sent with the next request: the preface, acknowledgements, and windows. They can
     /// wait: grpc-go gives an acknowledgement 20 s.
     out: Vec<u8>,
@@ -87,7 +87,7 @@ pub(super) struct RuntimeConnection {
 
 /// What has arrived of an answer.
 #[derive(Default)]
-struct Answer {
+struct GrpcAnswer {
     http_status: Vec<u8>,
     status: Option<usize>,
     detail: String,
@@ -97,7 +97,7 @@ struct Answer {
 
 impl RuntimeConnection {
     /// A connection over `socket`; sends nothing yet.
-    pub(super) fn new(socket: Box<dyn Stream>) -> Self {
+    pub(super) fn new(socket: Box<dyn RuntimeStream>) -> Self {
         let mut out = PREFACE.to_vec();
         let mut settings = Vec::new();
         for (key, value) in SETTINGS {
@@ -121,7 +121,7 @@ impl RuntimeConnection {
     }
 
     /// Calls `/package.Service/Method`; the answer's message.
-    pub(super) fn call(&mut self, path: &str, request: &[u8]) -> Result<Vec<u8>, Failure> {
+    pub(super) fn call(&mut self, path: &str, request: &[u8]) -> Result<Vec<u8>, RuntimeFailure> {
         match self.exchange(path, request) {
             Ok(answer) => {
                 let method = path.rsplit('/').next().unwrap_or(path);
@@ -134,7 +134,7 @@ impl RuntimeConnection {
         }
     }
 
-    fn exchange(&mut self, path: &str, request: &[u8]) -> Result<Answer, Failure> {
+    fn exchange(&mut self, path: &str, request: &[u8]) -> Result<GrpcAnswer, RuntimeFailure> {
         self.has_answered = false;
         let id = self.stream;
         self.stream += 2;
@@ -147,7 +147,7 @@ impl RuntimeConnection {
         self.socket.get_mut().write_all(&self.out).map_err(|error| failed(&error))?;
         self.out.clear();
 
-        let mut answer = Answer::default();
+        let mut answer = GrpcAnswer::default();
         let (mut window, mut received) = (0_u32, 0);
         let mut has_ended = false;
         while !has_ended {
@@ -167,10 +167,10 @@ impl RuntimeConnection {
                 HEADERS if is_ours => {
                     let mut block = unpadded(flags, &payload)?;
                     if flags & PRIORITY != 0 {
-                        block = block.get(5..).ok_or_else(|| Failure::api(SHORT))?;
+                        block = block.get(5..).ok_or_else(|| RuntimeFailure::api(SHORT))?;
                     }
                     hpack::decode(block, &mut |name, value| answer.on_header(name, value))
-                        .ok_or_else(|| Failure::api("its headers cannot be decoded"))?;
+                        .ok_or_else(|| RuntimeFailure::api("its headers cannot be decoded"))?;
                 }
                 DATA if is_ours => {
                     window += u32::try_from(payload.len()).unwrap_or_default();
@@ -205,14 +205,17 @@ impl RuntimeConnection {
     }
 
     /// Reads a frame: kind, flags, stream, payload.
-    fn frame(&mut self) -> Result<(u8, u8, u32, Vec<u8>), Failure> {
+    fn frame(&mut self) -> Result<(u8, u8, u32, Vec<u8>), RuntimeFailure> {
         let mut head = [0; 9];
         self.read(&mut head)?;
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = head;
         if !self.has_begun && kind != SETTINGS_FRAME {
             if head.starts_with(b"HTTP/1") {
                 let remedy = "write docker:// or podman:// instead of unix://";
-                return Err(Failure { remedy, ..Failure::api("it speaks HTTP/1 and no CRI") });
+                return Err(RuntimeFailure {
+                    remedy,
+                    ..RuntimeFailure::api("it speaks HTTP/1 and no CRI")
+                });
             }
             return broken("it speaks no HTTP/2");
         }
@@ -227,9 +230,11 @@ impl RuntimeConnection {
         Ok((kind, flags, u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]), payload))
     }
 
-    fn read(&mut self, bytes: &mut [u8]) -> Result<(), Failure> {
+    fn read(&mut self, bytes: &mut [u8]) -> Result<(), RuntimeFailure> {
         self.socket.read_exact(bytes).map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => Failure::api("the runtime has closed the connection"),
+            ErrorKind::UnexpectedEof => {
+                RuntimeFailure::api("the runtime has closed the connection")
+            }
             _ => failed(&error),
         })
     }
@@ -237,15 +242,15 @@ impl RuntimeConnection {
 
 const SHORT: &str = "a frame is too short";
 
-fn broken<T>(why: &str) -> Result<T, Failure> {
-    Err(Failure::api(why))
+fn broken<T>(why: &str) -> Result<T, RuntimeFailure> {
+    Err(RuntimeFailure::api(why))
 }
 
-fn too_large() -> Failure {
-    Failure { at: FailedAt::Size, ..Failure::api("the answer is larger than 16 MiB") }
+fn too_large() -> RuntimeFailure {
+    RuntimeFailure { at: FailedAt::Size, ..RuntimeFailure::api("the answer is larger than 16 MiB") }
 }
 
-impl Answer {
+impl GrpcAnswer {
     /// One header or trailer.
     fn on_header(&mut self, name: &[u8], value: &[u8]) {
         match name {
@@ -260,7 +265,7 @@ impl Answer {
     }
 
     /// Bytes of the message. One that will not be taken is refused at once.
-    fn on_data(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    fn on_data(&mut self, bytes: &[u8]) -> Result<(), RuntimeFailure> {
         self.message.extend_from_slice(bytes);
         let Some((flag, length)) = self.prefix() else {
             return Ok(());
@@ -286,13 +291,13 @@ impl Answer {
     }
 
     /// The message of a call that succeeded.
-    fn message(mut self) -> Result<Vec<u8>, Failure> {
+    fn message(mut self) -> Result<Vec<u8>, RuntimeFailure> {
         let is_whole =
             self.prefix().is_some_and(|(_, length)| self.message.len() == PREFIX + length);
         match self.status {
             Some(0) | None if !matches!(self.http_status.as_slice(), b"200" | b"") => {
                 let status = Value::Bytes(&self.http_status).text();
-                Err(Failure::api(format!("HTTP status {status}")))
+                Err(RuntimeFailure::api(format!("HTTP status {status}")))
             }
             None => broken("the answer has no grpc-status"),
             Some(0) if is_whole => {
@@ -302,7 +307,7 @@ impl Answer {
             Some(0) => broken("the answer ends early"),
             Some(code) => {
                 let name = CODES.get(code).copied().unwrap_or("Unknown");
-                Err(Failure {
+                Err(RuntimeFailure {
                     at: if code == RESOURCE_EXHAUSTED { FailedAt::Size } else { FailedAt::Api },
                     cause: format!("rpc error: code = {name} desc = {}", self.detail),
                     remedy: match code {
@@ -349,7 +354,7 @@ fn headers(path: &str) -> Vec<u8> {
     block
 }
 
-fn unpadded(flags: u8, payload: &[u8]) -> Result<&[u8], Failure> {
+fn unpadded(flags: u8, payload: &[u8]) -> Result<&[u8], RuntimeFailure> {
     if flags & PADDED == 0 {
         return Ok(payload);
     }
@@ -357,7 +362,7 @@ fn unpadded(flags: u8, payload: &[u8]) -> Result<&[u8], Failure> {
         let end = rest.len().checked_sub(usize::from(*length))?;
         rest.get(..end)
     });
-    inner.ok_or_else(|| Failure::api("the padding is longer than its frame"))
+    inner.ok_or_else(|| RuntimeFailure::api("the padding is longer than its frame"))
 }
 
 /// `%41` is `A`; anything else stands for itself.

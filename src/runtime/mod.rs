@@ -30,7 +30,7 @@ use crate::files::write::VolatileFile;
 use crate::process::clock::{Clock, pause, since_boot};
 use crate::process::unix_socket::connect_to;
 use cri::Cri;
-use report::{FailedAt, Failure, RuntimeQuery, RuntimeReport};
+use report::{FailedAt, RuntimeFailure, RuntimeQuery, RuntimeReport};
 use state::RuntimeState;
 
 /// A question without an end has failed after this time.
@@ -39,11 +39,11 @@ const OVERDUE: Duration = Duration::from_secs(20);
 const DETAILS_OVERDUE: Duration = Duration::from_secs(10);
 
 /// Both directions of a connection.
-pub trait Stream: Read + Write + Debug {}
-impl<T: Read + Write + Debug> Stream for T {}
+pub trait RuntimeStream: Read + Write + Debug {}
+impl<T: Read + Write + Debug> RuntimeStream for T {}
 
 /// How the socket at a path is opened.
-pub type Open<'a> = &'a mut dyn FnMut(&Path) -> Result<Box<dyn Stream>, Failure>;
+pub type Open<'a> = &'a mut dyn FnMut(&Path) -> Result<Box<dyn RuntimeStream>, RuntimeFailure>;
 
 /// Asks and writes until the process is ended.
 pub fn serve(config: &RuntimeConfig) -> ! {
@@ -109,8 +109,8 @@ impl<'a> Client<'a> {
         };
         let mut open = |path: &Path| {
             let stream = open(path, limit)?;
-            let socket = Socket { stream, deadline: deadline.clone() };
-            Ok(Box::new(socket) as Box<dyn Stream>)
+            let socket = TimedSocket { stream, deadline: deadline.clone() };
+            Ok(Box::new(socket) as Box<dyn RuntimeStream>)
         };
         let report = match self.config.protocol {
             Protocol::Cri => self.cri.ask(self.config, query, &mut open, &mut on_status),
@@ -127,12 +127,12 @@ impl<'a> Client<'a> {
 
 /// A socket whose reads end at the deadline.
 #[derive(Debug)]
-struct Socket {
+struct TimedSocket {
     stream: UnixStream,
     deadline: Rc<Cell<Duration>>,
 }
 
-impl Read for Socket {
+impl Read for TimedSocket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let left = self.deadline.get().saturating_sub(since_boot());
         let read = if left.is_zero() {
@@ -147,7 +147,7 @@ impl Read for Socket {
     }
 }
 
-impl Write for Socket {
+impl Write for TimedSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.write(bytes)
     }
@@ -158,23 +158,23 @@ impl Write for Socket {
 }
 
 /// A read or a write failed.
-fn failed(error: &io::Error) -> Failure {
+fn failed(error: &io::Error) -> RuntimeFailure {
     let remedy = match error.kind() {
         ErrorKind::TimedOut => "is it stopped or overloaded? Look at its log",
         _ => "",
     };
-    Failure { remedy, ..Failure::api(cause(error)) }
+    RuntimeFailure { remedy, ..RuntimeFailure::api(cause(error)) }
 }
 
 /// Connects without blocking; then each read and write blocks for at most `limit`.
-fn open(path: &Path, limit: Duration) -> Result<UnixStream, Failure> {
+fn open(path: &Path, limit: Duration) -> Result<UnixStream, RuntimeFailure> {
     let connected = || -> io::Result<UnixStream> {
         let stream = connect_to(&guard::found(path)?)?;
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(limit))?;
         Ok(stream)
     };
-    connected().map_err(|error| Failure {
+    connected().map_err(|error| RuntimeFailure {
         at: FailedAt::Socket,
         cause: format!("{}: {}", path.display(), cause(&error)),
         remedy: match error.raw_os_error().map(Errno::from_raw) {

@@ -22,9 +22,9 @@ pub struct RuntimeQuery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeReport {
     /// CRI's Status; an error if the runtime gave none.
-    pub status: Result<Status, Failure>,
+    pub status: Result<Status, RuntimeFailure>,
     /// Type and version.
-    pub version: Option<Version>,
+    pub version: Option<RuntimeVersion>,
     /// The images.
     pub images: Option<Images>,
     /// The list of images has more than [`LARGE_LIST`], or was refused for its size.
@@ -37,7 +37,7 @@ pub struct RuntimeReport {
 
 impl RuntimeReport {
     /// What a question for the status found.
-    pub fn new(status: Result<Status, Failure>) -> Self {
+    pub fn new(status: Result<Status, RuntimeFailure>) -> Self {
         Self {
             status,
             version: None,
@@ -49,14 +49,14 @@ impl RuntimeReport {
     }
 
     /// The answer to a request for details; a failure is a line of the errors.
-    pub fn take(&mut self, answer: Result<Vec<u8>, Failure>) -> Option<Vec<u8>> {
+    pub fn take(&mut self, answer: Result<Vec<u8>, RuntimeFailure>) -> Option<Vec<u8>> {
         answer.map_err(|failure| self.errors.push(failure.to_string())).ok()
     }
 }
 
 /// Why a question failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct RuntimeFailure {
     /// What failed.
     pub at: FailedAt,
     /// The object and the cause: `/run/containerd/containerd.sock: permission denied`.
@@ -65,7 +65,7 @@ pub struct Failure {
     pub remedy: &'static str,
 }
 
-impl Failure {
+impl RuntimeFailure {
     /// A failure of the runtime's API.
     pub fn api(cause: impl Into<String>) -> Self {
         Self { at: FailedAt::Api, cause: cause.into(), remedy: "" }
@@ -77,7 +77,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RuntimeFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.cause)?;
         match self.remedy {
@@ -143,14 +143,14 @@ impl Condition {
 
 /// Type and version of a runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Version {
+pub struct RuntimeVersion {
     /// `containerd`, `cri-o`, `docker`, `podman`.
     pub kind: String,
     /// As the runtime tells it: `2.1.9+unknown`.
     pub version: String,
 }
 
-impl Version {
+impl RuntimeVersion {
     /// A version whose type can stand in a Node: 1 to 64 of `[A-Za-z0-9._-]`.
     pub fn new(kind: String, version: String) -> Option<Self> {
         let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -313,7 +313,7 @@ mod tests {
     /// setters_test.go TestVersionInfo.
     #[test]
     fn a_version_has_its_type() {
-        let version = |kind: &str, version: &str| Version::new(kind.into(), version.into());
+        let version = |kind: &str, version: &str| RuntimeVersion::new(kind.into(), version.into());
         let known = version("containerd", "2.1.9+unknown").unwrap();
         assert_eq!(known.text(), "containerd://2.1.9+unknown");
         assert_eq!(version("cri-o", "devel").unwrap().text(), "cri-o://Unknown");

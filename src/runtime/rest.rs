@@ -4,7 +4,8 @@
 use serde::Deserialize;
 
 use super::report::{
-    FailedAt, Failure, Images, LARGE_LIST, MAX_NAMES, RuntimeQuery, RuntimeReport, Status, Version,
+    FailedAt, Images, LARGE_LIST, MAX_NAMES, RuntimeFailure, RuntimeQuery, RuntimeReport,
+    RuntimeVersion, Status,
 };
 use super::{Open, failed};
 use crate::config::runtime::{Protocol, RuntimeConfig};
@@ -30,7 +31,7 @@ pub fn ask(
     };
     let mut report = RuntimeReport::new(Ok(Status::default()));
     // The ping was judged when it was read.
-    let ping = Response::parse(&ping);
+    let ping = RestResponse::parse(&ping);
     let header = |name| ping.as_ref().map_or("", |ping| ping.header(name));
     report.version = version(header("server"), config.protocol);
     // The daemon's own version is always accepted.
@@ -67,7 +68,7 @@ pub fn ask(
 }
 
 /// The whole answer, head and body, if its status is 200.
-fn get(path: &str, config: &RuntimeConfig, open: Open<'_>) -> Result<Vec<u8>, Failure> {
+fn get(path: &str, config: &RuntimeConfig, open: Open<'_>) -> Result<Vec<u8>, RuntimeFailure> {
     let mut socket = open(&config.path)?;
     let agent = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
     let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nUser-Agent: {agent}\r\n\r\n");
@@ -78,16 +79,16 @@ fn get(path: &str, config: &RuntimeConfig, open: Open<'_>) -> Result<Vec<u8>, Fa
     loop {
         let length = socket.read(&mut piece).map_err(|error| failed(&error))?;
         answer.extend_from_slice(piece.get(..length).unwrap_or_default());
-        let response = Response::parse(&answer);
+        let response = RestResponse::parse(&answer);
         let is_complete = match &response {
             Some(response) => response.is_complete(),
             None => answer.len() > MAX_HEAD,
         };
         if length == 0 || is_complete {
-            let none = || Failure {
+            let none = || RuntimeFailure {
                 remedy: "is it the socket of Docker or Podman? Write unix:// for containerd and \
                          CRI-O",
-                ..Failure::api("it speaks no HTTP")
+                ..RuntimeFailure::api("it speaks no HTTP")
             };
             response.ok_or_else(none)?.check()?;
             return Ok(answer);
@@ -97,18 +98,18 @@ fn get(path: &str, config: &RuntimeConfig, open: Open<'_>) -> Result<Vec<u8>, Fa
 
 /// The body of an answer of [`get`].
 fn body(answer: &[u8]) -> &[u8] {
-    Response::parse(answer).map_or(&[], |response| response.body)
+    RestResponse::parse(answer).map_or(&[], |response| response.body)
 }
 
 /// A response, as far as it has arrived.
 #[derive(Debug)]
-pub struct Response<'a> {
+pub struct RestResponse<'a> {
     code: &'a str,
     head: &'a str,
     body: &'a [u8],
 }
 
-impl<'a> Response<'a> {
+impl<'a> RestResponse<'a> {
     /// `None` until the head has arrived, and where it is no head of HTTP/1.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let searched = bytes.get(..MAX_HEAD).unwrap_or(bytes);
@@ -136,16 +137,16 @@ impl<'a> Response<'a> {
         self.body.len() > MAX_BODY || self.length().is_some_and(|length| self.body.len() >= length)
     }
 
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self) -> Result<(), RuntimeFailure> {
         if self.body.len() > MAX_BODY {
             let cause = "the answer is larger than 4 MiB";
-            return Err(Failure { at: FailedAt::Size, ..Failure::api(cause) });
+            return Err(RuntimeFailure { at: FailedAt::Size, ..RuntimeFailure::api(cause) });
         }
         if self.length().is_some_and(|length| self.body.len() < length) {
-            return Err(Failure::api("the answer ends early"));
+            return Err(RuntimeFailure::api("the answer ends early"));
         }
         if !self.header("transfer-encoding").is_empty() {
-            return Err(Failure::api("the answer to HTTP/1.0 is chunked"));
+            return Err(RuntimeFailure::api("the answer to HTTP/1.0 is chunked"));
         }
         if self.code == "200" {
             return Ok(());
@@ -157,13 +158,13 @@ impl<'a> Response<'a> {
         };
         let text: String = text.chars().take(MAX_ERROR).collect();
         let code = one_line(self.code);
-        Err(Failure::api(format!("HTTP status {code}: {text}")))
+        Err(RuntimeFailure::api(format!("HTTP status {code}: {text}")))
     }
 }
 
 /// `Docker/20.10.24+dfsg1 (linux)` or `Libpod/5.4.2 (linux)`. Another server has the type of the
 /// endpoint, and no known version.
-fn version(server: &str, protocol: Protocol) -> Option<Version> {
+fn version(server: &str, protocol: Protocol) -> Option<RuntimeVersion> {
     let (name, version) = server.split_once('/').unwrap_or((server, ""));
     let kind = match (name, protocol) {
         ("Docker", _) => "docker",
@@ -172,7 +173,7 @@ fn version(server: &str, protocol: Protocol) -> Option<Version> {
         _ => "docker",
     };
     let version = version.split(' ').next().filter(|text| !text.is_empty());
-    Version::new(kind.to_owned(), one_line(version.unwrap_or("?")))
+    RuntimeVersion::new(kind.to_owned(), one_line(version.unwrap_or("?")))
 }
 
 /// `1.41`.

@@ -36,14 +36,14 @@ const NOT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP req
                          server.\n";
 
 /// A stream that never blocks.
-pub(super) trait Stream: Read + Write {
+pub(super) trait PortStream: Read + Write {
     /// Sends the end of the stream; it can still be read.
     fn finish(&self);
 }
 
 /// What a connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ConnectionState {
     /// TLS is being set up.
     Handshake,
     /// A head has begun.
@@ -57,7 +57,7 @@ pub(super) enum State {
     Closing,
 }
 
-impl State {
+impl ConnectionState {
     /// How long it may last.
     pub(super) fn limit(self) -> Duration {
         Duration::from_secs(match self {
@@ -74,19 +74,19 @@ impl State {
 pub(super) enum Next {
     /// Wait for the client.
     Wait,
-    /// [`Connection::head`] may have a request, or what is none.
+    /// [`PortConnection::head`] may have a request, or what is none.
     Answer,
     /// The connection is over.
     Close,
 }
 
 /// A connection.
-pub(super) struct Connection<S> {
+pub(super) struct PortConnection<S> {
     pub(super) stream: S,
     /// Where it is from.
     pub(super) peer: IpAddr,
     tls: ServerConnection,
-    pub(super) state: State,
+    pub(super) state: ConnectionState,
     /// Since when.
     pub(super) since: Mono,
     /// Bytes of the handshake.
@@ -103,13 +103,13 @@ pub(super) struct Connection<S> {
     verified: OnceCell<Verified>,
 }
 
-impl<S> fmt::Debug for Connection<S> {
+impl<S> fmt::Debug for PortConnection<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Connection({:?})", self.state)
+        write!(f, "PortConnection({:?})", self.state)
     }
 }
 
-impl<S: Stream> Connection<S> {
+impl<S: PortStream> PortConnection<S> {
     pub(super) fn new(
         stream: S,
         peer: IpAddr,
@@ -123,7 +123,7 @@ impl<S: Stream> Connection<S> {
             stream,
             peer,
             tls,
-            state: State::Handshake,
+            state: ConnectionState::Handshake,
             since: now,
             received: 0,
             head: Zeroizing::default(),
@@ -141,7 +141,7 @@ impl<S: Stream> Connection<S> {
     }
 
     pub(super) fn wants_read(&self) -> bool {
-        self.state != State::Answer
+        self.state != ConnectionState::Answer
     }
 
     pub(super) fn has_journal(&self) -> bool {
@@ -163,7 +163,7 @@ impl<S: Stream> Connection<S> {
         sent.and_then(|()| self.receive(now)).unwrap_or(Next::Close)
     }
 
-    fn enter(&mut self, state: State, now: Mono) {
+    fn enter(&mut self, state: ConnectionState, now: Mono) {
         (self.state, self.since) = (state, now);
     }
 
@@ -176,12 +176,12 @@ impl<S: Stream> Connection<S> {
                 Err(e) => return Err(e),
             }
         }
-        if self.state == State::Answer && !self.has_journal() {
+        if self.state == ConnectionState::Answer && !self.has_journal() {
             if self.is_last {
                 self.stream.finish();
-                self.enter(State::Closing, now);
+                self.enter(ConnectionState::Closing, now);
             } else {
-                self.enter(State::Idle, now);
+                self.enter(ConnectionState::Idle, now);
             }
         }
         Ok(())
@@ -199,7 +199,7 @@ impl<S: Stream> Connection<S> {
             Some([]) => {
                 self.journal = None;
                 self.tls.send_close_notify();
-                self.enter(State::Answer, now);
+                self.enter(ConnectionState::Answer, now);
             }
             Some(bytes) => self.tls.writer().write_all(bytes)?,
         }
@@ -220,14 +220,14 @@ impl<S: Stream> Connection<S> {
             Err(e) => return Err(e),
         };
         match self.state {
-            State::Closing => return Ok(Next::Wait),
-            State::Handshake => {
+            ConnectionState::Closing => return Ok(Next::Wait),
+            ConnectionState::Handshake => {
                 if self.received == 0 && bytes.first() != Some(&HANDSHAKE_RECORD) {
                     // The socket has room for the first bytes, or the client misses a hint.
                     let _ = self.stream.write(NOT_TLS)?;
                     self.stream.finish();
                     self.was_answered = true;
-                    self.enter(State::Closing, now);
+                    self.enter(ConnectionState::Closing, now);
                     return Ok(Next::Wait);
                 }
                 self.received += bytes.len();
@@ -235,7 +235,7 @@ impl<S: Stream> Connection<S> {
                     return Ok(Next::Close);
                 }
             }
-            State::Head | State::Answer | State::Idle => {}
+            ConnectionState::Head | ConnectionState::Answer | ConnectionState::Idle => {}
         }
         self.decrypt(bytes, now)
     }
@@ -252,16 +252,16 @@ impl<S: Stream> Connection<S> {
             }
             is_over |= self.take_plaintext()?;
         }
-        if self.state == State::Handshake && !self.tls.is_handshaking() {
-            self.enter(State::Idle, now);
+        if self.state == ConnectionState::Handshake && !self.tls.is_handshaking() {
+            self.enter(ConnectionState::Idle, now);
         }
-        if self.state == State::Idle && !self.head.is_empty() {
-            self.enter(State::Head, now);
+        if self.state == ConnectionState::Idle && !self.head.is_empty() {
+            self.enter(ConnectionState::Head, now);
         }
         self.send(now)?;
         let may_end = head::may_end(&self.head, before) || self.head.len() > head::LONGEST;
         Ok(match self.state {
-            State::Head if may_end => Next::Answer,
+            ConnectionState::Head if may_end => Next::Answer,
             _ if is_over => Next::Close,
             _ => Next::Wait,
         })
@@ -312,11 +312,11 @@ impl<S: Stream> Connection<S> {
         self.answer(head, true, now)
     }
 
-    /// Begins to send the answer, rendered, to [`Connection::head`].
+    /// Begins to send the answer, rendered, to [`PortConnection::head`].
     pub(super) fn answer(&mut self, bytes: &[u8], is_last: bool, now: Mono) -> Next {
         (self.was_answered, self.is_last) = (true, is_last);
         self.head = Zeroizing::default();
-        self.enter(State::Answer, now);
+        self.enter(ConnectionState::Answer, now);
         let sent = self.tls.writer().write_all(bytes).and_then(|()| {
             if is_last && !self.has_journal() {
                 self.tls.send_close_notify();

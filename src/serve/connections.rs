@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::connection::{Connection, State, Stream};
+use super::connection::{ConnectionState, PortConnection, PortStream};
 use crate::core::instant::Mono;
 
 /// Most connections. A scraper keeps one.
@@ -13,9 +13,9 @@ const YOUNG: Duration = Duration::from_secs(2);
 
 /// The open connections, at most [`MOST`].
 #[derive(Debug)]
-pub(super) struct Connections<S>(pub(super) Vec<Connection<S>>);
+pub(super) struct Connections<S>(pub(super) Vec<PortConnection<S>>);
 
-impl<S: Stream> Connections<S> {
+impl<S: PortStream> Connections<S> {
     pub(super) fn new() -> Self {
         Self(Vec::with_capacity(MOST))
     }
@@ -30,12 +30,12 @@ impl<S: Stream> Connections<S> {
 
     /// Adds a connection. Of those that had an answer the one that does nothing for the longest time
     /// makes room, else the one of the others that waits for the longest time.
-    pub(super) fn add(&mut self, new: Connection<S>, now: Mono) {
+    pub(super) fn add(&mut self, new: PortConnection<S>, now: Mono) {
         if self.0.len() >= MOST {
             let spare = self.0.iter().enumerate().filter(|(_, connection)| {
                 Self::spare_from(connection).is_some_and(|from| from <= now)
             });
-            let order = |c: &Connection<S>| (!Self::is_content(c), c.since);
+            let order = |c: &PortConnection<S>| (!Self::is_content(c), c.since);
             let Some((index, _)) = spare.min_by_key(|(_, connection)| order(connection)) else {
                 return;
             };
@@ -45,17 +45,17 @@ impl<S: Stream> Connections<S> {
     }
 
     /// From when on a connection may be closed for another one.
-    fn spare_from(connection: &Connection<S>) -> Option<Mono> {
+    fn spare_from(connection: &PortConnection<S>) -> Option<Mono> {
         match connection.state {
-            State::Answer => None,
+            ConnectionState::Answer => None,
             _ if Self::is_content(connection) => Some(connection.since),
             _ => Some(connection.since.after(YOUNG)),
         }
     }
 
     /// Whether its client has what it asked for.
-    fn is_content(connection: &Connection<S>) -> bool {
-        let is_quiet = matches!(connection.state, State::Idle | State::Closing);
+    fn is_content(connection: &PortConnection<S>) -> bool {
+        let is_quiet = matches!(connection.state, ConnectionState::Idle | ConnectionState::Closing);
         is_quiet && connection.was_answered
     }
 
@@ -70,6 +70,6 @@ impl<S: Stream> Connections<S> {
     /// Closes those whose time is over. Returns when the next one's is.
     pub(super) fn expire(&mut self, now: Mono) -> Option<Mono> {
         self.0.retain(|connection| now < connection.deadline());
-        self.0.iter().map(Connection::deadline).min()
+        self.0.iter().map(PortConnection::deadline).min()
     }
 }

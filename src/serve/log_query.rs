@@ -18,7 +18,7 @@ const MOST_LINES: i64 = 100_000;
 
 /// Why a query is not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedQuery {
     /// Status code of HTTP: 400 of a value that cannot be read, 406 of one that is not allowed.
     pub code: u16,
     /// One line for each value, as Kubernetes writes them.
@@ -26,7 +26,7 @@ pub struct Refused {
 }
 
 /// The arguments of journalctl for the query of a URL; `None` if it asks for nothing.
-pub fn arguments(query: &str) -> Result<Option<Vec<String>>, Refused> {
+pub fn arguments(query: &str) -> Result<Option<Vec<String>>, RefusedQuery> {
     let mut faults = Faults::default();
     let query = LogQuery::parse(query, &mut faults);
     faults.none(400)?;
@@ -174,13 +174,13 @@ impl Faults {
     }
 
     /// Goes on if there is none.
-    fn none(&self, code: u16) -> Result<(), Refused> {
+    fn none(&self, code: u16) -> Result<(), RefusedQuery> {
         let text = match self.0.as_slice() {
             [] => return Ok(()),
             [fault] => fault.clone(),
             faults => format!("[{}]", faults.join(", ")),
         };
-        Err(Refused { code, text })
+        Err(RefusedQuery { code, text })
     }
 }
 
@@ -188,7 +188,7 @@ impl Faults {
 mod tests {
     use super::*;
 
-    fn parsed(query: &str) -> Result<LogQuery, Refused> {
+    fn parsed(query: &str) -> Result<LogQuery, RefusedQuery> {
         let mut faults = Faults::default();
         let query = LogQuery::parse(query, &mut faults);
         faults.none(400).map(|()| query)

@@ -34,7 +34,7 @@ use crate::config::Config;
 use crate::config::serve::ServeConfig;
 use crate::files::read::cause;
 use crate::host::Host;
-use crate::identity::Source;
+use crate::identity::IdentitySource;
 use crate::process::clock::{self, Clock};
 
 /// A start that fails at once would follow itself 15 times a second, because systemd keeps the
@@ -48,7 +48,7 @@ const BACKLOG: i32 = 16;
 pub fn open(
     config: &Config,
     serve: &ServeConfig,
-    source: &Source,
+    source: &IdentitySource,
     host: Host,
     cert_dir: &Path,
 ) -> Result<Port, String> {

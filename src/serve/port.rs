@@ -14,7 +14,7 @@ use rustls::ServerConfig;
 
 use super::answers::{Answer, Asked, answer};
 use super::certificate::Certificates;
-use super::connection::{Connection, Next, Stream};
+use super::connection::{Next, PortConnection, PortStream};
 use super::connections::Connections;
 use super::head::Head;
 use super::logs::{self, Journal};
@@ -33,7 +33,7 @@ use crate::process::clock::{Clock, pause};
 /// Pause after an accept or a poll that failed, as without memory or descriptors.
 const ERROR_PAUSE: Duration = Duration::from_secs(1);
 
-impl Stream for TcpStream {
+impl PortStream for TcpStream {
     fn finish(&self) {
         let _ = self.shutdown(Shutdown::Write);
     }
@@ -146,7 +146,7 @@ impl Port {
     fn use_certificates(&mut self, new: Option<(Arc<ServerConfig>, ClientCa)>) {
         if let Some((tls, ca)) = new {
             (self.tls, self.ca) = (tls, ca);
-            self.connections.0.iter_mut().for_each(Connection::forget_user);
+            self.connections.0.iter_mut().for_each(PortConnection::forget_user);
             self.desk.readings.served.server_not_after = self.certificates.not_after();
         }
     }
@@ -183,7 +183,7 @@ impl Port {
             Ok((stream, peer.ip().to_canonical()))
         });
         let opened = match opened {
-            Ok((stream, peer)) => Connection::new(stream, peer, self.tls.clone(), now),
+            Ok((stream, peer)) => PortConnection::new(stream, peer, self.tls.clone(), now),
             // Another client may wait behind one that is gone.
             Err(e) if [ErrorKind::WouldBlock, ErrorKind::ConnectionAborted].contains(&e.kind()) => {
                 return;
@@ -203,7 +203,7 @@ impl Port {
     }
 
     fn turn(&mut self, index: usize) -> Next {
-        let reads_journal = self.connections.0.iter().any(Connection::has_journal);
+        let reads_journal = self.connections.0.iter().any(PortConnection::has_journal);
         let Some(connection) = self.connections.0.get_mut(index) else {
             return Next::Wait;
         };

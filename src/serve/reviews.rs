@@ -8,10 +8,10 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 
 use super::tls::issuer;
-use crate::core::access::Outside;
+use crate::core::access::ReviewContext;
 use crate::core::certificate::{FileTask, TaskResult};
 use crate::core::instant::Mono;
-use crate::identity::{Identity, Source};
+use crate::identity::{Identity, IdentitySource};
 use crate::kube::message::{Outcome, Request};
 use crate::kube::time::Wall;
 use crate::process::clock::Clock;
@@ -35,7 +35,7 @@ pub(super) struct Reviews {
 
 impl Reviews {
     /// Reads the credentials.
-    pub(super) fn open(source: &Source, clock: Clock) -> Result<Self, String> {
+    pub(super) fn open(source: &IdentitySource, clock: Clock) -> Result<Self, String> {
         let (identity, access) = source.open_read_only(clock.now().wall)?;
         if let Some(why) = access.bootstrap {
             return Err(format!(
@@ -85,7 +85,7 @@ impl Reviews {
     }
 }
 
-impl Outside for Reviews {
+impl ReviewContext for Reviews {
     fn now(&self) -> Mono {
         self.clock.now().mono
     }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::reviews::{BUDGET, Reviews};
 use crate::config::Config;
 use crate::core::Progress;
-use crate::core::access::Outside as _;
+use crate::core::access::ReviewContext as _;
 use crate::core::certificate::{Certificate, FileTask, Rules, TaskResult};
 use crate::core::delay::Jitter;
 use crate::core::instant::{Mono, Now};

@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, SupportedProtocolVersion};
 
 use super::certificate::Certificates;
-use super::connection::{Connection, Next, State, Stream};
+use super::connection::{ConnectionState, Next, PortConnection, PortStream};
 use super::connections::{Connections, MOST};
 use super::head::{self, Head};
 use super::logs::Journal;
@@ -91,7 +91,7 @@ impl Write for End {
     }
 }
 
-impl Stream for End {
+impl PortStream for End {
     fn finish(&self) {
         self.writes.borrow_mut().is_over = true;
     }
@@ -147,7 +147,7 @@ fn config(ca: &ClientCa) -> Arc<ServerConfig> {
 
 /// A connection and its client.
 struct Pair {
-    server: Connection<End>,
+    server: PortConnection<End>,
     client: ClientConnection,
     end: End,
 }
@@ -172,7 +172,7 @@ impl Pair {
         let name = ServerName::try_from("pi").unwrap();
         let client = ClientConnection::new(Arc::new(config), name).unwrap();
         let (server, end) = ends();
-        Self { server: Connection::new(server, PEER, tls, at(0)).unwrap(), client, end }
+        Self { server: PortConnection::new(server, PEER, tls, at(0)).unwrap(), client, end }
     }
 
     fn of(tls: &Arc<ServerConfig>) -> Self {
@@ -217,12 +217,15 @@ fn a_connection_is_kept_from_answer_to_answer() {
     let tls = config(&no_ca());
     for version in rustls::DEFAULT_VERSIONS {
         let mut pair = Pair::new(tls.clone(), None, &[version]);
-        assert_eq!((pair.server.state, pair.server.deadline()), (State::Handshake, at(10)));
+        assert_eq!(
+            (pair.server.state, pair.server.deadline()),
+            (ConnectionState::Handshake, at(10))
+        );
         assert_eq!(pair.run(at(1)), Next::Wait);
-        assert_eq!((pair.server.state, pair.server.deadline()), (State::Idle, at(91)));
+        assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Idle, at(91)));
         for (second, bytes) in [(2, &REQUEST[..7]), (3, &REQUEST[7..20])] {
             assert_eq!(pair.send(bytes, at(second)), Next::Wait);
-            assert_eq!((pair.server.state, pair.server.deadline()), (State::Head, at(7)));
+            assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Head, at(7)));
         }
         for (second, rest) in [(4, &REQUEST[20..]), (50, REQUEST)] {
             assert_eq!(pair.send(rest, at(second)), Next::Answer);
@@ -232,7 +235,7 @@ fn a_connection_is_kept_from_answer_to_answer() {
                 pair.server.answer(b"HTTP/1.1 200 OK\r\n\r\n", false, at(second)),
                 Next::Wait
             );
-            assert_eq!(pair.server.state, State::Idle);
+            assert_eq!(pair.server.state, ConnectionState::Idle);
             assert_eq!(pair.server.deadline(), at(second + 90));
             assert_eq!(pair.run(at(second)), Next::Wait);
             assert_eq!(pair.received(), "HTTP/1.1 200 OK\r\n\r\n");
@@ -247,12 +250,12 @@ fn the_last_answer_is_followed_by_the_end_of_tls_and_a_second_of_patience() {
     assert_eq!(pair.send(&[REQUEST, REQUEST].concat(), at(1)), Next::Answer);
     assert!(matches!(pair.server.head(), Head::Whole { is_last: true, .. }));
     assert_eq!(pair.server.answer(b"HTTP/1.1 200 OK\r\n\r\n", true, at(2)), Next::Wait);
-    assert_eq!((pair.server.state, pair.server.deadline()), (State::Closing, at(3)));
+    assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Closing, at(3)));
     assert!(pair.end.reads.borrow().is_over);
     assert_eq!(pair.send(REQUEST, at(2)), Next::Wait);
     assert_eq!(pair.received(), "HTTP/1.1 200 OK\r\n\r\n");
     assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
-    assert_eq!((pair.server.state, pair.server.deadline()), (State::Closing, at(3)));
+    assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Closing, at(3)));
     pair.end.finish();
     assert_eq!(pair.server.turn(at(2)), Next::Close);
 }
@@ -268,7 +271,7 @@ fn a_client_that_does_not_read_is_not_read_from() {
         assert_eq!(pair.server.turn(at(second)), Next::Wait);
         assert!(pair.server.wants_write() && !pair.server.wants_read());
     }
-    assert_eq!((pair.server.state, pair.server.deadline()), (State::Answer, at(11)));
+    assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Answer, at(11)));
     assert_eq!(pair.end.writes.borrow().bytes.len(), 700);
 }
 
@@ -287,7 +290,7 @@ fn with_journal() -> (Pair, UnixStream, UnixStream) {
 #[test]
 fn the_journal_follows_its_head_until_its_end() {
     let (mut pair, _, mut journal) = with_journal();
-    assert_eq!((pair.server.state, pair.server.deadline()), (State::Answer, at(41)));
+    assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Answer, at(41)));
     assert_eq!(pair.run(at(2)), Next::Wait);
     assert_eq!(pair.received(), "HTTP/1.1 200 OK\r\n\r\n");
     assert!(pair.server.awaited().is_some() && !pair.server.wants_read());
@@ -299,7 +302,7 @@ fn the_journal_follows_its_head_until_its_end() {
     }
     journal.shutdown(std::net::Shutdown::Both).unwrap();
     assert_eq!(pair.run(at(40)), Next::Wait);
-    assert_eq!((pair.server.state, pair.server.deadline()), (State::Closing, at(41)));
+    assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Closing, at(41)));
     assert!(!pair.server.has_journal() && pair.server.awaited().is_none());
     assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
 }
@@ -321,7 +324,7 @@ fn no_more_of_the_journal_is_read_than_the_client_takes() {
     pair.end.reads.borrow_mut().room = 1 << 20;
     drop((ours, journal));
     assert_eq!(pair.run(at(3)), Next::Wait);
-    assert_eq!(pair.server.state, State::Closing);
+    assert_eq!(pair.server.state, ConnectionState::Closing);
     assert!(pair.received().ends_with("x"));
 }
 
@@ -330,10 +333,10 @@ fn a_client_without_tls_gets_gos_hint() {
     let tls = config(&no_ca());
     for text in ["GET / HTTP/1.1\r\n\r\n", "\0", "\u{15}\u{3}\u{3}"] {
         let (stream, mut end) = ends();
-        let mut server = Connection::new(stream, PEER, tls.clone(), at(0)).unwrap();
+        let mut server = PortConnection::new(stream, PEER, tls.clone(), at(0)).unwrap();
         end.write_all(text.as_bytes()).unwrap();
         assert_eq!(server.turn(at(1)), Next::Wait);
-        assert_eq!((server.state, server.deadline()), (State::Closing, at(2)));
+        assert_eq!((server.state, server.deadline()), (ConnectionState::Closing, at(2)));
         let mut answer = String::new();
         end.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request"));
@@ -345,7 +348,7 @@ fn a_handshake_has_16_kib_and_a_head_8() {
     // A record of the handshake with the start of a ClientHello of 64 KiB, and another one.
     let tls = config(&no_ca());
     let (stream, mut end) = ends();
-    let mut server = Connection::new(stream, PEER, tls.clone(), at(0)).unwrap();
+    let mut server = PortConnection::new(stream, PEER, tls.clone(), at(0)).unwrap();
     let record =
         |start: &[u8]| [&[0x16, 3, 1, 0x40, 0][..], start, &vec![0; 0x4000 - start.len()]].concat();
     end.write_all(&record(&[1, 0, 0xff, 0xff])).unwrap();
@@ -466,7 +469,7 @@ fn tls_1_2_can_be_refused_and_http_2_alone_is() {
 fn a_full_house_closes_the_longest_idle_then_whoever_waits_longest() {
     let tls = config(&no_ca());
     let mut all = Connections::new();
-    let new = |second| Connection::new(ends().0, PEER, tls.clone(), at(second)).unwrap();
+    let new = |second| PortConnection::new(ends().0, PEER, tls.clone(), at(second)).unwrap();
     for second in 0..8 {
         assert_eq!(all.room(), Some(at(0)));
         all.add(new(second), at(second));
@@ -483,18 +486,20 @@ fn a_full_house_closes_the_longest_idle_then_whoever_waits_longest() {
     assert_eq!(begun(&all), (1..9).map(at).collect::<Vec<_>>());
     // An idle one goes at once, if it was answered; all others wait for something.
     let asker = all.0.iter().position(|connection| connection.since == at(5)).unwrap();
-    (all.0[asker].state, all.0[asker].was_answered) = (State::Idle, true);
+    (all.0[asker].state, all.0[asker].was_answered) = (ConnectionState::Idle, true);
     assert_eq!(all.room(), Some(at(3)));
     all.add(new(9), at(9));
     assert_eq!(begun(&all), [1, 2, 3, 4, 6, 7, 8, 9].map(at));
-    for (index, state) in [State::Idle, State::Head].into_iter().cycle().take(MOST).enumerate() {
+    for (index, state) in
+        [ConnectionState::Idle, ConnectionState::Head].into_iter().cycle().take(MOST).enumerate()
+    {
         all.0[index].state = state;
     }
     all.add(new(10), at(10));
     assert_eq!(begun(&all), [2, 3, 4, 6, 7, 8, 9, 10].map(at));
     // Those that get an answer never go, and the newcomer does.
     for connection in &mut all.0 {
-        connection.state = State::Answer;
+        connection.state = ConnectionState::Answer;
     }
     assert_eq!(all.room(), None);
     let before = begun(&all);

@@ -7,7 +7,7 @@ use nodelet::config::Config;
 use nodelet::config::flags::Flags;
 use nodelet::core::delay::Jitter;
 use nodelet::core::instant::Mono;
-use nodelet::identity::{Identity, Source};
+use nodelet::identity::{Identity, IdentitySource};
 use nodelet::kube::time::Wall;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -50,7 +50,7 @@ fn with_files(port: u16, ca: &Authority, user: &str, folder: &Path) -> Client {
     fs::write(folder.join("ca"), &ca.pem).unwrap();
     fs::write(folder.join("kubeconfig"), text).unwrap();
     let config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
-    let source = Source::new(&config, &folder.join("kubeconfig"), None, "x".to_owned());
+    let source = IdentitySource::new(&config, &folder.join("kubeconfig"), None, "x".to_owned());
     let (identity, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
     Client { api: access.api, identity }
 }

@@ -9,7 +9,7 @@ use crate::core::delay::TokenBucket;
 use crate::core::instant::Mono;
 
 /// A keyed hash.
-pub type Digest = [u8; 32];
+pub type KeyedHash = [u8; 32];
 
 /// Most tokens that are known.
 const MAX_TOKENS: usize = 16;
@@ -27,7 +27,7 @@ pub(super) struct Tokens(Vec<KnownToken>);
 
 #[derive(Debug)]
 struct KnownToken {
-    digest: Digest,
+    digest: KeyedHash,
     /// The review counts until then. A good one is kept beyond: the next review is of an old
     /// acquaintance.
     until: Mono,
@@ -36,13 +36,13 @@ struct KnownToken {
 
 impl Tokens {
     /// Until when a token is known, and its user.
-    pub(super) fn get(&self, digest: &Digest) -> Option<(Mono, Option<&Rc<User>>)> {
+    pub(super) fn get(&self, digest: &KeyedHash) -> Option<(Mono, Option<&Rc<User>>)> {
         let known = self.0.iter().find(|known| known.digest == *digest)?;
         Some((known.until, known.user.as_ref()))
     }
 
     /// In the place of a bad one, else of the good one that was reviewed longest ago.
-    pub(super) fn insert(&mut self, digest: Digest, until: Mono, user: Option<Rc<User>>) {
+    pub(super) fn insert(&mut self, digest: KeyedHash, until: Mono, user: Option<Rc<User>>) {
         self.0.retain(|known| known.digest != digest);
         if self.0.len() >= MAX_TOKENS {
             let order = |(_, known): &(usize, &KnownToken)| (known.user.is_some(), known.until);
@@ -158,7 +158,7 @@ mod tests {
         Mono::START.after(Duration::from_secs(second))
     }
 
-    fn digest(number: u8) -> Digest {
+    fn digest(number: u8) -> KeyedHash {
         [number; 32]
     }
 

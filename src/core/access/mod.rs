@@ -26,7 +26,7 @@ use crate::kube::json as bounded_json;
 use crate::kube::message::{Accept, Method, Outcome, Refused, Request};
 use crate::kube::object;
 
-pub use self::known::Digest;
+pub use self::known::KeyedHash;
 use self::known::{Buckets, Tokens, Verdicts};
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -79,11 +79,11 @@ pub enum Verdict {
 }
 
 /// What the reviews need.
-pub trait Outside {
+pub trait ReviewContext {
     /// The time.
     fn now(&self) -> Mono;
     /// A keyed hash, with a key of this process alone. Tokens are not kept in clear.
-    fn digest(&self, bytes: &[u8]) -> Digest;
+    fn digest(&self, bytes: &[u8]) -> KeyedHash;
     /// One request to the API server.
     fn call(&mut self, request: &Request) -> Outcome;
 }
@@ -155,7 +155,7 @@ impl Access {
         asker: &Asker<'_>,
         method: &str,
         path: &str,
-        outside: &mut dyn Outside,
+        outside: &mut dyn ReviewContext,
     ) -> Verdict {
         let (verb, subresources) = (attributes::verb(method), attributes::subresources(path));
         let of_token = match (asker.user, asker.token) {
@@ -173,7 +173,7 @@ impl Access {
         &mut self,
         token: &str,
         peer: IpAddr,
-        outside: &mut dyn Outside,
+        outside: &mut dyn ReviewContext,
     ) -> Option<Rc<User>> {
         let now = outside.now();
         let digest = outside.digest(token.as_bytes());
@@ -211,7 +211,7 @@ impl Access {
         user: &User,
         verb: &'static str,
         subresources: &[&'static str],
-        outside: &mut dyn Outside,
+        outside: &mut dyn ReviewContext,
     ) -> Verdict {
         let name = &user.name;
         for subresource in subresources {
@@ -238,7 +238,7 @@ impl Access {
         user: &User,
         verb: &'static str,
         subresource: &'static str,
-        outside: &mut dyn Outside,
+        outside: &mut dyn ReviewContext,
     ) -> Option<bool> {
         let now = outside.now();
         if let Some(allowed) = self.verdicts.get(user, verb, subresource, now) {
@@ -256,7 +256,7 @@ impl Access {
     }
 
     /// Sends a review, unless the last one failed a moment ago.
-    fn review(&mut self, mut request: Request, outside: &mut dyn Outside) -> Review {
+    fn review(&mut self, mut request: Request, outside: &mut dyn ReviewContext) -> Review {
         if outside.now() < self.pause_until {
             return Review::Failed;
         }

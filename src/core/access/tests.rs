@@ -47,13 +47,13 @@ impl Server {
     }
 }
 
-impl Outside for Server {
+impl ReviewContext for Server {
     fn now(&self) -> Mono {
         self.now.get()
     }
 
     /// Good enough for tests: no two of their texts have the same one.
-    fn digest(&self, bytes: &[u8]) -> Digest {
+    fn digest(&self, bytes: &[u8]) -> KeyedHash {
         let mut digest = [0; 32];
         for (at, byte) in bytes.iter().enumerate() {
             digest[at % 32] = u8::rotate_left(digest[at % 32], 3) ^ byte;

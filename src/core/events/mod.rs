@@ -127,7 +127,7 @@ const EVENTS: &str = "/api/v1/namespaces/default/events";
 #[derive(Debug)]
 pub struct EventQueue {
     node_name: String,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedEvent>,
     sent: VecDeque<Sent>,
     /// The time in the last name, in nanoseconds. Names increase even if the clock does not.
     last_name: u64,
@@ -137,7 +137,7 @@ pub struct EventQueue {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedEvent {
     event: Event,
     at: Mono,
     tries: u32,
@@ -192,7 +192,7 @@ impl EventQueue {
         // It may contain the boot id of another board.
         event.message = one_line(&event.message);
         if self.waiting.len() < MAX_WAITING {
-            self.waiting.push_back(Waiting { event, at, tries: 0, name: None });
+            self.waiting.push_back(QueuedEvent { event, at, tries: 0, name: None });
         }
     }
 
@@ -291,7 +291,7 @@ impl EventQueue {
         Ok(Progress::Done)
     }
 
-    fn retry(&mut self, waiting: Waiting) {
+    fn retry(&mut self, waiting: QueuedEvent) {
         if waiting.tries < TRIES {
             self.waiting.push_front(waiting);
         }

@@ -38,7 +38,7 @@ use crate::kube::message::{Accept, Outcome, Refused, Request, RequestError};
 use crate::kube::object::{self, quantity};
 
 use self::reconcile::reconcile;
-use self::state::{Round, State};
+use self::state::{NodeState, Round};
 
 const NODES: &str = "/api/v1/nodes";
 
@@ -70,7 +70,7 @@ const LAST_BACKOFF: Duration = Duration::from_secs(7);
 /// The cached Node, the state of its requests, and when the next one is due.
 #[derive(Debug)]
 pub struct Node {
-    state: State,
+    state: NodeState,
     /// The Node of the last response, with our patches applied, without managedFields.
     seen: Option<Value>,
     /// The conditions about the board's health.
@@ -129,7 +129,7 @@ impl Node {
         let mut backoff = Backoff::new(FIRST_BACKOFF, LAST_BACKOFF);
         let due = now.after(backoff.next_delay());
         Self {
-            state: if register { State::Create } else { State::Read(Round::default()) },
+            state: if register { NodeState::Create } else { NodeState::Read(Round::default()) },
             seen: None,
             health: HealthConditions::default(),
             is_early: false,
@@ -189,8 +189,8 @@ impl Node {
 
     /// The Node may have changed on the server: the next request is a read, due at `now`.
     pub fn read_again(&mut self, now: Mono) {
-        if let State::Known(round) = self.state {
-            self.state = State::Read(round);
+        if let NodeState::Known(round) = self.state {
+            self.state = NodeState::Read(round);
         }
         self.due = now;
     }
@@ -224,7 +224,7 @@ impl Node {
     }
 
     fn waits_for_tick(&self) -> bool {
-        matches!(self.state, State::Known(round) if !round.adopts)
+        matches!(self.state, NodeState::Known(round) if !round.adopts)
     }
 
     /// When the computation after this one is due.
@@ -236,11 +236,12 @@ impl Node {
     /// Whether the next request is [`Self::read`], which needs no facts.
     pub fn must_read(&self, config: &Config, now: Mono) -> bool {
         match self.state {
-            State::Create | State::Creating => false,
-            State::Known(round) => !round.adopts && self.is_watch_due(config, now),
-            State::Read(_) | State::Reading(_) | State::Watching(_) | State::Patching { .. } => {
-                true
-            }
+            NodeState::Create | NodeState::Creating => false,
+            NodeState::Known(round) => !round.adopts && self.is_watch_due(config, now),
+            NodeState::Read(_)
+            | NodeState::Reading(_)
+            | NodeState::Watching(_)
+            | NodeState::Patching { .. } => true,
         }
     }
 
@@ -271,12 +272,12 @@ impl Node {
 
     /// The request that reads the Node, or watches for a change of the cached one.
     pub fn read(&mut self, config: &Config) -> Request {
-        if let (State::Known(round), Some(seen)) = (&self.state, &self.seen) {
+        if let (NodeState::Known(round), Some(seen)) = (&self.state, &self.seen) {
             let path = watch_path(config, resource_version(seen));
-            self.state = State::Watching(*round);
+            self.state = NodeState::Watching(*round);
             return Request::get(path, Accept::Metadata);
         }
-        self.state = State::Reading(self.state.round().unwrap_or_default());
+        self.state = NodeState::Reading(self.state.round().unwrap_or_default());
         self.wants_uid &= self.uid().is_none();
         let accept = if self.wants_uid { Accept::Metadata } else { Accept::Object };
         Request::get(path(config), accept)
@@ -351,7 +352,7 @@ impl Node {
     }
 
     fn create(&mut self, node: Value) -> Request {
-        self.state = State::Creating;
+        self.state = NodeState::Creating;
         Request::post(NODES, Accept::Object, &node)
     }
 
@@ -368,7 +369,7 @@ impl Node {
         });
         let body = patch::with_precondition(change, resource_version(seen))?;
         self.state =
-            State::Patching { round: self.state.round().unwrap_or_default(), want, changed };
+            NodeState::Patching { round: self.state.round().unwrap_or_default(), want, changed };
         let path = format!("{}/status", path(config));
         Some(Request::patch(path, Accept::Metadata, &body))
     }
@@ -382,11 +383,11 @@ impl Node {
         now: Mono,
         jitter: Jitter,
     ) -> Result<Progress, RequestError> {
-        let sent = std::mem::replace(&mut self.state, State::Create);
+        let sent = std::mem::replace(&mut self.state, NodeState::Create);
         self.last_noop = None;
         self.due = self.next_due(config, now);
         let is_partial = self.wants_uid;
-        if matches!(sent, State::Reading(_)) {
+        if matches!(sent, NodeState::Reading(_)) {
             self.wants_uid = !is_partial;
         }
         let response = match outcome {
@@ -399,14 +400,14 @@ impl Node {
         if let Err(refused) = response.accepted() {
             return self.on_refusal(config, sent, refused, now);
         }
-        if let State::Watching(round) = sent {
+        if let NodeState::Watching(round) = sent {
             self.on_watch(&response.body, round, now);
             return Ok(Progress::Continue);
         }
         let name = config.node.name.as_str();
         let body = json::parse(&response.body).filter(|body| is_identified(body, name));
         match sent {
-            State::Creating => {
+            NodeState::Creating => {
                 let Some(node) = body.and_then(whole) else {
                     self.back_off(now);
                     return Err(not_whole(&response.body).into());
@@ -414,12 +415,12 @@ impl Node {
                 self.record_events(config, &node, now);
                 self.known_at = now;
                 self.seen = Some(node);
-                self.state = State::Known(Round::default());
+                self.state = NodeState::Known(Round::default());
                 self.report_later(config, true, now, jitter);
                 Ok(Progress::Created)
             }
-            State::Reading(round) => {
-                self.state = State::Read(round);
+            NodeState::Reading(round) => {
+                self.state = NodeState::Read(round);
                 let Some(node) = body.and_then(whole) else {
                     self.back_off(now);
                     if let Some(uid) = uid(&response.body, name) {
@@ -434,13 +435,13 @@ impl Node {
                 self.on_read(config, node, round, now);
                 Ok(Progress::Read)
             }
-            State::Patching { round, want, changed } => {
+            NodeState::Patching { round, want, changed } => {
                 self.record_events(config, &want, now);
                 let node = body.and_then(|body| patched(body, want));
                 self.state = match node {
-                    Some(_) => State::Known(Round::default()),
+                    Some(_) => NodeState::Known(Round::default()),
                     // The patch was accepted, but the response does not identify the Node.
-                    None => State::Read(Round::default()),
+                    None => NodeState::Read(Round::default()),
                 };
                 self.seen = node.or(self.seen.take());
                 self.known_at = now;
@@ -471,7 +472,7 @@ impl Node {
             self.events.extend(events);
         }
         self.seen = Some(node);
-        self.state = State::Known(round);
+        self.state = NodeState::Known(round);
         self.known_at = now;
         self.due = now;
     }
@@ -481,20 +482,20 @@ impl Node {
     fn on_watch(&mut self, events: &[u8], round: Round, now: Mono) {
         if events.trim_ascii().is_empty() {
             self.known_at = now;
-            self.state = State::Known(round);
+            self.state = NodeState::Known(round);
         } else {
-            self.state = State::Read(round);
+            self.state = NodeState::Read(round);
         }
         self.due = now;
     }
 
     /// The server may have applied the request: the Node is read before the next patch.
-    fn on_silence(&mut self, config: &Config, sent: State, now: Mono) {
+    fn on_silence(&mut self, config: &Config, sent: NodeState, now: Mono) {
         self.state = match sent.round() {
-            Some(round) => State::Read(round),
-            None => State::Create,
+            Some(round) => NodeState::Read(round),
+            None => NodeState::Create,
         };
-        if let State::Patching { want, .. } = sent {
+        if let NodeState::Patching { want, .. } = sent {
             let events = self.events_of(config, &want);
             self.unconfirmed = Some((want, events));
         }
@@ -504,19 +505,19 @@ impl Node {
     fn on_refusal(
         &mut self,
         config: &Config,
-        sent: State,
+        sent: NodeState,
         refused: Refused,
         now: Mono,
     ) -> Result<Progress, RequestError> {
         match (sent, refused.code, refused.reason.as_str()) {
             // It exists, or another client must create it: read and adopt it.
-            (State::Creating, 403, _) | (State::Creating, 409, "AlreadyExists") => {
-                self.state = State::Read(Round::ADOPTION);
+            (NodeState::Creating, 403, _) | (NodeState::Creating, 409, "AlreadyExists") => {
+                self.state = NodeState::Read(Round::ADOPTION);
                 self.due = now;
                 self.forbidden = (refused.code == 403).then_some(refused);
                 Ok(Progress::Continue)
             }
-            (State::Reading(_) | State::Patching { .. }, 404, _)
+            (NodeState::Reading(_) | NodeState::Patching { .. }, 404, _)
                 if refused.is_missing("nodes", &config.node.name) =>
             {
                 self.partial_uid = None;
@@ -524,7 +525,7 @@ impl Node {
                 if config.node.register {
                     self.back_off(now)
                 } else {
-                    self.state = State::Read(Round::default())
+                    self.state = NodeState::Read(Round::default())
                 }
                 match known {
                     true => Ok(Progress::Gone),
@@ -533,14 +534,14 @@ impl Node {
                 }
             }
             // A role may grant reads without watches.
-            (State::Watching(round), 403, _) => {
-                self.state = State::Read(round);
+            (NodeState::Watching(round), 403, _) => {
+                self.state = NodeState::Read(round);
                 self.due = now;
                 Ok(Progress::Continue)
             }
-            (State::Patching { mut round, .. }, 409, _) => {
+            (NodeState::Patching { mut round, .. }, 409, _) => {
                 round.conflicts = (round.conflicts + 1) % CONFLICT_TRIES;
-                self.state = State::Read(round);
+                self.state = NodeState::Read(round);
                 if round.conflicts == 0 {
                     return Err(refused.into());
                 }
@@ -549,7 +550,7 @@ impl Node {
             }
             (sent, ..) => {
                 if let Some(round) = sent.round().filter(|round| !round.adopts) {
-                    self.state = State::Read(round);
+                    self.state = NodeState::Read(round);
                 }
                 self.back_off(now);
                 let asked_for = refused.retry_after.unwrap_or_default();

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// While a request is in flight, the state holds what its response needs.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum NodeState {
     /// The Node must be created.
     Create,
     /// The create was sent.
@@ -41,7 +41,7 @@ impl Round {
     pub(super) const ADOPTION: Self = Self { adopts: true, conflicts: 0 };
 }
 
-impl State {
+impl NodeState {
     /// The current round; `None` before the Node is created.
     pub(super) fn round(&self) -> Option<Round> {
         match self {

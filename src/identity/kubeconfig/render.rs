@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use crate::wire::api_config::{ApiConfig, ClientCertificate, Secret};
 
 /// The credentials in a kubeconfig.
-pub(crate) enum User<'a> {
+pub(crate) enum KubeconfigUser<'a> {
     /// The certificate and its key in this file.
     Pair(&'a Path),
     /// A certificate and its key, in the kubeconfig.
@@ -23,7 +23,7 @@ pub(crate) enum User<'a> {
 ///
 /// A kubelet drops `tls-server-name` and `proxy-url`, and then cannot connect to a cluster that
 /// needs them.
-pub(crate) fn render(bootstrap: &ApiConfig, user: &User<'_>) -> Result<String, String> {
+pub(crate) fn render(bootstrap: &ApiConfig, user: &KubeconfigUser<'_>) -> Result<String, String> {
     let endpoint = &bootstrap.endpoint;
     let mut cluster = String::new();
     if let Some(ca) = &bootstrap.ca {
@@ -48,18 +48,18 @@ pub(crate) fn render(bootstrap: &ApiConfig, user: &User<'_>) -> Result<String, S
     }
     let mut fields = String::new();
     match user {
-        User::Pair(pair) => {
+        KubeconfigUser::Pair(pair) => {
             let pair = absolute(pair)?;
             field(&mut fields, "client-certificate", &pair);
             field(&mut fields, "client-key", &pair);
         }
-        User::Inline(certificate) => {
+        KubeconfigUser::Inline(certificate) => {
             let data = |pem: &[u8]| Zeroizing::new(STANDARD.encode(pem));
             let (chain, key) = (&certificate.chain.bytes, &certificate.key.bytes);
             field(&mut fields, "client-certificate-data", &data(chain));
             field(&mut fields, "client-key-data", &data(key));
         }
-        User::Token(token) => field(&mut fields, "token", token.reveal()),
+        KubeconfigUser::Token(token) => field(&mut fields, "token", token.reveal()),
     }
     let user = Zeroizing::new(fields);
     Ok(format!(

@@ -19,7 +19,7 @@ use self::key::Key;
 use self::origin::Origin;
 use self::store::{CLIENT, SERVER, Store};
 use super::kubeconfig;
-use super::kubeconfig::render::{User, render};
+use super::kubeconfig::render::{KubeconfigUser, render};
 use crate::files::guard;
 use crate::files::read::cause;
 use crate::files::write::{self, Disk, Op, PRIVATE};
@@ -148,7 +148,7 @@ impl Pki {
     /// Writes a kubeconfig that replaces the bootstrap kubeconfig. If the write fails, the next
     /// start uses the stored certificate.
     fn write_kubeconfig(&mut self, bootstrap: ApiConfig, identity: ClientCertificate) -> ApiConfig {
-        let text = render(&bootstrap, &User::Pair(&self.store.current_path()));
+        let text = render(&bootstrap, &KubeconfigUser::Pair(&self.store.current_path()));
         let written = text.and_then(|text| {
             let ops = write::replace(&self.paths.kubeconfig, PRIVATE, text.into_bytes());
             self.disk.carry_out(ops)

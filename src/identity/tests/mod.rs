@@ -11,7 +11,7 @@ use crate::core::delay::Jitter;
 use crate::core::instant::Mono;
 use crate::core::kubelet::tests::storm::{collect_lines, take_lines};
 use crate::files::tree::Tree;
-use crate::identity::Source;
+use crate::identity::IdentitySource;
 use crate::identity::pki::tests::{Signer, day};
 use crate::identity::signing::Supervisor;
 use crate::kube::message::{Outcome, Response};
@@ -38,7 +38,7 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
     for is_first in [true, false] {
         tree.write("etc/bootstrap.conf", wrong.as_bytes());
         let kubeconfig = tree.join("etc/kubelet.conf");
-        let source = Source::new(&config, &kubeconfig, None, "test".to_owned());
+        let source = IdentitySource::new(&config, &kubeconfig, None, "test".to_owned());
         let (mut identity, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
         let mut api = access.api;
         let task = FileTask::Sign { new_key: false, with_bootstrap: true, is_first };
@@ -61,7 +61,7 @@ fn a_certificate_that_cannot_be_stored_is_in_use_and_stored_later() {
     tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
     let config = rotating(&tree);
     let path = tree.join("etc/kubelet.conf");
-    let source = || Source::new(&config, &path, None, "test".to_owned());
+    let source = || IdentitySource::new(&config, &path, None, "test".to_owned());
     let (mut identity, access) = source().open(day(15), Jitter::NONE).unwrap();
     let mut api = access.api;
     let sign = FileTask::Sign { new_key: false, with_bootstrap: false, is_first: false };
@@ -99,7 +99,7 @@ fn a_401_names_the_certificate_that_was_sent_once() {
     collect_lines();
     for source in ["users[u].user.client-certificate-data", stored.as_str()] {
         let path = tree.join("etc/kubelet.conf");
-        let opened = Source::new(&config, &path, None, "test".to_owned());
+        let opened = IdentitySource::new(&config, &path, None, "test".to_owned());
         let (mut identity, _) = opened.open(Wall::default(), Jitter::NONE).unwrap();
         take_lines();
         for code in [200, 401, 401, 200, 401] {
@@ -137,7 +137,7 @@ fn a_supervisor_that_the_roots_of_the_system_verify_needs_them() {
         let line = "--k3s-supervisor-system-roots: this system has no root certificates; \
             install ca-certificates";
         assert_eq!(fault.as_deref(), is_missing.then_some(line));
-        let source = Source::new(&config, &path, None, "test".to_owned());
+        let source = IdentitySource::new(&config, &path, None, "test".to_owned());
         let (_, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
         assert_eq!(access.renewal_fault, supervisor.fault(&SYSTEM_ROOTS));
     }
@@ -158,7 +158,7 @@ fn a_node_password_that_cannot_be_read_has_its_remedy_and_may_be_corrected() {
             tree.write("etc/k3s-password", text.as_bytes());
         }
         let path = tree.join("etc/kubelet.conf");
-        let source = Source::new(&config, &path, None, "test".to_owned());
+        let source = IdentitySource::new(&config, &path, None, "test".to_owned());
         let (mut identity, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
         let why = access.renewal_fault.unwrap().to_string();
         assert!(why.contains(part), "{why}");
@@ -168,7 +168,7 @@ fn a_node_password_that_cannot_be_read_has_its_remedy_and_may_be_corrected() {
         let result = identity.carry_out(&task, &mut api, Wall::default());
         assert!(matches!(result, TaskResult::Failed(_)), "{result:?}");
         tree.write("etc/k3s-password", b"0123456789abcdef\n");
-        let source = Source::new(&config, &path, None, "test".to_owned());
+        let source = IdentitySource::new(&config, &path, None, "test".to_owned());
         let (_, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
         assert_eq!(access.renewal_fault, None);
         for _ in 0..2 {

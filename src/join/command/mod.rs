@@ -46,7 +46,7 @@ pub const NOT_BOOTSTRAP_ONLY: &str =
 
 /// What a command line asks for.
 #[derive(Debug, PartialEq)]
-pub enum Command {
+pub enum JoinCommand {
     /// `nodelet join`.
     Join(Box<Settings>),
     /// `nodelet reset`.

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use lexopt::{Arg, Parser, ValueExt as _};
 
-use super::{Command, Reset, Settings, TokenSource};
+use super::{JoinCommand, Reset, Settings, TokenSource};
 use crate::config::command_line::{self, shown, takes_value};
 use crate::config::setting::Kind::{Path, Switch, Text};
 use crate::config::setting::{Setting, find, flag_name, row, set_defaults, value};
@@ -41,7 +41,7 @@ pub fn is_set_by_join(word: &str) -> bool {
 }
 
 /// Parses the command line after `nodelet`. `None` if it is neither `join` nor `reset`.
-pub fn parse(args: &[OsString]) -> Option<Result<Command, String>> {
+pub fn parse(args: &[OsString]) -> Option<Result<JoinCommand, String>> {
     match args.first()?.to_str()? {
         "join" => Some(words(args).and_then(join)),
         "reset" => Some(reset(args.iter().skip(1).cloned().collect())),
@@ -124,7 +124,7 @@ const OTHERS: &[Setting<Given>] = &[
     row("hostname-override", "NAME", "", "", Text(|g, given| g.settings.node_name = Some(given))),
 ];
 
-fn join(args: Vec<OsString>) -> Result<Command, String> {
+fn join(args: Vec<OsString>) -> Result<JoinCommand, String> {
     let mut given = Given::default();
     given.settings.wait = true;
     set_defaults(FLAGS, &mut given);
@@ -142,8 +142,8 @@ fn join(args: Vec<OsString>) -> Result<Command, String> {
             continue;
         };
         match name.as_str() {
-            "help" => return Ok(Command::Help),
-            "version" => return Ok(Command::Version),
+            "help" => return Ok(JoinCommand::Help),
+            "version" => return Ok(JoinCommand::Version),
             _ => {}
         }
         if let Some(flag) = find(FLAGS, &name).or_else(|| find(OTHERS, &name)) {
@@ -159,7 +159,7 @@ fn join(args: Vec<OsString>) -> Result<Command, String> {
             given.settings.flags.push(flag_of_a_run(&name, &mut parser)?);
         }
     }
-    finish(given).map(|settings| Command::Join(Box::new(settings)))
+    finish(given).map(|settings| JoinCommand::Join(Box::new(settings)))
 }
 
 fn finish(given: Given) -> Result<Settings, String> {
@@ -229,12 +229,12 @@ fn url(endpoint: &str) -> Result<String, String> {
     Ok(format!("https://{authority}{port}{prefix}"))
 }
 
-fn reset(args: Vec<OsString>) -> Result<Command, String> {
+fn reset(args: Vec<OsString>) -> Result<JoinCommand, String> {
     let mut reset = Reset::default();
     let mut parser = Parser::from_args(args);
     while let Some(arg) = parser.next().map_err(fault)? {
         match arg {
-            Arg::Long("help") | Arg::Short('h') => return Ok(Command::Help),
+            Arg::Long("help") | Arg::Short('h') => return Ok(JoinCommand::Help),
             Arg::Long("force") => reset.force = true,
             Arg::Long("root") => reset.root = Some(text("root", &mut parser)?.into()),
             Arg::Long("output") | Arg::Short('o') => {
@@ -248,7 +248,7 @@ fn reset(args: Vec<OsString>) -> Result<Command, String> {
             Arg::Value(_) => return Err("unexpected argument; see reset --help".into()),
         }
     }
-    Ok(Command::Reset(reset))
+    Ok(JoinCommand::Reset(reset))
 }
 
 fn add_pins(pins: &mut Vec<Digest>, text: &str) -> Result<(), String> {

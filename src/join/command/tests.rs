@@ -14,13 +14,13 @@ fn args<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<OsString> {
     words.into_iter().map(OsString::from).collect()
 }
 
-fn parsed(line: &str) -> Result<Command, String> {
+fn parsed(line: &str) -> Result<JoinCommand, String> {
     parse(&args(line.split(' '))).expect("join or reset")
 }
 
 fn settings(line: &str) -> Settings {
     match parsed(line) {
-        Ok(Command::Join(settings)) => *settings,
+        Ok(JoinCommand::Join(settings)) => *settings,
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -91,7 +91,7 @@ fn a_pasted_line_is_parsed() {
             HASH,
         ],
     ] {
-        let Some(Ok(Command::Join(settings))) = parse(&args(words.clone())) else {
+        let Some(Ok(JoinCommand::Join(settings))) = parse(&args(words.clone())) else {
             panic!("{words:?}");
         };
         assert_eq!(*settings, want, "{words:?}");
@@ -330,16 +330,16 @@ fn a_token_without_a_way_to_trust_the_server_is_refused() {
 
 #[test]
 fn reset_has_three_flags() {
-    assert_eq!(parsed("reset"), Ok(Command::Reset(Reset::default())));
+    assert_eq!(parsed("reset"), Ok(JoinCommand::Reset(Reset::default())));
     let reset = Reset { force: true, root: Some("tree".into()), json: true };
-    assert_eq!(parsed("reset -o json --root tree --force"), Ok(Command::Reset(reset)));
+    assert_eq!(parsed("reset -o json --root tree --force"), Ok(JoinCommand::Reset(reset)));
     for line in ["reset --token=a", "reset x", "reset -x", "reset --root"] {
         error(line);
     }
     for line in ["join --help", "reset -h", "join h --help"] {
-        assert_eq!(parsed(line), Ok(Command::Help));
+        assert_eq!(parsed(line), Ok(JoinCommand::Help));
     }
-    assert_eq!(parsed("join --version"), Ok(Command::Version));
+    assert_eq!(parsed("join --version"), Ok(JoinCommand::Version));
     for other in [&["inspect"][..], &["--kubeconfig=join"], &[]] {
         assert_eq!(parse(&args(other.iter().copied())), None);
     }
@@ -366,7 +366,7 @@ proptest! {
         let parts: Vec<&str> = order.iter().map(|index| parts[*index].as_str()).collect();
         let line = format!("join {} ", parts.join(between));
         let command = parse(&args(line.split([' ', '\n', '\t'])));
-        let Some(Ok(Command::Join(mut settings))) = command else {
+        let Some(Ok(JoinCommand::Join(mut settings))) = command else {
             panic!("{line}: {command:?}");
         };
         prop_assert_eq!(&settings.server, &format!("https://{endpoint}"));

@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::command::Settings;
-use super::files::{Flags, JoinPaths};
+use super::files::{JoinPaths, StoredFlags};
 use super::proof;
 use super::run::{Failed, SUDO};
 use super::token::Token;
@@ -38,18 +38,18 @@ pub(super) struct Existing {
     /// The check `joined`.
     pub(super) finding: Finding,
     /// The identity that stays.
-    pub(super) kept: Option<Kept>,
+    pub(super) kept: Option<KeptIdentity>,
     /// There is another identity, which is replaced.
     pub(super) is_replaced: bool,
 }
 
 /// An identity that stays.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptIdentity {
     /// The server, with the certificate that the agent uses.
     pub(super) config: ApiConfig,
     /// What the last join stored.
-    pub(super) flags: Flags,
+    pub(super) flags: StoredFlags,
     /// The command line trusts a CA that is not stored.
     pub(super) lacks_ca: bool,
 }
@@ -140,7 +140,7 @@ pub(super) fn existing(
     if lacks_ca && !(*path == paths.kubeconfig() && matches!(token, Token::Bootstrap(_))) {
         return again("it lacks a CA");
     }
-    let kept = Some(Kept { config, flags, lacks_ca });
+    let kept = Some(KeptIdentity { config, flags, lacks_ca });
     let finding = Finding::ok(JOINED, format!("already: {detail}"));
     Ok(Existing { finding, kept, is_replaced: false })
 }
@@ -193,7 +193,7 @@ fn is_same_server(
     settings: &Settings,
     token: &Token,
     config: &ApiConfig,
-    flags: Option<&Flags>,
+    flags: Option<&StoredFlags>,
 ) -> bool {
     let Ok(typed) = Endpoint::parse(&settings.server) else {
         return false;

@@ -4,8 +4,8 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 
 use super::*;
 use crate::files::tree::Tree;
-use crate::identity::kubeconfig::render::{User, render};
-use crate::join::command::{Command, parse};
+use crate::identity::kubeconfig::render::{KubeconfigUser, render};
+use crate::join::command::{JoinCommand, parse};
 use crate::join::run::pem;
 use crate::kube::x509;
 use crate::wire::api_config::ClientCertificate;
@@ -24,7 +24,7 @@ fn settings(args: &[&str]) -> Settings {
     let args: Vec<_> =
         std::iter::once("join").chain(args.iter().copied()).map(Into::into).collect();
     match parse(&args) {
-        Some(Ok(Command::Join(settings))) => *settings,
+        Some(Ok(JoinCommand::Join(settings))) => *settings,
         other => panic!("{args:?}: {other:?}"),
     }
 }
@@ -68,7 +68,7 @@ impl Joined {
         let tree = Tree::new("join-existing");
         let mut config = ApiConfig::at(Endpoint::parse("https://cp:6443").unwrap());
         config.ca = Some(pem("ca", ca.as_bytes().to_vec()));
-        let text = render(&config, &User::Inline(pair)).unwrap();
+        let text = render(&config, &KubeconfigUser::Inline(pair)).unwrap();
         tree.write(KUBECONFIG, text.as_bytes());
         let flags = "NODELET_JOIN_SERVER=https://10.0.0.1:6443\nNODELET_JOIN_FLAGS=--v=2\n";
         tree.write("etc/default/nodelet-join", flags.as_bytes());
@@ -101,9 +101,13 @@ fn word(found: Result<Existing, Failed>) -> String {
 #[test]
 fn without_a_ca_on_the_command_line_the_address_tells_clusters_apart() {
     let supervisor = |url: &str| {
-        Some(Flags { words: vec![format!("--k3s-supervisor={url}")], ..Flags::default() })
+        Some(StoredFlags {
+            words: vec![format!("--k3s-supervisor={url}")],
+            ..StoredFlags::default()
+        })
     };
-    let typed_before = |server: &str| Some(Flags { server: server.to_owned(), words: vec![] });
+    let typed_before =
+        |server: &str| Some(StoredFlags { server: server.to_owned(), words: vec![] });
     for (stored, flags, typed, token, want) in [
         ("https://cp:6443", None, "cp", BOOTSTRAP, true),
         ("https://cp:6443", None, "https://cp:6443/", BOOTSTRAP, true),

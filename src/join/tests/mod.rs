@@ -7,10 +7,10 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
-use super::files::{Flags, JoinPaths, Written};
+use super::files::{JoinPaths, StoredFlags, Written};
 use super::run::{Board, JoinRun};
 use super::steps::{administrators_flag, parsed};
-use crate::check::Failure;
+use crate::check::CommandFailure;
 use crate::files::power_cut;
 use crate::files::read::read;
 use crate::files::tree::Tree;
@@ -21,7 +21,7 @@ use crate::process::clock::Clock;
 fn new(kubeconfig: bool) -> Written {
     let text = Some(Zeroizing::new("the new identity".to_owned()));
     let (kubeconfig, bootstrap) = if kubeconfig { (text, None) } else { (None, text) };
-    let flags = Flags { server: "https://new".to_owned(), words: vec!["--new".to_owned()] };
+    let flags = StoredFlags { server: "https://new".to_owned(), words: vec!["--new".to_owned()] };
     Written { kubeconfig, bootstrap, flags, is_kept: false }
 }
 
@@ -268,7 +268,7 @@ fn a_token_as_the_name_of_its_file_is_not_shown() {
         (&format!("K10{hash}::server:x"), "use --token"),
         ("/nowhere/token", "--token-file /nowhere/token: no such file"),
     ] {
-        let Err(Failure::Usage(line) | Failure::Other(line)) =
+        let Err(CommandFailure::Usage(line) | CommandFailure::Other(line)) =
             parsed(&TokenSource::File(name.into()))
         else {
             panic!("{name}");

@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Result<Value, String> {
     }
     // A byte order mark is allowed (YAML 1.2, chapter 5.2).
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<Unfinished> = Vec::new();
     let mut root = None;
     let mut document = Marker::default();
     let mut nodes = 0;
@@ -64,14 +64,14 @@ pub fn parse(text: &str) -> Result<Value, String> {
                     return Err(at(start, &format!("nested deeper than {DEPTH_LIMIT} levels")));
                 }
                 open.push(match event {
-                    Event::SequenceStart(..) => Open::List(Vec::new()),
-                    _ => Open::Map(Map::new(), None),
+                    Event::SequenceStart(..) => Unfinished::List(Vec::new()),
+                    _ => Unfinished::Map(Map::new(), None),
                 });
                 continue;
             }
             Event::SequenceEnd | Event::MappingEnd => match open.pop() {
-                Some(Open::List(list)) => Value::Array(list),
-                Some(Open::Map(map, _)) => Value::Object(map),
+                Some(Unfinished::List(list)) => Value::Array(list),
+                Some(Unfinished::Map(map, _)) => Value::Object(map),
                 None => return Err(at(start, "an end without a beginning")),
             },
         };
@@ -89,13 +89,13 @@ pub fn parse(text: &str) -> Result<Value, String> {
 }
 
 /// A list or mapping whose end has not been parsed yet.
-enum Open {
+enum Unfinished {
     List(Vec<Value>),
     /// Its entries, and the key whose value follows.
     Map(Map<String, Value>, Option<String>),
 }
 
-impl Open {
+impl Unfinished {
     fn add(&mut self, value: Value) -> Result<(), String> {
         match self {
             Self::List(list) => list.push(value),

@@ -77,8 +77,9 @@ impl Scripts {
         Self { scripts, piece, sent: Vec::new(), paths: Vec::new() }
     }
 
-    fn open(&mut self, path: &Path) -> Result<Box<dyn Stream>, Failure> {
-        let answers = self.scripts.pop().ok_or_else(|| Failure::api("no more connections"))?;
+    fn open(&mut self, path: &Path) -> Result<Box<dyn RuntimeStream>, RuntimeFailure> {
+        let answers =
+            self.scripts.pop().ok_or_else(|| RuntimeFailure::api("no more connections"))?;
         let sent = Rc::default();
         self.sent.push(Rc::clone(&sent));
         self.paths.push(path.display().to_string());

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use crate::core::runtime::{Handler, Image, RuntimeFacts};
 use crate::files::tree::Tree;
 use crate::host::runtime::RuntimeFile;
-use crate::runtime::report::{Condition, Images, Status, Version};
+use crate::runtime::report::{Condition, Images, RuntimeVersion, Status};
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn ready() -> RuntimeReport {
 }
 
 fn failed() -> RuntimeReport {
-    RuntimeReport::new(Err(Failure::api("connection refused")))
+    RuntimeReport::new(Err(RuntimeFailure::api("connection refused")))
 }
 
 fn details(images: &[(&str, u64)]) -> RuntimeReport {
@@ -33,7 +33,7 @@ fn details(images: &[(&str, u64)]) -> RuntimeReport {
         all.push(Image { names: vec![id.clone()], id, size_bytes: *size_bytes });
     }
     RuntimeReport {
-        version: Version::new("containerd".to_owned(), "2.1.9".to_owned()),
+        version: RuntimeVersion::new("containerd".to_owned(), "2.1.9".to_owned()),
         images: Some(all),
         image_folder: Some("/var/lib/containerd".to_owned()),
         ..ready()

@@ -139,7 +139,7 @@ pub(super) enum LookupResult {
 #[derive(Debug)]
 pub(super) struct Queries {
     servers: Vec<Server>,
-    asked: [Asked; 2],
+    asked: [SentQuestion; 2],
     /// Why the last server that failed did so.
     trouble: Option<String>,
 }
@@ -152,7 +152,7 @@ struct Server {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct SentQuestion {
     question: Question,
     packet: Vec<u8>,
     /// The first answer that is not a failure.
@@ -161,7 +161,7 @@ struct Asked {
     failed: Vec<bool>,
 }
 
-impl Asked {
+impl SentQuestion {
     fn new(name: &Name, kind: RecordType, id: u16, servers: usize) -> Self {
         let question = Question { id, name: name.clone(), kind };
         Self {
@@ -191,8 +191,8 @@ impl Queries {
         let mut queries = Self {
             servers: Vec::with_capacity(servers.len()),
             asked: [
-                Asked::new(name, RecordType::A, a, servers.len()),
-                Asked::new(name, RecordType::Aaaa, aaaa, servers.len()),
+                SentQuestion::new(name, RecordType::A, a, servers.len()),
+                SentQuestion::new(name, RecordType::Aaaa, aaaa, servers.len()),
             ],
             trouble: Some("no usable name server in resolv.conf".to_owned())
                 .filter(|_| servers.is_empty()),
@@ -262,7 +262,7 @@ impl Queries {
 
     /// Whether no further answer can come before the next [`Self::send`].
     pub(super) fn is_settled(&self) -> bool {
-        self.asked.iter().all(Asked::is_settled)
+        self.asked.iter().all(SentQuestion::is_settled)
     }
 
     /// Whether an address is known.
@@ -317,7 +317,7 @@ impl Queries {
 }
 
 fn take(
-    asked: &mut Asked,
+    asked: &mut SentQuestion,
     index: usize,
     server: SocketAddr,
     packet: &[u8],

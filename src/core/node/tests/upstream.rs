@@ -251,7 +251,7 @@ fn test_node_status_has_changed() {
 fn reported(changed: bool, random: u64) -> NodeTest {
     let mut test = NodeTest::registered();
     test.node.report_later(&test.config, changed, Mono::START, Jitter::new(random));
-    test.node.state = State::Known(Round::default());
+    test.node.state = NodeState::Known(Round::default());
     test
 }
 

@@ -32,7 +32,7 @@ use crate::core::wall_clock::WallClock;
 use crate::files::tree::Tree;
 use crate::identity::Replaced;
 use crate::identity::pki::tests::{Pem, RequestKey, Signer};
-use crate::identity::{Identity, SigningClient, Source};
+use crate::identity::{Identity, IdentitySource, SigningClient};
 use crate::kube::message::{Method, Outcome, Request, Response, answered, not_found};
 use crate::kube::object;
 use crate::kube::time::Wall;
@@ -562,7 +562,8 @@ impl Machine {
 
     /// Starts the process; after a failure the supervisor waits 5 s.
     fn start(&mut self) {
-        let source = Source::new(&self.config, &self.kubeconfig_path(), None, "machine".to_owned());
+        let source =
+            IdentitySource::new(&self.config, &self.kubeconfig_path(), None, "machine".to_owned());
         let permille = thousandths(&mut self.random);
         match source.open(self.board_wall(), Jitter::new(permille.into())) {
             Ok((identity, access)) => {

@@ -22,7 +22,7 @@ use crate::core::schedule::tests::Random;
 use crate::core::wall_clock::WallClock;
 use crate::files::tree::Tree;
 use crate::files::write::Disk;
-use crate::identity::{Identity, Replaced, Source};
+use crate::identity::{Identity, IdentitySource, Replaced};
 use crate::join::command::{Settings, TokenSource};
 use crate::join::files::JoinPaths;
 use crate::join::run::{Board, JoinRun, Outside};
@@ -227,7 +227,7 @@ impl World {
     }
 
     /// The configuration of a run, and its credentials: copies, as systemd makes them.
-    fn source(&self, credentials: &str) -> Result<(Config, Source), String> {
+    fn source(&self, credentials: &str) -> Result<(Config, IdentitySource), String> {
         let credentials = self.tree.join(credentials);
         let _ = fs::remove_dir_all(&credentials);
         fs::create_dir_all(&credentials).unwrap();
@@ -251,7 +251,7 @@ impl World {
         };
         let config = Config::new(*flags, || Ok(HOSTNAME.to_owned()))?;
         let path = config.kubeconfig.clone().unwrap();
-        let source = Source::new(&config, &path, Some(credentials), "life".to_owned());
+        let source = IdentitySource::new(&config, &path, Some(credentials), "life".to_owned());
         Ok((config, source))
     }
 

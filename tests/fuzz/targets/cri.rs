@@ -46,13 +46,18 @@ libfuzzer_sys::fuzz_target!(|input: (u8, &[u8])| {
     for bytes in [bytes, [&settings, bytes].concat().as_slice()] {
         let found = [bytes.len().max(1), usize::from(piece) + 1].map(|piece| {
             let mut connections = 0;
-            Cri::default().ask(&config, all, &mut |_| {
-                connections += 1;
-                match connections {
-                    1 => Ok(Box::new(Script(bytes.to_vec(), 0, piece))),
-                    _ => Err(Failure::api("closed")),
-                }
-            })
+            Cri::default().ask(
+                &config,
+                all,
+                &mut |_| {
+                    connections += 1;
+                    match connections {
+                        1 => Ok(Box::new(Script(bytes.to_vec(), 0, piece))),
+                        _ => Err(Failure::api("closed")),
+                    }
+                },
+                &mut || {},
+            )
         });
         assert_eq!(found[0], found[1]);
     }

@@ -12,6 +12,7 @@ use crate::core::conditions;
 use crate::core::events::Event;
 use crate::core::health::{HealthCondition, HealthConditions};
 use crate::core::instant::{Mono, Now};
+use crate::kube::object;
 use crate::kube::time::Wall;
 
 /// Reasons of `--node-condition`.
@@ -34,7 +35,7 @@ pub struct Health {
     /// When this boot began: the time since boot at a reading.
     uptime: Option<(Mono, u64)>,
     /// Types that are not detected and that an earlier process left on the Node. Deleted once:
-    /// afterwards they may be another program's.
+    /// afterwards they may be another program's, which may use the same reasons.
     leftovers: Vec<&'static str>,
     /// Types whose condition on the Node has a reason of another program.
     foreign: Vec<&'static str>,
@@ -135,13 +136,15 @@ impl Health {
         if conditions.is_empty() || std::mem::replace(&mut self.has_adopted, true) {
             return;
         }
+        // Each patch of this program sets the heartbeat of Ready and of all its conditions.
+        let heartbeat = |condition| object::text(condition, &["lastHeartbeatTime"]);
+        let last_patch = find("Ready").map(heartbeat);
         for (kind, state) in KINDS.iter().zip(&mut self.states) {
-            let Some(problem) = find(kind.name).and_then(|c| kind.recognize(c)) else {
-                continue;
-            };
+            let Some(condition) = find(kind.name) else { continue };
+            let Some(problem) = kind.recognize(condition) else { continue };
             if self.config.detects(kind.name) {
                 state.adopt(problem);
-            } else {
+            } else if last_patch == Some(heartbeat(condition)) {
                 self.leftovers.push(kind.name);
             }
         }

@@ -51,7 +51,9 @@ impl Cluster {
     fn report(&mut self) {
         self.health.on_node(&self.list);
         let (found, before) = (self.health.conditions(), self.list.clone());
-        found.apply(&mut self.list, at(self.seconds).wall);
+        let now = at(self.seconds).wall;
+        found.apply(&mut self.list, now);
+        conditions::heartbeat(&mut self.list, |name| found.knows(name), &now.time());
         self.events.extend(found.events(&before, &self.list));
     }
 
@@ -252,6 +254,21 @@ fn own_leftovers_are_deleted_once_and_foreign_conditions_are_not() {
     cluster.health.on_reading(&HealthReading::default(), at(cluster.seconds + 60));
     cluster.report();
     assert_eq!(cluster.status(), "absent");
+}
+
+/// node-problem-detector has the same types and reasons. Its line of exclusion is in the flags.
+#[test]
+fn an_excluded_condition_that_another_program_keeps_current_stays_at_each_start() {
+    let mut cluster = Cluster::new("problems");
+    cluster.alarm(true);
+    cluster.report();
+    cluster.list[0]["lastHeartbeatTime"] = at(cluster.seconds - 7).wall.time().into();
+    let theirs = cluster.list[0].clone();
+    for _ in 0..2 {
+        cluster.seconds += 60;
+        cluster.restart("-UnderVoltage");
+        assert_eq!(cluster.list[0], theirs);
+    }
 }
 
 /// Whoever has a source for a type that this board has none for.

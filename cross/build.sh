@@ -29,7 +29,7 @@ test $# -eq 0 || targets=("$@")
 # The source path of a crate is then, for instance, ring-0.17.14/src/....
 # A panic aborts the process, so unwind tables are omitted. --icf=all merges functions with
 # identical code. order.ld says where functions stand in the file. A derived Debug prints its name
-# without fields, but not with --plain: no message may depend on them (src/wire/tls_error.rs).
+# without fields, but not with --plain: no message may depend on them (src/wire/failure.rs).
 cargo fetch --locked --quiet
 cargo=${CARGO_HOME:-$HOME/.cargo}
 sysroot=$(rustc --print sysroot)

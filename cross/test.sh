@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs the tests that need no server for another target, under qemu-user: cross/test.sh TARGET
 #
-# Some optimization and fewer cases, because the emulator is slow. A derived Debug is the name
-# alone, as in a release binary: texts must not depend on it. One skipped test measures time, the
-# other prints such a Debug. MACHINE_SEED and LIFE_SEED: four
-# of fifty machines (identity/tests/machine), forty of 2,000 lives (join/tests/life).
+# Some optimization and fewer cases, because the emulator is slow: four of fifty machines
+# (identity/tests/machine), forty of 2,000 lives (join/tests/life). A derived Debug prints only the
+# name, as in a release binary: texts must not depend on it. One skipped test measures time, the other
+# prints such a Debug.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=none PROPTEST_CASES=32

@@ -5,10 +5,10 @@
 #
 # The archive (newc, not compressed) contains the binary, the unit (enabled), each CREDENTIAL (a
 # file nodelet.NAME) as /etc/credstore/nodelet.NAME with mode 0600, and DEFAULT, if given, as
-# /etc/default/nodelet. DIR is what `nodelet join --root DIR` wrote, or / on a board that joined: its
-# credentials, its flags and its certificate in use are packed. All files belong to root and have the date $SOURCE_DATE_EPOCH, or 1970:
-# the same input gives the same bytes. The kernel unpacks several archives in sequence; this one
-# must begin at a multiple of four bytes:
+# /etc/default/nodelet. DIR is the folder of `nodelet join --root DIR`, or / on a board that joined:
+# the archive then has its credentials, its flags and its certificate in use. All files belong to
+# root and have the date $SOURCE_DATE_EPOCH, or 1970: the same input gives the same bytes. The
+# kernel unpacks several archives in sequence; this one must begin at a multiple of four bytes:
 #
 #   cp initramfs.img board.img
 #   truncate -s %4 board.img

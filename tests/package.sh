@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs and purges the Debian packages in a throw-away root, and compares what is there
-# before and after: tests/package.sh [ARCHITECTURE...] of dist/, amd64 without a name. A
-# package for another architecture is installed all the same; its binary is not run then.
+# Installs and purges the Debian packages of dist/ in a temporary root, and compares the files
+# before and after: tests/package.sh [ARCHITECTURE...], by default amd64. The binary of another
+# architecture is installed, too, but not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,7 +9,7 @@ test $# -gt 0 || set -- amd64
 command -v mmdebstrap >/dev/null || { apt-get update -qq && apt-get install -y -qq mmdebstrap; }
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
-# With systemd, so that units can be enabled and looked at; the suite of this machine.
+# With systemd, which enables and shows units; the suite of this machine.
 mmdebstrap --quiet --variant=essential --include=systemd,man-db \
   --dpkgopt=path-include='/usr/share/man/*' "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root"
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The tests with real container runtimes: containerd, Podman and Docker, as Debian packages them.
-# Unpacks the packages into a temporary folder and installs none of them. As root on Debian or
-# Ubuntu, with python3; a runtime that apt does not have is skipped, and said so.
+# Unpacks the packages into a temporary folder and installs none of them. Needs root on Debian or
+# Ubuntu, and python3. Prints SKIPPED for a runtime that apt does not have.
 set -eu
 cd "$(dirname "$0")/.."
 project=$PWD

@@ -1,12 +1,12 @@
 #!/bin/sh
 # Copies what nodelet reads on this machine into a tree: capture.sh FOLDER
 #
-# Runs inside the machine, as root, with nothing but a POSIX shell and busybox. A file
-# that is absent stays absent; 64 KiB of each at most. Links are kept, as relative
-# ones. What would tell machines apart is replaced by made-up values of the same shape:
-# machine-id, boot id, product UUID, host name, builder of the kernel, and the mount
-# points that only this machine has. Addresses stay: look at proc/net and etc/hosts
-# before you publish a tree of a machine with public ones.
+# Runs inside the machine, as root, with only a POSIX shell and busybox. Copies at most
+# 64 KiB of each file. Links are kept, as relative ones. Values that identify a machine
+# are replaced by made-up values of the same form: machine-id, boot id, product UUID,
+# host name, builder of the kernel, and the mount points that only this machine has.
+# Addresses stay: read proc/net and etc/hosts before you publish a tree of a machine with
+# public addresses.
 set -eu
 out=${1:?usage: capture.sh FOLDER}
 mkdir -p "$out"

@@ -1,14 +1,13 @@
 #!/bin/sh
 # Fuzzes the parsers of foreign bytes: run.sh [SECONDS] [TARGET...]
 #
-# Compiles all targets, and runs each of them, or those that are named, for 60 s. Needs
+# Compiles all targets, and runs all of them, or the given ones, for 60 s each. Needs
 # rustup's nightly toolchain, a C++ compiler and cargo-fuzz (cargo install cargo-fuzz);
 # libFuzzer is part of the crate libfuzzer-sys. Starts from seeds/, from the files of
-# tests/boards, and from those of ../shared/fixtures where that folder is there; they are
-# copied to corpus/, which is never committed. A finding ends in artifacts/TARGET/; make a
-# regression test of it in the parser's own file. No sanitizer: the crate has no unsafe
-# code, what is looked for is a panic, an overflow, or memory without bound
-# (-rss_limit_mb).
+# tests/boards, and from those of ../shared/fixtures if that folder exists; they are copied
+# to corpus/, which is never committed. libFuzzer writes a finding to artifacts/TARGET/; make
+# a regression test of it in the parser's own file. No sanitizer: the crate has no unsafe
+# code. A finding is a panic, an overflow, or memory without bound (-rss_limit_mb).
 set -eu
 cd "$(dirname "$0")"
 seconds=${1:-60}

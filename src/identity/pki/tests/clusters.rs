@@ -5,14 +5,7 @@ use super::*;
 
 /// Renews the certificate of `paths`.
 fn renewed(paths: &Paths, signer: &Signer, at: u64) -> Leaf {
-    let (mut pki, _) = open(paths, day(at));
-    renew(&mut pki, signer, at)
-}
-
-fn renew(pki: &mut Pki, signer: &Signer, at: u64) -> Leaf {
-    let request = pki.sign(false).unwrap();
-    let from = u8::try_from(at).unwrap();
-    pki.install(&signer.sign(&request, from, 90), day(at)).unwrap().1
+    renew(&mut open(paths, day(at)).0, signer, at).1
 }
 
 /// Removes the line of the origin: another version or program stored the pair.
@@ -62,11 +55,11 @@ fn an_agent_of_the_former_cluster_that_renews_after_a_join_does_not_lose_the_boa
     let (mut agent, _) = open(&copy, day(1));
     let ops = remove_certificates(&joined.cert_dir).unwrap();
     Disk::default().carry_out(ops).unwrap();
-    let stale = renew(&mut agent, &old, 3);
+    let (_, stale) = renew(&mut agent, &old, 3);
     let (mut pki, start) = open(&joined, day(4));
     assert_ne!(start.leaf, Some(stale));
     assert_eq!(start.leaf.as_ref().unwrap().not_before, day(1), "that of the join");
-    let leaf = renew(&mut pki, &new, 4);
+    let (_, leaf) = renew(&mut pki, &new, 4);
     assert_eq!(open(&joined, day(5)).1.leaf, Some(leaf));
 }
 
@@ -94,7 +87,7 @@ fn a_bootstrap_kubeconfig_of_another_cluster_replaces_the_identity() {
         assert!(!joined.kubeconfig.exists());
         // After a power cut the same again.
         assert!(open(&joined, day(3)).1.bootstrap.is_some());
-        let leaf = renew(&mut pki, &new, 3);
+        let (_, leaf) = renew(&mut pki, &new, 3);
         let (_, start) = open(&joined, day(4));
         assert_eq!(start.leaf, Some(leaf));
         assert_eq!(start.config.ca.as_ref().unwrap().bytes, new.ca.as_bytes());
@@ -130,7 +123,7 @@ fn a_rotation_of_the_ca_keeps_the_stored_certificate() {
             for _ in 0..2 {
                 let (mut pki, start) = open(&paths, day(at));
                 assert_eq!(start.leaf, Some(stored), "{bootstrap} {is_managed} {at}");
-                stored = renew(&mut pki, &new, at);
+                stored = renew(&mut pki, &new, at).1;
             }
         }
     }

@@ -25,20 +25,15 @@ fn identity(paths: &Paths, at: u64, one_of: &[&Leaf], state: &str) -> Option<Pki
     None
 }
 
-/// Requests a certificate and installs it.
 fn renew(pki: &mut Pki, signer: &Signer, at: u64) -> Leaf {
-    let request = pki.sign(false).unwrap();
-    let from = u8::try_from(at).unwrap();
-    pki.install(&signer.sign(&request, from, 50), day(at)).unwrap().1
+    super::renew(pki, signer, at).1
 }
 
 #[test]
 fn a_bootstrap_survives_a_power_cut() {
     // The first bootstrap, and one after the first certificate has expired.
     for (rotate, is_first) in [(false, true), (true, true), (false, false), (true, false)] {
-        let (folder, signer) = (Folder::new(), Signer::new());
-        folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
-        let paths = folder.paths(true, rotate);
+        let (folder, signer, paths) = bootstrapping(rotate);
         let at = if is_first {
             1
         } else {
@@ -73,9 +68,7 @@ fn a_bootstrap_survives_a_power_cut() {
 /// The server may have issued the certificate meanwhile.
 #[test]
 fn a_request_survives_a_power_cut_until_its_certificate_is_stored() {
-    let (folder, signer) = (Folder::new(), Signer::new());
-    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
-    let paths = folder.paths(true, false);
+    let (folder, signer, paths) = bootstrapping(false);
     let (mut pki, _) = open(&paths, day(1));
     let name = pki.sign(false).unwrap().name;
     let act = || {
@@ -97,9 +90,8 @@ fn a_request_survives_a_power_cut_until_its_certificate_is_stored() {
 #[test]
 fn a_rotation_survives_a_power_cut() {
     for bootstrap in [false, true] {
-        let (folder, signer) = (Folder::new(), Signer::new());
-        folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
-        let (mut pki, _) = open(&folder.paths(true, true), day(1));
+        let (folder, signer, paths) = bootstrapping(true);
+        let (mut pki, _) = open(&paths, day(1));
         let first = [1, 2].map(|at| renew(&mut pki, &signer, at)).into_iter().last().unwrap();
         // Without the token, only the stored certificate can be used.
         fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
@@ -129,9 +121,8 @@ fn a_rotation_survives_a_power_cut() {
 /// file: it is known whenever the certificate is.
 #[test]
 fn the_arrival_at_a_supervisor_survives_a_power_cut() {
-    let (folder, signer) = (Folder::new(), Signer::new());
-    folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
-    let paths = Paths { at_supervisor: true, ..folder.paths(false, true) };
+    let (folder, signer, paths) = joined(1, 90);
+    let paths = Paths { at_supervisor: true, ..paths };
     // Valid since the birth of the CA, on day 0.
     let renew = |at: u64| {
         let (mut pki, start) = open(&paths, day(at));

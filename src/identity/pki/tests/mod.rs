@@ -99,27 +99,21 @@ impl Signer {
     }
 
     /// Certificate and key in base64, as kubeadm embeds them in a kubeconfig.
-    fn embedded(&self, day: u8, days: u64) -> [String; 2] {
-        use base64::Engine as _;
+    fn embedded(&self, name: &str, day: u8, days: u64) -> [String; 2] {
         let key = KeyPair::generate().unwrap();
-        let params = Self::params("system:node:pi-3", day, days);
-        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
-        [certificate, key.serialize_pem()]
-            .map(|pem| base64::engine::general_purpose::STANDARD.encode(pem))
+        let chain = Self::params(name, day, days).signed_by(&key, &self.issuer).unwrap();
+        [chain.pem(), key.serialize_pem()].map(|pem| Pem(&pem).to_string())
     }
 
     /// The user of a kubeconfig with a certificate of this name.
     pub(in crate::identity) fn pair_of(&self, name: &str, day: u8, days: u64) -> String {
-        let key = KeyPair::generate().unwrap();
-        let chain = Self::params(name, day, days).signed_by(&key, &self.issuer).unwrap();
-        let [chain, key] = [chain.pem(), key.serialize_pem()].map(|pem| Pem(&pem).to_string());
-        format!("client-certificate-data: {chain}, client-key-data: {key}")
+        let [cert, key] = self.embedded(name, day, days);
+        pair(&cert, &key)
     }
 
     /// A kubeconfig with such a pair.
     fn kubeconfig_with_pair(&self, day: u8, days: u64) -> String {
-        let [cert, key] = self.embedded(day, days);
-        self.kubeconfig(&pair(&cert, &key))
+        self.kubeconfig(&self.pair_of("system:node:pi-3", day, days))
     }
 
     pub(in crate::identity) fn kubeconfig(&self, user: &str) -> String {
@@ -163,6 +157,29 @@ fn open(paths: &Paths, now: Wall) -> (Pki, Start) {
     Pki::open(Disk::default(), paths.clone(), subject(), now).unwrap()
 }
 
+/// A board with a bootstrap kubeconfig.
+fn bootstrapping(rotate: bool) -> (Folder, Signer, Paths) {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
+    let paths = folder.paths(true, rotate);
+    (folder, signer, paths)
+}
+
+/// A board whose kubeconfig has a certificate, which it renews.
+fn joined(from: u8, days: u64) -> (Folder, Signer, Paths) {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(from, days));
+    let paths = folder.paths(false, true);
+    (folder, signer, paths)
+}
+
+/// Requests a certificate for 50 days from that day of May, and installs it.
+fn renew(pki: &mut Pki, signer: &Signer, at: u64) -> (ApiConfig, Leaf) {
+    let request = pki.sign(false).unwrap();
+    let from = u8::try_from(at).unwrap();
+    pki.install(&signer.sign(&request, from, 50), day(at)).unwrap()
+}
+
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
@@ -174,9 +191,7 @@ fn key_of(start: &Start) -> Vec<u8> {
 #[test]
 fn a_bootstrap_writes_the_files_of_a_kubelet() {
     for rotate in [false, true] {
-        let (folder, signer) = (Folder::new(), Signer::new());
-        folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
-        let paths = folder.paths(true, rotate);
+        let (folder, signer, paths) = bootstrapping(rotate);
         let (mut pki, start) = open(&paths, day(10));
         assert!(start.bootstrap.is_some() && start.leaf.is_none());
         let request = pki.sign(false).unwrap();
@@ -230,9 +245,7 @@ fn a_bootstrap_writes_the_files_of_a_kubelet() {
 
 #[test]
 fn without_rotation_the_request_stays_the_same_until_it_succeeds() {
-    let (folder, signer) = (Folder::new(), Signer::new());
-    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
-    let paths = folder.paths(true, false);
+    let (_folder, signer, paths) = bootstrapping(false);
     let (mut pki, _) = open(&paths, day(10));
     let first = pki.sign(false).unwrap().name;
     assert_eq!(pki.sign(false).unwrap().name, first);
@@ -250,17 +263,12 @@ fn without_rotation_the_request_stays_the_same_until_it_succeeds() {
 
 #[test]
 fn a_rotation_makes_a_new_key_and_keeps_the_last_old_pair() {
-    let (folder, signer) = (Folder::new(), Signer::new());
-    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
-    let paths = folder.paths(true, true);
+    let (folder, signer, paths) = bootstrapping(true);
     let (mut pki, _) = open(&paths, day(1));
     let mut keys = Vec::new();
     for number in 1..6 {
-        let request = pki.sign(false).unwrap();
-        keys.push(request.wanted.public_key.clone());
-        let chain = signer.sign(&request, 1, 90);
-        let (kubeconfig, leaf) = pki.install(&chain, day(number)).unwrap();
-        assert_eq!(leaf.public_key, request.wanted.public_key);
+        let (kubeconfig, leaf) = renew(&mut pki, &signer, number);
+        keys.push(leaf.public_key.clone());
         tls::client_config(&kubeconfig).unwrap();
         assert_eq!(key_of(&open(&paths, day(number)).1), leaf.public_key);
     }
@@ -273,9 +281,9 @@ fn a_rotation_makes_a_new_key_and_keeps_the_last_old_pair() {
 #[test]
 fn an_unusable_kubeconfig_is_replaced_and_a_usable_one_is_kept() {
     let signer = Signer::new();
-    let [cert, key] = signer.embedded(1, 90);
-    let [old, old_key] = signer.embedded(1, 5);
-    let [_, other_key] = signer.embedded(1, 90);
+    let [cert, key] = signer.embedded("pi", 1, 90);
+    let [old, old_key] = signer.embedded("pi", 1, 5);
+    let [_, other_key] = signer.embedded("pi", 1, 90);
     let embedded = |cert: &str, key: &str| signer.kubeconfig(&pair(cert, key));
     for (what, text, is_valid) in [
         ("a certificate", embedded(&cert, &key), true),
@@ -294,8 +302,7 @@ fn an_unusable_kubeconfig_is_replaced_and_a_usable_one_is_kept() {
         assert_eq!(start.bootstrap.is_none(), is_valid, "{what}");
         assert_eq!(fs::read_to_string(&paths.kubeconfig).unwrap(), text, "{what}");
         if !is_valid {
-            let request = pki.sign(false).unwrap();
-            pki.install(&signer.sign(&request, 1, 90), day(10)).unwrap();
+            renew(&mut pki, &signer, 10);
             assert!(open(&paths, day(10)).1.leaf.is_some(), "{what}");
         }
     }
@@ -308,13 +315,10 @@ fn an_unusable_kubeconfig_is_replaced_and_a_usable_one_is_kept() {
 
 #[test]
 fn an_unwritable_kubeconfig_does_not_cause_another_request() {
-    let (folder, signer) = (Folder::new(), Signer::new());
-    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
-    let paths = folder.paths(true, true);
+    let (folder, signer, paths) = bootstrapping(true);
     let (mut pki, _) = open(&paths, day(10));
-    let request = pki.sign(false).unwrap();
     std::os::unix::fs::symlink("/proc/no-such", folder.0.join("etc")).unwrap();
-    let (kubeconfig, leaf) = pki.install(&signer.sign(&request, 1, 90), day(10)).unwrap();
+    let (kubeconfig, leaf) = renew(&mut pki, &signer, 10);
     assert!(kubeconfig.certificate.is_some());
     let (_, start) = open(&paths, day(11));
     assert_eq!(start.leaf, Some(leaf));
@@ -324,9 +328,8 @@ fn an_unwritable_kubeconfig_does_not_cause_another_request() {
 /// The caller repeats `install` after an error of its own, such as a broken CA in the kubeconfig.
 #[test]
 fn an_installed_chain_can_be_installed_again() {
-    let (folder, signer) = (Folder::new(), Signer::new());
-    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
-    let (mut pki, _) = open(&folder.paths(true, true), day(10));
+    let (_folder, signer, paths) = bootstrapping(true);
+    let (mut pki, _) = open(&paths, day(10));
     let request = pki.sign(false).unwrap();
     let chain = signer.sign(&request, 1, 90);
     let (_, leaf) = pki.install(&chain, day(10)).unwrap();
@@ -353,12 +356,9 @@ fn a_stored_link_that_cannot_be_resolved_is_an_error() {
 #[test]
 fn a_store_that_was_restored_without_its_links_is_used_and_renewed() {
     for what in ["files", "no links", "a dangling link", "garbage"] {
-        let (folder, signer) = (Folder::new(), Signer::new());
-        folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 5));
-        let paths = folder.paths(false, true);
+        let (_folder, signer, paths) = joined(1, 5);
         let (mut pki, _) = open(&paths, day(2));
-        let request = pki.sign(false).unwrap();
-        let (_, stored) = pki.install(&signer.sign(&request, 2, 90), day(3)).unwrap();
+        let (_, stored) = renew(&mut pki, &signer, 3);
         let current = paths.cert_dir.join("kubelet-client-current.pem");
         let pair = fs::read(&current).unwrap();
         fs::remove_file(&current).unwrap();
@@ -374,8 +374,7 @@ fn a_store_that_was_restored_without_its_links_is_used_and_renewed() {
         // The kubeconfig's certificate has expired; it is all that is left beside garbage.
         let (mut pki, start) = open(&paths, day(10));
         assert_eq!(start.leaf.as_ref() == Some(&stored), what != "garbage", "{what}");
-        let request = pki.sign(false).unwrap();
-        let (_, new) = pki.install(&signer.sign(&request, 10, 20), day(11)).unwrap();
+        let (_, new) = renew(&mut pki, &signer, 11);
         assert!(current.is_symlink(), "{what}");
         assert_eq!(open(&paths, day(12)).1.leaf, Some(new), "{what}");
     }
@@ -383,9 +382,7 @@ fn a_store_that_was_restored_without_its_links_is_used_and_renewed() {
 
 #[test]
 fn debug_output_contains_no_key_and_no_token() {
-    let (folder, signer) = (Folder::new(), Signer::new());
-    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
-    let paths = folder.paths(true, false);
+    let (_folder, signer, paths) = bootstrapping(false);
     let (mut pki, _) = open(&paths, day(10));
     let request = pki.sign(false).unwrap();
     let shown = format!("{pki:?}");
@@ -401,12 +398,9 @@ fn debug_output_contains_no_key_and_no_token() {
 /// expired, in the place of the good one.
 #[test]
 fn a_clock_that_is_ahead_at_the_start_does_not_lose_the_stored_certificate() {
-    let (folder, signer) = (Folder::new(), Signer::new());
-    folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 5));
-    let paths = folder.paths(false, true);
+    let (_folder, signer, paths) = joined(1, 5);
     let (mut pki, _) = open(&paths, day(2));
-    let request = pki.sign(false).unwrap();
-    let (_, leaf) = pki.install(&signer.sign(&request, 2, 90), day(3)).unwrap();
+    let (_, leaf) = renew(&mut pki, &signer, 3);
     for clock in [day(4000), day(4)] {
         let (_, start) = open(&paths, clock);
         assert_eq!((start.leaf, start.given), (Some(leaf.clone()), false));
@@ -431,9 +425,7 @@ fn find_returns_the_certificate_of_a_new_kubeconfig() {
 /// An earlier version kept every pair.
 #[test]
 fn a_store_of_very_many_old_pairs_can_be_removed_and_gets_smaller() {
-    let (folder, signer) = (Folder::new(), Signer::new());
-    folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
-    let paths = folder.paths(false, true);
+    let (folder, signer, paths) = joined(1, 90);
     let (mut pki, _) = open(&paths, day(2));
     fs::write(paths.cert_dir.join("other"), "").unwrap();
     for number in 0..10_000 {
@@ -441,9 +433,8 @@ fn a_store_of_very_many_old_pairs_can_be_removed_and_gets_smaller() {
         let name = format!("kubelet-client-2025-01-01-{hour:02}-{minute:02}-{second:02}.pem");
         fs::write(paths.cert_dir.join(name), "").unwrap();
     }
-    let request = pki.sign(false).unwrap();
     let before = folder.stored().len();
-    pki.install(&signer.sign(&request, 2, 90), day(3)).unwrap();
+    renew(&mut pki, &signer, 3);
     assert_eq!(folder.stored().len(), before + 1 - 1000);
     let ops = remove_certificates(&paths.cert_dir).unwrap();
     Disk::default().carry_out(ops).unwrap();
@@ -462,9 +453,8 @@ fn a_certificate_without_a_plausible_arrival_is_renewed_at_once() {
         ("kubelet-client-first.pem", true),
         ("other-2026-05-11-00-00-00.pem", true),
     ] {
-        let (folder, signer) = (Folder::new(), Signer::new());
-        folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
-        let paths = Paths { at_supervisor: true, ..folder.paths(false, true) };
+        let (_folder, _, paths) = joined(1, 90);
+        let paths = Paths { at_supervisor: true, ..paths };
         drop(open(&paths, day(1)));
         let current = paths.cert_dir.join("kubelet-client-current.pem");
         let pair = fs::read_link(&current).unwrap();

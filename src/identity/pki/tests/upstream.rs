@@ -208,8 +208,8 @@ fn load_client_config() {
 #[test]
 fn build_client_certificate_manager() {
     let signer = Signer::new();
-    let [valid, valid_key] = signer.embedded(1, 90);
-    let [expired, expired_key] = signer.embedded(1, 5);
+    let [valid, valid_key] = signer.embedded("pi", 1, 90);
+    let [expired, expired_key] = signer.embedded("pi", 1, 5);
     for (what, user, files, given) in [
         ("no cert data", TOKEN.to_owned(), 0, false),
         ("expired pair", pair(&expired, &expired_key), 2, true),
@@ -234,22 +234,18 @@ fn build_client_certificate_manager() {
 /// "given").
 #[test]
 fn the_stored_certificate_wins_over_the_given_one() {
-    let signer = Signer::new();
-    let folder = Folder::new();
-    folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
-    let paths = folder.paths(false, true);
+    let (_folder, signer, paths) = joined(1, 90);
     // Case "empty store and a given certificate": it is used, and renewed at once.
     let (mut pki, start) = open(&paths, day(2));
     let given = start.leaf.unwrap();
     assert!(start.given);
-    let request = pki.sign(false).unwrap();
-    let (kubeconfig, leaf) = pki.install(&signer.sign(&request, 2, 20), day(3)).unwrap();
+    let (kubeconfig, leaf) = renew(&mut pki, &signer, 3);
     assert_ne!(leaf.public_key, given.public_key);
     assert!(kubeconfig.certificate.unwrap().chain.file.is_some());
     // Cases "the stored one wins, no haste" and "stored".
     let (_, start) = open(&paths, day(4));
     assert_eq!((start.leaf, start.given), (Some(leaf), false));
     // Case "given": the stored one has expired.
-    let (_, start) = open(&paths, day(40));
+    let (_, start) = open(&paths, day(60));
     assert_eq!((start.leaf, start.given), (Some(given), true));
 }

@@ -371,4 +371,4 @@ fn log_if_expired(certificate: &ClientCertificate, now: Wall) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

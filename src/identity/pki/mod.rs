@@ -388,4 +388,4 @@ impl Pki {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,7 @@
 //! The credentials of a running board: one fault, and a state machine of many.
 
 mod machine;
+pub(crate) mod model;
 
 use std::time::Duration;
 

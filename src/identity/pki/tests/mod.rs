@@ -55,12 +55,12 @@ impl Folder {
 }
 
 /// The certificate signer of a cluster.
-pub(in crate::identity) struct Signer {
-    pub(in crate::identity) issuer: Issuer<'static, KeyPair>,
-    pub(in crate::identity) ca: String,
+pub(crate) struct Signer {
+    pub(crate) issuer: Issuer<'static, KeyPair>,
+    pub(crate) ca: String,
 }
 
-pub(in crate::identity) struct RequestKey(pub(in crate::identity) Vec<u8>);
+struct RequestKey(Vec<u8>);
 
 impl PublicKeyData for RequestKey {
     fn der_bytes(&self) -> &[u8] {
@@ -72,14 +72,14 @@ impl PublicKeyData for RequestKey {
 }
 
 impl Signer {
-    pub(in crate::identity) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::default();
         let ca = params.self_signed(&key).unwrap().pem();
         Self { issuer: Issuer::new(params, key), ca }
     }
 
-    pub(in crate::identity) fn params(common_name: &str, day: u8, days: u64) -> CertificateParams {
+    fn params(common_name: &str, day: u8, days: u64) -> CertificateParams {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         let name = &mut params.distinguished_name;
@@ -92,9 +92,21 @@ impl Signer {
 
     /// The certificate for a request, valid for `days` from that day of May 2026.
     pub(in crate::identity) fn sign(&self, request: &SigningRequest, day: u8, days: u64) -> String {
-        // The point follows the 26 bytes of the header of a P-256 SubjectPublicKeyInfo.
-        let key = RequestKey(request.wanted.public_key[26..].to_vec());
         let params = Self::params(&request.wanted.subject.common_name, day, days);
+        self.signed(params, &request.wanted.public_key)
+    }
+
+    /// The certificate for this name and key, valid from and until so long after 1970.
+    pub(crate) fn chain(&self, name: &str, key: &[u8], from: Duration, until: Duration) -> String {
+        let mut params = Self::params(name, 1, 1);
+        params.not_before = date_time_ymd(1970, 1, 1) + from;
+        params.not_after = date_time_ymd(1970, 1, 1) + until;
+        self.signed(params, key)
+    }
+
+    fn signed(&self, params: CertificateParams, public_key: &[u8]) -> String {
+        // The point follows the 26 bytes of the header of a P-256 SubjectPublicKeyInfo.
+        let key = RequestKey(public_key[26..].to_vec());
         params.signed_by(&key, &self.issuer).unwrap().pem()
     }
 

@@ -166,7 +166,7 @@ impl Decade {
     /// The controllers mark the Node so long after the end of an outage, if it is Ready by then.
     fn mark_after(&mut self, time: u64) {
         self.run(time);
-        self.machine.cluster.mark();
+        mark(&mut self.machine.cluster.server);
         let marked = self.machine.now;
         self.run_to(marked + seconds(300), |machine| machine.cluster.is_ready());
         let time = self.machine.now - marked;

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::time::Duration;
 
+use super::MINUTE;
 use super::cluster::{Cluster, Mode};
-use super::{MINUTE, wall};
 use crate::check::Finding;
 use crate::config::Config;
 use crate::config::command_line::{self, Command};
@@ -22,6 +22,7 @@ use crate::core::schedule::tests::Random;
 use crate::core::wall_clock::WallClock;
 use crate::files::tree::Tree;
 use crate::files::write::Disk;
+use crate::identity::tests::model::wall;
 use crate::identity::{Identity, IdentitySource, Replaced};
 use crate::join::command::{Settings, TokenSource};
 use crate::join::files::JoinPaths;

@@ -6,23 +6,22 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rcgen::{
-    CertificateParams, DnType, Issuer, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData,
-    SignatureAlgorithm, date_time_ymd,
-};
+use rcgen::PublicKeyData as _;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
-use super::{START, YEAR, wall};
+use super::YEAR;
 use crate::core::kubelet::tests::Server;
+use crate::identity::pki::tests::Signer;
+use crate::identity::tests::model::{approved, epoch, is_ready, mark, posted, wall, wanted};
 use crate::join::proof::{self, sha256};
 use crate::join::token::{Bootstrap, Digest};
 use crate::kube::message::{Method, Outcome, Request, answered, not_found};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{Leaf, Wanted};
+use crate::kube::x509::Leaf;
 use crate::wire::api::{Api, Distrust};
 use crate::wire::api_config::{ApiConfig, Authorization};
 
@@ -30,35 +29,19 @@ const RESOURCE: &str = "certificatesigningrequests";
 /// The controllers mark a Node whose Lease is not renewed for so long.
 const GRACE: Duration = Duration::from_secs(50);
 
-struct RequestKey(Vec<u8>);
-
-impl PublicKeyData for RequestKey {
-    fn der_bytes(&self) -> &[u8] {
-        &self.0
-    }
-    fn algorithm(&self) -> &'static SignatureAlgorithm {
-        &PKCS_ECDSA_P256_SHA256
-    }
-}
-
 /// A CA of the cluster.
 struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
+    signer: Signer,
     der: Vec<u8>,
     pin: Digest,
 }
 
 impl Authority {
     fn new() -> Self {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::default();
-        params.not_before = date_time_ymd(2020, 1, 1);
-        params.not_after = date_time_ymd(2090, 1, 1);
-        let certificate = params.self_signed(&key).unwrap();
-        let pin = sha256(&key.subject_public_key_info());
-        let der = certificate.der().to_vec();
-        Self { pem: certificate.pem(), der, pin, issuer: Issuer::new(params, key) }
+        let signer = Signer::new();
+        let der = CertificateDer::from_pem_slice(signer.ca.as_bytes()).unwrap().to_vec();
+        let pin = sha256(&signer.issuer.key().subject_public_key_info());
+        Self { signer, der, pin }
     }
 }
 
@@ -162,7 +145,10 @@ impl Cluster {
     }
 
     fn bundle(&self) -> String {
-        self.authorities[self.first..].iter().map(|authority| authority.pem.as_str()).collect()
+        self.authorities[self.first..]
+            .iter()
+            .map(|authority| authority.signer.ca.as_str())
+            .collect()
     }
 
     pub(super) fn trusts_server(&self, config: &ApiConfig) -> bool {
@@ -335,19 +321,12 @@ impl Cluster {
                 None => not_found(RESOURCE, name),
             };
         }
-        let mut csr: Value = serde_json::from_slice(&request.body).unwrap();
         self.serial += 1;
-        let name = match object::text(&csr, &["metadata", "name"]) {
-            "" => format!("csr-{}", self.serial),
-            name => name.to_owned(),
-        };
+        let (name, mut csr) = posted(request, self.serial);
         if self.csrs.contains_key(&name) {
             return answered(409, json!({"reason": "AlreadyExists"}));
         }
-        csr["metadata"] = json!({"name": name, "uid": self.serial.to_string()});
-        let posted = csr.clone();
-        let pem = STANDARD.decode(object::text(&csr, &["spec", "request"])).unwrap();
-        let wanted = Wanted::of_pem(&pem).unwrap();
+        let (posted, wanted) = (csr.clone(), wanted(&csr));
         let common_name = &wanted.subject.common_name;
         let node = common_name.strip_prefix("system:node:").unwrap().to_owned();
         if let User::Node(name) = user
@@ -355,48 +334,23 @@ impl Cluster {
         {
             return answered(403, json!({"reason": "Forbidden"}));
         }
-        let mut params = CertificateParams::default();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
-        params.distinguished_name.push(DnType::CommonName, common_name.as_str());
-        let true_time = Duration::from_secs(START) + now;
-        params.not_before = date_time_ymd(1970, 1, 1) + (true_time - Duration::from_secs(300));
-        params.not_after = date_time_ymd(1970, 1, 1) + (true_time + YEAR);
-        let key = RequestKey(wanted.public_key[26..].to_vec());
-        let chain = params.signed_by(&key, &self.authorities[self.signer].issuer).unwrap().pem();
+        let (from, until) = (epoch(now) - Duration::from_secs(300), epoch(now) + YEAR);
+        let signer = &self.authorities[self.signer].signer;
+        let chain = signer.chain(common_name, &wanted.public_key, from, until);
         let public_key = Leaf::of_pem(chain.as_bytes()).unwrap().public_key;
         let issued = Issued { authority: self.signer, name: node, until: now + YEAR };
         self.issued.insert(public_key, issued);
-        csr["status"] = json!({
-            "conditions": [{"type": "Approved"}],
-            "certificate": STANDARD.encode(chain),
-        });
+        csr["status"] = approved(&chain);
         self.csrs.insert(name, csr);
         answered(201, posted)
     }
 
     pub(super) fn is_ready(&self, name: &str) -> bool {
-        let node = self.nodes.get(name).and_then(|server| server.node.as_ref());
-        node.is_some_and(|node| {
-            let conditions = object::list(node, &["status", "conditions"]).iter();
-            conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
-        })
+        self.nodes.get(name).is_some_and(is_ready)
     }
 
     /// `kubectl delete node`.
     pub(super) fn delete_node(&mut self, name: &str) {
         self.nodes.remove(name);
-    }
-}
-
-/// Each condition becomes Unknown.
-fn mark(server: &mut Server) {
-    if let Some(mut node) = server.node.take() {
-        let mut is_new = false;
-        for condition in object::elements(&mut node, &["status", "conditions"]) {
-            let old = object::members(condition, &[]).insert("status".into(), "Unknown".into());
-            is_new |= old.is_some_and(|old| old != "Unknown");
-        }
-        server.node = Some(if is_new { server.store(node, false) } else { node });
     }
 }

@@ -331,7 +331,7 @@ impl Pki {
     /// The lifetime of a supervisor's certificate begins with its arrival.
     fn arrived(&self, mut start: Start) -> Start {
         if let (true, Some(leaf)) = (self.paths.at_supervisor, &mut start.leaf) {
-            let arrival = self.store.arrival().filter(|at| *at < leaf.not_after);
+            let arrival = self.store.arrival(leaf);
             leaf.not_before = arrival.unwrap_or_default();
             start.given = arrival.is_none();
         }

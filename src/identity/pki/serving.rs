@@ -46,8 +46,7 @@ impl ServingPki {
     pub fn current(&self) -> Option<(ClientCertificate, Leaf)> {
         let (stored, mut leaf) = self.store.usable().ok()??;
         if self.at_supervisor {
-            let arrival = self.store.arrival().filter(|at| *at < leaf.not_after);
-            leaf.not_before = arrival.unwrap_or_default();
+            leaf.not_before = self.store.arrival(&leaf).unwrap_or_default();
         }
         Some((stored, leaf))
     }

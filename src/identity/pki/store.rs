@@ -110,9 +110,10 @@ impl Store {
         Ok(Some((stored, leaf)))
     }
 
-    /// When the pair in use was stored, from its name; `None` if the name has no time.
-    pub(super) fn arrival(&self) -> Option<Wall> {
-        self.time_in(self.target()?.file_name()?)
+    /// When the pair in use, with this certificate, was stored, from its name; `None` if the name
+    /// has no plausible time.
+    pub(super) fn arrival(&self, leaf: &Leaf) -> Option<Wall> {
+        self.time_in(self.target()?.file_name()?).filter(|at| *at < leaf.not_after)
     }
 
     /// The target of the link to the pair in use.

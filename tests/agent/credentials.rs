@@ -70,20 +70,6 @@ fn kubeconfig_ca_and_token_may_be_systemd_credentials() {
     other.says("nodelet: kubeconfig: no such file or directory");
 }
 
-/// For `nodelet check` run by hand: the names are those in `/etc/credstore`.
-#[test]
-fn credentials_of_a_credstore_folder_are_found_by_their_full_names() {
-    let double = Double::start();
-    double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
-    let folder = Folder::new("credstore");
-    folder.write("nodelet.ca.crt", double.ca_pem());
-    folder.write("nodelet.token", "t0ken\n");
-    let server = format!("server: '{}', certificate-authority: ca.crt", double.url());
-    let path = folder.write("nodelet.kubeconfig", kubeconfig(&server, "tokenFile: token"));
-    let _board = start(path.to_str().unwrap(), &[]);
-    becomes_ready(&double);
-}
-
 #[test]
 fn a_board_behind_a_proxy_becomes_ready() {
     let double = Double::start();

@@ -161,9 +161,10 @@ fn an_insecure_server_and_a_proxy() {
     assert_eq!(proxy.to_string(), "proxy http://10.0.0.9:3128");
 }
 
-/// Beside the kubeconfig, or, for a name without a slash, in `$CREDENTIALS_DIRECTORY`.
+/// Beside the kubeconfig, or, for a name without a slash, in `$CREDENTIALS_DIRECTORY`, or beside the
+/// kubeconfig by the name that it has in `/etc/credstore`, for `nodelet check` run by hand.
 #[test]
-fn relative_files_are_looked_for_in_two_places() {
+fn relative_files_are_looked_for_in_three_places() {
     let beside = Folder::new("beside");
     let credentials = Folder::new("credentials");
     credentials.write("token", "credential");
@@ -187,6 +188,9 @@ fn relative_files_are_looked_for_in_two_places() {
     assert_eq!(token_of("deep/token", Some(&credentials)), absent("deep/token"));
     assert_eq!(token_of("./token", Some(&credentials)), absent("./token"));
     assert_eq!(token_of("other", Some(&credentials)), absent("other"));
+    beside.write("nodelet.token", "credstore");
+    assert_eq!(token_of("token", Some(&credentials)), Ok("credential".into()));
+    assert_eq!(token_of("token", None), Ok("credstore".into()));
     beside.write("token", "beside");
     assert_eq!(token_of("token", Some(&credentials)), Ok("beside".into()));
     let absolute = credentials.path().join("token");

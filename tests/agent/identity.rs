@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use apidouble::{Builder, Double, Fault, Identity, Recorded, Rule, Validity};
+use apidouble::{Builder, Double, Identity, Recorded, Validity};
 use nix::sys::signal::Signal;
 use nodelet::kube::x509::Leaf;
 use serde_json::Value;
@@ -192,62 +192,6 @@ fn certificate_renewals_delay_no_lease_renewal() {
     site.double.assert_members_are_known();
 }
 
-/// A card that is full, or has become read-only, ends no Node.
-#[test]
-fn certificates_that_cannot_be_stored_are_used_and_renewed() {
-    let site = Site::new(short_lives());
-    let board = site.bootstrap(&["--rotate-certificates"]);
-    site.await_ready();
-    site.double.revoke_token(TOKEN);
-    fs::remove_file(site.path("bootstrap")).unwrap();
-    let (stored, requested) = (site.leaf().unwrap(), site.double.list("csrs").len());
-    // No file can be written where the folder is none.
-    fs::rename(site.path("pki"), site.path("away")).unwrap();
-    fs::write(site.path("pki"), "").unwrap();
-    eventually("three certificates", MINUTE * 2, || {
-        (site.double.list("csrs").len() >= requested + 3).then_some(())
-    });
-    let seen = renewals_of_leases(&site.double).len();
-    eventually("renewals", MINUTE, || {
-        (renewals_of_leases(&site.double).len() > seen + 3).then_some(())
-    });
-    let codes: BTreeSet<u16> = site.double.requests().iter().map(|r| r.code).collect();
-    assert!(!codes.contains(&401), "{codes:?}");
-    let gap = longest_gap_of_requests(&site.double);
-    assert!(gap < LEASE / 2, "{gap:?}");
-    fs::remove_file(site.path("pki")).unwrap();
-    fs::rename(site.path("away"), site.path("pki")).unwrap();
-    eventually("a stored certificate", MINUTE, || site.leaf().filter(|leaf| *leaf != stored));
-    let warnings = board.warnings();
-    assert!(warnings.iter().any(|line| line.contains("in use, but not stored")), "{warnings:?}");
-}
-
-#[test]
-fn an_agent_that_is_killed_right_after_a_renewal_starts_with_the_new_certificate() {
-    let site = Site::new(short_lives());
-    let mut board = site.bootstrap(&["--rotate-certificates"]);
-    site.await_ready();
-    site.double.revoke_token(TOKEN);
-    fs::remove_file(site.path("bootstrap")).unwrap();
-    for _ in 0..3 {
-        let last = site.leaf().unwrap();
-        eventually("a new certificate", MINUTE, || site.leaf().filter(|leaf| *leaf != last));
-        let (status, _) = board.stop(Signal::SIGKILL);
-        assert!(!status.success());
-        site.double.clear_requests();
-        board = site.bootstrap(&["--rotate-certificates"]);
-        eventually("a renewal", MINUTE, || {
-            let requests = site.double.requests();
-            requests.iter().any(|r| r.path.contains("/leases/")).then_some(())
-        });
-        let codes: Vec<u16> = site.double.requests().iter().map(|r| r.code).collect();
-        assert!(!codes.contains(&401), "{codes:?}");
-    }
-    // The last one and the one before; more between a renewal and the removal of the others.
-    assert!((2..5).contains(&site.pairs().len()), "{:?}", site.pairs());
-    site.double.assert_members_are_known();
-}
-
 /// Against a real control plane if there is one. Its certificates are valid for a minute and
 /// backdated by five: renewal is due after half a minute.
 #[test]
@@ -292,68 +236,6 @@ fn the_signer_of_a_cluster_accepts_the_request() {
     assert!(!cluster.ever_left_ready(), "a renewal was missed");
 }
 
-/// kubeadm's first kubeconfig has an inline certificate, made by an administrator.
-#[test]
-fn an_inline_certificate_is_replaced_at_once() {
-    let site = Site::new(Double::builder().approve_csrs());
-    let given = site.double.node_identity("pi", Validity::VALID);
-    site.embed(&given);
-    let mut board = site.start(&["--rotate-certificates"]);
-    site.await_ready();
-    let given = Leaf::of_pem(given.cert_pem.as_bytes()).unwrap();
-    let leaf = eventually("another certificate", MINUTE, || {
-        site.leaf().filter(|leaf| leaf.public_key != given.public_key)
-    });
-    assert_eq!(site.pairs().len(), 2, "the given one was stored, too");
-    assert_eq!(site.double.list("csrs").len(), 1);
-    assert_eq!(site.with_token().len(), 0);
-    // The stored certificate takes precedence over the one of the kubeconfig.
-    board.stop(Signal::SIGTERM);
-    let connections = site.double.connections();
-    let board = site.start(&["--rotate-certificates"]);
-    eventually("a renewal by the second process", MINUTE, || {
-        (site.double.connections() > connections).then_some(())
-    });
-    assert_eq!(site.leaf(), Some(leaf));
-    assert_eq!(site.double.list("csrs").len(), 1);
-    drop(board);
-}
-
-#[test]
-fn a_denied_or_deleted_request_is_one_line_and_is_made_again() {
-    let granted = |site: &Site| {
-        eventually("a certificate", MINUTE, || {
-            site.double.tick_certificates();
-            site.leaf()
-        });
-        site.await_ready();
-    };
-    // Denied, then the CSR is deleted and approved.
-    let site = Site::new(Double::builder());
-    let mut board = site.bootstrap(&["--rotate-certificates"]);
-    let name = site.await_csr()["metadata"]["name"].as_str().unwrap().to_owned();
-    site.double.deny_csr(&name, "not on my network");
-    let line = "was denied: ByTest: not on my network; ask the CSR approver";
-    board.says_within(MINUTE, &format!("certificate: {name} {line}"));
-    assert!(board.is_running());
-    let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
-    site.double.as_admin("DELETE", &path, "", &Value::Null);
-    granted(&site);
-
-    let site = Site::new(Double::builder());
-    let board = site.bootstrap(&[]);
-    let name = site.await_csr()["metadata"]["name"].as_str().unwrap().to_owned();
-    let path = format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
-    site.double.as_admin("DELETE", &path, "", &Value::Null);
-    board.says_within(
-        MINUTE,
-        &format!("certificate: {name} was deleted before it was signed; requesting again"),
-    );
-    granted(&site);
-    // The name is a digest of the key, which is the same.
-    assert_eq!(site.await_csr()["metadata"]["name"], *name);
-}
-
 #[test]
 fn while_waiting_for_a_certificate_signals_and_watchdog_work() {
     let site = Site::new(Double::builder());
@@ -396,48 +278,6 @@ fn while_waiting_for_a_certificate_signals_and_watchdog_work() {
 }
 
 #[test]
-fn an_expired_certificate_is_replaced_with_a_token() {
-    for more in [&[][..], &["--rotate-certificates"]] {
-        let site = Site::new(Double::builder().approve_csrs());
-        site.embed(&site.double.node_identity("pi", Validity::EXPIRED));
-        let _board = site.bootstrap(more);
-        site.await_ready();
-        assert!(!site.with_token().is_empty());
-    }
-}
-
-/// The signer was not reachable until the certificate expired.
-#[test]
-fn a_certificate_that_expires_at_run_time_is_replaced_with_a_token() {
-    let site = Site::new(short_lives());
-    let no_more = Rule::new(Fault::Status { code: 503, retry_after: None });
-    let mut board = site.bootstrap(&["--rotate-certificates"]);
-    site.await_ready();
-    site.double.faults().push(no_more.path("/certificatesigningrequests").always());
-    board.says_within(MINUTE, "certificate: cannot create a CSR: 503 ");
-    eventually("the end of the certificate", MINUTE, || {
-        let log = board.log();
-        let line = |line: &String| {
-            line.contains("certificate: expired at ")
-                && line.contains("; requesting a new one with the bootstrap kubeconfig")
-        };
-        log.iter().any(line).then_some(())
-    });
-    assert!(board.is_running());
-    let before = site.leaf().unwrap();
-    site.double.faults().clear();
-    site.double.clear_requests();
-    eventually("another certificate", MINUTE, || {
-        site.leaf().filter(|leaf| leaf.public_key != before.public_key)
-    });
-    assert!(!site.with_token().is_empty());
-    eventually("a renewal", MINUTE, || {
-        let requests = site.double.requests();
-        requests.iter().any(|r| r.path.contains("/leases/") && r.code == 200).then_some(())
-    });
-}
-
-#[test]
 fn an_expired_certificate_without_a_token_is_one_line_and_is_still_tried() {
     for more in [&[][..], &["--rotate-certificates"]] {
         let site = Site::new(Double::builder().approve_csrs());
@@ -472,21 +312,6 @@ fn faults_of_files_are_reported_before_the_first_request() {
     let gone = format!("--bootstrap-kubeconfig={}", site.path("gone"));
     refused(&[&gone], "gone: no such file or directory");
     refused(&["--rotate-certificates"], "etc/kubeconfig: no such file or directory");
-}
-
-/// The token has expired, or belongs to another cluster.
-#[test]
-fn a_refused_token_is_one_line_and_its_replacement_is_used() {
-    let site = Site::new(Double::builder().approve_csrs());
-    site.double.revoke_token(TOKEN);
-    let mut board = site.bootstrap(&[]);
-    board.says_within(MINUTE, "certificate: cannot create a CSR: 401 Unauthorized");
-    assert!(board.is_running());
-    let next = "fedcba.0123456789abcdef";
-    site.double.add_token(next, "system:bootstrap:fedcba", &["system:bootstrappers"]);
-    let kubeconfig = site.double.kubeconfig_token(next);
-    site.folder.write("bootstrap", &kubeconfig);
-    site.await_ready();
 }
 
 /// Neither the key nor the token is in the log with --v=9.

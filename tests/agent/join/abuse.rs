@@ -75,25 +75,18 @@ fn a_padded_bundle_of_one_who_knows_the_token_is_refused() {
 }
 
 #[test]
-fn a_bundle_without_a_usable_pinned_ca_is_refused() {
-    let theirs = Authority::new("somebody-else");
+fn a_bundle_without_a_pinned_ca_is_refused() {
+    let site = Site::kubeadm();
+    let url = site.double.url();
     for (ca, parts) in [
-        (theirs.pem().to_owned(), ["none of the CAs (sha256:", "copy the line again"]),
-        (String::new(), ["no CA", "copy the line again"]),
-        (theirs.pem().repeat(1000), ["more than 100 CAs", ""]),
         (
-            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".into(),
-            ["cannot be parsed", ""],
+            Authority::new("somebody-else").pem(),
+            ["none of the CAs (sha256:", "copy the line again"],
         ),
+        ("", ["no certificate-authority-data", ""]),
     ] {
-        let site = Site::kubeadm();
-        let info = site.double.cluster_info(&site.double.url(), &ca);
-        site.sign(&info);
-        if ca.is_empty() {
-            site.refused("ca", &["no certificate-authority-data"])
-        } else {
-            site.refused("ca", &parts)
-        };
+        site.sign(&site.double.cluster_info(&url, ca));
+        site.refused("ca", &parts);
     }
 }
 

@@ -137,28 +137,6 @@ fn the_api_server_may_have_another_port() {
     assert!(flags.contains(&format!("--k3s-supervisor={} ", site.double.url())), "{flags}");
 }
 
-/// Of three CAs the one whose DER form has the hash becomes a root; k3s trusts all three.
-#[test]
-fn of_a_custom_chain_the_root_alone_is_kept() {
-    let site = site();
-    let [one, two] = [Authority::new("one"), Authority::new("two")];
-    let chain = format!("{}{}{}", one.pem(), two.pem(), site.double.ca_pem());
-    site.double.set_supervisor(|k3s| k3s.cacerts.clone_from(&chain));
-    let hash = Double::sha256(site.double.authority().der_bytes());
-    let token = format!("K10{hash}::server:pa55:word");
-    let joined = join(&site, &token, &[]);
-    assert_eq!(joined.code, 0, "{joined:?}");
-    let config = kubeconfig::parse(&site.kubeconfig(), &[]).unwrap();
-    assert_eq!(config.ca.unwrap().bytes, site.double.ca_pem().as_bytes());
-    assert!(join(&site, &token, &[]).line("joined").contains("already"));
-    // A stranger's root in the chain proves nothing.
-    let other = super::Site::new(Double::builder().without_kubeadm().start());
-    other.double.set_supervisor(|k3s| k3s.cacerts.clone_from(&chain));
-    let joined = join(&other, &token, &[]);
-    joined.failed_at("tls", &["certificate"]);
-    assert!(!other.saw_credentials());
-}
-
 /// `k3s certificate rotate-ca` with another root: the new token has another digest.
 #[test]
 fn a_board_with_both_cas_in_a_file_stays_when_k3s_gets_another_root() {

@@ -14,7 +14,6 @@ use super::{Joined, SECRET, Site, TOKEN, agent, mode};
 use crate::common::board::{Board, binary};
 use nodelet::identity::kubeconfig;
 use nodelet::kube::x509::Leaf;
-use nodelet::wire::api_config::ClientCertificate;
 
 const KUBECONFIG: &str = "etc/credstore/nodelet.kubeconfig";
 const BOOTSTRAP: &str = "etc/credstore/nodelet.bootstrap-kubeconfig";
@@ -115,46 +114,6 @@ fn the_same_line_with_other_flags_writes_them_and_nothing_else() {
     assert_eq!((site.kubeconfig(), site.double.requests().len()), (before, served));
 }
 
-/// `apt purge` removes them, and keeps /etc/credstore.
-#[test]
-fn lost_flags_are_written_again() {
-    let site = Site::kubeadm();
-    assert_eq!(site.join(&[]).code, 0);
-    let before = site.text(FLAGS);
-    fs::remove_file(site.path(FLAGS)).unwrap();
-    let joined = site.join(&[]);
-    assert_eq!(joined.code, 0, "{joined:?}");
-    assert!(joined.line("joined").contains("its flags are missing"), "{joined:?}");
-    assert_eq!(site.text(FLAGS), before);
-}
-
-/// kubeadm prints two hashes while a cluster replaces its CA.
-#[test]
-fn the_line_of_a_cluster_that_replaces_its_ca_adds_the_new_one() {
-    let site = Site::kubeadm();
-    assert_eq!(site.join(&[]).code, 0);
-    let (before, flags) = (site.kubeconfig(), site.text(FLAGS));
-    let new = apidouble::Authority::new("new");
-    let bundle = format!("{}{}", site.double.ca_pem(), new.pem());
-    let info = site.double.cluster_info(&site.double.url(), &bundle);
-    site.double.set_cluster_info(Some(&info));
-    let hash = format!("--discovery-token-ca-cert-hash={}", new.pin());
-    let dry = site.join(&[&hash, "--dry-run"]);
-    assert!(dry.line("files").contains("would write"), "{dry:?}");
-    assert_eq!(site.kubeconfig(), before);
-    let joined = site.join(&[&hash]);
-    assert_eq!(joined.code, 0, "{joined:?}");
-    assert!(joined.line("joined").contains("already"), "{joined:?}");
-    let [old, config] = [&before, &site.kubeconfig()].map(|t| kubeconfig::parse(t, &[]).unwrap());
-    assert_eq!(config.ca.unwrap().bytes, bundle.as_bytes());
-    let key = |config: Option<ClientCertificate>| config.unwrap().key.bytes.clone();
-    assert_eq!(key(config.certificate), key(old.certificate));
-    assert_eq!(site.text(FLAGS), flags);
-    assert_eq!(site.double.list("csrs").len(), 1);
-    assert!(joined.line("tls").contains("was verified"), "{joined:?}");
-    assert_eq!(site.join(&[&hash]).report["wrote"], json!([]));
-}
-
 /// The administrator's flags win over those of join.
 #[test]
 fn flags_of_the_administrator_that_name_another_node_are_in_the_way() {
@@ -219,27 +178,18 @@ fn flags_that_this_board_cannot_run_with_are_refused_before_any_request() {
 }
 
 #[test]
-fn a_token_comes_from_a_file_or_from_stdin() {
+fn a_token_comes_from_stdin() {
     let site = Site::kubeadm();
     let token = site.root.write("token", format!("{TOKEN}\n"));
-    let mut args = site.double.join_command(TOKEN);
-    let place = args.iter().position(|arg| arg == "--token").unwrap();
-    args[place] = "--token-file".to_owned();
-    for (source, force) in [(token.to_str().unwrap(), "--no-wait"), ("-", "--force")] {
-        args[place + 1] = source.to_owned();
-        let output = Command::new(binary())
-            .args(&args)
-            .args(["--node-name=pi", force, "--root", site.path("tree").to_str().unwrap()])
-            .stdin(fs::File::open(&token).unwrap())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-    }
-    args[place + 1] = "/nowhere".to_owned();
-    let output = Command::new(binary()).args(&args).stdin(Stdio::null()).output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr.contains("--token-file /nowhere: no such file"), "{stderr}");
+    let pin = site.double.authority().pin();
+    let output = Command::new(binary())
+        .args(["join", &site.double.url(), "--token-file=-", "--node-name=pi", "--no-wait"])
+        .args(["--discovery-token-ca-cert-hash", &pin, "--root"])
+        .arg(site.path("tree"))
+        .stdin(fs::File::open(&token).unwrap())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]
@@ -361,43 +311,6 @@ fn each_fault_of_a_token_has_its_remedy() {
     join("signon.1111111111111111").failed_at("token", &["401", "signon", "usages", again]);
     join("nogrup.3333333333333333").failed_at("csr-create", &["may not", "nodelet-ask"]);
     assert_eq!(site.files(), [] as [String; 0]);
-}
-
-/// The certificates of the first cluster would win over the new kubeconfig.
-#[test]
-fn force_replaces_the_identity_of_another_cluster_with_its_certificates() {
-    let (first, mut second) = (Site::kubeadm(), Site::kubeadm());
-    assert_eq!(first.join(&[]).code, 0);
-    let root_dir = first.path("var/lib/nodelet");
-    let kubeconfig = first.path(KUBECONFIG);
-    let args = [
-        format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--root-dir={}", root_dir.display()),
-        "--rotate-certificates".to_owned(),
-        "--hostname-override=pi".to_owned(),
-    ];
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let board = Board::start(&args);
-    board.says("certificate: a new certificate is in use");
-    drop(board);
-    let old = first.kubeconfig();
-    // The second cluster, on the board of the first one.
-    std::mem::swap(&mut second.root, &mut { first }.root);
-    let site = second;
-    let joined = site.join(&[]);
-    joined.failed_at(
-        "joined",
-        &["this board has an identity of https://", "system:node:pi", "--force"],
-    );
-    assert_eq!(site.kubeconfig(), old);
-    let joined = site.join(&["--force"]);
-    assert_eq!(joined.code, 0, "{joined:?}");
-    assert!(joined.line("joined").contains("replaced"), "{joined:?}");
-    let stored: Vec<String> = site.files();
-    assert!(!stored.iter().any(|file| file.contains("pki/kubelet-client")), "{stored:?}");
-    let board = Board::start(&args);
-    board.says("node pi: registered");
-    assert!(site.double.get("nodes/pi").is_some());
 }
 
 #[test]

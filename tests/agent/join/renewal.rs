@@ -10,11 +10,9 @@ use nix::sys::signal::Signal;
 use nodelet::identity::kubeconfig;
 use nodelet::kube::time::Wall;
 use nodelet::kube::x509::Leaf;
-use serde_json::json;
 use support::eventually;
 
 use super::{Site, mode};
-use crate::common::api::{admin, paths};
 use crate::common::board::{Board, binary};
 use crate::common::lease::{self, longest_gap_of_requests};
 
@@ -144,137 +142,17 @@ fn the_check_says_how_and_when_the_certificate_is_renewed() {
     );
 }
 
-/// An older k3s: `notBefore` is the birth of its CA, three years ago. Counted from it, a certificate
-/// of a year would be due at once.
-#[test]
-fn a_restart_asks_for_no_certificate_before_70_percent_of_the_time_since_the_arrival() {
-    let site = joined();
-    site.double.set_supervisor(|k3s| k3s.backdate = Some(3 * 365 * 86_400));
-    let start_once = |want: usize| {
-        site.double.clear_requests();
-        let mut board = start(&site);
-        if want > 0 {
-            board.says_within(MINUTE, "certificate: a new certificate is in use");
-        }
-        eventually("Leases", MINUTE, || (lease::renewals(&site.double).len() > 2).then_some(()));
-        assert_eq!(renewals(&site).len(), want, "{:?}", board.log());
-        board.stop(Signal::SIGTERM);
-    };
-    start_once(1);
-    start_once(0);
-    // The same pair, which arrived ten years before its end.
-    let pair = fs::read_link(site.path(CURRENT)).unwrap();
-    let folder = site.path("state/pki");
-    let old = "kubelet-client-2016-01-02-03-04-05.pem";
-    fs::rename(folder.join(pair), folder.join(old)).unwrap();
-    fs::remove_file(site.path(CURRENT)).unwrap();
-    std::os::unix::fs::symlink(old, site.path(CURRENT)).unwrap();
-    start_once(1);
-    start_once(0);
-}
-
-/// Each failure is one line; the board stays Ready with what it has, and is renewed afterwards.
+/// The board stays Ready with what it has, and is renewed afterwards.
 #[test]
 fn a_supervisor_that_fails_costs_no_lease_and_is_asked_again() {
-    type Break = fn(&Site);
-    let breaks: [(Break, &[&str]); 6] = [
-        (
-            |site| site.double.set_supervisor(|k3s| k3s.start = vec![Phase::WithoutCore]),
-            &["the supervisor answers 503 ServiceUnavailable: runtime core not ready"],
-        ),
-        (
-            |site| site.double.set_supervisor(|k3s| k3s.forged = vec!["<html>".to_owned()]),
-            &["unusable certificate: it is not X.509"],
-        ),
-        (
-            |site| {
-                let node = site.double.node_identity("pi", apidouble::Validity::VALID);
-                let forged = vec![node.cert_pem];
-                site.double.set_supervisor(|k3s| k3s.forged = forged);
-            },
-            &["it is for another key"],
-        ),
-        (
-            |site| site.double.set_supervisor(|k3s| k3s.is_old = true),
-            &["all boards share it; upgrade k3s to v1.31.7"],
-        ),
-        (
-            |site| {
-                site.double.set_supervisor(|k3s| {
-                    k3s.passwords.insert("pi".to_owned(), "of another".to_owned());
-                });
-            },
-            &["403", "kubectl -n kube-system delete secret pi.node-password.k3s"],
-        ),
-        (
-            |site| fs::rename(site.path(PASSWORD), site.path("away")).unwrap(),
-            &["/k3s-password: no such file", "no such file", "nodelet join --force"],
-        ),
-    ];
-    for (break_it, parts) in breaks {
-        let site = joined();
-        break_it(&site);
-        let board = start(&site);
-        let line = eventually(parts[0], MINUTE, || {
-            let log = board.log();
-            log.into_iter().find(|line| parts.iter().all(|part| line.contains(part)))
-        });
-        assert!(line.contains("warning"), "{line}");
-        eventually("Leases", MINUTE, || (lease::renewals(&site.double).len() > 1).then_some(()));
-        site.double.set_supervisor(|k3s| {
-            k3s.is_old = false;
-            k3s.passwords.clear();
-        });
-        if site.path("away").exists() {
-            fs::rename(site.path("away"), site.path(PASSWORD)).unwrap();
-        }
-        board.says_within(MINUTE, "certificate: a new certificate is in use");
-        assert!(site.double.requests().iter().all(|r| r.header("authorization").is_none()));
-    }
-}
-
-/// k3s' cloud controller writes the addresses that the annotations have over those of the Node.
-#[test]
-fn the_annotations_of_a_former_k3s_agent_get_the_addresses_of_the_board() {
     let site = joined();
-    let annotations = json!({"k3s.io/internal-ip": "10.9.9.9", "k3s.io/node-args": "[]"});
-    let node = json!({"kind": "Node", "apiVersion": "v1",
-        "metadata": {"name": "pi", "annotations": annotations}});
-    admin(&site.double, "POST", "/api/v1/nodes", &node);
-    let _board = start(&site);
-    let node = eventually("the address of the board", MINUTE, || {
-        let node = site.double.get("nodes/pi").unwrap();
-        let is_ours = node["metadata"]["annotations"]["k3s.io/internal-ip"] != "10.9.9.9";
-        is_ours.then_some(node)
-    });
-    let annotations = &node["metadata"]["annotations"];
-    let addresses = node["status"]["addresses"].as_array().unwrap();
-    let of_type = |kind: &str| {
-        let found: Vec<&str> = addresses
-            .iter()
-            .filter(|address| address["type"] == kind)
-            .map(|address| address["address"].as_str().unwrap())
-            .collect();
-        found.join(",")
-    };
-    assert_eq!(annotations["k3s.io/internal-ip"], of_type("InternalIP"));
-    assert_eq!(annotations["k3s.io/hostname"], of_type("Hostname"));
-    assert_eq!(annotations["k3s.io/node-args"], "[]");
-}
-
-/// Before there is a Node, the supervisor refuses its certificate. Ten minutes after the join, as
-/// with an image, the server has forgotten the node password; the renewal stores it again.
-#[test]
-fn the_supervisor_is_asked_after_the_first_lease() {
-    let site = joined();
-    site.double.set_supervisor(|k3s| k3s.orphan_after = Some(Duration::ZERO));
-    assert!(site.double.supervisor().unwrap().passwords.is_empty());
+    site.double.set_supervisor(|k3s| k3s.start = vec![Phase::WithoutCore]);
     let board = start(&site);
+    board.says_within(
+        MINUTE,
+        "warning: certificate: the supervisor answers 503 ServiceUnavailable: runtime core not ready",
+    );
+    eventually("Leases", MINUTE, || (lease::renewals(&site.double).len() > 1).then_some(()));
     board.says_within(MINUTE, "certificate: a new certificate is in use");
-    let paths = paths(&site.double);
-    let first = |part: &str| paths.iter().position(|path| path.contains(part)).unwrap();
-    assert!(first("/nodes") < first("/v1-k3s/"), "{paths:?}");
-    assert!(first("/leases") < first("/v1-k3s/"), "{paths:?}");
-    assert_eq!(site.double.supervisor().unwrap().passwords["pi"], site.text(PASSWORD));
-    assert_eq!(renewals(&site).len(), 1);
+    assert!(site.double.requests().iter().all(|r| r.header("authorization").is_none()));
 }

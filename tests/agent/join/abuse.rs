@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use super::{Joined, Site, TOKEN};
+use super::{Joined, Site, TOKEN, k10};
 use crate::clocks::{in_1970, library};
 use crate::common::api::admin;
 use crate::common::board::binary;
@@ -195,16 +195,7 @@ fn a_certificate_for_another_key_is_not_stored() {
         }
     });
     let authority = format!("--certificate-authority={}", ca.display());
-    let args = [
-        "join",
-        &site.double.url(),
-        "--node-name=pi",
-        "--timeout=3s",
-        "--token",
-        TOKEN,
-        &authority,
-    ];
-    let joined = site.run(&args.map(str::to_owned));
+    let joined = site.join_by_url(TOKEN, &["--timeout=3s", &authority]);
     forger.join().unwrap();
     joined.failed_at("certificate", &["another key"]);
     assert_eq!(site.files(), ["ca.crt"]);
@@ -225,13 +216,10 @@ fn a_wrong_clock_is_named() {
         if is_k3s {
             site.double.set_supervisor(|_| {});
         }
-        let hash = Double::sha256(site.double.ca_pem().as_bytes());
-        let args = match is_k3s {
-            true => {
-                let token = format!("K10{hash}::server:pa55:word");
-                ["join", &site.double.url(), "--token", &token].map(str::to_owned).to_vec()
-            }
-            false => site.double.join_command(TOKEN),
+        let args = if is_k3s {
+            ["join", &site.double.url(), "--token", &site.k3s_token()].map(str::to_owned).to_vec()
+        } else {
+            site.double.join_command(TOKEN)
         };
         let offset = site.root.write("offset", ahead.to_string());
         let output = Command::new(binary())
@@ -259,8 +247,6 @@ fn a_digest_is_checked_beside_a_given_authority() {
     let theirs = Authority::new("somebody-else");
     let ca = site.double.ca_pem();
     let both = format!("{}{ca}", theirs.pem());
-    let url = site.double.url();
-    let k10 = |pem: &str| format!("K10{}::server:pa55:word", Double::sha256(pem.as_bytes()));
     let (own, other) = (site.double.authority().pin(), theirs.pin());
     for (file, token, pin, is_right) in [
         (&ca, TOKEN.to_owned(), Some(&other), false),
@@ -270,13 +256,11 @@ fn a_digest_is_checked_beside_a_given_authority() {
     ] {
         let file = site.root.write("ca.crt", file);
         let authority = format!("--certificate-authority={}", file.display());
-        let mut args = vec!["join", &url, "--token", &token, &authority, "--node-name=pi"];
-        args.extend(["--dry-run", "--timeout=5s"]);
         let pin = pin.map(|pin| format!("--discovery-token-ca-cert-hash={pin}"));
-        args.extend(pin.as_deref());
-        let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
+        let mut more = vec![authority.as_str(), "--dry-run", "--timeout=5s"];
+        more.extend(pin.as_deref());
         site.double.clear_requests();
-        let joined = site.run(&args);
+        let joined = site.join_by_url(&token, &more);
         if is_right {
             assert_eq!(joined.code, 0, "{joined:?}");
         } else {
@@ -298,10 +282,12 @@ fn a_port_without_tls_is_refused() {
         }
     });
     let site = Site::kubeadm();
-    let mut args = site.double.join_command(TOKEN);
-    args[1] = format!("127.0.0.1:{port}");
-    args.extend(["--node-name=pi".into(), "--timeout=1s".into()]);
-    site.run(&args).failed_at("cluster-info", &["does not speak TLS"]);
-    args[1] = "127.0.0.1:1".into();
-    site.run(&args).failed_at("tcp", &["connection refused", "is the server up"]);
+    let join = |port: u16| {
+        let endpoint = format!("127.0.0.1:{port}");
+        let pin = site.double.authority().pin();
+        let pin = format!("--discovery-token-ca-cert-hash={pin}");
+        site.run(&["join", &endpoint, "--token", TOKEN, &pin, "--node-name=pi", "--timeout=1s"])
+    };
+    join(port).failed_at("cluster-info", &["does not speak TLS"]);
+    join(1).failed_at("tcp", &["connection refused", "is the server up"]);
 }

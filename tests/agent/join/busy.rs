@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use apidouble::{Double, Fault, Rule};
+use apidouble::{Fault, Rule};
 use serde_json::{Value, json};
 
 use super::{Joined, Site, TOKEN};
@@ -17,17 +17,14 @@ const FLAGS: &str = "etc/default/nodelet-join";
 const KUBECONFIG: &str = "etc/credstore/nodelet.kubeconfig";
 const REVIEWS: &str = "selfsubjectaccessreviews";
 
-/// A cluster of k3s or of kubeadm, with the arguments of a join by a token of k3s.
-fn site(is_k3s: bool) -> (Site, Vec<String>) {
-    let site = Site::kubeadm();
-    if is_k3s {
-        site.double.set_supervisor(|_| {});
-    }
-    let hash = Double::sha256(site.double.ca_pem().as_bytes());
-    let token = format!("K10{hash}::server:pa55:word");
-    let args = ["join", &site.double.url(), "--token", &token, "--node-name=pi"];
-    let args = args.map(str::to_owned).to_vec();
-    (site, args)
+/// A cluster of k3s or of kubeadm.
+fn site(is_k3s: bool) -> Site {
+    if is_k3s { Site::k3s() } else { Site::kubeadm() }
+}
+
+/// A join of [`site`].
+fn join(site: &Site, is_k3s: bool, more: &[&str]) -> Joined {
+    if is_k3s { site.join_by_url(&site.k3s_token(), more) } else { site.join(more) }
 }
 
 /// The names of the steps with their marks.
@@ -40,20 +37,15 @@ fn marks(joined: &Joined) -> Vec<(String, Value)> {
 #[test]
 fn each_request_is_asked_again_after_a_busy_answer() {
     for (is_k3s, code, requests) in [(false, 503, 8), (true, 429, 5)] {
-        let join = |site: &Site, args: &[String]| match is_k3s {
-            true => site.run(args),
-            false => site.join(&[]),
-        };
-        let (calm, args) = site(is_k3s);
-        let calm = join(&calm, &args);
+        let calm = join(&site(is_k3s), is_k3s, &[]);
         assert_eq!(calm.code, 0, "{calm:?}");
-        let (site, args) = site(is_k3s);
+        let site = site(is_k3s);
         let seen = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&seen);
         let rule = Rule::new(Fault::Status { code, retry_after: Some(1) });
         let rule = rule.when(move |_, _| counter.fetch_add(1, Ordering::SeqCst).is_multiple_of(2));
         site.double.faults().push(rule.always());
-        let joined = join(&site, &args);
+        let joined = join(&site, is_k3s, &[]);
         assert_eq!(joined.code, 0, "{joined:?}");
         assert_eq!(marks(&joined), marks(&calm), "{joined:?}");
         assert!(site.text(FLAGS).contains("--rotate-certificates"));
@@ -79,16 +71,16 @@ fn a_proxy_of_the_environment_is_named() {
 #[test]
 fn a_closed_connection_is_asked_again() {
     for (path, skip, is_k3s) in [("cluster-info", 1, false), ("/cacerts", 1, true)] {
-        let (site, args) = site(is_k3s);
+        let site = site(is_k3s);
         let rule = Rule::new(Fault::CloseBeforeHeaders).path(path).skip(skip);
         site.double.faults().push(rule);
-        let joined = if is_k3s { site.run(&args) } else { site.join(&[]) };
+        let joined = join(&site, is_k3s, &[]);
         assert_eq!(joined.code, 0, "{joined:?}");
         assert_eq!(site.double.faults().pending(), 0);
         assert!(joined.stderr.contains("trying again until --timeout"), "{joined:?}");
     }
     // A server that restarts.
-    let (restarted, _) = site(false);
+    let restarted = Site::kubeadm();
     restarted.double.stop_listening();
     let joined = thread::scope(|scope| {
         scope.spawn(|| {
@@ -99,10 +91,10 @@ fn a_closed_connection_is_asked_again() {
     });
     assert_eq!(joined.code, 0, "{joined:?}");
     assert!(joined.stderr.contains("tcp: 127.0.0.1:"), "{joined:?}");
-    let (site, args) = site(true);
+    let site = Site::k3s();
     let rule = Rule::new(Fault::CloseBeforeHeaders).path("/cacerts").skip(1);
     site.double.faults().push(rule.always());
-    let joined = site.run(&[args, vec!["--timeout=1s".to_owned()]].concat());
+    let joined = join(&site, true, &["--timeout=1s"]);
     joined.failed_at("tls", &["connection closed by the server", "is it up?"]);
     assert!(!joined.line("tls").contains("somebody"), "{joined:?}");
     assert!(!site.saw_credentials());
@@ -111,7 +103,7 @@ fn a_closed_connection_is_asked_again() {
 /// The board asks for a renewal all the same, in a year.
 #[test]
 fn an_unknown_approval_of_renewals_keeps_them_requested() {
-    let (site, _) = site(false);
+    let site = Site::kubeadm();
     let rule = Rule::new(Fault::Status { code: 503, retry_after: None }).path(REVIEWS).skip(2);
     site.double.faults().push(rule.always());
     let joined = site.join(&["--timeout=2s"]);
@@ -122,7 +114,7 @@ fn an_unknown_approval_of_renewals_keeps_them_requested() {
 
 #[test]
 fn a_busy_review_of_the_approval_asks_for_no_person() {
-    let (site, _) = site(false);
+    let site = Site::kubeadm();
     let rule = Rule::new(Fault::Status { code: 503, retry_after: None }).path(REVIEWS).skip(1);
     site.double.faults().push(rule.always());
     let joined = site.join(&["--timeout=1s"]);
@@ -141,7 +133,7 @@ fn a_live_node_of_another_agent_is_not_taken_over() {
         ("v1.36.2-nodelet.0.1.0", "of another board", true),
     ] {
         for is_k3s in [false, true] {
-            let (site, args) = site(is_k3s);
+            let site = site(is_k3s);
             let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "pi"}});
             admin(&site.double, "POST", "/api/v1/nodes", &node);
             let ready = json!([{"type": "Ready", "status": "True", "reason": "r", "message": "m",
@@ -149,12 +141,7 @@ fn a_live_node_of_another_agent_is_not_taken_over() {
             let info = json!({"bootID": boot_id, "kubeletVersion": version});
             let status = json!({"status": {"nodeInfo": info, "conditions": ready}});
             admin(&site.double, "PATCH", "/api/v1/nodes/pi/status", &status);
-            let join = |more: &[&str]| {
-                let forced = more.iter().map(|arg| (*arg).to_owned());
-                let args: Vec<String> = args.iter().cloned().chain(forced).collect();
-                if is_k3s { site.run(&args) } else { site.join(more) }
-            };
-            let joined = join(&[]);
+            let joined = join(&site, is_k3s, &[]);
             if is_live {
                 joined
                     .failed_at("namesake", &["Node pi is Ready", "--node-name", "--force goes on"]);
@@ -165,7 +152,7 @@ fn a_live_node_of_another_agent_is_not_taken_over() {
             } else {
                 assert_eq!(joined.code, 0, "{joined:?}");
             }
-            let forced = join(&["--force"]);
+            let forced = join(&site, is_k3s, &["--force"]);
             assert_eq!(forced.code, 0, "{forced:?}");
             assert_eq!(
                 forced.step("namesake")["ok"],
@@ -174,7 +161,7 @@ fn a_live_node_of_another_agent_is_not_taken_over() {
         }
     }
     // What cannot be seen for a while is not taken for free.
-    let (site, _) = site(false);
+    let site = Site::kubeadm();
     let rule = Rule::new(Fault::Status { code: 500, retry_after: None }).path("/nodes/pi");
     site.double.faults().push(rule.always());
     site.join(&["--timeout=1s"]).failed_at("namesake", &["500"]);

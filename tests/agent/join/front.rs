@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use apidouble::{Authority, Double, Fault, Rule, Validity};
+use apidouble::{Authority, Fault, Rule, Validity};
 use nix::sys::signal::Signal;
 use nodelet::identity::kubeconfig;
 use support::{eventually, skip};
 
 use super::ready::{KUBECONFIG, SOON, TRIGGER, board};
-use super::{Joined, Site, agent};
+use super::{Site, agent};
 use crate::common::board::binary;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -21,30 +21,10 @@ const PAIRS: &str = "/var/lib/nodelet/pki";
 const NAMES: &[&str] = &["127.0.0.1"];
 const RENEWED: &str = "certificate: a new certificate is in use";
 
-/// A cluster of k3s.
-fn site() -> Site {
-    let site = Site::new(Double::builder().without_kubeadm().start());
-    site.double.set_supervisor(|_| {});
-    site
-}
-
-fn token(site: &Site) -> String {
-    let hash = Double::sha256(site.double.ca_pem().as_bytes());
-    format!("K10{hash}::server:pa55:word")
-}
-
 /// The system's root certificates.
 fn install(pem: &str) {
     fs::create_dir_all("/etc/ssl/certs").unwrap();
     fs::write("/etc/ssl/certs/ca-certificates.crt", pem).unwrap();
-}
-
-/// A join that does not wait for the Node.
-fn join(site: &Site) -> Joined {
-    let (url, token) = (site.double.url(), token(site));
-    let name = "--node-name=pi";
-    let args = ["join", &url, "--token", &token, name, "--timeout=10s"];
-    site.run(&args.map(str::to_owned))
 }
 
 /// Makes the stored certificate one that arrived long ago, so that it is due at once.
@@ -64,7 +44,7 @@ fn a_public_certificate_in_front_ends_with_a_ready_node_that_renews() {
         if let Err(why) = board() {
             return skip::required(&why);
         }
-        let site = site();
+        let site = Site::k3s();
         let public = Authority::new("public");
         install(public.pem());
         let server = public.server(NAMES, Validity::VALID);
@@ -74,7 +54,7 @@ fn a_public_certificate_in_front_ends_with_a_ready_node_that_renews() {
             site.double.swap_certificate(&server);
             site.double.url()
         };
-        let token = token(&site);
+        let token = site.k3s_token();
         let join = || {
             let mut command = Command::new(binary());
             command.args(["join", &url, "--token", &token, "--node-name=pi", "--timeout=30s"]);
@@ -134,7 +114,7 @@ fn what_neither_the_token_nor_the_system_proves_gets_no_credential() {
     let (public, other) = (Authority::new("public"), Authority::new("other"));
     let refused = |site: &Site, connections: u64, parts: &[&str]| {
         let before = site.double.connections();
-        let joined = join(site);
+        let joined = site.join_by_url(&site.k3s_token(), &["--timeout=10s"]);
         joined.failed_at("tls", parts);
         assert!(!site.saw_credentials(), "a credential was sent: {joined:?}");
         assert_eq!(site.files(), [] as [String; 0]);
@@ -142,7 +122,7 @@ fn what_neither_the_token_nor_the_system_proves_gets_no_credential() {
         assert_eq!(opened, connections, "{joined:?}");
     };
     let front = |names: &[&str], validity| {
-        let site = site();
+        let site = Site::k3s();
         site.double.swap_certificate(&public.server(names, validity));
         site
     };
@@ -167,7 +147,7 @@ fn what_neither_the_token_nor_the_system_proves_gets_no_credential() {
     lies.double.faults().push(rule);
     refused(&lies, 4, &["the verified server has another /cacerts"]);
     // Without a front: what fails for another reason is not asked again with the system's roots.
-    let own = site();
+    let own = Site::k3s();
     let names: &[&str] = &["example.com"];
     own.double.swap_validity(Validity::VALID, Some(names));
     refused(&own, 3, &["is for other names: ", "example.com"]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use apidouble::{Authority, Double, Fault, Phase, Rule, Validity};
 use serde_json::Value;
 
-use super::{Joined, Site, TOKEN, mode};
+use super::{Joined, Site, TOKEN, k10, mode};
 use crate::common::board::Board;
 use nodelet::identity::kubeconfig;
 use nodelet::kube::x509::Leaf;
@@ -15,23 +15,13 @@ const PASSWORD: &str = "etc/credstore/nodelet.k3s-password";
 const FLAGS: &str = "etc/default/nodelet-join";
 
 fn site() -> Site {
-    let site = Site::new(Double::builder().without_kubeadm().start());
+    let site = Site::k3s();
     site.double.set_supervisor(|k3s| k3s.tokens.push(TOKEN.to_owned()));
     site
 }
 
-/// The token with the hash of `/cacerts` as served.
-fn token(site: &Site) -> String {
-    let hash = Double::sha256(site.double.ca_pem().as_bytes());
-    format!("K10{hash}::server:pa55:word")
-}
-
 fn join(site: &Site, token: &str, more: &[&str]) -> Joined {
-    let url = site.double.url();
-    let mut args = vec!["join", &url, "--token", token, "--node-name=pi", "--timeout=2s"];
-    args.extend(more);
-    let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-    let joined = site.run(&args);
+    let joined = site.join_by_url(token, &[&["--timeout=2s"], more].concat());
     for secret in ["pa55", "a secret of the cluster"] {
         let text = format!("{} {}", joined.report, joined.stderr);
         assert!(!text.contains(secret), "{secret} is in the output: {text}");
@@ -45,7 +35,7 @@ fn join(site: &Site, token: &str, more: &[&str]) -> Joined {
 #[test]
 fn a_token_of_the_server_ends_with_a_certificate_that_the_agent_runs_with() {
     let site = site();
-    let joined = join(&site, &token(&site), &["--node-labels=a=b"]);
+    let joined = join(&site, &site.k3s_token(), &["--node-labels=a=b"]);
     assert_eq!(joined.code, 0, "{joined:?}");
     assert_eq!(site.files(), [PASSWORD, KUBECONFIG, FLAGS]);
     assert_eq!(mode(&site.path(PASSWORD)), 0o600);
@@ -77,9 +67,9 @@ fn a_token_of_the_server_ends_with_a_certificate_that_the_agent_runs_with() {
     let board = Board::start(&[&kubeconfig, &root_dir, "--hostname-override=pi"]);
     board.says("node pi: registered");
     // The same line again, and with --force: the same password.
-    let again = join(&site, &token(&site), &[]);
+    let again = join(&site, &site.k3s_token(), &[]);
     assert!(again.line("joined").contains("already"), "{again:?}");
-    let forced = join(&site, &token(&site), &["--force"]);
+    let forced = join(&site, &site.k3s_token(), &["--force"]);
     assert_eq!(forced.code, 0, "{forced:?}");
     assert_eq!(site.text(PASSWORD), password);
 }
@@ -128,7 +118,7 @@ fn the_api_server_may_have_another_port() {
     let server = site.double.authority().server(&["127.0.0.1"], Validity::VALID);
     let port = site.double.front(&server);
     site.double.set_supervisor(|k3s| k3s.https_port = port);
-    let joined = join(&site, &token(&site), &[]);
+    let joined = join(&site, &site.k3s_token(), &[]);
     assert_eq!(joined.code, 0, "{joined:?}");
     let url = format!("https://127.0.0.1:{port}");
     assert_eq!(joined.report["server"], url);
@@ -142,13 +132,13 @@ fn the_api_server_may_have_another_port() {
 fn a_board_with_both_cas_in_a_file_stays_when_k3s_gets_another_root() {
     let (prepared, not_prepared) = (site(), site());
     for (site, is_prepared) in [(&prepared, true), (&not_prepared, false)] {
-        assert_eq!(join(site, &token(site), &[]).code, 0);
+        assert_eq!(join(site, &site.k3s_token(), &[]).code, 0);
         let new = Arc::new(Authority::new("new"));
         let both = format!("{}{}", site.double.ca_pem(), new.pem());
         let file = site.root.write("both.pem", &both);
         if is_prepared {
             let file = format!("--certificate-authority={}", file.display());
-            let joined = join(site, &token(site), &[&file]);
+            let joined = join(site, &site.k3s_token(), &[&file]);
             assert_eq!(joined.code, 0, "{joined:?}");
             assert!(joined.line("joined").contains("it lacks a CA"), "{joined:?}");
             let config = kubeconfig::parse(&site.kubeconfig(), &[]).unwrap();
@@ -156,8 +146,7 @@ fn a_board_with_both_cas_in_a_file_stays_when_k3s_gets_another_root() {
         }
         site.double.set_supervisor(|k3s| new.pem().clone_into(&mut k3s.cacerts));
         site.double.succeed(&new);
-        let hash = Double::sha256(new.pem().as_bytes());
-        let token = format!("K10{hash}::server:pa55:word");
+        let token = k10(new.pem());
         let joined = join(site, &token, &[]);
         if is_prepared {
             assert!(joined.line("joined").contains("already"), "{joined:?}");
@@ -174,7 +163,7 @@ fn a_board_with_both_cas_in_a_file_stays_when_k3s_gets_another_root() {
 #[test]
 fn a_server_of_another_ca_gets_no_token() {
     let site = site();
-    let good = token(&site);
+    let good = site.k3s_token();
     let other = Authority::new("somebody-else");
     // Another CA, and the right text with a certificate of another CA.
     site.double.set_supervisor(|k3s| k3s.cacerts = other.pem().to_owned());
@@ -197,12 +186,13 @@ fn each_refusal_of_the_supervisor_has_its_remedy() {
         .failed_at("token", &["401", "agent-token", "k3s token create"]);
     let forbidden = Rule::new(Fault::Status { code: 403, retry_after: None });
     site.double.faults().push(forbidden.path("/v1-k3s/config"));
-    join(&site, &token(&site), &[]).failed_at("token", &["403", "does a proxy in between drop"]);
+    join(&site, &site.k3s_token(), &[])
+        .failed_at("token", &["403", "does a proxy in between drop"]);
     // The name is taken by a board with another password.
     site.double.set_supervisor(|k3s| {
         k3s.passwords.insert("pi".to_owned(), "of another board".to_owned());
     });
-    let taken = join(&site, &token(&site), &[]);
+    let taken = join(&site, &site.k3s_token(), &[]);
     taken.failed_at(
         "certificate",
         &["403", "--node-name", "kubectl delete node pi", "delete secret pi.node-password.k3s"],
@@ -213,11 +203,12 @@ fn each_refusal_of_the_supervisor_has_its_remedy() {
         k3s.passwords.clear();
         k3s.is_old = true;
     });
-    join(&site, &token(&site), &[]).failed_at("certificate", &["all boards share it", "v1.31.7"]);
+    join(&site, &site.k3s_token(), &[])
+        .failed_at("certificate", &["all boards share it", "v1.31.7"]);
     assert!(!site.files().contains(&KUBECONFIG.to_owned()));
     // A kube-apiserver that is no supervisor.
     let kubeadm = Site::kubeadm();
-    let joined = join(&kubeadm, &token(&kubeadm), &[]);
+    let joined = join(&kubeadm, &kubeadm.k3s_token(), &[]);
     joined.failed_at("ca", &["no supervisor", "403", "9345"]);
     assert!(!kubeadm.saw_credentials());
 }
@@ -226,14 +217,14 @@ fn each_refusal_of_the_supervisor_has_its_remedy() {
 fn a_server_that_starts_is_waited_for_and_a_dry_run_stores_no_password() {
     let site = site();
     site.double.set_supervisor(|k3s| k3s.start = vec![Phase::Starting]);
-    let joined = join(&site, &token(&site), &["--dry-run", "--timeout=20s"]);
+    let joined = join(&site, &site.k3s_token(), &["--dry-run", "--timeout=20s"]);
     assert_eq!(joined.code, 0, "{joined:?}");
     assert!(joined.stderr.contains("503 ServiceUnavailable: starting"), "{joined:?}");
     assert_eq!(site.files(), [] as [String; 0]);
     assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
     assert!(site.double.supervisor().unwrap().passwords.is_empty());
     site.double.set_supervisor(|k3s| k3s.start = vec![Phase::WithoutCore]);
-    let joined = join(&site, &token(&site), &["--timeout=20s"]);
+    let joined = join(&site, &site.k3s_token(), &["--timeout=20s"]);
     assert_eq!(joined.code, 0, "{joined:?}");
     assert!(joined.stderr.contains("503 ServiceUnavailable: runtime core not ready"), "{joined:?}");
 }
@@ -244,15 +235,10 @@ fn the_password_of_a_former_k3s_agent_is_taken_over_and_reset_keeps_it() {
     site.root.write("etc/rancher/node/password", "0123456789abcdef0123456789abcdef\n");
     // An empty one of nodelet is no password.
     site.root.write(PASSWORD, "");
-    assert_eq!(join(&site, &token(&site), &[]).code, 0);
+    assert_eq!(join(&site, &site.k3s_token(), &[]).code, 0);
     assert_eq!(site.text(PASSWORD), "0123456789abcdef0123456789abcdef");
-    let reset = |more: &[&str]| {
-        let args = [&["reset"], more].concat();
-        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        assert_eq!(site.run(&args).code, 0);
-    };
-    reset(&[]);
+    assert_eq!(site.run(&["reset"]).code, 0);
     assert_eq!(site.files(), [PASSWORD, "etc/rancher/node/password"]);
-    reset(&["--force"]);
+    assert_eq!(site.run(&["reset", "--force"]).code, 0);
     assert_eq!(site.files(), ["etc/rancher/node/password"]);
 }

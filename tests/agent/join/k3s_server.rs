@@ -29,9 +29,8 @@ fn a_board_renews_keeps_its_name_and_is_joined_again_after_its_certificate_expir
     let token = format!("--token-file={}", k3s.token_file.display());
     let name = format!("--node-name={NAME}");
     let join = |root: &Folder, more: &[&str]| {
-        let line = ["join", &k3s.url, &token, &name, "--timeout=60s"].into_iter();
-        let line: Vec<String> = line.chain(more.iter().copied()).map(str::to_owned).collect();
-        run(root.path(), &line)
+        let line = ["join", &k3s.url, &token, &name, "--timeout=60s"];
+        run(root.path(), &[&line, more].concat())
     };
     let joined = join(&root, &[]);
     assert_eq!(joined.code, 0, "{joined:?}");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use apidouble::{BootstrapToken, Double};
 use serde_json::{Value, json};
 
-use super::{Joined, SECRET, Site, TOKEN, agent, mode};
+use super::{SECRET, Site, TOKEN, agent, mode};
 use crate::common::board::{Board, binary};
 use nodelet::identity::kubeconfig;
 use nodelet::kube::x509::Leaf;
@@ -22,10 +22,6 @@ const FLAGS: &str = "etc/default/nodelet-join";
 fn leaf(site: &Site) -> Leaf {
     let config = kubeconfig::parse(&site.kubeconfig(), &[]).unwrap();
     Leaf::of_pem(&config.certificate.unwrap().chain.bytes).unwrap()
-}
-
-fn strings(args: &[&str]) -> Vec<String> {
-    args.iter().map(|arg| (*arg).to_owned()).collect()
 }
 
 #[test]
@@ -141,7 +137,7 @@ fn one_join_or_reset_at_a_time_changes_the_files() {
     let other = fs::File::open(&folder).unwrap();
     other.lock().unwrap();
     site.join(&["--timeout=1s"]).failed_at("root", &["another nodelet join or reset runs"]);
-    let reset = site.run(&["reset".to_owned()]);
+    let reset = site.run(&["reset"]);
     assert!(reset.line("running").contains("nodelet join runs"), "{reset:?}");
     assert_eq!((site.double.requests().len(), site.files()), (0, vec![]));
     let waits = thread::scope(|scope| {
@@ -166,9 +162,12 @@ fn flags_that_this_board_cannot_run_with_are_refused_before_any_request() {
         // Only the port would.
         "--anonymous-auth=true",
     ] {
-        let mut args = site.double.join_command(TOKEN);
-        args.extend(strings(&[flag, "--dry-run"]));
-        let output = Command::new(binary()).args(&args).stdin(Stdio::null()).output().unwrap();
+        let output = Command::new(binary())
+            .args(site.double.join_command(TOKEN))
+            .args([flag, "--dry-run"])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
         assert!(!output.status.success(), "{flag}: {output:?}");
         assert!(output.stdout.is_empty(), "{flag}: {output:?}");
     }
@@ -204,17 +203,16 @@ fn a_dry_run_checks_and_changes_nothing() {
     assert_eq!(joined.step("token")["ok"], true);
     assert_eq!(joined.report["wrote"], json!([]));
     site.double.add_bootstrap_token(BootstrapToken::new("nogrup.3333333333333333").groups(&[]));
-    let mut args = site.double.join_command("nogrup.3333333333333333");
-    args.extend(strings(&["--node-name=pi", "--dry-run"]));
-    site.run(&args).failed_at("csr-create", &["nodelet-ask"]);
+    let joined = site.join_with("nogrup.3333333333333333", &["--dry-run"]);
+    joined.failed_at("csr-create", &["nodelet-ask"]);
 }
 
 #[test]
 fn an_image_of_many_boards_has_the_token_and_the_flags_of_the_bootstrap() {
     let site = Site::kubeadm();
-    let mut args = site.double.join_command(TOKEN);
-    args.push("--bootstrap-only".into());
-    let joined = site.run(&args);
+    let line = site.double.join_command(TOKEN);
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    let joined = site.run(&[&line[..], &["--bootstrap-only"]].concat());
     assert_eq!(joined.code, 0, "{joined:?}");
     assert_eq!(site.files(), [BOOTSTRAP, FLAGS]);
     assert_eq!(mode(&site.path(BOOTSTRAP)), 0o600);
@@ -245,29 +243,24 @@ fn a_cluster_without_kubeadm_is_joined_with_its_ca_and_three_commands() {
         .failed_at("cluster-info", &["403", "--certificate-authority FILE and three commands"]);
     assert!(!site.saw_credentials());
     let ca = site.root.write("ca.crt", site.double.ca_pem());
-    let endpoint = site.double.url();
-    let args = strings(&[
-        "join",
-        &endpoint,
-        "--node-name=pi",
-        "--timeout=1s",
-        &format!("--token={TOKEN}"),
-        &format!("--certificate-authority={}", ca.display()),
-    ]);
-    site.run(&args).failed_at("csr-create", &["may not create", "nodelet-ask"]);
+    let authority = format!("--certificate-authority={}", ca.display());
+    let join = |force: &[&str]| {
+        site.join_by_url(TOKEN, &[&["--timeout=1s", authority.as_str()], force].concat())
+    };
+    join(&[]).failed_at("csr-create", &["may not create", "nodelet-ask"]);
     site.double.bind(1);
-    let joined = site.run(&args);
+    let joined = join(&[]);
     // The key of this request is gone.
     let parts = ["not issued in time", "approval now is too late", "--timeout=1h"];
     joined.failed_at("certificate", &parts);
     assert!(joined.line("approval").contains("nodelet-approve"), "{joined:?}");
     site.double.bind(2);
-    let joined = site.run(&args);
+    let joined = join(&[]);
     assert_eq!(joined.code, 0, "{joined:?}");
     assert!(joined.line("renewal").contains("nodelet-renew"), "{joined:?}");
     assert!(!site.text(FLAGS).contains("--rotate-certificates"));
     site.double.bind(3);
-    let joined = site.run(&[args, strings(&["--force"])].concat());
+    let joined = join(&["--force"]);
     assert_eq!(joined.step("renewal")["ok"], true, "{joined:?}");
     assert!(site.text(FLAGS).contains("--rotate-certificates"));
 }
@@ -293,12 +286,7 @@ fn each_fault_of_a_token_has_its_remedy() {
     for token in tokens {
         site.double.add_bootstrap_token(token);
     }
-    let join = |token: &str| {
-        let mut args = site.double.join_command(token);
-        args.push("--node-name=pi".into());
-        args.push("--timeout=1s".into());
-        site.run(&args)
-    };
+    let join = |token: &str| site.join_with(token, &["--timeout=1s"]);
     let again = "kubeadm token create --print-join-command";
     for unsigned in
         ["zzzzzz.0123456789abcdef", "authon.2222222222222222", "expire.4444444444444444"]
@@ -353,17 +341,13 @@ fn the_typed_endpoint_is_used_where_the_signed_server_does_not_answer() {
 #[test]
 fn an_unpinned_join_needs_its_flag_and_is_noted() {
     let site = Site::kubeadm();
-    let mut args = site.double.join_command(TOKEN);
-    args.truncate(4);
-    args.push("--node-name=pi".into());
-    let joined = site.run(&args);
+    let joined = site.join_by_url(TOKEN, &[]);
     assert_eq!(joined.code, 2, "{joined:?}");
     for part in ["--discovery-token-ca-cert-hash", "K10"] {
         assert!(joined.stderr.contains(part), "{joined:?}");
     }
     assert_eq!(site.double.requests().len(), 0);
-    args.push("--discovery-token-unsafe-skip-ca-verification".into());
-    let joined = site.run(&args);
+    let joined = site.join_by_url(TOKEN, &["--discovery-token-unsafe-skip-ca-verification"]);
     assert_eq!(joined.code, 0, "{joined:?}");
     assert!(joined.line("ca").contains("not pinned"), "{joined:?}");
 }
@@ -394,13 +378,12 @@ fn reset_removes_what_join_and_the_agent_wrote() {
     site.root.write("etc/systemd/system/sockets.target.wants/other.socket", "");
     symlink(Path::new("/").join(unit), site.path(port)).unwrap();
     let processes = site.root.write("sys/fs/cgroup/nodelet.service/cgroup.procs", "7\n");
-    let reset = |site: &Site| -> Joined { site.run(&["reset".to_owned()]) };
-    let running = reset(&site);
+    let running = site.run(&["reset"]);
     assert_eq!(running.code, 1);
     assert!(running.line("running").contains("systemctl stop nodelet"), "{running:?}");
     assert!(site.path(KUBECONFIG).exists());
     fs::write(processes, "").unwrap();
-    let done = reset(&site);
+    let done = site.run(&["reset"]);
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.line("node").contains("kubectl delete node pi"), "{done:?}");
     assert!(done.line("node").contains("valid until it expires"), "{done:?}");
@@ -416,7 +399,7 @@ fn reset_removes_what_join_and_the_agent_wrote() {
     assert_eq!(site.files(), left);
     assert!(!site.path(port).is_symlink());
     // Again: nothing is left, and that is no failure.
-    let again = reset(&site);
+    let again = site.run(&["reset"]);
     assert_eq!(again.code, 0, "{again:?}");
     assert!(again.line("files").contains("nothing to remove"), "{again:?}");
 }

@@ -104,6 +104,13 @@ impl Site {
         Self::new(double)
     }
 
+    /// A cluster of k3s.
+    pub fn k3s() -> Self {
+        let site = Self::new(Double::builder().without_kubeadm().start());
+        site.double.set_supervisor(|_| {});
+        site
+    }
+
     pub fn new(double: Double) -> Self {
         Self { double, root: Folder::new("join") }
     }
@@ -127,14 +134,30 @@ impl Site {
 
     /// Runs the printed line for the board `pi`, with these arguments behind it.
     pub fn join(&self, more: &[&str]) -> Joined {
-        let mut args = self.double.join_command(TOKEN);
-        args.push("--node-name=pi".to_owned());
-        args.extend(more.iter().map(|arg| (*arg).to_owned()));
-        self.run(&args)
+        self.join_with(TOKEN, more)
+    }
+
+    /// The same with another token of kubeadm.
+    pub fn join_with(&self, token: &str, more: &[&str]) -> Joined {
+        let line = self.double.join_command(token);
+        let args = line.iter().map(String::as_str).chain(["--node-name=pi"]);
+        self.run(&args.chain(more.iter().copied()).collect::<Vec<_>>())
+    }
+
+    /// A join of the board `pi` at the server's URL with this token, and without a digest.
+    pub fn join_by_url(&self, token: &str, more: &[&str]) -> Joined {
+        let url = self.double.url();
+        let args = ["join", &url, "--token", token, "--node-name=pi"];
+        self.run(&[&args, more].concat())
+    }
+
+    /// The server's token, with the hash of `/cacerts` as served.
+    pub fn k3s_token(&self) -> String {
+        k10(&self.double.ca_pem())
     }
 
     /// [`run`] below this root.
-    pub fn run(&self, args: &[String]) -> Joined {
+    pub fn run(&self, args: &[&str]) -> Joined {
         run(self.root.path(), args)
     }
 
@@ -145,8 +168,13 @@ impl Site {
     }
 }
 
+/// A token of a server whose `/cacerts` is this text.
+pub fn k10(cacerts: &str) -> String {
+    format!("K10{}::server:pa55:word", Double::sha256(cacerts.as_bytes()))
+}
+
 /// Runs `args` below the root, as JSON. The token must be in no output and in no file.
-pub fn run(root: &Path, args: &[String]) -> Joined {
+pub fn run(root: &Path, args: &[&str]) -> Joined {
     let output = Command::new(binary())
         .args(args)
         .arg("--root")
@@ -160,7 +188,7 @@ pub fn run(root: &Path, args: &[String]) -> Joined {
     for text in [&stdout, &stderr] {
         assert!(!text.contains(SECRET), "the token is in the output: {text}");
     }
-    let is_bootstrap = args.iter().any(|arg| arg == "--bootstrap-only");
+    let is_bootstrap = args.contains(&"--bootstrap-only");
     for file in files(root).iter().filter(|_| !is_bootstrap) {
         // A link of an image may lead nowhere here.
         let Ok(bytes) = fs::read(root.join(file)) else { continue };

@@ -137,12 +137,10 @@ impl Fleet {
 
     /// The line of kubeadm with these hashes on the board that joined.
     fn join(&mut self, hashes: &[String], more: &[&str]) -> Joined {
-        let mut args = self.site.double.join_command(TOKEN);
-        args.truncate(args.len() - 2);
-        args.extend(hashes.iter().map(|pin| format!("--discovery-token-ca-cert-hash={pin}")));
-        args.push("--node-name=pi".to_owned());
-        args.extend(FAST.iter().chain(more).map(|arg| (*arg).to_owned()));
-        let joined = self.site.run(&args);
+        let hashes = hashes.join(",");
+        let line = ["join", &self.site.double.url(), "--token", TOKEN, "--node-name=pi"];
+        let pins = ["--discovery-token-ca-cert-hash", &hashes];
+        let joined = self.site.run(&[&line, &pins[..], &FAST, more].concat());
         assert_eq!(joined.code, 0, "{joined:?}");
         // In the place of systemd.
         self.boards[0].start();

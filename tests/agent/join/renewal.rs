@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use apidouble::{Double, Phase, Recorded};
+use apidouble::{Phase, Recorded};
 use nix::sys::signal::Signal;
 use nodelet::identity::kubeconfig;
 use nodelet::kube::time::Wall;
@@ -22,13 +22,8 @@ const PASSWORD: &str = "etc/credstore/nodelet.k3s-password";
 
 /// A board that joined.
 fn joined() -> Site {
-    let site = Site::new(Double::builder().without_kubeadm().start());
-    site.double.set_supervisor(|_| {});
-    let hash = Double::sha256(site.double.ca_pem().as_bytes());
-    let url = site.double.url();
-    let token = format!("K10{hash}::server:pa55:word");
-    let args = ["join", &url, "--token", &token, "--node-name=pi"].map(str::to_owned);
-    let joined = site.run(&args);
+    let site = Site::k3s();
+    let joined = site.join_by_url(&site.k3s_token(), &[]);
     assert_eq!(joined.code, 0, "{joined:?}");
     site.double.clear_requests();
     site

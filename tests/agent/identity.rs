@@ -245,10 +245,13 @@ fn while_waiting_for_a_certificate_signals_and_watchdog_work() {
     let kubeconfig = format!("--kubeconfig={}", site.path("etc/kubeconfig"));
     let bootstrap = format!("--bootstrap-kubeconfig={}", site.path("bootstrap"));
     let cert_dir = format!("--cert-dir={}", site.path("pki"));
-    let mut board = Board::start_with(
-        &[&kubeconfig, &bootstrap, &cert_dir, "--hostname-override=pi"],
-        &[("NOTIFY_SOCKET", socket.to_str().unwrap()), ("WATCHDOG_USEC", "4000000")],
-    );
+    let start = || {
+        Board::start_with(
+            &[&kubeconfig, &bootstrap, &cert_dir, "--hostname-override=pi"],
+            &[("NOTIFY_SOCKET", socket.to_str().unwrap()), ("WATCHDOG_USEC", "4000000")],
+        )
+    };
+    let mut board = start();
     let name = site.await_csr()["metadata"]["name"].as_str().unwrap().to_owned();
     let mut heard = 0;
     let mut word = [0; 4096];
@@ -266,10 +269,7 @@ fn while_waiting_for_a_certificate_signals_and_watchdog_work() {
     assert!(status.success());
     assert!(took < Duration::from_secs(5), "{took:?}");
     // The next process finds the CSR of this one.
-    let _board = Board::start_with(
-        &[&kubeconfig, &bootstrap, &cert_dir, "--hostname-override=pi"],
-        &[("NOTIFY_SOCKET", socket.to_str().unwrap()), ("WATCHDOG_USEC", "4000000")],
-    );
+    let _board = start();
     eventually("a certificate", MINUTE, || {
         site.double.tick_certificates();
         site.leaf()

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use apidouble::{Authority, Double, Fault, Phase, Rule, Validity};
 use serde_json::Value;
 
-use super::{Joined, Site, TOKEN, k10, mode};
-use crate::common::board::Board;
+use super::{Joined, Site, TOKEN, agent, k10, mode};
 use nodelet::identity::kubeconfig;
 use nodelet::kube::x509::Leaf;
 
@@ -62,10 +61,7 @@ fn a_token_of_the_server_ends_with_a_certificate_that_the_agent_runs_with() {
         let has_password = request.header("k3s-node-password").is_some();
         assert_eq!(has_password, request.path.ends_with("client-kubelet.crt"));
     }
-    let kubeconfig = format!("--kubeconfig={}", site.path(KUBECONFIG).display());
-    let root_dir = format!("--root-dir={}", site.path("state").display());
-    let board = Board::start(&[&kubeconfig, &root_dir, "--hostname-override=pi"]);
-    board.says("node pi: registered");
+    agent(site.root.path()).says("node pi: registered");
     // The same line again, and with --force: the same password.
     let again = join(&site, &site.k3s_token(), &[]);
     assert!(again.line("joined").contains("already"), "{again:?}");

@@ -206,7 +206,10 @@ pub fn run(root: &Path, args: &[&str]) -> Joined {
 
 /// The agent as nodelet.service starts it, with what join wrote below `root`.
 pub fn agent(root: &Path) -> Board {
-    let flags = agent_flags(root);
+    start(&agent_flags(root))
+}
+
+pub fn start(flags: &[String]) -> Board {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     Board::start(&flags)
 }

@@ -16,7 +16,7 @@ use nodelet::identity::kubeconfig;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::{Joined, Site, TOKEN};
+use super::{Joined, Site, TOKEN, start};
 use crate::common::api::is_ready;
 use crate::common::board::{Board, binary};
 use support::{Folder, eventually};
@@ -47,9 +47,8 @@ impl Member {
     }
 
     fn start(&mut self) {
-        let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
         self.board = None;
-        self.board = Some(Board::start(&flags));
+        self.board = Some(start(&self.flags));
     }
 
     /// The line `ca` of `nodelet check`.

@@ -59,6 +59,12 @@ fn join(double: &Double, more: &[&str]) -> Child {
         .unwrap()
 }
 
+/// Whether it succeeded, and what it printed.
+fn end(join: Child) -> (bool, String) {
+    let output = join.wait_with_output().unwrap();
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
+}
+
 #[test]
 fn a_line_ends_with_a_ready_node_in_time() {
     if let Err(why) = board() {
@@ -72,11 +78,10 @@ fn a_line_ends_with_a_ready_node_in_time() {
         let join = join(&double, &["--force"]);
         eventually("the trigger of nodelet.path", SOON, || fs::metadata(TRIGGER).ok());
         let board = agent("/".as_ref());
-        let output = join.wait_with_output().unwrap();
+        let (is_ok, text) = end(join);
         let took = begin.elapsed();
         best = best.min(took);
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{text}");
+        assert!(is_ok, "{text}");
         let [.., ready, metrics] = text.lines().collect::<Vec<_>>()[..] else {
             panic!("{text}");
         };
@@ -99,26 +104,22 @@ fn a_node_that_does_not_come_fails_in_time_and_keeps_the_files() {
         return skip::required(&why);
     }
     let double = cluster();
-    let output = join(&double, &["--timeout=2s"]).wait_with_output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    let (is_ok, text) = end(join(&double, &["--timeout=2s"]));
+    assert!(!is_ok, "{text}");
     let last = text.lines().find(|line| line.starts_with("✗ ready")).unwrap_or_default();
     for part in ["✗ ready: not Ready after 2 s: it is not registered", "journalctl -u nodelet"] {
         assert!(last.contains(part), "{text}");
     }
     assert!(fs::metadata(KUBECONFIG).is_ok());
     // Without a wait, the process tells: here nodelet.path is not active.
-    let output = join(&double, &["--no-wait"]).wait_with_output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+    let (is_ok, text) = end(join(&double, &["--no-wait"]));
     let line = "– start: nodelet.path has not started nodelet.service; systemctl start";
-    assert!(output.status.success() && text.contains(line), "{text}");
+    assert!(is_ok && text.contains(line), "{text}");
     // The same line waits again.
     let again = join(&double, &[]);
     let board = agent("/".as_ref());
-    let output = again.wait_with_output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{text}");
-    assert!(text.contains("✓ joined: already"), "{text}");
+    let (is_ok, text) = end(again);
+    assert!(is_ok && text.contains("✓ joined: already"), "{text}");
     drop(board);
 }
 
@@ -132,18 +133,17 @@ fn a_node_that_only_was_ready_is_not_ready() {
     let first = join(&double, &[]);
     eventually("the trigger of nodelet.path", SOON, || fs::metadata(TRIGGER).ok());
     let running = agent("/".as_ref());
-    assert!(first.wait_with_output().unwrap().status.success());
+    assert!(end(first).0);
     drop(running);
-    let output = join(&double, &["--timeout=2s"]).wait_with_output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    let (is_ok, text) = end(join(&double, &["--timeout=2s"]));
+    assert!(!is_ok, "{text}");
     assert!(text.contains("✓ joined: already"), "{text}");
     let line = "✗ ready: not Ready after 2 s: its Lease is not renewed: no agent runs";
     assert!(text.contains(line), "{text}");
     // A running agent renews it within 10 s.
     let _running = agent("/".as_ref());
-    let output = join(&double, &["--timeout=20s"]).wait_with_output().unwrap();
-    assert!(output.status.success(), "{output:?}");
+    let (is_ok, text) = end(join(&double, &["--timeout=20s"]));
+    assert!(is_ok, "{text}");
 }
 
 /// The power fails at a random moment; the same line is the cure, and no token is in a file.
@@ -161,9 +161,8 @@ fn a_join_that_was_killed_is_repeated() {
         cut.kill().unwrap();
         cut.wait().unwrap();
         let _ = fs::remove_file("/etc/default/nodelet-join.new");
-        let output = join(&double, &["--no-wait"]).wait_with_output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "after {milliseconds} ms: {text}");
+        let (is_ok, text) = end(join(&double, &["--no-wait"]));
+        assert!(is_ok, "after {milliseconds} ms: {text}");
         for file in [KUBECONFIG, "/etc/default/nodelet-join"] {
             let text = fs::read_to_string(file).unwrap();
             assert!(!text.is_empty() && !text.contains(SECRET), "{file}: {text}");

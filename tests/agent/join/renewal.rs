@@ -12,12 +12,12 @@ use nodelet::kube::time::Wall;
 use nodelet::kube::x509::Leaf;
 use support::eventually;
 
-use super::{Site, mode};
-use crate::common::board::{Board, binary};
+use super::{Site, agent_flags, mode, start};
+use crate::common::board::binary;
 use crate::common::lease::{self, longest_gap_of_requests};
 
 const MINUTE: Duration = Duration::from_secs(60);
-const CURRENT: &str = "state/pki/kubelet-client-current.pem";
+const CURRENT: &str = "var/lib/nodelet/pki/kubelet-client-current.pem";
 const PASSWORD: &str = "etc/credstore/nodelet.k3s-password";
 
 /// A board that joined.
@@ -29,25 +29,11 @@ fn joined() -> Site {
     site
 }
 
-/// The flags of the unit, and those that join wrote.
+/// The flags of the agent, with a Lease each 2 s.
 fn flags(site: &Site) -> Vec<String> {
-    let file = site.text("etc/default/nodelet-join");
-    let flags = file.lines().find_map(|line| line.strip_prefix("NODELET_JOIN_FLAGS="));
-    let kubeconfig = site.path("etc/credstore/nodelet.kubeconfig");
-    let mut args = vec![
-        format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--root-dir={}", site.path("state").display()),
-        "--node-lease-duration-seconds=8".to_owned(),
-    ];
-    args.extend(flags.unwrap().split(' ').map(str::to_owned));
-    args
-}
-
-/// The agent as the unit starts it.
-fn start(site: &Site) -> Board {
-    let args = flags(site);
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    Board::start(&args)
+    let mut flags = agent_flags(site.root.path());
+    flags.push("--node-lease-duration-seconds=8".to_owned());
+    flags
 }
 
 fn leaf(site: &Site) -> Option<Leaf> {
@@ -67,7 +53,7 @@ fn a_board_renews_again_and_again_and_each_lease_is_in_time() {
     let of_join = kubeconfig::parse(&site.kubeconfig(), &[]).unwrap();
     let of_join = Leaf::of_pem(&of_join.certificate.unwrap().chain.bytes);
     let mut keys = vec![of_join.unwrap().public_key];
-    let board = start(&site);
+    let board = start(&flags(&site));
     while keys.len() < 4 {
         let leaf = eventually("a new certificate", MINUTE, || {
             leaf(&site).filter(|leaf| !keys.contains(&leaf.public_key))
@@ -118,7 +104,7 @@ fn the_check_says_how_and_when_the_certificate_is_renewed() {
         let line = format!("– {skipped}: the supervisor signs\n");
         assert!(text.contains(&line), "{text}");
     }
-    let mut board = start(&site);
+    let mut board = start(&flags(&site));
     board.says_within(MINUTE, "certificate: a new certificate is in use");
     board.stop(Signal::SIGTERM);
     let text = check(&site);
@@ -142,7 +128,7 @@ fn the_check_says_how_and_when_the_certificate_is_renewed() {
 fn a_supervisor_that_fails_costs_no_lease_and_is_asked_again() {
     let site = joined();
     site.double.set_supervisor(|k3s| k3s.start = vec![Phase::WithoutCore]);
-    let board = start(&site);
+    let board = start(&flags(&site));
     board.says_within(
         MINUTE,
         "warning: certificate: the supervisor answers 503 ServiceUnavailable: runtime core not ready",

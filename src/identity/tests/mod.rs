@@ -12,9 +12,9 @@ use crate::core::delay::Jitter;
 use crate::core::instant::Mono;
 use crate::core::kubelet::tests::storm::{collect_lines, take_lines};
 use crate::files::tree::Tree;
-use crate::identity::IdentitySource;
 use crate::identity::pki::tests::{Signer, day};
 use crate::identity::signing::Supervisor;
+use crate::identity::{ApiAccess, Identity, IdentitySource};
 use crate::kube::message::{Outcome, Response};
 use crate::kube::time::Wall;
 use crate::wire::tls::SYSTEM_ROOTS;
@@ -27,6 +27,16 @@ fn rotating(tree: &Tree) -> Config {
     config
 }
 
+/// Opens the identity whose kubeconfig is `etc/kubelet.conf`.
+fn open(tree: &Tree, config: &Config, now: Wall) -> (Identity, ApiAccess) {
+    let path = tree.join("etc/kubelet.conf");
+    let source = IdentitySource::new(config, &path, None, "test".to_owned());
+    source.open(now, Jitter::NONE).unwrap()
+}
+
+/// A signing request with the certificate that is there.
+const SIGN: FileTask = FileTask::Sign { new_key: false, with_bootstrap: false, is_first: false };
+
 /// A request under way was sent to the old server until the process was restarted.
 #[test]
 fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_under_way() {
@@ -38,9 +48,7 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
     config.cert_dir = tree.join("pki");
     for is_first in [true, false] {
         tree.write("etc/bootstrap.conf", wrong.as_bytes());
-        let kubeconfig = tree.join("etc/kubelet.conf");
-        let source = IdentitySource::new(&config, &kubeconfig, None, "test".to_owned());
-        let (mut identity, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
+        let (mut identity, access) = open(&tree, &config, Wall::default());
         let mut api = access.api;
         let task = FileTask::Sign { new_key: false, with_bootstrap: true, is_first };
         let result = identity.carry_out(&task, &mut api, Wall::default());
@@ -61,12 +69,9 @@ fn a_certificate_that_cannot_be_stored_is_in_use_and_stored_later() {
     let user = signer.pair_of("system:node:pi", 1, 20);
     tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
     let config = rotating(&tree);
-    let path = tree.join("etc/kubelet.conf");
-    let source = || IdentitySource::new(&config, &path, None, "test".to_owned());
-    let (mut identity, access) = source().open(day(15), Jitter::NONE).unwrap();
+    let (mut identity, access) = open(&tree, &config, day(15));
     let mut api = access.api;
-    let sign = FileTask::Sign { new_key: false, with_bootstrap: false, is_first: false };
-    let TaskResult::Signed(request) = identity.carry_out(&sign, &mut api, day(15)) else {
+    let TaskResult::Signed(request) = identity.carry_out(&SIGN, &mut api, day(15)) else {
         panic!("no request");
     };
     let install = FileTask::Install(signer.sign(&request, 15, 90));
@@ -84,7 +89,7 @@ fn a_certificate_that_cannot_be_stored_is_in_use_and_stored_later() {
     std::fs::rename(tree.join("away"), tree.join("pki")).unwrap();
     let result = identity.carry_out(&install, &mut api, day(15));
     assert!(matches!(result, TaskResult::InUse(_)), "{result:?}");
-    let (identity, _) = source().open(day(16), Jitter::NONE).unwrap();
+    let (identity, _) = open(&tree, &config, day(16));
     assert!(identity.not_after() > Some(day(90)));
 }
 
@@ -99,9 +104,7 @@ fn a_401_names_the_certificate_that_was_sent_once() {
     let stored = tree.join("pki/kubelet-client-current.pem").display().to_string();
     collect_lines();
     for source in ["users[u].user.client-certificate-data", stored.as_str()] {
-        let path = tree.join("etc/kubelet.conf");
-        let opened = IdentitySource::new(&config, &path, None, "test".to_owned());
-        let (mut identity, _) = opened.open(Wall::default(), Jitter::NONE).unwrap();
+        let (mut identity, _) = open(&tree, &config, Wall::default());
         take_lines();
         for code in [200, 401, 401, 200, 401] {
             identity.on_response(&answer(code));
@@ -138,8 +141,7 @@ fn a_supervisor_that_the_roots_of_the_system_verify_needs_them() {
         let line = "--k3s-supervisor-system-roots: this system has no root certificates; \
             install ca-certificates";
         assert_eq!(fault.as_deref(), is_missing.then_some(line));
-        let source = IdentitySource::new(&config, &path, None, "test".to_owned());
-        let (_, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
+        let (_, access) = open(&tree, &config, Wall::default());
         assert_eq!(access.renewal_fault, supervisor.fault(&SYSTEM_ROOTS));
     }
 }
@@ -158,22 +160,17 @@ fn a_node_password_that_cannot_be_read_has_its_remedy_and_may_be_corrected() {
         if let Some(text) = password {
             tree.write("etc/k3s-password", text.as_bytes());
         }
-        let path = tree.join("etc/kubelet.conf");
-        let source = IdentitySource::new(&config, &path, None, "test".to_owned());
-        let (mut identity, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
+        let (mut identity, access) = open(&tree, &config, Wall::default());
         let why = access.renewal_fault.unwrap().to_string();
         assert!(why.contains(part), "{why}");
         assert!(why.contains("delete secret pi.node-password.k3s"), "{why}");
         let mut api = access.api;
-        let task = FileTask::Sign { new_key: false, with_bootstrap: false, is_first: false };
-        let result = identity.carry_out(&task, &mut api, Wall::default());
+        let result = identity.carry_out(&SIGN, &mut api, Wall::default());
         assert!(matches!(result, TaskResult::Failed(_)), "{result:?}");
         tree.write("etc/k3s-password", b"0123456789abcdef\n");
-        let source = IdentitySource::new(&config, &path, None, "test".to_owned());
-        let (_, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
-        assert_eq!(access.renewal_fault, None);
+        assert_eq!(open(&tree, &config, Wall::default()).1.renewal_fault, None);
         for _ in 0..2 {
-            let result = identity.carry_out(&task, &mut api, Wall::default());
+            let result = identity.carry_out(&SIGN, &mut api, Wall::default());
             assert!(matches!(result, TaskResult::Signed(_)), "{result:?}");
         }
     }

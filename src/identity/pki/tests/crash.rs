@@ -73,9 +73,7 @@ fn a_request_survives_a_power_cut_until_its_certificate_is_stored() {
     let name = pki.sign(false).unwrap().name;
     let act = || {
         let (mut pki, _) = open(&paths, day(1));
-        let request = pki.sign(false).unwrap();
-        let chain = signer.sign(&request, 1, 50);
-        let (_, leaf) = pki.install(&chain, day(1)).unwrap();
+        let leaf = renew(&mut pki, &signer, 1);
         (pki, leaf)
     };
     let states = survives(&folder, act, |leaf, state| {

@@ -27,8 +27,6 @@ pub struct Supervisor {
     pub tokens: Vec<String>,
     /// `HTTPSPort`: the port of the API server.
     pub https_port: u16,
-    /// A server before v1.31.7 and v1.32.2: it ignores the request and sends a shared key.
-    pub is_old: bool,
     /// The Secrets `NAME.node-password.k3s`. One goes with its Node, at once, or without a Node
     /// after `orphan_after`.
     pub passwords: BTreeMap<String, String>,
@@ -38,11 +36,6 @@ pub struct Supervisor {
     pub start: Vec<Phase>,
     /// Seconds from the issue of a certificate to its end; `None` is a year.
     pub lifetime: Option<i64>,
-    /// Seconds from `notBefore` of a certificate to its issue; `None` is an hour. Older servers
-    /// take the birth of the CA.
-    pub backdate: Option<i64>,
-    /// Bodies of the next answers with 200 in the place of a certificate.
-    pub forged: Vec<String>,
     /// The names of `passwords`, and what is known of their Nodes.
     owners: BTreeMap<String, Owner>,
 }
@@ -160,8 +153,7 @@ impl Supervisor {
             }
         };
         self.authorize(request, caller, groups)?;
-        let validity =
-            Validity { from: -self.backdate.unwrap_or(HOUR), until: self.lifetime.unwrap_or(YEAR) };
+        let validity = Validity { from: -HOUR, until: self.lifetime.unwrap_or(YEAR) };
         let params = |name: &str, organizations: &[&str], server_names: &[String]| {
             pki::k3s_params(name, organizations, server_names, validity)
         };
@@ -181,14 +173,11 @@ impl Supervisor {
             }
             _ => {
                 let name = self.node_name(request, caller)?;
-                if !self.forged.is_empty() {
-                    return Ok(Some(Response::text(200, TEXT, &self.forged.remove(0))));
-                }
                 params(&format!("system:node:{name}"), &[NODES], &[])
             }
         };
         // What is no request gets the key of the server, here a new one each time.
-        let is_asked = request.method == "POST" && !self.is_old;
+        let is_asked = request.method == "POST";
         let signed = is_asked.then(|| authority.sign_key(&request.body, params.clone()));
         let text = match signed {
             Some(Ok(leaf)) => leaf + authority.pem(),

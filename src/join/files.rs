@@ -8,7 +8,7 @@ use crate::files::guard;
 use crate::files::read::{SMALL, read};
 use crate::files::write::{self, Op, PRIVATE, PUBLIC};
 use crate::host::HostRoot;
-use crate::host::units::SERVE_SOCKET;
+use crate::host::units::{SERVE_SOCKET, is_enabled};
 use crate::identity::pki::{remove_certificates, remove_serving_certificates};
 
 /// The kubeconfigs of a kubelet.
@@ -165,6 +165,11 @@ impl JoinPaths {
     /// A folder that exists while systemd is PID 1 (sd_booted(3)).
     pub(super) fn has_systemd(&self) -> bool {
         guard::exists(&self.at("run/systemd/system"))
+    }
+
+    /// Whether the next boot starts this unit.
+    pub(super) fn is_enabled(&self, unit: &str) -> bool {
+        is_enabled(&HostRoot::new(self.at("")), unit)
     }
 
     /// Whether the unit has a process: in the root slice, in the default one, or on cgroup v1.

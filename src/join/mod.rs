@@ -26,8 +26,7 @@ use serde_json::{Value, json};
 use crate::check::{CommandFailure, Finding, Report};
 use crate::files::guard;
 use crate::files::write::{self, Disk};
-use crate::host::HostRoot;
-use crate::host::units::{SERVE_SOCKET, is_enabled};
+use crate::host::units::SERVE_SOCKET;
 use crate::identity::kubeconfig;
 use crate::identity::pki::stored_certificate;
 use crate::kube::object;
@@ -130,7 +129,7 @@ fn remove(
     }
     let running = Finding::ok("running", "nodelet.service does not run");
     let failed = |why: String| Failed::from(Finding::failed("files", Fault::of_line(&why), SUDO));
-    let metrics = if is_enabled(&HostRoot::new(paths.at("")), SERVE_SOCKET) {
+    let metrics = if paths.is_enabled(SERVE_SOCKET) {
         // It would open the port of a board without an identity.
         let stop = if paths.are_of_image() { "" } else { "systemctl stop nodelet-serve.socket" };
         Finding::note("metrics", "disabled", stop)

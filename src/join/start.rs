@@ -8,8 +8,7 @@ use crate::check::{Finding, Mark};
 use crate::core::conditions;
 use crate::core::lease::LEASES;
 use crate::files::{guard, write};
-use crate::host::HostRoot;
-use crate::host::units::{SERVE_SOCKET, is_enabled};
+use crate::host::units::SERVE_SOCKET;
 use crate::kube::message::{Accept, Outcome, Request};
 use crate::kube::text::Fault;
 use crate::kube::{json, object};
@@ -71,7 +70,7 @@ pub(super) fn start_and_wait(
 
 /// How to get `kubectl top`: the one thing that is off after a join.
 fn metrics(paths: &JoinPaths) -> Finding {
-    if is_enabled(&HostRoot::new(paths.at("")), SERVE_SOCKET) {
+    if paths.is_enabled(SERVE_SOCKET) {
         Finding::ok("metrics", "nodelet-serve.socket is enabled")
     } else {
         Finding::note("metrics", "systemctl enable --now nodelet-serve.socket", "")
@@ -95,8 +94,7 @@ fn triggered(run: &JoinRun<'_>, finding: Finding) -> Finding {
 
 /// Starts the agent. It must start at the next boot, too.
 pub(super) fn start(paths: &JoinPaths, server: &str, is_stale: bool) -> Result<Finding, Failed> {
-    let root = HostRoot::new(paths.at(""));
-    let (is_running, starts_at_boot) = (paths.is_running(), is_enabled(&root, SERVICE));
+    let (is_running, starts_at_boot) = (paths.is_running(), paths.is_enabled(SERVICE));
     if !is_running && !paths.has_systemd() {
         let flags = "--kubeconfig=/etc/credstore/nodelet.kubeconfig --root-dir=/var/lib/nodelet";
         let line = format!("nodelet {flags}, with the flags in {}", paths.flags().display());
@@ -115,7 +113,7 @@ pub(super) fn start(paths: &JoinPaths, server: &str, is_stale: bool) -> Result<F
     if !is_running && let Err(why) = write::publish(&paths.trigger(), format!("{server}\n")) {
         return Ok(Finding::note("start", why, ENABLE));
     }
-    let is_enabled_path = is_enabled(&root, PATH) && !is_masked(paths, PATH);
+    let is_enabled_path = paths.is_enabled(PATH) && !is_masked(paths, PATH);
     Ok(if !starts_at_boot {
         Finding::note("start", "nodelet.service is not enabled: no boot starts it", ENABLE)
     } else if is_running {

@@ -91,6 +91,9 @@ fn a_closed_connection_is_asked_again() {
     });
     assert_eq!(joined.code, 0, "{joined:?}");
     assert!(joined.stderr.contains("tcp: 127.0.0.1:"), "{joined:?}");
+    restarted.double.stop_listening();
+    let gone = restarted.join(&["--force", "--timeout=1s"]);
+    gone.failed_at("tcp", &["connection refused", "is the server up"]);
     let site = Site::k3s();
     let rule = Rule::new(Fault::CloseBeforeHeaders).path("/cacerts").skip(1);
     site.double.faults().push(rule.always());

@@ -266,6 +266,58 @@ fn a_ca_that_is_new_on_the_line_is_missing_and_no_other_cluster() {
     }
 }
 
+/// `k3s certificate rotate-ca` with another root: the new token has another digest.
+#[test]
+fn a_board_with_both_cas_stays_when_k3s_gets_another_root() {
+    let [(old, _), (new, _)] = [authority(), authority()];
+    let both = format!("{old}{new}");
+    let tree = Tree::new("join-both");
+    tree.write("both.pem", both.as_bytes());
+    let file = format!("--certificate-authority={}", tree.join("both.pem").display());
+    for (stored, pem, more, want) in [
+        (&old, &old, &[][..], "kept"),
+        (&old, &old, &[file.as_str()], "it lacks a CA, so another is asked for"),
+        (&both, &new, &[], "kept"),
+        (&old, &new, &[], "another cluster; nodelet join --force replaces it"),
+    ] {
+        let hash = crate::join::token::hexadecimal(&proof::sha256(pem.as_bytes()));
+        let token = format!("K10{hash}::server:pa55:word");
+        let line = settings(&[&["https://cp:6443", "--token", &token], more].concat());
+        let board = Joined::new(stored, &pair(0, 24 * 365));
+        let token = Token::parse(&token).unwrap();
+        let found = word(existing(&board.paths, &line, &token, "pi", now()));
+        assert!(found.ends_with(want), "{more:?}: {found}");
+    }
+}
+
+#[test]
+fn a_kubelet_on_the_machine_is_in_the_way() {
+    let process = "proc/77/status";
+    let mut line = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
+    let token = Token::parse(BOOTSTRAP).unwrap();
+    for (path, text, named) in [
+        ("etc/kubernetes/kubelet.conf", "", "etc/kubernetes/kubelet.conf"),
+        ("var/lib/rancher/k3s/agent/kubelet.kubeconfig", "", "k3s/agent/kubelet.kubeconfig"),
+        (process, "Name:\tkubelet\nNSpid:\t77\n", "process 77, kubelet"),
+        (process, "Name:\tk3s-agent\nNSpid:\t77\n", "process 77, k3s-agent"),
+        (process, "Name:\tkubelite\n", "process 77, kubelite"),
+        // In a container, and another program.
+        (process, "Name:\tkubelet\nNSpid:\t77\t1\n", ""),
+        (process, "Name:\tkubelet-exporter\nNSpid:\t77\n", ""),
+    ] {
+        let tree = Tree::empty("join-kubelet");
+        tree.write(path, text.as_bytes());
+        let paths = JoinPaths::new(Some(tree.path()));
+        for force in [false, true] {
+            line.force = force;
+            let found = word(existing(&paths, &line, &token, "pi", now()));
+            let refused = format!("{named}: a kubelet is on this machine; stop");
+            let want = if force || named.is_empty() { "none" } else { &refused };
+            assert!(found.contains(want), "{text}: {found}");
+        }
+    }
+}
+
 /// `apt purge` removes the flags and keeps the credentials.
 #[test]
 fn an_identity_without_its_flags_is_not_complete() {

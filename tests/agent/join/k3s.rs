@@ -1,11 +1,9 @@
 //! The way of k3s and rke2, against the double of their supervisor.
 
-use std::sync::Arc;
-
 use apidouble::{Authority, Double, Fault, Phase, Rule, Validity};
 use serde_json::Value;
 
-use super::{Joined, Site, TOKEN, agent, k10, mode};
+use super::{Joined, Site, TOKEN, agent, mode};
 use nodelet::identity::kubeconfig;
 use nodelet::kube::x509::Leaf;
 
@@ -121,39 +119,6 @@ fn the_api_server_may_have_another_port() {
     assert!(site.kubeconfig().contains(&format!("{url}\"")));
     let flags = site.text(FLAGS);
     assert!(flags.contains(&format!("--k3s-supervisor={} ", site.double.url())), "{flags}");
-}
-
-/// `k3s certificate rotate-ca` with another root: the new token has another digest.
-#[test]
-fn a_board_with_both_cas_in_a_file_stays_when_k3s_gets_another_root() {
-    let (prepared, not_prepared) = (site(), site());
-    for (site, is_prepared) in [(&prepared, true), (&not_prepared, false)] {
-        assert_eq!(join(site, &site.k3s_token(), &[]).code, 0);
-        let new = Arc::new(Authority::new("new"));
-        let both = format!("{}{}", site.double.ca_pem(), new.pem());
-        let file = site.root.write("both.pem", &both);
-        if is_prepared {
-            let file = format!("--certificate-authority={}", file.display());
-            let joined = join(site, &site.k3s_token(), &[&file]);
-            assert_eq!(joined.code, 0, "{joined:?}");
-            assert!(joined.line("joined").contains("it lacks a CA"), "{joined:?}");
-            let config = kubeconfig::parse(&site.kubeconfig(), &[]).unwrap();
-            assert_eq!(config.ca.unwrap().bytes, both.as_bytes());
-        }
-        site.double.set_supervisor(|k3s| new.pem().clone_into(&mut k3s.cacerts));
-        site.double.succeed(&new);
-        let token = k10(new.pem());
-        let joined = join(site, &token, &[]);
-        if is_prepared {
-            assert!(joined.line("joined").contains("already"), "{joined:?}");
-        } else {
-            joined.failed_at("joined", &["another cluster", "--force replaces it"]);
-        }
-        let joined = join(site, &token, &["--force"]);
-        assert_eq!(joined.code, 0, "{joined:?}");
-        let config = kubeconfig::parse(&site.kubeconfig(), &[]).unwrap();
-        assert_eq!(config.ca.unwrap().bytes, new.pem().as_bytes());
-    }
 }
 
 #[test]

@@ -301,29 +301,6 @@ fn each_fault_of_a_token_has_its_remedy() {
     assert_eq!(site.files(), [] as [String; 0]);
 }
 
-#[test]
-fn a_kubelet_on_the_machine_is_in_the_way() {
-    let process = "proc/77/status";
-    for (path, text, named) in [
-        ("etc/kubernetes/kubelet.conf", "", "etc/kubernetes/kubelet.conf"),
-        ("var/lib/rancher/k3s/agent/kubelet.kubeconfig", "", "k3s/agent/kubelet.kubeconfig"),
-        (process, "Name:\tkubelet\nNSpid:\t77\n", "process 77, kubelet"),
-        (process, "Name:\tk3s-agent\nNSpid:\t77\n", "process 77, k3s-agent"),
-        (process, "Name:\tkubelite\n", "process 77, kubelite"),
-    ] {
-        let site = Site::kubeadm();
-        site.root.write(path, text);
-        site.join(&[]).failed_at("joined", &[named, "a kubelet is on this machine", "stop"]);
-        assert_eq!(site.join(&["--force"]).code, 0);
-    }
-    // In a container, and another program.
-    for text in ["Name:\tkubelet\nNSpid:\t77\t1\n", "Name:\tkubelet-exporter\nNSpid:\t77\n"] {
-        let site = Site::kubeadm();
-        site.root.write(process, text);
-        assert_eq!(site.join(&[]).code, 0);
-    }
-}
-
 /// kind and NAT: the server of cluster-info is not reachable from the board.
 #[test]
 fn the_typed_endpoint_is_used_where_the_signed_server_does_not_answer() {

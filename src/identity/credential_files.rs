@@ -16,7 +16,7 @@ use crate::files::guard;
 use crate::files::read::Stamp;
 use crate::kube::x509::Leaf;
 use crate::wire::api::Api;
-use crate::wire::api_config::{ApiConfig, Authorization};
+use crate::wire::api_config::{ApiConfig, Authorization, ClientCertificate, Pem};
 
 /// client-go's `cachingTokenSource` reads a tokenFile again after this time.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
@@ -44,21 +44,10 @@ impl CredentialFiles {
             }
             _ => None,
         };
-        let certificate = config.certificate.as_ref().and_then(|certificate| {
-            let files = [certificate.chain.file.clone()?, certificate.key.file.clone()?];
-            let [chain, key] = files.each_ref();
-            let unchanged = || read_certificate(chain, key).is_ok_and(|read| read == *certificate);
-            Some(StampedFiles::new(files.clone(), unchanged))
-        });
-        let ca = config.ca.as_ref().and_then(|ca| {
-            let file = ca.file.clone()?;
-            let unchanged = || read_pem(&file).is_ok_and(|read| read == *ca);
-            Some(StampedFiles::new([file.clone()], unchanged))
-        });
         Self {
             token,
-            certificate,
-            ca,
+            certificate: config.certificate.as_ref().and_then(StampedFiles::of_certificate),
+            ca: config.ca.as_ref().and_then(StampedFiles::of_pem),
             due: Mono::START.after(CHECK_EVERY),
             log: OutageLog::new("credentials"),
         }
@@ -134,9 +123,26 @@ pub(crate) struct StampedFiles<const N: usize> {
     used: Option<[Stamp; N]>,
 }
 
+impl StampedFiles<1> {
+    /// The file that `pem` was read from, if it was.
+    pub(crate) fn of_pem(pem: &Pem) -> Option<Self> {
+        let file = pem.file.as_ref()?;
+        Some(Self::new([file.clone()], || read_pem(file).is_ok_and(|read| read == *pem)))
+    }
+}
+
+impl StampedFiles<2> {
+    /// The files that `certificate` and its key were read from, if both were.
+    pub(crate) fn of_certificate(certificate: &ClientCertificate) -> Option<Self> {
+        let (chain, key) = (certificate.chain.file.as_ref()?, certificate.key.file.as_ref()?);
+        let unchanged = || read_certificate(chain, key).is_ok_and(|read| read == *certificate);
+        Some(Self::new([chain.clone(), key.clone()], unchanged))
+    }
+}
+
 impl<const N: usize> StampedFiles<N> {
     /// `unchanged` returns whether the files still have the content that is in use.
-    pub(crate) fn new(files: [PathBuf; N], unchanged: impl FnOnce() -> bool) -> Self {
+    fn new(files: [PathBuf; N], unchanged: impl FnOnce() -> bool) -> Self {
         let stamps = stamps(&files);
         let used = unchanged().then_some(stamps).flatten();
         Self { files, used }

@@ -59,32 +59,20 @@ impl Certificates {
         let rotates = config.rotate_server_certificates || is_at_supervisor;
         let jitter = Jitter::new(RandomState::new().build_hasher().finish());
         let rotation = rotates.then(|| Rotation::open(node, cert_dir, jitter)).transpose()?;
-        let (certificate, certificate_files) = match &config.tls_files {
-            Some((chain, key)) => {
-                let read = read_certificate(chain, key)?;
-                let is_same = || read_certificate(chain, key).is_ok_and(|again| again == read);
-                let files = StampedFiles::new([chain.clone(), key.clone()], is_same);
-                (read, Some(files))
-            }
-            None => (self_signed(&node.node.name)?, None),
+        let certificate = match &config.tls_files {
+            Some((chain, key)) => read_certificate(chain, key)?,
+            None => self_signed(&node.node.name)?,
         };
-        let (ca, ca_file) = match &config.client_ca_file {
-            Some(path) => {
-                let read = read_pem(path).map_err(|why| format!("--client-ca-file: {why}"))?;
-                let is_same = || read_pem(path).is_ok_and(|again| again == read);
-                let file = StampedFiles::new([path.clone()], is_same);
-                (Some(read), Some(file))
-            }
-            None => (cluster_ca, None),
-        };
+        let given_ca = config.client_ca_file.as_deref().map(read_pem).transpose();
+        let given_ca = given_ca.map_err(|why| format!("--client-ca-file: {why}"))?;
         Ok(Self {
             only_tls13: config.only_tls13,
             issued: rotation.as_ref().and_then(Rotation::current),
             rotation,
+            certificate_files: StampedFiles::of_certificate(&certificate),
             certificate,
-            certificate_files,
-            ca,
-            ca_file,
+            ca_file: given_ca.as_ref().and_then(StampedFiles::of_pem),
+            ca: given_ca.or(cluster_ca),
             due: Mono::START.after(CHECK_EVERY),
             log: OutageLog::new("certificates of the port"),
         })

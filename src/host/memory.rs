@@ -26,7 +26,7 @@ const PRESSURE: &str = "proc/pressure/memory";
 /// themselves: in a container they can differ from those of the file, and qemu-arm truncates them.
 #[derive(Debug)]
 pub(super) struct Meminfo {
-    file: KeptFile,
+    pub(super) file: KeptFile,
     last: Option<Last>,
 }
 

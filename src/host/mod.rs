@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 
 pub use root::HostRoot;
 
+use self::kept_file::KeptFile;
 use self::mounts::Mounts;
 use crate::core::facts::{Facts, FileSystem, Read};
 use crate::files::guard::{self, Resolved};
@@ -58,6 +59,9 @@ struct Sources {
     node_fs: disk::MeasuredPath,
     image_fs: disk::MeasuredPath,
     online: cpu::Online,
+    /// Read for [`Host::usage`] alone, as the next one.
+    cpu_stat: KeptFile,
+    stat: KeptFile,
 }
 
 impl Sources {
@@ -72,6 +76,8 @@ impl Sources {
             node_fs: disk::MeasuredPath::default(),
             image_fs: disk::MeasuredPath::default(),
             online: cpu::Online::new(),
+            cpu_stat: KeptFile::new(usage::CPU_STAT),
+            stat: KeptFile::new(usage::STAT),
         }
     }
 }

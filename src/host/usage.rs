@@ -3,23 +3,18 @@
 //! CPU time is that of the root cgroup: v2's cpu.stat (Linux 5.8), else the sum of `proc/stat` that
 //! the kernel itself makes for it. Memory is cAdvisor's working set (`cgroup`).
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::core::facts::{FileSystem, Read, Unread};
 use crate::files::read::SMALL;
 
-use super::Host;
-use super::cgroup::{self, WorkingSet};
 use super::disk::{MeasuredPath, ancestor};
 use super::kept_file::KeptFile;
-use super::memory;
-use super::mounts::Mounts;
-use super::root::HostRoot;
-use super::scan;
+use super::root::{HostRoot, unread};
+use super::{Host, Sources, memory, scan};
 
-const CPU_STAT: &str = "sys/fs/cgroup/cpu.stat";
-const STAT: &str = "proc/stat";
+pub(super) const CPU_STAT: &str = "sys/fs/cgroup/cpu.stat";
+pub(super) const STAT: &str = "proc/stat";
 const TRAFFIC: &str = "proc/net/dev";
 
 /// Most interfaces whose traffic is reported; a router has thousands.
@@ -49,63 +44,22 @@ pub struct Traffic {
     pub tx: (u64, u64),
 }
 
-/// The files, which stay open.
-#[derive(Debug)]
-pub struct UsageSources {
-    root: HostRoot,
-    folder: PathBuf,
-    /// `None` before the first read, and after a change of the mounts.
-    kept: Option<UsageFiles>,
-}
-
-#[derive(Debug)]
-struct UsageFiles {
-    mounts: Mounts,
-    working_set: WorkingSet,
-    cpu_stat: KeptFile,
-    stat: KeptFile,
-    meminfo: KeptFile,
-}
-
-impl UsageFiles {
-    fn new(root: &HostRoot) -> Self {
-        let mounts = Mounts::read(root);
-        let mode = cgroup::read(root, mounts.host.as_deref().unwrap_or_default());
-        Self {
-            mounts,
-            working_set: WorkingSet::new(mode),
-            cpu_stat: KeptFile::new(CPU_STAT),
-            stat: KeptFile::new(STAT),
-            meminfo: KeptFile::new(memory::MEMINFO),
-        }
-    }
-}
-
-impl UsageSources {
-    /// Of a machine; opens nothing.
-    pub fn new(host: Host) -> Self {
-        Self { root: host.root, folder: host.node_root_dir, kept: None }
-    }
-
-    fn kept(&mut self) -> (&HostRoot, &mut UsageFiles) {
-        let root = &self.root;
-        self.kept = self.kept.take().filter(|kept| !kept.mounts.may_have_changed());
-        (root, self.kept.get_or_insert_with(|| UsageFiles::new(root)))
-    }
-
+impl Host {
     /// Reads the use of CPU, memory and swap.
     pub fn usage(&mut self) -> Usage {
-        let (root, kept) = self.kept();
-        let cpu = kept.cpu_stat.read(root).ok().and_then(|text| parse_cpu_stat(&text));
-        let cpu = cpu.map_or_else(|| stat(root, &mut kept.stat), Ok);
-        let meminfo = kept.meminfo.read(root);
+        self.refresh_mounts();
+        let root = &self.root;
+        let sources = self.sources.get_or_insert_with(|| Sources::new(root));
+        let cpu = sources.cpu_stat.read(root).ok().and_then(|text| parse_cpu_stat(&text));
+        let cpu = cpu.map_or_else(|| stat(root, &mut sources.stat), Ok);
+        let meminfo = sources.meminfo.file.read(root);
         let totals = meminfo
             .as_ref()
             .map_err(Clone::clone)
             .map(|text| memory::line_bytes(text, ["MemTotal:", "SwapTotal:", "SwapFree:"]));
         Usage {
             cpu,
-            working_set_bytes: match (kept.working_set.read(root), meminfo) {
+            working_set_bytes: match (sources.working_set.read(root), meminfo) {
                 (Some(bytes), _) => Ok(bytes),
                 (None, Ok(text)) => memory::parse_working_set(&text),
                 (None, Err(unread)) => Err(unread),
@@ -119,8 +73,11 @@ impl UsageSources {
 
     /// Reads the sizes of the file system of `--root-dir`.
     pub fn node_fs(&mut self) -> Read<FileSystem> {
-        let own = self.kept().1.mounts.own.clone();
-        MeasuredPath::default().read(&self.root, &self.folder, &own, ancestor)
+        self.refresh_mounts();
+        let root = &self.root;
+        let sources = self.sources.get_or_insert_with(|| Sources::new(root));
+        let (folder, mounts) = (&self.node_root_dir, &sources.mounts.own);
+        MeasuredPath::default().read(root, folder, mounts, ancestor)
     }
 
     /// Reads the traffic of the network interfaces of this process's namespace, without those that
@@ -151,8 +108,7 @@ pub fn parse_cpu_stat(text: &[u8]) -> Option<Duration> {
 fn stat(root: &HostRoot, file: &mut KeptFile) -> Read<Duration> {
     // The line of all CPUs is the first; a large machine has thousands of interrupts behind it.
     let is_enough = &mut |text: &mut Vec<u8>| text.contains(&b'\n');
-    let text =
-        file.read_until(root, SMALL, is_enough).map_err(|e| super::root::unread(STAT, &e))?;
+    let text = file.read_until(root, SMALL, is_enough).map_err(|error| unread(STAT, &error))?;
     parse_stat(&text).ok_or_else(|| Unread::new(STAT, "no line of all CPUs"))
 }
 
@@ -248,7 +204,7 @@ mod tests {
     fn the_values_come_from_their_files() {
         let tree = Tree::empty("usage");
         let host = || Host::new(HostRoot::new(tree.path()), "/");
-        let usage = UsageSources::new(host()).usage();
+        let usage = host().usage();
         assert!(usage.cpu.is_err() && usage.working_set_bytes.is_err());
         assert!(usage.memory_bytes.is_err() && usage.swap_bytes.is_err());
         tree.write("proc/stat", b"cpu  1 0 0 0 0 0 0 0 0 0\n");
@@ -263,7 +219,7 @@ mod tests {
             memory_bytes: Ok(100 << 10),
             swap_bytes: Ok((7 << 10, 3 << 10)),
         };
-        let mut sources = UsageSources::new(host());
+        let mut sources = host();
         assert_eq!(sources.usage(), v1);
         tree.write("sys/fs/cgroup/cgroup.controllers", b"memory\n");
         tree.write("sys/fs/cgroup/cpu.stat", b"usage_usec 5\n");
@@ -277,7 +233,7 @@ mod tests {
 
     #[test]
     fn this_machine_has_them_all() {
-        let mut sources = UsageSources::new(Host::new(HostRoot::default(), "/"));
+        let mut sources = Host::new(HostRoot::default(), "/");
         let usage = sources.usage();
         assert!(usage.cpu.unwrap() > Duration::ZERO && usage.working_set_bytes.unwrap() > 0);
         assert!(usage.swap_bytes.is_ok_and(|(total, free)| free <= total));

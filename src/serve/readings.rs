@@ -11,7 +11,7 @@ use crate::core::instant::{Mono, Now};
 use crate::core::wall_clock::WallClock;
 use crate::host::Host;
 use crate::host::heartbeat;
-use crate::host::usage::{Usage, UsageSources};
+use crate::host::usage::Usage;
 use crate::kube::time::Wall;
 use crate::process::clock::since_boot;
 
@@ -24,7 +24,7 @@ const SYNC_LOOP: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub struct Readings {
     pub(super) node_name: String,
-    pub(super) sources: UsageSources,
+    pub(super) host: Host,
     state_file: PathBuf,
     built: Wall,
     /// The last reading, and when it was made.
@@ -71,7 +71,7 @@ impl Readings {
     pub fn new(config: &Config, serve: &ServeConfig, host: Host) -> Self {
         Self {
             node_name: config.node.name.clone(),
-            sources: UsageSources::new(host),
+            host,
             state_file: serve.state_file.clone(),
             built: WallClock::built(),
             last: None,
@@ -103,7 +103,7 @@ impl Readings {
         {
             return (usage.clone(), now.since(*at));
         }
-        let usage = self.sources.usage();
+        let usage = self.host.usage();
         self.before = self.last.replace((now, usage.clone()));
         (usage, Duration::ZERO)
     }

@@ -46,10 +46,10 @@ pub(super) fn summary(readings: &mut Readings, is_short: bool, now: Now) -> Stri
     }
     if !is_short {
         let now = time(readings.wall(now));
-        if let Ok(traffic) = readings.sources.traffic() {
+        if let Ok(traffic) = readings.host.traffic() {
             node.insert("network".to_owned(), network(&traffic, &now));
         }
-        if let Ok(fs) = readings.sources.node_fs() {
+        if let Ok(fs) = readings.host.node_fs() {
             node.insert("fs".to_owned(), file_system(&fs, &now));
         }
     }

@@ -6,8 +6,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::core::facts::{Read, Unread};
-use crate::core::instant::{Mono, Now};
-use crate::files::read::{Enough, LARGE, SMALL, is_end};
+use crate::core::instant::Now;
+use crate::files::read::{Enough, SMALL, is_end};
 use crate::host::kept_file::KeptFile;
 use crate::host::root::{HostRoot, text, unread};
 
@@ -55,18 +55,7 @@ impl HealthReader {
 
     /// A small file, trimmed.
     pub(super) fn text(&mut self, path: &str) -> Read<String> {
-        let start = self.begin(path)?;
-        let text = self.root.text(path, SMALL);
-        self.end(path, start);
-        text.map(|text| text.trim().to_owned())
-    }
-
-    /// A file that is a list and grows.
-    pub(super) fn list(&mut self, path: &str) -> Read<Vec<u8>> {
-        let start = self.begin(path)?;
-        let bytes = self.root.bytes(path, LARGE);
-        self.end(path, start);
-        bytes.map_err(|error| unread(path, &error))
+        self.kept(&mut KeptFile::new(path))
     }
 
     /// The file `name` in `folder`, trimmed; empty if it cannot be read.
@@ -93,9 +82,14 @@ impl HealthReader {
         limit: u64,
         is_enough: Enough<'_>,
     ) -> Read<Vec<u8>> {
-        let start = self.begin(&kept.path)?;
+        let path = &kept.path;
+        if self.slow.iter().any(|(slow, reads)| slow == path && *reads == MOST_SLOW) {
+            let cause = "left out for up to an hour: three reads took over 1 s each";
+            return Err(Unread::new(path.as_str(), cause));
+        }
+        let start = self.now().mono;
         let bytes = kept.read_until(&self.root, limit, is_enough);
-        self.end(&kept.path, start);
+        self.on_read(&kept.path, self.now().mono.since(start));
         bytes.map_err(|error| unread(&kept.path, &error))
     }
 
@@ -115,18 +109,8 @@ impl HealthReader {
         names
     }
 
-    /// The time at which a read begins; an error if the file is left out.
-    fn begin(&self, path: &str) -> Read<Mono> {
-        if self.slow.iter().any(|(slow, reads)| slow == path && *reads == MOST_SLOW) {
-            Err(Unread::new(path, "left out for up to an hour: three reads took over 1 s each"))
-        } else {
-            Ok(self.now().mono)
-        }
-    }
-
-    /// Called at the end of each read.
-    fn end(&mut self, path: &str, start: Mono) {
-        let took = self.now().mono.since(start);
+    /// Takes the time of a read.
+    fn on_read(&mut self, path: &str, took: Duration) {
         let known = self.slow.iter().position(|(slow, _)| slow == path);
         let before = known.map_or(0, |at| self.slow.swap_remove(at).1);
         if took <= SLOW {
@@ -163,24 +147,15 @@ pub(super) fn is_numbered(name: &str, prefix: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-    use std::rc::Rc;
-
     use super::*;
     use crate::files::tree::Tree;
-    use crate::kube::time::Wall;
+    use crate::host::health::tests::{FakeClock, fake_clock};
 
-    /// A reader, and its clock: the time, and how much passes during the next read.
-    fn reader(tree: &Tree) -> (HealthReader, Rc<Cell<(Duration, Duration)>>) {
+    /// A reader, and its clock, whose time passes during the next read.
+    fn reader(tree: &Tree) -> (HealthReader, FakeClock) {
         tree.write("file", b"1");
-        let clock = Rc::new(Cell::new((Duration::ZERO, Duration::ZERO)));
-        let shown = Rc::clone(&clock);
-        let reader = HealthReader::new(HostRoot::new(tree.path()), move || {
-            let (now, step) = shown.get();
-            shown.set((now + step, Duration::ZERO));
-            Now { mono: Mono::START.after(now), wall: Wall::default() }
-        });
-        (reader, clock)
+        let (clock, show) = fake_clock();
+        (HealthReader::new(HostRoot::new(tree.path()), show), clock)
     }
 
     #[test]
@@ -194,10 +169,9 @@ mod tests {
         for (sequence, is_read) in sequences.into_iter().chain([(&[1000, 1001, 0][..], true)]) {
             for (number, millis) in sequence.iter().enumerate() {
                 clock.set((clock.get().0, Duration::from_millis(*millis)));
-                let read = match number % 3 {
-                    0 => reader.kept(&mut kept).map(drop),
-                    1 => reader.text("file").map(drop),
-                    _ => reader.list("file").map(drop),
+                let read = match number % 2 {
+                    0 => reader.kept(&mut kept),
+                    _ => reader.text("file"),
                 };
                 assert_eq!(read.is_ok(), is_read, "{sequence:?} {number}");
             }

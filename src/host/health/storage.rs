@@ -10,7 +10,7 @@ use super::reader::{HealthReader, MAX_DEVICES, count, is_numbered, join};
 use crate::core::facts::{Read, Unread};
 use crate::core::instant::Mono;
 use crate::files::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
-use crate::files::read::{LARGE, each_line};
+use crate::files::read::{LARGE, each_line, is_end};
 use crate::health::{Damage, Ext4Errors, Filesystem, Source, Wear};
 use crate::host::kept_file::KeptFile;
 use crate::host::root::present;
@@ -230,7 +230,8 @@ impl Mounted {
         if found.stops_on_error {
             let last = reader.value(&join("sys/fs/ext4", device), "last_error_time");
             found.last = last.unwrap_or_default().unsigned_abs();
-            let stat = reader.list("proc/stat").unwrap_or_default();
+            let mut stat = KeptFile::new("proc/stat");
+            let stat = reader.kept_bytes(&mut stat, LARGE, &mut is_end(LARGE)).unwrap_or_default();
             [found.booted] = scan::values(&stat, ["btime "], scan::lone_number);
         }
         found

@@ -11,7 +11,19 @@ const FAST_PACE: Pace = Pace { is_fast: true, wait_for_voltage: true };
 const SLOW_PACE: Pace = Pace { is_fast: false, wait_for_voltage: true };
 
 /// The time since the start, and how much passes after the next question for it.
-type FakeClock = Rc<Cell<(Duration, Duration)>>;
+pub(super) type FakeClock = Rc<Cell<(Duration, Duration)>>;
+
+/// A clock, and what shows its time.
+pub(super) fn fake_clock() -> (FakeClock, impl Fn() -> Now) {
+    let clock = FakeClock::default();
+    let shown = Rc::clone(&clock);
+    let show = move || {
+        let (now, step) = shown.get();
+        shown.set((now + step, Duration::ZERO));
+        Now { mono: Mono::START.after(now), wall: Wall::default() }
+    };
+    (clock, show)
+}
 
 struct Watch {
     sources: HealthSources,
@@ -19,14 +31,8 @@ struct Watch {
 }
 
 fn watch_of(host: &Host) -> Watch {
-    let clock = FakeClock::default();
-    let shown = Rc::clone(&clock);
-    let sources = HealthSources::new(host, move || {
-        let (now, step) = shown.get();
-        shown.set((now + step, Duration::ZERO));
-        Now { mono: Mono::START.after(now), wall: Wall::default() }
-    });
-    Watch { sources, clock }
+    let (clock, show) = fake_clock();
+    Watch { sources: HealthSources::new(host, show), clock }
 }
 
 fn watch(tree: &Tree) -> Watch {

@@ -27,7 +27,7 @@ use crate::files::mounts::MOUNTINFO;
 use crate::files::read::{SMALL, read, read_found};
 use crate::files::write;
 use crate::health::{
-    Boots, ConditionKind, FileCondition, HealthConfig, HealthReading, Pace, Timesync, Wear,
+    Boots, ConditionKind, FileCondition, HealthConfig, HealthReading, Pace, Source, Timesync, Wear,
     if_it_lasted,
 };
 use crate::host::root::HostRoot;
@@ -57,8 +57,8 @@ pub struct HealthSources {
     discovered: Option<Mono>,
     discoveries: u64,
     filesystems: Filesystems,
-    wear: Vec<(String, Wear)>,
-    wear_is_lost: bool,
+    /// With the folder of each device.
+    wear: Source<Vec<(String, Wear)>>,
     alarm: Option<Alarm>,
     sensors: Sensors,
     kernel: KernelCounters,
@@ -77,8 +77,7 @@ impl HealthSources {
             discovered: None,
             discoveries: 0,
             filesystems: Filesystems::new(),
-            wear: Vec::new(),
-            wear_is_lost: false,
+            wear: None,
             alarm: None,
             sensors: Sensors::default(),
             kernel: KernelCounters::default(),
@@ -103,16 +102,13 @@ impl HealthSources {
         }
         let reader = &mut self.reader;
         let (filesystems, damages) = self.filesystems.look(reader, now);
-        let wear: Vec<Wear> = self.wear.iter().map(|(_, wear)| wear.clone()).collect();
+        let wear =
+            |devices: &Vec<(String, Wear)>| devices.iter().map(|(_, wear)| wear.clone()).collect();
         Some(HealthReading {
             filesystems,
             damages,
             discovery: self.discoveries,
-            wear: if self.wear_is_lost {
-                Some(Err(Unread::new("sys", "the wear data are gone")))
-            } else {
-                (!wear.is_empty()).then_some(Ok(wear))
-            },
+            wear: self.wear.as_ref().map(|read| read.as_ref().map(wear).map_err(Clone::clone)),
             voltage: self.alarm.as_mut().map(|alarm| alarm.look(reader)),
             heat: self.sensors.look(reader).map(Ok),
             kernel: self.kernel.kernel(reader),
@@ -143,10 +139,12 @@ impl HealthSources {
         self.filesystems.discover(reader);
         let found = worn_devices(reader);
         // Wear data that vanish are unreadable until the next discovery.
-        self.wear_is_lost = found.is_empty() && !self.wear.is_empty() && !self.wear_is_lost;
-        if !self.wear_is_lost {
-            self.wear = found;
-        }
+        self.wear = match self.wear {
+            Some(Ok(_)) if found.is_empty() => {
+                Some(Err(Unread::new("sys", "the wear data are gone")))
+            }
+            _ => (!found.is_empty()).then_some(Ok(found)),
+        };
         // The alarm's last value is kept. A driver that was bound again has another number.
         if let Some(found) = Alarm::discover(reader)
             && self.alarm.as_ref().is_none_or(|alarm| alarm.file.path != found.file.path)
@@ -225,7 +223,10 @@ impl HealthSources {
         match kind {
             "ReadonlyFilesystem" => vec![MOUNTINFO],
             "FilesystemCorruptionProblem" => self.filesystems.error_files(),
-            "StorageWornOut" => self.wear.iter().map(|(path, _)| path.as_str()).collect(),
+            "StorageWornOut" => {
+                let devices = self.wear.iter().flatten().flatten();
+                devices.map(|(path, _)| path.as_str()).collect()
+            }
             "UnderVoltage" => self.alarm.iter().map(|a| a.file.path.as_str()).collect(),
             "ThermalThrottling" => self.sensors.paths(),
             "KernelDeadlock" => self.kernel.paths(),

@@ -14,6 +14,15 @@ const TAINT_DIE: i64 = 1 << 7;
 /// Bit 5 of `bootstatus`, WDIOF_CARDRESET of linux/watchdog.h.
 const CARD_RESET: i64 = 0x20;
 
+/// Counters of kernel faults: of oopses, and the bits that an oops sets; of soft lockups, of stalls of
+/// RCU and of hung tasks.
+const FAULTS: [&str; 5] = [
+    "sys/kernel/oops_count",
+    "proc/sys/kernel/tainted",
+    "sys/kernel/softlockup_count",
+    "sys/kernel/rcu_stall_count",
+    "proc/sys/kernel/hung_task_detect_count",
+];
 const VMSTAT: &str = "proc/vmstat";
 const MC: &str = "sys/devices/system/edac/mc";
 const NET: &str = "sys/class/net";
@@ -22,11 +31,7 @@ const WATCHDOG: &str = "sys/class/watchdog/watchdog0";
 /// The files that are looked at. One that does not exist is left out at the discovery.
 #[derive(Debug, Default)]
 pub(super) struct KernelCounters {
-    tainted: Option<KeptFile>,
-    oopses: Option<KeptFile>,
-    soft_lockups: Option<KeptFile>,
-    rcu_stalls: Option<KeptFile>,
-    hung_tasks: Option<KeptFile>,
+    faults: [Option<KeptFile>; FAULTS.len()],
     vmstat: Option<KeptFile>,
     memory_errors: Vec<KeptFile>,
     links: Vec<(String, KeptFile)>,
@@ -35,19 +40,12 @@ pub(super) struct KernelCounters {
 
 impl KernelCounters {
     pub(super) fn discover(reader: &mut HealthReader, asks_watchdog: bool) -> Self {
-        let mut kept = |path: &str| {
+        let faults = FAULTS.map(|path| {
             let mut file = KeptFile::new(path);
             let is_there = present(reader.kept(&mut file)).is_some();
             is_there.then_some(file)
-        };
-        let mut files = Self {
-            tainted: kept("proc/sys/kernel/tainted"),
-            oopses: kept("sys/kernel/oops_count"),
-            soft_lockups: kept("sys/kernel/softlockup_count"),
-            rcu_stalls: kept("sys/kernel/rcu_stall_count"),
-            hung_tasks: kept("proc/sys/kernel/hung_task_detect_count"),
-            ..Self::default()
-        };
+        });
+        let mut files = Self { faults, ..Self::default() };
         let mut vmstat = KeptFile::new(VMSTAT);
         let has_oom_kills = oom_kills(reader, &mut vmstat).is_some();
         files.vmstat = has_oom_kills.then_some(vmstat);
@@ -69,18 +67,10 @@ impl KernelCounters {
     }
 
     pub(super) fn kernel(&mut self, reader: &mut HealthReader) -> Source<Kernel> {
-        let mut number = |file: &mut Option<KeptFile>| {
-            let file = file.as_mut()?;
-            Some(reader.kept_number(file))
-        };
-        let (tainted, oopses) = (number(&mut self.tainted), number(&mut self.oopses));
-        let mut optional = |file| number(file).and_then(Result::ok).map(i64::unsigned_abs);
-        let kernel = Kernel {
-            soft_lockups: optional(&mut self.soft_lockups),
-            rcu_stalls: optional(&mut self.rcu_stalls),
-            hung_tasks: optional(&mut self.hung_tasks),
-            oopses: 0,
-        };
+        let number = |file: &mut Option<KeptFile>| Some(reader.kept_number(file.as_mut()?));
+        let [oopses, tainted, counters @ ..] = self.faults.each_mut().map(number);
+        let [soft_lockups, rcu_stalls, hung_tasks] =
+            counters.map(|count| count.and_then(Result::ok).map(i64::unsigned_abs));
         let died = |tainted: i64| u64::from(tainted & TAINT_DIE != 0);
         let oopses = match (oopses, tainted) {
             (None, None) => return None,
@@ -89,7 +79,7 @@ impl KernelCounters {
             (_, Some(Ok(tainted))) => died(tainted),
             (Some(Err(unread)), _) | (_, Some(Err(unread))) => return Some(Err(unread)),
         };
-        Some(Ok(Kernel { oopses, ..kernel }))
+        Some(Ok(Kernel { oopses, soft_lockups, rcu_stalls, hung_tasks }))
     }
 
     pub(super) fn counters(&mut self, reader: &mut HealthReader) -> Counters {
@@ -116,9 +106,7 @@ impl KernelCounters {
     }
 
     pub(super) fn paths(&self) -> Vec<&str> {
-        let files =
-            [&self.oopses, &self.tainted, &self.soft_lockups, &self.rcu_stalls, &self.hung_tasks];
-        files.into_iter().flatten().map(|file| file.path.as_str()).collect()
+        self.faults.iter().flatten().map(|file| file.path.as_str()).collect()
     }
 }
 

@@ -12,30 +12,25 @@ use super::root::{HostRoot, text, unread};
 
 /// machineID and systemUUID.
 pub(super) fn identities(root: &HostRoot) -> (Read<String>, Read<String>) {
-    let firmware = first(&[
+    let etc = trimmed(root, "etc/machine-id");
+    let machine = first(&[&|| etc.clone(), &|| trimmed(root, "var/lib/dbus/machine-id")]);
+    let system = first(&[
         &|| trimmed(root, "sys/class/dmi/id/product_uuid"),
         &|| device_tree(root, "proc/device-tree/system-id"),
         &|| device_tree(root, "proc/device-tree/vm,uuid"),
+        &|| etc.clone(),
     ]);
-    let etc = trimmed(root, "etc/machine-id");
-    let dbus = || trimmed(root, "var/lib/dbus/machine-id");
-    let system = match firmware {
-        Some(Ok(uuid)) => Some(Ok(uuid)),
-        broken => first(&[&|| etc.clone()]).or(broken),
-    };
-    let machine = first(&[&|| etc.clone(), &dbus]);
-    let or_empty = |identity: Option<_>| identity.unwrap_or_else(|| Ok(String::new()));
-    (or_empty(machine), or_empty(system))
+    (machine, system)
 }
 
-/// The first readable source, even if it is empty; `None` if none exists.
-fn first(sources: &[&dyn Fn() -> Read<String>]) -> Option<Read<String>> {
-    let mut result = None;
+/// The first readable source, even if it is empty; empty if none exists.
+fn first(sources: &[&dyn Fn() -> Read<String>]) -> Read<String> {
+    let mut result = Ok(String::new());
     for source in sources {
         match source() {
-            Ok(text) => return Some(Ok(text)),
+            Ok(text) => return Ok(text),
             Err(unread) if unread.absent => {}
-            broken => result = Some(broken),
+            broken => result = broken,
         }
     }
     result
@@ -156,12 +151,12 @@ mod tests {
         };
         let [x, y] = ["x", "y"].map(|text| Ok(text.to_owned()));
         let empty = || Ok(String::new());
-        assert_eq!(choose([x.clone(), y.clone()]), Some(x));
-        assert_eq!(choose([empty(), y.clone()]), Some(empty()));
-        assert_eq!(choose([Err(absent()), y.clone()]), Some(y.clone()));
-        assert_eq!(choose([Err(broken()), y.clone()]), Some(y));
-        assert_eq!(choose([Err(absent()), Err(absent())]), None);
-        assert_eq!(choose([Err(broken()), Err(absent())]), Some(Err(broken())));
+        assert_eq!(choose([x.clone(), y.clone()]), x);
+        assert_eq!(choose([empty(), y.clone()]), empty());
+        assert_eq!(choose([Err(absent()), y.clone()]), y);
+        assert_eq!(choose([Err(broken()), y.clone()]), y);
+        assert_eq!(choose([Err(absent()), Err(absent())]), empty());
+        assert_eq!(choose([Err(broken()), Err(absent())]), Err(broken()));
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl UnderVoltage {
             let message = "the supply voltage keeps dropping below the board's limit";
             return RuleResult::problem(1, "UnderVoltageDetected", message, 0);
         }
-        if dips > 0 && !input.was_true {
+        if dips > 0 && input.problem.is_none() {
             let message = "the supply voltage dropped below the board's limit";
             signs.push(("UnderVoltageDip", message.to_owned()));
         }

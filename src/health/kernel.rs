@@ -59,7 +59,7 @@ impl Deadlock {
             (kernel.oopses > last.oopses, "KernelOops", "the kernel oopsed"),
             (has_hung, "TaskHung", "the kernel found a hung task"),
         ] {
-            if grew && input.was_true {
+            if grew && input.problem.is_some() {
                 signs.push((reason, message.to_owned()));
             }
         }

@@ -247,10 +247,8 @@ struct RuleInput<'a> {
     reading: &'a HealthReading,
     /// `wall` is the board's clock.
     now: Now,
-    /// The condition is True so far.
-    was_true: bool,
-    /// The message of the condition if it is True, else empty: also that of an earlier process.
-    told: &'a str,
+    /// Why the condition is True so far: also that of an earlier process.
+    problem: Option<&'a Problem>,
 }
 
 /// The value of a source, or what a rule says without one.

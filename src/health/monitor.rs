@@ -98,13 +98,11 @@ impl Health {
     /// Asks the rules; without a reading those of the time alone.
     fn judge(&mut self, reading: Option<&HealthReading>, now: Now) {
         for (kind, state) in KINDS.iter().zip(&mut self.states) {
-            let was_true = state.is_true();
-            let told = state.get().flatten().map(|problem| problem.message.clone());
+            let problem = state.get().flatten();
             let result = match (&kind.rule, reading) {
                 (Rule::OfTime(judge), _) => judge(&self.rules, now),
                 (Rule::OfReading(judge), Some(reading)) => {
-                    let told = told.as_deref().unwrap_or_default();
-                    judge(&mut self.rules, &RuleInput { reading, now, was_true, told })
+                    judge(&mut self.rules, &RuleInput { reading, now, problem })
                 }
                 (Rule::OfReading(_), None) => continue,
             };

@@ -119,7 +119,8 @@ impl Readonly {
         for fs in filesystems {
             let place = old.iter().position(|memory| memory.number == fs.number);
             // After a restart, the condition says what had turned read-only.
-            let was_told = || input.told.starts_with(&stopped(fs));
+            let was_told =
+                || input.problem.is_some_and(|told| told.message.starts_with(&stopped(fs)));
             let mut memory = place.map(|place| old.swap_remove(place)).unwrap_or_else(|| {
                 FilesystemHistory { was_writable: was_told(), ..FilesystemHistory::default() }
             });

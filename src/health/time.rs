@@ -241,14 +241,10 @@ impl History {
     /// Whether the board is in a series of reboots at `now`, in seconds since 1970. `None`: the
     /// clock is not known to be right.
     pub(super) fn judge(&self, now: Option<u64>) -> RuleResult {
-        if self.has_failed || !self.exists {
-            return if self.has_failed || self.id.is_empty() {
-                RuleResult::NoSource
-            } else {
-                RuleResult::Waiting
-            };
+        if self.has_failed || (!self.exists && self.id.is_empty()) {
+            return RuleResult::NoSource;
         }
-        let Some(now) = now else {
+        let Some(now) = now.filter(|_| self.exists) else {
             return RuleResult::Waiting;
         };
         let pairs = self.boots.iter().zip(self.boots.iter().skip(1));

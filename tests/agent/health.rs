@@ -3,7 +3,6 @@
 use std::fs;
 use std::time::Duration;
 
-use apidouble::Double;
 use serde_json::{Value, json};
 
 use crate::common::api::condition;
@@ -24,10 +23,7 @@ struct Site {
 
 impl Site {
     fn new(name: &str) -> Self {
-        Self::of(Cluster::start(GRACE), name)
-    }
-
-    fn of(cluster: Cluster, name: &str) -> Self {
+        let cluster = Cluster::start(GRACE);
         let folder = Folder::new("health");
         raspberry::healthy(&folder);
         Self { name: cluster.node_name(name), cluster, folder }
@@ -159,51 +155,4 @@ fn a_boot_is_recorded_once_and_a_stop_is_orderly() {
         }
         assert!(read().ends_with(&format!(" 5be2ad02{end}")), "{}", read());
     }
-}
-
-/// Method, path and body without times and versions of all requests for the Node.
-fn sent(double: &Double) -> Vec<String> {
-    fn scrub(value: &mut Value) {
-        match value {
-            Value::Object(members) => {
-                for (key, value) in members {
-                    if key.ends_with("Time") || key == "resourceVersion" {
-                        *value = Value::Null
-                    } else {
-                        scrub(value)
-                    }
-                }
-            }
-            Value::Array(elements) => elements.iter_mut().for_each(scrub),
-            _ => {}
-        }
-    }
-    let requests = double.requests();
-    let nodes = requests.iter().filter(|r| r.code > 0 && r.path.contains("/nodes"));
-    let line = |r: &apidouble::Recorded| {
-        let mut body = match r.method.as_str() {
-            "GET" => Value::Null,
-            _ => r.json(),
-        };
-        scrub(&mut body);
-        format!("{} {} {body}", r.method, r.path)
-    };
-    nodes.map(line).collect()
-}
-
-#[test]
-fn a_healthy_board_sends_not_one_byte_more() {
-    let run = |detection: &str| {
-        let site = Site::of(Cluster::on(Double::start()), "pi");
-        let _board = site.start(&[detection, "--node-status-report-frequency=1s"]);
-        eventually("reports", Duration::from_secs(20), || {
-            let sent = sent(site.cluster.double().unwrap());
-            (sent.len() >= 7).then(|| sent[..7].to_vec())
-        })
-    };
-    let [none, problems] =
-        ["none", "problems"].map(|mode| run(&format!("--node-problem-detection={mode}")));
-    assert_eq!(none, problems);
-    // The comparison sees a difference.
-    assert_ne!(none, run("--node-problem-detection=all"));
 }

@@ -30,20 +30,22 @@ pub fn one_line(text: &str) -> String {
     OneLine(text).to_string()
 }
 
-/// Undoes percent-encoding; `None` where a `%` is not followed by two hexadecimal digits. `plus` is
-/// what a plus sign stands for: a space in a form.
-pub fn percent_decoded(text: &str, plus: u8) -> Option<Vec<u8>> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        let mut digit = || char::from(bytes.next()?).to_digit(16);
-        decoded.push(match byte {
-            b'%' => u8::try_from(digit()? << 4 | digit()?).ok()?,
-            b'+' => plus,
-            byte => byte,
-        });
+/// Undoes percent-encoding. A `%` that is not followed by two hexadecimal digits stands for itself;
+/// false if there is one.
+pub fn percent_decoded(text: &[u8]) -> (Vec<u8>, bool) {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let byte = |[high, low]: [u8; 2]| u8::try_from(digit(high)? << 4 | digit(low)?).ok();
+    let mut parts = text.split(|byte| *byte == b'%');
+    let mut decoded = parts.next().unwrap_or_default().to_vec();
+    let mut is_valid = true;
+    for part in parts {
+        let encoded = part.split_first_chunk().and_then(|(two, after)| Some((byte(*two)?, after)));
+        is_valid &= encoded.is_some();
+        let (byte, after) = encoded.unwrap_or((b'%', part));
+        decoded.push(byte);
+        decoded.extend_from_slice(after);
     }
-    Some(decoded)
+    (decoded, is_valid)
 }
 
 /// What went wrong, and what its reader can do about it. Displayed as `what; remedy`.
@@ -129,6 +131,22 @@ fn safe(c: char) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn percent_text_is_decoded() {
+        for (text, want, is_valid) in [
+            ("a%20b", "a b", true),
+            ("%41%62%", "Ab%", false),
+            ("%4", "%4", false),
+            ("%+4", "%+4", false),
+            ("%zz%25", "%zz%", false),
+            ("%%41", "%A", false),
+            ("%C3%A4", "ä", true),
+            ("", "", true),
+        ] {
+            assert_eq!(percent_decoded(text.as_bytes()), (want.into(), is_valid), "{text}");
+        }
+    }
 
     #[test]
     fn foreign_text_is_one_harmless_line() {

@@ -11,6 +11,7 @@ use super::hpack;
 use super::report::{FailedAt, RuntimeFailure};
 use super::{RuntimeStream, failed};
 use crate::kube::protobuf::Value;
+use crate::kube::text::percent_decoded;
 
 /// Bytes of one message, as the kubelet's client allows, and of its prefix: a flag, and the length.
 const MAX_MESSAGE: usize = 16 << 20;
@@ -259,7 +260,7 @@ impl GrpcAnswer {
                 let number = str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                 self.status = Some(number.unwrap_or(usize::MAX));
             }
-            b"grpc-message" => self.detail = Value::Bytes(&percent_decoded(value)).text(),
+            b"grpc-message" => self.detail = Value::Bytes(&percent_decoded(value).0).text(),
             _ => {}
         }
     }
@@ -363,41 +364,4 @@ fn unpadded(flags: u8, payload: &[u8]) -> Result<&[u8], RuntimeFailure> {
         rest.get(..end)
     });
     inner.ok_or_else(|| RuntimeFailure::api("the padding is longer than its frame"))
-}
-
-/// `%41` is `A`; anything else stands for itself.
-fn percent_decoded(text: &[u8]) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        let digit = |byte: &u8| char::from(*byte).to_digit(16);
-        let (byte, after) = match after {
-            [high, low, after @ ..] if byte == b'%' => match (digit(high), digit(low)) {
-                (Some(high), Some(low)) => (u8::try_from(high << 4 | low).unwrap_or(byte), after),
-                _ => (byte, rest.get(1..).unwrap_or_default()),
-            },
-            _ => (byte, after),
-        };
-        decoded.push(byte);
-        rest = after;
-    }
-    decoded
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percent_text_is_decoded() {
-        for (text, want) in [
-            ("a%20b", "a b"),
-            ("%41%62%", "Ab%"),
-            ("%4", "%4"),
-            ("%zz%25", "%zz%"),
-            ("%C3%A4", "ä"),
-        ] {
-            assert_eq!(percent_decoded(text.as_bytes()), want.as_bytes());
-        }
-    }
 }

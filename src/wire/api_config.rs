@@ -224,8 +224,9 @@ fn encode(text: &str) -> String {
 fn basic(user: &str) -> Result<Authorization, String> {
     let (username, password) = user.split_once(':').unwrap_or((user, ""));
     let decoded = |text: &str| {
-        let text = percent_decoded(text, b'+').map(String::from_utf8);
-        text.and_then(Result::ok).ok_or("its user name or password has a broken % in it")
+        let (text, is_valid) = percent_decoded(text.as_bytes());
+        let text = String::from_utf8(text).ok().filter(|_| is_valid);
+        text.ok_or("its user name or password has a broken % in it")
     };
     Ok(Authorization::Basic {
         username: decoded(username)?,

@@ -184,7 +184,9 @@ pub fn query<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = String> 
 }
 
 fn decoded(text: &str) -> Option<String> {
-    Some(String::from_utf8_lossy(&percent_decoded(text, b' ')?).into_owned())
+    // A plus sign is a space.
+    let (text, is_valid) = percent_decoded(text.replace('+', " ").as_bytes());
+    is_valid.then(|| String::from_utf8_lossy(&text).into_owned())
 }
 
 #[cfg(test)]

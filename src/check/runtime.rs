@@ -20,10 +20,10 @@ pub fn judge_runtime(
     let status = match &found.status {
         Ok(status) => status,
         Err(failure) if failure.at == FailedAt::Socket => {
-            return vec![Finding::failed("runtime-socket", &failure.cause, failure.remedy)];
+            return vec![Finding::failed("runtime-socket", failure.fault.clone(), "")];
         }
         Err(failure) => {
-            let api = Finding::failed("runtime-api", &failure.cause, failure.remedy);
+            let api = Finding::failed("runtime-api", failure.fault.clone(), "");
             return vec![Finding::ok("runtime-socket", path), api];
         }
     };
@@ -128,11 +128,8 @@ mod tests {
     #[test]
     fn a_failed_look_has_its_remedy() {
         let failed = |at, remedy| {
-            RuntimeReport::new(Err(RuntimeFailure {
-                at,
-                cause: "/run/c.sock: cause".to_owned(),
-                remedy,
-            }))
+            let fault = Fault::new("/run/c.sock: cause", remedy);
+            RuntimeReport::new(Err(RuntimeFailure { at, fault }))
         };
         let socket = lines(&failed(FailedAt::Socket, "is it running?"), true);
         assert_eq!(socket, ["✗ runtime-socket: /run/c.sock: cause; is it running?"]);

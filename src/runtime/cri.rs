@@ -57,7 +57,7 @@ impl Cri {
             .and_then(|answer| version(&answer))
         {
             Ok(version) => report.version = Some(version),
-            Err(failure) => report.errors.push(failure.to_string()),
+            Err(failure) => report.errors.push(failure.fault.to_string()),
         }
         let (images, socket) = match &config.image_path {
             Some(path) => (&mut self.images, path),

@@ -11,7 +11,7 @@ use super::hpack;
 use super::report::{FailedAt, RuntimeFailure};
 use super::{RuntimeStream, failed};
 use crate::kube::protobuf::Value;
-use crate::kube::text::percent_decoded;
+use crate::kube::text::{Fault, percent_decoded};
 
 /// Bytes of one message, as the kubelet's client allows, and of its prefix: a flag, and the length.
 const MAX_MESSAGE: usize = 16 << 20;
@@ -213,10 +213,7 @@ impl RuntimeConnection {
         if !self.has_begun && kind != SETTINGS_FRAME {
             if head.starts_with(b"HTTP/1") {
                 let remedy = "write docker:// or podman:// instead of unix://";
-                return Err(RuntimeFailure {
-                    remedy,
-                    ..RuntimeFailure::api("it speaks HTTP/1 and no CRI")
-                });
+                return broken(Fault::new("it speaks HTTP/1 and no CRI", remedy));
             }
             return broken("it speaks no HTTP/2");
         }
@@ -243,12 +240,12 @@ impl RuntimeConnection {
 
 const SHORT: &str = "a frame is too short";
 
-fn broken<T>(why: &str) -> Result<T, RuntimeFailure> {
+fn broken<T>(why: impl Into<Fault>) -> Result<T, RuntimeFailure> {
     Err(RuntimeFailure::api(why))
 }
 
 fn too_large() -> RuntimeFailure {
-    RuntimeFailure { at: FailedAt::Size, ..RuntimeFailure::api("the answer is larger than 16 MiB") }
+    RuntimeFailure { at: FailedAt::Size, fault: "the answer is larger than 16 MiB".into() }
 }
 
 impl GrpcAnswer {
@@ -308,17 +305,18 @@ impl GrpcAnswer {
             Some(0) => broken("the answer ends early"),
             Some(code) => {
                 let name = CODES.get(code).copied().unwrap_or("Unknown");
+                let remedy = match code {
+                    UNIMPLEMENTED => {
+                        "is cri in disabled_plugins of /etc/containerd/config.toml? Remove it and \
+                         restart containerd"
+                    }
+                    UNAVAILABLE => "it is starting, or look at its log",
+                    _ => "",
+                };
+                let what = format!("rpc error: code = {name} desc = {}", self.detail);
                 Err(RuntimeFailure {
                     at: if code == RESOURCE_EXHAUSTED { FailedAt::Size } else { FailedAt::Api },
-                    cause: format!("rpc error: code = {name} desc = {}", self.detail),
-                    remedy: match code {
-                        UNIMPLEMENTED => {
-                            "is cri in disabled_plugins of /etc/containerd/config.toml? Remove it \
-                             and restart containerd"
-                        }
-                        UNAVAILABLE => "it is starting, or look at its log",
-                        _ => "",
-                    },
+                    fault: Fault::new(what, remedy),
                 })
             }
         }

@@ -27,6 +27,7 @@ use crate::core::outage_log::OutageLog;
 use crate::files::guard;
 use crate::files::read::cause;
 use crate::files::write::VolatileFile;
+use crate::kube::text::Fault;
 use crate::process::clock::{Clock, pause, since_boot};
 use crate::process::unix_socket::connect_to;
 use cri::Cri;
@@ -163,7 +164,7 @@ fn failed(error: &io::Error) -> RuntimeFailure {
         ErrorKind::TimedOut => "is it stopped or overloaded? Look at its log",
         _ => "",
     };
-    RuntimeFailure { remedy, ..RuntimeFailure::api(cause(error)) }
+    RuntimeFailure::api(Fault::new(cause(error), remedy))
 }
 
 /// Connects without blocking; then each read and write blocks for at most `limit`.
@@ -174,17 +175,17 @@ fn open(path: &Path, limit: Duration) -> Result<UnixStream, RuntimeFailure> {
         stream.set_write_timeout(Some(limit))?;
         Ok(stream)
     };
-    connected().map_err(|error| RuntimeFailure {
-        at: FailedAt::Socket,
-        cause: format!("{}: {}", path.display(), cause(&error)),
-        remedy: match error.raw_os_error().map(Errno::from_raw) {
+    connected().map_err(|error| {
+        let remedy = match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::ENOENT | Errno::ECONNREFUSED) => "is the runtime running?",
             Some(Errno::EACCES | Errno::EPERM) => {
                 "run it as root, or as a user in the group of the socket"
             }
             Some(Errno::EAGAIN) => "it accepts no connections; is it stopped?",
             _ => "",
-        },
+        };
+        let fault = Fault::new(cause(&error), remedy).at(path.display());
+        RuntimeFailure { at: FailedAt::Socket, fault }
     })
 }
 

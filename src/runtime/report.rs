@@ -1,9 +1,10 @@
 //! What one question to a container runtime found, as plain values.
 //! Upstream: `pkg/kubelet/util/sliceutils`, `pkg/kubelet/nodestatus/setters.go` Images.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
 use crate::core::runtime::{Handler, Image};
+use crate::kube::text::Fault;
 use crate::kube::version::{is_padded, is_suffix};
 
 /// Bytes of a list of images above which it is asked for less often.
@@ -50,7 +51,7 @@ impl RuntimeReport {
 
     /// The answer to a request for details; a failure is a line of the errors.
     pub fn take(&mut self, answer: Result<Vec<u8>, RuntimeFailure>) -> Option<Vec<u8>> {
-        answer.map_err(|failure| self.errors.push(failure.to_string())).ok()
+        answer.map_err(|failure| self.errors.push(failure.fault.to_string())).ok()
     }
 }
 
@@ -60,30 +61,18 @@ pub struct RuntimeFailure {
     /// What failed.
     pub at: FailedAt,
     /// The object and the cause: `/run/containerd/containerd.sock: permission denied`.
-    pub cause: String,
-    /// What to do; empty if that is not known.
-    pub remedy: &'static str,
+    pub fault: Fault,
 }
 
 impl RuntimeFailure {
     /// A failure of the runtime's API.
-    pub fn api(cause: impl Into<String>) -> Self {
-        Self { at: FailedAt::Api, cause: cause.into(), remedy: "" }
+    pub fn api(fault: impl Into<Fault>) -> Self {
+        Self { at: FailedAt::Api, fault: fault.into() }
     }
 
     /// Says first which request failed.
     pub fn of(self, request: &str) -> Self {
-        Self { cause: format!("{request}: {}", self.cause), ..self }
-    }
-}
-
-impl fmt::Display for RuntimeFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.cause)?;
-        match self.remedy {
-            "" => Ok(()),
-            remedy => write!(f, "; {remedy}"),
-        }
+        Self { fault: self.fault.at(request), ..self }
     }
 }
 

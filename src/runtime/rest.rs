@@ -10,7 +10,7 @@ use super::report::{
 use super::{Open, failed};
 use crate::config::runtime::{Protocol, RuntimeConfig};
 use crate::core::runtime::Image;
-use crate::kube::text::one_line;
+use crate::kube::text::{Fault, one_line};
 use crate::kube::{json, object, protobuf};
 
 const MAX_HEAD: usize = 8 << 10;
@@ -85,11 +85,9 @@ fn get(path: &str, config: &RuntimeConfig, open: Open<'_>) -> Result<Vec<u8>, Ru
             None => answer.len() > MAX_HEAD,
         };
         if length == 0 || is_complete {
-            let none = || RuntimeFailure {
-                remedy: "is it the socket of Docker or Podman? Write unix:// for containerd and \
-                         CRI-O",
-                ..RuntimeFailure::api("it speaks no HTTP")
-            };
+            let remedy =
+                "is it the socket of Docker or Podman? Write unix:// for containerd and CRI-O";
+            let none = || RuntimeFailure::api(Fault::new("it speaks no HTTP", remedy));
             response.ok_or_else(none)?.check()?;
             return Ok(answer);
         }
@@ -139,8 +137,8 @@ impl<'a> RestResponse<'a> {
 
     fn check(&self) -> Result<(), RuntimeFailure> {
         if self.body.len() > MAX_BODY {
-            let cause = "the answer is larger than 4 MiB";
-            return Err(RuntimeFailure { at: FailedAt::Size, ..RuntimeFailure::api(cause) });
+            let fault = "the answer is larger than 4 MiB".into();
+            return Err(RuntimeFailure { at: FailedAt::Size, fault });
         }
         if self.length().is_some_and(|length| self.body.len() < length) {
             return Err(RuntimeFailure::api("the answer ends early"));

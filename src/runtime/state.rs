@@ -81,7 +81,7 @@ impl RuntimeState {
         self.has_failed = true;
         let has_status = report.status.is_ok();
         let why = match report.status {
-            Err(failure) => failure.to_string(),
+            Err(failure) => failure.fault.to_string(),
             Ok(status) => {
                 facts.network = status.network;
                 facts.not_ready = status.runtime;

@@ -194,7 +194,7 @@ fn cri(query: RuntimeQuery, bytes: &[u8], piece: usize) -> RuntimeReport {
 
 fn failure_of(bytes: &[u8]) -> String {
     let report = cri(ALL, bytes, 1000);
-    report.status.unwrap_err().to_string()
+    report.status.unwrap_err().fault.to_string()
 }
 
 fn told(report: &RuntimeReport) -> Vec<Image> {
@@ -343,10 +343,10 @@ fn an_error_of_grpc_is_written_as_go_writes_it() {
     let found = cri(ALL, &bytes.concat(), 33);
     let failure = found.status.unwrap_err();
     assert_eq!(
-        failure.cause,
+        failure.fault.what,
         "Status: rpc error: code = Unimplemented desc = unknown service runtime.v1.RuntimeService"
     );
-    assert!(failure.remedy.contains("disabled_plugins"));
+    assert!(failure.fault.remedy.contains("disabled_plugins"));
     assert_eq!(found.errors.len(), 3);
     assert!(
         found.errors[0].starts_with(
@@ -486,7 +486,7 @@ fn an_endless_answer_is_ended_after_16_mib() {
         (frame(0x42, 0, 9, &data), "the answer is larger than 16 MiB"),
     ] {
         let bytes = [settings(), frame.repeat(1030)].concat();
-        assert_eq!(cri(ALL, &bytes, 16_384).status.unwrap_err().cause, want);
+        assert_eq!(cri(ALL, &bytes, 16_384).status.unwrap_err().fault.what, want);
     }
 }
 
@@ -671,7 +671,7 @@ fn an_error_of_docker_has_its_status_and_message() {
         assert_eq!(found.list_is_large, images.len() > 1 << 20, "{want}");
     }
     let (_, found) = rest(Protocol::Docker, ALL, &["HTTP/1.0 503 No\r\n\r\n"], 10);
-    assert_eq!(found.status.unwrap_err().cause, "HTTP status 503: ");
+    assert_eq!(found.status.unwrap_err().fault.what, "HTTP status 503: ");
 }
 
 // Real sockets.
@@ -718,13 +718,9 @@ fn a_connection_is_kept_until_it_ends_and_each_wait_is_bounded() {
     let start = Instant::now();
     let found = ask(&RuntimeConfig { path: silent, ..config }, limit);
     assert!((limit..limit * 8).contains(&start.elapsed()), "{:?}", start.elapsed());
-    assert!(
-        found
-            .status
-            .unwrap_err()
-            .to_string()
-            .ends_with("no answer in time; is it stopped or overloaded? Look at its log")
-    );
+    let fault = found.status.unwrap_err().fault.to_string();
+    let want = "no answer in time; is it stopped or overloaded? Look at its log";
+    assert!(fault.ends_with(want), "{fault}");
 }
 
 /// The status is as old as its answer, whatever follows.
@@ -764,7 +760,7 @@ fn a_trickle_and_a_flood_are_bounded() {
     let start = Instant::now();
     let found = ask(&config, limit);
     assert!(start.elapsed() < limit * 4, "{:?}", start.elapsed());
-    let cause = found.status.unwrap_err().cause;
+    let cause = found.status.unwrap_err().fault.what;
     assert!(cause.contains("no answer in time"), "{cause}");
     thread.join().unwrap();
 
@@ -776,7 +772,7 @@ fn a_trickle_and_a_flood_are_bounded() {
         while socket.write_all(&pings).is_ok() {}
     });
     let found = ask(&config, OVERDUE);
-    let cause = found.status.unwrap_err().cause;
+    let cause = found.status.unwrap_err().fault.what;
     assert!(!cause.contains("within"), "{cause}");
     thread.join().unwrap();
 }
@@ -811,12 +807,12 @@ fn a_socket_that_cannot_be_used_says_why() {
         let found = ask(&at(name), Duration::from_secs(1));
         let failure = found.status.unwrap_err();
         assert_eq!(failure.at, FailedAt::Socket);
-        assert!(failure.cause.starts_with(tree.path().to_str().unwrap()));
-        assert!(failure.to_string().ends_with(want), "{failure}");
+        assert!(failure.fault.what.starts_with(tree.path().to_str().unwrap()));
+        assert!(failure.fault.to_string().ends_with(want), "{failure:?}");
     }
     drop(listener);
     // A socket on a file system that can block is not touched.
     pretend(&format!("1 0 0:1 / {} rw - nfs4 srv:/ rw\n", tree.path().display()));
     let found = ask(&at("full"), Duration::from_secs(1));
-    assert!(found.status.unwrap_err().cause.contains("is on nfs4"));
+    assert!(found.status.unwrap_err().fault.what.contains("is on nfs4"));
 }

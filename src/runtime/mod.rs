@@ -57,8 +57,8 @@ pub fn serve(config: &RuntimeConfig) -> ! {
         let is_news = match state.query(clock.now().mono) {
             None => true,
             Some(query) => {
-                let report = client.ask(query);
-                let answered = client.answered.get().saturating_sub(clock.boot_to_start());
+                let (report, answered) = client.ask(query);
+                let answered = answered.saturating_sub(clock.boot_to_start());
                 state.on_report(report, Mono::START.after(answered))
             }
         };
@@ -80,7 +80,7 @@ fn content(state: &RuntimeState, start: Duration) -> String {
 
 /// Asks for all details, for at most `limit`: for commands that ask once.
 pub fn ask(config: &RuntimeConfig, limit: Duration) -> RuntimeReport {
-    Client::new(config, limit).ask(RuntimeQuery { details: true, folder: true })
+    Client::new(config, limit).ask(RuntimeQuery { details: true, folder: true }).0
 }
 
 /// Asks one runtime, each time within the same limit.
@@ -90,23 +90,21 @@ struct Client<'a> {
     limit: Duration,
     /// Of the current question, since boot.
     deadline: Rc<Cell<Duration>>,
-    /// When the status was answered, or the question failed, since boot.
-    answered: Cell<Duration>,
 }
 
 impl<'a> Client<'a> {
     fn new(config: &'a RuntimeConfig, limit: Duration) -> Self {
-        let (deadline, answered) = (Rc::default(), Cell::default());
-        Self { config, cri: Cri::default(), limit, deadline, answered }
+        Self { config, cri: Cri::default(), limit, deadline: Rc::default() }
     }
 
-    fn ask(&mut self, query: RuntimeQuery) -> RuntimeReport {
+    /// Also when the status was answered, or the question failed, since boot.
+    fn ask(&mut self, query: RuntimeQuery) -> (RuntimeReport, Duration) {
         self.deadline.set(since_boot() + self.limit);
-        let (limit, deadline, answered) = (self.limit, &self.deadline, &self.answered);
-        answered.set(Duration::ZERO);
+        let (limit, deadline) = (self.limit, &self.deadline);
+        let mut answered = None;
         let mut on_status = || {
-            answered.set(since_boot());
-            deadline.set(deadline.get().min(answered.get() + DETAILS_OVERDUE));
+            let now = *answered.insert(since_boot());
+            deadline.set(deadline.get().min(now + DETAILS_OVERDUE));
         };
         let mut open = |path: &Path| {
             let stream = open(path, limit)?;
@@ -119,10 +117,7 @@ impl<'a> Client<'a> {
                 rest::ask(self.config, query, &mut open, &mut on_status)
             }
         };
-        if answered.get().is_zero() {
-            answered.set(since_boot());
-        }
-        report
+        (report, answered.unwrap_or_else(since_boot))
     }
 }
 

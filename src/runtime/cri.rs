@@ -53,12 +53,8 @@ impl Cri {
             return report;
         }
         on_status();
-        match call(runtime, &config.path, VERSION, KUBELET_API, open)
-            .and_then(|answer| version(&answer))
-        {
-            Ok(version) => report.version = Some(version),
-            Err(failure) => report.errors.push(failure.fault.to_string()),
-        }
+        let answer = call(runtime, &config.path, VERSION, KUBELET_API, open);
+        report.version = report.take(answer.and_then(|answer| version(&answer)));
         let (images, socket) = match &config.image_path {
             Some(path) => (&mut self.images, path),
             None => (runtime, &config.path),

@@ -1,8 +1,6 @@
 //! What one question to a container runtime found, as plain values.
 //! Upstream: `pkg/kubelet/util/sliceutils`, `pkg/kubelet/nodestatus/setters.go` Images.
 
-use std::fmt::Write as _;
-
 use crate::core::runtime::{Handler, Image};
 use crate::kube::text::Fault;
 use crate::kube::version::{is_padded, is_suffix};
@@ -50,7 +48,7 @@ impl RuntimeReport {
     }
 
     /// The answer to a request for details; a failure is a line of the errors.
-    pub fn take(&mut self, answer: Result<Vec<u8>, RuntimeFailure>) -> Option<Vec<u8>> {
+    pub fn take<T>(&mut self, answer: Result<T, RuntimeFailure>) -> Option<T> {
         answer.map_err(|failure| self.errors.push(failure.fault.to_string())).ok()
     }
 }
@@ -161,36 +159,21 @@ fn printed(version: &str) -> Option<String> {
     let text = version.trim_start();
     let text = text.strip_prefix('v').unwrap_or(text);
     // `digits(.digits)*`, then the rest.
-    let mut numbers: Vec<&str> = Vec::new();
-    let mut rest = text;
-    loop {
-        let end = rest.find(|c: char| !c.is_ascii_digit());
-        let (digits, after) = rest.split_at(end.unwrap_or(rest.len()));
-        numbers.push(digits);
-        match after.strip_prefix('.') {
-            Some(next) if next.starts_with(|c: char| c.is_ascii_digit()) => rest = next,
-            _ => {
-                rest = after;
-                break;
-            }
-        }
-    }
-    let values: Option<Vec<u64>> = numbers.iter().map(|digits| digits.parse().ok()).collect();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let parts = text.get(..end)?.split('.');
+    let numbers: Vec<&str> = parts.take_while(|part| !part.is_empty()).collect();
+    let values: Option<Vec<u64>> = numbers.iter().map(|number| number.parse().ok()).collect();
     let values = values?;
+    let rest = text.get(numbers.join(".").len()..)?;
     let is_semantic = numbers.len() == 3 && !numbers.iter().any(|n| is_padded(n));
     if is_semantic && is_suffix(rest) {
-        let text = numbers.join(".");
-        return Some(text + rest);
+        return Some(text.to_owned());
     }
-    let first = numbers.first()?;
-    if numbers.len() < 2 || is_padded(first) {
+    if numbers.len() < 2 || numbers.first().is_some_and(|first| is_padded(first)) {
         return None;
     }
-    let mut text = first.to_string();
-    for value in values.iter().skip(1) {
-        let _ = write!(text, ".{value}");
-    }
-    Some(text)
+    let values: Vec<String> = values.iter().map(u64::to_string).collect();
+    Some(values.join("."))
 }
 
 /// Names of one image (MaxNamesPerImageInNodeStatus), and digests or tags that are read of one.

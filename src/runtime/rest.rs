@@ -51,12 +51,9 @@ pub fn ask(
         Ok(answer) => body(answer).len() > LARGE_LIST,
         Err(failure) => failure.at == FailedAt::Size,
     };
-    if let Some(answer) = report.take(answer) {
-        match list(body(&answer), config.max_images) {
-            Ok(images) => report.images = Some(images),
-            Err(error) => report.errors.push(format!("/images/json: no list of images: {error}")),
-        }
-    }
+    let no_list = |error| RuntimeFailure::api(format!("/images/json: no list of images: {error}"));
+    let images = answer.and_then(|answer| list(body(&answer), config.max_images).map_err(no_list));
+    report.images = report.take(images);
     if query.folder {
         report.image_folder = report.take(get("/info")).and_then(|answer| {
             let info = json::parse(body(&answer)).unwrap_or_default();

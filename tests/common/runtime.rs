@@ -1,30 +1,14 @@
 //! A double of a container runtime that speaks CRI: prepared answers over a Unix socket. The unit
-//! tests of `src/runtime` have the cases of the wire; this one lives, dies and is slow.
+//! tests of `src/runtime` have the cases of the wire; this one lives, dies and is silent.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
-
-/// How it answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
-    Prompt,
-    /// As a stopped process: nobody answers.
-    Silent,
-    /// The same, in the middle of an answer.
-    Half,
-    /// After a time.
-    Late(Duration),
-    /// A byte each 500 ms: longer than a question may take.
-    Trickle,
-    /// Frames of an unknown type without end.
-    Flood,
-}
+use std::time::Duration;
 
 use super::board::Board;
 use support::grpc::{field, frame, prefixed, varint};
@@ -36,26 +20,12 @@ pub struct Runtime {
     thread: Option<JoinHandle<()>>,
 }
 
+#[derive(Default)]
 struct State {
     is_over: AtomicBool,
-    manner: Mutex<Manner>,
+    is_silent: AtomicBool,
     looks: AtomicUsize,
     bytes: AtomicUsize,
-}
-
-impl State {
-    fn manner(&self) -> Manner {
-        *self.manner.lock().unwrap()
-    }
-
-    /// Waits for `time`, or until the manner changes. Returns whether it is the same.
-    fn stays(&self, manner: Manner, time: Duration) -> bool {
-        let start = Instant::now();
-        while self.manner() == manner && start.elapsed() < time {
-            thread::sleep(Duration::from_millis(20).min(time));
-        }
-        self.manner() == manner
-    }
 }
 
 impl Runtime {
@@ -63,12 +33,7 @@ impl Runtime {
     pub fn start(path: &Path, images: usize) -> Self {
         let listener = UnixListener::bind(path).unwrap();
         listener.set_nonblocking(true).unwrap();
-        let state = Arc::new(State {
-            is_over: AtomicBool::new(false),
-            manner: Mutex::new(Manner::Prompt),
-            looks: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
-        });
+        let state = Arc::<State>::default();
         let list: Vec<u8> = (0..images).flat_map(image).collect();
         let shared = state.clone();
         let thread = thread::spawn(move || {
@@ -94,9 +59,9 @@ impl Runtime {
         (Board::start(&["runtime", &self.endpoint(), &facts]), facts)
     }
 
-    /// How it answers from now on; a slow answer is broken off.
-    pub fn behave(&self, manner: Manner) {
-        *self.state.manner.lock().unwrap() = manner;
+    /// Whether it answers none of the questions that come from now on, as a stopped process.
+    pub fn silence(&self, is_silent: bool) {
+        self.state.is_silent.store(is_silent, Ordering::Relaxed);
     }
 
     /// Number of questions that were answered.
@@ -110,7 +75,6 @@ impl Runtime {
     }
 
     pub fn stop(&mut self) {
-        self.behave(Manner::Prompt);
         self.state.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
@@ -151,34 +115,13 @@ fn respond(mut socket: UnixStream, images: &[u8], state: &State) {
             }
         };
         bytes.extend(answer(stream, &answered.1));
-        let manner = state.manner();
-        match manner {
-            Manner::Prompt => {}
-            Manner::Silent => {
-                state.stays(manner, Duration::from_secs(3600));
-                return;
-            }
-            Manner::Late(time) if state.stays(manner, time) => {}
-            Manner::Late(_) => return,
-            Manner::Half => {
-                let _ = socket.write_all(&bytes[..bytes.len() / 2]);
-                state.stays(manner, Duration::from_secs(3600));
-                return;
-            }
-            Manner::Trickle => {
-                for byte in bytes {
-                    let is_sent = socket.write_all(&[byte]).is_ok();
-                    if !is_sent || !state.stays(manner, Duration::from_millis(500)) {
-                        break;
-                    }
+        if state.is_silent.load(Ordering::Relaxed) {
+            loop {
+                // The client gives up first.
+                let is_closed = matches!(socket.read(&mut [0]), Ok(0));
+                if is_closed || state.is_over.load(Ordering::Relaxed) {
+                    return;
                 }
-                return;
-            }
-            Manner::Flood => {
-                let frames = frame(0x42, 0, 0, &[0; 16_384]).repeat(16);
-                let _ = socket.write_all(&bytes[..9]);
-                while state.manner() == manner && socket.write_all(&frames).is_ok() {}
-                return;
             }
         }
         state.bytes.fetch_add(bytes.len(), Ordering::Relaxed);

@@ -86,6 +86,10 @@ impl Scripts {
         Ok(Box::new(Script { answers, read: 0, piece: self.piece, sent }))
     }
 
+    fn ask(&mut self, cri: &mut Cri, query: RuntimeQuery) -> RuntimeReport {
+        cri.ask(&config(Protocol::Cri), query, &mut |path| self.open(path), &mut || {})
+    }
+
     fn sent(&self, connection: usize) -> Vec<u8> {
         self.sent[connection].borrow().clone()
     }
@@ -188,8 +192,7 @@ fn healthy() -> Vec<u8> {
 
 /// Asks by CRI over one connection with these answers.
 fn cri(query: RuntimeQuery, bytes: &[u8], piece: usize) -> RuntimeReport {
-    let mut scripts = Scripts::new(&[bytes.to_vec()], piece);
-    Cri::default().ask(&config(Protocol::Cri), query, &mut |path| scripts.open(path), &mut || {})
+    Scripts::new(&[bytes.to_vec()], piece).ask(&mut Cri::default(), query)
 }
 
 fn failure_of(bytes: &[u8]) -> String {
@@ -205,8 +208,7 @@ fn told(report: &RuntimeReport) -> Vec<Image> {
 fn a_request_is_the_bytes_that_containerd_and_cri_o_accept() {
     let mut scripts = Scripts::new(&[healthy()], 1000);
     let mut cri = Cri::default();
-    let mut open = |path: &Path| scripts.open(path);
-    let report = cri.ask(&config(Protocol::Cri), STATUS_ALONE, &mut open, &mut || {});
+    let report = scripts.ask(&mut cri, STATUS_ALONE);
     assert!(report.status.is_ok());
     let bytes = scripts.sent(0);
     let mut want = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
@@ -239,8 +241,7 @@ fn a_request_is_the_bytes_that_containerd_and_cri_o_accept() {
 
     // The next question is asked over the same connection, after what was left to send: the
     // acknowledgement of SETTINGS, and the window of the last answer.
-    let mut open = |path: &Path| scripts.open(path);
-    cri.ask(&config(Protocol::Cri), STATUS_ALONE, &mut open, &mut || {});
+    scripts.ask(&mut cri, STATUS_ALONE);
     let next = &scripts.sent(0)[bytes.len()..];
     let length = u8::try_from(prefixed(&status(true)).len()).unwrap();
     let left = [frame(4, 1, 0, &[]), frame(8, 0, 0, &[0, 0, 0, length])].concat();
@@ -321,8 +322,7 @@ fn pings_padding_and_unknown_frames_between_the_answers() {
     }
     // Each is acknowledged with the next request.
     let mut scripts = Scripts::new(&[[bytes.clone(), answer(3, &version())].concat()], 100);
-    let mut open = |path: &Path| scripts.open(path);
-    let found = Cri::default().ask(&config(Protocol::Cri), ALL, &mut open, &mut || {});
+    let found = scripts.ask(&mut Cri::default(), ALL);
     assert!(found.version.is_some());
     let (ack, pong) = (frame(4, 1, 0, &[]), frame(6, 1, 0, b"12345678"));
     let acks = [ack.clone(), pong, ack].concat();
@@ -446,8 +446,7 @@ fn goaway_lets_the_current_call_end() {
     let images = [answer(3, &image("a", 1)), answer(5, &image_fs())].concat();
     let second = [settings(), answer(1, &version()), images].concat();
     let mut scripts = Scripts::new(&[first(go_away(1, 0)), second], 10);
-    let mut open = |path: &Path| scripts.open(path);
-    let graceful = Cri::default().ask(&config(Protocol::Cri), ALL, &mut open, &mut || {});
+    let graceful = scripts.ask(&mut Cri::default(), ALL);
     assert_eq!(graceful.errors, [""; 0]);
     assert!(graceful.status.is_ok() && graceful.version.is_some());
     assert_eq!(told(&graceful).len(), 1);
@@ -470,8 +469,7 @@ fn a_kept_connection_that_has_ended_is_opened_again_once() {
         let mut scripts = Scripts::new(&[first, status_alone.clone(), status_alone.clone()], 10);
         let mut cri = Cri::default();
         for is_first in [true, false] {
-            let mut open = |path: &Path| scripts.open(path);
-            let report = cri.ask(&config(Protocol::Cri), STATUS_ALONE, &mut open, &mut || {});
+            let report = scripts.ask(&mut cri, STATUS_ALONE);
             assert_eq!(report.status.is_ok(), is_first || succeeds);
         }
         assert_eq!(scripts.sent.len(), connections);
@@ -721,6 +719,24 @@ fn a_connection_is_kept_until_it_ends_and_each_wait_is_bounded() {
     let fault = found.status.unwrap_err().fault.to_string();
     let want = "no answer in time; is it stopped or overloaded? Look at its log";
     assert!(fault.ends_with(want), "{fault}");
+}
+
+/// The protocol of the endpoint decides.
+#[test]
+fn docker_and_podman_are_asked_over_a_socket_by_http() {
+    for (protocol, name) in [(Protocol::Docker, "docker"), (Protocol::Podman, "podman")] {
+        let tree = Tree::empty("runtime-http");
+        let (config, thread) = server(&tree, 3, |mut socket| {
+            let mut request = [0; 4096];
+            let length = socket.read(&mut request).unwrap();
+            assert!(request[..length].starts_with(b"GET /"));
+            let _ = socket.write_all(http("", IMAGES).as_bytes());
+        });
+        let found = ask(&RuntimeConfig { protocol, ..config }, OVERDUE);
+        assert_eq!(found.version.as_ref().unwrap().kind, name);
+        assert_eq!(told(&found).len(), 3);
+        thread.join().unwrap();
+    }
 }
 
 /// The status is as old as its answer, whatever follows.

@@ -14,6 +14,5 @@ mod common;
 mod cross;
 mod facts;
 mod health;
-mod inspect;
 mod openssl;
 mod systemd;

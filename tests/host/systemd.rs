@@ -21,8 +21,8 @@ fn systemd(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd").join(name)
 }
 
-fn unit() -> String {
-    fs::read_to_string(systemd("nodelet.service")).unwrap()
+fn unit(name: &str) -> String {
+    fs::read_to_string(systemd(name)).unwrap()
 }
 
 /// The version of systemd-analyze; `None`, and a skip, without it.
@@ -37,67 +37,59 @@ fn version() -> Option<u32> {
     Some(digits.parse().unwrap())
 }
 
-/// The unit without the settings that systemd of this version does not know.
-fn known(unit: &str, version: u32) -> String {
+/// Copies the unit into `folder`, without the settings that systemd of this `version` does not know,
+/// and with the path of the built binary.
+fn copy(name: &str, folder: &Folder, version: u32) {
     let is_known = |line: &&str| {
         let newer = NEWER.iter().find(|(name, _)| line.starts_with(name));
         newer.is_none_or(|(_, since)| version >= *since)
     };
-    unit.lines().filter(is_known).collect::<Vec<_>>().join("\n")
+    let unit = unit(name).replace("/usr/bin/nodelet", env!("CARGO_BIN_EXE_nodelet"));
+    folder.write(name, unit.lines().filter(is_known).collect::<Vec<_>>().join("\n"));
 }
 
-/// `systemd-analyze verify` of a text as nodelet.service, with the path of the built binary.
-fn verify(text: &str) -> Output {
-    let folder = Folder::new("unit");
-    let text = text.replace("/usr/bin/nodelet", env!("CARGO_BIN_EXE_nodelet"));
-    let unit = folder.write("nodelet.service", &text);
-    Command::new("systemd-analyze")
-        .args(["verify", "--recursive-errors=yes", "--man=no"])
-        .arg(unit)
-        .env("LC_ALL", "C")
-        .output()
-        .unwrap()
+fn analyze(words: &[&str], unit: &Path) -> Output {
+    let mut command = Command::new("systemd-analyze");
+    command.args(words).arg(unit).env("LC_ALL", "C.UTF-8").output().unwrap()
 }
 
-#[test]
-fn systemd_analyze_verifies_the_unit() {
-    let Some(version) = version() else { return };
-    let text = known(&unit(), version);
-    let output = verify(&text);
+/// The last of the units, which is valid beside the others; with the mistake it is not. `None`, and
+/// a skip, without the tool.
+fn verified(folder: &Folder, units: &[&str], [right, mistake]: [&str; 2]) -> Option<PathBuf> {
+    let version = version()?;
+    units.iter().for_each(|name| copy(name, folder, version));
+    let unit = folder.path().join(units.last()?);
+    let verify = || analyze(&["verify", "--recursive-errors=yes", "--man=no"], &unit);
+    let output = verify();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{said}");
+    let text = fs::read_to_string(&unit).unwrap();
+    fs::write(&unit, text.replace(right, mistake)).unwrap();
+    assert!(!verify().stderr.is_empty(), "{mistake} is passed over");
+    fs::write(&unit, text).unwrap();
+    Some(unit)
+}
 
-    // It does find errors.
-    for (right, wrong) in
-        [("MemoryMax=", "MemoryMaximum="), ("WatchdogSec=90", "WatchdogSec=ninety")]
-    {
-        let output = verify(&text.replace(right, wrong));
-        assert!(!output.status.success(), "{wrong} is passed over");
-    }
+/// The table of `systemd-analyze security` for the last of the units, which is [`verified`].
+fn analyzed(units: &[&str], wrong: [&str; 2]) -> Option<String> {
+    let folder = Folder::new("unit");
+    let unit = verified(&folder, units, wrong)?;
+    // With DefaultDependencies=no some settings are not assessed.
+    let text = fs::read_to_string(&unit).unwrap();
+    fs::write(&unit, text.replace("DefaultDependencies=no\n", "")).unwrap();
+    let threshold = format!("--threshold={MOST_EXPOSURE}");
+    let output = analyze(&["security", "--offline=yes", "--no-pager", &threshold], &unit);
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{table}");
+    println!("{}", table.lines().last().unwrap());
+    Some(table)
 }
 
 #[test]
-fn the_exposure_level_of_the_unit_is_within_its_limit() {
-    if version().is_none() {
+fn the_unit_of_the_agent_is_valid_and_hardened() {
+    let Some(table) = analyzed(&["nodelet.service"], ["MemoryMax=", "MemoryMaximum="]) else {
         return;
-    }
-    let folder = Folder::new("security");
-    // With DefaultDependencies=no some settings are not assessed.
-    let text = unit().replace("DefaultDependencies=no\n", "");
-    let path = folder.write("nodelet.service", &text);
-    let output = Command::new("systemd-analyze")
-        .args(["security", "--offline=yes", "--no-pager"])
-        .arg(format!("--threshold={MOST_EXPOSURE}"))
-        .arg(&path)
-        .env("LC_ALL", "C.UTF-8")
-        .output()
-        .unwrap();
-    let table = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{table}");
-    let overall = table.lines().last().unwrap();
-    assert!(overall.contains("exposure level"), "{table}");
-    println!("{overall}");
-
+    };
     // systemd/README.md has the reason for each setting that the unit does not use.
     let readme = fs::read_to_string(systemd("README.md")).unwrap();
     let (_, hardening) = readme.split_once("\n## Hardening\n").unwrap();
@@ -110,6 +102,12 @@ fn the_exposure_level_of_the_unit_is_within_its_limit() {
         count += 1;
     }
     assert!(count > 4, "{table}");
+}
+
+#[test]
+fn the_path_unit_is_valid() {
+    let folder = Folder::new("path");
+    verified(&folder, &["nodelet.service", "nodelet.path"], ["PathChanged=", "PathChange="]);
 }
 
 /// Runs systemd/initramfs.sh; the archive, or stderr.
@@ -311,30 +309,6 @@ fn the_dracut_module_installs_flags_credentials_and_the_certificate_in_use() {
 }
 
 #[test]
-fn systemd_analyze_verifies_the_path_unit() {
-    if version().is_none() {
-        return;
-    }
-    let text = fs::read_to_string(systemd("nodelet.path")).unwrap();
-    let verify = |text: &str| {
-        let folder = Folder::new("path");
-        let service = "[Service]\nExecStart=/bin/true\n";
-        folder.write("nodelet.service", service);
-        let unit = folder.write("nodelet.path", text);
-        let output = Command::new("systemd-analyze")
-            .args(["verify", "--recursive-errors=yes", "--man=no"])
-            .arg(unit)
-            .env("LC_ALL", "C")
-            .output()
-            .unwrap();
-        (output.status.success(), String::from_utf8(output.stderr).unwrap())
-    };
-    assert_eq!(verify(&text), (true, String::new()));
-    let (is_sound, said) = verify(&text.replace("PathChanged=", "PathChange="));
-    assert!(!is_sound, "{said}");
-}
-
-#[test]
 fn initramfs_sh_refuses_wrong_arguments() {
     let folder = Folder::new("refused");
     let binary = folder.write("nodelet", "a binary");
@@ -349,45 +323,11 @@ fn initramfs_sh_refuses_wrong_arguments() {
     }
 }
 
-/// The table of `systemd-analyze security` for the second unit, which is valid beside the first; with
-/// the mistake it is not. `None`, and a skip, without the tool.
-fn analyzed(name: &str, units: [&str; 2], wrong: [&str; 2]) -> Option<String> {
-    let version = version()?;
-    let folder = Folder::new(name);
-    let text = |name: &str| {
-        let text = known(&fs::read_to_string(systemd(name)).unwrap(), version);
-        text.replace("/usr/bin/nodelet", env!("CARGO_BIN_EXE_nodelet"))
-    };
-    let [_, unit] = units.map(|name| folder.write(name, text(name)));
-    let analyze = |words: &[&str]| {
-        let mut command = Command::new("systemd-analyze");
-        let command = command.args(words).arg(&unit).env("LC_ALL", "C.UTF-8");
-        command.output().unwrap()
-    };
-    let words = ["verify", "--recursive-errors=yes", "--man=no"];
-    let output = analyze(&words);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{said}");
-    let [right, mistake] = wrong;
-    let mistaken = text(units[1]).replace(right, mistake);
-    folder.write(units[1], &mistaken);
-    assert!(!analyze(&words).stderr.is_empty(), "{mistake} is passed over");
-    folder.write(units[1], text(units[1]));
-
-    let threshold = format!("--threshold={MOST_EXPOSURE}");
-    let words = ["security", "--offline=yes", "--no-pager", &threshold];
-    let output = analyze(&words);
-    let table = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{table}");
-    println!("{}", table.lines().last().unwrap());
-    Some(table)
-}
-
 /// The unit that has the socket of the container runtime.
 #[test]
 fn the_unit_of_the_container_runtime_is_valid_and_hardened() {
     let units = ["nodelet.service", "nodelet-runtime.service"];
-    let Some(table) = analyzed("runtime-unit", units, ["RestartSec=5", "RestartSec=soon"]) else {
+    let Some(table) = analyzed(&units, ["RestartSec=5", "RestartSec=soon"]) else {
         return;
     };
     for setting in ["PrivateNetwork=", "CapabilityBoundingSet=~CAP_SYS_ADMIN"] {
@@ -399,14 +339,13 @@ fn the_unit_of_the_container_runtime_is_valid_and_hardened() {
 #[test]
 fn the_units_of_the_port_are_valid_and_hardened() {
     let units = ["nodelet-serve.socket", "nodelet-serve.service"];
-    let Some(table) = analyzed("serve-unit", units, ["MemoryMax=", "MemoryMaximum="]) else {
+    let Some(table) = analyzed(&units, ["MemoryMax=", "MemoryMaximum="]) else {
         return;
     };
     for setting in ["SystemCallFilter=~@privileged", "CapabilityBoundingSet=~CAP_KILL"] {
         assert!(table.contains(&format!("✓ {setting}")), "{table}");
     }
-    let [service, agent] = ["nodelet-serve.service", "nodelet.service"]
-        .map(|name| fs::read_to_string(systemd(name)).unwrap());
+    let [service, agent] = ["nodelet-serve.service", "nodelet.service"].map(unit);
     // What is set for the agent is set here: a setting that one day is added there, too.
     let (_, sandbox) = agent.split_once("\nDynamicUser=yes\n").unwrap();
     let sandbox = sandbox.split("\n[Install]").next().unwrap();
@@ -426,7 +365,7 @@ fn the_units_of_the_port_are_valid_and_hardened() {
     }
     assert!(service.lines().any(|line| line == "ReadOnlyPaths=/run"), "the agent's state");
     // A socket unit that stops listening after a few failed starts needs a login.
-    let socket = fs::read_to_string(systemd("nodelet-serve.socket")).unwrap();
+    let socket = unit("nodelet-serve.socket");
     for line in ["StartLimitIntervalSec=0", "TriggerLimitIntervalSec=0", "WantedBy=sockets.target"]
     {
         assert!(socket.lines().any(|l| l == line), "{line}");
@@ -438,16 +377,14 @@ fn the_units_of_the_port_are_valid_and_hardened() {
 #[test]
 fn the_units_of_the_journal_are_valid_and_hardened() {
     let units = ["nodelet-logs.socket", "nodelet-logs@.service"];
-    let Some(table) = analyzed("logs-unit", units, ["RuntimeMaxSec=40", "RuntimeMaxSec=soon"])
-    else {
+    let Some(table) = analyzed(&units, ["RuntimeMaxSec=40", "RuntimeMaxSec=soon"]) else {
         return;
     };
     for setting in ["PrivateNetwork=", "SystemCallFilter=~@privileged", "ProtectSystem="] {
         assert!(table.contains(&format!("✓ {setting}")), "{table}");
     }
     // Who sees the socket: nobody but root, and the unit that binds it.
-    let [socket, serve] = ["nodelet-logs.socket", "nodelet-serve.service"]
-        .map(|name| fs::read_to_string(systemd(name)).unwrap());
+    let [socket, serve] = ["nodelet-logs.socket", "nodelet-serve.service"].map(unit);
     for line in ["ListenStream=/run/nodelet-logs/socket", "DirectoryMode=0700", "Accept=yes"] {
         assert!(socket.lines().any(|l| l == line), "{line}");
     }
@@ -461,7 +398,7 @@ fn the_units_of_the_journal_are_valid_and_hardened() {
 /// state there.
 #[test]
 fn the_state_of_the_agent_is_in_a_folder_that_others_can_enter() {
-    let unit = unit();
+    let unit = unit("nodelet.service");
     assert!(unit.lines().any(|line| line == "RuntimeDirectory=nodelet"));
     assert!(!unit.lines().any(|line| line.starts_with("RuntimeDirectoryPreserve=")));
 }

@@ -19,6 +19,7 @@ use nodelet::files::mounts as table;
 use nodelet::host::{Host, HostRoot, cgroup, cpu, memory, mounts, network, pids, system};
 use serde_json::{Value, json};
 use support::{Folder, skip};
+use tree::files;
 
 /// Keys of expected.json that are not compared, and why.
 const NOT_COMPARED: [(&str, &str); 16] = [
@@ -59,35 +60,18 @@ fn roots() -> Vec<PathBuf> {
     [Some(own()), shared()].into_iter().flatten().collect()
 }
 
-/// The expected.json of every tree; fails if there are too few.
-fn expectations() -> Vec<PathBuf> {
-    let expected = |root: &PathBuf| -> Vec<PathBuf> {
-        let files = files(root).into_iter();
-        files.filter(|file| file.ends_with("expected.json")).collect()
-    };
-    let roots: Vec<Vec<PathBuf>> = roots().iter().map(expected).collect();
-    for (found, least) in roots.iter().zip([3, 70]) {
-        assert!(found.len() >= least, "only {found:?}");
-    }
-    roots.concat()
-}
-
-/// Every file below `folder`.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let entry = entry.unwrap();
-            match entry.file_type().unwrap() {
-                kind if kind.is_dir() => folders.push(entry.path()),
-                kind if kind.is_file() => files.push(entry.path()),
-                _ => {}
-            }
+/// Every tree with its expected.json; fails if there are too few.
+fn expectations() -> Vec<(PathBuf, BTreeMap<String, Value>)> {
+    let mut found = Vec::new();
+    for (root, least) in roots().iter().zip([3, 70]) {
+        let before = found.len();
+        for file in files(root).iter().filter(|file| file.ends_with("expected.json")) {
+            let expected = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+            found.push((file.parent().unwrap().to_owned(), expected));
         }
+        assert!(found.len() - before >= least, "{}: {}", root.display(), found.len() - before);
     }
-    files.sort();
-    files
+    found
 }
 
 /// A kernel tree with its links: the tree itself, or a copy if the checkout has files in their
@@ -257,14 +241,11 @@ fn the_facts_of_every_board_are_as_expected() {
     let mut compared: BTreeMap<String, usize> = BTreeMap::new();
     let mut wrong = Vec::new();
     let mut trees = 0;
-    for expected in expectations() {
-        let folder = expected.parent().unwrap();
+    for (folder, keys) in expectations() {
         let name = folder.display();
-        let tree = Tree::new(folder);
+        let tree = Tree::new(&folder);
         let root = HostRoot::new(&tree.path);
         let facts = Host::new(root.clone(), "/var/lib/nodelet").read("board");
-        let keys: BTreeMap<String, Value> =
-            serde_json::from_slice(&fs::read(&expected).unwrap()).unwrap();
         trees += 1;
         for (key, want) in keys {
             if NOT_COMPARED.iter().any(|(name, _)| *name == key) {
@@ -459,24 +440,22 @@ fn nodelet() -> Command {
 #[test]
 fn inspect_prints_every_board_as_expected() {
     let (mut compared, mut wrong) = (0, Vec::new());
-    for expected in expectations() {
-        let tree = Tree::new(expected.parent().unwrap());
+    for (folder, keys) in expectations() {
+        let tree = Tree::new(&folder);
         let output = nodelet()
             .args(["inspect", "--hostname-override=board", "--host-root"])
             .arg(&tree.path)
             .output()
             .unwrap();
-        assert!(output.status.success(), "{}: {output:?}", expected.display());
+        assert!(output.status.success(), "{}: {output:?}", folder.display());
         let node: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let keys: BTreeMap<String, Value> =
-            serde_json::from_slice(&fs::read(&expected).unwrap()).unwrap();
         for (key, want) in keys {
             let Some(printed) = inspected(&key, &node) else {
                 continue;
             };
             compared += 1;
             if printed != want {
-                wrong.push(format!("{}: {key}: {printed}, not {want}", expected.display()));
+                wrong.push(format!("{}: {key}: {printed}, not {want}", folder.display()));
             }
         }
     }
@@ -489,14 +468,12 @@ fn inspect_prints_every_board_as_expected() {
 #[test]
 fn the_address_of_a_board_is_that_of_its_default_route() {
     let mut compared = 0;
-    for expected in expectations() {
-        let keys: Value = serde_json::from_slice(&fs::read(&expected).unwrap()).unwrap();
-        let (Some(addresses), Some(want)) =
-            (keys["interfaceAddresses"].as_object(), keys.get("nodeInternalIP"))
-        else {
+    for (folder, keys) in expectations() {
+        let addresses = keys.get("interfaceAddresses").and_then(Value::as_object);
+        let (Some(addresses), Some(want)) = (addresses, keys.get("nodeInternalIP")) else {
             continue;
         };
-        let mut host = Host::new(HostRoot::new(expected.parent().unwrap()), "/var/lib/kubelet");
+        let mut host = Host::new(HostRoot::new(&folder), "/var/lib/kubelet");
         let mut facts = host.read("board");
         let interface = |(name, ips): (&String, &Value)| nodelet::core::facts::Interface {
             name: name.clone(),
@@ -521,7 +498,7 @@ fn the_address_of_a_board_is_that_of_its_default_route() {
             node["status"]["addresses"],
             json!([{"type": "InternalIP", "address": want}, {"type": "Hostname", "address": "board"}]),
             "{}",
-            expected.display()
+            folder.display()
         );
         compared += 1;
     }

@@ -30,3 +30,21 @@ pub(crate) fn copy(from: &Path, to: &Path) {
         }
     }
 }
+
+/// Every file below `folder`, without links.
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            match entry.file_type().unwrap() {
+                kind if kind.is_dir() => folders.push(entry.path()),
+                kind if kind.is_file() => files.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    files.sort();
+    files
+}

@@ -17,6 +17,8 @@ use nodelet::kube::time::Wall;
 use serde_json::{Value, json};
 use support::Folder;
 
+use crate::common::tree::{copy, files};
+
 /// Stands for the time of the build: 2025-01-01.
 const BUILT: u64 = 1_735_689_600;
 /// Conditions that nodelet does not have.
@@ -135,7 +137,7 @@ fn no_file_with_garbage_or_cut_short_ends_a_look() {
     for tree in trees().into_iter().step_by(3) {
         let folder = Folder::new("garbage");
         let root = folder.path().join("root");
-        crate::common::tree::copy(&tree, &root);
+        copy(&tree, &root);
         for file in files(&root) {
             let text = fs::read(&file).unwrap();
             for bytes in [
@@ -157,13 +159,4 @@ fn no_file_with_garbage_or_cut_short_ends_a_look() {
             fs::write(&file, text).unwrap();
         }
     }
-}
-
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
-    }
-    found
 }

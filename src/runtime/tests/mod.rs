@@ -801,19 +801,8 @@ fn a_socket_that_cannot_be_used_says_why() {
     drop(UnixListener::bind(tree.path().join("dead")).unwrap());
     let listener = UnixListener::bind(tree.path().join("full")).unwrap();
     // The backlog of std's listener has 128 places; more on some kernels.
-    let mut full = Vec::new();
-    for _ in 0..8192 {
-        let flags = nix::sys::socket::SockFlag::SOCK_NONBLOCK;
-        let unix = nix::sys::socket::AddressFamily::Unix;
-        let stream = nix::sys::socket::SockType::Stream;
-        let socket = nix::sys::socket::socket(unix, stream, flags, None).unwrap();
-        let address = nix::sys::socket::UnixAddr::new(&tree.path().join("full")).unwrap();
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
-        if nix::sys::socket::connect(fd, &address).is_err() {
-            break;
-        }
-        full.push(socket);
-    }
+    let connect = || connect_to(&tree.path().join("full")).ok();
+    let _full: Vec<UnixStream> = std::iter::from_fn(connect).take(8192).collect();
     for (name, want) in [
         ("missing", "no such file or directory; is the runtime running?"),
         ("file", "connection refused; is the runtime running?"),

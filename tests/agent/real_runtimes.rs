@@ -136,7 +136,7 @@ snapshotter = "native"
 /// A board with a runtime.
 struct Site {
     double: Double,
-    board: Pair,
+    pair: Pair,
     told: String,
 }
 
@@ -147,7 +147,7 @@ impl Site {
         let endpoint = format!("--container-runtime-endpoint={endpoint}");
         // No report between two changes.
         let rare = "--node-status-report-frequency=1h";
-        let board = start(&double, folder, &[&endpoint, rare]);
+        let pair = start(&double, folder, &[&endpoint, rare]);
         let node = wait_for(&double, STARTS, "True", "");
         let told = version(&node).to_owned();
         println!("{told}");
@@ -161,7 +161,7 @@ impl Site {
         let largest = Value::from("registry.lab/app-11:1");
         assert!(names.contains(&largest), "{names:?}");
         double.clear_requests();
-        Self { double, board, told }
+        Self { double, pair, told }
     }
 
     /// One patch when the runtime is down, and one when it is back. `end` returns when the runtime
@@ -193,7 +193,7 @@ impl Site {
         println!("{}: longest time between two renewals {gap:?}", self.told);
         // An interval of 2 s, and one call of 1 s: the lease law.
         assert!(gap < Duration::from_secs(4), "{gap:?}");
-        assert!(self.board.is_running());
+        assert!(self.pair.agent.is_running());
     }
 }
 

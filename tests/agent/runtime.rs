@@ -1,6 +1,5 @@
 //! A board with a container runtime: what the Node tells, and that no runtime delays the Lease.
 
-use std::ops::{Deref, DerefMut};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -27,7 +26,7 @@ pub(super) const DOWN: &str = "container runtime is down";
 
 /// The agent, and `nodelet runtime` with the same flags.
 pub(super) struct Pair {
-    agent: Board,
+    pub(super) agent: Board,
     service: Board,
     args: Vec<String>,
 }
@@ -41,20 +40,6 @@ impl Pair {
 fn service(args: &[String]) -> Board {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     Board::start(&[&["runtime"], args.as_slice()].concat())
-}
-
-impl Deref for Pair {
-    type Target = Board;
-
-    fn deref(&self) -> &Board {
-        &self.agent
-    }
-}
-
-impl DerefMut for Pair {
-    fn deref_mut(&mut self) -> &mut Board {
-        &mut self.agent
-    }
 }
 
 pub(super) fn start(double: &Double, folder: &Folder, more: &[&str]) -> Pair {
@@ -104,8 +89,8 @@ fn an_outage_of_the_runtime_is_two_patches_and_delays_no_renewal() {
     let (double, folder) = (Double::start(), Folder::new("runtime"));
     let socket = folder.path().join("c.sock");
     let mut runtime = Runtime::start(&socket, 12);
-    let mut board = start(&double, &folder, &[&runtime.endpoint()]);
-    board.watch_threads();
+    let mut pair = start(&double, &folder, &[&runtime.endpoint()]);
+    pair.agent.watch_threads();
 
     let node = wait_for(&double, Duration::from_secs(10), "True", "");
     assert_eq!(version(&node), "containerd://2.1.9");
@@ -127,8 +112,8 @@ fn an_outage_of_the_runtime_is_two_patches_and_delays_no_renewal() {
     let down = wait_for(&double, Duration::from_secs(45), "False", DOWN);
     assert_eq!(version(&down), "containerd://Unknown");
     assert_eq!(down["status"]["images"], node["status"]["images"]);
-    board.service.says("no such file or directory; is the runtime running?");
-    board.says("container runtime: no success for 30 s; see the log of nodelet runtime");
+    pair.service.says("no such file or directory; is the runtime running?");
+    pair.agent.says("container runtime: no success for 30 s; see the log of nodelet runtime");
     assert_eq!(patches(), 1, "one patch for the outage");
 
     let mut runtime = Runtime::start(&socket, 12);
@@ -146,8 +131,8 @@ fn an_outage_of_the_runtime_is_two_patches_and_delays_no_renewal() {
     // An interval of 2 s, and one call of 1 s: the lease law.
     let gap = longest_gap_of_requests(&double);
     assert!(gap < Duration::from_secs(4), "{gap:?}");
-    assert!(board.is_running());
-    board.assert_one_thread();
+    assert!(pair.agent.is_running());
+    pair.agent.assert_one_thread();
     runtime.stop();
 }
 

@@ -223,7 +223,7 @@ pub struct HealthReading {
     pub damages: Vec<Damage>,
     /// Number of the last discovery, which is once an hour.
     pub discovery: u64,
-    /// Wear of eMMC and raw NAND, from the last discovery.
+    /// Wear of eMMC and raw NAND, from the last discovery; at least one device.
     pub wear: Source<Vec<Wear>>,
     /// The under-voltage alarm of a Raspberry Pi.
     pub voltage: Source<Voltage>,

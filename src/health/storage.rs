@@ -255,7 +255,6 @@ impl WornOut {
     pub(super) fn judge(&mut self, input: &RuleInput<'_>) -> RuleResult {
         let discovery = input.reading.discovery;
         let devices = match found(&input.reading.wear) {
-            Ok(devices) if devices.is_empty() => return RuleResult::NoSource,
             Ok(devices) => devices,
             Err(result) => return result,
         };

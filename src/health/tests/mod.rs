@@ -66,6 +66,15 @@ impl Board {
         }
     }
 
+    /// The condition ends after `seconds` with `reading`, and not one second earlier.
+    fn ends(&mut self, kind: &str, seconds: u64, reading: &HealthReading) {
+        let reason = self.state(kind);
+        self.look(seconds - 1, reading);
+        assert_eq!(self.state(kind), reason);
+        self.look(1, reading);
+        assert_eq!(self.state(kind), "False");
+    }
+
     fn message(&self, kind: &str) -> String {
         let found = self.find(kind).filter(|found| found.is_true);
         found.map_or(String::new(), |found| found.message.into())

@@ -152,8 +152,7 @@ impl Host {
         sources.threads.forget();
         sources.online.refresh(root, &mut facts.cpus);
         facts.os_image = system::os_image(root);
-        let is_missing =
-            |text: &Read<String>| text.as_ref().is_ok_and(String::is_empty) || text.is_err();
+        let is_missing = |text: &Read<String>| text.as_deref().unwrap_or_default().is_empty();
         if is_missing(&facts.machine_id) || is_missing(&facts.system_uuid) {
             (facts.machine_id, facts.system_uuid) = system::identities(root);
         }

@@ -4,27 +4,32 @@
 //! The rest of the Node (taints, provider id, other labels and annotations) is unchanged.
 //! Upstream: kubelet_node_status.go tryRegisterWithAPIServer.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::config::NodeConfig;
 use crate::core::status::{HUGE_PAGES, labels};
 use crate::kube::names;
-use crate::kube::object::{self, ATTACH_DETACH, DOCUMENTATION, quantity};
-use crate::kube::quantity::Quantity;
+use crate::kube::object::{self, ATTACH_DETACH, DOCUMENTATION};
 
-/// Reconciles `existing` with `initial`, the Node that would have been created.
+/// Reconciles `existing` with `initial`, the Node that would have been created. The setters, which
+/// run after it, set the amounts that this board has, and what is allocatable of each capacity.
 pub(super) fn reconcile(config: &NodeConfig, initial: &Value, existing: &mut Value) {
     annotations(initial, existing);
     labels::adopt(config, object::members(existing, &["metadata", "labels"]));
+    let is_ours = |name: &str| {
+        !name.starts_with(HUGE_PAGES)
+            || object::at(initial, &["status", "capacity", name]).is_some()
+    };
     for resources in ["capacity", "allocatable"] {
-        if object::at(existing, &["status", resources]).is_none_or(Value::is_null)
-            && let Some(ours) = object::at(initial, &["status", resources])
-        {
-            object::set(existing, &["status", resources], ours.clone());
+        let resources = object::members(existing, &["status", resources]);
+        object::retain(resources, &|name, _| is_ours(name));
+    }
+    // Without device plugins the amount of every extended resource is 0.
+    for (name, amount) in object::members(existing, &["status", "capacity"]) {
+        if names::is_extended_resource(name) {
+            *amount = json!("0");
         }
     }
-    extended_resources(existing);
-    huge_pages(initial, existing);
     // Volumes of a kubelet that ran here before: the controller does not detach a volume that
     // is listed here.
     object::members(existing, &["status"]).remove("volumesInUse");
@@ -42,46 +47,6 @@ fn annotations(initial: &Value, existing: &mut Value) {
             "" => annotations.remove(key),
             _ => annotations.insert(key.into(), ours.into()),
         };
-    }
-}
-
-/// Without device plugins the amount of every extended resource is 0.
-fn extended_resources(existing: &mut Value) {
-    let names: Vec<String> = resources(existing, "capacity")
-        .keys()
-        .filter(|name| names::is_extended_resource(name))
-        .cloned()
-        .collect();
-    for resources in ["capacity", "allocatable"] {
-        let resources = object::members(existing, &["status", resources]);
-        for name in &names {
-            resources.insert(name.clone(), json!("0"));
-        }
-    }
-}
-
-fn huge_pages(initial: &Value, existing: &mut Value) {
-    let ours = resources(initial, "capacity");
-    let is_ours = |name: &str| !name.starts_with(HUGE_PAGES) || ours.contains_key(name);
-    for resources in ["capacity", "allocatable"] {
-        let members = object::members(existing, &["status", resources]);
-        object::retain(members, &|name, _| is_ours(name));
-    }
-    for (name, size) in ours.iter().filter(|(name, _)| name.starts_with(HUGE_PAGES)) {
-        for resources in ["capacity", "allocatable"] {
-            let resources = object::members(existing, &["status", resources]);
-            let ours: Option<Quantity> = size.as_str().and_then(|text| text.parse().ok());
-            if quantity(resources, name) != ours {
-                resources.insert(name.clone(), size.clone());
-            }
-        }
-    }
-}
-
-fn resources(node: &Value, which: &str) -> Map<String, Value> {
-    match object::at(node, &["status", which]) {
-        Some(Value::Object(resources)) => resources.clone(),
-        _ => Map::new(),
     }
 }
 

@@ -3,17 +3,35 @@ use serde_json::json;
 use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
+use crate::core::eviction::Pressures;
+use crate::core::facts::{Facts, HugePages};
+use crate::core::status;
+use crate::kube::time::Wall;
 
-/// `existing` after reconciliation, without its labels, which `status::labels` tests.
-fn reconciled(initial: &Value, existing: &Value) -> Value {
-    let config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
-    let mut node = existing.clone();
-    reconcile(&config.node, initial, &mut node);
-    let first = node.clone();
-    reconcile(&config.node, initial, &mut node);
-    assert_eq!(node, first, "a second reconciliation changes nothing");
-    object::members(&mut node, &["metadata"]).insert("labels".into(), json!({}));
-    node
+fn config() -> Config {
+    Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap()
+}
+
+/// Capacity and allocatable of a Node with these that a board with these huge pages adopts, without
+/// the resources that every board has.
+fn adopted(huge_pages: &[(u64, u64)], capacity: &Value, allocatable: &Value) -> [Value; 2] {
+    let config = config();
+    let pages = huge_pages
+        .iter()
+        .map(|(page_bytes, count)| HugePages { page_bytes: *page_bytes, count: *count });
+    let facts = Facts { huge_pages: Ok(pages.collect()), ..Facts::example() };
+    let (none, now) = (Pressures::default(), Wall::default());
+    let initial = status::initial(&config, &facts, none, now).node;
+    let mut node = json!({"status": {"capacity": capacity, "allocatable": allocatable}});
+    reconcile(&config.node, &initial, &mut node);
+    let mut node = status::desired(&config, &facts, none, &node, now).node;
+    ["capacity", "allocatable"].map(|resources| {
+        let resources = object::members(&mut node, &["status", resources]);
+        for common in ["cpu", "memory", "pods", "ephemeral-storage"] {
+            assert!(resources.remove(common).is_some(), "{common}");
+        }
+        resources.clone().into()
+    })
 }
 
 /// kubelet_node_status_test.go TestTryRegisterWithApiServer, the cases of the annotation.
@@ -57,121 +75,43 @@ fn our_annotations_follow_the_new_node() {
     }
 }
 
-/// kubelet_node_status_test.go TestUpdateDefaultResources.
+/// kubelet_node_status_test.go TestReconcileHugePageResource, TestReconcileExtendedResource and
+/// TestUpdateDefaultResources (nil).
 #[test]
-fn test_update_default_resources() {
-    let ours = json!({"cpu": "4", "memory": "1Gi"});
-    let theirs = json!({"cpu": "8", "theirs": "1"});
-    let status = |capacity: &Value, allocatable: &Value| json!({"status": {"capacity": capacity, "allocatable": allocatable}});
+fn test_reconcile_huge_page_resource_and_extended_resource() {
+    const KIBI: u64 = 1 << 10;
+    const MEBI: u64 = 1 << 20;
+    const GIBI: u64 = 1 << 30;
     let null = json!(null);
-    for (name, existing, want) in [
-        ("both non-nil", status(&theirs, &theirs), status(&theirs, &theirs)),
-        ("existing nil", status(&null, &null), status(&ours, &ours)),
-        ("no status", json!({}), status(&ours, &ours)),
-        ("capacity nil", status(&null, &theirs), status(&ours, &theirs)),
-        ("allocatable nil", status(&theirs, &null), status(&theirs, &ours)),
-        ("empty is not absent", status(&json!({}), &json!({})), status(&json!({}), &json!({}))),
-    ] {
-        let initial = status(&ours, &ours);
-        let mut want = want;
-        want["metadata"] = json!({"labels": {}});
-        assert_eq!(reconciled(&initial, &existing), want, "{name}");
-    }
-    let mut kept = status(&theirs, &theirs);
-    kept["metadata"] = json!({"labels": {}});
-    assert_eq!(reconciled(&json!({}), &status(&theirs, &theirs)), kept, "initial nil");
-    // Both objects nil.
-    assert_eq!(
-        reconciled(&json!({}), &json!({})),
-        json!({"metadata": {"labels": {}}, "status": {"capacity": {}, "allocatable": {}}})
-    );
-}
-
-fn resources_of(capacity: Value, allocatable: Value) -> Value {
-    json!({
-        "metadata": {"labels": {}},
-        "status": {"capacity": capacity, "allocatable": allocatable},
-    })
-}
-
-fn same(resources: &Value) -> Value {
-    resources_of(resources.clone(), resources.clone())
-}
-
-/// kubelet_node_status_test.go TestReconcileHugePageResource.
-#[test]
-fn test_reconcile_huge_page_resource() {
-    let empty = resources_of(json!(null), json!(null));
-    for (name, initial, existing, want) in [
+    let equal = json!({"hugepages-2Mi": "102400Ki", "hugepages-64Ki": "0k"});
+    let extended = json!({"test.com/resource1": "2", "test.com/resource2": "10"});
+    let zeroed = json!({"test.com/resource1": "0", "test.com/resource2": "0"});
+    let theirs = json!({"attachable-volumes-x": "9", "x.kubernetes.io/y": "1"});
+    for (name, huge_pages, capacity, allocatable, want) in [
+        ("nil", &[][..], &null, &null, &json!({})),
+        ("equal, numerically", &[(2 * MEBI, 50), (64 * KIBI, 0)], &equal, &equal, &equal),
         (
-            "equal, numerically",
-            json!({"hugepages-2Mi": "100Mi", "hugepages-64Ki": "0"}),
-            same(&json!({"hugepages-2Mi": "102400Ki", "hugepages-64Ki": "0k"})),
-            same(&json!({"hugepages-2Mi": "102400Ki", "hugepages-64Ki": "0k"})),
+            "another size, one with another amount, and one that the board lacks",
+            &[(2 * MEBI, 0), (GIBI, 2)],
+            &json!({"hugepages-2Mi": "100Mi", "hugepages-64Ki": "1Mi"}),
+            &json!({"hugepages-2Mi": "100Mi", "hugepages-64Ki": "1Mi"}),
+            &json!({"hugepages-2Mi": "0", "hugepages-1Gi": "2Gi"}),
         ),
-        (
-            "another size, and the old one is 0",
-            json!({"hugepages-2Mi": "0", "hugepages-1Gi": "2Gi"}),
-            same(&json!({"hugepages-2Mi": "100Mi", "cpu": "1"})),
-            same(&json!({"hugepages-2Mi": "0", "hugepages-1Gi": "2Gi", "cpu": "1"})),
-        ),
-        (
-            "2Gi to 4Gi",
-            json!({"hugepages-1Gi": "4Gi"}),
-            same(&json!({"hugepages-1Gi": "2Gi"})),
-            same(&json!({"hugepages-1Gi": "4Gi"})),
-        ),
-        (
-            "allocatable alone differs",
-            json!({"hugepages-1Gi": "4Gi"}),
-            resources_of(json!({"hugepages-1Gi": "4Gi"}), json!({})),
-            same(&json!({"hugepages-1Gi": "4Gi"})),
-        ),
-        (
-            "not in initial",
-            json!({"hugepages-1Gi": "2Gi"}),
-            same(&json!({"hugepages-1Gi": "2Gi", "hugepages-2Mi": "100Mi"})),
-            same(&json!({"hugepages-1Gi": "2Gi"})),
-        ),
-        (
-            "status empty",
-            json!({"hugepages-2Mi": "100Mi"}),
-            empty,
-            same(&json!({"hugepages-2Mi": "100Mi"})),
-        ),
-    ] {
-        assert_eq!(reconciled(&same(&initial), &existing), want, "{name}");
-    }
-}
-
-/// kubelet_node_status_test.go TestReconcileExtendedResource.
-#[test]
-fn test_reconcile_extended_resource() {
-    let ours = json!({"cpu": "4"});
-    let initial = same(&ours);
-    let with = json!({"cpu": "4", "test.com/resource1": "2", "test.com/resource2": "10"});
-    let zeroed = json!({"cpu": "4", "test.com/resource1": "0", "test.com/resource2": "0"});
-    for (name, existing, want) in [
-        ("none", same(&ours), same(&ours)),
-        ("zeroed", same(&with), same(&zeroed)),
-        (
-            "allocatable nil: copied, then zeroed",
-            resources_of(with.clone(), json!(null)),
-            same(&zeroed),
-        ),
+        ("extended resources are zeroed", &[], &extended, &extended, &zeroed),
+        ("allocatable nil", &[], &extended, &null, &zeroed),
         (
             "names with the domain kubernetes.io or without one are no extended resources",
-            resources_of(
-                json!({"cpu": "4", "attachable-volumes-x": "9", "x.kubernetes.io/y": "1"}),
-                json!({"cpu": "4", "test.com/allocatable-only": "1"}),
-            ),
-            resources_of(
-                json!({"cpu": "4", "attachable-volumes-x": "9", "x.kubernetes.io/y": "1"}),
-                json!({"cpu": "4", "test.com/allocatable-only": "1"}),
-            ),
+            &[],
+            &theirs,
+            &json!({"test.com/allocatable-only": "1"}),
+            &theirs,
         ),
     ] {
-        assert_eq!(reconciled(&initial, &existing), want, "{name}");
+        assert_eq!(
+            adopted(huge_pages, capacity, allocatable),
+            [want.clone(), want.clone()],
+            "{name}"
+        );
     }
 }
 
@@ -180,11 +120,14 @@ fn test_reconcile_extended_resource() {
 /// removed when the Node is adopted, and unchanged otherwise.
 #[test]
 fn other_parts_of_an_adopted_node_are_unchanged() {
-    let ours = json!({"cpu": "4"});
-    let mut initial = same(&ours);
-    initial["spec"] = json!({"providerID": "ours", "taints": [{"key": "ours"}]});
-    initial["metadata"]["annotations"] = json!({"ours": "1"});
-    initial["status"]["conditions"] = json!([{"type": "Ready"}]);
+    let initial = json!({
+        "metadata": {"annotations": {"ours": "1"}},
+        "spec": {"providerID": "ours", "taints": [{"key": "ours"}]},
+        "status": {
+            "capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"},
+            "conditions": [{"type": "Ready"}],
+        },
+    });
     let existing = json!({
         "metadata": {
             "labels": {}, "annotations": {"theirs": "1"},
@@ -200,5 +143,9 @@ fn other_parts_of_an_adopted_node_are_unchanged() {
     });
     let mut want = existing.clone();
     object::members(&mut want, &["status"]).remove("volumesInUse");
-    assert_eq!(reconciled(&initial, &existing), want);
+    let mut node = existing;
+    reconcile(&config().node, &initial, &mut node);
+    // `status::labels` tests the labels.
+    object::set(&mut node, &["metadata", "labels"], json!({}));
+    assert_eq!(node, want);
 }

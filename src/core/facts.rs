@@ -107,46 +107,22 @@ impl Facts {
         Some(&self.node_fs).filter(|fs| !fs.as_ref().is_err_and(|unread| unread.absent))
     }
 
-    /// Whether the Node's status from `other` is the same. Values that only eviction uses are not
-    /// compared.
-    pub fn same_status_as(&self, other: &Self) -> bool {
-        // Destructured, so that the compiler reports a new field.
-        let Self {
-            cpus,
-            memory,
-            working_set_bytes,
-            huge_pages,
-            node_fs,
-            pids,
-            machine_id,
-            system_uuid,
-            boot_id,
-            kernel_version,
-            os_image,
-            network,
-            unhealthy,
-            runtime,
-            image_fs,
-            health,
-        } = self;
-        let capacity = |fs: &FileSystem| fs.capacity_bytes;
-        let image_error = |fs: &Option<Read<FileSystem>>| fs.as_ref()?.clone().err();
-        *cpus == other.cpus
-            && *memory == other.memory
-            && working_set_bytes.as_ref().err() == other.working_set_bytes.as_ref().err()
-            && *huge_pages == other.huge_pages
-            && node_fs.as_ref().map(capacity) == other.node_fs.as_ref().map(capacity)
-            && pids.as_ref().err() == other.pids.as_ref().err()
-            && *machine_id == other.machine_id
-            && *system_uuid == other.system_uuid
-            && *boot_id == other.boot_id
-            && *kernel_version == other.kernel_version
-            && *os_image == other.os_image
-            && *network == other.network
-            && *unhealthy == other.unhealthy
-            && *runtime == other.runtime
-            && image_error(image_fs) == image_error(&other.image_fs)
-            && *health == other.health
+    /// Whether the Node's status from `new` is the same. Amounts that only eviction uses make no
+    /// difference: they are taken from `new`, and then everything is compared.
+    pub fn same_status_as(&mut self, new: &Self) -> bool {
+        if let (Ok(working_set), Ok(new)) = (&mut self.working_set_bytes, &new.working_set_bytes) {
+            *working_set = *new;
+        }
+        if let (Ok(pids), Ok(new)) = (&mut self.pids, &new.pids) {
+            *pids = *new;
+        }
+        if let (Ok(fs), Ok(new)) = (&mut self.node_fs, &new.node_fs) {
+            *fs = FileSystem { capacity_bytes: fs.capacity_bytes, ..*new };
+        }
+        if let (None | Some(Ok(_)), None | Some(Ok(_))) = (&self.image_fs, &new.image_fs) {
+            self.image_fs.clone_from(&new.image_fs);
+        }
+        *self == *new
     }
 }
 

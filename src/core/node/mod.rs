@@ -293,7 +293,7 @@ impl Node {
         now: Now,
     ) -> (Option<Request>, Vec<String>) {
         let report = self.is_report_due(now.mono);
-        if let Some(last) = &self.last_noop
+        if let Some(last) = &mut self.last_noop
             && last.pressures == pressures
             && last.facts.same_status_as(facts)
             && !report

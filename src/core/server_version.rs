@@ -17,13 +17,8 @@ use crate::kube::version::Version;
 pub const PATH: &str = "/version";
 
 /// When the server's version is read.
-#[derive(Debug)]
-pub struct ServerVersion {
-    state: VersionState,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum VersionState {
+pub enum ServerVersion {
     /// Another version is reported: nothing is read.
     Off,
     /// Nothing is read before the next outage.
@@ -37,25 +32,25 @@ enum VersionState {
 impl ServerVersion {
     /// Nothing is read unless `--kubelet-version=server`.
     pub fn new(is_reported: bool) -> Self {
-        Self { state: if is_reported { VersionState::Due } else { VersionState::Off } }
+        if is_reported { Self::Due } else { Self::Off }
     }
 
     /// Whether [`Self::request`] comes before the Node's next request.
     pub fn is_due(&self) -> bool {
-        self.state == VersionState::Due
+        *self == Self::Due
     }
 
     /// The server may be another one now.
     pub fn read_again(&mut self) {
-        if self.state != VersionState::Off {
-            self.state = VersionState::Due;
+        if *self != Self::Off {
+            *self = Self::Due;
         }
     }
 
     /// The Node was created or adopted.
     pub fn registered(&mut self) {
-        if self.state == VersionState::Failed {
-            self.state = VersionState::Due;
+        if *self == Self::Failed {
+            *self = Self::Due;
         }
     }
 
@@ -68,10 +63,7 @@ impl ServerVersion {
     pub fn on_response(&mut self, outcome: Outcome) -> Result<String, RequestError> {
         let version = parse(outcome);
         // Nothing waits for a second attempt: the Node is more important.
-        self.state = match version {
-            Ok(_) => VersionState::Idle,
-            Err(_) => VersionState::Failed,
-        };
+        *self = if version.is_ok() { Self::Idle } else { Self::Failed };
         version
     }
 }

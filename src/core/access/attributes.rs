@@ -29,43 +29,20 @@ pub fn subresources(path: &str) -> &'static [&'static str] {
         ("/statusz", &["statusz"]),
         ("/flagz", &["configz"]),
     ];
-    let found = TABLE.iter().find(|(above, _)| is_subpath(path, above));
+    let is_below = |above| {
+        let rest = path.strip_prefix(above);
+        rest.is_some_and(|rest: &str| rest.is_empty() || rest.starts_with('/'))
+    };
+    let found = TABLE.iter().find(|(above, _)| is_below(*above));
     found.map_or(&["proxy"], |(_, subresources)| subresources)
-}
-
-/// Whether `path` is `above` or below it.
-fn is_subpath(path: &str, above: &str) -> bool {
-    let above = above.strip_suffix('/').unwrap_or(above);
-    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// `pkg/kubelet/server/auth_test.go` TestIsSubPath.
-    #[test]
-    fn test_is_sub_path() {
-        for (path, above, want) in [
-            ("", "", true),
-            ("foo", "foo", true),
-            ("/foo", "/foo", true),
-            ("/foo/", "/foo/", true),
-            ("/foo/bar", "/foo/bar", true),
-            ("/foo", "/", true),
-            ("/foo/", "/", true),
-            ("/foo/bar", "/", true),
-            ("/foo/", "/foo", true),
-            ("/foo/bar", "/foo", true),
-            ("/foo", "/bar", false),
-            ("/foo", "/foobar", false),
-            ("/foobar", "/foo", false),
-        ] {
-            assert_eq!(is_subpath(path, above), want, "{path} {above}");
-        }
-    }
-
-    /// The same file's TestGetRequestAttributes, with the gate that 1.36 has locked.
+    /// `pkg/kubelet/server/auth_test.go` TestGetRequestAttributes, with the gate that 1.36 has
+    /// locked, and TestIsSubPath.
     #[test]
     fn test_get_request_attributes() {
         for (path, want) in [

@@ -35,12 +35,6 @@ pub const NODE_IP: &str = "k3s-node-ip";
 /// of the former Node, which may have the same name, by garbage collection.
 const COLLECTED: Duration = Duration::from_secs(10);
 
-/// What is wrong with a server that ignores the request, and the remedy.
-const SHARED_KEY: [&str; 2] = [
-    "the server made the key itself, and all boards share it",
-    "upgrade k3s to v1.31.7, v1.32.2 or newer",
-];
-
 /// What helps where the supervisor sees no credentials, although the board has a certificate.
 const NO_CERTIFICATE: &str = "the server saw no client certificate: is a proxy in between that \
                               ends TLS? let it pass TLS through, or give the server's own \
@@ -74,8 +68,9 @@ pub fn issued(signed: &SigningRequest, response: Response, now: Wall) -> Result<
     let Err(mut refused) = response.accepted() else {
         let chain = Zeroizing::new(String::from_utf8(response.body).unwrap_or_default());
         if chain.contains("PRIVATE KEY") {
-            let [what, remedy] = SHARED_KEY;
-            return Err(Fault::new(what, remedy));
+            // The server ignores the request.
+            let what = "the server made the key itself, and all boards share it";
+            return Err(Fault::new(what, "upgrade k3s to v1.31.7, v1.32.2 or newer"));
         }
         return match usable(signed, &chain, now) {
             Ok(()) => Ok(chain.to_string()),

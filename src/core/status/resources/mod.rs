@@ -81,24 +81,16 @@ fn set_allocatable(status: &mut Map<String, Value>, config: &Config, facts: &Fac
     object::retain(allocatable, &|name, _| {
         capacity.contains_key(name) || !names::is_extended_resource(name)
     });
-    let mut huge_pages = Quantity::bytes(0);
-    for name in capacity.keys() {
-        let Some(amount) = quantity(&capacity, name) else {
+    let amounts = || capacity.keys().filter_map(|name| Some((name, quantity(&capacity, name)?)));
+    let huge_pages = amounts().filter(|(name, _)| name.starts_with(HUGE_PAGES));
+    let huge_pages = huge_pages.fold(Quantity::bytes(0), |sum, (_, amount)| sum.plus(amount));
+    for (name, amount) in amounts() {
+        let Ok(reserved) = reserved(name, config, facts) else {
             continue;
         };
-        if name.starts_with(HUGE_PAGES) {
-            huge_pages = huge_pages.plus(amount);
-        }
-        if name != "memory"
-            && let Ok(reserved) = reserved(name, config, facts)
-        {
-            set_quantity(allocatable, name, amount.minus(reserved));
-        }
-    }
-    if let Some(memory) = quantity(&capacity, "memory")
-        && let Ok(reserved) = reserved("memory", config, facts)
-    {
-        set_quantity(allocatable, "memory", memory.minus(reserved).minus(huge_pages));
+        let left = amount.minus(reserved);
+        let left = if name == "memory" { left.minus(huge_pages) } else { left };
+        set_quantity(allocatable, name, left);
     }
 }
 

@@ -52,8 +52,6 @@ pub struct Kubelet {
     pods: Pods,
     server_version: ServerVersion,
     events: EventQueue,
-    /// The uid of the Node that owns the Lease.
-    owner: Option<String>,
     /// Start of the last renewal that succeeded.
     renewed: Option<Mono>,
     /// Renewals since the start, and attempts that failed.
@@ -110,7 +108,6 @@ impl Kubelet {
             pods: Pods::new(&config.node),
             server_version: ServerVersion::new(config.reports_server_version),
             events,
-            owner: None,
             renewed: None,
             renewals: (0, 0),
             lease_gone: false,
@@ -153,7 +150,7 @@ impl Kubelet {
         match &self.shutdown {
             Some(shutdown) => {
                 // An event needs the Node's uid: if the Node was deleted meanwhile, none is sent.
-                let has_event = self.owner.is_some() && self.events.due(now.mono).is_some();
+                let has_event = self.node.uid().is_some() && self.events.due(now.mono).is_some();
                 shutdown.limit(turn, self.schedule.is_silent(), has_event, now.mono)
             }
             None => turn,
@@ -188,13 +185,13 @@ impl Kubelet {
 
     /// Whether there is no Lease to renew: a read of facts may then block for longer.
     pub fn may_wait(&self) -> bool {
-        self.owner.is_none()
+        self.node.uid().is_none()
     }
 
     /// The request, if one is needed. `facts` must be new if it [`Self::needs_facts`].
     pub fn request(&mut self, kind: RequestKind, now: Now, facts: &Facts) -> Option<Request> {
         let now = self.wall_clock.corrected(now);
-        match (kind, self.owner.as_deref()) {
+        match (kind, self.node.uid()) {
             (RequestKind::Lease, Some(uid)) => Some(self.lease.request(uid, now.wall)),
             (RequestKind::Event, Some(uid)) => self.events.request(uid, now),
             (RequestKind::Pods, _) => Some(self.pods.request(now.mono)),
@@ -224,7 +221,6 @@ impl Kubelet {
         self.facts_log.ended(error.as_deref(), now.mono);
         if request.is_none() {
             self.node_log.succeeded(now.mono);
-            self.follow_node_uid(now.mono);
         }
         request
     }
@@ -336,7 +332,7 @@ impl Kubelet {
     }
 
     fn on_lease_response(&mut self, outcome: Outcome, start: Mono, now: Mono) -> AfterResponse {
-        let uid = self.owner.as_deref().unwrap_or_default();
+        let uid = self.node.uid().unwrap_or_default();
         match self.lease.on_response(uid, outcome) {
             Ok(Progress::Done) => {
                 self.schedule.lease_renewed(start);
@@ -399,6 +395,7 @@ impl Kubelet {
 
     fn on_node_response(&mut self, outcome: Outcome, now: Now) -> AfterResponse {
         let jitter = self.schedule.jitter();
+        let owner = self.node.uid().map(str::to_owned);
         let result = self.node.on_response(&self.config, outcome, now.mono, jitter);
         let mut effect = AfterResponse::None;
         match &result {
@@ -438,7 +435,9 @@ impl Kubelet {
         if let (true, Some(certificate)) = (is_new, &mut self.certificate) {
             certificate.node_created(now.mono);
         }
-        self.follow_node_uid(now.mono);
+        if self.node.uid() != owner.as_deref() {
+            self.follow_node_uid(now.mono);
+        }
         let events = self.node.take_events();
         self.push_events(events, is_new, now.mono);
         effect
@@ -459,17 +458,12 @@ impl Kubelet {
         }
     }
 
-    /// Starts or stops the Lease when the Node's uid changed: the Node owns the Lease.
+    /// Starts or stops the Lease: it is owned by the Node, whose uid has changed.
     fn follow_node_uid(&mut self, now: Mono) {
-        let uid = self.node.uid();
-        if uid == self.owner.as_deref() {
-            return;
-        }
-        self.owner = uid.map(str::to_owned);
         self.lease.forget();
         self.events.forget();
         self.lease_gone = false;
-        match self.owner {
+        match self.node.uid() {
             Some(_) => self.schedule.start_lease(now),
             None => self.schedule.stop_lease(),
         }

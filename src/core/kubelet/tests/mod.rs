@@ -476,7 +476,7 @@ impl World {
         }
         let end = Now { mono: self.now, wall };
         self.kubelet.on_response(work, outcome, start.mono, end);
-        if self.kubelet.owner.is_none() {
+        if self.kubelet.node.uid().is_none() {
             // Without a Node there is no Lease.
             self.last = None;
         } else if self.last.is_none() {
@@ -1008,7 +1008,7 @@ fn the_second_server_error_in_a_row_opens_a_new_connection() {
 #[test]
 fn a_gateways_404_page_deletes_nothing() {
     let mut world = settled();
-    let owner = world.kubelet.owner.clone();
+    let owner = world.kubelet.node.uid().map(str::to_owned);
     for (work, body) in [
         (RequestKind::Lease, "<html>404</html>".to_owned()),
         (RequestKind::Lease, status_not_found("leases", "other").to_string()),
@@ -1020,7 +1020,7 @@ fn a_gateways_404_page_deletes_nothing() {
         assert!(world.kubelet.request(work, now, &Facts::example()).is_some());
         let outcome = Outcome::Answered(Response::test(404, body));
         world.kubelet.on_response(work, outcome, world.now, now);
-        assert_eq!(world.kubelet.owner, owner);
+        assert_eq!(world.kubelet.node.uid(), owner.as_deref());
         assert!(world.kubelet.node.is_registered());
         assert!(!world.kubelet.lease_gone);
     }
@@ -1136,7 +1136,7 @@ fn only_the_first_registration_has_an_effect() {
 /// A registered Kubelet and its server, at `second` seconds after the registration.
 fn unhealthy_from(second: u64) -> (Kubelet, Server, Mono) {
     let mut world = World::new();
-    while world.kubelet.owner.is_none() {
+    while world.kubelet.node.uid().is_none() {
         world.turn(&correct()).unwrap();
     }
     let now = world.now.after(Duration::from_secs(second));

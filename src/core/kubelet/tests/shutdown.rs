@@ -132,10 +132,11 @@ fn a_node_that_is_deleted_after_the_message_ends_it() {
         world.turn(&quick(Behavior::Correct)).unwrap();
     }
     assert!(!world.kubelet.on_stop());
-    world.kubelet.owner = None;
+    world.kubelet.node.read_again(world.now);
     for _ in 0..10 {
-        world.turn(&quick(Behavior::Refuses(500, None))).unwrap();
+        world.turn(&quick(Behavior::Deletes)).unwrap();
     }
+    assert_eq!(world.kubelet.node.uid(), None);
     assert!(world.ended);
 }
 

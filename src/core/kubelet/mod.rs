@@ -168,9 +168,6 @@ impl Kubelet {
         }
         self.wall_clock.log_state(now);
         self.follow_certificate(now);
-        if let Some(turn) = self.first_certificate(now) {
-            return turn;
-        }
         match self.schedule.next(now.mono, &self.due_times(now), connected) {
             Due::Request(RequestKind::Certificate, budget) => self.certificate_turn(budget, now),
             Due::Request(kind, budget) => Action::Send(kind, budget),
@@ -255,13 +252,16 @@ impl Kubelet {
     }
 
     fn due_times(&self, now: Now) -> DueTimes {
+        // Without a certificate no other request is possible.
+        let is_missing = self.certificate.as_ref().is_some_and(Certificate::is_missing);
+        let node_due = (!is_missing).then(|| self.node.due());
         // The version first: it is a part of the Node.
         let version_is_due = self.server_version.is_due();
         let node = if version_is_due { RequestKind::Version } else { RequestKind::Node };
         [
             // It is rarely due, and after its expiry every request fails.
             (RequestKind::Certificate, self.certificate_due(now)),
-            (node, Some(self.node.due())),
+            (node, node_due),
             // After the first Lease: a board with many pods must not become Ready later.
             (RequestKind::Pods, self.renewed.and_then(|_| self.pods.due())),
             (RequestKind::Event, self.events.due(now.mono)),
@@ -493,13 +493,14 @@ impl Kubelet {
     }
 
     /// When the certificate's next step is due. The supervisor renews it for a Node that exists:
-    /// not before the first Lease, after which the time of the server is known, too. With an
-    /// expired certificate there is no Lease, and the files must be searched for another one.
+    /// not before the first Lease, after which the time of the server is known, too. Without a
+    /// certificate, or with an expired one, there is no Lease, and the files must be searched.
     fn certificate_due(&self, now: Now) -> Option<Mono> {
         let certificate = self.certificate.as_ref()?;
         let now = self.certificate_now(now);
         let has_expired = self.wall_clock.knows_server() && !certificate.is_usable(now.wall);
-        let waits = certificate.is_at_supervisor() && self.renewed.is_none() && !has_expired;
+        let has_none = has_expired || certificate.is_missing();
+        let waits = certificate.is_at_supervisor() && self.renewed.is_none() && !has_none;
         (!waits).then(|| certificate.due(now))
     }
 
@@ -533,17 +534,6 @@ impl Kubelet {
     /// Another program replaced the token on disk; it is in use.
     pub fn on_token_replaced(&mut self) {
         self.pods.credentials_changed();
-    }
-
-    /// Without a certificate no other request is possible, so it comes first.
-    fn first_certificate(&self, now: Now) -> Option<Action> {
-        let certificate = self.certificate.as_ref().filter(|c| c.is_missing())?;
-        let due = certificate.due(self.certificate_now(now));
-        Some(if due <= now.mono {
-            self.certificate_turn(self.timings.connect_and_call_budget(), now)
-        } else {
-            Action::Wait(due)
-        })
     }
 
     fn certificate_turn(&self, budget: Duration, now: Now) -> Action {

@@ -211,7 +211,10 @@ impl Kubelet {
 
     fn write(&mut self, facts: &Facts, now: Now) -> Option<Request> {
         self.pressures = self.eviction.synchronize(facts, now.mono);
-        let seen = self.with_shutdown(facts);
+        let mut seen = Cow::Borrowed(facts);
+        if self.shutdown.is_some() {
+            seen.to_mut().unhealthy.push("node is shutting down".to_owned());
+        }
         let (request, missing) = self.node.write(&self.config, &seen, self.pressures, now);
         self.unhealthy.clone_from(&facts.unhealthy);
         let error = (!missing.is_empty()).then(|| missing.join(" | "));
@@ -619,15 +622,6 @@ impl Kubelet {
     fn report_shutdown(&mut self, message: &str, now: Mono) {
         self.events.push(Event::shutdown(message), now);
         self.node.report_now(now);
-    }
-
-    /// `facts` as the status must see them.
-    fn with_shutdown<'a>(&self, facts: &'a Facts) -> Cow<'a, Facts> {
-        let mut facts = Cow::Borrowed(facts);
-        if self.shutdown.is_some() {
-            facts.to_mut().unhealthy.push("node is shutting down".to_owned());
-        }
-        facts
     }
 
     /// `Ready since 2026-11-21T06:18:51Z, lease renewed 3 s ago; facts: proc/meminfo: …`

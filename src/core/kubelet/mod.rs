@@ -30,7 +30,7 @@ use crate::core::pods::Pods;
 use crate::core::schedule::{Due, DueTimes, LeaseTimings, RequestKind, Schedule};
 use crate::core::server_version::ServerVersion;
 use crate::core::wall_clock::WallClock;
-use crate::kube::message::{Outcome, Refused, Request, RequestError};
+use crate::kube::message::{Outcome, Request, RequestError};
 use crate::kube::text::VERBOSE;
 use crate::kube::x509::Leaf;
 
@@ -585,10 +585,22 @@ impl Kubelet {
         AfterResponse::None
     }
 
+    /// A server that refuses twice in a row is left for the next address of its name, or at least
+    /// for a new connection, which a gateway may forward to another server; one that asks for more
+    /// patience than the Lease has is left at once. A final refusal keeps the connection, and a
+    /// busy server is left only for another address: a new connection would add to its load.
     fn after_error(&self, error: &RequestError, failures: u32) -> AfterResponse {
+        let Some(refused) = error.refused.as_deref() else {
+            return AfterResponse::None;
+        };
         let patience = self.timings.call_budget();
-        let refused = error.refused.as_deref();
-        refused.map_or(AfterResponse::None, |refused| after_refusal(refused, failures, patience))
+        let is_late = refused.retry_after.is_some_and(|delay| delay > patience);
+        match refused.code {
+            _ if refused.is_final() || (failures < 2 && !is_late) => AfterResponse::None,
+            429 => AfterResponse::TryOtherAddress,
+            _ if failures < 2 => AfterResponse::TryOtherAddress,
+            _ => AfterResponse::Disconnect,
+        }
     }
 
     /// SIGUSR1: the machine is going down. A repeated one changes nothing.
@@ -648,20 +660,6 @@ impl Kubelet {
             }
         }
         line
-    }
-}
-
-/// A server that refuses twice in a row is left for the next address of its name, or at least for a
-/// new connection, which a gateway may forward to another server; one that asks for more patience
-/// than the Lease has is left at once. A final refusal keeps the connection, and a busy server is
-/// left only for another address: a new connection would add to its load.
-fn after_refusal(refused: &Refused, failures: u32, patience: Duration) -> AfterResponse {
-    let is_late = refused.retry_after.is_some_and(|delay| delay > patience);
-    match refused.code {
-        _ if refused.is_final() || (failures < 2 && !is_late) => AfterResponse::None,
-        429 => AfterResponse::TryOtherAddress,
-        _ if failures < 2 => AfterResponse::TryOtherAddress,
-        _ => AfterResponse::Disconnect,
     }
 }
 

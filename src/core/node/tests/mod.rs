@@ -162,34 +162,6 @@ fn a_node_is_created_with_one_request() {
     assert_eq!(test.node.seen.as_ref().unwrap()["metadata"].get("managedFields"), None);
 }
 
-/// kubelet_node_status_test.go TestTryRegisterWithApiServer, as a guest: a label that the guest
-/// does not have is removed by the same patch. The other labels are in `core/status/labels`.
-#[test]
-fn a_takeover_changes_the_labels_with_the_one_patch_of_the_adoption() {
-    let mut test = NodeTest::new(Flags::default());
-    test.turn(|_| refuse(409, "AlreadyExists"));
-    let kubelets = json!({"labels": {
-        "kubernetes.io/hostname": "pi", "theirs": "1",
-        "kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux",
-        "kubernetes.io/arch": status::ARCHITECTURE, "beta.kubernetes.io/arch": status::ARCHITECTURE,
-    }});
-    assert_eq!(
-        test.turn(|_| answered(200, foreign(kubelets, json!({})))),
-        Some(Ok(Progress::Read))
-    );
-    assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
-    assert_eq!(
-        test.body()["metadata"]["labels"],
-        json!({
-            "kubernetes.io/hostname": null,
-            "kubernetes.io/os": "nodelet", "beta.kubernetes.io/os": "nodelet",
-            "node.kubernetes.io/exclude-disruption": "true",
-            "node.kubernetes.io/exclude-from-external-load-balancers": "true",
-        })
-    );
-    assert_eq!(test.calls().len(), 3);
-}
-
 #[test]
 fn registration_is_retried_after_100_ms_doubled_to_7_s() {
     let mut test = NodeTest::new(Flags::default());
@@ -211,14 +183,17 @@ fn registration_is_retried_after_100_ms_doubled_to_7_s() {
     assert!(test.calls().iter().all(|call| call == "Post ~"));
 }
 
-/// kubelet_node_status_test.go TestRegisterWithApiServer: AlreadyExists, then GET. The annotation
-/// is in `test_try_register_with_api_server`.
+/// kubelet_node_status_test.go TestRegisterWithApiServer: AlreadyExists, then GET. A label that a
+/// guest does not have is removed; the others are in `core/status/labels`, the annotation is in
+/// `test_try_register_with_api_server`.
 #[test]
 fn an_existing_node_is_adopted_with_one_patch() {
     let mut test = NodeTest::new(Flags::default());
     assert_eq!(test.turn(|_| refuse(409, "AlreadyExists")), Some(Ok(Progress::Continue)));
     let existing = foreign(
-        json!({"labels": {"theirs": "1", "kubernetes.io/arch": "wrong"}}),
+        json!({"labels": {
+            "theirs": "1", "kubernetes.io/arch": "wrong", "kubernetes.io/hostname": "pi",
+        }}),
         json!({
             "capacity": {"example.com/gpu": "2", "hugepages-1Gi": "1Gi"},
             "conditions": [{"type": "NetworkUnavailable", "status": "False"}],
@@ -234,8 +209,17 @@ fn an_existing_node_is_adopted_with_one_patch() {
     assert_eq!(body.get("spec"), None);
     let metadata = &body["metadata"];
     assert_eq!(metadata["resourceVersion"], "7");
-    assert_eq!(metadata["labels"]["kubernetes.io/arch"], status::ARCHITECTURE);
-    assert_eq!(metadata["labels"].get("theirs"), None);
+    assert_eq!(
+        metadata["labels"],
+        json!({
+            "kubernetes.io/hostname": null,
+            "kubernetes.io/os": "nodelet", "beta.kubernetes.io/os": "nodelet",
+            "kubernetes.io/arch": status::ARCHITECTURE,
+            "beta.kubernetes.io/arch": status::ARCHITECTURE,
+            "node.kubernetes.io/exclude-disruption": "true",
+            "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+        })
+    );
     let status = &body["status"];
     assert_eq!(status["capacity"]["example.com/gpu"], "0");
     let theirs = json!({"type": "NetworkUnavailable", "status": "False"});

@@ -1133,104 +1133,22 @@ fn only_the_first_registration_has_an_effect() {
     assert_eq!(registered, 1);
 }
 
-/// A registered Kubelet and its server, at `second` seconds after the registration.
-fn unhealthy_from(second: u64) -> (Kubelet, Server, Mono) {
-    let mut world = World::new();
-    while world.kubelet.node.uid().is_none() {
-        world.turn(&correct()).unwrap();
-    }
-    let now = world.now.after(Duration::from_secs(second));
-    (world.kubelet, world.server, now)
-}
-
-/// Computes the status once, at `now`, and sends the request, if any. Returns the request's
-/// method and the time until the Node is due again.
-fn build(
-    kubelet: &mut Kubelet,
-    healthy: bool,
-    now: Mono,
-    answer: impl FnOnce(&Request) -> Outcome,
-) -> (Option<Method>, Duration) {
-    let now = Now { mono: now, wall: start_wall() };
-    let mut facts = Facts::example();
-    if !healthy {
-        facts.unhealthy = vec!["--ready-when-exists=/data: does not exist".to_owned()];
-    }
-    let request = kubelet.request(RequestKind::Node, now, &facts);
-    if let Some(request) = &request {
-        kubelet.on_response(RequestKind::Node, answer(request), now.mono, now);
-    }
-    // The loop checks the health in between, and computes the status when it changed.
-    if kubelet.unhealthy_while_starting(now.mono).is_some() {
-        kubelet.compute_status_by(now.mono.after(FAST_TICK));
-    }
-    let pause = kubelet.node.due().since(now.mono);
-    (request.map(|request| request.method), pause)
-}
-
 /// kubelet_node_status_test.go TestFastStatusUpdateOnce, with `--ready-when-exists` in place of
-/// the runtime: Ready=True is sent at once. There is no cached readiness here. After a failed
-/// patch the Node is read and the patch is rebuilt with a backoff, not tried five times at once.
+/// the runtime: the checks are repeated until they succeed, and for two minutes at most.
 #[test]
 fn test_fast_status_update_once() {
-    const TICK: Duration = Duration::from_millis(10_400);
-    // Ready=False is sent once; then nothing is sent until the health changes.
-    let (mut kubelet, mut server, mut now) = unhealthy_from(1);
-    let (sent, pause) = build(&mut kubelet, false, now, |r| server.carry_out(r));
-    assert_eq!((sent, pause), (Some(Method::Patch), FAST_TICK));
-    for _ in 0..3 {
-        now = now.after(pause);
-        assert_eq!(
-            build(&mut kubelet, false, now, |_| unreachable!()),
-            (None, FAST_TICK),
-            "timeout after 3 loops"
-        );
+    let mut world = settled();
+    let lines = ["--ready-when-exists=/data: does not exist".to_owned()];
+    let unhealthy = Facts { unhealthy: lines.to_vec(), ..Facts::example() };
+    let at = |second| Mono::START.after(Duration::from_secs(second));
+    let kubelet = &mut world.kubelet;
+    assert_eq!(kubelet.unhealthy_while_starting(at(31)), None);
+    for (facts, want) in [(unhealthy, Some(&lines[..])), (Facts::example(), None)] {
+        let now = Now { mono: at(31), wall: start_wall() };
+        let request = kubelet.request(RequestKind::Node, now, &facts).unwrap();
+        let outcome = world.server.carry_out(&request);
+        kubelet.on_response(RequestKind::Node, outcome, now.mono, now);
+        assert_eq!(kubelet.unhealthy_while_starting(at(119)), want);
+        assert_eq!(kubelet.unhealthy_while_starting(at(120)), None);
     }
-    let refuse = |_: &Request| answered(500, json!({}));
-    let methods = |healthy_after: usize, failures: usize| {
-        let (mut kubelet, mut server, mut now) = unhealthy_from(1);
-        let mut sent = Vec::new();
-        let mut pauses = Vec::new();
-        let mut failures = failures;
-        build(&mut kubelet, false, now, |r| server.carry_out(r));
-        for number in 0..healthy_after + 12 {
-            now = kubelet.node.due().max(now);
-            let (method, pause) =
-                build(&mut kubelet, number >= healthy_after, now, |r| match (r.method, failures) {
-                    (Method::Patch, 1..) => {
-                        failures -= 1;
-                        refuse(r)
-                    }
-                    _ => server.carry_out(r),
-                });
-            sent.extend(method);
-            if method == Some(Method::Patch) {
-                pauses.push(pause.as_millis());
-                if pause > TICK / 2 {
-                    break;
-                }
-            }
-        }
-        (sent, pauses)
-    };
-    let (get, patch) = (Method::Get, Method::Patch);
-    assert_eq!(methods(2, 0), (vec![patch], vec![10_100]), "ready on the third");
-    assert_eq!(
-        methods(1, 1),
-        (vec![patch, get, patch], vec![100, 10_400]),
-        "ready on the second, the first patch fails"
-    );
-    let (sent, pauses) = methods(0, 6);
-    assert_eq!(sent[..7], [patch, get, patch, get, patch, get, patch], "all patches fail");
-    assert!(pauses.is_sorted(), "{pauses:?}");
-
-    // More than 120 s after the start the period is the usual one.
-    let (mut kubelet, mut server, now) = unhealthy_from(130);
-    assert_eq!(
-        build(&mut kubelet, false, now, |r| server.carry_out(r)).1,
-        Duration::ZERO,
-        "a watch"
-    );
-    let (_, pause) = build(&mut kubelet, false, now, |r| server.carry_out(r));
-    assert_eq!(pause, TICK);
 }

@@ -126,7 +126,7 @@ fn pressure_starts_with_the_first_met_pass_and_ends_after_the_transition_period(
 }
 
 /// eviction_manager_test.go TestMinReclaim, and helpers_test.go TestPercentageThresholdsMet with
-/// reclaim enforced.
+/// reclaim enforced, TestThresholdsFirstObservedAt and TestThresholdsMetGracePeriod.
 #[test]
 fn minimum_reclaim_is_added_to_a_met_threshold() {
     let reclaiming = |amount, reclaim| {
@@ -173,6 +173,9 @@ fn minimum_reclaim_is_added_to_a_met_threshold() {
             (0, 150, MEMORY),
             (MINUTE, 250, MEMORY),
             (5 * MINUTE, 250, NONE),
+            // The grace period begins again.
+            (MINUTE, 150, MEMORY),
+            (6 * MINUTE, 250, NONE),
             (MINUTE, 150, MEMORY),
             (2 * MINUTE, 150, MEMORY),
             (6 * MINUTE, 250, MEMORY),
@@ -281,37 +284,6 @@ fn the_transition_period_is_exclusive() {
     // 0 < 0 is false: without a transition period there is never pressure, as upstream.
     let mut eviction = Eviction::new(&threshold, Duration::ZERO);
     assert_eq!(pass(&mut eviction, 100, 0), NONE);
-}
-
-/// helpers_test.go TestThresholdsFirstObservedAt, TestThresholdsMetGracePeriod and
-/// TestNodeConditionsLastObservedAt.
-#[test]
-fn the_state_after_each_pass() {
-    let signal = Signal::MemoryAvailable;
-    let thresholds = [Threshold::hard(signal, bytes(100)), soft(signal, bytes(200), 60)];
-    let at = |minutes| Mono::START.after(Duration::from_secs(minutes * MINUTE));
-    let mut eviction = Eviction::new(&thresholds, TRANSITION);
-    let state = |eviction: &Eviction| {
-        let watched: Vec<_> = eviction.watched.iter().collect();
-        (
-            watched.iter().map(|w| w.first_observed).collect::<Vec<_>>(),
-            watched.iter().map(|w| w.met).collect::<Vec<_>>(),
-            eviction.last_observed,
-        )
-    };
-    for (name, minute, available, first, met, last) in [
-        ("empty", 0, 300, [None, None], [false, false], None),
-        // Before its grace period of one minute it is not met.
-        ("new, and soft, now", 1, 150, [None, Some(1)], [false, false], Some(1)),
-        ("again, hard, and soft, 2 m ago", 3, 50, [Some(3), Some(1)], [true, true], Some(3)),
-        ("known", 4, 150, [None, Some(1)], [false, true], Some(4)),
-        ("not seen: the last observation is kept", 5, 300, [None, None], [false, false], Some(4)),
-    ] {
-        eviction.synchronize(&facts(signal, available, 1000), at(minute));
-        let want =
-            (first.map(|minute| minute.map(at)).to_vec(), met.to_vec(), [last.map(at), None, None]);
-        assert_eq!(state(&eviction), want, "{name}");
-    }
 }
 
 /// cri_stats_provider.go ImageFsStats: imagefs is the file system of the runtime's images, and the

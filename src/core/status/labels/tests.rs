@@ -1,6 +1,3 @@
-use std::collections::BTreeMap;
-
-use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -161,6 +158,10 @@ fn a_sync_repairs_os_and_arch_and_nothing_else() {
 #[test]
 fn with_pods_a_guests_node_gets_the_kubelets_labels_and_keeps_the_exclusions() {
     assert_eq!(new_node(110, ""), kubelet());
+    let flags = [(HOSTNAME, ""), (ZONE, ""), (ARCH, "z80")];
+    let flag = flags.map(|(key, value)| format!("{key}={value}")).join(",");
+    let flags = with(kubelet(), &flags);
+    assert_eq!(new_node(110, &flag), with(flags, &[(ARCH, ARCHITECTURE)]));
     let exclusions = [(DISRUPTION, "true"), (BALANCERS, "true")];
     assert_eq!(adopted(110, "", &guest()), with(kubelet(), &exclusions));
 }
@@ -223,74 +224,5 @@ fn test_update_default_labels() {
         let mut labels = object(&existing);
         reset_defaults(&object(&initial), &mut labels);
         assert_eq!(Value::from(labels), want, "{name}");
-    }
-}
-
-/// A label of the defaults, with a value or an empty one, or a label of another domain.
-fn label() -> impl Strategy<Value = (String, String)> {
-    let key = prop_oneof![
-        proptest::sample::select(DEFAULT_LABELS.to_vec()),
-        proptest::sample::select(EXCLUSIONS.to_vec()),
-        Just("example.com/a"),
-    ];
-    (key, "[a-z]{0,3}").prop_map(|(key, value)| (key.to_owned(), value))
-}
-
-fn labels() -> impl Strategy<Value = BTreeMap<String, String>> {
-    proptest::collection::vec(label(), 0..6).prop_map(|labels| labels.into_iter().collect())
-}
-
-fn map(labels: &BTreeMap<String, String>) -> Map<String, Value> {
-    let pair = |(key, value): (&String, &String)| (key.clone(), value.as_str().into());
-    labels.iter().map(pair).collect()
-}
-
-/// The labels of a new Node before there were guests: the kubelet's initialNode.
-fn of_initial_node(flags: &BTreeMap<String, String>) -> Map<String, Value> {
-    let mut labels = object(&kubelet());
-    labels.extend(map(flags));
-    labels
-}
-
-proptest! {
-    /// With pods, creation, adoption and sync give what they gave before there were guests.
-    #[test]
-    fn with_pods_every_label_is_the_kubelets(flags in labels(), existing in labels()) {
-        let config = NodeConfig { labels: flags.clone(), ..config(110, "") };
-        prop_assert_eq!(of_new_node(&config), of_initial_node(&flags));
-        let mut want = map(&existing);
-        let initial = of_initial_node(&flags);
-        for key in DEFAULT_LABELS {
-            match initial.get(key).and_then(Value::as_str) {
-                None => {}
-                Some("") => { want.remove(key); }
-                Some(value) => { want.insert(key.to_owned(), value.into()); }
-            }
-        }
-        let mut have = map(&existing);
-        adopt(&config, &mut have);
-        prop_assert_eq!(&have, &want);
-        want.insert(OS.into(), "linux".into());
-        want.insert(ARCH.into(), ARCHITECTURE.into());
-        repair(&config, &mut have);
-        prop_assert_eq!(have, want);
-    }
-
-    /// Each default that a flag names has the flag's value, at creation and at every start; an
-    /// empty value means that the label is absent.
-    #[test]
-    fn an_explicit_flag_wins_over_each_default_of_a_guest(
-        flags in labels(), existing in labels(),
-    ) {
-        let config = NodeConfig { labels: flags.clone(), ..config(0, "") };
-        let mut adopted = map(&existing);
-        adopt(&config, &mut adopted);
-        for labels in [of_new_node(&config), adopted] {
-            for (key, value) in flags.iter().filter(|(key, _)| is_default(key)) {
-                let have = labels.get(key).and_then(Value::as_str).unwrap_or("");
-                prop_assert_eq!(have, value, "{}", key);
-            }
-            prop_assert!(labels.contains_key(HOSTNAME) == flags.get(HOSTNAME).is_some_and(|v| !v.is_empty()));
-        }
     }
 }

@@ -88,7 +88,7 @@ pub(crate) mod tests {
         Value::Object(target)
     }
 
-    pub(crate) fn json_value() -> impl Strategy<Value = Value> {
+    fn json_value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             any::<bool>().prop_map(Value::from),
             any::<u64>().prop_map(Value::from),

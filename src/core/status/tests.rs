@@ -1,14 +1,11 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 use crate::config::flags::Flags;
 use crate::core::facts::{Network, Unread};
 use crate::core::patch;
-use crate::core::patch::tests::{apply, json_value};
 use crate::kube::object::keeps_annotation;
 
 fn flags(words: &[&str]) -> Flags {
@@ -411,78 +408,6 @@ fn test_ready_condition_and_pressures() {
     // A pressure transition also sets the heartbeat; Ready keeps its own.
     want[3]["lastHeartbeatTime"] = NOW.into();
     assert_eq!(after.node["status"]["conditions"], json!(want));
-}
-
-/// A Node with labels, annotations, conditions, resources and unknown members of other clients.
-fn written_by_others() -> impl Strategy<Value = Value> {
-    let foreign = |name: &'static str| prop::collection::btree_map(name, "[a-z]{0,3}", 0..4);
-    let member = || prop::collection::btree_map("x-[a-d]", json_value(), 0..3);
-    let conditions = prop::collection::vec(("Theirs[A-C]", member()), 0..4);
-    (
-        foreign("theirs/[a-c]"),
-        foreign("example.com/[a-c]"),
-        prop::collection::btree_map("example.com/[a-c]", 0..9_u32, 0..3),
-        conditions,
-        member(),
-        any::<bool>(),
-    )
-        .prop_map(|(labels, annotations, resources, conditions, members, ours_too)| {
-            let mut node =
-                if ours_too { long_lived() } else { json!({"metadata": {}, "status": {}}) };
-            let theirs: Vec<Value> = conditions
-                .into_iter()
-                .map(|(kind, members)| {
-                    let mut condition = json!({"type": kind, "status": "True"});
-                    object::members(&mut condition, &[]).extend(members);
-                    condition
-                })
-                .collect();
-            object::members(&mut node, &["status"]).extend(members);
-            object::elements(&mut node, &["status", "conditions"]).splice(0..0, theirs);
-            let text = |map: BTreeMap<String, String>| {
-                map.into_iter().map(|(key, text)| (key, Value::from(text)))
-            };
-            object::members(&mut node, &["metadata", "labels"]).extend(text(labels));
-            object::members(&mut node, &["metadata", "annotations"]).extend(text(annotations));
-            object::members(&mut node, &["status", "capacity"])
-                .extend(resources.into_iter().map(|(key, n)| (key, n.to_string().into())));
-            node
-        })
-}
-
-/// The Node without the members that we own.
-fn others_part(node: &Value) -> Value {
-    let mut node = node.clone();
-    for key in ["kubernetes.io/os", "kubernetes.io/arch"] {
-        object::members(&mut node, &["metadata", "labels"]).remove(key);
-    }
-    let status = object::members(&mut node, &["status"]);
-    for key in
-        ["addresses", "nodeInfo", "daemonEndpoints", "images", "runtimeHandlers", "allocatable"]
-    {
-        status.remove(key);
-    }
-    object::elements(&mut node, &["status", "conditions"])
-        .retain(|c| object::text(c, &["type"]).starts_with("Theirs"));
-    object::members(&mut node, &["status", "capacity"]).retain(|key, _| key.contains('/'));
-    node
-}
-
-proptest! {
-    /// The desired Node, the patch, and the server's merge.
-    #[test]
-    fn a_patch_changes_only_our_members(seen in written_by_others()) {
-        let config = config(flags(&[]));
-        let want = desired(&config, &Facts::example(), Pressures::default(), &seen, at(NOW)).node;
-        let stored = match patch::diff(&seen, &want) {
-            Some(patch) => apply(seen.clone(), &patch),
-            None => seen.clone(),
-        };
-        prop_assert_eq!(&stored, &want);
-        prop_assert_eq!(others_part(&stored), others_part(&seen));
-        let again = desired(&config, &Facts::example(), Pressures::default(), &stored, at(NOW)).node;
-        prop_assert_eq!(patch::diff(&stored, &again), None);
-    }
 }
 
 #[test]

@@ -3,8 +3,6 @@
 //! Not applicable: TestNodeAllocatableForEnforcement, because there is no cgroup of pods.
 //! TestNodeRefFromNode is in `events/tests.rs`.
 
-use serde_json::json;
-
 use super::super::*;
 use crate::config::flags::Flags;
 use crate::core::eviction::Pressures;
@@ -196,23 +194,5 @@ fn without_local_storage_the_node_is_ready_without_ephemeral_storage() {
         assert_eq!(status["allocatable"].get("ephemeral-storage"), None);
         let conditions = status["conditions"].as_array().unwrap();
         assert_eq!(conditions.last().unwrap()["status"], "True");
-    }
-}
-
-/// Adoption sets them to 0, and the same patch sets the declared amounts again.
-#[test]
-fn declared_extended_resources_survive_adoption() {
-    let seen = json!({"status": {
-        "capacity": {"example.com/camera": "0", "example.com/gone": "0"},
-        "allocatable": {"example.com/camera": "0", "example.com/gone": "0"},
-    }});
-    let config = config(&["--extended-resources=example.com/camera=1,example.com/new=3"]);
-    let facts = facts(4, GI, GI);
-    let desired = status::desired(&config, &facts, Pressures::default(), &seen, Wall::default());
-    for resources in ["capacity", "allocatable"] {
-        let resources = &desired.node["status"][resources];
-        assert_eq!(resources["example.com/camera"], "1");
-        assert_eq!(resources["example.com/new"], "3");
-        assert_eq!(resources["example.com/gone"], "0");
     }
 }

@@ -39,40 +39,6 @@ fn stray_pods_are_ended_after_the_first_lease_one_request_a_turn() {
 }
 
 #[test]
-fn a_healthy_board_sends_one_list_with_each_report() {
-    let mut world = world(&[]);
-    world.server.pods.clear();
-    run(&mut world, 10);
-    world.sent.clear();
-    run(&mut world, 3600);
-    let lists = world.sent.iter().filter(|(work, _)| *work == RequestKind::Pods);
-    let reports = world.sent.iter().filter(|(_, line)| line.ends_with("/status"));
-    let (lists, reports) = (lists.count(), reports.count());
-    assert!((11..=13).contains(&reports), "{reports}");
-    assert_eq!(lists, reports);
-}
-
-#[test]
-fn with_pods_no_request_for_pods_is_ever_sent() {
-    for arg in ["--max-pods=110", "--max-pods=1", "--reject-pods=false"] {
-        let mut random = crate::core::schedule::tests::Random(7);
-        let mut world = world(&[arg]);
-        for _ in 0..5000 {
-            let behavior = match random.below(8) {
-                0 => Behavior::Silent(true),
-                1 => Behavior::Refuses(403, None),
-                2 => Behavior::Deletes,
-                3 => Behavior::Writes,
-                _ => Behavior::Correct,
-            };
-            world.turn(&Step { behavior, takes: 10, ..correct() }).unwrap();
-        }
-        assert!(world.sent.iter().all(|(work, _)| *work != RequestKind::Pods), "{arg}");
-        assert_eq!(world.server.pods.len(), 3, "{arg}");
-    }
-}
-
-#[test]
 fn the_servers_version_is_read_before_the_registration_and_after_an_outage() {
     let ours = |version: &str| format!("{version}-nodelet.{}", env!("CARGO_PKG_VERSION"));
     let mut world = world(&["--kubelet-version=server"]);
@@ -106,12 +72,4 @@ fn a_server_without_a_version_delays_no_registration() {
     // It is read once more after the registration.
     run(&mut world, 30);
     assert!(reported(&world).starts_with("v1.38.1-nodelet."));
-}
-
-#[test]
-fn another_version_is_reported_as_it_is_given() {
-    let mut world = world(&["--kubelet-version=v1.40.0-custom"]);
-    run(&mut world, 10);
-    assert_eq!(reported(&world), "v1.40.0-custom");
-    assert!(world.sent.iter().all(|(work, _)| *work != RequestKind::Version));
 }

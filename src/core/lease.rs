@@ -338,6 +338,22 @@ mod tests {
         )
     }
 
+    /// A Lease after this response to its first read.
+    fn read(outcome: Outcome) -> Lease {
+        let mut lease = Lease::new("pi", 40);
+        lease.request(UID, now(0));
+        assert_eq!(lease.on_response(UID, outcome), Ok(Progress::Continue));
+        lease
+    }
+
+    fn ours() -> Value {
+        json!([{"kind": "Node", "uid": UID}])
+    }
+
+    fn is_refused(step: Result<Progress, RequestError>) -> bool {
+        step.is_err_and(|error| error.refused.is_some())
+    }
+
     fn body(request: &Request) -> Value {
         serde_json::from_slice(&request.body).unwrap()
     }
@@ -388,11 +404,7 @@ mod tests {
 
     #[test]
     fn an_existing_lease_keeps_its_owner_and_its_renew_time_only_increases() {
-        let mut lease = Lease::new("pi", 40);
-        lease.request(UID, now(1));
-        let owners = json!([{"kind": "Node", "uid": UID}]);
-        let step = lease.on_response(UID, stored("2026-11-21T06:18:58.999999Z", owners));
-        assert_eq!(step, Ok(Progress::Continue));
+        let mut lease = read(stored("2026-11-21T06:18:58.999999Z", ours()));
         assert_eq!(
             body(&lease.request(UID, now(1))),
             json!({"spec": {"renewTime": "2026-11-21T06:18:59.000000Z"}})
@@ -420,9 +432,7 @@ mod tests {
                 ]),
             ),
         ] {
-            let mut lease = Lease::new("pi", 40);
-            lease.request(UID, now(1));
-            assert_eq!(lease.on_response(UID, stored("yesterday", owners)), Ok(Progress::Continue));
+            let mut lease = read(stored("yesterday", owners));
             assert_eq!(
                 body(&lease.request(UID, now(1))),
                 json!({
@@ -442,7 +452,7 @@ mod tests {
     fn a_foreign_duration_is_repaired() {
         let mut lease = Lease::new("pi", 60);
         lease.request(UID, now(1));
-        lease.on_response(UID, stored("", json!([{"kind": "Node", "uid": UID}])));
+        lease.on_response(UID, stored("", ours()));
         assert_eq!(
             body(&lease.request(UID, now(1))),
             json!({
@@ -454,9 +464,7 @@ mod tests {
 
     #[test]
     fn after_a_404_or_a_409_the_lease_is_read() {
-        let mut lease = Lease::new("pi", 40);
-        lease.request(UID, now(1));
-        lease.on_response(UID, stored("", json!([{"kind": "Node", "uid": UID}])));
+        let mut lease = read(stored("", ours()));
         lease.request(UID, now(1));
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Gone));
         assert_eq!(lease.request(UID, now(1)).method, Method::Get);
@@ -464,9 +472,7 @@ mod tests {
         assert_eq!(lease.request(UID, now(1)).method, Method::Post);
         let conflict =
             json!({"reason": "AlreadyExists", "message": "leases \"pi\" already exists"});
-        assert!(
-            matches!(lease.on_response(UID, answered(409, conflict)), Err(e) if e.refused.as_ref().is_some_and(|r| r.code == 409))
-        );
+        assert!(is_refused(lease.on_response(UID, answered(409, conflict))));
         assert_eq!(lease.request(UID, now(1)).method, Method::Get);
     }
 
@@ -481,10 +487,7 @@ mod tests {
             Outcome::Answered(Response::test(200, "<html>")),
         ] {
             lease.request(UID, now(1));
-            assert!(matches!(
-                lease.on_response(UID, outcome),
-                Err(RequestError { refused: Some(_), .. })
-            ));
+            assert!(is_refused(lease.on_response(UID, outcome)));
             assert_eq!(lease.state, LeaseState::Unknown);
         }
     }
@@ -492,9 +495,7 @@ mod tests {
     /// After a false success the Node would not be read when renewals work again.
     #[test]
     fn a_200_without_the_lease_is_no_renewal() {
-        let mut lease = Lease::new("pi", 40);
-        lease.request(UID, now(1));
-        lease.on_response(UID, stored("", json!([{"kind": "Node", "uid": UID}])));
+        let mut lease = read(stored("", ours()));
         for invalid in [
             json!({}),
             json!([1]),
@@ -502,10 +503,7 @@ mod tests {
             json!({"kind": "Lease", "metadata": {"name": "other"}}),
         ] {
             lease.request(UID, now(1));
-            assert!(matches!(
-                lease.on_response(UID, answered(200, invalid)),
-                Err(RequestError { refused: Some(_), .. })
-            ));
+            assert!(is_refused(lease.on_response(UID, answered(200, invalid))));
         }
         lease.request(UID, now(1));
         assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
@@ -529,9 +527,7 @@ mod tests {
             ("Node", "pi", false),
             ("Status", "", false),
         ] {
-            let mut lease = Lease::new("pi", 40);
-            lease.request(UID, now(1));
-            lease.on_response(UID, not_found("leases", "pi"));
+            let mut lease = read(not_found("leases", "pi"));
             lease.request(UID, now(1));
             let step = lease.on_response(UID, receipt(kind, name));
             assert_eq!(step == Ok(Progress::Done), counts, "{kind} {name}: {step:?}");
@@ -540,8 +536,6 @@ mod tests {
 
     #[test]
     fn managed_fields_of_a_kubelet_are_cleared_once() {
-        let mut lease = Lease::new("pi", 40);
-        lease.request(UID, now(1));
         let old = json!({
             "metadata": {
                 "name": "pi", "resourceVersion": "7", "ownerReferences": [{"kind": "Node", "uid": UID}],
@@ -549,7 +543,7 @@ mod tests {
             },
             "spec": {"leaseDurationSeconds": 40},
         });
-        assert_eq!(lease.on_response(UID, answered(200, old)), Ok(Progress::Continue));
+        let mut lease = read(answered(200, old));
         assert_eq!(
             body(&lease.request(UID, now(1))),
             json!({
@@ -626,13 +620,10 @@ mod tests {
 
     #[test]
     fn a_refusal_with_a_delay_is_followed_by_a_renewal_alone() {
-        let mut lease = Lease::new("pi", 40);
-        lease.request(UID, now(0));
-        lease.on_response(UID, answered(200, orphan()));
+        let mut lease = read(answered(200, orphan()));
         let mut busy = Response::test(429, "");
         busy.retry_after = Some(Duration::from_secs(1));
-        let step = lease.on_response(UID, Outcome::Answered(busy));
-        assert!(matches!(step, Err(RequestError { refused: Some(_), .. })));
+        assert!(is_refused(lease.on_response(UID, Outcome::Answered(busy))));
         assert_eq!(body(&lease.request(UID, now(1))).get("metadata"), None);
     }
 
@@ -640,9 +631,7 @@ mod tests {
     #[test]
     fn a_refused_read_of_a_known_lease_is_followed_by_a_renewal() {
         for refusal in [answered(403, json!({})), answered(200, json!({"kind": "Other"}))] {
-            let mut lease = Lease::new("pi", 40);
-            lease.request(UID, now(0));
-            lease.on_response(UID, answered(200, orphan()));
+            let mut lease = read(answered(200, orphan()));
             lease.on_response(UID, answered(422, json!({"reason": "Invalid"})));
             for _ in 0..4 {
                 lease.request(UID, now(1));
@@ -659,9 +648,7 @@ mod tests {
     /// other repairs.
     #[test]
     fn a_refused_owner_is_not_tried_again() {
-        let mut lease = Lease::new("pi", 40);
-        lease.request(UID, now(0));
-        lease.on_response(UID, answered(200, orphan()));
+        let mut lease = read(answered(200, orphan()));
         let repair = body(&lease.request(UID, now(1)));
         assert_eq!(repair["metadata"]["ownerReferences"][0]["uid"], UID);
         assert!(matches!(lease.on_response(UID, owner_refused()), Ok(Progress::Note(_))));
@@ -678,9 +665,7 @@ mod tests {
     #[test]
     fn each_renewal_changes_the_lease_even_after_the_last_time() {
         for last in ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999998Z"] {
-            let mut lease = Lease::new("pi", 40);
-            lease.request(UID, now(1));
-            lease.on_response(UID, stored(last, json!([{"kind": "Node", "uid": UID}])));
+            let mut lease = read(stored(last, ours()));
             let mut sent = vec![last.to_owned()];
             for second in 2..6 {
                 let renewal = body(&lease.request(UID, now(second)));

@@ -66,6 +66,29 @@ pub(crate) fn certificate(leaf: &Leaf) -> String {
     pem("CERTIFICATE", &whole)
 }
 
+/// A certificate that is renewed by these rules.
+pub(crate) fn holding(rules: Rules, held: Option<Leaf>) -> Certificate {
+    Certificate::new(rules, subject(), held, false, Jitter::NONE)
+}
+
+/// The same, whose CSR must be created.
+fn signing(rules: Rules, held: Option<Leaf>) -> Certificate {
+    let mut certificate = holding(rules, held);
+    certificate.after_task(TaskResult::Signed(signed(1)), at(0, noon())).unwrap();
+    certificate
+}
+
+/// Without jitter.
+impl Certificate {
+    fn after_task(&mut self, result: TaskResult, now: Now) -> Result<(), Fault> {
+        self.on_task(result, now, Jitter::NONE)
+    }
+
+    fn after_response(&mut self, outcome: Outcome, now: Now) -> Result<Progress, RequestError> {
+        self.on_response(outcome, now, Jitter::NONE)
+    }
+}
+
 pub(crate) fn signed(number: u8) -> SigningRequest {
     let wanted = Wanted { subject: subject(), public_key: key(number) };
     SigningRequest {
@@ -83,7 +106,8 @@ pub(crate) const BOOTSTRAP: Rules =
     Rules { rotate: false, bootstrap: true, supervisor: false, serving: false };
 pub(crate) const ROTATE: Rules =
     Rules { rotate: true, bootstrap: false, supervisor: false, serving: false };
-
+const ROTATE_OR_BOOTSTRAP: Rules =
+    Rules { rotate: true, bootstrap: true, supervisor: false, serving: false };
 pub(crate) const SUPERVISOR: Rules =
     Rules { rotate: true, bootstrap: false, supervisor: true, serving: false };
 
@@ -121,13 +145,9 @@ fn condition(csr: Value, kind: &str) -> Value {
 
 /// A certificate whose CSR was just created with this name.
 fn waiting(rules: Rules, name: &str) -> Certificate {
-    let mut certificate = Certificate::new(rules, subject(), None, false, Jitter::NONE);
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
+    let mut certificate = signing(rules, None);
     let created = answered(201, csr(name, &signed(1)));
-    assert_eq!(
-        certificate.on_response(created, at(0, noon()), Jitter::NONE),
-        Ok(Progress::Continue)
-    );
+    assert_eq!(certificate.after_response(created, at(0, noon())), Ok(Progress::Continue));
     certificate
 }
 
@@ -135,7 +155,7 @@ fn waiting(rules: Rules, name: &str) -> Certificate {
 fn new_key(certificate: &Certificate) -> Option<bool> {
     let mut certificate = certificate.clone();
     if certificate.file_task(noon()) == Some(FileTask::Find) {
-        certificate.on_task(TaskResult::NotFound, at(99_999, noon()), Jitter::NONE);
+        certificate.after_task(TaskResult::NotFound, at(99_999, noon()));
     }
     match certificate.file_task(noon()) {
         Some(FileTask::Sign { new_key, .. }) => Some(new_key),
@@ -164,10 +184,10 @@ fn a_csr_is_named_by_its_digest_or_by_the_server() {
     for (rules, metadata) in
         [(BOOTSTRAP, json!({"name": "node-csr-1"})), (ROTATE, json!({"generateName": "csr-"}))]
     {
-        let mut certificate = Certificate::new(rules, subject(), None, false, Jitter::NONE);
+        let mut certificate = holding(rules, None);
         assert_eq!(new_key(&certificate), Some(false));
         assert_eq!(certificate.request(), None);
-        certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
+        certificate.after_task(TaskResult::Signed(signed(1)), at(0, noon()));
         assert_eq!(certificate.file_task(noon()), None);
         let request = certificate.request().unwrap();
         assert_eq!((request.method, request.path.as_str()), (Method::Post, CSRS));
@@ -205,7 +225,7 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
             1 => condition(pending, "Approved"),
             _ => pending,
         };
-        let result = certificate.on_response(answered(200, pending), now, Jitter::NONE);
+        let result = certificate.after_response(answered(200, pending), now);
         let pending = "csr-x7 waits for approval: kubectl certificate approve csr-x7";
         let want = match millis {
             12_800 => Ok(Progress::Note(pending.into())),
@@ -217,18 +237,18 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
     let chain = format!("{}rest of the chain", self::certificate(&issued));
     let now = at(32, noon());
     let response = answered(200, approved(csr(name, &signed(1)), &chain));
-    assert_eq!(certificate.on_response(response, now, Jitter::NONE), Ok(Progress::Continue));
+    assert_eq!(certificate.after_response(response, now), Ok(Progress::Continue));
     assert_eq!(certificate.due(now), now.mono);
     assert_eq!(install(&certificate), Some(chain.clone()));
     // The disk is full: the installation of the same chain is retried.
     let full = TaskResult::Failed("no space left on device".to_owned());
-    let result = certificate.on_task(full, now, Jitter::NONE);
+    let result = certificate.after_task(full, now);
     assert_eq!(result, Err("no space left on device".into()));
     assert_eq!(certificate.due(now), at(34, noon()).mono);
     assert_eq!(install(&certificate), Some(chain.clone()));
     // Nor can it be stored, but the board need not wait for that.
     let unstored = || TaskResult::NotStored(issued.clone(), "no space left on device".to_owned());
-    let result = certificate.on_task(unstored(), at(34, noon()), Jitter::NONE);
+    let result = certificate.after_task(unstored(), at(34, noon()));
     assert_eq!(result, Err("no space left on device".into()));
     assert!(!certificate.is_missing() && certificate.is_usable(noon().after(hours(99))));
     assert_eq!(certificate.due(now), at(38, noon()).mono);
@@ -236,9 +256,9 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
     // It is due for renewal before it could be stored.
     let mut never_stored = certificate.clone();
     let later = at(38, noon().after(hours(70)));
-    never_stored.on_task(unstored(), later, Jitter::NONE);
+    never_stored.after_task(unstored(), later);
     assert!(matches!(never_stored.file_task(later.wall), Some(FileTask::Sign { .. })));
-    certificate.on_task(TaskResult::InUse(issued), at(38, noon()), Jitter::NONE);
+    certificate.after_task(TaskResult::InUse(issued), at(38, noon()));
     assert_eq!(certificate.due(now), now.mono.after(hours(70)));
 }
 
@@ -310,7 +330,7 @@ fn a_failed_csr_has_a_log_line_and_a_retry() {
         ),
     ] {
         let mut certificate = waiting(BOOTSTRAP, name);
-        let result = certificate.on_response(answered(200, body), at(5, noon()), Jitter::NONE);
+        let result = certificate.after_response(answered(200, body), at(5, noon()));
         assert_eq!(why(result), format!("{name} {what}"));
         assert_eq!(new_key(&certificate), Some(another_key), "{what}");
         assert_eq!(certificate.due(at(5, noon())), at(7, noon()).mono, "{what}");
@@ -319,12 +339,12 @@ fn a_failed_csr_has_a_log_line_and_a_retry() {
     let mut certificate = waiting(BOOTSTRAP, name);
     let mut denied = condition(pending(), "Denied");
     denied["status"]["conditions"][0]["message"] = "no; run this".into();
-    let result = certificate.on_response(answered(200, denied), at(5, noon()), Jitter::NONE);
+    let result = certificate.after_response(answered(200, denied), at(5, noon()));
     let remedy = "ask the CSR approver, then: kubectl delete csr node-csr-1";
     let want = Fault::new("node-csr-1 was denied: Why: no; run this", remedy);
     assert_eq!(result.unwrap_err().why, want);
     let mut certificate = waiting(BOOTSTRAP, name);
-    let result = certificate.on_response(not_found(RESOURCE, name), at(5, noon()), Jitter::NONE);
+    let result = certificate.after_response(not_found(RESOURCE, name), at(5, noon()));
     let want = "node-csr-1 was deleted before it was signed; requesting again";
     assert_eq!(why(result), want);
     assert_eq!(new_key(&certificate), Some(false));
@@ -339,14 +359,10 @@ fn an_unsigned_csr_is_given_up_after_the_limit() {
             answered(403, json!({"reason": "Forbidden", "message": "no"})),
             answered(200, json!({"kind": "Status"})),
         ] {
-            let before = certificate.clone().on_response(
-                outcome.clone(),
-                at(seconds - 1, noon()),
-                Jitter::NONE,
-            );
+            let before =
+                certificate.clone().after_response(outcome.clone(), at(seconds - 1, noon()));
             assert!(before.map_or_else(|e| !e.why.what.contains("was not signed"), |_| true));
-            let result =
-                certificate.clone().on_response(outcome, at(seconds, noon()), Jitter::NONE);
+            let result = certificate.clone().after_response(outcome, at(seconds, noon()));
             assert_eq!(
                 why(result),
                 format!(
@@ -357,7 +373,7 @@ fn an_unsigned_csr_is_given_up_after_the_limit() {
         }
         // An unanswered read does not give the CSR up: it may be signed.
         let silent = Outcome::Silent("slow".into());
-        let result = certificate.on_response(silent, at(seconds, noon()), Jitter::NONE);
+        let result = certificate.after_response(silent, at(seconds, noon()));
         assert_eq!(why(result), "slow");
         assert_eq!(certificate.request().unwrap().method, Method::Get);
     }
@@ -366,45 +382,40 @@ fn an_unsigned_csr_is_given_up_after_the_limit() {
 #[test]
 fn an_existing_csr_of_that_name_is_used_if_its_key_is_ours() {
     let exists = || answered(409, json!({"reason": "AlreadyExists", "message": "m"}));
-    let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, Jitter::NONE);
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
+    let mut certificate = signing(BOOTSTRAP, None);
     let now = at(3, noon());
-    assert_eq!(certificate.on_response(exists(), now, Jitter::NONE), Ok(Progress::Continue));
+    assert_eq!(certificate.after_response(exists(), now), Ok(Progress::Continue));
     assert_eq!(certificate.due(now), now.mono);
     assert_eq!(certificate.request().unwrap().method, Method::Get);
     let found = answered(200, csr("node-csr-1", &signed(1)));
-    assert_eq!(certificate.clone().on_response(found, now, Jitter::NONE), Ok(Progress::Continue));
+    assert_eq!(certificate.clone().after_response(found, now), Ok(Progress::Continue));
     // After that, another uid is another CSR.
     let mut later = certificate.clone();
-    later.on_response(answered(200, csr("node-csr-1", &signed(1))), now, Jitter::NONE);
+    later.after_response(answered(200, csr("node-csr-1", &signed(1))), now);
     let other = with(csr("node-csr-1", &signed(1)), "/metadata/uid", json!("v"));
-    assert!(later.on_response(answered(200, other), now, Jitter::NONE).is_err());
+    assert!(later.after_response(answered(200, other), now).is_err());
     // Another client's CSR needs a new key; a deleted one does not.
-    let result = certificate.clone().on_response(
-        answered(200, csr("node-csr-1", &signed(2))),
-        now,
-        Jitter::NONE,
-    );
+    let result =
+        certificate.clone().after_response(answered(200, csr("node-csr-1", &signed(2))), now);
     assert!(why(result).contains("its key differs"));
-    assert!(certificate.on_response(not_found(RESOURCE, "node-csr-1"), now, Jitter::NONE).is_err());
+    assert!(certificate.after_response(not_found(RESOURCE, "node-csr-1"), now).is_err());
     assert_eq!(new_key(&certificate), Some(false));
 
     // A generated name never exists before.
-    let mut certificate = Certificate::new(ROTATE, subject(), None, false, Jitter::NONE);
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
-    assert!(certificate.on_response(exists(), now, Jitter::NONE).is_err());
+    let mut certificate = signing(ROTATE, None);
+    assert!(certificate.after_response(exists(), now).is_err());
 }
 
 #[test]
 fn refusals_are_retried_with_backoff_without_a_limit() {
-    let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, Jitter::NONE);
+    let mut certificate = holding(BOOTSTRAP, None);
     let mut second = 0;
     for wait in [2, 4, 8, 16, 32, 32, 32] {
         let now = at(second, noon());
         assert_eq!(certificate.due(now), now.mono);
-        certificate.on_task(TaskResult::Signed(signed(1)), now, Jitter::NONE);
+        certificate.after_task(TaskResult::Signed(signed(1)), now);
         let refused = answered(401, json!({"reason": "Unauthorized", "message": "Unauthorized"}));
-        let result = certificate.on_response(refused, now, Jitter::NONE);
+        let result = certificate.after_response(refused, now);
         assert_eq!(
             why(result),
             "cannot create a CSR: 401 Unauthorized: Unauthorized; check the bootstrap token \
@@ -422,27 +433,25 @@ fn refusals_are_retried_with_backoff_without_a_limit() {
         })
     };
     for (retry_after, random, due) in [(20, 0, 2.0), (20, 1000, 2.2), (90, 0, 2.0)] {
-        let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, Jitter::NONE);
-        certificate.on_task(TaskResult::Signed(signed(1)), now, Jitter::NONE);
+        let mut certificate = holding(BOOTSTRAP, None);
+        certificate.after_task(TaskResult::Signed(signed(1)), now);
         certificate.on_response(busy(retry_after), now, Jitter::new(random));
         let due = Duration::from_secs_f64(due).max(Duration::from_secs(retry_after.min(32)));
         assert_eq!(certificate.due(now), now.mono.after(due));
     }
     // A key that cannot be created or stored is retried, too.
-    let failed =
-        certificate.on_task(TaskResult::Failed("the disk is full".into()), now, Jitter::NONE);
+    let failed = certificate.after_task(TaskResult::Failed("the disk is full".into()), now);
     assert_eq!(failed, Err("the disk is full".into()));
     assert_eq!(new_key(&certificate), Some(false));
 }
 
 #[test]
 fn an_unanswered_create_is_retried_within_7_s() {
-    let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, Jitter::NONE);
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
+    let mut certificate = signing(BOOTSTRAP, None);
     let mut second = 0;
     for wait in [2, 4, 7, 7] {
         let now = at(second, noon());
-        let result = certificate.on_response(Outcome::Silent("no route".into()), now, Jitter::NONE);
+        let result = certificate.after_response(Outcome::Silent("no route".into()), now);
         assert_eq!(why(result), "no route");
         second += wait;
         assert_eq!(certificate.due(now), at(second, noon()).mono, "{wait}");
@@ -461,15 +470,12 @@ fn invalid_bodies_are_failures() {
         csr("../nodes/pi", &signed(1)),
         csr("c?watch=true", &signed(1)),
     ] {
-        let mut certificate = Certificate::new(ROTATE, subject(), None, false, Jitter::NONE);
-        certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
-        let result =
-            certificate.on_response(answered(201, invalid.clone()), at(0, noon()), Jitter::NONE);
+        let mut certificate = signing(ROTATE, None);
+        let result = certificate.after_response(answered(201, invalid.clone()), at(0, noon()));
         assert!(result.is_err(), "{invalid}");
         // After a read the same CSR is read again.
         let mut certificate = waiting(ROTATE, "c");
-        let result =
-            certificate.on_response(answered(200, invalid.clone()), at(0, noon()), Jitter::NONE);
+        let result = certificate.after_response(answered(200, invalid.clone()), at(0, noon()));
         assert!(result.is_err(), "{invalid}");
         assert_eq!(certificate.request().unwrap().method, Method::Get);
     }
@@ -478,7 +484,7 @@ fn invalid_bodies_are_failures() {
 #[test]
 fn setting_the_clock_moves_the_deadline() {
     let held = leaf(noon(), noon().after(hours(100)));
-    let certificate = Certificate::new(ROTATE, subject(), Some(held), false, Jitter::NONE);
+    let certificate = holding(ROTATE, Some(held));
     // In 1970 it is not valid yet: it is kept and not renewed.
     let in_1970 = at(0, Wall::default());
     assert!(certificate.due(in_1970) > in_1970.mono.after(hours(24 * 365 * 50)));
@@ -492,15 +498,15 @@ fn setting_the_clock_moves_the_deadline() {
 
 #[test]
 fn a_certificate_due_at_installation_is_replaced_after_half_its_rest() {
-    let mut certificate = Certificate::new(ROTATE, subject(), None, false, Jitter::NONE);
+    let mut certificate = holding(ROTATE, None);
     // kube-controller-manager backdates certificates by five minutes.
     let minute = Duration::from_secs(60);
     let issued = leaf(noon().before(minute * 5), noon().after(minute));
-    certificate.on_task(TaskResult::InUse(issued), at(0, noon()), Jitter::NONE);
+    certificate.after_task(TaskResult::InUse(issued), at(0, noon()));
     assert_eq!(certificate.due(at(0, noon())), at(30, noon()).mono);
     // After an expired one there is a pause, too.
     let issued = leaf(noon().before(minute * 5), noon().before(minute));
-    certificate.on_task(TaskResult::InUse(issued), at(0, noon()), Jitter::NONE);
+    certificate.after_task(TaskResult::InUse(issued), at(0, noon()));
     assert_eq!(certificate.due(at(0, noon())), at(1, noon()).mono);
 }
 
@@ -511,7 +517,7 @@ fn an_expired_certificate_is_logged_once_and_requested_with_the_given_credential
         (ROTATE, false, "still using it; install a new one, or set --bootstrap-kubeconfig"),
     ] {
         let held = leaf(noon().before(hours(9)), noon());
-        let mut certificate = Certificate::new(rules, subject(), Some(held), false, Jitter::NONE);
+        let mut certificate = holding(rules, Some(held));
         assert_eq!(certificate.expiry_to_log(noon()), None);
         assert!(!certificate.needs_bootstrap(noon()));
         let late = at(0, noon().after(hours(1)));
@@ -528,7 +534,7 @@ fn an_expired_certificate_is_logged_once_and_requested_with_the_given_credential
     }
     // Without rotation it is replaced after its expiry.
     let held = leaf(noon().before(hours(9)), noon());
-    let certificate = Certificate::new(BOOTSTRAP, subject(), Some(held), false, Jitter::NONE);
+    let certificate = holding(BOOTSTRAP, Some(held));
     let before = at(0, noon().before(hours(1)));
     assert!(certificate.due(before) > before.mono.after(hours(1)));
 }
@@ -537,24 +543,19 @@ fn an_expired_certificate_is_logged_once_and_requested_with_the_given_credential
 /// long gone, and every later request went out with it.
 #[test]
 fn a_request_is_given_up_when_the_clock_is_set() {
-    let rules = Rules { rotate: true, bootstrap: true, supervisor: false, serving: false };
     let ahead = noon().after(hours(1));
     let held = || leaf(noon().before(hours(1)), noon().after(hours(1) / 2));
     for is_waiting in [false, true] {
-        let mut certificate = Certificate::new(rules, subject(), Some(held()), false, Jitter::NONE);
+        let mut certificate = holding(ROTATE_OR_BOOTSTRAP, Some(held()));
         let sign = Some(FileTask::Sign { new_key: false, with_bootstrap: true, is_first: false });
         certificate.follow_clock(at(0, ahead));
         // The held certificate seems to be expired: the files may have another one.
         assert_eq!(certificate.file_task(ahead), Some(FileTask::Find));
-        certificate.on_task(TaskResult::NotFound, at(0, ahead), Jitter::NONE);
+        certificate.after_task(TaskResult::NotFound, at(0, ahead));
         assert_eq!(certificate.file_task(ahead), sign);
-        certificate.on_task(TaskResult::Signed(signed(1)), at(0, ahead), Jitter::NONE);
+        certificate.after_task(TaskResult::Signed(signed(1)), at(0, ahead));
         if is_waiting {
-            certificate.on_response(
-                answered(201, csr("c", &signed(1))),
-                at(1, ahead),
-                Jitter::NONE,
-            );
+            certificate.after_response(answered(201, csr("c", &signed(1))), at(1, ahead));
         }
         certificate.follow_clock(at(24, ahead.after(Duration::from_secs(24))));
         assert_eq!(certificate.file_task(ahead), None);
@@ -573,19 +574,19 @@ fn a_request_is_given_up_when_the_clock_is_set() {
 #[test]
 fn after_the_expiry_the_files_are_searched_before_each_request() {
     let held = leaf(noon().before(hours(9)), noon());
-    let mut certificate = Certificate::new(ROTATE, subject(), Some(held), false, Jitter::NONE);
+    let mut certificate = holding(ROTATE, Some(held));
     let late = noon().after(hours(1));
     for second in [0, 60] {
         assert_eq!(certificate.file_task(late), Some(FileTask::Find));
-        certificate.on_task(TaskResult::NotFound, at(second, late), Jitter::NONE);
+        certificate.after_task(TaskResult::NotFound, at(second, late));
         assert!(matches!(certificate.file_task(late), Some(FileTask::Sign { .. })));
-        certificate.on_task(TaskResult::Signed(signed(1)), at(second, late), Jitter::NONE);
+        certificate.after_task(TaskResult::Signed(signed(1)), at(second, late));
         let refused = answered(401, json!({"reason": "Unauthorized"}));
-        certificate.on_response(refused, at(second, late), Jitter::NONE);
+        certificate.after_response(refused, at(second, late));
     }
     let renewed = leaf(late, late.after(hours(9)));
     assert_eq!(certificate.file_task(late), Some(FileTask::Find));
-    certificate.on_task(TaskResult::InUse(renewed), at(99, late), Jitter::NONE);
+    certificate.after_task(TaskResult::InUse(renewed), at(99, late));
     assert!(certificate.due(at(99, late)) > at(99, late).mono.after(hours(5)));
 }
 
@@ -595,12 +596,8 @@ fn after_the_expiry_the_files_are_searched_before_each_request() {
 fn a_certificate_installed_while_the_clock_is_ahead_is_renewed_in_time() {
     let issued = leaf(noon(), noon().after(hours(10)));
     for ahead in [hours(24 * 365), hours(10) - Duration::from_secs(60)] {
-        let mut certificate = Certificate::new(ROTATE, subject(), None, false, Jitter::NONE);
-        certificate.on_task(
-            TaskResult::InUse(issued.clone()),
-            at(0, noon().after(ahead)),
-            Jitter::NONE,
-        );
+        let mut certificate = holding(ROTATE, None);
+        certificate.after_task(TaskResult::InUse(issued.clone()), at(0, noon().after(ahead)));
         let set = at(60, noon());
         assert_eq!(certificate.due(set), set.mono.after(hours(7)), "{ahead:?}");
     }
@@ -611,18 +608,17 @@ fn a_certificate_installed_while_the_clock_is_ahead_is_renewed_in_time() {
 fn a_401_ends_the_wait_for_a_csr_unless_the_held_certificate_is_good() {
     let refused = || answered(401, json!({"reason": "Unauthorized"}));
     let mut certificate = waiting(BOOTSTRAP, "c");
-    let result = certificate.on_response(refused(), at(5, noon()), Jitter::NONE);
+    let result = certificate.after_response(refused(), at(5, noon()));
     assert!(result.is_err());
     assert_eq!(certificate.request(), None);
     // A good certificate is refused for a reason that is not ours: the CSR is not lost.
     let held = leaf(noon().before(hours(9)), noon().after(hours(1)));
-    let mut certificate = Certificate::new(ROTATE, subject(), Some(held), false, Jitter::NONE);
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
-    certificate.on_response(answered(201, csr("c", &signed(1))), at(0, noon()), Jitter::NONE);
-    certificate.on_response(refused(), at(5, noon()), Jitter::NONE);
+    let mut certificate = signing(ROTATE, Some(held));
+    certificate.after_response(answered(201, csr("c", &signed(1))), at(0, noon()));
+    certificate.after_response(refused(), at(5, noon()));
     assert_eq!(certificate.request().unwrap().method, Method::Get);
     // It expires while the CSR waits.
-    certificate.on_response(refused(), at(9, noon().after(hours(2))), Jitter::NONE);
+    certificate.after_response(refused(), at(9, noon().after(hours(2))));
     assert_eq!(certificate.request(), None);
 }
 
@@ -630,7 +626,7 @@ fn a_401_ends_the_wait_for_a_csr_unless_the_held_certificate_is_good() {
 #[test]
 fn a_certificate_that_was_replaced_on_disk_is_the_held_one() {
     let held = leaf(noon().before(hours(9)), noon());
-    let mut certificate = Certificate::new(BOOTSTRAP, subject(), Some(held), false, Jitter::NONE);
+    let mut certificate = holding(BOOTSTRAP, Some(held));
     let late = at(60, noon().after(hours(1)));
     assert!(certificate.due(late) <= late.mono);
     let renewed = leaf(noon(), noon().after(hours(9)));
@@ -647,10 +643,10 @@ fn an_unusable_chain_is_given_up() {
     let issued = Leaf { public_key: key(1), ..leaf(noon(), noon().after(hours(1))) };
     let chain = self::certificate(&issued);
     let response = answered(200, approved(csr("c", &signed(1)), &chain));
-    certificate.on_response(response, at(1, noon()), Jitter::NONE);
+    certificate.after_response(response, at(1, noon()));
     assert_eq!(install(&certificate), Some(chain));
     let unusable = TaskResult::Unusable("the issued certificate: not usable".into());
-    let result = certificate.on_task(unusable, at(4, noon()), Jitter::NONE);
+    let result = certificate.after_task(unusable, at(4, noon()));
     assert!(result.is_err());
     assert_eq!(install(&certificate), None);
     assert_eq!(new_key(&certificate), Some(true));
@@ -659,14 +655,12 @@ fn an_unusable_chain_is_given_up() {
 /// A gateway that verifies client certificates ends TLS: there is no 401.
 #[test]
 fn a_csr_without_a_response_is_given_up_when_its_certificate_has_expired() {
-    let rules = Rules { rotate: true, bootstrap: true, supervisor: false, serving: false };
     let held = || leaf(noon().before(hours(9)), noon().after(hours(1)));
     for (late, method) in [(hours(0), Some(Method::Post)), (hours(2), None)] {
-        let mut certificate = Certificate::new(rules, subject(), Some(held()), false, Jitter::NONE);
-        certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
+        let mut certificate = signing(ROTATE_OR_BOOTSTRAP, Some(held()));
         let now = Now { mono: Mono::START.after(late), wall: noon().after(late) };
         let silent = Outcome::Silent("the server ended TLS".into());
-        assert!(certificate.on_response(silent, now, Jitter::NONE).is_err());
+        assert!(certificate.after_response(silent, now).is_err());
         assert_eq!(certificate.request().map(|request| request.method), method);
     }
 }

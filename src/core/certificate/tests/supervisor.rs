@@ -11,14 +11,14 @@ fn of_year(arrival: Wall) -> Leaf {
     leaf(arrival, arrival.after(hours(1000)))
 }
 
-fn holding(arrival: Wall, random: u64) -> Certificate {
+fn arrived(arrival: Wall, random: u64) -> Certificate {
     Certificate::new(SUPERVISOR, subject(), Some(of_year(arrival)), false, Jitter::new(random))
 }
 
 /// A certificate whose request was just signed.
 fn asking() -> Certificate {
-    let mut certificate = holding(noon().before(hours(700)), 0);
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
+    let mut certificate = arrived(noon().before(hours(700)), 0);
+    certificate.after_task(TaskResult::Signed(signed(1)), at(0, noon()));
     certificate
 }
 
@@ -35,7 +35,7 @@ fn the_renewal_is_due_from_70_to_90_percent_of_the_time_since_the_arrival() {
     for (random, percent) in [(0, 700), (500, 800), (1000, 899)] {
         let due = |tenths: u64| {
             let now = at(5, noon().after(hours(tenths)));
-            holding(noon(), random).due(now).since(now.mono)
+            arrived(noon(), random).due(now).since(now.mono)
         };
         assert_eq!(due(percent - 1), hours(1), "{percent}");
         assert_eq!(due(percent), Duration::ZERO, "{percent}");
@@ -47,9 +47,9 @@ fn the_renewal_is_due_from_70_to_90_percent_of_the_time_since_the_arrival() {
 #[test]
 fn the_birth_of_the_ca_is_not_the_start_of_a_lifetime() {
     let mut certificate = asking();
-    certificate.on_task(TaskResult::InUse(issued(1)), at(9, noon()), Jitter::NONE);
+    certificate.after_task(TaskResult::InUse(issued(1)), at(9, noon()));
     assert_eq!(certificate.deadline(), noon().after(hours(700)));
-    let again = holding(noon(), 0);
+    let again = arrived(noon(), 0);
     assert_eq!(again.deadline(), certificate.deadline());
     // Another program put a new certificate into the files.
     certificate.replaced(issued(2), at(9, noon().after(hours(500))), Jitter::NONE);
@@ -75,7 +75,7 @@ fn the_request_is_the_der_form_and_its_response_is_installed() {
     assert_eq!(request.path, "/v1-k3s/client-kubelet.crt");
     assert_eq!(request.body, signed(1).der);
     let chain = format!("{}the client CA", self::certificate(&issued(1)));
-    let result = certificate.on_response(text(200, &chain), at(1, noon()), Jitter::NONE);
+    let result = certificate.after_response(text(200, &chain), at(1, noon()));
     assert_eq!(result, Ok(Progress::Continue));
     assert_eq!(certificate.due(at(1, noon())), at(1, noon()).mono);
     assert_eq!(install(&certificate), Some(chain));
@@ -125,7 +125,7 @@ fn each_useless_answer_is_one_line_and_the_next_request_follows_later() {
         (text(302, ""), &["the supervisor answers 302"]),
     ] {
         let mut certificate = asking();
-        let result = certificate.on_response(outcome, at(0, noon()), Jitter::NONE);
+        let result = certificate.after_response(outcome, at(0, noon()));
         let line = why(result);
         for part in parts {
             assert!(line.contains(part), "{line}");
@@ -153,18 +153,18 @@ fn the_pauses_grow_to_an_hour_after_failures_and_after_silence() {
         certificate = asking();
         for seconds in [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3600, 3600] {
             if certificate.request().is_none() {
-                certificate.on_task(TaskResult::Signed(signed(1)), now, Jitter::NONE);
+                certificate.after_task(TaskResult::Signed(signed(1)), now);
             }
-            certificate.on_response(answer.clone(), now, Jitter::NONE);
+            certificate.after_response(answer.clone(), now);
             let due = certificate.due(now);
             assert_eq!(due.since(now.mono), Duration::from_secs(seconds), "{answer:?}");
             now.mono = due;
         }
         // Success ends it.
-        certificate.on_task(TaskResult::Signed(signed(1)), now, Jitter::NONE);
+        certificate.after_task(TaskResult::Signed(signed(1)), now);
         let chain = self::certificate(&issued(1));
-        certificate.on_response(text(200, &chain), now, Jitter::NONE);
-        certificate.on_task(TaskResult::InUse(issued(1)), now, Jitter::NONE);
+        certificate.after_response(text(200, &chain), now);
+        certificate.after_task(TaskResult::InUse(issued(1)), now);
         assert_eq!(certificate.backoff, Backoff::new(FIRST_BACKOFF, SUPERVISOR.last_backoff()));
     }
 }
@@ -177,7 +177,7 @@ fn the_server_may_ask_for_more_patience_up_to_an_hour() {
             retry_after: Some(Duration::from_secs(asked)),
             ..Response::test(503, "")
         });
-        certificate.on_response(busy, at(0, noon()), Jitter::NONE);
+        certificate.after_response(busy, at(0, noon()));
         assert_eq!(certificate.due(at(0, noon())), at(waits, noon()).mono, "{asked}");
     }
 }
@@ -185,7 +185,7 @@ fn the_server_may_ask_for_more_patience_up_to_an_hour() {
 /// The certificate expired while the board was off: only a person with a token can help.
 #[test]
 fn an_expired_certificate_names_the_way_out() {
-    let mut certificate = holding(noon().before(hours(1001)), 0);
+    let mut certificate = arrived(noon().before(hours(1001)), 0);
     let line = certificate.expiry_to_log(noon()).unwrap();
     assert!(line.ends_with("still using it; nodelet join --force"), "{line}");
     assert_eq!(certificate.file_task(noon()), Some(FileTask::Find));

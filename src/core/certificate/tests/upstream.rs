@@ -19,8 +19,7 @@ fn set_rotation_deadline() {
         let held = leaf(noon().before(before), noon().after(after));
         let lifetime = before + after;
         let want = held.not_before.after(lifetime * 7 / 10);
-        let certificate =
-            Certificate::new(ROTATE, subject(), Some(held.clone()), false, Jitter::NONE);
+        let certificate = holding(ROTATE, Some(held.clone()));
         assert_eq!(certificate.deadline, want, "{what}");
         let is_due = certificate.due(at(0, noon())) == Mono::START;
         assert_eq!(is_due, want <= noon(), "{what}");
@@ -34,7 +33,7 @@ fn set_rotation_deadline() {
     }
     // Already expired.
     let held = leaf(noon().before(hours(10)), noon().before(hours(1)));
-    let certificate = Certificate::new(ROTATE, subject(), Some(held), false, Jitter::NONE);
+    let certificate = holding(ROTATE, Some(held));
     assert_eq!(certificate.due(at(0, noon())), Mono::START);
 }
 
@@ -57,31 +56,10 @@ fn cert_satisfies_template() {
         ("Organization missing", Some(held("system:node:pi", &["other"])), false),
         ("Organization with extra", Some(held("system:node:pi", &["other", "system:nodes"])), true),
     ] {
-        let certificate = Certificate::new(ROTATE, subject(), held, false, Jitter::NONE);
+        let certificate = holding(ROTATE, held);
         let now = at(0, noon());
         assert_eq!(certificate.due(now) > now.mono, is_satisfied, "{what}");
     }
-}
-
-/// certificate_manager_test.go TestRotateCertCreateCSRError, TestRotateCertWaitingForResultError;
-/// bootstrap_test.go TestRequestNodeCertificate (create fails; its other cases are in the parent).
-#[test]
-fn rotate_cert_errors() {
-    let held = leaf(noon(), noon().after(hours(10)));
-    let mut certificate = Certificate::new(ROTATE, subject(), Some(held), true, Jitter::NONE);
-    // TestRotateCertCreateCSRError
-    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()), Jitter::NONE);
-    let refused = answered(500, json!({"reason": "InternalError", "message": "error"}));
-    let result = certificate.on_response(refused, at(0, noon()), Jitter::NONE);
-    assert_eq!(why(result), "cannot create a CSR: 500 InternalError: error");
-    assert_eq!(new_key(&certificate), Some(false));
-    // TestRotateCertWaitingForResultError
-    certificate.on_task(TaskResult::Signed(signed(2)), at(0, noon()), Jitter::NONE);
-    certificate.on_response(answered(201, csr("c", &signed(2))), at(0, noon()), Jitter::NONE);
-    let gone = not_found(RESOURCE, "c");
-    assert!(certificate.on_response(gone, at(0, noon()), Jitter::NONE).is_err());
-    assert_eq!(new_key(&certificate), Some(false));
-    assert!(!certificate.is_missing());
 }
 
 /// certificate_manager_test.go TestInitializeCertificateSigningRequestClient: which credentials
@@ -91,10 +69,23 @@ fn rotate_cert_errors() {
 fn initialize_certificate_signing_request_client() {
     let good = || leaf(noon().before(hours(1)), noon().after(hours(10)));
     let expired = || leaf(noon().before(hours(10)), noon().before(hours(1)));
-    let both = Rules { rotate: true, bootstrap: true, supervisor: false, serving: false };
     for (what, rules, held, given, bootstrap, rotates) in [
-        ("No current certificate, no bootstrap certificate", both, None, false, true, true),
-        ("No current certificate, bootstrap certificate", both, Some(good()), true, false, true),
+        (
+            "No current certificate, no bootstrap certificate",
+            ROTATE_OR_BOOTSTRAP,
+            None,
+            false,
+            true,
+            true,
+        ),
+        (
+            "No current certificate, bootstrap certificate",
+            ROTATE_OR_BOOTSTRAP,
+            Some(good()),
+            true,
+            false,
+            true,
+        ),
         (
             "Current certificate, no bootstrap certificate",
             ROTATE,
@@ -103,7 +94,14 @@ fn initialize_certificate_signing_request_client() {
             false,
             false,
         ),
-        ("Current certificate, bootstrap certificate", both, Some(good()), false, false, false),
+        (
+            "Current certificate, bootstrap certificate",
+            ROTATE_OR_BOOTSTRAP,
+            Some(good()),
+            false,
+            false,
+            false,
+        ),
         (
             "Current certificate expired, no bootstrap certificate",
             ROTATE,
@@ -112,13 +110,20 @@ fn initialize_certificate_signing_request_client() {
             false,
             true,
         ),
-        ("Current certificate expired, bootstrap", both, Some(expired()), false, true, true),
+        (
+            "Current certificate expired, bootstrap",
+            ROTATE_OR_BOOTSTRAP,
+            Some(expired()),
+            false,
+            true,
+            true,
+        ),
     ] {
         let now = at(0, noon());
         let mut certificate = Certificate::new(rules, subject(), held, given, Jitter::NONE);
         assert_eq!(certificate.needs_bootstrap(now.wall), bootstrap, "{what}");
         assert_eq!(certificate.due(now) <= now.mono, rotates, "{what}");
-        certificate.on_task(TaskResult::InUse(good()), now, Jitter::NONE);
+        certificate.after_task(TaskResult::InUse(good()), now);
         assert!(!certificate.needs_bootstrap(now.wall), "{what}");
         assert!(certificate.due(now) > now.mono, "{what}");
     }
@@ -140,7 +145,7 @@ fn ensure_compatible() {
     ] {
         let mut certificate = waiting(BOOTSTRAP, "node-csr-1");
         let found = with(csr("node-csr-1", &signed(1)), "/spec/signerName", signer);
-        let result = certificate.on_response(answered(200, found), at(1, noon()), Jitter::NONE);
+        let result = certificate.after_response(answered(200, found), at(1, noon()));
         match want {
             Ok(()) => assert_eq!(result, Ok(Progress::Continue), "{what}"),
             Err(why) => {

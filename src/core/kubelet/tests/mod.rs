@@ -589,8 +589,7 @@ fn a_supervisor_renews_after_70_percent_whatever_the_boards_clock_shows() {
         for late in clocks.into_iter().chain([Wall::default()]) {
             let leaf = certificates::leaf(truth, truth.after(Duration::from_secs(10_000)));
             let rules = certificates::SUPERVISOR;
-            let certificate =
-                Certificate::new(rules, certificates::subject(), Some(leaf), false, Jitter::NONE);
+            let certificate = certificates::holding(rules, Some(leaf));
             let mut world = World::with_certificate(Some(certificate));
             let node = json!({"kind": "Node", "metadata": {"name": "pi"}});
             world.server.node = Some(world.server.store(node, true));
@@ -619,8 +618,7 @@ fn at_a_supervisor_the_servers_clock_alone_says_that_a_certificate_has_expired()
     let leaf = certificates::leaf(truth, truth.after(Duration::from_secs(1000)));
     for (rules, before_date) in [(certificates::SUPERVISOR, false), (certificates::ROTATE, true)] {
         let leaf = Some(leaf.clone());
-        let certificate =
-            Certificate::new(rules, certificates::subject(), leaf, false, Jitter::NONE);
+        let certificate = certificates::holding(rules, leaf);
         let mut kubelet = World::with_certificate(Some(certificate)).kubelet;
         let now = Now { mono: Mono::START, wall: later };
         let was_logged = |kubelet: &Kubelet| {
@@ -665,8 +663,7 @@ fn each_node_that_is_created_is_followed_by_one_renewal_at_the_supervisor_and_a_
     let start = |server: Server| {
         let truth = true_time(Mono::START);
         let leaf = certificates::leaf(truth, truth.after(1_000_000 * second));
-        let (rules, subject) = (certificates::SUPERVISOR, certificates::subject());
-        let certificate = Certificate::new(rules, subject, Some(leaf), false, Jitter::NONE);
+        let certificate = certificates::holding(certificates::SUPERVISOR, Some(leaf));
         let world = World::with_certificate(Some(certificate));
         World { server, lifetime: 1_000_000 * second, ..world }
     };
@@ -700,8 +697,7 @@ fn an_agent_that_starts_with_an_expired_certificate_of_a_supervisor_finds_anothe
     let truth = true_time(Mono::START);
     let hour = Duration::from_secs(3600);
     let expired = certificates::leaf(truth.before(hour * 2), truth.before(hour));
-    let (rules, subject) = (certificates::SUPERVISOR, certificates::subject());
-    let certificate = Certificate::new(rules, subject, Some(expired), false, Jitter::NONE);
+    let certificate = certificates::holding(certificates::SUPERVISOR, Some(expired));
     let mut world = World::with_certificate(Some(certificate));
     let at_true_time = |world: &World, behavior| {
         let wall = true_time(world.now).since(Wall::default()).as_secs();

@@ -84,8 +84,7 @@ impl Agent {
         seed: u64,
     ) -> Self {
         let clock = Clock::start();
-        let wall_clock =
-            WallClock::new(WallClock::built()).started_after_boot(clock.boot_to_start());
+        let wall_clock = WallClock::new(WallClock::built(), clock.boot_to_start());
         Self {
             health: Health::new(&facts.host.health, WallClock::built()),
             health_sources: HealthSources::new(&facts.host, move || clock.now()),

@@ -22,15 +22,9 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// `built` is a time in the past.
-    pub fn new(built: Wall) -> Self {
-        Self { built, server: None, boot_to_start: Duration::ZERO, log: OutageLog::new("clock") }
-    }
-
-    /// This clock, for a process that started that long after the boot.
-    #[must_use]
-    pub fn started_after_boot(self, boot_to_start: Duration) -> Self {
-        Self { boot_to_start, ..self }
+    /// `built` is a time in the past; the process started that long after the boot.
+    pub fn new(built: Wall, boot_to_start: Duration) -> Self {
+        Self { built, server: None, boot_to_start, log: OutageLog::new("clock") }
     }
 
     /// The time of this boot by the server's clock, if the server has sent its time.
@@ -133,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_servers_time_replaces_a_clock_before_the_build() {
-        let mut wall_clock = WallClock::new(wall_at(BUILT));
+        let mut wall_clock = WallClock::new(wall_at(BUILT), Duration::ZERO);
         assert_eq!(wall_clock.wall(now(0, 5)), None);
         assert_eq!(wall_clock.corrected(now(0, 5)), now(0, 5));
         assert_eq!(wall_clock.wall(now(0, BUILT)), Some(wall_at(BUILT)));
@@ -152,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_line_about_a_wrong_clock_says_what_to_do() {
-        let mut wall_clock = WallClock::new(wall_at(BUILT));
+        let mut wall_clock = WallClock::new(wall_at(BUILT), Duration::ZERO);
         wall_clock.log_state(now(0, 5));
         assert_eq!(
             wall_clock.last_error(),
@@ -178,8 +172,7 @@ mod tests {
     /// A board that started 100 s before the process; its own clock is wrong.
     #[test]
     fn the_boot_is_known_by_the_servers_clock_alone() {
-        let clock = WallClock::new(wall_at(BUILT));
-        let mut clock = clock.started_after_boot(Duration::from_secs(100));
+        let mut clock = WallClock::new(wall_at(BUILT), Duration::from_secs(100));
         assert_eq!(clock.boot(), None);
         for seconds in [5, 50_000] {
             clock.on_server_date(wall_at(BUILT + 1000 + seconds), now(seconds, 7).mono);

@@ -352,7 +352,7 @@ impl World {
 
     /// Three pods are bound to the Node.
     fn with(config: Config, certificate: Option<Certificate>) -> Self {
-        let clock = WallClock::new(built());
+        let clock = WallClock::new(built(), Duration::ZERO);
         let server = Server {
             pods: (0..3).map(stray).collect(),
             git_version: "v1.38.1",

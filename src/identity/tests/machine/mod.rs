@@ -530,7 +530,7 @@ impl Machine {
         let permille = thousandths(&mut self.random);
         match source.open(self.board_wall(), Jitter::new(permille.into())) {
             Ok((identity, access)) => {
-                let clock = WallClock::new(Wall::from_epoch(seconds(BUILT)));
+                let clock = WallClock::new(Wall::from_epoch(seconds(BUILT)), Duration::ZERO);
                 let seed = self.random.below(u64::MAX);
                 let config = self.config.clone();
                 self.process = Some(Process {

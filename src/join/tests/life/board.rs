@@ -266,7 +266,7 @@ impl World {
         });
         match opened {
             Ok((config, identity, access)) => {
-                let clock = WallClock::new(wall(Duration::ZERO));
+                let clock = WallClock::new(wall(Duration::ZERO), Duration::ZERO);
                 let seed = self.below(u64::MAX);
                 let kubelet = Kubelet::new(config, clock, access.certificate, seed, Mono::START);
                 self.agent = Some(Agent { kubelet, identity, api: access.api, started: self.now });

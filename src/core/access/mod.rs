@@ -11,7 +11,6 @@
 pub mod attributes;
 mod known;
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -312,26 +311,27 @@ fn access_review(user: &User, verb: &str, node_name: &str, subresource: &str) ->
     if !groups.iter().any(|group| group == AUTHENTICATED) {
         groups.push(AUTHENTICATED.to_owned());
     }
-    let mut spec = BTreeMap::from([("user", json!(user.name)), ("groups", json!(groups))]);
-    if !user.uid.is_empty() {
-        spec.insert("uid", json!(user.uid));
-    }
-    if !user.extra.is_empty() {
-        spec.insert("extra", json!(user.extra));
-    }
-    let attributes = json!({
-        "verb": verb,
-        "version": "v1",
-        "resource": "nodes",
-        "subresource": subresource,
-        "name": node_name,
-    });
-    spec.insert("resourceAttributes", attributes);
-    let review = json!({
+    let mut review = json!({
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
-        "spec": spec,
+        "spec": {
+            "user": user.name,
+            "groups": groups,
+            "resourceAttributes": {
+                "verb": verb,
+                "version": "v1",
+                "resource": "nodes",
+                "subresource": subresource,
+                "name": node_name,
+            },
+        },
     });
+    if !user.uid.is_empty() {
+        object::set(&mut review, &["spec", "uid"], json!(user.uid));
+    }
+    if !user.extra.is_empty() {
+        object::set(&mut review, &["spec", "extra"], json!(user.extra));
+    }
     Request::post(ACCESS_REVIEWS, Accept::List, &review)
 }
 

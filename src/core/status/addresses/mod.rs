@@ -118,15 +118,12 @@ fn validate(ip: IpAddr, network: &Network) -> Result<(), String> {
         "nodeIP can't be an all zeros address"
     } else {
         let interfaces = network.interfaces.as_ref().map_err(ToString::to_string)?;
-        let found = interfaces
-            .iter()
-            .flat_map(|interface| &interface.addresses)
-            .any(|address| address.to_canonical() == ip);
-        return if found {
-            Ok(())
-        } else {
-            Err(format!("node IP: {:?} not found in the host's network interfaces", ip.to_string()))
-        };
+        let mut addresses = interfaces.iter().flat_map(|interface| &interface.addresses);
+        if addresses.any(|address| address.to_canonical() == ip) {
+            return Ok(());
+        }
+        let ip = ip.to_string();
+        return Err(format!("node IP: {ip:?} not found in the host's network interfaces"));
     };
     Err(refused.to_owned())
 }
@@ -151,21 +148,20 @@ fn is_global_unicast(ip: IpAddr) -> bool {
 /// masks and metrics are ignored.
 fn by_default_route(prefers_v6: bool, network: &Network) -> Result<IpAddr, String> {
     let interfaces = network.interfaces.as_ref().map_err(ToString::to_string)?;
+    let address_of = |is_usable: fn(&Interface) -> bool, v6| {
+        let mut usable = interfaces.iter().filter(|interface| is_usable(interface));
+        usable.find_map(|interface| global_address(interface, v6))
+    };
     let families = [prefers_v6, !prefers_v6];
     let routes = network.default_routes.as_ref().map_err(ToString::to_string)?;
     let Some(routes) = routes else {
         // Without proc/net/route the first usable interface is taken.
-        return families
-            .iter()
-            .find_map(|v6| {
-                interfaces
-                    .iter()
-                    .filter(|i| i.up && !i.loopback && !i.point_to_point)
-                    .find_map(|i| global_address(i, *v6))
-            })
-            .ok_or_else(|| {
-                "no acceptable interface with global unicast address found on host".to_owned()
-            });
+        let found = families
+            .into_iter()
+            .find_map(|v6| address_of(|i| !i.loopback && !i.point_to_point, v6));
+        return found.ok_or_else(|| {
+            "no acceptable interface with global unicast address found on host".to_owned()
+        });
     };
     if routes.is_empty() {
         return Err(
@@ -178,15 +174,9 @@ fn by_default_route(prefers_v6: bool, network: &Network) -> Result<IpAddr, Strin
                 interfaces.iter().find(|interface| interface.name == route.interface).ok_or_else(
                     || format!("route ip+net: no such network interface {}", route.interface),
                 )?;
-            let own = interface.up.then(|| global_address(interface, v6)).flatten();
             // A router may have the node's address on its loopback interface.
-            let found = own.or_else(|| {
-                interfaces
-                    .iter()
-                    .filter(|interface| interface.loopback && interface.up)
-                    .find_map(|interface| global_address(interface, v6))
-            });
-            if let Some(ip) = found {
+            let own = global_address(interface, v6);
+            if let Some(ip) = own.or_else(|| address_of(|i| i.loopback, v6)) {
                 return Ok(ip);
             }
         }
@@ -194,8 +184,10 @@ fn by_default_route(prefers_v6: bool, network: &Network) -> Result<IpAddr, Strin
     Err("unable to select an IP from default routes.".to_owned())
 }
 
+/// The first address that other machines can use, of an interface that is up.
 fn global_address(interface: &Interface, v6: bool) -> Option<IpAddr> {
-    interface.addresses.iter().copied().find(|ip| ip.is_ipv6() == v6 && is_global_unicast(*ip))
+    let mut addresses = interface.addresses.iter().copied().filter(|_| interface.up);
+    addresses.find(|ip| ip.is_ipv6() == v6 && is_global_unicast(*ip))
 }
 
 #[cfg(test)]

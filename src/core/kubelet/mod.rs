@@ -189,18 +189,14 @@ impl Kubelet {
     pub fn request(&mut self, kind: RequestKind, now: Now, facts: &Facts) -> Option<Request> {
         let now = self.wall_clock.corrected(now);
         match (kind, self.node.uid()) {
-            (RequestKind::Lease, Some(uid)) => Some(self.lease.request(uid, now.wall)),
-            (RequestKind::Event, Some(uid)) => self.events.request(uid, now),
+            (RequestKind::Lease, uid) => Some(self.lease.request(uid?, now.wall)),
+            (RequestKind::Event, uid) => self.events.request(uid?, now),
             (RequestKind::Pods, _) => Some(self.pods.request(now.mono)),
             (RequestKind::Version, _) => Some(self.server_version.request()),
             (RequestKind::Certificate, _) => self.certificate.as_ref()?.request(),
             (RequestKind::Time, _) => {
                 self.time_due = now.mono.after(self.timings.renew_interval());
                 Some(node::time_probe(&self.config))
-            }
-            (RequestKind::Lease | RequestKind::Event, None) => {
-                self.schedule.stop_lease();
-                None
             }
             (RequestKind::Node, _) if self.node.must_read(&self.config, now.mono) => {
                 Some(self.node.read(&self.config))

@@ -549,25 +549,15 @@ fn certificates_are_renewed_between_lease_renewals() {
         let mut world = World::holding(held);
         let mut attempts = Vec::new();
         while world.now < Mono::START.after(Duration::from_secs(600)) {
-            let wall = true_time(world.now);
-            let now = Now { mono: world.now, wall };
-            let first = world.has_no_certificate();
-            match world.kubelet.next(now, || true) {
-                Action::Wait(until) => world.now = until,
-                Action::FileTask(task, _) => world.carry_out(&task, now),
-                Action::Send(work, _) => {
-                    assert!(!first || work == RequestKind::Certificate, "{work:?}");
-                    if work == RequestKind::Lease {
-                        attempts.push(world.now);
-                    }
-                    let request = world.kubelet.request(work, now, &Facts::example());
-                    let Some(request) = request else { continue };
-                    let outcome = world.server.answer(&request, Behavior::Correct);
-                    world.now = world.now.after(Duration::from_millis(300));
-                    world.kubelet.on_response(work, outcome, now.mono, now);
+            let (start, first) = (world.now, world.has_no_certificate());
+            world.sent.clear();
+            let step = Step { takes: 15, ..in_time(&world) };
+            world.turn(&step).unwrap();
+            for (work, _) in &world.sent {
+                assert!(!first || *work == RequestKind::Certificate, "{work:?}");
+                if *work == RequestKind::Lease {
+                    attempts.push(start);
                 }
-                Action::Connect(_) => {}
-                Action::End => panic!("no shutdown was announced"),
             }
         }
         // At 80 % of two minutes, of which one has passed, then at half of the remaining time.
@@ -699,12 +689,8 @@ fn an_agent_that_starts_with_an_expired_certificate_of_a_supervisor_finds_anothe
     let expired = certificates::leaf(truth.before(hour * 2), truth.before(hour));
     let certificate = certificates::holding(certificates::SUPERVISOR, Some(expired));
     let mut world = World::with_certificate(Some(certificate));
-    let at_true_time = |world: &World, behavior| {
-        let wall = true_time(world.now).since(Wall::default()).as_secs();
-        Step { behavior, wall, ..correct() }
-    };
     while world.now < Mono::START.after(hour * 3) {
-        let step = at_true_time(&world, Behavior::Refuses(401, None));
+        let step = Step { behavior: Behavior::Refuses(401, None), ..in_time(&world) };
         world.turn(&step).unwrap();
     }
     let pauses = world.searched.windows(2).map(|pair| pair[1].since(pair[0]));
@@ -725,7 +711,7 @@ fn an_agent_that_starts_with_an_expired_certificate_of_a_supervisor_finds_anothe
             .as_ref()
             .is_some_and(|certificate| certificate.is_usable(true_time(world.now)));
         let behavior = if is_held { Behavior::Correct } else { Behavior::Refuses(401, None) };
-        let step = at_true_time(&world, behavior);
+        let step = Step { behavior, ..in_time(&world) };
         world.turn(&step).unwrap();
         assert!(world.now < replaced_at.after(hour), "no Lease");
     }
@@ -777,52 +763,37 @@ fn a_board_without_a_certificate_or_the_time_does_not_connect_early() {
 #[test]
 fn an_idle_hour_costs_one_request_a_renewal_and_four_a_report() {
     let mut world = settled();
-    let begin = world.now.after(Duration::from_secs(900));
-    let mut read_at = Some(world.now.after(Duration::from_secs(880)));
-    let (mut waits, mut calls) = (0_u32, Vec::new());
-    while world.now < begin.after(Duration::from_secs(3600)) {
-        let now = Now { mono: world.now, wall: true_time(world.now) };
-        let counts = world.now >= begin;
-        match world.kubelet.next(now, || true) {
-            Action::Wait(until) => {
-                world.now = until;
-                waits += u32::from(counts);
-                if let Some(now) = read_at.take_if(|at| *at <= until) {
-                    world.now = now.min(until);
-                    world.kubelet.node.read_again(world.now);
-                }
-            }
-            Action::Connect(_) | Action::FileTask(..) | Action::End => {
-                unreachable!("settled, a permanent certificate, no signal")
-            }
-            Action::Send(work, _) => {
-                let request = world.kubelet.request(work, now, &Facts::example());
-                let Some(request) = request else { continue };
-                if counts {
-                    calls.push((work, request.method));
-                }
-                let outcome = world.server.answer(&request, Behavior::Correct);
-                let start = world.now;
-                world.now = world.now.after(Duration::from_millis(30));
-                let now = Now { mono: world.now, ..now };
-                world.kubelet.on_response(work, outcome, start, now);
-            }
-        }
+    let mut wait_begins = world.now;
+    while world.now < Mono::START.after(Duration::from_secs(900)) {
+        wait_begins = world.now;
+        let step = in_time(&world);
+        world.turn(&step).unwrap();
     }
-    let count = |work, method| calls.iter().filter(|call| **call == (work, method)).count();
-    let renewals = count(RequestKind::Lease, Method::Patch);
+    world.now = wait_begins.after(Duration::from_secs(4));
+    world.kubelet.node.read_again(world.now);
+    world.run_until(world.now.after(Duration::from_secs(20)));
+    world.sent.clear();
+    let (end, mut waits) = (world.now.after(Duration::from_secs(3600)), 0);
+    while world.now < end {
+        let (start, sent) = (world.now, world.sent.len());
+        let step = Step { takes: 1, ..in_time(&world) };
+        world.turn(&step).unwrap();
+        waits += usize::from(world.now > start && world.sent.len() == sent);
+    }
+    let count = |work, method: &str| {
+        let calls = world.sent.iter().filter(|call| call.0 == work && call.1.starts_with(method));
+        calls.count()
+    };
+    let renewals = count(RequestKind::Lease, "Patch");
     assert!((346..=359).contains(&renewals), "{renewals} renewals");
-    let reports = count(RequestKind::Node, Method::Patch);
+    let reports = count(RequestKind::Node, "Patch");
     assert!((11..=12).contains(&reports), "{reports} reports");
-    let looks = count(RequestKind::Pods, Method::Get);
+    let looks = count(RequestKind::Pods, "Get");
     assert!((11..=12).contains(&looks), "{looks} looks for stray pods");
-    let watches = count(RequestKind::Node, Method::Get);
+    let watches = count(RequestKind::Node, "Get");
     assert!((22..=24).contains(&watches), "{watches} watches");
-    assert_eq!(calls.len(), renewals + reports + looks + watches);
-    assert!(
-        usize::try_from(waits).unwrap() <= renewals + 1,
-        "{waits} wakeups, {renewals} renewals"
-    );
+    assert_eq!(world.sent.len(), renewals + reports + looks + watches);
+    assert!(waits <= renewals + 1, "{waits} wakeups, {renewals} renewals");
 }
 
 /// Rule 3 of `schedule` holds for the certificate, too.
@@ -947,6 +918,11 @@ fn correct() -> Step {
     }
 }
 
+/// The same, with a clock that is right.
+fn in_time(world: &World) -> Step {
+    Step { wall: true_time(world.now).since(Wall::default()).as_secs(), ..correct() }
+}
+
 #[test]
 fn a_recreated_node_takes_over_the_lease_before_it_is_garbage_collected() {
     let mut world = settled();
@@ -1030,33 +1006,17 @@ fn now(world: &World) -> Now {
 #[test]
 fn nothing_is_written_while_the_time_is_unknown() {
     let mut world = World::new();
-    let in_1970 = |world: &World| Now {
-        mono: world.now,
-        wall: Wall::default().after(world.now.since(Mono::START)),
-    };
-    let mut probes = 0;
     while world.now < Mono::START.after(Duration::from_secs(60)) {
-        let now = in_1970(&world);
-        match world.kubelet.next(now, || true) {
-            Action::Wait(until) => {
-                assert!(until <= world.now.after(CLOCK_TICK), "{until:?}");
-                world.now = until;
-            }
-            Action::Connect(_) | Action::FileTask(..) | Action::End => {
-                panic!("{now:?}: nothing but the time is needed")
-            }
-            Action::Send(work, _) => {
-                assert_eq!(work, RequestKind::Time);
-                assert!(!world.kubelet.needs_facts(work, now));
-                let request = world.kubelet.request(work, now, &Facts::example());
-                assert_eq!(request.unwrap().method, Method::Get);
-                let silent = Outcome::Silent("certificate not valid yet".into());
-                world.kubelet.on_response(work, silent, world.now, now);
-                probes += 1;
-            }
-        }
+        let start = world.now;
+        let wall = start.since(Mono::START).as_secs();
+        world.turn(&Step { behavior: Behavior::Silent(false), wall, ..correct() }).unwrap();
+        assert!(world.now <= start.after(CLOCK_TICK), "{:?}", world.now);
     }
-    assert_eq!(probes, 6);
+    let is_probe = |(kind, line): &(RequestKind, String)| {
+        *kind == RequestKind::Time && line.starts_with("Get ")
+    };
+    assert!(world.sent.iter().all(is_probe), "{:?}", world.sent);
+    assert_eq!(world.sent.len(), 6);
     assert!(
         world
             .kubelet

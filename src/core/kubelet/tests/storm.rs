@@ -256,11 +256,6 @@ fn run_until_next_report(world: &mut World) {
     }
 }
 
-/// A correct server, and a clock that is right: one that stands still would be an NTPProblem.
-fn in_time(world: &World) -> Step {
-    Step { wall: true_time(world.now).since(Wall::default()).as_secs(), ..correct() }
-}
-
 /// Asserts that the parts of the Node that we own follow from the facts.
 fn assert_owned(world: &World, node: &Value, when: &str) {
     let (config, facts) = (config(), Facts::example());

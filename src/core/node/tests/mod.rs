@@ -107,6 +107,19 @@ impl NodeTest {
         assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
         test
     }
+
+    /// A Node that existed before; it was just read.
+    fn found(existing: Value) -> Self {
+        let mut test = Self::new(Flags::default());
+        test.turn(|_| refuse(409, "AlreadyExists"));
+        assert_eq!(test.turn(|_| answered(200, existing)), Some(Ok(Progress::Read)));
+        test
+    }
+
+    /// The reasons of the new events.
+    fn reasons(&mut self) -> Vec<&'static str> {
+        self.node.take_events().iter().map(|event| event.reason).collect()
+    }
 }
 
 fn refuse(code: u16, reason: &str) -> Outcome {
@@ -188,8 +201,6 @@ fn registration_is_retried_after_100_ms_doubled_to_7_s() {
 /// `test_try_register_with_api_server`.
 #[test]
 fn an_existing_node_is_adopted_with_one_patch() {
-    let mut test = NodeTest::new(Flags::default());
-    assert_eq!(test.turn(|_| refuse(409, "AlreadyExists")), Some(Ok(Progress::Continue)));
     let existing = foreign(
         json!({"labels": {
             "theirs": "1", "kubernetes.io/arch": "wrong", "kubernetes.io/hostname": "pi",
@@ -200,7 +211,7 @@ fn an_existing_node_is_adopted_with_one_patch() {
             "images": [{"names": ["old"]}], "volumesInUse": ["v"],
         }),
     );
-    assert_eq!(test.turn(|_| answered(200, existing)), Some(Ok(Progress::Read)));
+    let mut test = NodeTest::found(existing);
     assert_eq!(test.node.uid(), Some("u0"));
     assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
     assert_eq!(test.calls(), ["Post ~", "Get ~/pi", "Patch ~/pi/status"]);
@@ -279,24 +290,21 @@ fn only_the_changed_members_of_the_status_are_sent() {
 #[test]
 fn a_change_has_one_event_after_the_server_stored_it() {
     let mut test = NodeTest::registered();
-    let reasons = |test: &mut NodeTest| -> Vec<&str> {
-        test.node.take_events().iter().map(|event| event.reason).collect()
-    };
     assert_eq!(
-        reasons(&mut test),
+        test.reasons(),
         ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"]
     );
     test.pressures.memory = true;
     test.turn(|_| refuse(500, ""));
-    assert_eq!(reasons(&mut test), [] as [&str; 0]);
+    assert_eq!(test.reasons(), [] as [&str; 0]);
     let shown = answered(200, test.node.seen.clone().unwrap());
     test.turn(|_| shown);
     test.turn(patched);
-    assert_eq!(reasons(&mut test), ["NodeHasInsufficientMemory"]);
+    assert_eq!(test.reasons(), ["NodeHasInsufficientMemory"]);
 
     test.facts.boot_id = Ok("another".to_owned());
     test.turn(patched);
-    assert_eq!(reasons(&mut test), ["Rebooted"]);
+    assert_eq!(test.reasons(), ["Rebooted"]);
 
     let mut cordoned = test.node.seen.clone().unwrap();
     cordoned["spec"]["unschedulable"] = true.into();
@@ -304,7 +312,7 @@ fn a_change_has_one_event_after_the_server_stored_it() {
         test.node.read_again(test.now.mono);
         let shown = answered(200, cordoned.clone());
         test.turn(|_| shown);
-        assert_eq!(reasons(&mut test), want);
+        assert_eq!(test.reasons(), want);
     }
 }
 
@@ -352,8 +360,7 @@ fn a_foreign_change_is_found_and_repaired_by_the_next_report() {
         test.body()["metadata"],
         json!({"resourceVersion": "513", "labels": {"kubernetes.io/os": "nodelet"}})
     );
-    let events = test.node.take_events();
-    assert!(events.iter().any(|e| e.reason == "NodeNotSchedulable"));
+    assert!(test.reasons().contains(&"NodeNotSchedulable"));
 }
 
 #[test]
@@ -402,9 +409,7 @@ fn a_node_of_any_size_is_adopted() {
     });
     let node = foreign(metadata, json!({"images": images}));
     assert!((1_500_000..4_000_000).contains(&node.to_string().len()));
-    let mut test = NodeTest::new(Flags::default());
-    test.turn(|_| refuse(409, "AlreadyExists"));
-    assert_eq!(test.turn(|_| answered(200, node)), Some(Ok(Progress::Read)));
+    let mut test = NodeTest::found(node);
     assert!(test.node.seen_bytes() < 300 << 10, "{}", test.node.seen_bytes());
     assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
     assert_eq!(test.body()["metadata"]["annotations"].get("a1"), None);
@@ -538,10 +543,8 @@ fn invalid_bodies_change_nothing() {
         assert_eq!(test.node.uid(), Some("u1"));
     }
     // Members with unexpected types.
-    let mut test = NodeTest::new(Flags::default());
-    test.turn(|_| refuse(409, "AlreadyExists"));
     let odd = foreign(json!({}), json!({"conditions": 7, "capacity": []}));
-    assert_eq!(test.turn(|_| answered(200, odd)), Some(Ok(Progress::Read)));
+    let mut test = NodeTest::found(odd);
     assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
 }
 
@@ -549,9 +552,7 @@ fn invalid_bodies_change_nothing() {
 fn an_adoption_within_one_second_of_the_last_heartbeat_sends_a_patch() {
     let mut test = NodeTest::registered();
     let stored = test.node.seen.clone().unwrap();
-    let mut again = NodeTest::new(Flags::default());
-    again.turn(|_| refuse(409, "AlreadyExists"));
-    again.turn(|_| answered(200, stored));
+    let mut again = NodeTest::found(stored);
     again.now.wall = test.now.wall;
     test.pass(Duration::ZERO);
     assert_eq!(again.turn(patched), Some(Ok(Progress::Adopted)));
@@ -755,10 +756,6 @@ fn new_pod_cidrs_are_returned_once_and_force_one_patch() {
 fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
     let mut test = NodeTest::registered();
     test.node.take_events();
-    let reasons = |test: &mut NodeTest| -> Vec<&str> {
-        let events = test.node.take_events().into_iter();
-        events.map(|event| event.reason).collect()
-    };
     let boot_id = ["status", "nodeInfo", "bootID"];
     for (theirs, want) in [
         ("theirs", vec!["NodeNameConflict"]),
@@ -769,9 +766,9 @@ fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
         test.node.read_again(test.now.mono);
         let read = shown(&test, &boot_id, theirs.into());
         assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
-        assert_eq!(reasons(&mut test), want);
+        assert_eq!(test.reasons(), want);
         assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
-        assert_eq!(reasons(&mut test), [""; 0], "no reboot");
+        assert_eq!(test.reasons(), [""; 0], "no reboot");
     }
     // The boot id of our own unanswered patch is not another board's.
     test.facts.boot_id = Ok("after-kexec".to_owned());
@@ -779,21 +776,15 @@ fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
     assert!(is_silent(silent));
     let read = shown(&test, &boot_id, "after-kexec".into());
     assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
-    assert_eq!(reasons(&mut test), ["Rebooted"]);
+    assert_eq!(test.reasons(), ["Rebooted"]);
 }
 
 #[test]
 fn a_node_of_an_earlier_boot_is_not_another_boards() {
-    let mut test = NodeTest::new(Flags::default());
-    let step = test.turn(|_| answered(409, json!({"reason": "AlreadyExists"})));
-    assert_eq!(step, Some(Ok(Progress::Continue)));
-    let old = json!({
-        "kind": "Node", "metadata": {"name": "pi", "uid": "u", "resourceVersion": "7"},
-        "status": {"nodeInfo": {"bootID": "yesterday"}},
-    });
-    assert_eq!(test.turn(|_| answered(200, old)), Some(Ok(Progress::Read)));
+    let old = foreign(json!({}), json!({"nodeInfo": {"bootID": "yesterday"}}));
+    let mut test = NodeTest::found(old);
     assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
-    let reasons: Vec<&str> = test.node.take_events().iter().map(|e| e.reason).collect();
+    let reasons = test.reasons();
     assert!(reasons.contains(&"Rebooted"), "{reasons:?}");
     assert!(!reasons.contains(&"NodeNameConflict"), "{reasons:?}");
 }

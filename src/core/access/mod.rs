@@ -99,11 +99,8 @@ pub struct ReviewCounts {
 /// What the API server said, while it counts.
 #[derive(Debug)]
 pub struct Access {
+    config: ServeConfig,
     node_name: String,
-    accepts_tokens: bool,
-    token_ttl: Duration,
-    authorized_ttl: Duration,
-    unauthorized_ttl: Duration,
     tokens: Tokens,
     verdicts: Verdicts,
     buckets: Buckets,
@@ -128,11 +125,8 @@ impl Access {
     /// Nothing is known yet.
     pub fn new(config: &ServeConfig, node_name: &str) -> Self {
         Self {
+            config: config.clone(),
             node_name: node_name.to_owned(),
-            accepts_tokens: config.accepts_tokens,
-            token_ttl: config.token_ttl,
-            authorized_ttl: config.authorized_ttl,
-            unauthorized_ttl: config.unauthorized_ttl,
             tokens: Tokens::default(),
             verdicts: Verdicts::default(),
             buckets: Buckets::default(),
@@ -158,7 +152,9 @@ impl Access {
     ) -> Verdict {
         let (verb, subresources) = (attributes::verb(method), attributes::subresources(path));
         let of_token = match (asker.user, asker.token) {
-            (None, Some(token)) if self.accepts_tokens => self.user_of(token, asker.peer, outside),
+            (None, Some(token)) if self.config.accepts_tokens => {
+                self.user_of(token, asker.peer, outside)
+            }
             _ => None,
         };
         match asker.user.or(of_token.as_deref()) {
@@ -194,7 +190,7 @@ impl Access {
             Review::Status(status) => user_of_status(&status).map(Rc::new),
         };
         let ttl = match user {
-            Some(_) => self.token_ttl,
+            Some(_) => self.config.token_ttl,
             None => {
                 // Everybody waits for a review: a slow one costs more.
                 self.buckets.of(peer, now).take_for(now, outside.now());
@@ -249,7 +245,8 @@ impl Access {
         };
         let is = |key: &str| object::at(&status, &[key]).and_then(Value::as_bool);
         let allowed = is("allowed")? && is("denied") != Some(true);
-        let ttl = if allowed { self.authorized_ttl } else { self.unauthorized_ttl };
+        let ServeConfig { authorized_ttl, unauthorized_ttl, .. } = self.config;
+        let ttl = if allowed { authorized_ttl } else { unauthorized_ttl };
         self.verdicts.insert(user, verb, subresource, now.after(ttl), allowed);
         Some(allowed)
     }

@@ -48,6 +48,7 @@ const DEFAULT_LABELS: [&str; 12] = [
 pub fn of_new_node(config: &NodeConfig) -> Map<String, Value> {
     let mut labels = configured(config);
     if config.is_guest() {
+        let is_default = |key: &str| DEFAULT_LABELS.contains(&key) || EXCLUSIONS.contains(&key);
         object::retain(&mut labels, &|key, value| value != "" || !is_default(key));
     }
     labels
@@ -110,10 +111,6 @@ fn configured(config: &NodeConfig) -> Map<String, Value> {
 
 fn os(config: &NodeConfig) -> &str {
     if config.is_guest() { config.labels.get(OS).map_or(GUEST_OS, String::as_str) } else { "linux" }
-}
-
-fn is_default(key: &str) -> bool {
-    DEFAULT_LABELS.contains(&key) || EXCLUSIONS.contains(&key)
 }
 
 #[cfg(test)]

@@ -190,47 +190,20 @@ mod tests {
     #[test]
     fn test_ready_condition() {
         let posting = "kubelet is posting ready status";
+        let storage = "some storage error";
+        let failed = &[storage.to_owned()][..];
         let runtime = ["runtime".to_owned(), "network".to_owned()];
-        let one = |text: &str| [text.to_owned()];
         for (name, before, errors, status, message, transition) in [
             ("new, ready", None, &[][..], "True", posting, NOW),
             ("the same twice", None, &["a".into(), "a".into()], "False", "a", NOW),
-            ("foreign text", None, &one("a\n<0>b\u{1b}[2J"), "False", "a <0>b [2J", NOW),
+            ("foreign text", None, &["a\n<0>b\u{1b}[2J".into()], "False", "a <0>b [2J", NOW),
             // As with "shutdown active" and "no capacity".
-            (
-                "new, not ready: storage error",
-                None,
-                &one("some storage error"),
-                "False",
-                "some storage error",
-                NOW,
-            ),
-            (
-                "new, not ready: runtime and network",
-                None,
-                &runtime,
-                "False",
-                "[runtime, network]",
-                NOW,
-            ),
+            ("new, not ready: storage error", None, failed, "False", storage, NOW),
+            ("new, not ready: runtime", None, &runtime, "False", "[runtime, network]", NOW),
             ("False to True", Some("False"), &[], "True", posting, NOW),
-            (
-                "True to False",
-                Some("True"),
-                &one("some storage error"),
-                "False",
-                "some storage error",
-                NOW,
-            ),
+            ("True to False", Some("True"), failed, "False", storage, NOW),
             ("True to True", Some("True"), &[], "True", posting, THEN),
-            (
-                "False to False",
-                Some("False"),
-                &one("some storage error"),
-                "False",
-                "some storage error",
-                THEN,
-            ),
+            ("False to False", Some("False"), failed, "False", storage, THEN),
         ] {
             let mut conditions: Vec<Value> = before.map(|s| old(READY, s)).into_iter().collect();
             set_ready(&mut conditions, errors, NOW);

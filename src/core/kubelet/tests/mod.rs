@@ -124,20 +124,11 @@ impl Server {
         match behavior {
             Behavior::Deletes => (self.node, self.lease) = (None, None),
             Behavior::DeletesLease => self.lease = None,
-            Behavior::Recreates => {
-                if let Some(node) = self.node.take() {
-                    self.node = Some(self.store(node, true));
-                }
+            Behavior::Recreates | Behavior::Writes => {
+                let anew = matches!(behavior, Behavior::Recreates);
+                self.node = self.node.take().map(|node| self.store(node, anew));
             }
-            Behavior::Writes => {
-                if let Some(node) = self.node.take() {
-                    self.node = Some(self.store(node, false));
-                }
-            }
-            Behavior::Correct
-            | Behavior::Refuses(..)
-            | Behavior::InvalidBody(_)
-            | Behavior::Silent(_) => {}
+            _ => {}
         }
         match behavior {
             Behavior::Refuses(code, after) => Outcome::Answered(Response {

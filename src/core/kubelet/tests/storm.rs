@@ -52,7 +52,7 @@ pub(crate) fn take_lines() -> Vec<String> {
 }
 
 /// What other clients have written to the Node, and must still be there.
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq)]
 struct Foreign {
     labels: Value,
     annotations: Value,
@@ -86,15 +86,6 @@ impl Foreign {
             conditions: conditions.filter(foreign).cloned().collect(),
             unknown: theirs(&["status"]),
         }
-    }
-
-    fn assert_eq(&self, other: &Self, when: &str) {
-        assert_eq!(self.labels, other.labels, "{when}");
-        assert_eq!(self.annotations, other.annotations, "{when}");
-        assert_eq!(self.taints, other.taints, "{when}");
-        assert_eq!(self.unschedulable, other.unschedulable, "{when}");
-        assert_eq!(self.conditions, other.conditions, "{when}");
-        assert_eq!(self.unknown, other.unknown, "{when}");
     }
 }
 
@@ -240,7 +231,7 @@ fn after_10000_operations_of_other_clients_the_node_is_ready_and_their_data_rema
         run_until_next_report(&mut world);
         let node = world.server.node.clone().unwrap();
         let when = format!("after {serial} operations");
-        Foreign::of(&node).assert_eq(&foreign, &when);
+        assert_eq!(Foreign::of(&node), foreign, "{when}");
         assert_owned(&world, &node, &when);
     }
 }

@@ -34,21 +34,13 @@ fn network(routes: &[&str], lines: &[&str]) -> Network {
     }
 }
 
-/// The address that the default routes choose, where IPv4 is preferred and where IPv6 is.
-#[track_caller]
-fn assert_choice(
-    name: &str,
-    network: &Network,
-    prefer_v4: Result<&str, &str>,
-    prefer_v6: Result<&str, &str>,
-) {
-    for (prefers_v6, want) in [(false, prefer_v4), (true, prefer_v6)] {
-        assert_eq!(
-            by_default_route(prefers_v6, network).map(|ip| ip.to_string()),
-            want.map(str::to_owned).map_err(str::to_owned),
-            "{name}, prefers IPv6: {prefers_v6}"
-        );
-    }
+/// The address that the default routes choose, or the error, where IPv4 is preferred and where IPv6
+/// is.
+fn choice(network: &Network) -> [String; 2] {
+    [false, true].map(|prefers_v6| {
+        let chosen = by_default_route(prefers_v6, network);
+        chosen.map_or_else(|error| error, |ip| ip.to_string())
+    })
 }
 
 fn config(node_ip: &str, cloud_provider: &str, name: &str) -> NodeConfig {
@@ -277,11 +269,8 @@ fn the_host_name_comes_before_the_default_route() {
         (&["::ffff:192.0.2.11", "fd00::5"], "", "192.0.2.11"),
     ] {
         network.hosts = hosts.iter().map(|ip| ip.parse().unwrap()).collect();
-        assert_eq!(
-            choose(&config(node_ip, "", "pi-3"), &network).map(|ip| ip.to_string()),
-            Ok(want.to_owned()),
-            "{hosts:?} {node_ip}"
-        );
+        let chosen = choose(&config(node_ip, "", "pi-3"), &network);
+        assert_eq!(chosen, Ok(want.parse().unwrap()), "{hosts:?} {node_ip}");
     }
     // A name that is an IP is not compared with the interfaces.
     let mut node = json!({});
@@ -310,11 +299,8 @@ fn dns_is_used_if_the_hosts_file_lacks_the_name() {
         (&["127.0.1.1"], &["10.0.0.2"], "", "10.0.0.1"),
     ] {
         let network = Network { hosts: list(hosts), dns: list(dns), ..network.clone() };
-        assert_eq!(
-            choose(&config(node_ip, "", "pi-3"), &network).map(|ip| ip.to_string()),
-            Ok(want.to_owned()),
-            "{hosts:?} {dns:?} {node_ip}"
-        );
+        let chosen = choose(&config(node_ip, "", "pi-3"), &network);
+        assert_eq!(chosen, Ok(want.parse().unwrap()), "{hosts:?} {dns:?} {node_ip}");
     }
     for (node_ip, cloud, name, hosts, want) in [
         ("", "", "pi-3", &[][..], true),
@@ -326,11 +312,8 @@ fn dns_is_used_if_the_hosts_file_lacks_the_name() {
         ("", "", "pi-3", &["127.0.1.1"], false),
     ] {
         let network = Network { hosts: list(hosts), ..network.clone() };
-        assert_eq!(
-            needs_lookup(&config(node_ip, cloud, name), &network),
-            want,
-            "{node_ip} {cloud} {name} {hosts:?}"
-        );
+        let needs = needs_lookup(&config(node_ip, cloud, name), &network);
+        assert_eq!(needs, want, "{node_ip} {cloud} {name} {hosts:?}");
     }
 }
 
@@ -340,101 +323,70 @@ fn dns_is_used_if_the_hosts_file_lacks_the_name() {
 #[test]
 fn test_choose_host_interface_from_route() {
     let none = "unable to select an IP from default routes.";
+    let empty = "no default routes found in \"/proc/net/route\" or \"/proc/net/ipv6_route\"";
     let unknown = "route ip+net: no such network interface wlan0";
     let v4 = &["eth3 10.254.0.1"][..];
     let v6 = &["eth3 fe80::1"][..];
     let dual = &["eth3 10.254.0.1", "eth3 fe80::1"][..];
     let lo = "lo 127.0.0.1 ::1";
-    for (name, routes, interfaces, prefer_v4, prefer_v6) in [
-        (
-            "IPv4 only",
-            v4,
-            &[lo, "eth3 fe80::2 10.254.71.145"][..],
-            Ok("10.254.71.145"),
-            Ok("10.254.71.145"),
-        ),
-        ("IPv6 only", v6, &[lo, "eth3 fe80::2 2001::200"], Ok("2001::200"), Ok("2001::200")),
-        (
-            "dual stack",
-            dual,
-            &[lo, "eth3 10.254.71.145 2001::10"],
-            Ok("10.254.71.145"),
-            Ok("2001::10"),
-        ),
-        ("IPv6 route, IPv4 addresses alone", v6, &[lo, "eth3 10.254.71.145"], Err(none), Err(none)),
+    for (name, routes, interfaces, want) in [
+        ("IPv4 only", v4, &[lo, "eth3 fe80::2 10.254.71.145"][..], ["10.254.71.145"; 2]),
+        ("IPv6 only", v6, &[lo, "eth3 fe80::2 2001::200"], ["2001::200"; 2]),
+        ("dual stack", dual, &[lo, "eth3 10.254.71.145 2001::10"], ["10.254.71.145", "2001::10"]),
+        ("IPv6 route, IPv4 addresses alone", v6, &[lo, "eth3 10.254.71.145"], [none; 2]),
         (
             "link-local NIC, global loopback",
             dual,
             &["lo 127.0.0.1 10.1.1.1 ::1 fd00:1:1::1", "eth3 169.254.1.1 fe80::2"],
-            Ok("10.1.1.1"),
-            Ok("fd00:1:1::1"),
+            ["10.1.1.1", "fd00:1:1::1"],
         ),
         (
             "global NIC wins over global loopback",
             dual,
             &["lo 10.1.1.1 fd00:1:1::1", "eth3 192.168.1.1 fd00::200"],
-            Ok("192.168.1.1"),
-            Ok("fd00::200"),
+            ["192.168.1.1", "fd00::200"],
         ),
-        ("all link-local", dual, &[lo, "eth3 169.254.1.1 fe80::2"], Err(none), Err(none)),
-        (
-            "link-local NIC, loopback down",
-            v4,
-            &["!lo 10.1.1.1", "eth3 169.254.1.1"],
-            Err(none),
-            Err(none),
-        ),
+        ("all link-local", dual, &[lo, "eth3 169.254.1.1 fe80::2"], [none; 2]),
+        ("link-local NIC, loopback down", v4, &["!lo 10.1.1.1", "eth3 169.254.1.1"], [none; 2]),
         (
             "an interface without a route is not used",
             v4,
             &[lo, "eth3 169.254.1.1", "eth4 10.253.71.145"],
-            Err(none),
-            Err(none),
+            [none; 2],
         ),
         (
             "interface down: next route",
             &["eth3 10.254.0.1", "eth4 10.253.0.1"],
             &[lo, "!eth3 10.254.71.145", "eth4 10.253.71.145"],
-            Ok("10.253.71.145"),
-            Ok("10.253.71.145"),
+            ["10.253.71.145"; 2],
         ),
         (
             "file order decides, not metrics",
             &["eth4 10.253.0.1", "eth3 10.254.0.1"],
             &[lo, "eth3 10.254.71.145", "eth4 10.253.71.145"],
-            Ok("10.253.71.145"),
-            Ok("10.253.71.145"),
+            ["10.253.71.145"; 2],
         ),
         (
             "unknown interface ends the search",
             &["wlan0 10.253.0.1", "eth3 10.254.0.1"],
             &[lo, "eth3 10.254.71.145"],
-            Err(unknown),
-            Err(unknown),
+            [unknown; 2],
         ),
         (
             "point-to-point and gateway-less",
             &["ppp0 0.0.0.0"],
             &[lo, ">ppp0 100.64.0.7"],
-            Ok("100.64.0.7"),
-            Ok("100.64.0.7"),
+            ["100.64.0.7"; 2],
         ),
         (
             "multicast, broadcast and unspecified addresses are skipped",
             dual,
             &["eth3 224.0.0.1 255.255.255.255 0.0.0.0 ff02::1 :: 10.0.0.1 fd00::1"],
-            Ok("10.0.0.1"),
-            Ok("fd00::1"),
+            ["10.0.0.1", "fd00::1"],
         ),
-        (
-            "no routes",
-            &[],
-            &[lo, "eth3 10.254.71.145"],
-            Err("no default routes found in \"/proc/net/route\" or \"/proc/net/ipv6_route\""),
-            Err("no default routes found in \"/proc/net/route\" or \"/proc/net/ipv6_route\""),
-        ),
+        ("no routes", &[], &[lo, "eth3 10.254.71.145"], [empty; 2]),
     ] {
-        assert_choice(name, &network(routes, interfaces), prefer_v4, prefer_v6);
+        assert_eq!(choice(&network(routes, interfaces)), want, "{name}");
     }
 }
 
@@ -442,24 +394,23 @@ fn test_choose_host_interface_from_route() {
 #[test]
 fn test_get_ip_from_host_interfaces() {
     let none = "no acceptable interface with global unicast address found on host";
-    for (name, lines, prefer_v4, prefer_v6) in [
-        ("no interfaces", &[][..], Err(none), Err(none)),
-        ("down", &["!eth0 10.0.0.1"], Err(none), Err(none)),
-        ("loopback only", &["lo 10.0.0.1"], Err(none), Err(none)),
-        ("point-to-point only", &[">ppp0 10.0.0.1"], Err(none), Err(none)),
-        ("no addresses", &["eth0"], Err(none), Err(none)),
-        ("link-local only", &["eth0 fe80::2 169.254.0.2"], Err(none), Err(none)),
-        ("IPv4", &["eth0 10.254.71.145"], Ok("10.254.71.145"), Ok("10.254.71.145")),
-        ("IPv6", &["eth0 2001::200"], Ok("2001::200"), Ok("2001::200")),
+    for (name, lines, want) in [
+        ("no interfaces", &[][..], [none; 2]),
+        ("down", &["!eth0 10.0.0.1"], [none; 2]),
+        ("loopback only", &["lo 10.0.0.1"], [none; 2]),
+        ("point-to-point only", &[">ppp0 10.0.0.1"], [none; 2]),
+        ("no addresses", &["eth0"], [none; 2]),
+        ("link-local only", &["eth0 fe80::2 169.254.0.2"], [none; 2]),
+        ("IPv4", &["eth0 10.254.71.145"], ["10.254.71.145"; 2]),
+        ("IPv6", &["eth0 2001::200"], ["2001::200"; 2]),
         (
             "dual, in index order",
             &["lo 127.0.0.1", "eth0 fe80::2", "eth1 2001::10 10.0.0.1", "eth2 10.0.0.2 2001::20"],
-            Ok("10.0.0.1"),
-            Ok("2001::10"),
+            ["10.0.0.1", "2001::10"],
         ),
     ] {
         let network = Network { default_routes: Ok(None), ..network(&[], lines) };
-        assert_choice(name, &network, prefer_v4, prefer_v6);
+        assert_eq!(choice(&network), want, "{name}");
     }
 }
 

@@ -13,6 +13,13 @@ fn ready_world() -> World {
     world
 }
 
+/// The same, after SIGUSR1.
+fn announced() -> World {
+    let mut world = ready_world();
+    world.kubelet.on_shutdown(world.now);
+    world
+}
+
 const READY: &str = "kubelet is posting ready status";
 
 /// The server responds at once.
@@ -48,8 +55,7 @@ fn without_an_announcement_a_stop_ends_at_once() {
 
 #[test]
 fn an_announced_shutdown_is_told_and_then_the_process_ends() {
-    let mut world = ready_world();
-    world.kubelet.on_shutdown(world.now);
+    let mut world = announced();
     assert!(!world.kubelet.on_stop());
     let start = world.now;
     run(&mut world, SECOND);
@@ -66,8 +72,7 @@ fn an_announced_shutdown_is_told_and_then_the_process_ends() {
 /// may need its time: Ready is False before SIGTERM.
 #[test]
 fn the_server_is_told_before_sigterm() {
-    let mut world = ready_world();
-    world.kubelet.on_shutdown(world.now);
+    let mut world = announced();
     run(&mut world, SECOND);
     assert!(!world.ended);
     assert_eq!(ready(&world).0, "False");
@@ -79,24 +84,20 @@ fn the_server_is_told_before_sigterm() {
 
 #[test]
 fn a_second_sigterm_and_silence_and_five_seconds_end_it() {
-    let mut world = ready_world();
-    world.kubelet.on_shutdown(world.now);
+    let mut world = announced();
     assert!(!world.kubelet.on_stop());
     assert!(world.kubelet.on_stop(), "a second SIGTERM");
 
-    let mut world = ready_world();
-    world.kubelet.on_shutdown(world.now);
+    let mut world = announced();
     world.turn(&quick(Behavior::Silent(false))).unwrap();
     assert!(world.kubelet.on_stop(), "silent before SIGTERM");
 
-    let mut world = ready_world();
-    world.kubelet.on_shutdown(world.now);
+    let mut world = announced();
     assert!(!world.kubelet.on_stop());
     run_with(&mut world, SECOND, Behavior::Silent(false));
     assert!(world.ended, "silent after SIGTERM");
 
-    let mut world = ready_world();
-    world.kubelet.on_shutdown(world.now);
+    let mut world = announced();
     assert!(!world.kubelet.on_stop());
     let start = world.now;
     run_with(&mut world, SECOND * 20, Behavior::Refuses(500, None));
@@ -112,8 +113,7 @@ fn a_second_sigterm_and_silence_and_five_seconds_end_it() {
 /// A 409 is read and patched again, as at any other time.
 #[test]
 fn a_conflict_does_not_keep_the_message_back() {
-    let mut world = ready_world();
-    world.kubelet.on_shutdown(world.now);
+    let mut world = announced();
     assert!(!world.kubelet.on_stop());
     world.turn(&quick(Behavior::Writes)).unwrap();
     assert_eq!(ready(&world).0, "True");
@@ -126,8 +126,7 @@ fn a_conflict_does_not_keep_the_message_back() {
 /// events that have no Node.
 #[test]
 fn a_node_that_is_deleted_after_the_message_ends_it() {
-    let mut world = ready_world();
-    world.kubelet.on_shutdown(world.now);
+    let mut world = announced();
     while ready(&world).0 != "False" {
         world.turn(&quick(Behavior::Correct)).unwrap();
     }
@@ -142,8 +141,7 @@ fn a_node_that_is_deleted_after_the_message_ends_it() {
 
 #[test]
 fn a_shutdown_that_does_not_happen_is_cancelled() {
-    let mut world = ready_world();
-    world.kubelet.on_shutdown(world.now);
+    let mut world = announced();
     run(&mut world, SECOND * 59);
     world.kubelet.on_shutdown(world.now);
     assert_eq!(ready(&world).0, "False");

@@ -5,10 +5,7 @@
 //! simulated servers that refuse, send invalid bodies or do not respond, and check the lease law.
 //! Longer than 500 lines: one state, and one function for each thing that may happen to it.
 
-mod action;
 mod shutdown;
-
-pub use action::{Action, AfterResponse};
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -17,7 +14,7 @@ use serde_json::Value;
 
 use crate::config::{Config, NodeConfig};
 use crate::core::Progress;
-use crate::core::certificate::{Certificate, TaskResult};
+use crate::core::certificate::{Certificate, FileTask, TaskResult};
 use crate::core::events::{Event, EventQueue};
 use crate::core::eviction::{Eviction, Pressures};
 use crate::core::facts::Facts;
@@ -32,9 +29,40 @@ use crate::core::server_version::ServerVersion;
 use crate::core::wall_clock::WallClock;
 use crate::kube::message::{Outcome, Request, RequestError};
 use crate::kube::text::VERBOSE;
+use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 
 use self::shutdown::Shutdown;
+
+/// What the loop does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Open the connection of the first request, which is not due yet; within the duration.
+    Connect(Duration),
+    /// Send the next request of this kind; the whole request must end within the duration.
+    Send(RequestKind, Duration),
+    /// `identity` carries out this task; the time is the corrected wall clock.
+    FileTask(FileTask, Wall),
+    /// Nothing is due before this time.
+    Wait(Mono),
+    /// The process ends: the server knows of the shutdown, or there was no time to tell it.
+    End,
+}
+
+/// What the loop must do after a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AfterResponse {
+    /// The response needs no further action.
+    None,
+    /// Notify the supervisor: the Node is registered for the first time since the start.
+    Registered,
+    /// Open a new connection, to another address of the server's name if it has one.
+    Disconnect,
+    /// As [`Self::Disconnect`], but only if the server's name has another address.
+    TryOtherAddress,
+    /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
+    PodCidrs(String),
+}
 
 /// The state of the Node, the Lease, the certificate, the stray pods and the events, and when each
 /// is due.

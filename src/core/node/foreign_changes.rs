@@ -66,7 +66,7 @@ impl Node {
     fn detect_name_conflict(&mut self, config: &Config, node: &Value) {
         let theirs = boot_id(node);
         let ours = self.seen.as_ref().map(boot_id).unwrap_or_default();
-        let unconfirmed = self.unconfirmed.as_ref().map(|(want, _)| boot_id(want));
+        let unconfirmed = self.unconfirmed.as_ref().map(boot_id);
         let is_foreign = self.is_registered()
             && !ours.is_empty()
             && !["", ours, self.foreign_boot_id.as_str()].contains(&theirs)

@@ -84,8 +84,8 @@ pub struct Node {
     backoff: Backoff,
     /// Events that [`Node::take_events`] has not returned yet.
     events: Vec<Event>,
-    /// An unanswered patch, and its events in case the server applied it.
-    unconfirmed: Option<(Value, Vec<Event>)>,
+    /// The Node after an unanswered patch, in case the server applied it.
+    unconfirmed: Option<Value>,
     /// `spec.unschedulable` of the last read.
     unschedulable: bool,
     /// `spec.podCIDRs` of the last read, joined by commas.
@@ -393,7 +393,7 @@ impl Node {
         let response = match outcome {
             Outcome::Answered(response) => response,
             Outcome::Silent(why) => {
-                self.on_silence(config, sent, now);
+                self.on_silence(sent, now);
                 return Err(why.into());
             }
         };
@@ -466,9 +466,10 @@ impl Node {
 
     fn on_read(&mut self, config: &Config, node: Value, round: Round, now: Mono) {
         self.detect_foreign_changes(config, &node, now);
-        if let Some((want, events)) = self.unconfirmed.take()
+        if let Some(want) = self.unconfirmed.take()
             && self.events_between(config, Some(&node), &want).is_empty()
         {
+            let events = self.events_of(config, &want);
             self.events.extend(events);
         }
         self.seen = Some(node);
@@ -490,14 +491,13 @@ impl Node {
     }
 
     /// The server may have applied the request: the Node is read before the next patch.
-    fn on_silence(&mut self, config: &Config, sent: NodeState, now: Mono) {
+    fn on_silence(&mut self, sent: NodeState, now: Mono) {
         self.state = match sent.round() {
             Some(round) => NodeState::Read(round),
             None => NodeState::Create,
         };
         if let NodeState::Patching { want, .. } = sent {
-            let events = self.events_of(config, &want);
-            self.unconfirmed = Some((want, events));
+            self.unconfirmed = Some(want);
         }
         self.back_off(now);
     }

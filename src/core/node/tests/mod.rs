@@ -691,6 +691,20 @@ fn the_events_of_an_unanswered_patch_follow_when_a_read_shows_it() {
     }
 }
 
+#[test]
+fn an_unanswered_patch_of_a_node_that_was_deleted_has_no_second_event() {
+    let mut test = NodeTest::registered();
+    test.pressures.memory = true;
+    test.turn(|_| Outcome::Silent("slow".into()));
+    assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
+    assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
+    assert!(test.reasons().contains(&"NodeHasInsufficientMemory"));
+    test.node.read_again(test.now.mono);
+    let shown = answered(200, test.node.seen.clone().unwrap());
+    assert_eq!(test.turn(|_| shown), Some(Ok(Progress::Read)));
+    assert_eq!(test.reasons(), [""; 0]);
+}
+
 /// Else each status would have a wakeup of its own, beside that of the renewal, for minutes.
 #[test]
 fn an_additional_computation_does_not_move_the_regular_ones() {

@@ -337,15 +337,14 @@ impl Kubelet {
             (_, Outcome::Silent(_)) => self.schedule.request_silent(now.mono),
         }
         match kind {
+            RequestKind::Certificate => return self.on_certificate_response(outcome, now),
+            RequestKind::Lease => return self.on_lease_response(outcome, start, now.mono),
+            RequestKind::Node => return self.on_node_response(outcome, now),
             RequestKind::Time => {
                 if let Outcome::Silent(why) = &outcome {
                     self.node_log.failed(&why.to_string(), now.mono);
                 }
-                AfterResponse::None
             }
-            RequestKind::Certificate => self.on_certificate_response(outcome, now),
-            RequestKind::Lease => self.on_lease_response(outcome, start, now.mono),
-            RequestKind::Node => self.on_node_response(outcome, now),
             RequestKind::Pods => self.on_pods_response(outcome, now.mono),
             RequestKind::Version => self.on_version_response(outcome),
             RequestKind::Event => {
@@ -353,9 +352,9 @@ impl Kubelet {
                 if let Err(RequestError { refused: Some(refused), .. }) = result {
                     log::info!(target: VERBOSE, "event: {refused}");
                 }
-                AfterResponse::None
             }
         }
+        AfterResponse::None
     }
 
     fn on_lease_response(&mut self, outcome: Outcome, start: Mono, now: Mono) -> AfterResponse {
@@ -407,7 +406,7 @@ impl Kubelet {
         AfterResponse::None
     }
 
-    fn on_version_response(&mut self, outcome: Outcome) -> AfterResponse {
+    fn on_version_response(&mut self, outcome: Outcome) {
         let reported = &mut self.config.node.kubelet_version;
         match self.server_version.on_response(outcome) {
             Ok(version) if version == *reported => {}
@@ -417,7 +416,6 @@ impl Kubelet {
             }
             Err(error) => log::warn!("version: {}; {reported} is reported", error.why),
         }
-        AfterResponse::None
     }
 
     fn on_node_response(&mut self, outcome: Outcome, now: Now) -> AfterResponse {
@@ -496,7 +494,7 @@ impl Kubelet {
         }
     }
 
-    fn on_pods_response(&mut self, outcome: Outcome, now: Mono) -> AfterResponse {
+    fn on_pods_response(&mut self, outcome: Outcome, now: Mono) {
         match self.pods.on_response(outcome, self.wall_clock.boot(), now) {
             Ok(Progress::Done) => {
                 self.pods_log.succeeded(now);
@@ -507,7 +505,6 @@ impl Kubelet {
                 self.pods_log.failed(&error.why.to_string(), now);
             }
         }
-        AfterResponse::None
     }
 
     /// The time that decides about the certificate. The supervisor's dates are compared with the

@@ -7,25 +7,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ServerConfig};
 use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{
-    DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
-    SupportedProtocolVersion,
-};
+use rustls::{DistinguishedName, Error, RootCertStore, SupportedProtocolVersion};
 use webpki::{EndEntityCert, KeyUsage};
 
 use crate::core::access::User;
 use crate::kube::time::Wall;
 use crate::kube::x509::{self, Leaf};
 use crate::wire::api_config::{ClientCertificate, Pem};
-use crate::wire::provider::{SIGNATURES, provider};
+use crate::wire::provider::{SIGNATURES, has_the_key, provider};
 use crate::wire::tls::{certified, roots};
 
 /// The CA of client certificates.
@@ -129,25 +124,5 @@ impl ClientCertVerifier for AnyClient {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signed, &SIGNATURES)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &SIGNATURES)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        SIGNATURES.supported_schemes()
-    }
+    has_the_key!();
 }

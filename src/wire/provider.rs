@@ -78,6 +78,37 @@ pub(crate) const SIGNATURES: WebPkiSupportedAlgorithms = WebPkiSupportedAlgorith
     ],
 };
 
+/// The part of a `ServerCertVerifier` and of a `ClientCertVerifier` that verifies that the peer has
+/// the key of its certificate.
+macro_rules! has_the_key {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            message: &[u8],
+            certificate: &rustls::pki_types::CertificateDer<'_>,
+            signed: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            let signatures = &$crate::wire::provider::SIGNATURES;
+            rustls::crypto::verify_tls12_signature(message, certificate, signed, signatures)
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &rustls::pki_types::CertificateDer<'_>,
+            signed: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            let signatures = &$crate::wire::provider::SIGNATURES;
+            rustls::crypto::verify_tls13_signature(message, certificate, signed, signatures)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+            $crate::wire::provider::SIGNATURES.supported_schemes()
+        }
+    };
+}
+pub(crate) use has_the_key;
+
 #[derive(Debug)]
 struct Ring;
 

@@ -8,20 +8,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, Error, RootCertStore};
 
 use crate::files::guard;
 use crate::files::read::read;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
 use super::failure::{cause_of_certificate, tls_cause};
-use super::provider::{SIGNATURES, provider};
+use super::provider::{has_the_key, provider};
 
 /// TLS sessions to keep; rustls rounds this to one server with up to eight tickets.
 const SESSIONS: usize = 2;
@@ -87,27 +87,7 @@ impl ServerCertVerifier for AnyServer {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signed, &SIGNATURES)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &SIGNATURES)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        SIGNATURES.supported_schemes()
-    }
+    has_the_key!();
 }
 
 /// The name that the server's certificate must have. An IP address is not sent as SNI.

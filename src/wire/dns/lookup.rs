@@ -138,17 +138,11 @@ pub(super) enum LookupResult {
 
 #[derive(Debug)]
 pub(super) struct Queries {
-    servers: Vec<Server>,
+    /// The servers that this machine has a route to.
+    servers: Vec<(SocketAddr, UdpSocket)>,
     asked: [SentQuestion; 2],
     /// Why the last server that failed did so.
     trouble: Option<String>,
-}
-
-#[derive(Debug)]
-struct Server {
-    address: SocketAddr,
-    /// None where this machine has no route to the server.
-    socket: Option<UdpSocket>,
 }
 
 #[derive(Debug)]
@@ -187,44 +181,34 @@ impl SentQuestion {
 impl Queries {
     /// Opens the sockets and sends both questions to all.
     pub(super) fn start(name: &Name, servers: &[SocketAddr]) -> Self {
-        let (a, aaaa) = ids();
-        let mut queries = Self {
-            servers: Vec::with_capacity(servers.len()),
-            asked: [
-                SentQuestion::new(name, RecordType::A, a, servers.len()),
-                SentQuestion::new(name, RecordType::Aaaa, aaaa, servers.len()),
-            ],
-            trouble: Some("no usable name server in resolv.conf".to_owned())
-                .filter(|_| servers.is_empty()),
-        };
+        let mut trouble =
+            servers.is_empty().then(|| "no usable name server in resolv.conf".to_owned());
+        let mut reached = Vec::with_capacity(servers.len());
         for address in servers {
-            let socket = match open(*address) {
-                Ok(socket) => Some(socket),
-                Err(e) => {
-                    queries.trouble = Some(unreached(*address, &e));
-                    None
-                }
-            };
-            queries.servers.push(Server { address: *address, socket });
+            match open(*address) {
+                Ok(socket) => reached.push((*address, socket)),
+                Err(e) => trouble = Some(unreached(*address, &e)),
+            }
         }
+        let (a, aaaa) = ids();
+        let asked = [(RecordType::A, a), (RecordType::Aaaa, aaaa)]
+            .map(|(kind, id)| SentQuestion::new(name, kind, id, reached.len()));
+        let mut queries = Self { servers: reached, asked, trouble };
         queries.send();
         queries
     }
 
     /// Sends each question without a reply to all servers, failed ones included.
     pub(super) fn send(&mut self) {
-        for (index, server) in self.servers.iter().enumerate() {
+        for (index, (address, socket)) in self.servers.iter().enumerate() {
             let mut open = self.asked.iter().filter(|asked| asked.reply.is_none());
-            let sent = match &server.socket {
-                Some(socket) => open.try_for_each(|asked| socket.send(&asked.packet).map(drop)),
-                None => continue,
-            };
+            let sent = open.try_for_each(|asked| socket.send(&asked.packet).map(drop));
             // The second send may report the ICMP error of the first.
             for asked in &mut self.asked {
                 asked.set_failed(index, sent.is_err());
             }
             if let Err(e) = sent {
-                self.trouble = Some(unreached(server.address, &e));
+                self.trouble = Some(unreached(*address, &e));
             }
         }
     }
@@ -233,24 +217,21 @@ impl Queries {
     pub(super) fn receive(&mut self) {
         let mut packet = [0; LARGEST];
         let from = |address: SocketAddr| (address.ip(), address.port());
-        for (index, server) in self.servers.iter().enumerate() {
-            let Some(socket) = &server.socket else {
-                continue;
-            };
+        for (index, (address, socket)) in self.servers.iter().enumerate() {
             for _ in 0..MOST_PACKETS {
                 match socket.recv_from(&mut packet) {
                     // Until the socket was connected, any host could send to it.
-                    Ok((length, source)) if from(source) == from(server.address) => {
+                    Ok((length, source)) if from(source) == from(*address) => {
                         let packet = packet.get(..length).unwrap_or_default();
                         for asked in &mut self.asked {
-                            take(asked, index, server.address, packet, &mut self.trouble);
+                            take(asked, index, *address, packet, &mut self.trouble);
                         }
                     }
                     Ok(_) => {}
                     Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                     // A closed port, or no route.
                     Err(e) => {
-                        self.trouble = Some(unreached(server.address, &e));
+                        self.trouble = Some(unreached(*address, &e));
                         for asked in &mut self.asked {
                             asked.set_failed(index, true);
                         }
@@ -308,8 +289,7 @@ impl Queries {
         let mut sockets: Vec<PollFd<'_>> = self
             .servers
             .iter()
-            .filter_map(|server| server.socket.as_ref())
-            .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
+            .map(|(_, socket)| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
             .collect();
         // EINTR ends the wait early; the caller calls again.
         let _ = poll(&mut sockets, poll_timeout(at_most));

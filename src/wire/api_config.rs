@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ureq::http::HeaderValue;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::dns::Resolver;
 use super::endpoint::Endpoint;
@@ -130,23 +130,17 @@ impl Authorization {
 
 /// A bearer token or a password: `{:?}` hides it, and its memory is zeroed when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     /// Takes the text.
     pub fn new(text: String) -> Self {
-        Self(text)
+        Self(text.into())
     }
 
     /// The text.
     pub fn reveal(&self) -> &str {
         &self.0
-    }
-}
-
-impl Drop for Secret {
-    fn drop(&mut self) {
-        self.0.zeroize();
     }
 }
 

@@ -8,9 +8,8 @@
 //! each request that changes it. [`Deadline`] counts the time of a suspend, too: the first wait
 //! that ends after it ends the call.
 
-use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +25,7 @@ use crate::process::clock::since_boot;
 /// request with the same budget as the last one keeps the limit of that one.
 const TOLERANCE: Duration = Duration::from_millis(10);
 
+#[derive(Debug)]
 pub(super) struct Socket {
     stream: Arc<Stream>,
     /// The end of the current call.
@@ -66,10 +66,6 @@ impl Socket {
 
     pub(super) fn stream(&self) -> &Arc<Stream> {
         &self.stream
-    }
-
-    pub(super) fn peer(&self) -> Option<SocketAddr> {
-        self.stream.tcp.peer_addr().ok()
     }
 
     /// The time that the current call has left, or the set-up of the connection.
@@ -168,12 +164,6 @@ impl Write for Socket {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl fmt::Debug for Socket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Socket").field(&self.peer()).finish()
     }
 }
 

@@ -8,7 +8,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
@@ -92,8 +93,6 @@ pub(super) struct Connection {
     socket: Socket,
     /// None for `http`.
     tls: Option<Box<ClientConnection>>,
-    /// Named in errors.
-    host: String,
     /// The server answered, and no request was sent since.
     has_answered: bool,
 }
@@ -113,47 +112,19 @@ impl Connection {
             share.saturating_sub(tcp).max(tcp.saturating_mul(TLS_PER_TCP - 1) + TLS_EXTRA);
         let socket =
             Socket::new(stream, link.deadline.clone(), opens_in).map_err(|e| failure(&e))?;
-        let mut connection = Self::new(link, socket)?;
-        connection.handshake()?;
-        connection.socket.opened();
-        Ok(connection)
+        Self::new(link, socket)
     }
 
     fn new(link: &Link, mut socket: Socket) -> Result<Self, Failure> {
         if let Some(proxy) = &link.proxy {
             tunnel::open(&mut socket, proxy, &link.endpoint).map_err(|e| e.via(proxy))?;
         }
-        let (tls, host) = match &link.tls {
-            Some((config, name)) => {
-                let tls = ClientConnection::new(config.clone(), name.clone());
-                (
-                    Some(Box::new(tls.map_err(|e| Failure::tls(&e, &name.to_str()))?)),
-                    name.to_str().into(),
-                )
-            }
-            None => (None, String::new()),
+        let tls = match &link.tls {
+            Some((config, name)) => Some(handshake(config.clone(), name, &mut socket)?),
+            None => None,
         };
-        Ok(Self { buffers: ConnectionBuffers::default(), socket, tls, host, has_answered: false })
-    }
-
-    /// The last message of the handshake stays in rustls and leaves with the first request.
-    fn handshake(&mut self) -> Result<(), Failure> {
-        let Some(tls) = &mut self.tls else {
-            return Ok(());
-        };
-        let stage = Stage::Handshake;
-        while tls.is_handshaking() {
-            while tls.wants_write() {
-                tls.write_tls(&mut self.socket).map_err(|e| Failure::io(&e, stage))?;
-            }
-            if !tls.is_handshaking() {
-                break;
-            }
-            if read_tls(tls, &mut self.socket, &self.host, stage)? == 0 {
-                return Err(Failure::closed(stage));
-            }
-        }
-        Ok(())
+        socket.opened();
+        Ok(Self { buffers: ConnectionBuffers::default(), socket, tls, has_answered: false })
     }
 
     /// A server that refuses our certificate sends an alert and closes: where the request cannot
@@ -210,7 +181,8 @@ impl Connection {
                 }
                 Err(e) => return Err(Failure::io(&e, stage)),
             }
-            read_tls(tls, &mut self.socket, &self.host, stage)?;
+            // The certificate, whose failure names a host, was verified in the handshake.
+            read_tls(tls, &mut self.socket, stage, "the server")?;
         }
     }
 
@@ -244,12 +216,33 @@ impl Connection {
     }
 }
 
-/// Reads TLS messages of the server `host`. Returns the number of bytes; 0 at the end of the stream.
+/// The last message of the handshake stays in rustls and leaves with the first request.
+fn handshake(
+    config: Arc<ClientConfig>,
+    name: &ServerName<'static>,
+    socket: &mut Socket,
+) -> Result<Box<ClientConnection>, Failure> {
+    let stage = Stage::Handshake;
+    let host = name.to_str();
+    let tls = ClientConnection::new(config, name.clone()).map_err(|e| Failure::tls(&e, &host))?;
+    let mut tls = Box::new(tls);
+    while tls.is_handshaking() {
+        while tls.wants_write() {
+            tls.write_tls(socket).map_err(|e| Failure::io(&e, stage))?;
+        }
+        if tls.is_handshaking() && read_tls(&mut tls, socket, stage, &host)? == 0 {
+            return Err(Failure::closed(stage));
+        }
+    }
+    Ok(tls)
+}
+
+/// Reads TLS messages of the server. Returns the number of bytes; 0 at the end of the stream.
 fn read_tls(
     tls: &mut ClientConnection,
     socket: &mut Socket,
-    host: &str,
     stage: Stage,
+    host: &str,
 ) -> Result<usize, Failure> {
     let amount = tls.read_tls(socket).map_err(|e| Failure::io(&e, stage))?;
     if let Err(error) = tls.process_new_packets() {

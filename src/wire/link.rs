@@ -138,7 +138,7 @@ impl Link {
             return attempt(SocketAddr::new(ip, hop.port), 1);
         }
         let mut tried = None;
-        if let Some(good) = self.with(|state| state.addresses.good()) {
+        if let Some(good) = self.with(|state| state.addresses.good) {
             // Half of the time: a lookup and the addresses that it finds need the rest.
             match attempt(good, 2) {
                 Ok(opened) => return Ok(opened),
@@ -262,6 +262,7 @@ const MAX_FAILED: usize = 16;
 /// What is known of the addresses of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Addresses {
+    /// The address that answered last and has not failed since.
     good: Option<SocketAddr>,
     /// From the last lookup that found any, in the order of the name server.
     known: Vec<SocketAddr>,
@@ -270,11 +271,6 @@ struct Addresses {
 }
 
 impl Addresses {
-    /// The address that answered last and has not failed since.
-    fn good(&self) -> Option<SocketAddr> {
-        self.good
-    }
-
     /// A server in good health answered at `address`.
     fn answered(&mut self, address: SocketAddr) {
         self.failed.retain(|failed| *failed != address);
@@ -449,7 +445,7 @@ mod tests {
         let other = ApiConfig::of("http://other.test:6443").unwrap();
         let other = Link::new(&other).unwrap();
         other.keep_addresses_of(&old);
-        assert_eq!(other.with(|state| state.addresses.good()), None);
+        assert_eq!(other.with(|state| state.addresses.good), None);
     }
 
     fn address(number: u8) -> SocketAddr {
@@ -474,9 +470,9 @@ mod tests {
         assert_eq!(order(&addresses), [2, 3, 1].map(address));
         addresses.failed(address(2));
         addresses.answered(address(3));
-        assert_eq!(addresses.good(), Some(address(3)));
+        assert_eq!(addresses.good, Some(address(3)));
         addresses.failed(address(3));
-        assert_eq!(addresses.good(), None);
+        assert_eq!(addresses.good, None);
         assert_eq!(order(&addresses), [1, 2, 3].map(address));
         addresses.failed(address(1));
         assert_eq!(order(&addresses), [2, 3, 1].map(address));
@@ -517,7 +513,7 @@ mod tests {
             let healthy = names[healthy % names.len()];
             // The one that was good may be sick by now: one try more.
             for _ in 0..=names.len() {
-                let next = match addresses.good() {
+                let next = match addresses.good {
                     Some(good) => good,
                     None => {
                         addresses.found(names.clone());
@@ -526,7 +522,7 @@ mod tests {
                 };
                 if next == healthy { addresses.answered(next) } else { addresses.failed(next) }
             }
-            prop_assert_eq!(addresses.good(), Some(healthy));
+            prop_assert_eq!(addresses.good, Some(healthy));
         }
     }
 }

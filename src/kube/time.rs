@@ -20,14 +20,13 @@ const SECONDS_PER_DAY: u64 = 86_400;
 impl Wall {
     /// `since_epoch` after 1970-01-01T00:00:00Z, at most the end of the year 9999.
     pub fn from_epoch(since_epoch: Duration) -> Self {
-        let micros = u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX);
-        Self(micros.min(LAST_MICROSECOND))
+        Self(0).after(since_epoch)
     }
 
     /// The next time that differs in a `metav1.MicroTime`.
     #[must_use]
     pub fn next_microsecond(self) -> Self {
-        Self(self.0.saturating_add(1).min(LAST_MICROSECOND))
+        self.after(Duration::from_micros(1))
     }
 
     /// `delay` later.

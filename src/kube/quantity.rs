@@ -83,25 +83,19 @@ impl Quantity {
         Self { nanos: self.nanos.saturating_add(other.nanos), family }
     }
 
-    fn decimal(self) -> (i128, &'static str) {
-        DECIMAL
-            .iter()
-            .map(|(suffix, power)| (10_i128.pow(*power), *suffix))
-            .find(|(unit, _)| self.nanos % unit == 0)
-            .map_or((self.nanos, "n"), |(unit, suffix)| (self.nanos / unit, suffix))
+    /// The smallest mantissa, with its suffix and the power of ten of that.
+    fn decimal(self) -> (i128, &'static str, u32) {
+        let divides = |(_, power): &&(&str, u32)| self.nanos % 10_i128.pow(*power) == 0;
+        let (suffix, power) = DECIMAL.iter().find(divides).copied().unwrap_or(("n", 0));
+        (self.nanos / 10_i128.pow(power), suffix, power)
     }
+}
 
-    fn binary(self) -> (i128, &'static str) {
-        let whole = self.nanos / NANO;
-        if self.nanos % NANO != 0 || whole.abs() < 1024 {
-            return self.decimal();
-        }
-        BINARY
-            .iter()
-            .map(|(suffix, power)| (1024_i128.pow(*power), *suffix))
-            .find(|(unit, _)| whole % unit == 0)
-            .map_or((whole, ""), |(unit, suffix)| (whole / unit, suffix))
-    }
+/// The smallest mantissa of a whole number, and its suffix.
+fn binary(whole: i128) -> (i128, &'static str) {
+    let divides = |(_, power): &&(&str, u32)| whole % 1024_i128.pow(*power) == 0;
+    let (suffix, power) = BINARY.iter().find(divides).copied().unwrap_or(("", 0));
+    (whole / 1024_i128.pow(power), suffix)
 }
 
 impl fmt::Display for Quantity {
@@ -109,18 +103,15 @@ impl fmt::Display for Quantity {
         if self.nanos == 0 {
             return f.write_str("0");
         }
-        let (mantissa, suffix) = match self.family {
-            Family::DecimalSi => self.decimal(),
-            Family::BinarySi => self.binary(),
-            Family::DecimalExponent => {
-                let (mantissa, suffix) = self.decimal();
-                let power = DECIMAL.iter().find(|(name, _)| *name == suffix);
-                return match power.map_or(0, |(_, power)| i64::from(*power) - 9) {
-                    0 => write!(f, "{mantissa}"),
-                    power => write!(f, "{mantissa}e{power}"),
-                };
-            }
-        };
+        let whole = self.nanos / NANO;
+        if self.family == Family::BinarySi && self.is_whole() && whole.abs() >= 1024 {
+            let (mantissa, suffix) = binary(whole);
+            return write!(f, "{mantissa}{suffix}");
+        }
+        let (mantissa, suffix, power) = self.decimal();
+        if self.family == Family::DecimalExponent && power != 9 {
+            return write!(f, "{mantissa}e{}", i64::from(power) - 9);
+        }
         write!(f, "{mantissa}{suffix}")
     }
 }
@@ -167,39 +158,33 @@ fn parse(text: &str) -> Option<Quantity> {
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
         return None;
     }
-    let (unit, family) = unit(suffix)?;
+    let (times, over, family) = unit(suffix)?;
 
-    // mantissa * unit / 10^digits, rounded up, in integer arithmetic.
+    // mantissa * times / over / 10^digits, rounded up, in integer arithmetic.
     let fraction = fraction.trim_end_matches('0');
     let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     let mantissa = digits(whole)?.checked_mul(scale)?.checked_add(digits(fraction)?)?;
-    let product = match unit {
-        Unit::Times(unit) => mantissa.checked_mul(unit)?,
-        Unit::Over(unit) => mantissa.div_euclid(unit) + i128::from(mantissa % unit != 0),
-    };
-    let nanos = product / scale + i128::from(product % scale != 0);
+    let nanos = ceiling(ceiling(mantissa.checked_mul(times)?, over), scale);
     Some(Quantity { nanos: if negative { -nanos } else { nanos }, family })
 }
 
-/// The factor or divisor of a suffix that converts a mantissa to billionths.
-enum Unit {
-    Times(i128),
-    Over(i128),
+fn ceiling(number: i128, divisor: i128) -> i128 {
+    number / divisor + i128::from(number % divisor != 0)
 }
 
-fn unit(suffix: &str) -> Option<(Unit, Family)> {
+/// The factor and the divisor of a suffix that convert a mantissa to billionths.
+fn unit(suffix: &str) -> Option<(i128, i128, Family)> {
     if let Some((_, power)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
-        return Some((Unit::Times(10_i128.pow(*power)), Family::DecimalSi));
+        return Some((10_i128.pow(*power), 1, Family::DecimalSi));
     }
     if let Some((_, power)) = BINARY.iter().find(|(name, _)| *name == suffix) {
-        let unit = 1024_i128.pow(*power).checked_mul(NANO)?;
-        return Some((Unit::Times(unit), Family::BinarySi));
+        return Some((1024_i128.pow(*power).checked_mul(NANO)?, 1, Family::BinarySi));
     }
     let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
     let power = exponent.checked_add(9)?;
     let unit = 10_i128.checked_pow(power.unsigned_abs())?;
-    let unit = if power < 0 { Unit::Over(unit) } else { Unit::Times(unit) };
-    Some((unit, Family::DecimalExponent))
+    let (times, over) = if power < 0 { (1, unit) } else { (unit, 1) };
+    Some((times, over, Family::DecimalExponent))
 }
 
 /// The caller passes digits only, so the one possible error is overflow.

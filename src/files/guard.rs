@@ -68,17 +68,13 @@ pub(crate) fn found_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
 
 /// `path` with its folder resolved, for a call that does not follow the last link.
 pub fn parent_resolved(path: &Path) -> io::Result<PathBuf> {
-    parent_resolved_in(path, &own_mounts())
-}
-
-pub(super) fn parent_resolved_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
-    let path = std::path::absolute(path)?;
+    let (path, mounts) = (std::path::absolute(path)?, own_mounts());
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return found_in(&path, mounts);
+        return found_in(&path, &mounts);
     };
-    let path = found_in(parent, mounts)?.join(name);
+    let path = found_in(parent, &mounts)?.join(name);
     // A file can be a mount point, too.
-    may_touch(&path, mounts)?;
+    may_touch(&path, &mounts)?;
     Ok(path)
 }
 
@@ -179,28 +175,13 @@ fn push_reversed(ahead: &mut Vec<OsString>, path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::mounts::{pretend, pretend_mount, pretend_unreadable};
     use crate::files::tree::Tree;
     use std::os::unix::fs::symlink;
 
-    fn mount(point: &Path, fs_type: &str) -> Mount {
-        Mount { point: point.into(), fs_type: fs_type.into() }
-    }
-
-    /// The tree has `local/file`, the mount point `net`, and links from `local` to `net`.
-    fn tree_with_network_mount(name: &str) -> (Tree, [Mount; 2]) {
-        let tree = Tree::empty(name);
-        tree.write("local/file", b"");
-        tree.write("net/file", b"");
-        symlink("../net", tree.path().join("local/relative")).unwrap();
-        symlink(tree.path().join("net"), tree.path().join("local/absolute")).unwrap();
-        symlink("relative/file", tree.path().join("local/twice")).unwrap();
-        let mounts = [mount(Path::new("/"), "ext4"), mount(&tree.path().join("net"), "nfs4")];
-        (tree, mounts)
-    }
-
     #[test]
     fn a_path_that_leads_onto_a_network_mount_is_refused() {
-        let (tree, mounts) = tree_with_network_mount("guard-refused");
+        let tree = Tree::beside_a_network_mount("guard-refused");
         for path in [
             "net",
             "net/file",
@@ -212,7 +193,7 @@ mod tests {
             "local/absolute/missing",
             "local/twice",
         ] {
-            let refused = resolve_in(&tree.path().join(path), &mounts).unwrap_err();
+            let refused = resolve(&tree.path().join(path)).unwrap_err();
             let net = tree.path().join("net");
             let want = format!("{} is on nfs4, which can block for ever", net.display());
             assert!(refused.to_string().starts_with(&want), "{path}: {refused}");
@@ -221,56 +202,48 @@ mod tests {
 
     #[test]
     fn a_path_beside_a_network_mount_is_resolved() {
-        let (tree, mounts) = tree_with_network_mount("guard-resolved");
+        let tree = Tree::beside_a_network_mount("guard-resolved");
         let at = |path: &str| tree.path().join(path);
         for path in ["local/file", "local/../local/./file"] {
-            assert_eq!(found_in(&at(path), &mounts).unwrap(), at("local/file"));
+            assert_eq!(found(&at(path)).unwrap(), at("local/file"));
         }
-        assert_eq!(
-            resolve_in(&at("local/missing/x"), &mounts).unwrap(),
-            Resolved::MissingBelow(at("local"))
-        );
-        let missing = found_in(&at("network"), &mounts).unwrap_err();
+        assert_eq!(resolve(&at("local/missing/x")).unwrap(), Resolved::MissingBelow(at("local")));
+        let missing = found(&at("network")).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
     fn the_last_component_is_compared_but_its_link_is_not_followed() {
-        let (tree, mounts) = tree_with_network_mount("guard-parent");
+        let tree = Tree::beside_a_network_mount("guard-parent");
         let at = |path: &str| tree.path().join(path);
-        assert_eq!(
-            parent_resolved_in(&at("local/relative"), &mounts).unwrap(),
-            at("local/relative")
-        );
+        assert_eq!(parent_resolved(&at("local/relative")).unwrap(), at("local/relative"));
         for path in ["net", "net/file", "local/relative/file"] {
-            assert!(parent_resolved_in(&at(path), &mounts).is_err(), "{path}");
+            assert!(parent_resolved(&at(path)).is_err(), "{path}");
         }
     }
 
     #[test]
     fn a_relative_path_is_resolved_from_the_working_folder() {
         let folder = std::env::current_dir().unwrap();
-        let mounts = [mount(&folder, "nfs4")];
         let name = Path::new("Cargo.toml");
-        assert!(resolve_in(name, &mounts).is_err());
-        assert!(parent_resolved_in(name, &mounts).is_err());
-        assert_eq!(found_in(name, &[]).unwrap(), folder.join(name));
-        assert_eq!(parent_resolved_in(name, &[]).unwrap(), folder.join(name));
+        assert_eq!(found(name).unwrap(), folder.join(name));
+        assert_eq!(parent_resolved(name).unwrap(), folder.join(name));
+        pretend_mount(&folder, "nfs4");
+        assert!(found(name).is_err());
+        assert!(parent_resolved(name).is_err());
     }
 
     #[test]
     fn a_root_on_a_network_is_allowed_and_a_mount_below_it_is_not() {
-        let table = [mount(Path::new("/"), "nfs4"), mount(Path::new("/no-such-server"), "nfs4")];
-        let mounts = mounts::without_root(table.to_vec());
-        assert!(resolve_in(Path::new("/proc"), &table).is_err());
-        assert!(resolve_in(Path::new("/proc"), &mounts).is_ok());
-        assert!(resolve_in(Path::new("/no-such-server/x"), &mounts).is_err());
+        pretend("1 0 0:1 / / rw - nfs4 a rw\n2 1 0:2 / /no-such-server rw - nfs4 b rw\n");
+        assert!(resolve(Path::new("/proc")).is_ok());
+        assert!(resolve(Path::new("/no-such-server/x")).is_err());
     }
 
     #[test]
     fn every_path_is_refused_while_the_mount_table_cannot_be_read() {
         for path in ["/", "/proc", "/no-such", "relative"] {
-            mounts::pretend_unreadable();
+            pretend_unreadable();
             let refused = found(Path::new(path)).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::Other, "{path}: not missing: {refused}");
         }

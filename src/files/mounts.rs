@@ -106,7 +106,7 @@ pub fn over<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
 }
 
 /// A root file system on a network is allowed: this program itself was loaded from it.
-pub(super) fn without_root(mut mounts: Vec<Mount>) -> Vec<Mount> {
+fn without_root(mut mounts: Vec<Mount>) -> Vec<Mount> {
     mounts.retain(|mount| mount.point != Path::new("/"));
     mounts
 }
@@ -187,6 +187,12 @@ fn table(file: File, mounts: Vec<Mount>) -> Table {
 pub(crate) fn pretend(mountinfo: &str) {
     let file = open(&Path::new("/").join(MOUNTINFO)).unwrap();
     LAST_READ.set(Some(table(file, mountinfo.lines().filter_map(parse_mountinfo).collect())));
+}
+
+/// The same with one mount.
+#[cfg(test)]
+pub(crate) fn pretend_mount(point: &Path, fs_type: &str) {
+    pretend(&format!("1 0 0:1 / {} rw - {fs_type} source rw\n", point.display()));
 }
 
 /// Makes the next read of the table of this thread fail.

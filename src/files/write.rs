@@ -18,7 +18,6 @@ use nix::fcntl::OFlag;
 use zeroize::Zeroizing;
 
 use super::guard;
-use super::mounts::Mount;
 use super::read::{self, cause};
 
 /// Mode of a file that holds a key or a token.
@@ -108,23 +107,16 @@ impl Disk {
 }
 
 impl Op {
-    /// Carries the operation out with the current mount table. The error names the path.
+    /// Carries the operation out. Every path is checked before the call that uses it; the error
+    /// names the path.
     pub(crate) fn carry_out(&self) -> Result<(), String> {
         #[cfg(test)]
         super::recorder::check(self)?;
-        self.carry_out_in(&guard::own_mounts())?;
-        #[cfg(test)]
-        super::recorder::add(self);
-        Ok(())
-    }
-
-    /// Every path is checked against `mounts` before the call that uses it.
-    fn carry_out_in(&self, mounts: &[Mount]) -> Result<(), String> {
-        let checked = |path: &Path| guard::parent_resolved_in(path, mounts);
+        let checked = guard::parent_resolved;
         let (path, result) = match self {
             Self::Folder(path, mode) => {
                 // A link at `path` is resolved, too, so that the error names its file system.
-                let resolved = guard::resolve_in(path, mounts).and_then(|_| checked(path));
+                let resolved = guard::resolve(path).and_then(|_| checked(path));
                 let create = |path| DirBuilder::new().mode(*mode).create(path);
                 (path, resolved.and_then(create))
             }
@@ -142,13 +134,16 @@ impl Op {
             Self::Remove(path) => (path, checked(path).and_then(fs::remove_file)),
             Self::Sync(path) => {
                 let sync = |path: PathBuf| read::open(&path)?.sync_all();
-                (path, guard::found_in(path, mounts).and_then(sync))
+                (path, guard::found(path).and_then(sync))
             }
         };
         match (self, result) {
-            (Self::Remove(_), Err(e)) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            (_, result) => result.map_err(|e| format!("{}: {}", path.display(), cause(&e))),
+            (Self::Remove(_), Err(e)) if e.kind() == io::ErrorKind::NotFound => {}
+            (_, result) => result.map_err(|e| format!("{}: {}", path.display(), cause(&e)))?,
         }
+        #[cfg(test)]
+        super::recorder::add(self);
+        Ok(())
     }
 }
 
@@ -172,8 +167,8 @@ fn write(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
 }
 
 /// Creates a missing folder of this mode, and the folders above it, which every user may enter.
-fn folder(path: &Path, mode: u32, mounts: &[Mount]) -> Vec<Op> {
-    let is_missing = |path: &&Path| guard::found_in(path, mounts).is_err();
+fn folder(path: &Path, mode: u32) -> Vec<Op> {
+    let is_missing = |path: &&Path| !guard::exists(path);
     let missing = path.ancestors().take_while(is_missing);
     let missing: Vec<&Path> = missing.filter(|p| !p.as_os_str().is_empty()).collect();
     let create = |created: &&Path| {
@@ -186,12 +181,19 @@ fn folder(path: &Path, mode: u32, mounts: &[Mount]) -> Vec<Op> {
 
 /// Creates a missing folder that only its owner may enter, and the folders above it.
 pub(crate) fn private_folder(path: &Path) -> Vec<Op> {
-    folder(path, PRIVATE_FOLDER, &guard::own_mounts())
+    folder(path, PRIVATE_FOLDER)
 }
 
 /// Creates or replaces a file, and creates its folder.
 pub(crate) fn replace(path: &Path, mode: u32, content: Vec<u8>) -> Vec<Op> {
-    replace_in(path, mode, content, &guard::own_mounts())
+    let new = beside(path);
+    let mut ops = folder(&parent(path), PUBLIC_FOLDER);
+    ops.extend([
+        Op::Write(new.clone(), mode, Zeroizing::new(content)),
+        Op::Rename(new, path.to_owned()),
+        Op::Sync(parent(path)),
+    ]);
+    ops
 }
 
 /// Where the new content of a file is written, until it takes the place of the old one.
@@ -199,17 +201,6 @@ pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     new.into()
-}
-
-fn replace_in(path: &Path, mode: u32, content: Vec<u8>, mounts: &[Mount]) -> Vec<Op> {
-    let new = beside(path);
-    let mut ops = folder(&parent(path), PUBLIC_FOLDER, mounts);
-    ops.extend([
-        Op::Write(new.clone(), mode, Zeroizing::new(content)),
-        Op::Rename(new, path.to_owned()),
-        Op::Sync(parent(path)),
-    ]);
-    ops
 }
 
 /// A folder that this process alone has locked.
@@ -316,24 +307,11 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
+    use crate::files::mounts::pretend_mount;
     use crate::files::tree::Tree;
 
-    /// The tree has the folder `local`, the mount point `net` with `file`, and links from `local`
-    /// to `net`.
-    fn tree_with_network_mount(name: &str) -> (Tree, [Mount; 2]) {
-        let tree = Tree::empty(name);
-        tree.write("local/file", b"old");
-        tree.write("net/file", b"old");
-        symlink("../net", tree.path().join("local/relative")).unwrap();
-        symlink(tree.path().join("net"), tree.path().join("local/absolute")).unwrap();
-        let mount = |point: PathBuf, fs_type: &str| Mount { point, fs_type: fs_type.into() };
-        let net = mount(tree.path().join("net"), "nfs4");
-        (tree, [mount("/".into(), "ext4"), net])
-    }
-
-    fn replaced(path: &Path, mounts: &[Mount]) -> Result<(), String> {
-        let ops = replace_in(path, PRIVATE, b"new".to_vec(), mounts);
-        ops.iter().try_for_each(|op| op.carry_out_in(mounts))
+    fn replaced(path: &Path) -> Result<(), String> {
+        replace(path, PRIVATE, b"new".to_vec()).iter().try_for_each(Op::carry_out)
     }
 
     fn names(folder: PathBuf) -> Vec<String> {
@@ -346,7 +324,7 @@ mod tests {
 
     #[test]
     fn a_write_below_a_network_mount_is_refused_and_changes_nothing() {
-        let (tree, mounts) = tree_with_network_mount("write-refused");
+        let tree = Tree::beside_a_network_mount("write-refused");
         for path in [
             "net/file",
             "net/missing/file",
@@ -355,7 +333,8 @@ mod tests {
             "local/relative/missing/file",
             "local/absolute/file",
         ] {
-            let refused = replaced(&tree.path().join(path), &mounts).unwrap_err();
+            pretend_mount(&tree.path().join("net"), "nfs4");
+            let refused = replaced(&tree.path().join(path)).unwrap_err();
             let start = tree.path().display().to_string();
             assert!(refused.starts_with(&start), "{path}: {refused}");
             assert!(
@@ -363,16 +342,17 @@ mod tests {
                 "{path}: {refused}"
             );
             assert_eq!(names(tree.path().join("net")), ["file"], "{path}");
-            assert_eq!(names(tree.path().join("local")), ["absolute", "file", "relative"]);
+            assert_eq!(names(tree.path().join("local")), ["absolute", "file", "relative", "twice"]);
             // The same write is carried out if the mount is local.
-            assert_eq!(replaced(&tree.path().join(path), &mounts[..1]), Ok(()), "{path}");
+            pretend_mount(&tree.path().join("net"), "ext4");
+            assert_eq!(replaced(&tree.path().join(path)), Ok(()), "{path}");
             let _ = fs::remove_dir_all(tree.path().join("net/missing"));
         }
     }
 
     #[test]
     fn each_operation_checks_each_of_its_paths() {
-        let (tree, mounts) = tree_with_network_mount("write-operations");
+        let tree = Tree::beside_a_network_mount("write-operations");
         let at = |path: &str| tree.path().join(path);
         for op in [
             Op::Folder(at("net"), PUBLIC_FOLDER),
@@ -388,29 +368,30 @@ mod tests {
             Op::Sync(at("net")),
             Op::Sync(at("local/relative")),
         ] {
-            let refused = op.carry_out_in(&mounts).unwrap_err();
+            let refused = op.carry_out().unwrap_err();
             assert!(refused.contains("/net is on nfs4"), "{op:?}: {refused}");
         }
         assert_eq!(names(at("net")), ["file"]);
-        assert_eq!(names(at("local")), ["absolute", "file", "relative"]);
+        assert_eq!(names(at("local")), ["absolute", "file", "relative", "twice"]);
         // A link onto the mount is itself on the local file system.
-        assert_eq!(Op::Remove(at("local/relative")).carry_out_in(&mounts), Ok(()));
+        assert_eq!(Op::Remove(at("local/relative")).carry_out(), Ok(()));
     }
 
     #[test]
     fn missing_folders_are_created_and_the_file_has_its_mode() {
-        let (tree, mounts) = tree_with_network_mount("write-missing");
+        let tree = Tree::empty("write-missing");
+        fs::create_dir(tree.path().join("local")).unwrap();
         for path in ["a/b/file", "a/b/file", "local/../local/file"] {
             let path = tree.path().join(path);
-            assert_eq!(replaced(&path, &mounts), Ok(()));
+            assert_eq!(replaced(&path), Ok(()));
             assert_eq!(read::read(&path), Ok(b"new".to_vec()));
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, PRIVATE);
         }
         assert_eq!(names(tree.path().join("a/b")), ["file"]);
         let absent = tree.path().join("no/such/file");
-        assert_eq!(Op::Remove(absent.clone()).carry_out_in(&mounts), Ok(()));
+        assert_eq!(Op::Remove(absent.clone()).carry_out(), Ok(()));
         let words = format!("{}: no such file or directory", absent.display());
-        assert_eq!(Op::Sync(absent).carry_out_in(&mounts), Err(words));
+        assert_eq!(Op::Sync(absent).carry_out(), Err(words));
     }
 
     #[test]
@@ -430,9 +411,9 @@ mod tests {
 
     #[test]
     fn a_relative_path_is_checked_from_the_working_folder() {
-        let mounts = [Mount { point: std::env::current_dir().unwrap(), fs_type: "cifs".into() }];
+        pretend_mount(&std::env::current_dir().unwrap(), "cifs");
         for path in ["no-such-file", "no/such/file"] {
-            let refused = replaced(Path::new(path), &mounts).unwrap_err();
+            let refused = replaced(Path::new(path)).unwrap_err();
             assert!(refused.contains("is on cifs"), "{path}: {refused}");
         }
     }
@@ -442,10 +423,10 @@ mod tests {
         let tree = Tree::empty("write-fifo");
         let path = tree.path().join("file");
         mkfifo(&tree.path().join("file.new"), Mode::S_IRWXU).unwrap();
-        assert!(replaced(&path, &[]).is_err());
+        assert!(replaced(&path).is_err());
         fs::remove_file(tree.path().join("file.new")).unwrap();
         symlink("target", tree.path().join("file.new")).unwrap();
-        assert!(replaced(&path, &[]).is_err());
+        assert!(replaced(&path).is_err());
         assert_eq!(names(tree.path().join(".")), ["file.new"]);
     }
 }

@@ -3,8 +3,11 @@
 
 use std::fs;
 use std::ops::Deref;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::files::mounts::pretend_mount;
 
 /// A folder of its own for each call, removed at the end of the test.
 pub(crate) struct Tree(PathBuf);
@@ -22,7 +25,20 @@ impl Tree {
         Self::below(&std::env::temp_dir(), name)
     }
 
-    /// The same in memory, where a sync costs nothing.
+    /// With `local/file`, the network's mount point `net` with `file`, and links from `local` to
+    /// `net`.
+    pub(crate) fn beside_a_network_mount(name: &str) -> Tree {
+        let tree = Self::empty(name);
+        tree.write("local/file", b"");
+        tree.write("net/file", b"");
+        symlink("../net", tree.path().join("local/relative")).unwrap();
+        symlink(tree.path().join("net"), tree.path().join("local/absolute")).unwrap();
+        symlink("relative/file", tree.path().join("local/twice")).unwrap();
+        pretend_mount(&tree.path().join("net"), "nfs4");
+        tree
+    }
+
+    /// An empty folder in memory, where a sync costs nothing.
     pub(crate) fn in_memory(name: &str) -> Tree {
         let memory = Path::new("/dev/shm");
         if memory.is_dir() { Self::below(memory, name) } else { Self::empty(name) }

@@ -9,39 +9,35 @@ use super::*;
 
 #[test]
 fn the_budget_ends_a_stall_at_every_stage() {
-    let ca = Authority::new();
-    let stall = |_: &Heard, _: &mut dyn Stream| {
+    let (_server, mut client) = serve(TLS, |_, _| {
         thread::sleep(BUDGET * 3);
         false
-    };
-    let server = Server::start(Some(ca.usual()), stall);
-    assert_eq!(times_out(&mut api(server.port, &ca), &patch("{}")), "waiting for the answer");
+    });
+    assert_eq!(times_out(&mut client, &patch("{}")), "waiting for the answer");
 
-    let server = Server::start(Some(ca.usual()), |_, stream| {
+    let (_server, mut client) = serve(TLS, |_, stream| {
         say(stream, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{");
         thread::sleep(BUDGET * 3);
         false
     });
-    assert_eq!(times_out(&mut api(server.port, &ca), &get()), "reading the answer");
+    assert_eq!(times_out(&mut client, &get()), "reading the answer");
 
     // Accepts TCP and sends nothing: the queue of the listener is enough.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = mute.local_addr().unwrap().port();
-    assert_eq!(times_out(&mut api(port, &ca), &get()), "setting up TLS");
+    assert_eq!(times_out(&mut api(port, &Authority::new()), &get()), "setting up TLS");
     // Receives no more than fits into the socket buffers.
     assert_eq!(times_out(&mut plain(port), &patch(vec![b' '; 32 << 20])), "sending the request");
 }
 
 #[test]
 fn the_budget_ends_a_stall_on_a_kept_connection() {
-    let ca = Authority::new();
-    let server = Server::start(Some(ca.usual()), |heard, stream| {
+    let (_server, mut api) = serve(TLS, |heard, stream| {
         if heard.head.starts_with("PATCH") {
             thread::sleep(BUDGET * 3);
         }
         ok(heard, stream)
     });
-    let mut api = api(server.port, &ca);
     answered(api.call(&get(), BUDGET));
     assert_eq!(times_out(&mut api, &patch("{}")), "waiting for the answer");
     answered(api.call(&get(), BUDGET));
@@ -51,13 +47,11 @@ fn the_budget_ends_a_stall_on_a_kept_connection() {
 /// as long, and a server may drop the work of a client that leaves.
 #[test]
 fn a_slow_answer_of_the_only_server_is_awaited() {
-    let ca = Authority::new();
-    let server = Server::start(Some(ca.usual()), |heard, stream| {
-        thread::sleep(BUDGET * 3 / 10);
-        ok(heard, stream)
-    });
     for (budget, is_awaited) in [(BUDGET / 5, true), (BUDGET / 10, false)] {
-        let mut api = api(server.port, &ca);
+        let (_server, mut api) = serve(TLS, |heard, stream| {
+            thread::sleep(BUDGET * 3 / 10);
+            ok(heard, stream)
+        });
         api.set_answer_budget(Some(budget));
         let outcome = api.call(&patch("{}"), BUDGET * 5);
         assert_eq!(matches!(outcome, Outcome::Answered(_)), is_awaited, "{outcome:?}");
@@ -66,9 +60,7 @@ fn a_slow_answer_of_the_only_server_is_awaited() {
 
 #[test]
 fn a_call_without_any_time_sends_nothing() {
-    let ca = Authority::new();
-    let server = Server::start(Some(ca.usual()), ok);
-    let mut api = api(server.port, &ca);
+    let (server, mut api) = serve(TLS, ok);
     answered(api.call(&get(), BUDGET));
     let why = silent(api.call(&patch("{}"), Duration::ZERO));
     let stage = ": timed out after 0 s while sending the request";
@@ -81,27 +73,24 @@ fn a_call_without_any_time_sends_nothing() {
 
 #[test]
 fn the_budget_ends_a_trickle() {
-    let ca = Authority::new();
-    for secure in [false, true] {
-        let tls = secure.then(|| ca.usual());
-        let client = |port| if secure { api(port, &ca) } else { plain(port) };
-        let server = Server::start(tls.clone(), |_, stream| {
+    for secure in [PLAIN, TLS] {
+        let (_server, mut client) = serve(secure, |_, stream| {
             trickle(stream, format!("HTTP/1.1 200 OK\r\nX: {}", "y".repeat(10_000)).as_bytes());
             false
         });
-        assert_eq!(times_out(&mut client(server.port), &get()), "waiting for the answer");
-        let server = Server::start(tls.clone(), |_, stream| {
+        assert_eq!(times_out(&mut client, &get()), "waiting for the answer");
+        let (_server, mut client) = serve(secure, |_, stream| {
             say(stream, "HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n");
             trickle(stream, &[b'y'; 10_000]);
             false
         });
-        assert_eq!(times_out(&mut client(server.port), &patch("{}")), "reading the answer");
-        let server = Server::start(tls, |_, stream| {
+        assert_eq!(times_out(&mut client, &patch("{}")), "reading the answer");
+        let (_server, mut client) = serve(secure, |_, stream| {
             say(stream, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
             trickle(stream, &b"1\r\ny\r\n".repeat(2_000));
             false
         });
-        assert_eq!(times_out(&mut client(server.port), &get()), "reading the answer");
+        assert_eq!(times_out(&mut client, &get()), "reading the answer");
     }
     // A handshake that never ends: one TLS record header, then its content byte by byte.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -111,7 +100,7 @@ fn the_budget_ends_a_trickle() {
         say(&mut tcp, [22, 3, 3, 0x40, 0]);
         trickle(&mut tcp, &[2; 10_000]);
     });
-    assert_eq!(times_out(&mut api(port, &ca), &get()), "setting up TLS");
+    assert_eq!(times_out(&mut api(port, &Authority::new()), &get()), "setting up TLS");
 }
 
 #[test]
@@ -133,45 +122,44 @@ fn the_budget_ends_a_connect_into_a_black_hole() {
 
 #[test]
 fn each_unusable_answer_has_its_error() {
-    let ca = Authority::new();
     let head = "HTTP/1.1 200 OK\r\n";
+    let not_http = "the answer is not HTTP: ";
     let closed = "connection closed by the server while";
-    let endless = format!("{head}{}", "X: y\r\n".repeat(4_000));
-    let long = format!("{head}X: {}", "y".repeat(40_000));
-    let cases: Vec<(Vec<Vec<u8>>, String)> = vec![
+    let cases: [(Vec<u8>, &str); 11] = [
         (
-            vec![format!("{head}Content-Length: 99999999999999999999\r\n\r\n").into()],
-            "the answer is not HTTP: content-length header not a number".into(),
+            format!("{head}Content-Length: 99999999999999999999\r\n\r\n").into(),
+            "the answer is not HTTP: content-length header not a number",
+        ),
+        (format!("{head}Transfer-Encoding: chunked\r\n\r\nzz\r\n").into(), not_http),
+        (
+            format!("{head}{}", "X: y\r\n".repeat(4_000)).into(),
+            "the answer is not HTTP: http parse resulted in too many headers",
         ),
         (
-            vec![format!("{head}Transfer-Encoding: chunked\r\n\r\nzz\r\n").into()],
-            "the answer is not HTTP: ".into(),
+            format!("{head}X: {}", "y".repeat(40_000)).into(),
+            "the head of the answer is larger than 16384 bytes",
         ),
+        ("SSH-2.0-OpenSSH_9.9\r\n\r\n\r\n".into(), not_http),
+        (vec![0xff; 100], not_http),
+        ("HTTP/1.1 999999 OK\r\n\r\n".into(), not_http),
+        (Vec::new(), "connection closed by the server while waiting for the answer"),
         (
-            vec![endless.into()],
-            "the answer is not HTTP: http parse resulted in too many headers".into(),
+            "HTTP/1.1 200 OK\r\nContent-Le".into(),
+            "connection closed by the server while waiting for the answer",
         ),
-        (vec![long.into()], "the head of the answer is larger than 16384 bytes".into()),
-        (vec![b"SSH-2.0-OpenSSH_9.9\r\n\r\n\r\n".into()], "the answer is not HTTP: ".into()),
-        (vec![vec![0xff; 100]], "the answer is not HTTP: ".into()),
-        (vec![b"HTTP/1.1 999999 OK\r\n\r\n".into()], "the answer is not HTTP: ".into()),
-        (vec![b"".into()], format!("{closed} waiting for the answer")),
-        (vec![b"HTTP/1.1 200 OK\r\nContent-Le".into()], format!("{closed} waiting for the answer")),
-        (vec![format!("{head}Content-Length: 3\r\n\r\n{{}}").into()], closed.into()),
-        (vec![format!("{head}Transfer-Encoding: chunked\r\n\r\n5\r\n{{}}").into()], closed.into()),
+        (format!("{head}Content-Length: 3\r\n\r\n{{}}").into(), closed),
+        (format!("{head}Transfer-Encoding: chunked\r\n\r\n5\r\n{{}}").into(), closed),
     ];
-    for (parts, want) in cases {
-        for secure in [false, true] {
-            let parts = parts.clone();
-            let server = Server::start(secure.then(|| ca.usual()), move |_, stream| {
-                parts.iter().all(|part| say(stream, part));
+    for (answer, want) in cases {
+        for secure in [PLAIN, TLS] {
+            let answer = answer.clone();
+            let (server, mut api) = serve(secure, move |_, stream| {
+                say(stream, &answer);
                 false
             });
-            let mut api = if secure { api(server.port, &ca) } else { plain(server.port) };
             let why = fails(&mut api, &get());
-            let url =
-                format!("{}://127.0.0.1:{}: ", if secure { "https" } else { "http" }, server.port);
-            let why = why.strip_prefix(&url).expect(&why);
+            let scheme = if secure { "https" } else { "http" };
+            let want = format!("{scheme}://127.0.0.1:{}: {want}", server.port);
             assert!(why.starts_with(&want), "{want}: {why}");
         }
     }

@@ -3,78 +3,50 @@
 use std::time::Duration;
 
 use nodelet::kube::message::{BODY_LIMIT, LIST_LIMIT};
+use serde_json::Value;
 
 use super::server::*;
 use super::*;
 
 #[test]
 fn each_method_sends_its_headers_and_nothing_else() {
-    let server = Server::start(None, ok);
-    let mut api = plain(server.port);
-    let post = Request {
-        method: Method::Post,
-        path: "/a?b=c".into(),
-        accept: Accept::Object,
-        body: b"{1}".into(),
-    };
-    let delete = Request {
-        method: Method::Delete,
-        path: "/pod".into(),
-        accept: Accept::Metadata,
-        body: b"{3}".into(),
-    };
-    for request in [get(), post, patch("{2}"), delete] {
+    let (server, mut api) = serve(PLAIN, ok);
+    let json = Value::from(1);
+    let requests = [
+        get(),
+        Request::post("/a?b=c", Accept::Object, &json),
+        patch("{2}"),
+        Request::delete("/pod".into(), &json),
+    ];
+    for request in requests {
         assert_eq!(api.call(&request, BUDGET), Outcome::Answered(response(200, "{}")));
     }
-    let port = server.port;
-    let head = |first: &str, middle: &str| {
-        let mut lines: Vec<String> =
-            format!("host: 127.0.0.1:{port}\nuser-agent: nodelet/0.1.0 (linux/arm)\n{middle}")
-                .lines()
-                .map(str::to_owned)
-                .collect();
-        lines.sort();
-        (format!("{first} HTTP/1.1"), lines)
-    };
     let metadata =
         "accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-    let heard: Vec<_> = server
-        .heard()
-        .into_iter()
-        .map(|heard| {
-            let (first, rest) = heard.head.split_once("\r\n").unwrap();
-            let mut lines: Vec<String> = rest.trim().lines().map(str::to_owned).collect();
-            lines.sort();
-            ((first.to_owned(), lines), heard.body)
-        })
-        .collect();
     let want = [
-        (head("GET /api/v1/nodes/pi", "accept: application/json"), b"".to_vec()),
-        (
-            head(
-                "POST /a?b=c",
-                "accept: application/json\ncontent-length: 3\ncontent-type: application/json",
-            ),
-            b"{1}".to_vec(),
-        ),
-        (
-            head(
-                "PATCH /lease",
-                &format!(
-                    "{metadata}\ncontent-length: 3\ncontent-type: application/merge-patch+json"
-                ),
-            ),
-            b"{2}".to_vec(),
-        ),
-        (
-            head(
-                "DELETE /pod",
-                &format!("{metadata}\ncontent-length: 3\ncontent-type: application/json"),
-            ),
-            b"{3}".to_vec(),
-        ),
+        ("GET /api/v1/nodes/pi", "accept: application/json", "", ""),
+        ("POST /a?b=c", "accept: application/json", "application/json", "1"),
+        ("PATCH /lease", metadata, "application/merge-patch+json", "{2}"),
+        ("DELETE /pod", metadata, "application/json", "1"),
     ];
-    assert_eq!(heard, want);
+    assert_eq!(server.heard().len(), want.len());
+    for (heard, (first, accept, content_type, body)) in server.heard().into_iter().zip(want) {
+        let mut lines = vec![
+            accept.to_owned(),
+            format!("host: 127.0.0.1:{}", server.port),
+            "user-agent: nodelet/0.1.0 (linux/arm)".to_owned(),
+        ];
+        if !body.is_empty() {
+            lines.push(format!("content-length: {}", body.len()));
+            lines.push(format!("content-type: {content_type}"));
+        }
+        lines.push(format!("{first} HTTP/1.1"));
+        lines.sort();
+        let mut sent: Vec<&str> = heard.head.trim().lines().collect();
+        sent.sort_unstable();
+        assert_eq!(sent, lines);
+        assert_eq!(heard.body, body.as_bytes());
+    }
 }
 
 #[test]
@@ -99,8 +71,7 @@ fn every_status_code_is_an_answer() {
         ("301 Moved\r\nLocation: https://example.com/", "", (301, None)),
     ] {
         let text = format!("HTTP/1.1 {head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-        let server = Server::start(None, move |_, stream| say(stream, &text));
-        let mut api = plain(server.port);
+        let (server, mut api) = serve(PLAIN, move |_, stream| say(stream, &text));
         for request in [get(), patch("{}")] {
             let (code, seconds) = want;
             let want =
@@ -119,9 +90,7 @@ fn chunked_bodies_and_heads_of_some_kilobytes_are_read() {
         "HTTP/1.1 200 OK\r\n{many}X-Long: {}\r\nTransfer-Encoding: chunked\r\n\r\n7530\r\n{chunk}\r\n2\r\nzz\r\n0\r\n\r\n",
         "b".repeat(8_000)
     );
-    let ca = Authority::new();
-    let server = Server::start(Some(ca.usual()), move |_, stream| say(stream, &text));
-    let mut api = api(server.port, &ca);
+    let (server, mut api) = serve(TLS, move |_, stream| say(stream, &text));
     for _ in 0..3 {
         assert_eq!(answered(api.call(&get(), BUDGET)).body, format!("{chunk}zz").into_bytes());
     }
@@ -152,8 +121,7 @@ fn the_largest_body_is_still_read() {
         "HTTP/1.1 200 OK\r\nContent-Length: {BODY_LIMIT}\r\n\r\n{}",
         "y".repeat(BODY_LIMIT)
     );
-    let server = Server::start(None, move |_, stream| say(stream, &text));
-    let mut api = plain(server.port);
+    let (_server, mut api) = serve(PLAIN, move |_, stream| say(stream, &text));
     assert_eq!(answered(api.call(&get(), BUDGET)).body.len(), BODY_LIMIT);
     assert!(api.is_connected());
 }
@@ -167,11 +135,11 @@ fn a_list_has_a_limit_of_its_own() {
         for head in heads {
             let text = format!("HTTP/1.1 200 OK\r\n{head}\r\n{}", "y".repeat(length));
             let text = if head.starts_with('T') { text + "\r\n0\r\n\r\n" } else { text };
-            let server = Server::start(None, move |_, stream| {
+            let (_server, mut api) = serve(PLAIN, move |_, stream| {
                 say(stream, &text);
                 false
             });
-            match (plain(server.port).call(&list, BUDGET), is_read) {
+            match (api.call(&list, BUDGET), is_read) {
                 (Outcome::Answered(answer), true) => assert_eq!(answer.body.len(), length),
                 // An answer, after which the same server is as good as before.
                 (outcome, _) => {
@@ -188,14 +156,13 @@ fn a_list_has_a_limit_of_its_own() {
 /// server ended it (RFC 8446, 6.1).
 #[test]
 fn an_answer_without_a_length_may_not_be_cut_off() {
-    let ca = Authority::new();
     let cut = |_: &Heard, stream: &mut dyn Stream| {
         say(stream, "HTTP/1.1 200 OK\r\n\r\n{\"a\":1}");
         false
     };
-    let server = Server::start(None, cut);
-    assert_eq!(answered(plain(server.port).call(&get(), BUDGET)).body, b"{\"a\":1}");
-    let server = Server::start(Some(ca.usual()), cut);
-    let why = fails(&mut api(server.port, &ca), &get());
+    let (_server, mut api) = serve(PLAIN, cut);
+    assert_eq!(answered(api.call(&get(), BUDGET)).body, b"{\"a\":1}");
+    let (_server, mut api) = serve(TLS, cut);
+    let why = fails(&mut api, &get());
     assert!(why.ends_with("closed by the server while waiting for the answer"), "{why}");
 }

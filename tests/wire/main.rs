@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use nodelet::kube::message::{Accept, Method, Outcome, Request, Response};
 use nodelet::wire::api::Api;
-use server::{Authority, kubeconfig};
+use server::{Authority, Heard, Server, Stream, kubeconfig};
 
 const BUDGET: Duration = Duration::from_millis(1000);
 
@@ -58,6 +58,20 @@ fn api(port: u16, ca: &Authority) -> Api {
 fn plain(port: u16) -> Api {
     Api::new(&kubeconfig(&format!("http://127.0.0.1:{port}"), "", ""), "nodelet/0.1.0 (linux/arm)")
         .unwrap()
+}
+
+const TLS: bool = true;
+const PLAIN: bool = false;
+
+/// A server, with TLS or without, and its client.
+fn serve(
+    secure: bool,
+    answer: impl Fn(&Heard, &mut dyn Stream) -> bool + Send + Sync + 'static,
+) -> (Server, Api) {
+    let ca = Authority::new();
+    let server = Server::start(secure.then(|| ca.usual()), answer);
+    let api = if secure { api(server.port, &ca) } else { plain(server.port) };
+    (server, api)
 }
 
 fn answered(outcome: Outcome) -> Response {

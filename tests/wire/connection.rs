@@ -239,16 +239,3 @@ fn a_reset_and_a_server_without_tls_have_their_error() {
     let why = fails(&mut api(port, &Authority::new()), &get());
     assert!(why.ends_with("the server does not speak TLS; is the port right?"), "{why}");
 }
-
-#[test]
-fn a_host_name_is_looked_up() {
-    let ca = Authority::new();
-    let server = Server::start(Some(ca.usual()), ok);
-    let connect = |host: &str| {
-        let url = format!("https://{host}:{}", server.port);
-        Api::new(&kubeconfig(&url, &ca.pem, ""), "x").unwrap().call(&get(), BUDGET)
-    };
-    answered(connect("localhost"));
-    let why = silent(connect("does-not-exist.invalid"));
-    assert!(why.contains(": name lookup failed: "), "{why}");
-}

@@ -13,22 +13,6 @@ use super::server::*;
 use super::*;
 
 #[test]
-fn the_client_certificate_reaches_the_server() {
-    let ca = Authority::new();
-    for version in [&TLS12, &TLS13] {
-        let tls = ca.config(&ca.leaf(&["127.0.0.1"]), &[version], Some(&ca));
-        let server = Server::start(Some(tls), ok);
-        let leaf = ca.leaf(&["pi"]);
-        let url = format!("https://127.0.0.1:{}", server.port);
-        let mut api =
-            Api::new(&kubeconfig(&url, &ca.pem, &client_certificate(&leaf)), "x").unwrap();
-        answered(api.call(&get(), BUDGET));
-        let sent = CertificateDer::from_pem_slice(leaf.0.as_bytes()).unwrap();
-        assert_eq!(server.heard()[0].client_certificate.as_deref(), Some(&*sent));
-    }
-}
-
-#[test]
 fn a_refused_client_certificate_has_the_reason_of_the_alert() {
     let ca = Authority::new();
     let expired =

@@ -12,11 +12,9 @@ use nodelet::core::instant::Mono;
 use nodelet::wire::dns::{NodeName, Resolver};
 use support::Folder;
 
-use crate::common::process::{peak_kib, threads};
-
 const A: u8 = 1;
 const AAAA: u8 = 28;
-const OK: u16 = 0x8180;
+pub const OK: u16 = 0x8180;
 const SERVFAIL: u16 = 0x8182;
 const NXDOMAIN: u16 = 0x8183;
 const REFUSED: u16 = 0x8185;
@@ -26,18 +24,18 @@ const BUDGET: Duration = Duration::from_millis(1500);
 
 /// A question as the server received it.
 #[derive(Clone)]
-struct Asked {
+pub struct Asked {
     packet: Vec<u8>,
-    name: String,
+    pub name: String,
     kind: u8,
-    from: SocketAddr,
+    pub from: SocketAddr,
     /// How many came before it.
     before: usize,
 }
 
 impl Asked {
     /// An answer with the addresses of the question's type, TTL 100 s.
-    fn answer(&self, flags: u16, addresses: &[&str]) -> Vec<u8> {
+    pub fn answer(&self, flags: u16, addresses: &[&str]) -> Vec<u8> {
         let mut packet = self.packet.clone();
         packet[2..4].copy_from_slice(&flags.to_be_bytes());
         for address in addresses {
@@ -55,14 +53,14 @@ impl Asked {
     }
 }
 
-struct Server {
-    address: SocketAddr,
+pub struct Server {
+    pub address: SocketAddr,
     heard: Arc<Mutex<Vec<(String, u8)>>>,
     served: Arc<AtomicUsize>,
 }
 
 impl Server {
-    fn start(serve: impl Fn(&Asked, &UdpSocket) + Send + 'static) -> Self {
+    pub fn start(serve: impl Fn(&Asked, &UdpSocket) + Send + 'static) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let heard = Arc::new(Mutex::new(Vec::new()));
         let server = Self {
@@ -109,7 +107,7 @@ impl Server {
         Self::start(|_, _| {})
     }
 
-    fn heard(&self) -> usize {
+    pub fn heard(&self) -> usize {
         self.heard.lock().unwrap().len()
     }
 }
@@ -119,7 +117,7 @@ fn closed() -> SocketAddr {
     UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-fn resolver(servers: &[SocketAddr]) -> Resolver {
+pub fn resolver(servers: &[SocketAddr]) -> Resolver {
     Resolver {
         servers: servers.to_vec(),
         search: Vec::new(),
@@ -131,7 +129,7 @@ fn resolver(servers: &[SocketAddr]) -> Resolver {
 }
 
 /// The result of a lookup, and its duration in milliseconds.
-fn lookup(
+pub fn lookup(
     resolver: &Resolver,
     name: &str,
     budget: Duration,
@@ -492,7 +490,7 @@ fn the_name_of_the_node_is_looked_up_without_waiting() {
 }
 
 /// A call that may wait; the addresses, and milliseconds.
-fn wait(name: &mut NodeName, clock: Instant) -> (Vec<IpAddr>, u128) {
+pub fn wait(name: &mut NodeName, clock: Instant) -> (Vec<IpAddr>, u128) {
     let start = Instant::now();
     let found = name.addresses(true, || Mono::START.after(clock.elapsed()));
     (found, start.elapsed().as_millis())
@@ -532,46 +530,4 @@ fn before_registration_the_lookup_waits_for_at_most_a_second() {
     }
     let name = &mut NodeName::new("..", Some(resolver(&[silent.address])));
     assert!(wait(name, clock).1 < SOON);
-}
-
-#[test]
-#[ignore = "the child process of no_thread_is_ever_started"]
-fn one_thread_child() {
-    let server = std::env::var("NODELET_DNS_SERVER").unwrap();
-    let resolver = resolver(&[server.parse().unwrap()]);
-    let before = (threads(), peak_kib());
-    for _ in 0..20 {
-        lookup(&resolver, "api.lan", BUDGET).0.unwrap();
-        lookup(&resolver, "silent.lan", Duration::from_millis(20)).0.unwrap_err();
-        let mut name = NodeName::new("api.lan", Some(resolver.clone()));
-        assert_eq!(wait(&mut name, Instant::now()).0.len(), 1);
-    }
-    let after = (threads(), peak_kib());
-    assert_eq!(after.0, before.0);
-    // A thread that has ended leaves its stack of 2 MiB in the peak.
-    assert!(after.1 < before.1 + 1024, "{before:?} {after:?}");
-    let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
-    println!("threads: {}, descriptors: {open}", after.0);
-    assert!(open < 10);
-}
-
-#[test]
-fn no_thread_is_ever_started() {
-    let server = Server::start(|asked, socket| {
-        if asked.name != "silent.lan" {
-            let answer = asked.answer(OK, &["10.0.0.1"]);
-            socket.send_to(&answer, asked.from).unwrap();
-        }
-    });
-    let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "dns::one_thread_child", "--nocapture", "--test-threads=1"])
-        .env("NODELET_DNS_SERVER", server.address.to_string())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&child.stdout);
-    let complained = String::from_utf8_lossy(&child.stderr);
-    assert!(child.status.success(), "{said}{complained}");
-    // Two: the main thread of the harness, and the thread of this test.
-    assert!(said.contains("threads: 2"), "{said}");
-    assert_eq!(server.heard(), 120);
 }

@@ -1,31 +1,38 @@
 //! A client starts no thread, not even for name lookups.
 
+use nodelet::wire::dns::NodeName;
+
 use super::server::*;
 use super::*;
 use crate::common::process::{peak_kib, threads};
+use crate::dns;
 
 #[test]
 #[ignore = "the child process of no_thread_is_ever_started"]
 fn one_thread_child() {
-    let port = std::env::var("NODELET_WIRE_PORT").unwrap();
-    let ca = std::env::var("NODELET_WIRE_CA").unwrap();
-    let kubeconfig = kubeconfig(&format!("https://localhost:{port}"), &ca, "");
-    let mut api = Api::new(&kubeconfig, "x").unwrap();
+    let given = |name: &str| std::env::var(name).unwrap();
+    let resolver = dns::resolver(&[given("NODELET_DNS_SERVER").parse().unwrap()]);
+    let url = format!("https://api.lan:{}", given("NODELET_WIRE_PORT"));
+    let mut config = kubeconfig(&url, &given("NODELET_WIRE_CA"), "");
+    config.resolver = Some(resolver.clone());
+    let mut api = Api::new(&config, "x").unwrap();
     let before = (threads(), peak_kib());
     for _ in 0..20 {
         api.disconnect();
         answered(api.call(&get(), BUDGET * 5));
         answered(api.call(&patch("{}"), BUDGET * 5));
-        silent(
-            Api::new(&kubeconfig, "x")
-                .unwrap()
-                .call(&Request { path: "/close".into(), ..get() }, BUDGET * 5),
-        );
+        let close = Request { path: "/close".into(), ..get() };
+        silent(Api::new(&config, "x").unwrap().call(&close, BUDGET * 5));
+        dns::lookup(&resolver, "silent.lan", Duration::from_millis(20)).0.unwrap_err();
+        let mut name = NodeName::new("api.lan", Some(resolver.clone()));
+        assert_eq!(dns::wait(&mut name, Instant::now()).0.len(), 1);
     }
     let after = (threads(), peak_kib());
     assert_eq!(after.0, before.0);
     // A thread that has ended leaves its stack of 2 MiB in the peak.
     assert!(after.1 < before.1 + 1024, "{before:?} {after:?}");
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    assert!(open < 10, "{open} descriptors");
     // Two: the main thread of the harness, and the thread of this test.
     println!("threads: {}", after.0);
 }
@@ -33,8 +40,15 @@ fn one_thread_child() {
 #[test]
 fn no_thread_is_ever_started() {
     let ca = Authority::new();
-    let server = Server::start(Some(ca.usual()), |heard, stream| {
+    let tls = ca.config(&ca.leaf(&["api.lan"]), rustls::ALL_VERSIONS, None);
+    let server = Server::start(Some(tls), |heard, stream| {
         !heard.head.contains("/close") && ok(heard, stream)
+    });
+    let names = dns::Server::start(|asked, socket| {
+        if asked.name != "silent.lan" {
+            let answer = asked.answer(dns::OK, &["127.0.0.1"]);
+            socket.send_to(&answer, asked.from).unwrap();
+        }
     });
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args([
@@ -46,10 +60,13 @@ fn no_thread_is_ever_started() {
         ])
         .env("NODELET_WIRE_PORT", server.port.to_string())
         .env("NODELET_WIRE_CA", &ca.pem)
+        .env("NODELET_DNS_SERVER", names.address.to_string())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&child.stdout);
     assert!(child.status.success(), "{said}{}", String::from_utf8_lossy(&child.stderr));
     assert!(said.contains("threads: 2"), "{said}");
     assert_eq!(server.heard().len(), 60);
+    // Four lookups in each round, of both families.
+    assert_eq!(names.heard(), 160);
 }

@@ -333,11 +333,7 @@ mod tests {
         let mut config = ApiConfig::of("http://api.test:6443").unwrap();
         config.resolver = Some(Resolver {
             servers: Vec::new(),
-            search: Vec::new(),
-            ndots: 1,
-            timeout: Duration::from_millis(10),
-            attempts: 1,
-            hosts: tree.path().join("hosts"),
+            ..Resolver::parse("", tree.path().join("hosts"))
         });
         Link::new(&config).unwrap()
     }

@@ -280,6 +280,7 @@ mod tests {
                 vec![],
                 (1, 5, 2),
             ),
+            ("nameserver fe80::1%lo", vec!["fe80::1%1"], vec![], (1, 5, 2)),
             ("nameserver 10.0.0.1%eth0", local(), vec![], (1, 5, 2)),
             ("nameserver fe80::1%no-such-interface", vec![], vec![], (1, 5, 2)),
             ("search a.example b.example.\t.", local(), vec!["a.example", "b.example"], (1, 5, 2)),

@@ -519,6 +519,7 @@ mod tests {
                 public_key: rcgen::PublicKeyData::subject_public_key_info(&key),
             }
         );
+        assert_eq!(leaf.subject.node_name(), Some("pi-3"));
         for length in 0..whole.len() {
             assert_eq!(Leaf::parse(whole.get(..length).unwrap()), None, "{length}");
         }
@@ -530,15 +531,6 @@ mod tests {
                 let _ = Leaf::parse(&broken);
             }
         }
-    }
-
-    #[test]
-    fn the_subject_of_a_node_has_its_name_and_group() {
-        let node = Subject::of_node("pi-3");
-        assert_eq!(node.common_name, "system:node:pi-3");
-        assert_eq!(node.organizations, ["system:nodes"]);
-        assert_eq!(node.node_name(), Some("pi-3"));
-        assert_eq!(Subject::default().node_name(), None);
     }
 
     #[test]

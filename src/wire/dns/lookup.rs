@@ -2,7 +2,7 @@
 //!
 //! The A and AAAA questions for a name are sent to all name servers at once, as musl does. Each
 //! server has a connected socket of its own: the kernel chooses a random source port, drops packets
-//! from other hosts, and reports a closed port at once. Only [`Lookup::wait`] waits.
+//! from other hosts, and reports a closed port at once. Only [`Lookup::run`] waits.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -57,9 +57,23 @@ impl Lookup {
         })
     }
 
+    /// Takes turns, and waits between them, until the outcome; `None` if there is none at `end`.
+    pub(super) fn run(&mut self, end: Mono, clock: impl Fn() -> Mono) -> Option<LookupResult> {
+        loop {
+            let now = clock();
+            let outcome = self.turn(now);
+            if outcome.is_some() || now >= end {
+                return outcome;
+            }
+            // For an answer, or until the next turn is due.
+            let due = self.ends().min(self.sent.after(self.interval));
+            self.queries.wait(due.min(end).since(now));
+        }
+    }
+
     /// Reads answers and repeats questions that are due; returns the outcome at the end. An answer
     /// counts however late it is read.
-    pub(super) fn turn(&mut self, now: Mono) -> Option<LookupResult> {
+    fn turn(&mut self, now: Mono) -> Option<LookupResult> {
         self.queries.receive();
         if self.queries.has_addresses() {
             self.addressed.get_or_insert(now);
@@ -88,12 +102,6 @@ impl Lookup {
         self.queries
             .outcome()
             .unwrap_or_else(|| LookupResult::Failed(silence(now.since(self.started))))
-    }
-
-    /// Waits for an answer, or for the time of the next [`Self::turn`], or `at_most`.
-    pub(super) fn wait(&self, at_most: Duration, now: Mono) {
-        let next = self.ends().min(self.sent.after(self.interval)).since(now);
-        self.queries.wait(next.min(at_most));
     }
 
     fn ends(&self) -> Mono {

@@ -7,7 +7,6 @@
 mod lookup;
 pub mod message;
 
-use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -138,22 +137,12 @@ impl Resolver {
         let clock = || Mono::START.after(all.saturating_sub(left()));
         let mut lookup = Lookup::start(self, name, clock())
             .ok_or_else(|| format!("{name:?} cannot be a host name"))?;
-        loop {
-            let now = clock();
-            let outcome = match lookup.turn(now) {
-                Some(outcome) => outcome,
-                None if now >= Mono::START.after(all) => lookup.outcome(now),
-                None => {
-                    lookup.wait(left(), now);
-                    continue;
-                }
-            };
-            return match outcome {
-                LookupResult::Addresses(addresses, _) => Ok(addresses),
-                LookupResult::NoName(why)
-                | LookupResult::NoAddress(why)
-                | LookupResult::Failed(why) => Err(why),
-            };
+        let end = Mono::START.after(all);
+        match lookup.run(end, clock).unwrap_or_else(|| lookup.outcome(clock())) {
+            LookupResult::Addresses(addresses, _) => Ok(addresses),
+            LookupResult::NoName(why)
+            | LookupResult::NoAddress(why)
+            | LookupResult::Failed(why) => Err(why),
         }
     }
 }
@@ -219,23 +208,23 @@ impl NodeName {
     /// Waits only with `may_wait` and while no address is known: a second at most in all calls
     /// together, so that the Node is not registered with an address that the first answer changes.
     pub fn addresses(&mut self, may_wait: bool, now: impl Fn() -> Mono) -> Vec<IpAddr> {
-        let mut time = now();
-        if self.pending.is_none() && time >= self.due {
+        let start = now();
+        if self.pending.is_none() && start >= self.due {
             let resolver = self.resolver.clone().unwrap_or_else(Resolver::system);
-            self.pending = Lookup::start(&resolver, &self.name, time);
-            self.due = time.after(HOLDS.1);
+            self.pending = Lookup::start(&resolver, &self.name, start);
+            self.due = start.after(HOLDS.1);
         }
-        let until = time.after(self.patience);
-        while let Some(lookup) = &mut self.pending {
-            if let Some(outcome) = lookup.turn(time) {
+        let waits = may_wait && self.known.is_empty();
+        if let Some(lookup) = &mut self.pending {
+            let end = if waits { start.after(self.patience) } else { start };
+            let outcome = lookup.run(end, &now);
+            let time = now();
+            if waits {
+                self.patience = self.patience.saturating_sub(time.since(start));
+            }
+            if let Some(outcome) = outcome {
                 self.pending = None;
                 self.learn(outcome, time);
-            } else if may_wait && self.known.is_empty() && time < until {
-                lookup.wait(until.since(time), time);
-                let before = mem::replace(&mut time, now());
-                self.patience = self.patience.saturating_sub(time.since(before));
-            } else {
-                break;
             }
         }
         self.known.clone()

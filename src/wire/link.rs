@@ -137,20 +137,20 @@ impl Link {
         if let Some(ip) = hop.address() {
             return attempt(SocketAddr::new(ip, hop.port), 1);
         }
-        let mut tried = None;
-        if let Some(good) = self.with(|state| state.addresses.good) {
+        let mut failure = None;
+        let good = self.with(|state| state.addresses.good);
+        if let Some(good) = good {
             // Half of the time: a lookup and the addresses that it finds need the rest.
             match attempt(good, 2) {
                 Ok(opened) => return Ok(opened),
-                Err(e) => tried = Some((good, e.at(good))),
+                Err(e) => failure = Some(e.at(good)),
             }
         }
         let looked_up = self.look_up();
         let mut candidates = self.with(|state| state.addresses.candidates());
         if candidates.len() > 1 {
-            candidates.retain(|address| tried.as_ref().is_none_or(|(good, _)| good != address));
+            candidates.retain(|address| Some(*address) != good);
         }
-        let mut failure = tried.map(|(_, failure)| failure);
         for (index, address) in candidates.iter().enumerate() {
             // The first one gets half: on a slow link an equal share is enough for none.
             let shares =

@@ -107,8 +107,7 @@ impl Subject {
     /// The extension of the alternative names; empty without any.
     fn alt_names(&self) -> Vec<u8> {
         let names: Vec<u8> = self.alt_names.iter().flat_map(AltName::encode).collect();
-        let is_empty = names.is_empty();
-        if is_empty { names } else { extension(ALT_NAMES, &element(SEQUENCE, &[&names])) }
+        if names.is_empty() { names } else { extension(ALT_NAMES, &element(SEQUENCE, &[&names])) }
     }
 }
 

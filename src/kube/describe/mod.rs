@@ -1,8 +1,11 @@
 //! Prints a Node in the layout of `kubectl describe node`.
 //!
-//! The sections that need a server are omitted: lease, pods, events. As in Go's tabwriter, a column
-//! is as wide as its widest cell in adjacent lines, plus two.
+//! The sections that need a server are omitted: lease, pods, events. Members of an object are sorted
+//! by serde_json. As in Go's tabwriter, a column is as wide as its widest cell in adjacent lines,
+//! plus two.
 //! Upstream: `staging/src/k8s.io/kubectl/pkg/describe/describe.go`, describeNode.
+
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
@@ -80,22 +83,17 @@ fn pairs<'a>(node: &'a Value, key: &str) -> Vec<(&'a str, &'a str)> {
     let Some(Value::Object(members)) = object::at(node, &["metadata", key]) else {
         return Vec::new();
     };
-    let mut pairs: Vec<_> =
-        members.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect();
-    pairs.sort_unstable();
-    pairs
+    members.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect()
 }
 
 /// One line with all role names, or no line.
-fn roles(labels: &[(&str, &str)]) -> Vec<String> {
-    let role = |(key, value): &(&str, &str)| match key.strip_prefix(ROLE) {
-        Some(role) => Some(role.to_owned()),
-        None => (*key == OLD_ROLE).then(|| (*value).to_owned()),
+fn roles<'a>(labels: &[(&'a str, &'a str)]) -> Vec<String> {
+    let role = |(key, value): &(&'a str, &'a str)| match key.strip_prefix(ROLE) {
+        Some(role) => Some(role),
+        None => (*key == OLD_ROLE).then_some(*value),
     };
-    let mut roles: Vec<String> = labels.iter().filter_map(role).collect();
-    roles.retain(|role| !role.is_empty());
-    roles.sort();
-    roles.dedup();
+    let roles: BTreeSet<&str> = labels.iter().filter_map(role).collect();
+    let roles: Vec<&str> = roles.into_iter().filter(|role| !role.is_empty()).collect();
     if roles.is_empty() { Vec::new() } else { vec![roles.join(",")] }
 }
 
@@ -138,12 +136,10 @@ fn resources(page: &mut Page, title: &str, resources: Option<&Value>) {
     let Some(Value::Object(resources)) = resources else {
         return;
     };
-    let mut names: Vec<&String> = resources.keys().collect();
-    names.sort_unstable();
-    if !names.is_empty() {
+    if !resources.is_empty() {
         page.title(title);
     }
-    for name in names {
+    for name in resources.keys() {
         page.pair(&format!("  {name}"), amount(resources, name));
     }
 }

@@ -307,38 +307,23 @@ mod tests {
                 SUPPORTED_KEYS,
             ),
             (
-                InvalidMessage::MissingData("ServerHello").into(),
-                "tls: received corrupt message: ServerHello is incomplete",
-                "",
-            ),
-            (
-                InvalidMessage::TrailingData("Finished").into(),
-                "tls: received corrupt message: Finished is followed by other data",
-                "",
-            ),
-            (
-                InvalidMessage::UnexpectedMessage("MessageHash").into(),
-                "tls: received corrupt message: unexpected MessageHash",
-                "",
-            ),
-            (
-                InvalidMessage::IllegalEmptyList("ProtocolNames").into(),
-                "tls: received corrupt message: ProtocolNames is empty",
-                "",
-            ),
-            (
-                InvalidMessage::DuplicateExtension(43).into(),
-                "tls: received corrupt message: two extensions 43",
-                "",
-            ),
-            (InvalidMessage::InvalidCcs.into(), "tls: received corrupt message: InvalidCcs", ""),
-            (
                 Error::AlertReceived(AlertDescription::HandshakeFailure),
                 "the server ended TLS: HandshakeFailure",
                 SUPPORTED_KEYS,
             ),
         ] {
             assert_eq!(tls_fault(&error, "k"), Fault::new(want, remedy));
+        }
+        for (message, want) in [
+            (InvalidMessage::MissingData("ServerHello"), "ServerHello is incomplete"),
+            (InvalidMessage::TrailingData("Finished"), "Finished is followed by other data"),
+            (InvalidMessage::UnexpectedMessage("MessageHash"), "unexpected MessageHash"),
+            (InvalidMessage::IllegalEmptyList("ProtocolNames"), "ProtocolNames is empty"),
+            (InvalidMessage::DuplicateExtension(43), "two extensions 43"),
+            (InvalidMessage::InvalidCcs, "InvalidCcs"),
+        ] {
+            let want = format!("tls: received corrupt message: {want}");
+            assert_eq!(tls_fault(&message.into(), "k"), want.into());
         }
     }
 }

@@ -41,13 +41,7 @@ impl Client {
 
 /// As above, with `user` and files in `folder`.
 fn with_files(port: u16, ca: &Authority, user: &str, folder: &Path) -> Client {
-    let scheme = if ca.pem.is_empty() { "http" } else { "https" };
-    let text = format!(
-        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
-         clusters: [{{name: k, cluster: {{server: '{scheme}://127.0.0.1:{port}', \
-         certificate-authority: ca}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n",
-    );
-    fs::write(folder.join("ca"), &ca.pem).unwrap();
+    let text = kubeconfig_text(&format!("https://127.0.0.1:{port}"), &ca.pem, user);
     fs::write(folder.join("kubeconfig"), text).unwrap();
     let config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
     let source = IdentitySource::new(&config, &folder.join("kubeconfig"), None, "x".to_owned());

@@ -224,14 +224,17 @@ pub fn trickle(stream: &mut dyn Stream, bytes: &[u8]) {
     }
 }
 
-pub fn kubeconfig(server: &str, ca: &str, user: &str) -> ApiConfig {
-    let text = format!(
+pub fn kubeconfig_text(server: &str, ca: &str, user: &str) -> String {
+    format!(
         "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
          clusters: [{{name: k, cluster: {{server: '{server}', certificate-authority-data: {}}}}}]\n\
          users: [{{name: u, user: {{{user}}}}}]\n",
         STANDARD.encode(ca)
-    );
-    kubeconfig::parse(&text, &[]).unwrap()
+    )
+}
+
+pub fn kubeconfig(server: &str, ca: &str, user: &str) -> ApiConfig {
+    kubeconfig::parse(&kubeconfig_text(server, ca, user), &[]).unwrap()
 }
 
 pub fn client_certificate(leaf: &Leaf) -> String {

@@ -57,16 +57,19 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(end) = join::main(&args, &user_agent(), &version(), proxy_variable(), &mut print) {
         return exit(end);
     }
-    exit(match command_line::parse(args.clone()) {
-        Ok(Command::Help) => print(&command_line::usage()),
-        Ok(Command::Version) => print(&version()),
-        Ok(Command::Inspect(flags)) => inspect(*flags, args),
-        Ok(Command::Check(flags)) => check(*flags, args),
-        Ok(Command::Runtime(flags)) => ask_runtime(*flags, args),
-        Ok(Command::Serve(flags)) => serve(*flags, args),
-        Ok(Command::Logs) => Err(CommandFailure::Other(serve::logs::answer_one())),
-        Ok(Command::Run(flags)) => run(*flags, args),
-        Err(line) => Err(CommandFailure::Usage(line)),
+    let (command, flags) = match command_line::parse(args.clone()) {
+        Ok(parsed) => parsed,
+        Err(line) => return exit(Err(CommandFailure::Usage(line))),
+    };
+    exit(match command {
+        Command::Help => print(&command_line::usage()),
+        Command::Version => print(&version()),
+        Command::Inspect => inspect(*flags, args),
+        Command::Check => check(*flags, args),
+        Command::Runtime => ask_runtime(*flags, args),
+        Command::Serve => serve(*flags, args),
+        Command::Logs => Err(CommandFailure::Other(serve::logs::answer_one())),
+        Command::Run => run(*flags, args),
     })
 }
 

@@ -6,7 +6,7 @@ use crate::config::thresholds::{self, Amount, Signal};
 fn config(words: &[&str]) -> Result<Config, String> {
     let words = words.iter().map(Into::into);
     match command_line::parse(words)? {
-        Command::Run(flags) => Config::new(*flags, || Ok("Pi-3.lab\n".to_owned())),
+        (Command::Run, flags) => Config::new(*flags, || Ok("Pi-3.lab\n".to_owned())),
         other => Err(format!("{other:?}")),
     }
 }

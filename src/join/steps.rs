@@ -89,8 +89,8 @@ fn board(settings: &Settings) -> Result<Board, CommandFailure> {
     let name = settings.node_name.as_deref().or(is_image.then_some("image"));
     let name = name.map(|name| format!("{NAME}{name}"));
     let args = settings.flags.iter().cloned().chain(name);
-    let command = command_line::parse(args.map(OsString::from)).map_err(CommandFailure::Usage)?;
-    let Command::Run(flags) = command else {
+    let parsed = command_line::parse(args.map(OsString::from)).map_err(CommandFailure::Usage)?;
+    let (Command::Run, flags) = parsed else {
         return Err(CommandFailure::Usage("not the flags of a run".into()));
     };
     // The port reads the same flags when somebody enables it.

@@ -11,18 +11,18 @@ use super::flags::{Flags, SETTINGS, ignored_flag};
 use super::setting::{Kind, find, flag_name, help, switch_value, value};
 
 /// The command to run.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Register the Node and keep its status and Lease current.
-    Run(Box<Flags>),
+    Run,
     /// Print the Node that `Run` would register, and exit.
-    Inspect(Box<Flags>),
+    Inspect,
     /// Check the prerequisites of `Run`, and exit.
-    Check(Box<Flags>),
+    Check,
     /// Ask the container runtime, and write what it says to a file, until the process is ended.
-    Runtime(Box<Flags>),
+    Runtime,
     /// Answer on the kubelet's port, until nobody asks.
-    Serve(Box<Flags>),
+    Serve,
     /// Answer one query of the journal on stdin and stdout. No flag has a meaning.
     Logs,
     /// `--version`.
@@ -56,25 +56,22 @@ const REST: &str =
     "The other flags of the kubelet are ignored, whatever their value; the log names them.";
 
 /// Parses a command line without its program name.
-pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
-    let mut flags = Box::default();
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<(Command, Box<Flags>), String> {
+    let mut flags = Box::<Flags>::default();
     let command = apply(args.into_iter().collect(), &mut flags)?;
-    match command(flags) {
-        Command::Run(flags) | Command::Runtime(flags) | Command::Serve(flags)
-            if flags.values.output.is_some() =>
-        {
-            Err("--output is for nodelet inspect and nodelet check".to_owned())
-        }
-        command => Ok(command),
+    let prints_nothing = matches!(command, Command::Run | Command::Runtime | Command::Serve);
+    if prints_nothing && flags.values.output.is_some() {
+        return Err("--output is for nodelet inspect and nodelet check".to_owned());
     }
+    Ok((command, flags))
 }
 
 /// Applies a command line to `flags`: the defaults, or the values of a configuration file. Returns
 /// its command.
-pub fn apply(args: Vec<OsString>, flags: &mut Flags) -> Result<fn(Box<Flags>) -> Command, String> {
+pub fn apply(args: Vec<OsString>, flags: &mut Flags) -> Result<Command, String> {
     let mut parser = Parser::from_args(args);
     let mut given = Vec::new();
-    let mut command: Option<fn(Box<Flags>) -> Command> = None;
+    let mut command = None;
     while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
         let Some(name) = flag_name(&arg)? else {
             let Arg::Value(word) = arg else { continue };
@@ -83,7 +80,7 @@ pub fn apply(args: Vec<OsString>, flags: &mut Flags) -> Result<fn(Box<Flags>) ->
                 (Some("check"), None) => Some(Command::Check),
                 (Some("runtime"), None) => Some(Command::Runtime),
                 (Some("serve"), None) => Some(Command::Serve),
-                (Some("logs"), None) => Some(|_| Command::Logs),
+                (Some("logs"), None) => Some(Command::Logs),
                 (word, _) => {
                     let word = shown(word.unwrap_or_default());
                     return Err(format!("unknown command {word:?}; see --help"));
@@ -92,8 +89,8 @@ pub fn apply(args: Vec<OsString>, flags: &mut Flags) -> Result<fn(Box<Flags>) ->
             continue;
         };
         match name.as_str() {
-            "help" => return Ok(|_| Command::Help),
-            "version" => return Ok(|_| Command::Version),
+            "help" => return Ok(Command::Help),
+            "version" => return Ok(Command::Version),
             _ => {}
         }
         if let Some((name, takes_value)) = ignored_flag(&name) {
@@ -134,7 +131,7 @@ impl Flags {
     /// The flags of a command line of a run.
     pub(crate) fn of(words: &[&str]) -> Self {
         match parse(words.iter().map(Into::into)) {
-            Ok(Command::Run(flags)) => *flags,
+            Ok((Command::Run, flags)) => *flags,
             other => panic!("{words:?}: {other:?}"),
         }
     }

@@ -11,7 +11,7 @@ use super::MINUTE;
 use super::cluster::{Cluster, Mode};
 use crate::check::Finding;
 use crate::config::Config;
-use crate::config::command_line::{self, Command};
+use crate::config::command_line;
 use crate::core::delay::Jitter;
 use crate::core::facts::Facts;
 use crate::core::instant::{Mono, Now};
@@ -247,9 +247,7 @@ impl World {
         ];
         let stored = self.paths().stored_flags();
         args.extend(stored.into_iter().flat_map(|flags| flags.words));
-        let Command::Run(flags) = command_line::parse(args.into_iter().map(OsString::from))? else {
-            panic!("not the flags of a run");
-        };
+        let (_, flags) = command_line::parse(args.into_iter().map(OsString::from))?;
         let config = Config::new(*flags, || Ok(HOSTNAME.to_owned()))?;
         let path = config.kubeconfig.clone().unwrap();
         let source = IdentitySource::new(&config, &path, Some(credentials), "life".to_owned());

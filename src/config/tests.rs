@@ -1,6 +1,11 @@
+use serde_json::{Value, json};
+
 use super::*;
 use crate::config::command_line::{self, Command};
+use crate::config::flags::{SETTINGS, Values};
+use crate::config::setting::{Kind, Pairs, Setting};
 use crate::config::thresholds::{self, Amount, Signal};
+use crate::kube::object;
 
 /// The configuration of a command line, on a host called `Pi-3.lab`.
 fn config(words: &[&str]) -> Result<Config, String> {
@@ -13,6 +18,183 @@ fn config(words: &[&str]) -> Result<Config, String> {
 
 fn taint(key: &str, value: &str, effect: &str) -> Taint {
     Taint { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() }
+}
+
+/// A flag, its field in a file, a value, and what that changes.
+type Row = (&'static str, &'static str, &'static str, fn(&mut Values));
+
+fn map(key: &str, value: &str) -> Pairs {
+    Pairs::from([(key.to_owned(), value.to_owned())])
+}
+
+fn duration(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A row for each of [`SETTINGS`], in its order. No value is the default.
+const VALUES: [Row; 63] = [
+    ("kubeconfig", "", "-/k", |v| v.config.kubeconfig = Some("-/k".into())),
+    ("bootstrap-kubeconfig", "", "/b", |v| v.config.bootstrap_kubeconfig = Some("/b".into())),
+    ("cert-dir", "", "/c", |v| v.config.cert_dir = "/c".into()),
+    ("rotate-certificates", "rotateCertificates", "true", |v| v.config.rotate_certificates = true),
+    ("k3s-supervisor", "", "https://s", |v| v.config.k3s_supervisor = Some("https://s".into())),
+    ("k3s-supervisor-system-roots", "", "true", |v| v.config.k3s_supervisor_system_roots = true),
+    ("hostname-override", "", "pi", |v| v.hostname_override = "pi".into()),
+    ("node-ip", "", "-1.2.3.4", |v| v.node_ip = "-1.2.3.4".into()),
+    ("node-labels", "", "a_b=c", |v| v.config.node.labels = map("a_b", "c")),
+    ("register-node", "registerNode", "false", |v| v.config.node.register = false),
+    ("register-with-taints", "registerWithTaints", "a=b:NoSchedule,c:NoExecute", |v| {
+        v.config.node.taints = vec![taint("a", "b", "NoSchedule"), taint("c", "", "NoExecute")];
+    }),
+    ("provider-id", "providerID", "lab://3", |v| v.config.node.provider_id = "lab://3".into()),
+    ("cloud-provider", "", "external", |v| v.cloud_provider = "external".into()),
+    ("root-dir", "", "/r", |v| v.root_dir = "/r".into()),
+    // A file sets the report frequency, too: this is its default.
+    ("node-status-update-frequency", "nodeStatusUpdateFrequency", "5m", |v| {
+        v.config.update_frequency = duration(300);
+    }),
+    ("node-status-report-frequency", "nodeStatusReportFrequency", "10m", |v| {
+        v.config.report_frequency = duration(600);
+    }),
+    ("node-resync-frequency", "", "1m1s", |v| v.config.resync_frequency = duration(61)),
+    ("node-lease-duration-seconds", "nodeLeaseDurationSeconds", "60", |v| {
+        v.config.lease_duration_seconds = 60;
+    }),
+    ("kubelet-version", "", "server", |v| v.kubelet_version = "server".into()),
+    ("max-pods", "maxPods", "7", |v| v.config.node.max_pods = 7),
+    ("reject-pods", "", "false", |v| v.config.node.reject_pods = false),
+    ("pods-per-core", "podsPerCore", "2", |v| v.config.node.pods_per_core = 2),
+    ("port", "port", "10260", |v| v.config.node.port = 10260),
+    ("enable-controller-attach-detach", "enableControllerAttachDetach", "false", |v| {
+        v.config.node.controller_attach_detach = false;
+    }),
+    ("eviction-hard", "evictionHard", "a<1", |v| v.eviction_hard = Some(map("a", "1"))),
+    ("eviction-soft", "evictionSoft", " a < 2 ,", |v| v.eviction_soft = map("a", "2")),
+    ("eviction-soft-grace-period", "evictionSoftGracePeriod", "a=1m30s", |v| {
+        v.eviction_soft_grace_period = map("a", "1m30s");
+    }),
+    ("eviction-minimum-reclaim", "evictionMinimumReclaim", "a=5%", |v| {
+        v.eviction_minimum_reclaim = map("a", "5%");
+    }),
+    ("eviction-pressure-transition-period", "evictionPressureTransitionPeriod", "1m", |v| {
+        v.config.pressure_transition_period = duration(60);
+    }),
+    ("system-reserved", "systemReserved", "cpu=1", |v| v.system_reserved = map("cpu", "1")),
+    ("kube-reserved", "kubeReserved", "memory=1Gi", |v| v.kube_reserved = map("memory", "1Gi")),
+    ("reserved-cpus", "reservedSystemCPUs", "0-1", |v| v.reserved_cpus = "0-1".into()),
+    ("experimental-allocatable-ignore-eviction", "", "true", |v| {
+        v.allocatable_ignores_eviction = true;
+    }),
+    ("local-storage-capacity-isolation", "localStorageCapacityIsolation", "false", |v| {
+        v.config.local_storage = false;
+    }),
+    ("extended-resources", "", "a.b/c=1", |v| v.extended_resources = map("a.b/c", "1")),
+    ("config", "", "/f", |v| v.config_file = Some("/f".into())),
+    ("container-runtime-endpoint", "containerRuntimeEndpoint", "unix:///r", |v| {
+        v.container_runtime_endpoint = "unix:///r".into();
+    }),
+    ("container-runtime-facts", "", "/x", |v| v.container_runtime_facts = "/x".into()),
+    ("image-service-endpoint", "imageServiceEndpoint", "/i", |v| {
+        v.image_service_endpoint = "/i".into();
+    }),
+    ("node-status-max-images", "nodeStatusMaxImages", "3", |v| v.node_status_max_images = 3),
+    ("event-qps", "eventRecordQPS", "5", |v| v.config.event_qps = 5),
+    ("event-burst", "eventBurst", "9", |v| v.config.event_burst = 9),
+    ("ready-when-exists", "", "/e", |v| v.ready_when_exists = vec!["/e".into()]),
+    ("node-problem-detection", "", "all", |v| v.node_problem_detection = "all".into()),
+    ("node-condition", "", "A=/a", |v| v.node_conditions = vec!["A=/a".into()]),
+    ("host-root", "", "/h", |v| v.host_root = "/h".into()),
+    ("client-ca-file", "authentication.x509.clientCAFile", "/ca", |v| {
+        v.client_ca_file = Some("/ca".into());
+    }),
+    ("anonymous-auth", "authentication.anonymous.enabled", "true", |v| v.anonymous_auth = true),
+    ("authentication-token-webhook", "authentication.webhook.enabled", "false", |v| {
+        v.accepts_tokens = false;
+    }),
+    ("authentication-token-webhook-cache-ttl", "authentication.webhook.cacheTTL", "1m", |v| {
+        v.token_ttl = duration(60);
+    }),
+    ("authorization-mode", "authorization.mode", "None", |v| v.authorization_mode = "None".into()),
+    (
+        "authorization-webhook-cache-authorized-ttl",
+        "authorization.webhook.cacheAuthorizedTTL",
+        "2m",
+        |v| v.authorized_ttl = duration(120),
+    ),
+    (
+        "authorization-webhook-cache-unauthorized-ttl",
+        "authorization.webhook.cacheUnauthorizedTTL",
+        "3m",
+        |v| v.unauthorized_ttl = duration(180),
+    ),
+    ("tls-cert-file", "tlsCertFile", "/crt", |v| v.tls_cert_file = Some("/crt".into())),
+    ("tls-private-key-file", "tlsPrivateKeyFile", "/key", |v| {
+        v.tls_private_key_file = Some("/key".into());
+    }),
+    ("rotate-server-certificates", "serverTLSBootstrap", "true", |v| {
+        v.rotate_server_certificates = true;
+    }),
+    ("tls-min-version", "tlsMinVersion", "VersionTLS13", |v| {
+        v.tls_min_version = "VersionTLS13".into();
+    }),
+    ("enable-system-log-query", "enableSystemLogQuery", "true", |v| v.system_log_query = true),
+    ("idle-exit", "", "0", |v| v.idle_exit = Duration::ZERO),
+    ("listen", "", "[::]:1", |v| v.listen = "[::]:1".into()),
+    ("state-file", "", "/s", |v| v.config.state_file = Some("/s".into())),
+    ("output", "", "text", |v| v.output = Some("text".into())),
+    ("v", "", "300", |v| v.verbosity = 255),
+];
+
+/// A file with the field of `setting` alone.
+fn document(setting: &Setting<Values>, text: &str, values: &mut Values) -> Value {
+    let value = match setting.kind {
+        Kind::Text(_) | Kind::Path(_) | Kind::Period(..) => json!(text),
+        Kind::Switch(_) => json!(text == "true"),
+        Kind::Number(..) => json!(text.parse::<i32>().unwrap()),
+        Kind::Pairs(_, slot) => json!(slot(values)),
+        Kind::Taints(_) => json!(values.config.node.taints),
+    };
+    let mut document =
+        json!({"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"});
+    object::set(&mut document, &setting.field.split('.').collect::<Vec<_>>(), value);
+    document
+}
+
+#[test]
+fn each_setting_has_its_value_from_a_flag_in_each_form_and_from_its_field() {
+    let names: Vec<_> = SETTINGS.iter().map(|setting| (setting.flag, setting.field)).collect();
+    assert_eq!(names, VALUES.map(|(flag, field, ..)| (flag, field)));
+    let flags = |words: &[&str]| {
+        let mut flags = Flags::default();
+        let args = words.iter().map(Into::into).collect();
+        assert_eq!(command_line::apply(args, &mut flags), Ok(Command::Run), "{words:?}");
+        flags
+    };
+    let usage = command_line::usage();
+    for (setting, (name, field, text, change)) in SETTINGS.iter().zip(VALUES) {
+        let mut want = Flags::default();
+        change(&mut want.values);
+        assert_ne!(want, Flags::default(), "{name}: {text} is the default");
+        let under = name.replace('-', "_");
+        for words in [
+            &[&*format!("--{name}={text}")][..],
+            &[&*format!("--{name}"), text],
+            &[&*format!("--{under}={text}")],
+            &[&*format!("--{under}"), text],
+        ] {
+            assert_eq!(flags(words), want, "{words:?}");
+        }
+        if !field.is_empty() {
+            let mut found = Flags::default();
+            file::apply(&document(setting, text, &mut want.values), &mut found).unwrap();
+            assert_eq!(found, want, "{field}");
+        }
+        if !setting.default.is_empty() {
+            let default = format!("--{name}={}", setting.default);
+            assert_eq!(flags(&[&default]), Flags::default(), "{default}");
+        }
+        assert!(usage.contains(&format!("--{name}")), "{name}");
+    }
 }
 
 #[test]
@@ -105,60 +287,27 @@ fn a_supervisor_needs_https_and_rotation_and_is_no_bootstrap() {
     assert_eq!(line, format!("{roots}: needs --k3s-supervisor"));
 }
 
+/// A value that needs no check is a row of [`VALUES`].
 #[test]
-fn flags_reach_the_configuration() {
+fn flags_that_are_checked_together_reach_the_configuration() {
     let got = config(&[
-        "--kubeconfig=/etc/kubeconfig",
-        "--bootstrap-kubeconfig=/etc/bootstrap",
-        "--rotate-certificates",
-        "--host-root=/host",
         "--root-dir=/data",
         "--hostname-override= OVERRIDDEN ",
-        "--node-status-update-frequency=1m30s",
-        "--node-status-report-frequency=2h",
-        "--node-lease-duration-seconds=2147483647",
-        "--register-node=false",
-        "--node-ip=fd00::0005, 010.0.0.5",
         "--cloud-provider=external",
-        "--node-labels=a=1,b",
-        "--node-labels=a=2,node.kubernetes.io/instance-type=pi",
+        "--kubelet-version=v1.30.1",
         "--register-with-taints=gone:NoSchedule",
-        "--register-with-taints=x=y:NoExecute,z:PreferNoSchedule",
-        "--provider-id=lab://3",
+        "--register-with-taints=x=y:NoExecute",
         "--max-pods=2",
-        "--pods-per-core=1",
-        "--port=65535",
-        "--enable-controller-attach-detach=false",
-        "--node-problem-detection=all,NTPProblem",
-        "--node-condition=OnBattery=/run/ups",
     ]);
-    let labels = [("a", "2"), ("b", ""), ("node.kubernetes.io/instance-type", "pi")];
     let default = config(&[]).unwrap();
     let want = Config {
-        kubeconfig: Some("/etc/kubeconfig".into()),
-        bootstrap_kubeconfig: Some("/etc/bootstrap".into()),
         cert_dir: "/data/pki".into(),
-        rotate_certificates: true,
-        update_frequency: Duration::from_secs(90),
-        report_frequency: Duration::from_secs(7200),
-        lease_duration_seconds: 2_147_483_647,
         node: NodeConfig {
             name: "overridden".to_owned(),
-            register: false,
-            node_ips: vec!["fd00::5".parse().unwrap(), "10.0.0.5".parse().unwrap()],
             external_cloud: true,
-            is_of_k3s: false,
-            labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-            taints: vec![
-                taint("x", "y", "NoExecute"),
-                taint("z", "", "PreferNoSchedule"),
-                taint(UNINITIALIZED, "true", "NoSchedule"),
-            ],
-            provider_id: "lab://3".to_owned(),
+            kubelet_version: "v1.30.1".to_owned(),
+            taints: vec![taint("x", "y", "NoExecute"), taint(UNINITIALIZED, "true", "NoSchedule")],
             max_pods: 2,
-            pods_per_core: 1,
-            port: 65535,
-            controller_attach_detach: false,
             ..default.node
         },
         ..default

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::*;
+use crate::config::Config;
 use crate::config::command_line;
-use crate::config::{Config, NodeConfig};
 use crate::kube::yaml;
 
 /// The flags of a file and a command line.
@@ -25,110 +25,6 @@ fn document(fields: &str) -> Value {
 fn pairs(pairs: &[(&str, &str)]) -> Pairs {
     let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
     pairs.iter().map(pair).collect()
-}
-
-#[test]
-fn every_used_field_sets_its_flag() {
-    let fields = "
-registerNode: false
-registerWithTaints:
-- {key: a, value: b, effect: NoSchedule}
-- {key: c, effect: NoExecute, timeAdded: null}
-providerID: lab://3
-nodeStatusUpdateFrequency: 20s
-nodeStatusReportFrequency: 10m
-nodeLeaseDurationSeconds: 60
-maxPods: 7
-podsPerCore: 2
-port: 10260
-enableControllerAttachDetach: false
-evictionHard: {memory.available: 1Gi}
-evictionSoft: {memory.available: 2Gi}
-evictionSoftGracePeriod: {memory.available: 1m30s}
-evictionMinimumReclaim: {memory.available: 5%}
-evictionPressureTransitionPeriod: 1m
-systemReserved: {cpu: 100m}
-kubeReserved: {memory: 1Gi}
-reservedSystemCPUs: 0-1
-localStorageCapacityIsolation: false
-eventRecordQPS: 5
-eventBurst: 9
-rotateCertificates: true
-containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
-imageServiceEndpoint: /run/images.sock
-nodeStatusMaxImages: 3
-authentication:
-  anonymous: {enabled: true}
-  webhook: {cacheTTL: 1m, enabled: false}
-  x509: {clientCAFile: /ca}
-authorization:
-  mode: AlwaysAllow
-  webhook: {cacheAuthorizedTTL: 2m, cacheUnauthorizedTTL: 3m}
-tlsCertFile: /crt
-tlsPrivateKeyFile: /key
-tlsMinVersion: VersionTLS13
-serverTLSBootstrap: true
-enableSystemLogQuery: true
-";
-    let default = Flags::default().values;
-    let values = Values {
-        config: Config {
-            update_frequency: Duration::from_secs(20),
-            report_frequency: Duration::from_secs(600),
-            lease_duration_seconds: 60,
-            pressure_transition_period: Duration::from_secs(60),
-            local_storage: false,
-            event_qps: 5,
-            event_burst: 9,
-            rotate_certificates: true,
-            node: NodeConfig {
-                register: false,
-                taints: names::parse_taints("a=b:NoSchedule,c:NoExecute").unwrap(),
-                provider_id: "lab://3".to_owned(),
-                max_pods: 7,
-                pods_per_core: 2,
-                port: 10260,
-                controller_attach_detach: false,
-                ..default.config.node
-            },
-            ..default.config
-        },
-        eviction_hard: Some(pairs(&[("memory.available", "1Gi")])),
-        eviction_soft: pairs(&[("memory.available", "2Gi")]),
-        eviction_soft_grace_period: pairs(&[("memory.available", "1m30s")]),
-        eviction_minimum_reclaim: pairs(&[("memory.available", "5%")]),
-        system_reserved: pairs(&[("cpu", "100m")]),
-        kube_reserved: pairs(&[("memory", "1Gi")]),
-        reserved_cpus: "0-1".to_owned(),
-        container_runtime_endpoint: "unix:///run/containerd/containerd.sock".to_owned(),
-        image_service_endpoint: "/run/images.sock".to_owned(),
-        node_status_max_images: 3,
-        client_ca_file: Some("/ca".into()),
-        accepts_tokens: false,
-        token_ttl: Duration::from_secs(60),
-        authorized_ttl: Duration::from_secs(120),
-        unauthorized_ttl: Duration::from_secs(180),
-        rotate_server_certificates: true,
-        anonymous_auth: true,
-        authorization_mode: "AlwaysAllow".to_owned(),
-        tls_cert_file: Some("/crt".into()),
-        tls_private_key_file: Some("/key".into()),
-        tls_min_version: "VersionTLS13".to_owned(),
-        system_log_query: true,
-        ..default
-    };
-    let want = Flags { values, ..Flags::default() };
-    assert_eq!(merged(fields, &[]), Ok(want.clone()));
-    // The same document as JSON.
-    let mut flags = Flags::default();
-    let text = document(fields).to_string();
-    apply(&yaml::parse(&text).unwrap(), &mut flags).unwrap();
-    assert_eq!(flags, want);
-    // Each used field of the table is tested above.
-    for setting in SETTINGS.iter().filter(|setting| !setting.field.is_empty()) {
-        let name = setting.field.rsplit('.').next().unwrap();
-        assert!(fields.contains(&format!("{name}:")), "{}", setting.field);
-    }
 }
 
 #[test]

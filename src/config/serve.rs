@@ -20,14 +20,8 @@ const SHORTEST_IDLE: Duration = Duration::from_secs(1);
 pub struct ServeConfig {
     /// `--client-ca-file`; `None` is the CA of the credentials.
     pub client_ca_file: Option<PathBuf>,
-    /// `--authentication-token-webhook`: bearer tokens are accepted.
-    pub accepts_tokens: bool,
-    /// `--authentication-token-webhook-cache-ttl`: for so long a good token is known.
-    pub token_ttl: Duration,
-    /// `--authorization-webhook-cache-authorized-ttl`.
-    pub authorized_ttl: Duration,
-    /// `--authorization-webhook-cache-unauthorized-ttl`.
-    pub unauthorized_ttl: Duration,
+    /// Whose word counts, and for how long.
+    pub access: AccessConfig,
     /// `--tls-cert-file` and `--tls-private-key-file`; `None` is another serving certificate.
     pub tls_files: Option<(PathBuf, PathBuf)>,
     /// `--rotate-server-certificates`: the cluster signs the serving certificate.
@@ -42,6 +36,19 @@ pub struct ServeConfig {
     pub state_file: PathBuf,
     /// `--enable-system-log-query`: the socket of `nodelet logs`; `None` answers no query.
     pub log_socket: Option<PathBuf>,
+}
+
+/// Whose word counts, and for how long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccessConfig {
+    /// `--authentication-token-webhook`: bearer tokens are accepted.
+    pub accepts_tokens: bool,
+    /// `--authentication-token-webhook-cache-ttl`: for so long a good token is known.
+    pub token_ttl: Duration,
+    /// `--authorization-webhook-cache-authorized-ttl`.
+    pub authorized_ttl: Duration,
+    /// `--authorization-webhook-cache-unauthorized-ttl`.
+    pub unauthorized_ttl: Duration,
 }
 
 impl ServeConfig {
@@ -82,7 +89,7 @@ impl ServeConfig {
                 );
             }
         };
-        let idle_exit = values.idle_exit;
+        let idle_exit = values.serve.idle_exit;
         if !idle_exit.is_zero() && idle_exit < SHORTEST_IDLE {
             return Err(format!("--idle-exit {idle_exit:?}: write at least 1s, or 0 for never"));
         }
@@ -94,18 +101,12 @@ impl ServeConfig {
         };
         let state_file = values.config.state_file.as_deref().unwrap_or(Path::new(STATE_FILE));
         Ok(Self {
-            client_ca_file: values.client_ca_file.clone(),
-            accepts_tokens: values.accepts_tokens,
-            token_ttl: values.token_ttl,
-            authorized_ttl: values.authorized_ttl,
-            unauthorized_ttl: values.unauthorized_ttl,
             tls_files,
-            rotate_server_certificates: values.rotate_server_certificates,
             only_tls13,
-            idle_exit,
             listen,
             state_file: state_file.to_owned(),
             log_socket: values.system_log_query.then(|| values.host_root.join(LOG_SOCKET)),
+            ..values.serve.clone()
         })
     }
 }
@@ -123,10 +124,12 @@ mod tests {
     fn the_defaults_are_those_of_a_kubelets_file() {
         let want = ServeConfig {
             client_ca_file: None,
-            accepts_tokens: true,
-            token_ttl: Duration::from_secs(120),
-            authorized_ttl: Duration::from_secs(300),
-            unauthorized_ttl: Duration::from_secs(30),
+            access: AccessConfig {
+                accepts_tokens: true,
+                token_ttl: Duration::from_secs(120),
+                authorized_ttl: Duration::from_secs(300),
+                unauthorized_ttl: Duration::from_secs(30),
+            },
             tls_files: None,
             rotate_server_certificates: false,
             only_tls13: false,

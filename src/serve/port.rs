@@ -90,7 +90,7 @@ impl Port {
             ca,
             certificates,
             desk: Desk {
-                access: Access::new(serve, &config.node.name),
+                access: Access::new(serve.access, &config.node.name),
                 reviews,
                 readings,
                 log_socket: serve.log_socket.clone(),

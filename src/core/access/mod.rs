@@ -18,7 +18,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroize as _;
 
-use crate::config::serve::ServeConfig;
+use crate::config::serve::AccessConfig;
 use crate::core::instant::Mono;
 use crate::core::outage_log::OutageLog;
 use crate::kube::json as bounded_json;
@@ -99,8 +99,8 @@ pub struct ReviewCounts {
 /// What the API server said, while it counts.
 #[derive(Debug)]
 pub struct Access {
-    config: ServeConfig,
     node_name: String,
+    config: AccessConfig,
     tokens: Tokens,
     verdicts: Verdicts,
     buckets: Buckets,
@@ -123,10 +123,10 @@ enum Review {
 
 impl Access {
     /// Nothing is known yet.
-    pub fn new(config: &ServeConfig, node_name: &str) -> Self {
+    pub fn new(config: AccessConfig, node_name: &str) -> Self {
         Self {
-            config: config.clone(),
             node_name: node_name.to_owned(),
+            config,
             tokens: Tokens::default(),
             verdicts: Verdicts::default(),
             buckets: Buckets::default(),
@@ -245,8 +245,7 @@ impl Access {
         };
         let is = |key: &str| object::at(&status, &[key]).and_then(Value::as_bool);
         let allowed = is("allowed")? && is("denied") != Some(true);
-        let ServeConfig { authorized_ttl, unauthorized_ttl, .. } = self.config;
-        let ttl = if allowed { authorized_ttl } else { unauthorized_ttl };
+        let ttl = if allowed { self.config.authorized_ttl } else { self.config.unauthorized_ttl };
         self.verdicts.insert(user, verb, subresource, now.after(ttl), allowed);
         Some(allowed)
     }

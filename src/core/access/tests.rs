@@ -94,7 +94,7 @@ impl ReviewContext for Server {
 }
 
 fn access() -> Access {
-    Access::new(&ServeConfig::new(&Flags::default().values).unwrap(), "test")
+    Access::new(Flags::default().values.serve.access, "test")
 }
 
 fn peer(number: u8) -> IpAddr {
@@ -219,7 +219,7 @@ fn test_authentication_failure() {
     assert_eq!(server.questions, [] as [Value; 0]);
     // --authentication-token-webhook=false.
     let flags = Flags::of(&["--authentication-token-webhook=false"]);
-    let mut access = Access::new(&ServeConfig::new(&flags.values).unwrap(), "test");
+    let mut access = Access::new(flags.values.serve.access, "test");
     let asked = server.tokens.len();
     assert_eq!(get(&mut access, "good", &mut server), Verdict::Unauthorized);
     assert_eq!(server.tokens.len(), asked);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::port::{PORT, port};
 use super::runtime::{facts_file, judge_runtime};
-use super::server::{ALWAYS, CERTIFICATES, CREATE_NODE, PODS, Permission, SERVE};
+use super::server::{Need, PERMISSIONS, Permission};
 use super::{Finding, Mark, Report, board, guest, server};
 use crate::config::Config;
 use crate::core::certificate::Certificate;
@@ -41,9 +41,9 @@ use crate::wire::api_config::{ApiConfig, Authorization};
 use crate::wire::dns::Resolver;
 use crate::wire::endpoint::Endpoint;
 
-/// The names of the findings of [`AccessProbe::certificate`].
+/// The names of the findings of [`ServerProbe::certificate`].
 const CERTIFICATE: [&str; 3] = ["certificate", "certificate-expiry", "certificate-renewal"];
-/// The names of the findings of [`cluster`].
+/// The names of the findings of [`ServerProbe::cluster`].
 const GUEST: [&str; 6] = ["labels", "taint", "podcidr", "pods", "server-version", "daemonsets"];
 
 /// Time limits of one name lookup, of all connection attempts, of one request.
@@ -92,13 +92,8 @@ pub(crate) fn report(
 /// The names of the checks of [`server()`] after `kubeconfig`, in order.
 fn server_checks() -> Vec<&'static str> {
     let connection = ["name-resolution", "tcp", "tls", "authentication"];
-    let permissions = permissions();
-    let permissions: Vec<&str> = permissions.iter().map(|permission| permission.check).collect();
+    let permissions = PERMISSIONS.map(|permission| permission.check);
     [&CERTIFICATE[..], &connection, &permissions, &["namesake"], &GUEST, &["ca"], &PORT].concat()
-}
-
-fn permissions() -> Vec<Permission> {
-    [&[CREATE_NODE], &ALWAYS[..], &PODS, &CERTIFICATES, &SERVE].concat()
 }
 
 fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<Finding> {
@@ -158,32 +153,6 @@ fn requests_certificates(config: &Config) -> bool {
     config.rotate_certificates || config.bootstrap_kubeconfig.is_some()
 }
 
-/// Why a run does not need `permission`; `None` if it does.
-fn not_needed(
-    permission: &Permission,
-    config: &Config,
-    access: &AccessProbe,
-    serves: bool,
-) -> Option<&'static str> {
-    let is_for_certificates = CERTIFICATES.contains(permission);
-    if is_for_certificates && !requests_certificates(config) {
-        return Some("certificates are not requested here");
-    }
-    if is_for_certificates && config.k3s_supervisor.is_some() {
-        return Some("the supervisor signs");
-    }
-    if access.is_bootstrap() && !is_for_certificates {
-        return Some("needed by the requested certificate, not by the bootstrap kubeconfig");
-    }
-    if PODS.contains(permission) && !(config.node.is_guest() && config.node.reject_pods) {
-        return Some("no pods are ended here");
-    }
-    if SERVE.contains(permission) && !serves {
-        return Some("nodelet-serve.socket is not enabled");
-    }
-    (*permission == CREATE_NODE && !config.node.register).then_some("--register-node is off")
-}
-
 /// The checks of the kubeconfig, the network and the server. Returns `None` after a failed check
 /// that every later check needs.
 fn server(
@@ -194,47 +163,45 @@ fn server(
     clock: &Clock,
     open: impl FnOnce() -> Result<ApiAccess, String>,
 ) -> Option<()> {
-    let serves = is_enabled(&host.root, SERVE_SOCKET);
     let mut add = |finding: Finding| {
         let is_ok = finding.mark != Mark::Failed;
         findings.push(finding);
         is_ok.then_some(())
     };
-    let mut access = match open() {
-        Ok(access) => AccessProbe::new(access),
+    let access = match open() {
+        Ok(access) => access,
         Err(line) => {
             let remedy = "write one, as systemd/join.md says under The kubeconfig";
             return add(Finding::failed("kubeconfig", Fault::of_line(&line), remedy));
         }
     };
-    add(access.kubeconfig());
-    for finding in access.certificate(config, clock) {
+    let serves = is_enabled(&host.root, SERVE_SOCKET);
+    let mut probe = ServerProbe { config, host, facts, clock, access, serves, server_time: None };
+    add(probe.kubeconfig());
+    for finding in probe.certificate() {
         add(finding);
     }
-    let (finding, addresses) = resolve(access.peer(), clock);
+    let (finding, addresses) = resolve(probe.peer(), clock);
     add(finding)?;
     add(dial(&addresses))?;
 
     let name = &config.node.name;
-    let permissions = permissions();
-    let mut needed =
-        permissions.iter().filter(|p| not_needed(p, config, &access, serves).is_none());
-    let first = needed.next()?;
-    let response = access.call(first.review(name));
-    add(access.tls(&response))?;
+    let first = PERMISSIONS.iter().find(|permission| probe.not_needed(permission).is_none())?;
+    let response = probe.call(first.review(name));
+    add(probe.tls(&response))?;
     let response = match response {
         Ok(response) => response,
         Err(line) => return add(Finding::failed("authentication", line, NO_RESPONSE)),
     };
-    let credential = access.credential();
+    let credential = probe.credential();
     add(server::authentication(&response, credential.as_deref()))?;
 
-    for permission in &permissions {
-        let finding = match not_needed(permission, config, &access, serves) {
+    for permission in &PERMISSIONS {
+        let finding = match probe.not_needed(permission) {
             Some(why) => Finding::note(permission.check, why, ""),
             None if permission == first => permission.judge(&response),
-            None => match access.call(permission.review(name)) {
-                Ok(response) if PODS.contains(permission) => {
+            None => match probe.call(permission.review(name)) {
+                Ok(response) if permission.need == Need::Pods => {
                     guest::optional(permission.judge(&response))
                 }
                 Ok(response) => permission.judge(&response),
@@ -243,13 +210,13 @@ fn server(
         };
         add(finding);
     }
-    let node = access.node(config);
-    add(access.namesake(config, &node, facts, clock))?;
-    for finding in cluster(&mut access, config, &node, clock, host.root.is_real()) {
+    let node = probe.node();
+    add(probe.namesake(&node))?;
+    for finding in probe.cluster(&node) {
         add(finding);
     }
-    let ca = access.access.config.ca.clone();
-    add(access.ca())?;
+    let ca = probe.access.config.ca.clone();
+    add(probe.ca())?;
     let at_supervisor = config.k3s_supervisor.is_some();
     for finding in port(serves, at_supervisor, node.ok().flatten().as_ref(), ca) {
         add(finding);
@@ -257,21 +224,41 @@ fn server(
     Some(())
 }
 
-/// The access that is checked.
-struct AccessProbe {
+/// The access to the server that is checked, for a run.
+struct ServerProbe<'a> {
+    config: &'a Config,
+    host: &'a Host,
+    facts: &'a Facts,
+    clock: &'a Clock,
     access: ApiAccess,
+    /// Whether the socket of `nodelet serve` is enabled.
+    serves: bool,
     /// The time in the last object's response.
     server_time: Option<Wall>,
 }
 
-impl AccessProbe {
-    fn new(access: ApiAccess) -> Self {
-        Self { access, server_time: None }
-    }
-
+impl ServerProbe<'_> {
     /// Whether the credentials are those of the bootstrap kubeconfig.
     fn is_bootstrap(&self) -> bool {
         self.access.bootstrap.is_some()
+    }
+
+    /// Why a run does not need `permission`; `None` if it does.
+    fn not_needed(&self, permission: &Permission) -> Option<&'static str> {
+        let (config, node) = (self.config, &self.config.node);
+        match permission.need {
+            Need::Certificate if !requests_certificates(config) => {
+                Some("certificates are not requested here")
+            }
+            Need::Certificate => config.k3s_supervisor.is_some().then_some("the supervisor signs"),
+            _ if self.is_bootstrap() => {
+                Some("needed by the requested certificate, not by the bootstrap kubeconfig")
+            }
+            Need::Pods if !(node.is_guest() && node.reject_pods) => Some("no pods are ended here"),
+            Need::Port if !self.serves => Some("nodelet-serve.socket is not enabled"),
+            Need::Register if !node.register => Some("--register-node is off"),
+            Need::Run | Need::Register | Need::Pods | Need::Port => None,
+        }
     }
 
     fn kubeconfig(&self) -> Finding {
@@ -289,7 +276,7 @@ impl AccessProbe {
         Finding::ok("kubeconfig", detail)
     }
 
-    fn certificate(&self, config: &Config, clock: &Clock) -> [Finding; 3] {
+    fn certificate(&self) -> [Finding; 3] {
         if self.is_bootstrap() {
             return CERTIFICATE.map(|check| Finding::note(check, "not issued yet", ""));
         }
@@ -301,12 +288,12 @@ impl AccessProbe {
             return CERTIFICATE.map(|c| Finding::failed(c, &line, "is it an X.509 certificate?"));
         };
         let due = self.access.certificate.as_ref().map(Certificate::deadline);
-        let supervisor = config.k3s_supervisor.as_deref();
+        let supervisor = self.config.k3s_supervisor.as_deref();
         let fault = self.access.renewal_fault.as_ref();
-        let now = clock.now().wall;
+        let now = self.clock.now().wall;
         let has_expired = leaf.not_after < now;
         [
-            board::certificate(&leaf, &config.node.name),
+            board::certificate(&leaf, &self.config.node.name),
             board::certificate_expiry(&leaf, now, supervisor.is_some()),
             board::certificate_renewal(due, has_expired, supervisor.map(|url| (url, fault))),
         ]
@@ -359,11 +346,11 @@ impl AccessProbe {
     }
 
     /// The Node, if the server has one, or why it cannot be read.
-    fn node(&mut self, config: &Config) -> Result<Option<Value>, Fault> {
+    fn node(&mut self) -> Result<Option<Value>, Fault> {
         if self.is_bootstrap() {
             Ok(None)
         } else {
-            self.get(format!("/api/v1/nodes/{}", config.node.name))
+            self.get(format!("/api/v1/nodes/{}", self.config.node.name))
         }
     }
 
@@ -392,27 +379,75 @@ impl AccessProbe {
         }
     }
 
-    fn namesake(
-        &mut self,
-        config: &Config,
-        node: &Result<Option<Value>, Fault>,
-        facts: &Facts,
-        clock: &Clock,
-    ) -> Finding {
+    fn namesake(&mut self, node: &Result<Option<Value>, Fault>) -> Finding {
         if self.is_bootstrap() {
             let why = "the bootstrap kubeconfig may not read Nodes";
             return Finding::note("namesake", why, "check again when there is a certificate");
         }
-        let lease = self.get(format!("{LEASES}/{}", config.node.name));
+        let lease = self.get(format!("{LEASES}/{}", self.config.node.name));
         match node.as_ref().and_then(|node| Ok((node, lease.as_ref()?))) {
             Ok((node, lease)) => server::namesake(
                 node.as_ref(),
                 lease.as_ref(),
-                facts.boot_id.as_deref().unwrap_or_default(),
-                Duration::from_secs(config.lease_duration_seconds.into()),
-                self.server_time.unwrap_or(clock.now().wall),
+                self.facts.boot_id.as_deref().unwrap_or_default(),
+                Duration::from_secs(self.config.lease_duration_seconds.into()),
+                self.server_time.unwrap_or(self.clock.now().wall),
             ),
             Err(line) => Finding::note("namesake", format!("cannot be read: {line}"), ""),
+        }
+    }
+
+    /// `node` is the Node on the server, if it has one, or why it cannot be read.
+    fn cluster(&mut self, node: &Result<Option<Value>, Fault>) -> [Finding; 6] {
+        if self.is_bootstrap() {
+            let why = "needs the requested certificate";
+            return GUEST.map(|check| Finding::note(check, why, ""));
+        }
+        let (config, clock) = (self.config, self.clock);
+        let [labels, taint, pod_cidr] = match node {
+            Ok(node) => [
+                guest::labels(&config.node, node.as_ref()),
+                guest::taint(&config.node, node.as_ref()),
+                guest::pod_cidr(&config.node, node.as_ref()),
+            ],
+            Err(line) => ["labels", "taint", "podcidr"]
+                .map(|check| Finding::note(check, format!("cannot be read: {line}"), "")),
+        };
+        let (pods, daemon_sets) = if config.node.is_guest() {
+            // The boot of another machine is not known.
+            let is_here = self.host.root.is_real();
+            let boot = |server_time| boot_of(server_time, clock.now().mono, clock.boot_to_start());
+            (
+                self.look("pods", &pods::list_path(&config.node.name), Accept::List, |list| {
+                    guest::pods(&config.node, list, list.date.filter(|_| is_here).map(boot))
+                }),
+                self.look("daemonsets", guest::DAEMON_SETS, Accept::Object, |list| {
+                    let node = node.as_ref().ok().and_then(Option::as_ref);
+                    guest::daemon_sets(list, &target(config, node))
+                }),
+            )
+        } else {
+            let note = |check| Finding::note(check, "the Node runs pods", "");
+            (note("pods"), note("daemonsets"))
+        };
+        let version =
+            self.look("server-version", server_version::PATH, Accept::Object, |version| {
+                guest::server_version(config, version)
+            });
+        [labels, taint, pod_cidr, pods, version, daemon_sets]
+    }
+
+    /// The finding of what only some credentials may read.
+    fn look(
+        &mut self,
+        check: &'static str,
+        path: &str,
+        accept: Accept,
+        judge: impl FnOnce(&Response) -> Finding,
+    ) -> Finding {
+        match self.call(Request::get(path.to_owned(), accept)) {
+            Ok(response) => judge(&response),
+            Err(why) => Finding::note(check, why.to_string(), ""),
         }
     }
 }
@@ -453,61 +488,6 @@ pub(crate) fn dial(addresses: &[SocketAddr]) -> Finding {
     }
     let remedy = "is the server up, is its port right, and does a firewall allow it?";
     Finding::failed("tcp", failures.join(" | "), remedy)
-}
-
-/// `node` is the Node on the server, if it has one, or why it cannot be read. `is_here` is false if
-/// the facts are of another machine, whose boot is not known.
-fn cluster(
-    access: &mut AccessProbe,
-    config: &Config,
-    node: &Result<Option<Value>, Fault>,
-    clock: &Clock,
-    is_here: bool,
-) -> [Finding; 6] {
-    if access.is_bootstrap() {
-        let why = "needs the requested certificate";
-        return GUEST.map(|check| Finding::note(check, why, ""));
-    }
-    let node_config = &config.node;
-    let [labels, taint, pod_cidr] = match node {
-        Ok(node) => [
-            guest::labels(node_config, node.as_ref()),
-            guest::taint(node_config, node.as_ref()),
-            guest::pod_cidr(node_config, node.as_ref()),
-        ],
-        Err(line) => ["labels", "taint", "podcidr"]
-            .map(|check| Finding::note(check, format!("cannot be read: {line}"), "")),
-    };
-    let mut look = |check, path: &str, accept, judge: &dyn Fn(&Response) -> Finding| match access
-        .call(Request::get(path.to_owned(), accept))
-    {
-        Ok(response) => judge(&response),
-        Err(why) => Finding::note(check, why.to_string(), ""),
-    };
-    let (pods, daemon_sets) = if node_config.is_guest() {
-        (
-            look("pods", &pods::list_path(&node_config.name), Accept::List, &|list| {
-                let boot = boot(list.date, clock).filter(|_| is_here);
-                guest::pods(node_config, list, boot)
-            }),
-            look("daemonsets", guest::DAEMON_SETS, Accept::Object, &|list| {
-                let node = node.as_ref().ok().and_then(Option::as_ref);
-                guest::daemon_sets(list, &target(config, node))
-            }),
-        )
-    } else {
-        let note = |check| Finding::note(check, "the Node runs pods", "");
-        (note("pods"), note("daemonsets"))
-    };
-    let version = look("server-version", server_version::PATH, Accept::Object, &|version| {
-        guest::server_version(config, version)
-    });
-    [labels, taint, pod_cidr, pods, version, daemon_sets]
-}
-
-/// The time of this boot by the server's clock.
-fn boot(server_time: Option<Wall>, clock: &Clock) -> Option<Wall> {
-    Some(boot_of(server_time?, clock.now().mono, clock.boot_to_start()))
 }
 
 /// The Node after the next start.

@@ -21,116 +21,124 @@ use super::Finding;
 const REQUESTS: &str = "certificatesigningrequests";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
+/// What needs a permission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Every run.
+    Run,
+    /// A run without `--register-node=false`.
+    Register,
+    /// The end of pods that are bound to a Node that offers none.
+    Pods,
+    /// A request for a certificate.
+    Certificate,
+    /// `nodelet serve`: who asks, and whether that user may.
+    Port,
+}
+
+/// The objects of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// All of the resource.
+    All,
+    /// The one with the Node's name.
+    Named,
+    /// Those whose `spec.nodeName` is the Node's name.
+    OfNode,
+}
+
+use Scope::{All, Named, OfNode};
+
 /// One action of a run, in RBAC's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permission {
     /// Name of the finding.
     pub check: &'static str,
+    /// What needs it.
+    pub need: Need,
     verb: &'static str,
-    group: &'static str,
+    /// With its subresource: `nodes/status`.
     resource: &'static str,
-    subresource: &'static str,
-    namespace: &'static str,
-    /// Limited to the object with the Node's name.
-    named: bool,
-    /// Limited to the objects whose `spec.nodeName` is the Node's name.
-    of_node: bool,
+    scope: Scope,
 }
 
-const fn permission(check: &'static str, verb: &'static str, resource: &'static str) -> Permission {
-    Permission {
-        check,
-        verb,
-        group: "",
-        resource,
-        subresource: "",
-        namespace: "",
-        named: true,
-        of_node: false,
-    }
+const fn permission(
+    check: &'static str,
+    need: Need,
+    verb: &'static str,
+    resource: &'static str,
+    scope: Scope,
+) -> Permission {
+    Permission { check, need, verb, resource, scope }
 }
 
-const fn lease(check: &'static str, verb: &'static str, named: bool) -> Permission {
-    Permission {
-        group: "coordination.k8s.io",
-        namespace: "kube-node-lease",
-        named,
-        ..permission(check, verb, "leases")
-    }
-}
+/// The creation of a request for a certificate.
+pub const CREATE_REQUEST: Permission =
+    permission("csr-create", Need::Certificate, "create", REQUESTS, All);
 
-const fn event(check: &'static str, verb: &'static str) -> Permission {
-    Permission { namespace: "default", named: false, ..permission(check, verb, "events") }
-}
-
-const fn pod(check: &'static str, verb: &'static str) -> Permission {
-    Permission { named: false, ..permission(check, verb, "pods") }
-}
-
-const fn request(check: &'static str, verb: &'static str) -> Permission {
-    Permission { group: "certificates.k8s.io", named: false, ..permission(check, verb, REQUESTS) }
-}
-
-const fn review(check: &'static str, group: &'static str, resource: &'static str) -> Permission {
-    Permission { group, named: false, ..permission(check, "create", resource) }
-}
-
-/// Needed unless `--register-node=false`.
-pub const CREATE_NODE: Permission =
-    Permission { named: false, ..permission("node-create", "create", "nodes") };
-
-/// Needed by every run.
-pub const ALWAYS: [Permission; 9] = [
-    permission("node-get", "get", "nodes"),
-    permission("node-watch", "watch", "nodes"),
-    permission("node-patch", "patch", "nodes"),
-    Permission { subresource: "status", ..permission("node-status-patch", "patch", "nodes") },
-    lease("lease-get", "get", true),
-    lease("lease-create", "create", false),
-    lease("lease-patch", "patch", true),
-    event("event-create", "create"),
-    event("event-patch", "patch"),
-];
-
-/// Needed to end pods that are bound to a Node that offers none.
-pub const PODS: [Permission; 3] = [
-    Permission { of_node: true, ..pod("pod-list", "list") },
-    Permission { subresource: "status", ..pod("pod-status-patch", "patch") },
-    pod("pod-delete", "delete"),
-];
-
-/// Needed to request certificates.
-pub const CERTIFICATES: [Permission; 2] =
-    [request("csr-create", "create"), request("csr-get", "get")];
-
-/// Needed by `nodelet serve`: who asks, and whether that user may.
-pub const SERVE: [Permission; 2] = [
-    review("tokenreview-create", "authentication.k8s.io", "tokenreviews"),
-    review("accessreview-create", "authorization.k8s.io", "subjectaccessreviews"),
+/// All permissions, in the order in which they are checked.
+pub const PERMISSIONS: [Permission; 17] = [
+    permission("node-create", Need::Register, "create", "nodes", All),
+    permission("node-get", Need::Run, "get", "nodes", Named),
+    permission("node-watch", Need::Run, "watch", "nodes", Named),
+    permission("node-patch", Need::Run, "patch", "nodes", Named),
+    permission("node-status-patch", Need::Run, "patch", "nodes/status", Named),
+    permission("lease-get", Need::Run, "get", "leases", Named),
+    permission("lease-create", Need::Run, "create", "leases", All),
+    permission("lease-patch", Need::Run, "patch", "leases", Named),
+    permission("event-create", Need::Run, "create", "events", All),
+    permission("event-patch", Need::Run, "patch", "events", All),
+    permission("pod-list", Need::Pods, "list", "pods", OfNode),
+    permission("pod-status-patch", Need::Pods, "patch", "pods/status", All),
+    permission("pod-delete", Need::Pods, "delete", "pods", All),
+    CREATE_REQUEST,
+    permission("csr-get", Need::Certificate, "get", REQUESTS, All),
+    permission("tokenreview-create", Need::Port, "create", "tokenreviews", All),
+    permission("accessreview-create", Need::Port, "create", "subjectaccessreviews", All),
 ];
 
 /// With which the controller approves a node's first request by itself, and its renewals
 /// (`pkg/controller/certificates/approver/sarapprove.go`).
-pub const APPROVAL: Permission =
-    Permission { subresource: "nodeclient", ..request("approval", "create") };
+pub const APPROVAL: Permission = Permission {
+    check: "approval",
+    resource: "certificatesigningrequests/nodeclient",
+    ..CREATE_REQUEST
+};
 /// See [`APPROVAL`].
-pub const RENEWAL: Permission =
-    Permission { subresource: "selfnodeclient", ..request("renewal", "create") };
+pub const RENEWAL: Permission = Permission {
+    check: "renewal",
+    resource: "certificatesigningrequests/selfnodeclient",
+    ..CREATE_REQUEST
+};
 
 impl Permission {
+    /// The API group of the resource, and the namespace of its objects.
+    fn place(&self) -> (&'static str, &'static str) {
+        match self.resource {
+            "leases" => ("coordination.k8s.io", "kube-node-lease"),
+            "events" => ("", "default"),
+            "tokenreviews" => ("authentication.k8s.io", ""),
+            "subjectaccessreviews" => ("authorization.k8s.io", ""),
+            _ if self.need == Need::Certificate => ("certificates.k8s.io", ""),
+            _ => ("", ""),
+        }
+    }
+
     /// The SelfSubjectAccessReview for this permission; it changes nothing on the server.
     pub fn review(&self, node_name: &str) -> Request {
-        let mut attributes = json!({"verb": self.verb, "resource": self.resource});
+        let (resource, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
+        let (group, namespace) = self.place();
+        let mut attributes = json!({"verb": self.verb, "resource": resource});
         let members = [
-            ("group", self.group),
-            ("subresource", self.subresource),
-            ("namespace", self.namespace),
-            ("name", if self.named { node_name } else { "" }),
+            ("group", group),
+            ("subresource", subresource),
+            ("namespace", namespace),
+            ("name", if self.scope == Named { node_name } else { "" }),
         ];
         for (member, value) in members.into_iter().filter(|(_, value)| !value.is_empty()) {
             object::set(&mut attributes, &[member], value.into());
         }
-        if self.of_node {
+        if self.scope == OfNode {
             // The authorizer of nodes allows a list with this selector alone.
             let own = json!({"key": "spec.nodeName", "operator": "In", "values": [node_name]});
             object::set(&mut attributes, &["fieldSelector", "requirements"], json!([own]));
@@ -145,10 +153,12 @@ impl Permission {
 
     /// The finding from the response to [`Self::review`].
     pub fn judge(&self, response: &Response) -> Finding {
-        let remedy = match self.resource {
-            REQUESTS => "bind the ClusterRole system:node-bootstrapper to the token's group",
-            _ if SERVE.contains(self) => "use a node certificate, or apply systemd/rbac-serve.yaml",
-            _ => {
+        let remedy = match self.need {
+            Need::Certificate => {
+                "bind the ClusterRole system:node-bootstrapper to the token's group"
+            }
+            Need::Port => "use a node certificate, or apply systemd/rbac-serve.yaml",
+            Need::Run | Need::Register | Need::Pods => {
                 "use a node certificate (O=system:nodes, CN=system:node:<name>), \
                  or apply systemd/rbac.yaml"
             }
@@ -180,11 +190,9 @@ impl Permission {
 impl std::fmt::Display for Permission {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
-        if !self.subresource.is_empty() {
-            write!(f, "/{}", self.subresource)?;
-        }
-        if !self.namespace.is_empty() {
-            write!(f, " in {}", self.namespace)?;
+        let (_, namespace) = self.place();
+        if !namespace.is_empty() {
+            write!(f, " in {namespace}")?;
         }
         Ok(())
     }
@@ -304,6 +312,10 @@ mod tests {
         Response::test(code, body.to_string())
     }
 
+    fn named(check: &str) -> Permission {
+        *PERMISSIONS.iter().find(|permission| permission.check == check).unwrap()
+    }
+
     #[test]
     fn a_review_names_verb_resource_and_node() {
         let attributes = |permission: &Permission| {
@@ -312,37 +324,49 @@ mod tests {
             let body: Value = serde_json::from_slice(&request.body).unwrap();
             body["spec"]["resourceAttributes"].clone()
         };
-        assert_eq!(attributes(&CREATE_NODE), json!({"verb": "create", "resource": "nodes"}));
-        let [_, _, _, status, _, create, patch, event, _] = &ALWAYS;
+        for (check, want) in [
+            ("node-create", json!({"verb": "create", "resource": "nodes"})),
+            (
+                "node-status-patch",
+                json!({"verb": "patch", "resource": "nodes", "subresource": "status", "name": "pi"}),
+            ),
+            (
+                "lease-create",
+                json!({"verb": "create", "group": "coordination.k8s.io", "resource": "leases",
+                    "namespace": "kube-node-lease"}),
+            ),
+            (
+                "event-create",
+                json!({"verb": "create", "resource": "events", "namespace": "default"}),
+            ),
+            (
+                "pod-list",
+                json!({"verb": "list", "resource": "pods", "fieldSelector": {"requirements": [
+                    {"key": "spec.nodeName", "operator": "In", "values": ["pi"]}]}}),
+            ),
+            (
+                "tokenreview-create",
+                json!({"verb": "create", "group": "authentication.k8s.io",
+                    "resource": "tokenreviews"}),
+            ),
+            (
+                "accessreview-create",
+                json!({"verb": "create", "group": "authorization.k8s.io",
+                    "resource": "subjectaccessreviews"}),
+            ),
+        ] {
+            assert_eq!(attributes(&named(check)), want, "{check}");
+        }
         assert_eq!(
-            attributes(status),
-            json!({"verb": "patch", "resource": "nodes", "subresource": "status", "name": "pi"})
+            attributes(&APPROVAL),
+            json!({"verb": "create", "group": "certificates.k8s.io",
+                "resource": "certificatesigningrequests", "subresource": "nodeclient"})
         );
-        let leases = json!({"verb": "create", "group": "coordination.k8s.io", "resource": "leases",
-            "namespace": "kube-node-lease"});
-        assert_eq!(attributes(create), leases);
-        assert_eq!(attributes(patch)["name"], "pi");
-        assert_eq!(
-            attributes(event),
-            json!({"verb": "create", "resource": "events", "namespace": "default"})
-        );
-        assert_eq!(attributes(&CERTIFICATES[0])["group"], "certificates.k8s.io");
-        let [list, patch, delete] = &PODS;
-        assert_eq!(
-            attributes(list),
-            json!({"verb": "list", "resource": "pods", "fieldSelector": {"requirements": [
-                {"key": "spec.nodeName", "operator": "In", "values": ["pi"]}]}})
-        );
-        assert_eq!(
-            attributes(patch),
-            json!({"verb": "patch", "resource": "pods", "subresource": "status"})
-        );
-        assert_eq!(attributes(delete), json!({"verb": "delete", "resource": "pods"}));
     }
 
     #[test]
     fn a_denied_permission_has_the_servers_reason() {
-        let [get, ..] = &ALWAYS;
+        let get = named("node-get");
         let status = |status: Value| get.judge(&response(201, json!({"status": status})));
         assert_eq!(status(json!({"allowed": true})), Finding::ok("node-get", "may get nodes"));
         let denied = status(json!({"allowed": false, "reason": "no; never"}));

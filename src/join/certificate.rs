@@ -6,7 +6,7 @@
 
 use super::run::{Failed, JoinRun, Joined, ROTATE, Stop, failed, is_transient};
 use super::token::Bootstrap;
-use crate::check::server::{APPROVAL, CERTIFICATES, RENEWAL};
+use crate::check::server::{APPROVAL, CREATE_REQUEST, RENEWAL};
 use crate::check::{Finding, Mark};
 use crate::core::Progress;
 use crate::core::certificate::{Certificate, FileTask, Rules, TaskResult};
@@ -77,7 +77,7 @@ pub(super) fn issued(
 
 /// The checks `token`, `csr-create` and `approval`.
 fn reviews(run: &mut JoinRun<'_>, api: &mut Api, token: &Bootstrap) -> Result<(), Failed> {
-    let [create, _] = CERTIFICATES;
+    let create = CREATE_REQUEST;
     let response = run.answer(api, &create.review(&run.board.name), "token", "try again")?;
     let id = &token.id;
     if response.code == 401 {

@@ -6,14 +6,7 @@
 use super::readings::Readings;
 use crate::core::instant::Now;
 use crate::host::usage::resident_bytes;
-
-/// The head of a metric with one value, up to that value: one constant, of which a scrape formats
-/// nothing.
-macro_rules! head {
-    ($name:literal, $kind:literal, $help:literal) => {
-        concat!("# HELP ", $name, " ", $help, "\n# TYPE ", $name, " ", $kind, "\n", $name, " ")
-    };
-}
+use crate::kube::time::Wall;
 
 /// A text with one metric after the other, which are sorted by name.
 #[derive(Default)]
@@ -24,13 +17,20 @@ struct Text {
 }
 
 impl Text {
+    /// What precedes the values of a metric.
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        for part in ["# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n"] {
+            self.text += part;
+        }
+    }
+
     /// A metric with one value; none if it is not known.
-    fn one(&mut self, head: &str, value: Option<impl ToString>) {
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: Option<impl ToString>) {
         if let Some(value) = value {
-            self.text += head;
-            self.text += &value.to_string();
-            self.text += &self.time;
-            self.text.push('\n');
+            self.head(name, kind, help);
+            for part in [name, " ", &value.to_string(), &self.time, "\n"] {
+                self.text += part;
+            }
         }
     }
 }
@@ -45,36 +45,28 @@ pub(super) fn resource(readings: &mut Readings, now: Now) -> String {
         usage.cpu.is_err() || usage.working_set_bytes.is_err() || usage.swap_bytes.is_err();
     let mut text = Text { time: time.unwrap_or_default(), ..Text::default() };
     text.one(
-        head!(
-            "node_cpu_usage_seconds_total",
-            "counter",
-            "[STABLE] Cumulative cpu time consumed by the node in core-seconds"
-        ),
+        "node_cpu_usage_seconds_total",
+        "counter",
+        "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
         usage.cpu.ok().map(|cpu| format!("{}.{:06}", cpu.as_secs(), cpu.subsec_micros())),
     );
     text.one(
-        head!(
-            "node_memory_working_set_bytes",
-            "gauge",
-            "[STABLE] Current working set of the node in bytes"
-        ),
+        "node_memory_working_set_bytes",
+        "gauge",
+        "[STABLE] Current working set of the node in bytes",
         usage.working_set_bytes.ok(),
     );
     text.one(
-        head!(
-            "node_swap_usage_bytes",
-            "gauge",
-            "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems"
-        ),
+        "node_swap_usage_bytes",
+        "gauge",
+        "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems",
         usage.swap_bytes.ok().map(|(total, free)| total.saturating_sub(free)),
     );
     text.time.clear();
     text.one(
-        head!(
-            "resource_scrape_error",
-            "gauge",
-            "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise"
-        ),
+        "resource_scrape_error",
+        "gauge",
+        "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
         Some(u8::from(is_unread)),
     );
     text.text
@@ -85,11 +77,9 @@ pub(super) fn resource(readings: &mut Readings, now: Now) -> String {
 pub(super) fn start_time(readings: &Readings, now: Now) -> String {
     let mut text = Text::default();
     text.one(
-        head!(
-            "process_start_time_seconds",
-            "gauge",
-            "[ALPHA] Start time of the process since unix epoch in seconds."
-        ),
+        "process_start_time_seconds",
+        "gauge",
+        "[ALPHA] Start time of the process since unix epoch in seconds.",
         readings.started(now).map(|at| at.seconds()),
     );
     text.text
@@ -99,77 +89,67 @@ pub(super) fn start_time(readings: &Readings, now: Now) -> String {
 pub(super) fn own(readings: &Readings, now: Now) -> String {
     let served = &readings.served;
     let wall = readings.wall(now);
-    let left = |end: Option<crate::kube::time::Wall>| {
+    let left = |end: Option<Wall>| {
         let (end, wall) = (end?.seconds(), wall?.seconds());
         Some(i128::from(end) - i128::from(wall))
     };
     let mut text = Text::default();
     text.one(
-        head!(
-            "kubelet_certificate_manager_client_ttl_seconds",
-            "gauge",
-            "[ALPHA] Seconds until the client certificate expires, negative if it has expired."
-        ),
+        "kubelet_certificate_manager_client_ttl_seconds",
+        "gauge",
+        "[ALPHA] Seconds until the client certificate expires, negative if it has expired.",
         left(served.client_not_after),
     );
     text.one(
-        head!(
-            "kubelet_certificate_manager_server_ttl_seconds",
-            "gauge",
-            "[ALPHA] Seconds until the serving certificate expires, negative if it has expired."
-        ),
+        "kubelet_certificate_manager_server_ttl_seconds",
+        "gauge",
+        "[ALPHA] Seconds until the serving certificate expires, negative if it has expired.",
         left(served.server_not_after),
     );
-    text.text += &format!(
-        "# HELP kubelet_node_name [ALPHA] The node's name. The count is always 1.\n\
-         # TYPE kubelet_node_name gauge\nkubelet_node_name{{node={:?}}} 1\n",
-        readings.node_name
-    );
+    let name = "kubelet_node_name";
+    text.head(name, "gauge", "[ALPHA] The node's name. The count is always 1.");
+    text.text += &format!("{name}{{node={:?}}} 1\n", readings.node_name);
     let heartbeat = readings.heartbeat();
     text.one(
-        head!("nodelet_lease_age_seconds", "gauge", "Time since the last renewal of the Lease."),
+        "nodelet_lease_age_seconds",
+        "gauge",
+        "Time since the last renewal of the Lease.",
         heartbeat.and_then(|(_, age)| age).map(|age| age.as_secs()),
     );
     text.one(
-        head!(
-            "nodelet_lease_failures_total",
-            "counter",
-            "Attempts to renew the Lease that failed, since the start of the agent."
-        ),
+        "nodelet_lease_failures_total",
+        "counter",
+        "Attempts to renew the Lease that failed, since the start of the agent.",
         heartbeat.map(|(heartbeat, _)| heartbeat.failures),
     );
     text.one(
-        head!(
-            "nodelet_lease_renewals_total",
-            "counter",
-            "Renewals of the Lease since the start of the agent."
-        ),
+        "nodelet_lease_renewals_total",
+        "counter",
+        "Renewals of the Lease since the start of the agent.",
         heartbeat.map(|(heartbeat, _)| heartbeat.renewals),
     );
     let name = "nodelet_serve_requests_total";
-    text.text += "# HELP nodelet_serve_requests_total Requests before this one, by the status code of \
-                  the answer.\n# TYPE nodelet_serve_requests_total counter\n";
+    text.head(name, "counter", "Requests before this one, by the status code of the answer.");
     for (code, count) in served.requests() {
         text.text += &format!("{name}{{code=\"{code}\"}} {count}\n");
     }
     let name = "nodelet_serve_reviews_total";
-    text.text += "# HELP nodelet_serve_reviews_total Reviews that the API server was asked for, by \
-                  kind.\n# TYPE nodelet_serve_reviews_total counter\n";
+    text.head(name, "counter", "Reviews that the API server was asked for, by kind.");
     let (tokens, access) = (served.reviews.tokens, served.reviews.access);
     for (kind, count) in [("SubjectAccessReview", access), ("TokenReview", tokens)] {
         text.text += &format!("{name}{{kind=\"{kind}\"}} {count}\n");
     }
     text.one(
-        head!("process_resident_memory_bytes", "gauge", "Resident memory size in bytes."),
+        "process_resident_memory_bytes",
+        "gauge",
+        "Resident memory size in bytes.",
         resident_bytes(),
     );
     // As client_golang has it, which registers it here in a kubelet: without a stability.
     text.one(
-        head!(
-            "process_start_time_seconds",
-            "gauge",
-            "Start time of the process since unix epoch in seconds."
-        ),
+        "process_start_time_seconds",
+        "gauge",
+        "Start time of the process since unix epoch in seconds.",
         readings.started(now).map(|at| at.seconds()),
     );
     text.text

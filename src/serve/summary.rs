@@ -1,12 +1,13 @@
 //! `/stats/summary`: the node's part of `kubelet/pkg/apis/stats/v1alpha1` Summary. There are no
 //! pods.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::readings::Readings;
 use crate::core::facts::FileSystem;
 use crate::core::instant::Now;
 use crate::host::usage::Traffic;
+use crate::kube::object;
 use crate::kube::time::Wall;
 
 /// The interface whose traffic is the node's, by the kubelet's rule (`pkg/kubelet/stats/helper.go`).
@@ -18,39 +19,35 @@ pub(super) fn summary(readings: &mut Readings, is_short: bool, now: Now) -> Stri
     let (usage, age) = readings.usage(now.mono);
     let time = |wall: Option<Wall>| wall.map(|wall| wall.time());
     let read = time(readings.wall(now).map(|wall| wall.before(age)));
-    let mut node = Map::new();
-    node.insert("nodeName".to_owned(), json!(readings.node_name));
-    node.insert("startTime".to_owned(), json!(time(readings.booted(now))));
+    let started = time(readings.booted(now));
+    let mut node = json!({"nodeName": readings.node_name, "startTime": started});
+    let mut set = |member, value| object::set(&mut node, &[member], value);
     if let Ok(cpu) = usage.cpu {
         let total = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
         let mut cpu = json!({"time": read, "usageCoreNanoSeconds": total});
-        if let (Some(rate), Some(cpu)) = (readings.nano_cores(), cpu.as_object_mut()) {
-            cpu.insert("usageNanoCores".to_owned(), json!(rate));
+        if let Some(rate) = readings.nano_cores() {
+            object::set(&mut cpu, &["usageNanoCores"], json!(rate));
         }
-        node.insert("cpu".to_owned(), cpu);
+        set("cpu", cpu);
     }
     if let (Ok(working_set), Ok(total)) = (usage.working_set_bytes, usage.memory_bytes) {
         let available = total.saturating_sub(working_set);
         let memory = json!({
             "time": read, "availableBytes": available, "workingSetBytes": working_set,
         });
-        node.insert("memory".to_owned(), memory);
+        set("memory", memory);
     }
     if let Ok((total, free)) = usage.swap_bytes {
-        let swap = json!({
-            "time": read,
-            "swapAvailableBytes": free,
-            "swapUsageBytes": total.saturating_sub(free),
-        });
-        node.insert("swap".to_owned(), swap);
+        let used = total.saturating_sub(free);
+        set("swap", json!({"time": read, "swapAvailableBytes": free, "swapUsageBytes": used}));
     }
     if !is_short {
         let now = time(readings.wall(now));
         if let Ok(traffic) = readings.host.traffic() {
-            node.insert("network".to_owned(), network(&traffic, &now));
+            set("network", network(&traffic, &now));
         }
         if let Ok(fs) = readings.host.node_fs() {
-            node.insert("fs".to_owned(), file_system(&fs, &now));
+            set("fs", file_system(&fs, &now));
         }
     }
     json!({"node": node, "pods": []}).to_string()
@@ -68,11 +65,9 @@ fn network(traffic: &[Traffic], time: &Option<String>) -> Value {
     };
     let of_node = traffic.iter().find(|traffic| traffic.name == NODE_INTERFACE);
     let mut network = of_node.map_or_else(|| json!({"name": ""}), interface);
-    if let Some(members) = network.as_object_mut() {
-        members.insert("time".to_owned(), json!(time));
-        let interfaces = traffic.iter().map(interface).collect();
-        members.insert("interfaces".to_owned(), Value::Array(interfaces));
-    }
+    object::set(&mut network, &["time"], json!(time));
+    let interfaces = traffic.iter().map(interface).collect();
+    object::set(&mut network, &["interfaces"], Value::Array(interfaces));
     network
 }
 

@@ -284,7 +284,7 @@ fn open_port(flags: Flags, args: Vec<OsString>) -> Result<Box<Port>, CommandFail
     // Not the agent's folder, where this process may not write.
     let own = systemd_folder("STATE_DIRECTORY");
     let cert_dir = own.as_ref().unwrap_or(&config.cert_dir);
-    let port = serve::open(&config, &serving, &source, host, cert_dir);
+    let port = Port::open(&config, &serving, &source, host, cert_dir);
     port.map(Box::new).map_err(CommandFailure::Other)
 }
 

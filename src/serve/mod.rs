@@ -22,20 +22,14 @@ mod tls;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::socket::{Backlog, getsockopt, listen, sockopt};
 
-use self::certificate::Certificates;
 pub use self::port::Port;
-use self::reviews::Reviews;
-use crate::config::Config;
 use crate::config::serve::ServeConfig;
 use crate::files::read::cause;
-use crate::host::Host;
-use crate::identity::IdentitySource;
-use crate::process::clock::{self, Clock};
+use crate::process::clock;
 
 /// A start that fails at once would follow itself 15 times a second, because systemd keeps the
 /// socket and its waiting connection: it is delayed to six a minute.
@@ -43,23 +37,6 @@ const RESTART_DELAY: Duration = Duration::from_secs(10);
 
 /// Connections that wait to be accepted, as in `nodelet-serve.socket`.
 const BACKLOG: i32 = 16;
-
-/// The port, which listens already. `cert_dir` is for the certificate that the cluster issues.
-pub fn open(
-    config: &Config,
-    serve: &ServeConfig,
-    source: &IdentitySource,
-    host: Host,
-    cert_dir: &Path,
-) -> Result<Port, String> {
-    let clock = Clock::start();
-    let (listener, address) = listener(serve)?;
-    let reviews = Reviews::open(source, clock)?;
-    let certificates = Certificates::open(config, serve, reviews.client_ca(), cert_dir)?;
-    let port = Port::new(config, serve, listener, certificates, reviews, host, clock)?;
-    log::info!("node {}: answering on {address}", config.node.name);
-    Ok(port)
-}
 
 /// Waits before the exit of a start that failed, if systemd passed a listening socket as stdin.
 pub fn delay_next_start() {

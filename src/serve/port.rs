@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::certificate::Certificates;
 use super::connection::{Next, PortConnection, PortStream};
 use super::connections::Connections;
 use super::head::Head;
+use super::listener;
 use super::logs::{self, Journal};
 use super::readings::Readings;
 use super::reviews::Reviews;
@@ -28,6 +29,7 @@ use crate::core::instant::Mono;
 use crate::core::outage_log::OutageLog;
 use crate::files::read::cause;
 use crate::host::Host;
+use crate::identity::IdentitySource;
 use crate::process::clock::{Clock, pause};
 
 /// Pause after an accept or a poll that failed, as without memory or descriptors.
@@ -67,20 +69,31 @@ struct Desk {
 }
 
 impl Port {
-    /// With `--listen` there is no idle exit: nothing would start the process again.
-    pub(super) fn new(
+    /// Listens already. `cert_dir` is for the certificate that the cluster issues. With `--listen`
+    /// there is no idle exit: nothing would start the process again.
+    pub fn open(
         config: &Config,
         serve: &ServeConfig,
-        listener: TcpListener,
-        certificates: Certificates,
-        reviews: Reviews,
+        source: &IdentitySource,
         host: Host,
-        clock: Clock,
+        cert_dir: &Path,
     ) -> Result<Self, String> {
+        let clock = Clock::start();
+        let (listener, address) = listener(serve)?;
+        let reviews = Reviews::open(source, clock)?;
+        let certificates = Certificates::open(config, serve, reviews.client_ca(), cert_dir)?;
         let (tls, ca) = certificates.tls()?;
         let mut readings = Readings::new(config, serve, host);
         readings.served.server_not_after = certificates.not_after();
         let has_end = serve.listen.is_none() && !serve.idle_exit.is_zero();
+        let desk = Desk {
+            access: Access::new(serve.access, &config.node.name),
+            reviews,
+            readings,
+            log_socket: serve.log_socket.clone(),
+            clock,
+        };
+        log::info!("node {}: answering on {address}", config.node.name);
         Ok(Self {
             listener,
             rests: Mono::START,
@@ -89,13 +102,7 @@ impl Port {
             tls,
             ca,
             certificates,
-            desk: Desk {
-                access: Access::new(serve.access, &config.node.name),
-                reviews,
-                readings,
-                log_socket: serve.log_socket.clone(),
-                clock,
-            },
+            desk,
             clock,
             idle_exit: has_end.then_some(serve.idle_exit),
         })

@@ -44,17 +44,34 @@ pub fn parse(bytes: &[u8]) -> Head<'_> {
     else {
         return Head::Refused(400);
     };
-    let mut fields = Fields::default();
-    if request.headers.iter().any(|header| fields.take(header).is_none()) {
-        return Head::Refused(400);
+    let (mut has_host, mut is_last) = (false, version == 0 || bytes.len() > length);
+    let mut authorization = None;
+    for &httparse::Header { name, value } in request.headers.iter() {
+        match name.to_ascii_lowercase().as_str() {
+            "host" if has_host => return Head::Refused(400),
+            "host" => has_host = true,
+            // A body.
+            "transfer-encoding" => return Head::Refused(400),
+            "content-length" if value != b"0" => return Head::Refused(400),
+            "connection" => {
+                let Ok(text) = str::from_utf8(value) else {
+                    return Head::Refused(400);
+                };
+                let mut options = text.split(',').map(str::trim);
+                is_last |= options.any(|option| option.eq_ignore_ascii_case("close"));
+            }
+            // As Go's `Header.Get`: the first one counts.
+            "authorization" => authorization = authorization.or(Some(value)),
+            _ => {}
+        }
     }
     // Go, too, wants one Host in HTTP/1.1. An absolute target or `*` is for proxies.
-    if (version == 1 && !fields.has_host) || !target.starts_with('/') {
+    if (version == 1 && !has_host) || !target.starts_with('/') {
         return Head::Refused(400);
     }
+    let token = authorization.and_then(|value| bearer(str::from_utf8(value).ok()?));
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let asked = Asked { method, path, query, token: fields.token };
-    Head::Whole { asked, is_last: version == 0 || fields.closes || bytes.len() > length }
+    Head::Whole { asked: Asked { method, path, query, token }, is_last }
 }
 
 /// Whether `bytes` may have a whole head: an empty line ends in the bytes from `from` on. Without
@@ -62,38 +79,6 @@ pub fn parse(bytes: &[u8]) -> Head<'_> {
 pub(super) fn may_end(bytes: &[u8], from: usize) -> bool {
     let rest = bytes.get(from.saturating_sub(3)..).unwrap_or_default();
     rest.windows(2).any(|pair| pair == b"\n\n") || rest.windows(3).any(|end| end == b"\n\r\n")
-}
-
-/// The headers that matter.
-#[derive(Default)]
-struct Fields<'a> {
-    has_host: bool,
-    closes: bool,
-    token: Option<&'a str>,
-    has_authorization: bool,
-}
-
-impl<'a> Fields<'a> {
-    /// `None` if the request has a body or a second host.
-    fn take(&mut self, header: &httparse::Header<'a>) -> Option<()> {
-        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
-        if is("host") {
-            return (!std::mem::replace(&mut self.has_host, true)).then_some(());
-        }
-        if is("transfer-encoding") || (is("content-length") && header.value != b"0") {
-            return None;
-        }
-        if is("connection") {
-            let text = str::from_utf8(header.value).ok()?;
-            let mut options = text.split(',').map(str::trim);
-            self.closes |= options.any(|option| option.eq_ignore_ascii_case("close"));
-        }
-        // As Go's `Header.Get`: the first one counts.
-        if is("authorization") && !std::mem::replace(&mut self.has_authorization, true) {
-            self.token = str::from_utf8(header.value).ok().and_then(bearer);
-        }
-        Some(())
-    }
 }
 
 /// The token of a header `Authorization`. Upstream: apiserver

@@ -2,7 +2,7 @@
 //!
 //! It reads 4 KiB at most when its turn comes, so no client keeps the others waiting, and reads
 //! nothing while an answer is under way. Time is an argument and the stream a trait, so the tests
-//! need no socket and no waiting.
+//! need no port and no waiting.
 
 use std::cell::OnceCell;
 use std::fmt;

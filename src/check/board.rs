@@ -249,6 +249,8 @@ mod tests {
                 "proc/meminfo: absent, no capacity memory | b; is /proc",
             ),
             (root_dir("/r", Some(&sized), Ok(())), Mark::Ok, "/r"),
+            // For instance an initramfs.
+            (root_dir("/r", None, Ok(())), Mark::Ok, "/r, a file system without a size: "),
             (
                 root_dir("/r", Some(&sized), Err("read-only file system".into())),
                 Mark::Note,

@@ -21,25 +21,6 @@ use support::{Folder, skip};
 #[expect(dead_code, reason = "main is that of the command")]
 mod flags;
 
-const DOCUMENTS: [&str; 16] = [
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "README.md",
-    "SECURITY.md",
-    "cross/README.md",
-    "src/README.md",
-    "systemd/README.md",
-    "systemd/cluster/README.md",
-    "systemd/differences.md",
-    "systemd/flags.md",
-    "systemd/health.md",
-    "systemd/join.md",
-    "systemd/monitoring/README.md",
-    "systemd/runtime.md",
-    "systemd/serve.md",
-    "tests/README.md",
-];
-
 /// Lines of README.md.
 const LONGEST_README: usize = 200;
 
@@ -69,6 +50,29 @@ fn root() -> &'static Path {
 
 fn text(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+}
+
+/// The files of the repository, but what the build writes and recorded data.
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let kind = path.symlink_metadata().unwrap().file_type();
+        if kind.is_dir() && !["target", "dist", ".git", "corpus", "boards"].contains(&name) {
+            files(&path, found);
+        } else if kind.is_file() {
+            found.push(path);
+        }
+    }
+}
+
+/// Each document, by its path, and its text.
+fn documents() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    files(root(), &mut found);
+    let names = found.iter().filter_map(|path| path.strip_prefix(root()).ok()?.to_str());
+    let names = names.filter(|name| name.ends_with(".md"));
+    names.map(|name| (name.to_owned(), text(name))).collect()
 }
 
 /// A fenced block: the heading above it, its language, its lines.
@@ -128,19 +132,19 @@ fn each_block_of_commands_works() {
         })
     };
     let mut found = Vec::new();
-    for document in DOCUMENTS {
-        let text = text(document);
-        let (_, blocks, _) = parse(&text);
+    for (document, text) in &documents() {
+        let (_, blocks, _) = parse(text);
         for Block { heading, language, lines } in blocks {
             assert!(["sh", "text"].contains(&language), "{document}: a block of {language:?}");
             if language == "text" {
                 continue;
             }
-            let runner = BLOCKS.iter().find(|block| (block.0, block.1) == (document, heading));
-            if let Some((_, _, run)) = runner {
+            let runner =
+                BLOCKS.iter().find(|block| (block.0, block.1) == (document.as_str(), heading));
+            if let Some((document, heading, run)) = runner {
                 println!("{document}, {heading}");
                 run(&lines.join("\n"));
-                found.push((document, heading.to_owned()));
+                found.push((*document, *heading));
                 continue;
             }
             for line in lines {
@@ -150,7 +154,7 @@ fn each_block_of_commands_works() {
         }
     }
     found.sort_unstable();
-    assert_eq!(found, BLOCKS.map(|(document, heading, _)| (document, heading.to_owned())));
+    assert_eq!(found, BLOCKS.map(|(document, heading, _)| (document, heading)));
 }
 
 /// GitHub's anchor of a heading.
@@ -169,9 +173,8 @@ fn links<'a>(lines: &[&'a str]) -> Vec<&'a str> {
 #[test]
 fn each_link_leads_somewhere() {
     let mut count = 0;
-    for document in DOCUMENTS {
-        let own = text(document);
-        let (_, _, prose) = parse(&own);
+    for (document, own) in &documents() {
+        let (_, _, prose) = parse(own);
         for link in links(&prose) {
             if link.starts_with("https://") {
                 continue;
@@ -221,9 +224,8 @@ fn exists(document: &str, word: &str) -> bool {
 #[test]
 fn each_path_in_backticks_exists() {
     let mut count = 0;
-    for document in DOCUMENTS {
-        let text = text(document);
-        let (_, _, prose) = parse(&text);
+    for (document, text) in &documents() {
+        let (_, _, prose) = parse(text);
         for word in code(&prose.join("\n")) {
             let file = [".rs", ".sh", ".md"].iter().any(|end| word.ends_with(end));
             let stored = !NOT_STORED.iter().any(|prefix| word.starts_with(prefix));
@@ -237,20 +239,6 @@ fn each_path_in_backticks_exists() {
         }
     }
     assert!(count > 80, "{count} paths");
-}
-
-/// The text files of the repository.
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        let kind = path.symlink_metadata().unwrap().file_type();
-        if kind.is_dir() && !["target", "dist", ".git", "corpus", "boards"].contains(&name) {
-            files(&path, found);
-        } else if kind.is_file() {
-            found.push(path);
-        }
-    }
 }
 
 /// Documents that are not in the repository, in two parts, so that this file does not name one.
@@ -351,9 +339,8 @@ fn kubeadm_makes_a_bootstrap_kubeconfig(script: &str) {
 #[test]
 fn the_join_lines_are_valid() {
     let mut count = 0;
-    for document in DOCUMENTS {
-        let own = text(document);
-        let (_, blocks, _) = parse(&own);
+    for (document, own) in &documents() {
+        let (_, blocks, _) = parse(own);
         for line in blocks.iter().flat_map(|block| &block.lines) {
             let line = line.trim_start_matches(['$', ' ']);
             let line = line.strip_prefix("sudo ").unwrap_or(line);
@@ -455,43 +442,34 @@ fn the_archive_is_appended_and_aligned(script: &str) {
     assert!(image[8..].starts_with(b"070701"), "no newc archive at 8");
 }
 
-/// A folder with `systemd/`, and with a `kubectl` that adds to the file `applied`: its arguments as
-/// a comment, and the content of the file that its last argument names (`-` is its input).
-fn folder_with_kubectl(name: &str) -> Folder {
+/// What a script gives to `kubectl`, in a folder with `systemd/`: of each call its arguments as a
+/// comment, and the content of the file that its last argument names (`-` is its input).
+fn applied(name: &str, script: &str) -> String {
     let folder = folder_with_systemd(name);
     let stub = "echo \"# $*\" >>applied\n\
                 for file; do :; done\n\
                 case \"$*\" in *' -f '* | *' --patch-file='*) ;; *) exit 1 ;; esac\n\
                 cat \"${file#--patch-file=}\" >>applied\n";
     write_program(&folder, "kubectl", stub);
-    folder
-}
-
-fn applied(folder: &Folder) -> String {
+    run(&folder, script);
     fs::read_to_string(folder.path().join("applied")).unwrap()
 }
 
 /// `tests/agent/policies.rs` tests the manifests.
 fn the_policy_is_applied_and_the_daemon_set_patched(script: &str) {
-    let folder = folder_with_kubectl("daemonsets");
-    run(&folder, script);
-    let applied = applied(&folder);
+    let applied = applied("daemonsets", script);
     for part in ["kind: MutatingAdmissionPolicyBinding", "operator: NotIn"] {
         assert_eq!(applied.matches(part).count(), 1, "{applied}");
     }
 }
 
 fn the_policy_is_applied(script: &str) {
-    let folder = folder_with_kubectl("podcidrs");
-    run(&folder, script);
-    let applied = applied(&folder);
+    let applied = applied("podcidrs", script);
     assert!(applied.contains("!has(object.spec.podCIDR)"), "{applied}");
 }
 
 fn the_policy_names_the_stolen_board(script: &str) {
-    let folder = folder_with_kubectl("stolen");
-    run(&folder, script);
-    let applied = applied(&folder);
+    let applied = applied("stolen", script);
     assert!(applied.contains("in ['system:node:barn-pi']"), "{applied}");
     assert!(!applied.contains("node:stolen-board"), "{applied}");
 }
@@ -537,9 +515,7 @@ fn kubectl_shows_what_each_board_has(script: &str) {
 }
 
 fn a_prometheus_rule_is_made(script: &str) {
-    let folder = folder_with_kubectl("operator");
-    run(&folder, script);
-    let applied = yaml::parse(&applied(&folder)).unwrap();
+    let applied = yaml::parse(&applied("operator", script)).unwrap();
     assert_eq!(applied["kind"], "PrometheusRule");
     let rules = yaml::parse(&text("systemd/monitoring/rules.yaml")).unwrap();
     assert!(rules["groups"].is_array());

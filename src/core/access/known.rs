@@ -41,20 +41,20 @@ impl Tokens {
         Some((known.until, known.user.as_ref()))
     }
 
-    /// In the place of a bad one, else of the good one that was reviewed longest ago.
+    /// In the place of a bad one, else of the good one that was reviewed longest ago. A bad token
+    /// takes the place of no good one.
     pub(super) fn insert(&mut self, digest: KeyedHash, until: Mono, user: Option<Rc<User>>) {
         self.0.retain(|known| known.digest != digest);
-        if self.0.len() >= MAX_TOKENS {
-            let order = |(_, known): &(usize, &KnownToken)| (known.user.is_some(), known.until);
-            let oldest = self.0.iter().enumerate().min_by_key(order);
-            match oldest.map(|(at, known)| (at, known.user.is_some())) {
-                // A bad token takes the place of no good one.
-                Some((_, true)) if user.is_none() => return,
-                Some((at, _)) => drop(self.0.swap_remove(at)),
-                None => {}
-            }
-        }
         self.0.push(KnownToken { digest, until, user });
+        drop_first(&mut self.0, MAX_TOKENS, |known| (known.user.is_some(), known.until));
+    }
+}
+
+/// Drops the first one in an order if there are more than `most`.
+fn drop_first<T, K: Ord>(all: &mut Vec<T>, most: usize, order: impl Fn(&T) -> K) {
+    let first = all.iter().enumerate().min_by_key(|(_, one)| order(one)).map(|(at, _)| at);
+    if let Some(first) = first.filter(|_| all.len() > most) {
+        all.swap_remove(first);
     }
 }
 
@@ -98,12 +98,8 @@ impl Verdicts {
         until: Mono,
         allowed: bool,
     ) {
-        if self.0.len() >= MAX_VERDICTS {
-            let oldest = self.0.iter().enumerate().min_by_key(|(_, known)| known.until);
-            if let Some((at, _)) = oldest {
-                self.0.swap_remove(at);
-            }
-        }
+        // Before: a refusal counts for a shorter time than what it replaces.
+        drop_first(&mut self.0, MAX_VERDICTS - 1, |known| known.until);
         self.0.push(KnownVerdict { user: user.clone(), verb, subresource, until, allowed });
     }
 }

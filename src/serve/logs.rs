@@ -79,7 +79,7 @@ pub(super) fn answer(
     let answer = match socket {
         // As a kubelet that serves no logs.
         None => Answer::plain(405, "logs endpoint is disabled.\n"),
-        Some(socket) => Answer::to_get(asked, || match query(asked.query, path, is_busy) {
+        Some(socket) => Answer::to(&["GET"], asked, || match query(asked.query, path, is_busy) {
             Some(refusal) => refusal,
             None => match Journal::open(socket, asked.query) {
                 Ok(opened) => {

@@ -130,7 +130,7 @@ pub(super) fn own(readings: &Readings, now: Now) -> String {
     );
     let name = "nodelet_serve_requests_total";
     text.head(name, "counter", "Requests before this one, by the status code of the answer.");
-    for (code, count) in served.requests() {
+    for (code, count) in &served.requests {
         text.text += &format!("{name}{{code=\"{code}\"}} {count}\n");
     }
     let name = "nodelet_serve_reviews_total";

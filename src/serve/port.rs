@@ -131,7 +131,11 @@ impl Port {
             let ready = self.wait(accepts, wake.map(|wake| wake.since(now)));
             let now = self.clock.now().mono;
             let reviews = &mut self.desk.reviews;
-            let new = self.certificates.refresh(|| reviews.refreshed_ca(), now);
+            let cluster_ca = || {
+                reviews.refresh();
+                reviews.client_ca()
+            };
+            let new = self.certificates.refresh(cluster_ca, now);
             self.use_certificates(new);
             // From the last one: the one that takes the place of a closed one had its turn.
             for index in (0..self.connections.0.len()).rev() {

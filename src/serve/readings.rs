@@ -38,8 +38,8 @@ pub struct Readings {
 /// What this process has done, and with which certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// Requests by status code of the answer.
-    requests: Vec<(u16, u64)>,
+    /// Requests by status code of the answer, in the order of the codes.
+    pub(super) requests: Vec<(u16, u64)>,
     /// Reviews that were sent.
     pub reviews: ReviewCounts,
     /// End of the certificate for the API server; `None` without one.
@@ -51,18 +51,12 @@ pub struct Served {
 impl Served {
     /// Counts a request.
     pub fn count(&mut self, code: u16) {
-        match self.requests.iter_mut().find(|(known, _)| *known == code) {
-            Some((_, count)) => *count += 1,
+        let at = self.requests.partition_point(|(known, _)| *known < code);
+        match self.requests.get_mut(at) {
+            Some((known, count)) if *known == code => *count += 1,
             // The codes of this program are few.
-            None => self.requests.push((code, 1)),
+            _ => self.requests.insert(at, (code, 1)),
         }
-    }
-
-    /// The requests by status code, in the order of the codes.
-    pub(super) fn requests(&self) -> Vec<(u16, u64)> {
-        let mut requests = self.requests.clone();
-        requests.sort_unstable();
-        requests
     }
 }
 

@@ -60,14 +60,8 @@ impl Reviews {
         issuer.or_else(|| self.identity.ca().cloned())
     }
 
-    /// The same, after [`Self::refresh`].
-    pub(super) fn refreshed_ca(&mut self) -> Option<Pem> {
-        self.refresh();
-        self.client_ca()
-    }
-
     /// Reads credentials that were replaced, once a minute.
-    fn refresh(&mut self) {
+    pub(super) fn refresh(&mut self) {
         if self.identity.refresh(&mut self.api, self.clock.now().mono).is_some() {
             self.client_not_after = self.identity.not_after();
         }

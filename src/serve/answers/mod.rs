@@ -79,13 +79,8 @@ impl Answer {
         Self::plain(404, "404 page not found\n")
     }
 
-    /// The answer of a path that is only read.
-    pub(super) fn to_get(asked: &Asked<'_>, answer: impl FnOnce() -> Self) -> Self {
-        Self::to(&["GET"], asked, answer)
-    }
-
     /// The answer of a path that has these methods.
-    fn to(methods: &[&str], asked: &Asked<'_>, answer: impl FnOnce() -> Self) -> Self {
+    pub(super) fn to(methods: &[&str], asked: &Asked<'_>, answer: impl FnOnce() -> Self) -> Self {
         if methods.contains(&asked.method) {
             return answer();
         }
@@ -106,9 +101,10 @@ pub fn answer(asked: &Asked<'_>, readings: &mut Readings, now: Now) -> Answer {
         "/metrics/cadvisor" | "/metrics/probes" | "/metrics/slis" => {
             of_metrics(metrics::start_time(readings, now), readings, now)
         }
-        "/pods" | "/pods/" | "/runningpods/" => {
-            Answer::to_get(asked, || Answer { content_type: JSON, ..Answer::text(200, NO_PODS) })
-        }
+        "/pods" | "/pods/" | "/runningpods/" => Answer::to(&["GET"], asked, || Answer {
+            content_type: JSON,
+            ..Answer::text(200, NO_PODS)
+        }),
         "/stats/summary" | "/stats/summary/" => Answer::to(&["GET", "POST"], asked, || {
             let is_short = query(asked.query, "only_cpu_and_memory").eq(["true"]);
             Answer {

@@ -454,31 +454,19 @@ mod tests {
             response(200, json!({"data": {"kubeconfig": kubeconfig}}))
         };
         let forbidden = json!({"kind": "Status", "reason": "Forbidden", "message": "no"});
+        let unknown = "✗ ca: cluster-info has a CA (1) that this board does not trust; ";
+        let again =
+            "join again with a new line of kubeadm, which adds it, before the server uses it";
+        let again = &format!("{unknown}{again}");
+        let add = &format!("{unknown}add it to /etc/ca.crt, before the server uses it");
+        let damaged = both.replacen("END", "", 1);
         for (response, trusted, file, line) in [
             (info(&old), &old, None, "✓ ca: those of cluster-info (1) are trusted"),
             // The old one is gone.
             (info(&new), &both, None, "✓ ca: those of cluster-info (1) are trusted"),
-            (
-                info(&both),
-                &old,
-                None,
-                "✗ ca: cluster-info has a CA (1) that this board does not trust; join again with a \
-                 new line of kubeadm, which adds it, before the server uses it",
-            ),
-            (
-                info(&both),
-                &new,
-                Some("/etc/ca.crt"),
-                "✗ ca: cluster-info has a CA (1) that this board does not trust; add it to \
-                 /etc/ca.crt, before the server uses it",
-            ),
-            (
-                info(&both.replacen("END", "", 1)),
-                &both,
-                None,
-                "✗ ca: cluster-info has a CA (1) that this board does not trust; join again with a \
-                 new line of kubeadm, which adds it, before the server uses it",
-            ),
+            (info(&both), &old, None, again),
+            (info(&both), &new, Some("/etc/ca.crt"), add),
+            (info(&damaged), &both, None, again),
             (info(""), &old, None, "– ca: cluster-info is not that of kubeadm"),
             (
                 response(403, forbidden),

@@ -433,63 +433,58 @@ fn an_invalid_value_is_one_error_line() {
 /// TestValidateKubeletConfiguration.
 #[test]
 fn a_value_out_of_its_range_is_an_error_unless_a_later_one_replaces_it() {
-    let negative = "must not be a negative number";
-    let inclusive = "must be between 1 and 65535, inclusive";
+    let config = |words: &str| config(&words.split(' ').collect::<Vec<_>>());
     for (words, want) in [
-        (&["--event-burst=-1"][..], format!("eventBurst (--event-burst) -1 {negative}")),
-        (&["--max-pods=-1"], format!("maxPods (--max-pods) -1 {negative}")),
-        (&["--pods-per-core=-1"], format!("podsPerCore (--pods-per-core) -1 {negative}")),
+        ("--event-burst=-1", "eventBurst (--event-burst) -1 must not be a negative number"),
+        ("--max-pods=-1", "maxPods (--max-pods) -1 must not be a negative number"),
+        ("--pods-per-core=-1", "podsPerCore (--pods-per-core) -1 must not be a negative number"),
         (
-            &["--node-lease-duration-seconds=0"],
-            "nodeLeaseDurationSeconds (--node-lease-duration-seconds) 0 must be greater than 0"
-                .to_owned(),
+            "--node-lease-duration-seconds=0",
+            "nodeLeaseDurationSeconds (--node-lease-duration-seconds) 0 must be greater than 0",
         ),
-        (&["--event-qps=-1"], format!("eventRecordQPS (--event-qps) -1 {negative}")),
+        ("--event-qps=-1", "eventRecordQPS (--event-qps) -1 must not be a negative number"),
         (
-            &["--node-status-max-images=-2"],
-            "nodeStatusMaxImages (--node-status-max-images) -2 must be -1 or greater".to_owned(),
+            "--node-status-max-images=-2",
+            "nodeStatusMaxImages (--node-status-max-images) -2 must be -1 or greater",
         ),
-        (&["--port=65536"], format!("port (--port) 65536 {inclusive}")),
-        (&["--port=1", "--port=0"], format!("port (--port) 0 {inclusive}")),
+        ("--port=65536", "port (--port) 65536 must be between 1 and 65535, inclusive"),
+        ("--port=1 --port=0", "port (--port) 0 must be between 1 and 65535, inclusive"),
         (
-            &["--reserved-cpus=5-3"],
+            "--reserved-cpus=5-3",
             "unable to parse reservedSystemCPUs (--reserved-cpus) 5-3, error: invalid range \
-             \"5-3\" (5 > 3)"
-                .to_owned(),
+             \"5-3\" (5 > 3)",
         ),
         (
-            &["--node-status-update-frequency=9ms"],
-            "nodeStatusUpdateFrequency (--node-status-update-frequency) 9ms is too short; the \
-             minimum is 10ms"
-                .to_owned(),
+            "--node-status-update-frequency=9ms",
+            "nodeStatusUpdateFrequency (--node-status-update-frequency) 9ms is too short; the minimum \
+             is 10ms",
         ),
         (
-            &["--node-status-report-frequency=999ms"],
+            "--node-status-report-frequency=999ms",
             "nodeStatusReportFrequency (--node-status-report-frequency) 999ms is too short; the \
-             minimum is 1s"
-                .to_owned(),
+             minimum is 1s",
         ),
         (
-            &["--node-resync-frequency=1us"],
-            "--node-resync-frequency 1µs is too short; the minimum is 1s".to_owned(),
+            "--node-resync-frequency=1us",
+            "--node-resync-frequency 1µs is too short; the minimum is 1s",
         ),
     ] {
-        assert_eq!(config(words), Err(format!("invalid configuration: {want}")), "{words:?}");
+        assert_eq!(config(words), Err(format!("invalid configuration: {want}")), "{words}");
     }
     assert_eq!(
-        config(&["--max-pods=-1", "--port=0"]),
+        config("--max-pods=-1 --port=0"),
         Err("[invalid configuration: maxPods (--max-pods) -1 must not be a negative number, \
              invalid configuration: port (--port) 0 must be between 1 and 65535, inclusive]"
             .to_owned())
     );
     for words in [
-        &["--node-status-max-images=-1", "--port=1", "--event-qps=0"][..],
-        &["--port=0", "--port=65535", "--reserved-cpus=0-3,7"],
-        &["--node-status-update-frequency=10ms", "--node-status-report-frequency=1s"],
-        &["--node-resync-frequency=1s"],
-        &["--node-resync-frequency=1us", "--node-resync-frequency=2s"],
+        "--node-status-max-images=-1 --port=1 --event-qps=0",
+        "--port=0 --port=65535 --reserved-cpus=0-3,7",
+        "--node-status-update-frequency=10ms --node-status-report-frequency=1s",
+        "--node-resync-frequency=1s",
+        "--node-resync-frequency=1us --node-resync-frequency=2s",
     ] {
-        assert!(config(words).is_ok(), "{words:?}");
+        assert!(config(words).is_ok(), "{words}");
     }
 }
 

@@ -71,8 +71,7 @@ fn zero_is_a_value_of_a_pointer_field_only() {
     want.values.config.event_qps = 0;
     want.values.node_status_max_images = 0;
     let all = |value: &str| {
-        let mut fields = String::new();
-        for field in [
+        let fields = [
             "eventRecordQPS",
             "eventBurst",
             "port",
@@ -80,10 +79,9 @@ fn zero_is_a_value_of_a_pointer_field_only() {
             "maxPods",
             "podsPerCore",
             "nodeStatusMaxImages",
-        ] {
-            fields.push_str(&format!("{field}: {value}\n"));
-        }
+        ];
         let mut flags = default.clone();
+        let fields = fields.map(|field| format!("{field}: {value}\n")).concat();
         apply(&document(&fields), &mut flags).unwrap();
         flags
     };

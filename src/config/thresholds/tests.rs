@@ -8,9 +8,16 @@
 
 use super::*;
 
+/// A name without a dot is that of an amount that is available.
 fn statements(text: &str) -> Pairs {
     let pairs = text.split(',').filter_map(|item| item.split_once('='));
-    pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+    let signal = |name: &str| match name {
+        "memory" | "nodefs" | "imagefs" | "pid" | "containerfs" | "allocatableMemory" => {
+            format!("{name}.available")
+        }
+        _ => name.to_owned(),
+    };
+    pairs.map(|(k, v)| (signal(k), v.to_owned())).collect()
 }
 
 fn parsed(hard: &str, soft: &str, grace: &str, reclaim: &str) -> Result<Vec<Threshold>, String> {
@@ -39,14 +46,11 @@ fn test_parse_threshold_config() {
         NodefsAvailable as Node, NodefsInodesFree as NodeInodes, PidAvailable as Pid,
     };
     let some = |text: &str| Some(q(text));
-    for (name, hard, soft, grace, reclaim, want) in [
-        ("no values", "", "", "", "", vec![]),
+    for (name, [hard, soft, grace, reclaim], want) in [
+        ("no values", [""; 4], vec![]),
         (
             "memory, hard and soft",
-            "memory.available=150Mi",
-            "memory.available=300Mi",
-            "memory.available=30s",
-            "memory.available=0",
+            ["memory=150Mi", "memory=300Mi", "memory=30s", "memory=0"],
             vec![
                 threshold(Memory, q("150Mi"), 0, some("0")),
                 threshold(Memory, q("300Mi"), 30, some("0")),
@@ -54,10 +58,7 @@ fn test_parse_threshold_config() {
         ),
         (
             "memory in percent",
-            "memory.available=10%",
-            "memory.available=30%",
-            "memory.available=30s",
-            "memory.available=5%",
+            ["memory=10%", "memory=30%", "memory=30s", "memory=5%"],
             vec![
                 threshold(Memory, P(0.1), 0, Some(P(0.05))),
                 threshold(Memory, P(0.3), 30, Some(P(0.05))),
@@ -65,10 +66,12 @@ fn test_parse_threshold_config() {
         ),
         (
             "disk in percent",
-            "imagefs.available=15%,nodefs.available=10.5%",
-            "imagefs.available=30%,nodefs.available=20.5%",
-            "imagefs.available=30s,nodefs.available=30s",
-            "imagefs.available=10%,nodefs.available=5%",
+            [
+                "imagefs=15%,nodefs=10.5%",
+                "imagefs=30%,nodefs=20.5%",
+                "imagefs=30s,nodefs=30s",
+                "imagefs=10%,nodefs=5%",
+            ],
             vec![
                 threshold(Image, P(0.15), 0, Some(P(0.1))),
                 threshold(Node, P(10.5 / 100.0), 0, Some(P(0.05))),
@@ -76,45 +79,31 @@ fn test_parse_threshold_config() {
                 threshold(Node, P(20.5 / 100.0), 30, Some(P(0.05))),
             ],
         ),
-        (
-            "disable via 0%, without grace",
-            "memory.available=0%",
-            "memory.available=0%",
-            "",
-            "",
-            vec![],
-        ),
-        ("disable via 100%", "memory.available=100%", "memory.available=100%", "", "", vec![]),
+        ("disable via 0%, without grace", ["memory=0%", "memory=0%", "", ""], vec![]),
+        ("disable via 100%", ["memory=100%", "memory=100%", "", ""], vec![]),
         (
             "0.0% and 100.0% do not disable",
-            "memory.available=0.0%,pid.available=100.0%",
-            "",
-            "",
-            "",
+            ["memory=0.0%,pid=100.0%", "", "", ""],
             vec![threshold(Memory, P(0.0), 0, None), threshold(Pid, P(1.0), 0, None)],
         ),
         (
             "any number of percent signs",
-            "memory.available=5%%",
-            "",
-            "",
-            "",
+            ["memory=5%%", "", "", ""],
             vec![threshold(Memory, P(0.05), 0, None)],
         ),
         (
             "a grace period of zero, and one without a threshold",
-            "",
-            "pid.available=10",
-            "pid.available=0,nodefs.available=1m30s",
-            "",
+            ["", "pid=10", "pid=0,nodefs=1m30s", ""],
             vec![threshold(Pid, q("10"), 0, None)],
         ),
         (
             "signals without observation are ignored",
-            "containerfs.available=10%,allocatableMemory.available=1Gi,memory.available=1",
-            "containerfs.inodesFree=5",
-            "containerfs.inodesFree=1s",
-            "containerfs.available=1",
+            [
+                "containerfs=10%,allocatableMemory=1Gi,memory=1",
+                "containerfs.inodesFree=5",
+                "containerfs.inodesFree=1s",
+                "containerfs=1",
+            ],
             vec![threshold(Memory, q("1"), 0, None)],
         ),
     ] {

@@ -17,7 +17,7 @@ use crate::agent::read_cache::{ReadCache, ask_name_servers};
 use crate::agent::{Agent, ApiConnection};
 use crate::check::{CommandFailure, configured, probe};
 use crate::config::command_line::{self, Command, shown};
-use crate::config::file::{self, Notes};
+use crate::config::file;
 use crate::config::flags::Flags;
 use crate::config::serve::ServeConfig;
 use crate::config::{self, Config, KUBELET_VERSION};
@@ -183,44 +183,41 @@ fn user_agent() -> String {
 /// The checked configuration and the facts that its checks need. Flags and fields without effect
 /// are logged last, because an invalid configuration must be one line.
 fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts), CommandFailure> {
-    let (flags, notes) = over_file(flags, args)?;
-    let ignored = flags_and_fields(&flags.ignored, notes.ignored);
+    let mut flags = over_file(flags, args)?;
+    let (ignored, unknown) = (std::mem::take(&mut flags.ignored), flags.unknown.join(", "));
     let (config, host, facts) = configured(flags, true)?;
-    if !ignored.is_empty() {
-        log::info!("ignored: {ignored}");
-    }
-    if !notes.unknown.is_empty() {
-        let names = notes.unknown.join(", ");
-        log::warn!("--config: unknown fields ignored: {names}");
+    log_ignored(ignored);
+    if !unknown.is_empty() {
+        log::warn!("--config: unknown fields ignored: {unknown}");
     }
     Ok((config, host, facts))
 }
 
 /// The flags, with the values of the `--config` file for flags that are not given.
-fn over_file(flags: Flags, args: Vec<OsString>) -> Result<(Flags, Notes), CommandFailure> {
+fn over_file(flags: Flags, args: Vec<OsString>) -> Result<Flags, CommandFailure> {
     let Some(path) = &flags.values.config_file else {
-        return Ok((flags, Notes::default()));
+        return Ok(flags);
     };
     let mut over = Flags::default();
-    let notes = read_config(path, &mut over)
+    read_config(path, &mut over)
         .map_err(|e| CommandFailure::Other(format!("--config {}: {e}", path.display())))?;
     command_line::apply(args, &mut over).map_err(CommandFailure::Usage)?;
-    Ok((over, notes))
+    Ok(over)
 }
 
-fn read_config(path: &Path, flags: &mut Flags) -> Result<Notes, String> {
+fn read_config(path: &Path, flags: &mut Flags) -> Result<(), String> {
     let bytes = read(path)?;
     let text = String::from_utf8(bytes).map_err(|_| "not UTF-8 text")?;
     file::apply(&yaml::parse(&text)?, flags)
 }
 
-/// A list of flags, each once and with `--`, then of fields.
-fn flags_and_fields(flags: &[&str], fields: Vec<String>) -> String {
-    let mut names: Vec<String> = flags.iter().map(|flag| format!("--{flag}")).collect();
-    names.sort();
+/// Logs each name once: flags first, because of their dashes.
+fn log_ignored(mut names: Vec<String>) {
+    names.sort_unstable();
     names.dedup();
-    names.extend(fields);
-    names.join(", ")
+    if !names.is_empty() {
+        log::info!("ignored: {}", names.join(", "));
+    }
 }
 
 /// Prints the Node that `run` would register. Each fact that cannot be read is one line on stderr,
@@ -244,7 +241,7 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
 /// nothing to do, which is no failure: the unit is started with the agent's.
 fn ask_runtime(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
     logging::start(flags.values.verbosity, env("JOURNAL_STREAM").is_some());
-    let (flags, _) = over_file(flags, args)?;
+    let flags = over_file(flags, args)?;
     match config::runtime::parse(&flags.values).map_err(CommandFailure::Usage)? {
         Some(config) => runtime::serve(&config),
         None => {
@@ -265,8 +262,8 @@ fn serve(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
 fn open_port(flags: Flags, args: Vec<OsString>) -> Result<Box<Port>, CommandFailure> {
     let _ = prctl::set_dumpable(false);
     logging::start(flags.values.verbosity, env("JOURNAL_STREAM").is_some());
-    let (flags, notes) = over_file(flags, args)?;
-    let ignored = flags_and_fields(&flags.ignored, notes.ignored);
+    let mut flags = over_file(flags, args)?;
+    let ignored = std::mem::take(&mut flags.ignored);
     let serving = ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
     let host = Host::new(HostRoot::new(&flags.values.host_root), &flags.values.root_dir);
     let config = Config::new(flags, || host.hostname().map_err(|unread| unread.to_string()))
@@ -278,9 +275,7 @@ fn open_port(flags: Flags, args: Vec<OsString>) -> Result<Box<Port>, CommandFail
         )
     })?;
     let source = source(&config, path);
-    if !ignored.is_empty() {
-        log::info!("ignored: {ignored}");
-    }
+    log_ignored(ignored);
     // Not the agent's folder, where this process may not write.
     let own = systemd_folder("STATE_DIRECTORY");
     let cert_dir = own.as_ref().unwrap_or(&config.cert_dir);

@@ -20,8 +20,10 @@ use crate::kube::names;
 pub struct Flags {
     /// The value of each setting, given or by default.
     pub values: Values,
-    /// Given flags that have no effect.
-    pub ignored: Vec<&'static str>,
+    /// What is given and has no effect: flags with their dashes, and fields of a file.
+    pub ignored: Vec<String>,
+    /// Fields of a file that the kubelet does not have.
+    pub unknown: Vec<String>,
     /// Values out of their range, by flag. They count only if the flag has no later value.
     pub(super) faults: BTreeMap<&'static str, String>,
 }
@@ -71,8 +73,8 @@ pub struct Values {
 
 impl Default for Flags {
     fn default() -> Self {
-        let (values, ignored, faults) = Default::default();
-        let mut flags = Self { values, ignored, faults };
+        let (values, ignored, unknown, faults) = Default::default();
+        let mut flags = Self { values, ignored, unknown, faults };
         set_defaults(SETTINGS, &mut flags.values);
         flags
     }

@@ -94,7 +94,7 @@ pub fn apply(args: Vec<OsString>, flags: &mut Flags) -> Result<Command, String> 
             _ => {}
         }
         if let Some((name, takes_value)) = ignored_flag(&name) {
-            flags.ignored.push(name);
+            flags.ignored.push(format!("--{name}"));
             if takes_value {
                 value(name, &mut parser)?;
             } else {

@@ -217,7 +217,7 @@ fn the_flags_of_kubeadms_unit_are_accepted() {
         "--cert-dir=/var/lib/kubelet/pki",
         "--node-status-max-images=-1",
     ]);
-    assert_eq!(flags.ignored, ["pod-infra-container-image", "cgroup-driver", "fail-swap-on"]);
+    assert_eq!(flags.ignored, ["--pod-infra-container-image", "--cgroup-driver", "--fail-swap-on"]);
 }
 
 /// A unit of a kubelet has values that nodelet cannot judge; the forms are those of pflag.
@@ -236,7 +236,7 @@ fn an_ignored_flag_takes_any_value() {
         let got = parse(words).map(|(_, flags)| *flags);
         let want = want
             .map_err(str::to_owned)
-            .map(|name| Flags { ignored: vec![name], ..Flags::of(&["--port=1"]) });
+            .map(|name| Flags { ignored: vec![format!("--{name}")], ..Flags::of(&["--port=1"]) });
         assert_eq!(got, want, "{words:?}");
     }
 }

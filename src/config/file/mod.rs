@@ -2,7 +2,7 @@
 //!
 //! Applies the parsed document to the default flags; the command line is applied after it. As in
 //! the kubelet, null, an empty string and most zeros keep the default. Ignored and unknown fields
-//! are returned for the log. A value of the wrong type is an error.
+//! are kept for the log. A value of the wrong type is an error.
 
 use std::time::Duration;
 
@@ -19,17 +19,8 @@ use crate::kube::time::parse_duration;
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
 
-/// Fields of a file that the log names.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Notes {
-    /// Fields that have no effect.
-    pub ignored: Vec<String>,
-    /// Fields that the kubelet does not have.
-    pub unknown: Vec<String>,
-}
-
 /// Applies a configuration document to `flags`.
-pub fn apply(document: &Value, flags: &mut Flags) -> Result<Notes, String> {
+pub fn apply(document: &Value, flags: &mut Flags) -> Result<(), String> {
     let fields =
         document.as_object().ok_or("not a kubelet configuration: no mapping at the top")?;
     for (key, want) in [("apiVersion", API_VERSION), ("kind", KIND)] {
@@ -38,9 +29,8 @@ pub fn apply(document: &Value, flags: &mut Flags) -> Result<Notes, String> {
             return Err(format!("{key} is {is:?}; a kubelet configuration has {key}: {want}"));
         }
     }
-    let mut notes = Notes::default();
     let mut errors = Vec::new();
-    apply_fields("", fields, flags, &mut notes, &mut errors);
+    apply_fields("", fields, flags, &mut errors);
     if let Err(error) = merge_thresholds(fields, &mut flags.values) {
         errors.push(error);
     }
@@ -55,7 +45,7 @@ pub fn apply(document: &Value, flags: &mut Flags) -> Result<Notes, String> {
     if !update.is_zero() && period("nodeStatusReportFrequency").is_zero() {
         flags.values.config.report_frequency = update.max(SHORTEST_REPORT);
     }
-    Ok(notes)
+    Ok(())
 }
 
 /// Applies the fields of one mapping, whose own name is in `prefix` with a dot.
@@ -63,7 +53,6 @@ fn apply_fields(
     prefix: &str,
     fields: &Map<String, Value>,
     flags: &mut Flags,
-    notes: &mut Notes,
     errors: &mut Vec<String>,
 ) {
     for (key, value) in fields {
@@ -78,20 +67,20 @@ fn apply_fields(
         let has_fields = SETTINGS.iter().any(|s| s.field.starts_with(&inside));
         match (setting, value) {
             // A dot of its own is no path.
-            _ if key.contains('.') => notes.unknown.push(name),
+            _ if key.contains('.') => flags.unknown.push(name),
             (Some(setting), _) => match set(&mut flags.values, setting, value) {
                 Ok(fault) => flags.note(setting.flag, fault),
                 Err(error) => errors.push(format!("{name}{error}")),
             },
             (None, Value::Null) if has_fields => {}
             (None, Value::Object(fields)) if has_fields => {
-                apply_fields(&inside, fields, flags, notes, errors);
+                apply_fields(&inside, fields, flags, errors);
             }
             (None, _) if has_fields => errors.push(format!("{name} is not a mapping")),
             (None, _) => match name.as_str() {
                 "apiVersion" | "kind" | "mergeDefaultEvictionSettings" => {}
-                known if is_ignored_field(known) => notes.ignored.push(name),
-                _ => notes.unknown.push(name),
+                known if is_ignored_field(known) => flags.ignored.push(name),
+                _ => flags.unknown.push(name),
             },
         }
     }

@@ -1,22 +1,28 @@
 //! Judges the board: the kernel's files, the clock, the folders, the client certificate.
 
 use crate::core::facts::{FileSystem, Read};
+use crate::host::cgroup::Mode;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, NODE, NODES};
 
 use super::Finding;
 
-/// `mode` names the cgroup version; `None` if no cgroup is mounted.
-pub fn cgroups(mode: Option<&str>) -> Finding {
-    match mode {
-        Some(mode) => Finding::ok("cgroups", mode),
-        None => Finding::note(
-            "cgroups",
-            "no cgroup is mounted, memory in use is computed from /proc/meminfo",
-            "mount cgroup2 at /sys/fs/cgroup",
-        ),
-    }
+/// The cgroup version.
+pub fn cgroups(mode: Mode) -> Finding {
+    let version = match mode {
+        Mode::V2 => "v2",
+        Mode::V1 => "v1",
+        Mode::Hybrid => "v1, with an empty v2 beside it",
+        Mode::None => {
+            return Finding::note(
+                "cgroups",
+                "no cgroup is mounted, memory in use is computed from /proc/meminfo",
+                "mount cgroup2 at /sys/fs/cgroup",
+            );
+        }
+    };
+    Finding::ok("cgroups", version)
 }
 
 /// Without the controller, memory in use is computed from /proc/meminfo.
@@ -227,8 +233,8 @@ mod tests {
         let sized = Ok(FileSystem::default());
         let unread = || Unread::new("proc/x", "permission denied");
         for (finding, mark, part) in [
-            (cgroups(Some("v2")), Mark::Ok, "v2"),
-            (cgroups(None), Mark::Note, "mount cgroup2"),
+            (cgroups(Mode::V2), Mark::Ok, "v2"),
+            (cgroups(Mode::None), Mark::Note, "mount cgroup2"),
             (memory_controller(&Ok(true)), Mark::Ok, "on"),
             (memory_controller(&Ok(false)), Mark::Note, "cgroup_enable=memory"),
             (memory_controller(&Err(unread())), Mark::Note, "proc/x: permission denied"),

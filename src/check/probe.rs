@@ -1,6 +1,5 @@
 //! Runs the checks in the order in which a run needs the things, and skips those whose prerequisite
 //! failed. Reads files, sends GET and SelfSubjectAccessReview requests, and changes nothing.
-//! Longer than 500 lines: one function for each check.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -23,7 +22,6 @@ use crate::core::{pods, server_version};
 use crate::files::guard::{self, Resolved};
 use crate::files::read::cause;
 use crate::health::KINDS;
-use crate::host::cgroup::Mode;
 use crate::host::health::HealthSources;
 use crate::host::runtime::RuntimeFile;
 use crate::host::units::{SERVE_SOCKET, is_enabled};
@@ -99,15 +97,9 @@ fn server_checks() -> Vec<&'static str> {
 fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<Finding> {
     let root = &host.root;
     let mounts = mounts::read(root).unwrap_or_default();
-    let mode = match cgroup::read(root, &mounts) {
-        Mode::V2 => Some("v2"),
-        Mode::V1 => Some("v1"),
-        Mode::Hybrid => Some("v1, with an empty v2 beside it"),
-        Mode::None => None,
-    };
     let folder = &host.node_root_dir;
     vec![
-        board::cgroups(mode),
+        board::cgroups(cgroup::read(root, &mounts)),
         board::memory_controller(&cgroup::memory_is_usable(root)),
         board::psi(&memory::has_pressure(root)),
         board::machine_id(&facts.machine_id),

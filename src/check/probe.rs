@@ -193,9 +193,6 @@ fn server(
             Some(why) => Finding::note(permission.check, why, ""),
             None if permission == first => permission.judge(&response),
             None => match probe.call(permission.review(name)) {
-                Ok(response) if permission.need == Need::Pods => {
-                    guest::optional(permission.judge(&response))
-                }
                 Ok(response) => permission.judge(&response),
                 Err(line) => return add(Finding::failed(permission.check, line, "check again")),
             },

@@ -16,7 +16,7 @@ use crate::kube::time::Wall;
 use crate::kube::yaml;
 use crate::wire::api_config::Pem;
 
-use super::Finding;
+use super::{Finding, Mark};
 
 const REQUESTS: &str = "certificatesigningrequests";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -153,6 +153,19 @@ impl Permission {
 
     /// The finding from the response to [`Self::review`].
     pub fn judge(&self, response: &Response) -> Finding {
+        let finding = self.judge_needed(response);
+        if (self.need, finding.mark) != (Need::Pods, Mark::Failed) {
+            return finding;
+        }
+        // A run works without it. A ServiceAccount must not have it, because it would be valid for
+        // the pods of every Node.
+        let remedy = "pods that are bound to the Node stay; a node certificate may end them, and a \
+                      ServiceAccount must not";
+        Finding::note(self.check, finding.detail, remedy)
+    }
+
+    /// The finding of a permission without which a run does not work.
+    fn judge_needed(&self, response: &Response) -> Finding {
         let remedy = match self.need {
             Need::Certificate => {
                 "bind the ClusterRole system:node-bootstrapper to the token's group"
@@ -304,7 +317,6 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
 
     use super::*;
-    use crate::check::Mark;
     use crate::kube::message::Method;
     use crate::kube::x509;
 
@@ -385,6 +397,17 @@ mod tests {
         let detail = "the server refused the review: 403 Forbidden: no; send me money";
         assert_eq!(forbidden.detail, detail);
         assert_eq!(forbidden.remedy, "check the node's certificate or its RBAC rules");
+    }
+
+    #[test]
+    fn a_missing_right_on_pods_is_a_note() {
+        let judged = |allowed: bool| {
+            named("pod-list").judge(&response(201, json!({"status": {"allowed": allowed}})))
+        };
+        assert_eq!(judged(true), Finding::ok("pod-list", "may list pods"));
+        let note = judged(false);
+        assert_eq!((note.mark, &*note.detail), (Mark::Note, "may not list pods"));
+        assert!(note.remedy.contains("ServiceAccount must not"));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Finding, Mark};
+use super::Finding;
 use crate::config::{Config, NO_PODS, NodeConfig};
 use crate::core::pods;
 use crate::core::status::labels;
@@ -190,20 +190,6 @@ pub(super) fn labels_of(node: &Value) -> Map<String, Value> {
         .and_then(Value::as_object)
         .cloned()
         .unwrap_or_default()
-}
-
-/// A missing permission without which a run works. A ServiceAccount must not have it, because it
-/// would be valid for the pods of every Node.
-pub(super) fn optional(finding: Finding) -> Finding {
-    match finding.mark {
-        Mark::Failed => Finding::note(
-            finding.check,
-            finding.detail,
-            "pods that are bound to the Node stay; a node certificate may end them, and a \
-             ServiceAccount must not",
-        ),
-        _ => finding,
-    }
 }
 
 /// The first DaemonSets of the cluster.

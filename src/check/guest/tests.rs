@@ -3,6 +3,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
+use crate::check::Mark;
 use crate::config::Config;
 use crate::config::flags::Flags;
 
@@ -139,16 +140,6 @@ fn a_server_three_minor_versions_ahead_is_a_note_with_the_flag() {
     assert!(found("v1.39.0").remedy.contains("--kubelet-version=server"));
     assert_eq!(reporting("v1.40.0", "v1.42.0").mark, Mark::Ok);
     assert_eq!(reporting("server", "v1.45.0").mark, Mark::Ok);
-}
-
-#[test]
-fn a_missing_right_on_pods_is_a_note() {
-    let failed = Finding::failed("pod-list", "may not list pods", "apply it");
-    let note = optional(failed);
-    assert_eq!(note.mark, Mark::Note);
-    assert!(note.remedy.contains("ServiceAccount must not"));
-    let ok = Finding::ok("pod-list", "may list pods");
-    assert_eq!(optional(ok.clone()), ok);
 }
 
 fn target() -> Target {

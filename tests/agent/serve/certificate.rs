@@ -23,10 +23,6 @@ fn shown(served: &Served) -> Leaf {
     Leaf::parse(chain.first().map(CertificateDer::as_ref).unwrap()).unwrap()
 }
 
-fn start(flags: &[String]) -> Served {
-    Served::start(&flags.iter().map(String::as_str).collect::<Vec<_>>())
-}
-
 /// A Node with addresses, as the agent writes it.
 fn add_node(double: &Double) {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
@@ -49,14 +45,14 @@ fn a_certificate_is_requested_approved_used_and_found_again() {
     add_node(&double);
     let mut flags = flags(&double, &folder);
     flags.push("--rotate-server-certificates".to_owned());
-    let served = start(&flags);
+    let served = Served::start(&flags);
     // Self-signed until then.
     assert_eq!(shown(&served).subject.alt_names, names()[..1]);
     let csr = eventually("a CSR", LIMIT, || double.list("csrs").pop());
     drop(served);
     // The next process finds the same one, approved meanwhile.
     double.approve_csr(csr["metadata"]["name"].as_str().unwrap());
-    let served = start(&flags);
+    let served = Served::start(&flags);
     served.board.says_within(LIMIT, "serving certificate: issued by the cluster");
     let issued = shown(&served);
     assert_eq!(issued.subject.alt_names, names());
@@ -64,7 +60,7 @@ fn a_certificate_is_requested_approved_used_and_found_again() {
     assert_eq!(double.list("csrs").len(), 1);
     drop(served);
     // It is used from the first connection on.
-    assert_eq!(shown(&start(&flags)), issued);
+    assert_eq!(shown(&Served::start(&flags)), issued);
 }
 
 /// On a card that has worn out, between the two steps of a renewal.
@@ -79,20 +75,20 @@ fn a_store_that_cannot_be_repaired_does_not_close_the_port() {
     add_node(&double);
     let mut flags = flags(&double, &folder);
     flags.push("--rotate-server-certificates".to_owned());
-    let served = start(&flags);
+    let served = Served::start(&flags);
     let csr = eventually("a CSR", LIMIT, || double.list("csrs").pop());
     double.approve_csr(csr["metadata"]["name"].as_str().unwrap());
     served.board.says_within(LIMIT, "serving certificate: issued by the cluster");
     drop(served);
     std::fs::remove_file(pki.join("kubelet-server-current.pem")).unwrap();
     let worn = namespace::read_only(&pki);
-    let served = start(&flags);
+    let served = Served::start(&flags);
     served.board.says_within(LIMIT, "read-only file system");
     // Self-signed.
     assert_eq!(shown(&served).subject.alt_names, names()[..1]);
     drop(served);
     drop(worn);
-    assert_eq!(shown(&start(&flags)).subject.alt_names, names());
+    assert_eq!(shown(&Served::start(&flags)).subject.alt_names, names());
 }
 
 #[test]
@@ -105,7 +101,7 @@ fn a_supervisor_signs_without_an_approval() {
     let mut flags = flags(&double, &folder);
     flags.push(format!("--k3s-supervisor={}", double.url()));
     flags.push("--rotate-certificates".to_owned());
-    let served = start(&flags);
+    let served = Served::start(&flags);
     served.board.says_within(LIMIT, "serving certificate: issued by the cluster");
     let issued = shown(&served);
     assert_eq!(issued.subject.common_name, "pi");
@@ -141,7 +137,7 @@ fn at_a_supervisor_the_ca_of_clients_is_the_one_behind_the_boards_certificate() 
             flags.push(format!("--k3s-supervisor={}", double.url()));
             flags.push("--rotate-certificates".to_owned());
         }
-        let served = start(&flags);
+        let served = Served::start(&flags);
         for (client, code) in [&client, &foreign].into_iter().zip(codes) {
             let reply = served.ask(Some(client), "/metrics", &[]);
             assert_eq!(reply.code, code, "supervisor: {supervisor}, {reply:?}");
@@ -162,7 +158,7 @@ fn a_ca_that_is_added_to_the_kubeconfigs_counts_for_clients_a_minute_later() {
     folder.write("ca", double.ca_pem());
     let new = Authority::new("new");
     let client = new.client("admin", &["system:masters"], Validity::VALID);
-    let served = start(&flags);
+    let served = Served::start(&flags);
     assert_eq!(served.ask(Some(&client), "/metrics", &[]).code, 401);
     folder.write("ca.new", double.ca_pem() + new.pem());
     std::fs::rename(folder.path().join("ca.new"), folder.path().join("ca")).unwrap();
@@ -185,7 +181,7 @@ fn a_credential_that_was_replaced_is_read_again_after_a_401() {
     let mut flags = flags(&double, &folder);
     let kubeconfig = folder.write("kubeconfig", kubeconfig);
     flags.push(format!("--kubeconfig={}", kubeconfig.display()));
-    let served = start(&flags);
+    let served = Served::start(&flags);
     assert_eq!(served.ask_with("scraper", "/metrics").code, 200);
     double.add_token("new", "system:node:pi", &["system:nodes"]);
     double.revoke_token("old");

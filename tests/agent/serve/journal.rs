@@ -30,7 +30,7 @@ impl Site {
         let mut flags = flags(&double, &folder);
         flags.push(format!("--host-root={}", folder.path().display()));
         flags.push("--enable-system-log-query".to_owned());
-        let served = Served::start(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+        let served = Served::start(&flags);
         let children = Arc::<Mutex<Vec<Child>>>::default();
         let (all, path) = (children.clone(), folder.path().to_owned());
         // As systemd with Accept=yes.

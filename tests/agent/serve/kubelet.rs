@@ -370,7 +370,7 @@ fn a_protocol_is_selected_where_a_kubelet_selects_none() {
     let record: Value = serde_json::from_str(text).unwrap();
     let (double, folder) = (Double::start(), Folder::new("serve-alpn"));
     let flags = flags(&double, &folder);
-    let served = Served::start(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+    let served = Served::start(&flags);
     for offer in record["alpn"].as_array().unwrap() {
         assert_eq!(offer["selected"], Value::Null);
         let offered =

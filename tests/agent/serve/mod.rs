@@ -36,8 +36,9 @@ pub struct Served {
 
 impl Served {
     /// On a free port of loopback, once it answers.
-    pub fn start(args: &[&str]) -> Self {
-        let all = [&["serve", "--listen=127.0.0.1:0"], args].concat();
+    pub fn start(args: &[impl AsRef<str>]) -> Self {
+        let mut all = vec!["serve", "--listen=127.0.0.1:0"];
+        all.extend(args.iter().map(AsRef::as_ref));
         let board = Board::start(&all);
         let port = eventually("the port", SOON, || {
             let log = board.log();

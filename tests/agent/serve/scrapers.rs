@@ -35,9 +35,7 @@ fn prometheus_finds_each_path_up() {
     };
     let double = Double::builder().token("scraper", "prometheus", &["system:masters"]).start();
     let folder = Folder::new("serve-prometheus");
-    let args = flags(&double, &folder);
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let served = Served::start(&args);
+    let served = Served::start(&flags(&double, &folder));
     let job = |path: &str| {
         json!({
             "job_name": path,

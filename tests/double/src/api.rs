@@ -613,7 +613,7 @@ impl Api {
     fn patch(&self, write: &mut Write<'_>, request: &Request) -> Result<Value, Failure> {
         let content_type = request.header("content-type").unwrap_or("");
         let content_type = content_type.split(';').next().unwrap_or("").trim();
-        let strategic = match content_type {
+        let is_strategic = match content_type {
             "application/merge-patch+json" => false,
             "application/strategic-merge-patch+json" => true,
             _ => return Err(status::unsupported_media_type()),
@@ -632,11 +632,7 @@ impl Api {
                 "error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}",
             ));
         }
-        let merged = if strategic {
-            patch::strategic(&old, &changes).map_err(|e| status::bad_request(&e))?
-        } else {
-            patch::merge(&old, &changes)
-        };
+        let merged = patch::merge(&old, &changes, is_strategic);
         let refuse = |why: &str| {
             let cause = Cause::invalid("patch", &json!(merged.to_string()), why);
             status::invalid("", "", "", &[cause])

@@ -1,6 +1,8 @@
 //! HTTP/1.1: requests in (Content-Length or chunked), responses out.
 
+use http::StatusCode;
 use httparse::Status;
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 /// A request.
@@ -35,23 +37,7 @@ impl Request {
 }
 
 fn decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut i = 0;
-    while i < bytes.len() {
-        let hex = text.get(i + 1..i + 3).and_then(|h| u8::from_str_radix(h, 16).ok());
-        match (bytes[i], hex) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                i += 3;
-            }
-            (byte, _) => {
-                out.push(byte);
-                i += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 /// Limits: a head of 64 KiB, a body of 8 MiB.
@@ -218,7 +204,8 @@ impl Response {
         if is_chunked {
             headers.push(("Transfer-Encoding".to_owned(), "chunked".to_owned()));
         }
-        let mut head = format!("HTTP/1.1 {} {}\r\n", self.code, reason(self.code));
+        let status = StatusCode::from_u16(self.code).expect("a status code");
+        let mut head = format!("HTTP/1.1 {status}\r\n");
         for (name, value) in &headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -231,31 +218,6 @@ impl Response {
             (false, _) => self.body.clone(),
         };
         (head.into_bytes(), body)
-    }
-}
-
-fn reason(code: u16) -> &'static str {
-    match code {
-        101 => "Switching Protocols",
-        200 => "OK",
-        201 => "Created",
-        307 => "Temporary Redirect",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        406 => "Not Acceptable",
-        409 => "Conflict",
-        410 => "Gone",
-        415 => "Unsupported Media Type",
-        422 => "Unprocessable Entity",
-        429 => "Too Many Requests",
-        500 => "Internal Server Error",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        _ => "Status",
     }
 }
 

@@ -413,7 +413,7 @@ impl Double {
     /// SHA-256 of these bytes: 64 hexadecimal digits.
     #[must_use]
     pub fn sha256(bytes: &[u8]) -> String {
-        pki::hex(&pki::sha256(bytes))
+        pki::hex(pki::sha256(bytes).as_ref())
     }
 
     /// The bindings of the three commands for a cluster that kubeadm did not make, up to `count`.

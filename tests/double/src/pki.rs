@@ -8,6 +8,9 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm,
     date_time_ymd,
 };
+use ring::digest::{Digest, SHA256, digest};
+use ring::hmac::{self, Tag};
+use ring::rand::{self, SystemRandom};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -123,7 +126,7 @@ impl Authority {
     #[must_use]
     pub fn pin(&self) -> String {
         let key = self.issuer.key().subject_public_key_info();
-        format!("sha256:{}", hex(&sha256(&key)))
+        format!("sha256:{}", hex(sha256(&key).as_ref()))
     }
 
     /// The authority's private key (PKCS#8 PEM), for another signer.
@@ -299,23 +302,9 @@ fn name(common_name: &str, organizations: &[&str]) -> DistinguishedName {
     name
 }
 
-/// SHA-256 and its HMAC, with what TLS already brings.
-fn sha256_suite() -> &'static rustls::Tls13CipherSuite {
-    rustls::crypto::ring::default_provider()
-        .cipher_suites
-        .iter()
-        .filter_map(rustls::SupportedCipherSuite::tls13)
-        .find(|suite| {
-            let hash = suite.common.hash_provider.algorithm();
-            hash == rustls::crypto::hash::HashAlgorithm::SHA256
-        })
-        .expect("TLS 1.3 has a SHA-256 suite")
-}
-
 /// SHA-256.
-pub(crate) fn sha256(bytes: &[u8]) -> Vec<u8> {
-    let hash = sha256_suite().common.hash_provider.hash(bytes);
-    hash.as_ref().to_vec()
+pub(crate) fn sha256(bytes: &[u8]) -> Digest {
+    digest(&SHA256, bytes)
 }
 
 /// Two lower-case hexadecimal digits for each byte.
@@ -333,18 +322,11 @@ pub(crate) fn uuid() -> String {
 }
 
 /// HMAC with SHA-256.
-pub(crate) fn hmac_sha256(key: &[u8], text: &[u8]) -> Vec<u8> {
-    let key = rustls::crypto::tls13::OkmBlock::new(key);
-    let tag = sha256_suite().hkdf_provider.hmac_sign(&key, text);
-    tag.as_ref().to_vec()
+pub(crate) fn hmac_sha256(key: &[u8], text: &[u8]) -> Tag {
+    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text)
 }
 
 /// Random bytes.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    rustls::crypto::ring::default_provider()
-        .secure_random
-        .fill(&mut bytes)
-        .expect("the system has random bytes");
-    bytes
+    rand::generate(&SystemRandom::new()).expect("the system has random bytes").expose()
 }

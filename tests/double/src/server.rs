@@ -216,7 +216,7 @@ impl Shared {
         let [own, others @ ..] = certificates else { return None };
         lock(&self.verifier).verify_client_cert(own, others, UnixTime::now()).ok()?;
         let mut user = User::from_subject(&der::certificate_subject(own)?);
-        let hash = pki::hex(&pki::sha256(own));
+        let hash = pki::hex(pki::sha256(own).as_ref());
         user.extra = Some(
             json!({"authentication.kubernetes.io/credential-id": [format!("X509SHA256={hash}")]}),
         );

@@ -31,5 +31,5 @@ pub fn varint(mut value: u64) -> Vec<u8> {
 #[must_use]
 pub fn field(number: u8, content: &[u8]) -> Vec<u8> {
     let length = varint(u64::try_from(content.len()).unwrap());
-    [vec![number << 3 | 2], length, content.to_vec()].concat()
+    [varint(u64::from(number) << 3 | 2), length, content.to_vec()].concat()
 }

@@ -4,14 +4,15 @@
 pub(crate) const REGEX_MESSAGE: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-/// A parsed quantity: `mantissa * 10^exponent`, and how it was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A parsed quantity.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Quantity {
-    mantissa: i128,
-    exponent: i32,
+    /// The value in billionths: the real server rounds what is smaller up to one.
+    nanos: i128,
     family: Family,
 }
 
+/// How it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     Decimal,
@@ -19,119 +20,78 @@ enum Family {
     Exponent,
 }
 
-const DECIMAL: [(&str, i32); 10] = [
-    ("n", -9),
-    ("u", -6),
-    ("m", -3),
-    ("", 0),
-    ("k", 3),
-    ("M", 6),
-    ("G", 9),
-    ("T", 12),
-    ("P", 15),
-    ("E", 18),
-];
-const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+/// The suffix of each power of 1000, from a billionth on.
+const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+/// And of each power of 1024.
+const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+const ONE: i128 = 1_000_000_000;
 
 impl Quantity {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let bad = || REGEX_MESSAGE.to_owned();
-        let end = text
-            .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '+' || c == '-'))
-            .unwrap_or(text.len());
+        Self::read(text).ok_or_else(|| REGEX_MESSAGE.to_owned())
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let is_number = |c: char| c.is_ascii_digit() || "+-.".contains(c);
+        let end = text.find(|c| !is_number(c)).unwrap_or(text.len());
         let (number, suffix) = text.split_at(end);
-        let (negative, digits) = match number.strip_prefix('-') {
-            Some(rest) => (true, rest),
-            None => (false, number.strip_prefix('+').unwrap_or(number)),
-        };
-        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-        let all = format!("{whole}{fraction}");
-        if all.is_empty() || all.len() > 30 || !all.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(bad());
-        }
-        let mut mantissa: i128 = all.parse().map_err(|_| bad())?;
-        if negative {
-            mantissa = -mantissa;
-        }
-        let mut exponent = -i32::try_from(fraction.len()).map_err(|_| bad())?;
-        let family = if let Some(power) = BINARY.iter().position(|b| *b == suffix) {
-            let shift = 10 * (u32::try_from(power).map_err(|_| bad())? + 1);
-            mantissa = mantissa.checked_mul(1 << shift).ok_or_else(bad)?;
-            Family::Binary
-        } else if let Some((_, power)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
-            exponent += power;
-            Family::Decimal
-        } else if let Some(power) = suffix.strip_prefix(['e', 'E']) {
-            exponent += power.parse::<i32>().map_err(|_| bad())?;
-            Family::Exponent
+        let (unit, family) = if let Some(unit) = unit(&BINARY[1..], 1024, suffix) {
+            (unit * 1024 * ONE, Family::Binary)
+        } else if let Some(unit) = unit(&DECIMAL, 1000, suffix) {
+            (unit, Family::Decimal)
         } else {
-            return Err(bad());
+            let power: u32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+            (10_i128.checked_pow(power)?.checked_mul(ONE)?, Family::Exponent)
         };
-        if !(-30..=30).contains(&exponent) {
-            return Err(bad());
-        }
-        Ok(Self { mantissa, exponent, family })
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
+        let parts = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+        let nanos = digits.checked_mul(unit)?;
+        let is_rounded_up = nanos > 0 && nanos % parts > 0;
+        Some(Self { nanos: nanos / parts + i128::from(is_rounded_up), family })
     }
 
     pub(crate) fn negative(self) -> bool {
-        self.mantissa < 0
+        self.nanos < 0
     }
 
     /// Whether the value has no fraction.
     pub(crate) fn whole(self) -> bool {
-        self.stripped().1 >= 0
-    }
-
-    fn stripped(self) -> (i128, i32) {
-        let (mut mantissa, mut exponent) = (self.mantissa, self.exponent);
-        if mantissa == 0 {
-            return (0, 0);
-        }
-        while mantissa % 10 == 0 {
-            mantissa /= 10;
-            exponent += 1;
-        }
-        (mantissa, exponent)
-    }
-
-    fn integer(self) -> Option<i128> {
-        let (mantissa, exponent) = self.stripped();
-        let factor = 10_i128.checked_pow(u32::try_from(exponent).ok()?)?;
-        mantissa.checked_mul(factor)
+        self.nanos % ONE == 0
     }
 
     /// The canonical form: integer mantissa, the largest suffix of its family that loses nothing.
     pub(crate) fn canonical(self) -> String {
-        if self.family == Family::Binary
-            && let Some(mut value) = self.integer()
-            && value.abs() >= 1024
-        {
-            let mut power = 0;
-            while value % 1024 == 0 && power < BINARY.len() {
-                value /= 1024;
-                power += 1;
-            }
-            return match power {
-                0 => value.to_string(),
-                _ => format!("{value}{}", BINARY[power - 1]),
-            };
+        if self.nanos == 0 {
+            return "0".to_owned();
         }
-        let (mut mantissa, mut exponent) = self.stripped();
-        while exponent % 3 != 0 || exponent > 18 {
-            mantissa *= 10;
-            exponent -= 1;
+        let value = self.nanos / ONE;
+        if self.family == Family::Binary && self.whole() && value.abs() >= 1024 {
+            let (mantissa, power) = divided(value, 1024, BINARY.len());
+            return format!("{mantissa}{}", BINARY[power]);
         }
-        while exponent < -9 {
-            // nothing below nano: rounded up
-            mantissa = (mantissa + 9).div_euclid(10);
-            exponent += 1;
+        let (mantissa, power) = divided(self.nanos, 1000, DECIMAL.len());
+        match (self.family, power) {
+            (Family::Exponent, 4..) => format!("{mantissa}e{}", 3 * (power - 3)),
+            _ => format!("{mantissa}{}", DECIMAL[power]),
         }
-        if self.family == Family::Exponent && exponent != 0 {
-            return format!("{mantissa}e{exponent}");
-        }
-        let suffix = DECIMAL.iter().find(|(_, power)| *power == exponent);
-        format!("{mantissa}{}", suffix.map_or("", |(name, _)| name))
     }
+}
+
+/// The power of `base` that a suffix stands for.
+fn unit(suffixes: &[&str], base: i128, suffix: &str) -> Option<i128> {
+    let power = suffixes.iter().position(|known| *known == suffix)?;
+    base.checked_pow(u32::try_from(power).ok()?)
+}
+
+/// A value without the powers of `base` in it, fewer than `limit`, and how many they were.
+fn divided(mut value: i128, base: i128, limit: usize) -> (i128, usize) {
+    let mut power = 0;
+    while value % base == 0 && power + 1 < limit {
+        value /= base;
+        power += 1;
+    }
+    (value, power)
 }
 
 #[cfg(test)]

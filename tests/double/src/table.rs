@@ -63,7 +63,7 @@ fn or<'a>(value: &'a str, otherwise: &'a str) -> &'a str {
 
 fn cells(kind: &Kind, object: &Value) -> Vec<String> {
     let name = text(object, "/metadata/name").to_owned();
-    let age = time::age(object["metadata"]["creationTimestamp"].as_str());
+    let age = time::age(&object["metadata"]["creationTimestamp"]);
     match kind.kind {
         "Node" => node_cells(object, name, age),
         "Lease" => vec![name, text(object, "/spec/holderIdentity").to_owned(), age],

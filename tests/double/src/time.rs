@@ -1,6 +1,7 @@
 //! Times as Kubernetes writes them.
 
 use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Now, as `metav1.Time` is written: whole seconds, UTC, `Z`.
@@ -69,32 +70,14 @@ fn go_error(text: &str, layout: &str, rest: &str, expected: &str) -> String {
     format!("parsing time \"{text}\" as \"{layout}\": cannot parse \"{rest}\" as \"{expected}\"")
 }
 
-/// How long ago, as kubectl and the Tables write it (`duration.HumanDuration`).
-pub(crate) fn age(since: Option<&str>) -> String {
-    let Some(at) = since.and_then(|s| s.parse::<Timestamp>().ok()) else {
-        return "<unknown>".to_owned();
-    };
+/// How long ago, as kubectl and the Tables write it (`duration.HumanDuration`), of hours at most.
+pub(crate) fn age(since: &Value) -> String {
+    let at: Timestamp = since.as_str().unwrap_or_default().parse().unwrap_or_default();
     let seconds = current().as_second() - at.as_second();
-    human(seconds)
-}
-
-pub(crate) fn human(seconds: i64) -> String {
-    let (minutes, hours) = (seconds / 60, seconds / 3600);
-    let (days, years) = (hours / 24, hours / 24 / 365);
-    let both = |big: i64, unit: char, small: i64, small_unit: char| {
-        if small == 0 { format!("{big}{unit}") } else { format!("{big}{unit}{small}{small_unit}") }
-    };
     match seconds {
-        ..-1 => "<invalid>".to_owned(),
-        -1..0 => "0s".to_owned(),
-        0..120 => format!("{seconds}s"),
-        120..600 => both(minutes, 'm', seconds % 60, 's'),
-        600..10800 => format!("{minutes}m"),
-        10800..28800 => both(hours, 'h', minutes % 60, 'm'),
-        28800..172_800 => format!("{hours}h"),
-        172_800..691_200 => both(days, 'd', hours % 24, 'h'),
-        691_200..63_072_000 => format!("{days}d"),
-        63_072_000..252_288_000 => both(years, 'y', days % 365, 'd'),
-        _ => format!("{years}y"),
+        ..120 => format!("{seconds}s"),
+        120..600 if seconds % 60 > 0 => format!("{}m{}s", seconds / 60, seconds % 60),
+        120..10800 => format!("{}m", seconds / 60),
+        _ => format!("{}h", seconds / 3600),
     }
 }

@@ -59,11 +59,6 @@ pub(crate) fn node_restriction(
 }
 
 fn created_node(node: &str, new: &Value) -> Result<(), String> {
-    if !new["spec"]["configSource"].is_null() {
-        return Err(format!(
-            "node \"{node}\" is not allowed to create a node with a non-nil configSource"
-        ));
-    }
     let wrong = forbidden_labels(
         new["metadata"]["labels"].as_object().into_iter().flatten().map(|(k, _)| k.as_str()),
     );
@@ -78,12 +73,6 @@ fn created_node(node: &str, new: &Value) -> Result<(), String> {
 }
 
 fn changed_node(node: &str, old: &Value, new: &Value) -> Result<(), String> {
-    let (before, after) = (&old["spec"]["configSource"], &new["spec"]["configSource"]);
-    if !after.is_null() && before != after {
-        return Err(format!(
-            "node \"{node}\" is not allowed to update configSource to a new non-nil configSource"
-        ));
-    }
     let same = |path: [&str; 2]| {
         let list =
             |object: &Value| object[path[0]][path[1]].as_array().cloned().unwrap_or_default();
@@ -109,7 +98,7 @@ fn changed_node(node: &str, old: &Value, new: &Value) -> Result<(), String> {
     }
 }
 
-/// A node ends pods that are bound to it, changes their status, and creates mirror pods.
+/// A node ends pods that are bound to it, and changes their status. Mirror pods are not known here.
 fn own_pod(node: &str, old: Option<&Value>, new: Option<&Value>) -> Result<(), String> {
     let is_bound = |pod: &Value| pod["spec"]["nodeName"] == node;
     match (old, new) {
@@ -122,37 +111,13 @@ fn own_pod(node: &str, old: Option<&Value>, new: Option<&Value>) -> Result<(), S
         (Some(old), Some(new)) if old["metadata"]["labels"] != new["metadata"]["labels"] => {
             Err(format!("node \"{node}\" cannot update labels through pod status"))
         }
-        (None, Some(new)) if new["metadata"]["annotations"][MIRROR].is_null() => Err(format!(
-            "pod does not have \"{MIRROR}\" annotation, node \"{node}\" can only create mirror pods"
+        (None, Some(_)) => Err(format!(
+            "pod does not have \"kubernetes.io/config.mirror\" annotation, node \"{node}\" can only \
+             create mirror pods"
         )),
-        (None, Some(new)) if !is_bound(new) => {
-            Err(format!("node \"{node}\" can only create pods with spec.nodeName set to itself"))
-        }
-        (None, Some(new)) => owned_by_node(node, &new["metadata"]["ownerReferences"]),
         _ => Ok(()),
     }
 }
-
-/// The owner of a mirror pod is its Node, whose uid this does not compare.
-fn owned_by_node(node: &str, owners: &Value) -> Result<(), String> {
-    let is_node = |owner: &Value| {
-        owner["apiVersion"] == "v1" && owner["kind"] == "Node" && owner["name"] == node
-    };
-    let why = match owners.as_array().map_or(&[][..], Vec::as_slice) {
-        [_, _, ..] => "can only create pods with a single owner reference set to itself",
-        [owner] if is_node(owner) && owner["controller"] != true => {
-            "can only create pods with a controller owner reference set to itself"
-        }
-        [owner] if is_node(owner) && owner["blockOwnerDeletion"] == true => {
-            "must not set blockOwnerDeletion on an owner reference"
-        }
-        [owner] if is_node(owner) => return Ok(()),
-        _ => "can only create pods with an owner reference set to itself",
-    };
-    Err(format!("node \"{node}\" {why}"))
-}
-
-const MIRROR: &str = "kubernetes.io/config.mirror";
 
 const ALLOWED: [&str; 11] = [
     "kubernetes.io/hostname",

@@ -19,7 +19,7 @@ use crate::store::{Key, Store};
 use crate::supervisor::Supervisor;
 use crate::table;
 use crate::time;
-use crate::validate::{self, Decoded};
+use crate::validate;
 use base64::Engine as _;
 use base64::engine::GeneralPurpose;
 use serde_json::{Value, json};
@@ -108,8 +108,6 @@ struct Write<'a> {
     key: Key,
     subresource: &'a str,
     manager: String,
-    strict: bool,
-    warnings: Vec<String>,
 }
 
 impl Api {
@@ -181,7 +179,7 @@ impl Api {
             _ => return Err(status::method_not_allowed()),
         };
         let fields = request.query("fieldSelector").unwrap_or_default();
-        let mut selector =
+        let selector =
             Selector::parse(&fields, &request.query("labelSelector").unwrap_or_default());
         let name = match target.name.as_str() {
             "" => selector.name().unwrap_or_default(),
@@ -231,12 +229,11 @@ impl Api {
             return Err(status::no_such_resource());
         }
         let form = form(request).ok_or_else(status::not_acceptable)?;
-        if kind.kind == "Pod" {
-            selector.rename("spec.host", "spec.nodeName");
-            if let Some(unknown) = selector.unsupported(&POD_FIELDS) {
-                let why = format!("field label not supported: {unknown}");
-                return Err(status::bad_request(&why));
-            }
+        if kind.kind == "Pod"
+            && let Some(unknown) = selector.unsupported(&POD_FIELDS)
+        {
+            let why = format!("field label not supported: {unknown}");
+            return Err(status::bad_request(&why));
         }
         match verb {
             "watch" => self.watch(request, kind, &key(kind, &target.namespace, &name), form),
@@ -263,25 +260,18 @@ impl Api {
                     return Err(status::unsupported_media_type());
                 }
                 let user_agent = request.header("user-agent").unwrap_or("");
-                let mut write = Write {
+                let write = Write {
                     user,
                     kind,
                     key: key(kind, &target.namespace, &target.name),
                     subresource: &target.subresource,
                     manager: fields::manager(request.query("fieldManager").as_deref(), user_agent),
-                    strict: request.query("fieldValidation").as_deref() == Some("Strict"),
-                    warnings: Vec::new(),
                 };
                 let (code, object) = match verb {
-                    "create" => (201, self.create(&mut write, &request.body)?),
-                    _ => (200, self.patch(&mut write, request)?),
+                    "create" => (201, self.create(&write, &request.body)?),
+                    _ => (200, self.patch(&write, request)?),
                 };
-                let mut response = self.shape(request, kind, code, &object, form);
-                self.unknown().extend_from_slice(&write.warnings);
-                for warning in &write.warnings {
-                    response.headers.push(("Warning".to_owned(), format!("299 - {warning:?}")));
-                }
-                Ok(response)
+                Ok(self.shape(request, kind, code, &object, form))
             }
         }
     }
@@ -550,9 +540,18 @@ impl Api {
         Ok(pod)
     }
 
-    fn create(&self, write: &mut Write<'_>, body: &[u8]) -> Result<Value, Failure> {
-        let input = parse_body(write.kind, body)?;
-        let mut object = self.decode_body(write, &input)?;
+    fn create(&self, write: &Write<'_>, body: &[u8]) -> Result<Value, Failure> {
+        let kind = write.kind;
+        let input = parse_body(kind, body)?;
+        let decoded = validate::decode(kind, &input, &mut self.unknown());
+        let mut object = decoded.map_err(|why| {
+            let kind = kind.kind;
+            let message = format!("{kind} in version \"v1\" cannot be handled as a {kind}: {why}");
+            status::bad_request(&message)
+        })?;
+        if !object["metadata"].is_object() {
+            object["metadata"] = json!({});
+        }
         namespace_matches(write, &mut object)?;
         if object["metadata"]["name"].as_str().unwrap_or("").is_empty()
             && let Some(prefix) =
@@ -561,7 +560,6 @@ impl Api {
             object["metadata"]["name"] = json!(format!("{prefix}{}", suffix()));
         }
         let mut store = self.store();
-        let kind = write.kind;
         let name = object["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let about = kind.about(&name);
         if kind.kind == "CertificateSigningRequest" {
@@ -610,7 +608,7 @@ impl Api {
         Writer { manager: &write.manager, api_version, subresource: write.subresource }
     }
 
-    fn patch(&self, write: &mut Write<'_>, request: &Request) -> Result<Value, Failure> {
+    fn patch(&self, write: &Write<'_>, request: &Request) -> Result<Value, Failure> {
         let content_type = request.header("content-type").unwrap_or("");
         let content_type = content_type.split(';').next().unwrap_or("").trim();
         let is_strategic = match content_type {
@@ -633,26 +631,19 @@ impl Api {
             ));
         }
         let merged = patch::merge(&old, &changes, is_strategic);
-        let refuse = |why: &str| {
-            let cause = Cause::invalid("patch", &json!(merged.to_string()), why);
+        let decoded = validate::decode(write.kind, &merged, &mut self.unknown());
+        let object = decoded.map_err(|why| {
+            let cause = Cause::invalid("patch", &json!(merged.to_string()), &why);
             status::invalid("", "", "", &[cause])
-        };
-        let decoded = validate::decode(write.kind, &merged).map_err(|e| refuse(&e))?;
-        if write.strict && !decoded.unknown.is_empty() {
-            return Err(refuse(&format!(
-                "strict decoding error: {}",
-                unknown_fields(&decoded.unknown).join(", ")
-            )));
-        }
-        write.warnings = unknown_fields(&decoded.unknown);
-        if decoded.object["metadata"]["name"] != name.as_str() {
+        })?;
+        if object["metadata"]["name"] != name.as_str() {
             let message = format!(
                 "the name of the object ({}) does not match the name on the URL ({name})",
-                decoded.object["metadata"]["name"].as_str().unwrap_or("")
+                object["metadata"]["name"].as_str().unwrap_or("")
             );
             return Err(status::bad_request(&message));
         }
-        self.replace(write, &mut store, &old, decoded.object)
+        self.replace(write, &mut store, &old, object)
     }
 
     /// The second half of a PATCH: admission, the resourceVersion rule, what the endpoint
@@ -737,29 +728,6 @@ impl Api {
         }
         Ok(store.put(write.key.clone(), new))
     }
-
-    fn decode_body(&self, write: &mut Write<'_>, input: &Value) -> Result<Value, Failure> {
-        let kind = write.kind.kind;
-        let refuse = |why: &str| {
-            status::bad_request(&format!(
-                "{kind} in version \"v1\" cannot be handled as a {kind}: {why}"
-            ))
-        };
-        let Decoded { object, unknown } =
-            validate::decode(write.kind, input).map_err(|e| refuse(&e))?;
-        if write.strict && !unknown.is_empty() {
-            return Err(refuse(&format!(
-                "strict decoding error: {}",
-                unknown_fields(&unknown).join(", ")
-            )));
-        }
-        write.warnings = unknown_fields(&unknown);
-        let mut object = object;
-        if !object["metadata"].is_object() {
-            object["metadata"] = json!({});
-        }
-        Ok(object)
-    }
 }
 
 /// Refuses a deletion whose preconditions do not hold, before admission; returns its options.
@@ -806,10 +774,6 @@ const POD_FIELDS: [&str; 11] = [
     "status.podIPs",
     "status.nominatedNodeName",
 ];
-
-fn unknown_fields(paths: &[String]) -> Vec<String> {
-    paths.iter().map(|p| format!("unknown field \"{p}\"")).collect()
-}
 
 fn refuse_invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Result<(), Failure> {
     if causes.is_empty() {

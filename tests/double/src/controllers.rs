@@ -27,7 +27,6 @@ pub struct LeftReady {
 
 #[derive(Debug)]
 struct Health {
-    uid: String,
     heartbeat: Value,
     renewed: String,
     heard: Instant,
@@ -37,6 +36,7 @@ struct Health {
 /// What node-lifecycle remembers.
 #[derive(Debug, Default)]
 pub(crate) struct Lifecycle {
+    /// By the uid of the Node.
     nodes: BTreeMap<String, Health>,
     pub(crate) left: Vec<LeftReady>,
 }
@@ -139,7 +139,7 @@ impl Lifecycle {
     pub(crate) fn monitor(&mut self, api: &Api, grace: Duration) {
         let nodes = list(api, &NODE);
         let leases = list(api, &LEASE);
-        self.nodes.retain(|name, _| nodes.iter().any(|n| n["metadata"]["name"] == name.as_str()));
+        self.nodes.retain(|uid, _| nodes.iter().any(|n| n["metadata"]["uid"] == uid.as_str()));
         for mut node in nodes {
             let name = text(&node, "/metadata/name").to_owned();
             let uid = text(&node, "/metadata/uid").to_owned();
@@ -154,25 +154,18 @@ impl Lifecycle {
                 })
                 .map_or(String::new(), |l| text(l, "/spec/renewTime").to_owned());
             let now = Instant::now();
-            let health = self.nodes.entry(name.clone()).or_insert_with(|| Health {
-                uid: uid.clone(),
+            let health = self.nodes.entry(uid).or_insert_with(|| Health {
                 heartbeat: heartbeat.clone(),
                 renewed: renewed.clone(),
                 heard: now,
                 ready: status.clone(),
             });
-            if health.uid != uid {
-                *health = Health { uid, heartbeat, renewed, heard: now, ready: status.clone() };
-            } else {
-                // RFC 3339 in UTC with six digits sorts as it reads: only an increase counts
-                if health.heartbeat != heartbeat || renewed > health.renewed {
-                    health.heard = now;
-                }
-                health.heartbeat = heartbeat;
-                if renewed > health.renewed {
-                    health.renewed = renewed;
-                }
+            // RFC 3339 in UTC with six digits sorts as it reads: only an increase counts
+            if health.heartbeat != heartbeat || renewed > health.renewed {
+                health.heard = now;
             }
+            health.heartbeat = heartbeat;
+            health.renewed = renewed.max(std::mem::take(&mut health.renewed));
             let mut status = status;
             if now.duration_since(health.heard) > grace && status != "Unknown" {
                 unknown(&mut node);

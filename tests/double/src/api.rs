@@ -543,7 +543,7 @@ impl Api {
     fn create(&self, write: &Write<'_>, body: &[u8]) -> Result<Value, Failure> {
         let kind = write.kind;
         let input = parse_body(kind, body)?;
-        let decoded = validate::decode(kind, &input, &mut self.unknown());
+        let decoded = validate::decode(kind.kind, &input, &mut self.unknown());
         let mut object = decoded.map_err(|why| {
             let kind = kind.kind;
             let message = format!("{kind} in version \"v1\" cannot be handled as a {kind}: {why}");
@@ -631,7 +631,7 @@ impl Api {
             ));
         }
         let merged = patch::merge(&old, &changes, is_strategic);
-        let decoded = validate::decode(write.kind, &merged, &mut self.unknown());
+        let decoded = validate::decode(write.kind.kind, &merged, &mut self.unknown());
         let object = decoded.map_err(|why| {
             let cause = Cause::invalid("patch", &json!(merged.to_string()), &why);
             status::invalid("", "", "", &[cause])

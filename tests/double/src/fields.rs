@@ -32,35 +32,21 @@ type Path = Vec<String>;
 type Fields = BTreeMap<Path, Value>;
 
 /// Objects that are structs in Go.
-const STRUCTS: [&str; 10] = [
-    "metadata",
-    "spec",
-    "status",
-    "nodeInfo",
-    "daemonEndpoints",
-    "kubeletEndpoint",
-    "source",
-    "template",
-    "strategy",
-    "updateStrategy",
-];
+const STRUCTS: [&str; 7] =
+    ["metadata", "spec", "status", "nodeInfo", "daemonEndpoints", "kubeletEndpoint", "source"];
 /// Lists of objects with a key, and the key (`x-kubernetes-list-map-keys`).
-const KEYED: [(&str, &str); 8] = [
+const KEYED: [(&str, &str); 4] = [
     ("conditions", "type"),
     ("addresses", "type"),
     ("ownerReferences", "uid"),
     (CONTAINERS, "name"),
-    ("initContainers", "name"),
-    ("imagePullSecrets", "name"),
-    ("volumes", "name"),
-    ("env", "name"),
 ];
 /// The list that cannot be absent.
 const CONTAINERS: &str = "containers";
 /// Lists of different texts (`x-kubernetes-list-type: set`).
 const SETS: [&str; 2] = ["podCIDRs", "finalizers"];
 /// Objects that are owned as a whole (`x-kubernetes-map-type: atomic`).
-const ATOMIC: [&str; 4] = ["involvedObject", "ownerReferences", "nodeSelector", "selector"];
+const ATOMIC: [&str; 2] = ["involvedObject", "ownerReferences"];
 /// Metadata that nobody owns.
 const STRIPPED: [&str; 8] = [
     "name",

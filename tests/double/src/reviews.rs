@@ -6,7 +6,8 @@ use crate::auth::{self, Attributes, User};
 use crate::fields::{self, Writer};
 use crate::http::{Request, Response};
 use crate::status::{self, Cause, Failure};
-use serde_json::{Map, Value, json};
+use crate::validate;
+use serde_json::{Value, json};
 
 /// What is asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,7 +65,8 @@ impl Api {
             }
             review[member] = json!(want);
         }
-        self.unknown().extend(unknown(kind, &review));
+        let decoded = validate::decode(kind.kind(), &review, &mut self.unknown());
+        let mut review = decoded.map_err(|why| status::bad_request(&why))?;
         let status = match kind {
             Review::Token => self.token_status(&review["spec"])?,
             Review::SelfSubjectAccess => self.access_status(kind, user, &review["spec"])?,
@@ -151,39 +153,4 @@ fn subject(wanted: &Value) -> Result<User, Failure> {
         return Err(status::invalid(AUTHORIZATION, "SubjectAccessReview", "", &[cause]));
     }
     Ok(User { name, groups, extra: None })
-}
-
-/// Members that the kind does not have: a real server drops them with a warning.
-fn unknown(kind: Review, review: &Value) -> Vec<String> {
-    let spec: &[&str] = match kind {
-        Review::Token => &["token", "audiences"],
-        Review::SelfSubjectAccess => &["resourceAttributes", "nonResourceAttributes"],
-        Review::SubjectAccess => {
-            &["resourceAttributes", "nonResourceAttributes", "user", "groups", "extra", "uid"]
-        }
-    };
-    let attributes = [
-        "namespace",
-        "verb",
-        "group",
-        "version",
-        "resource",
-        "subresource",
-        "name",
-        "fieldSelector",
-        "labelSelector",
-    ];
-    let none = Map::new();
-    [
-        ("", review, &["apiVersion", "kind", "metadata", "spec", "status"][..]),
-        ("spec.", &review["spec"], spec),
-        ("spec.resourceAttributes.", &review["spec"]["resourceAttributes"], &attributes),
-    ]
-    .into_iter()
-    .flat_map(|(path, object, known)| {
-        let names = object.as_object().unwrap_or(&none).keys();
-        let unknown = names.filter(|name| !known.contains(&name.as_str()));
-        unknown.map(|name| format!("unknown field \"{path}{name}\"")).collect::<Vec<String>>()
-    })
-    .collect()
 }

@@ -7,28 +7,29 @@ use crate::quantity::Quantity;
 use crate::status::Cause;
 use crate::time;
 use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::authentication::v1::TokenReview;
+use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SubjectAccessReview};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, NodeSystemInfo, Pod};
 use serde_json::{Map, Value, json};
 
 /// Decodes; the error is the text that the real server's decoder gives. Members that the kind does
 /// not have are dropped, and added to `unknown`.
 pub(crate) fn decode(
-    kind: &Kind,
+    kind: &str,
     input: &Value,
     unknown: &mut Vec<String>,
 ) -> Result<Value, String> {
     let mut object = input.clone();
     if !object.is_object() {
         return Err(format!(
-            "json: cannot unmarshal {} into Go value of type v1.{}",
-            go_kind(input),
-            kind.kind
+            "json: cannot unmarshal {} into Go value of type v1.{kind}",
+            go_kind(input)
         ));
     }
     let conditions = &object["status"]["conditions"];
-    if kind.kind == "Node" && !conditions.is_null() && !conditions.is_array() {
+    if kind == "Node" && !conditions.is_null() && !conditions.is_array() {
         return Err(format!(
             "json: cannot unmarshal {} into Go struct field NodeStatus.status.conditions of type \
              []v1.NodeCondition",
@@ -42,20 +43,16 @@ pub(crate) fn decode(
             }
         }
     }
-    for part in ["spec", "status"] {
-        if let Some(value) = object.get_mut(part) {
-            times(value)?;
-        }
-    }
-    if kind.kind == "Event" {
-        times(&mut object)?;
-    }
-    let typed = match kind.kind {
+    times(&mut object)?;
+    let typed = match kind {
         "Node" => round_trip::<Node>(&object),
         "Lease" => round_trip::<Lease>(&object),
         "Event" => round_trip::<Event>(&object),
         "Pod" => round_trip::<Pod>(&object),
         "DaemonSet" => round_trip::<DaemonSet>(&object),
+        "SelfSubjectAccessReview" => round_trip::<SelfSubjectAccessReview>(&object),
+        "SubjectAccessReview" => round_trip::<SubjectAccessReview>(&object),
+        "TokenReview" => round_trip::<TokenReview>(&object),
         _ => round_trip::<CertificateSigningRequest>(&object),
     }
     .map_err(|e| format!("json: cannot unmarshal: {e}"))?;
@@ -81,19 +78,6 @@ fn quantities(map: &mut Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-const TIMES: [&str; 11] = [
-    "startTime",
-    "startedAt",
-    "finishedAt",
-    "lastHeartbeatTime",
-    "lastTransitionTime",
-    "lastUpdateTime",
-    "firstTimestamp",
-    "lastTimestamp",
-    "timeAdded",
-    "assignedTime",
-    "lastProbeTime",
-];
 const MICRO_TIMES: [&str; 4] = ["renewTime", "acquireTime", "eventTime", "lastObservedTime"];
 
 fn times(value: &mut Value) -> Result<(), String> {
@@ -102,7 +86,7 @@ fn times(value: &mut Value) -> Result<(), String> {
         Value::Object(map) => {
             for (key, value) in map.iter_mut() {
                 let micro = MICRO_TIMES.contains(&key.as_str());
-                if !micro && !TIMES.contains(&key.as_str()) {
+                if !micro && !key.ends_with("Time") && !key.ends_with("Timestamp") {
                     if key != "metadata" {
                         times(value)?;
                     }
@@ -137,40 +121,18 @@ fn go_kind(value: &Value) -> &'static str {
     }
 }
 
-/// Members that Go leaves out when they are empty.
-const OMIT_EMPTY: [&str; 31] = [
-    "labels",
-    "annotations",
-    "ownerReferences",
-    "finalizers",
-    "managedFields",
-    "generateName",
-    "namespace",
-    "capacity",
-    "allocatable",
-    "conditions",
-    "addresses",
-    "images",
-    "volumesInUse",
-    "volumesAttached",
-    "runtimeHandlers",
-    "declaredFeatures",
-    "taints",
-    "unschedulable",
-    "providerID",
-    "podCIDR",
-    "podCIDRs",
-    "value",
-    "reason",
-    "message",
-    "type",
-    "count",
-    "phase",
-    "host",
-    "component",
-    "uid",
-    "action",
-];
+/// Texts that Go writes although they are empty: without `omitempty`, or a pointer.
+const WRITTEN: [&str; 7] = ["address", "effect", "holderIdentity", "key", "name", "status", "type"];
+
+/// Whether Go leaves out a member because it is empty. Numbers are pointers, but for one.
+fn is_omitted(key: &str, value: &Value) -> bool {
+    let is_written = match value {
+        Value::Bool(_) | Value::Number(_) => !["unschedulable", "count"].contains(&key),
+        Value::String(_) => WRITTEN.contains(&key),
+        _ => false,
+    };
+    !is_written && is_empty(value)
+}
 
 pub(crate) fn is_empty(value: &Value) -> bool {
     match value {
@@ -193,21 +155,13 @@ fn prune(input: &Value, typed: &Value, path: &str, unknown: &mut Vec<String>) ->
                 if value.is_null() {
                     continue;
                 }
-                // Go's own types of these are newer than, or wider than, the typed crate's
-                let Some(inner) = known.get(key) else {
-                    if !is_empty(value) || !OMIT_EMPTY.contains(&key.as_str()) {
-                        unknown.push(here);
+                match known.get(key) {
+                    _ if !free && is_omitted(key, value) => {}
+                    Some(inner) => {
+                        drop(kept.insert(key.clone(), prune(value, inner, &here, unknown)))
                     }
-                    continue;
-                };
-                if !free
-                    && OMIT_EMPTY.contains(&key.as_str())
-                    && is_empty(value)
-                    && (key != "type" || path.is_empty())
-                {
-                    continue;
+                    None => unknown.push(here),
                 }
-                kept.insert(key.clone(), prune(value, inner, &here, unknown));
             }
             Value::Object(kept)
         }
@@ -232,19 +186,9 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
             default(&mut status["daemonEndpoints"], "kubeletEndpoint", json!({}));
             default(&mut status["daemonEndpoints"]["kubeletEndpoint"], "Port", json!(0));
             default(status, "nodeInfo", json!({}));
-            for key in [
-                "machineID",
-                "systemUUID",
-                "bootID",
-                "kernelVersion",
-                "osImage",
-                "containerRuntimeVersion",
-                "kubeletVersion",
-                "kubeProxyVersion",
-                "operatingSystem",
-                "architecture",
-            ] {
-                default(&mut status["nodeInfo"], key, json!(""));
+            let info = serde_json::to_value(NodeSystemInfo::default()).expect("JSON");
+            for (key, empty) in info.as_object().into_iter().flatten() {
+                default(&mut status["nodeInfo"], key, empty.clone());
             }
             for condition in
                 status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten()

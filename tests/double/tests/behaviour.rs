@@ -44,7 +44,7 @@ fn quantities_times_and_unknown_members_are_stored_as_a_real_server_stores_them(
     let (code, node) = double.as_admin("PATCH", "/api/v1/nodes/n/status", MERGE, &json!({"status": {
         "capacity": {"cpu": "4000m", "memory": "4194304Ki", "pods": 2000},
         "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T01:00:00.5+01:00", "reason": "", "nonsense": 1}],
-        "images": []}}));
+        "images": [], "runtimeHandlers": [{"name": ""}]}}));
     assert_eq!(code, 200, "{node}");
     let capacity = &node["status"]["capacity"];
     assert_eq!(
@@ -57,6 +57,7 @@ fn quantities_times_and_unknown_members_are_stored_as_a_real_server_stores_them(
         "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": null})
     );
     assert_eq!(node["status"].get("images"), None);
+    assert_eq!(node["status"]["runtimeHandlers"], json!([{"name": ""}]));
     let nonsense = catch_unwind(AssertUnwindSafe(|| double.assert_members_are_known()));
     nonsense.expect_err("a member that a condition does not have");
     for bad in [

@@ -106,7 +106,7 @@ pub(crate) fn decide(user: &User, want: &Attributes<'_>, rbac: &Rbac) -> Result<
             Err(why) => reason = why,
         }
     }
-    if built_in_roles(user, want, rbac.binds_bootstrappers) {
+    if built_in_roles(user, want) {
         return Ok("RBAC: allowed by a role of the double".to_owned());
     }
     rbac.allows(user, want).ok_or(reason)
@@ -185,14 +185,9 @@ fn own_lease(node: &str, want: &Attributes<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn built_in_roles(user: &User, want: &Attributes<'_>, binds_bootstrappers: bool) -> bool {
+fn built_in_roles(user: &User, want: &Attributes<'_>) -> bool {
     let one_of = |verbs: &[&str]| verbs.contains(&want.verb);
     match (want.group, want.resource, want.subresource) {
-        ("certificates.k8s.io", "certificatesigningrequests", "") => {
-            !binds_bootstrappers
-                && user.is_in("system:bootstrappers")
-                && one_of(&["create", "get", "list", "watch"])
-        }
         // ClusterRole system:basic-user
         ("authorization.k8s.io", "selfsubjectaccessreviews", "") => {
             user.is_in("system:authenticated") && one_of(&["create"])

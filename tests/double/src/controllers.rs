@@ -272,18 +272,11 @@ fn approvable(api: &Api, csr: &Value) -> bool {
     usages.sort_unstable();
     let good_usages = usages == ["client auth", "digital signature"]
         || usages == ["client auth", "digital signature", "key encipherment"];
-    let in_group =
-        |name: &str| csr["spec"]["groups"].as_array().is_some_and(|g| g.iter().any(|g| g == name));
     let subject = &parsed.subject;
     let is_own = csr["spec"]["username"] == subject.common_name.as_str();
-    let binds_bootstrappers = api.rbac().binds_bootstrappers;
-    let allowed = match binds_bootstrappers {
-        false => in_group("system:bootstrappers") || in_group("system:nodes") && is_own,
-        // sarapprove.go: a renewal is asked for first.
-        true => {
-            is_own && may_create(api, csr, "selfnodeclient") || may_create(api, csr, "nodeclient")
-        }
-    };
+    // sarapprove.go: a renewal is asked for first.
+    let allowed =
+        is_own && may_create(api, csr, "selfnodeclient") || may_create(api, csr, "nodeclient");
     good_usages
         && !parsed.has_attributes
         && subject.organizations == ["system:nodes"]

@@ -343,7 +343,7 @@ impl Double {
     }
 
     fn bind_bootstrappers(&self, is_kubeadm: bool) {
-        lock(&self.inner.shared.api.rbac).binds_bootstrappers = true;
+        self.set_rbac(&[]);
         if is_kubeadm {
             self.set_rbac(&join::rbac());
             self.set_cluster_info(Some(&self.cluster_info(&self.url(), &self.ca_pem())));

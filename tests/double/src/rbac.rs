@@ -1,15 +1,20 @@
 //! RBAC, from manifests: roles, their bindings, and whom they let do what.
 
 use crate::auth::{Attributes, User};
+use crate::join;
 use serde_json::Value;
 
 /// `ClusterRole`, `Role` and their bindings; other objects have no effect.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Rbac {
     pub(crate) objects: Vec<Value>,
-    /// Bootstrap tokens have what `objects` grant, and no built-in role; the approver of requests
-    /// for certificates looks at `objects`, too.
-    pub(crate) binds_bootstrappers: bool,
+}
+
+impl Default for Rbac {
+    /// Bootstrap tokens may ask for certificates, and nodes for others.
+    fn default() -> Self {
+        Self { objects: join::bindings(["ask", "approve", "renew"], "system:bootstrappers") }
+    }
 }
 
 impl Rbac {

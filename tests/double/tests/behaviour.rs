@@ -224,7 +224,6 @@ fn the_approver_ignores_what_the_real_one_ignores() {
         post("create-csr-that-the-auto-approver-ignores", &bootstrappers),
         post("create-csr-wrong-usages", &bootstrappers),
         post("bootstrapper-creates-csr-for-kubelet-signer-pending", &bootstrappers),
-        post("create-csr", &["system:masters"]),
     ];
     double.tick_certificates();
     let status =

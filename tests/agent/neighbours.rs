@@ -40,16 +40,6 @@ impl Busy {
         raspberry::healthy(&folder);
         folder.write(raspberry::OOPSES, "1\n");
         folder.write(raspberry::ALARM, "1\n");
-        for (name, content) in [
-            ("proc/sys/kernel/osrelease", "6.6.31\n"),
-            ("proc/sys/kernel/random/boot_id", "5be2ad02\n"),
-            ("proc/sys/kernel/pid_max", "32768\n"),
-            ("sys/devices/system/cpu/cpu0/online", "1\n"),
-            ("etc/machine-id", "0123456789abcdef0123456789abcdef\n"),
-            ("etc/os-release", "PRETTY_NAME=\"Test OS\"\n"),
-        ] {
-            folder.write(&format!("root/{name}"), content);
-        }
         let change = |folder: &Folder, step: u64| {
             let threads = 100 + step % 2 * 32_000;
             for (file, content) in [

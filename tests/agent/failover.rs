@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
-use apidouble::{Double, Fault, Rule};
+use apidouble::{Credentials, Double, Fault, Rule};
 use nix::mount::{MsFlags, mount};
 
 use support::{Folder, eventually, skip};
@@ -92,14 +92,8 @@ impl Site {
         if !matches!(sick, Sick::WrongCertificate) {
             ca += &self.sick.ca_pem();
         }
-        format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-             contexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
-             users: [{{name: u, user: {{token: {TOKEN}}}}}]\nclusters:\n- name: k\n  cluster:\n    \
-             server: https://kubernetes:{}\n    certificate-authority-data: {}\n",
-            self.port,
-            base64::Engine::encode(&base64::engine::general_purpose::STANDARD, ca),
-        )
+        let url = format!("https://kubernetes:{}", self.port);
+        apidouble::kubeconfig(&url, &ca, &Credentials::Token(TOKEN))
     }
 }
 

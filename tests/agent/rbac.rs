@@ -5,9 +5,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use apidouble::Double;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use apidouble::{Credentials, Double};
 use nodelet::kube::yaml;
 use serde_json::{Value, json};
 
@@ -96,14 +94,9 @@ fn grant(cluster: &Cluster) {
     }
 }
 
-fn kubeconfig(folder: &Folder, server: &str, ca: &[u8], token: &str) -> String {
-    let text = format!(
-        "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
-         clusters: [{{name: k, cluster: {{server: '{server}', certificate-authority-data: {}}}}}]\n\
-         users: [{{name: u, user: {{token: {token}}}}}]\n",
-        STANDARD.encode(ca)
-    );
-    let path = folder.write("kubeconfig", &text);
+fn kubeconfig(folder: &Folder, server: &str, ca: &str, token: &str) -> String {
+    let text = apidouble::kubeconfig(server, ca, &Credentials::Token(token));
+    let path = folder.write("kubeconfig", text);
     path.to_str().unwrap().to_owned()
 }
 
@@ -174,10 +167,9 @@ fn the_rules_are_enough_for_a_run() {
 fn each_rule_is_needed_and_a_missing_one_is_reported() {
     let double = Double::start();
     let folder = Folder::new("rules");
-    let ca = double.ca_pem();
     let token = add_token(&double);
     double.set_rbac(&manifest());
-    let kubeconfig = kubeconfig(&folder, &double.url(), ca.as_bytes(), &token);
+    let kubeconfig = kubeconfig(&folder, &double.url(), &double.ca_pem(), &token);
     assert_eq!(wrong(&kubeconfig, "pi"), [] as [&str; 0]);
     let whole = manifest();
     let mut named = Vec::new();

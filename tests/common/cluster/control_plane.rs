@@ -12,9 +12,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use apidouble::{Authority, Identity, Validity};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use apidouble::{Authority, Credentials, Validity};
 use nodelet::identity::kubeconfig;
 use nodelet::kube::message::{Accept, Method, Outcome, Request};
 use nodelet::wire::api::Api;
@@ -160,32 +158,20 @@ impl ControlPlane {
         self.port
     }
 
-    /// A kubeconfig for `user` in `groups`, with inline data as kubeadm writes it.
+    /// A kubeconfig for `user` in `groups`.
     pub(super) fn kubeconfig(&self, user: &str, groups: &[&str]) -> String {
-        let Identity { cert_pem, key_pem, .. } =
-            self.authority.client(user, groups, Validity::VALID);
-        let [ca, cert, key] =
-            [self.authority.pem(), &cert_pem, &key_pem].map(|pem| STANDARD.encode(pem));
-        format!(
-            "apiVersion: v1\nkind: Config\nclusters:\n- name: test\n  cluster:\n    \
-             server: https://127.0.0.1:{}\n    certificate-authority-data: {ca}\n\
-             users:\n- name: test\n  user:\n    client-certificate-data: {cert}\n    \
-             client-key-data: {key}\ncontexts:\n- name: test\n  context:\n    cluster: test\n    \
-             user: test\ncurrent-context: test\n",
-            self.port
-        )
+        let identity = self.authority.client(user, groups, Validity::VALID);
+        self.kubeconfig_with(&Credentials::Certificate(&identity))
     }
 
     /// A kubeconfig with the bootstrap token.
     pub(super) fn kubeconfig_token(&self) -> String {
-        let ca = STANDARD.encode(self.authority.pem());
-        format!(
-            "apiVersion: v1\nkind: Config\nclusters:\n- name: test\n  cluster:\n    \
-             server: https://127.0.0.1:{}\n    certificate-authority-data: {ca}\n\
-             users:\n- name: test\n  user:\n    token: {TOKEN}\ncontexts:\n- name: test\n  \
-             context:\n    cluster: test\n    user: test\ncurrent-context: test\n",
-            self.port
-        )
+        self.kubeconfig_with(&Credentials::Token(TOKEN))
+    }
+
+    fn kubeconfig_with(&self, credentials: &Credentials<'_>) -> String {
+        let url = format!("https://127.0.0.1:{}", self.port);
+        apidouble::kubeconfig(&url, self.authority.pem(), credentials)
     }
 
     /// The bindings of kubeadm: bootstrappers may create CSRs, which are approved, and nodes may

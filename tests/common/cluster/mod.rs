@@ -248,13 +248,13 @@ impl Cluster {
     }
 
     /// URL and CA of the server.
-    pub fn server(&self) -> (String, Vec<u8>) {
+    pub fn server(&self) -> (String, String) {
         if let Kind::Double(double) = &self.kind {
-            return (double.url(), double.ca_pem().into_bytes());
+            return (double.url(), double.ca_pem());
         }
         let admin = self.admin();
         let url = format!("{}{}", admin.endpoint, admin.endpoint.prefix);
-        (url, admin.ca.unwrap().bytes.clone())
+        (url, String::from_utf8(admin.ca.unwrap().bytes.clone()).unwrap())
     }
 
     fn admin(&self) -> ApiConfig {

@@ -2,9 +2,14 @@
 
 use base64::Engine as _;
 
-/// How a kubeconfig says who it is: the lines below `user:`.
-pub(crate) enum Credentials<'a> {
-    Inline { cert: &'a str, key: &'a str },
+use crate::pki::Identity;
+
+/// Who the user of a kubeconfig is.
+#[derive(Debug)]
+pub enum Credentials<'a> {
+    /// With a client certificate.
+    Certificate(&'a Identity),
+    /// With a bearer token.
     Token(&'a str),
 }
 
@@ -12,13 +17,14 @@ pub(crate) fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// Writes a kubeconfig with one cluster, one user and one context, all called `double`.
-pub(crate) fn write(url: &str, ca: &str, credentials: &Credentials<'_>) -> String {
+/// A kubeconfig with one cluster, one user and one context, all called `double`; `ca` is PEM.
+#[must_use]
+pub fn kubeconfig(url: &str, ca: &str, credentials: &Credentials<'_>) -> String {
     let user = match credentials {
-        Credentials::Inline { cert, key } => format!(
+        Credentials::Certificate(identity) => format!(
             "    client-certificate-data: {}\n    client-key-data: {}\n",
-            base64(cert),
-            base64(key)
+            base64(&identity.cert_pem),
+            base64(&identity.key_pem)
         ),
         Credentials::Token(token) => format!("    token: {token}\n"),
     };

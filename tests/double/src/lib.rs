@@ -42,6 +42,7 @@ pub use auth::RBAC_NODE_GROUP;
 pub use controllers::LeftReady;
 pub use faults::{Fault, Faults, Rule};
 pub use join::{BootstrapToken, KUBEADM_GROUP};
+pub use kubeconfig::{Credentials, kubeconfig};
 pub use pki::{Authority, Identity, Validity};
 pub use server::{Recorded, Tls};
 pub use supervisor::{Phase, Supervisor};
@@ -51,7 +52,6 @@ use api::Api;
 use auth::User;
 use controllers::{Lifecycle, Signing};
 use http::Request;
-use kubeconfig::Credentials;
 use serde_json::Value;
 use server::{BLACKHOLE, REFUSING, SERVING, Shared};
 use std::net::TcpListener;
@@ -326,14 +326,13 @@ impl Double {
     /// A kubeconfig with this client certificate, everything inline.
     #[must_use]
     pub fn kubeconfig_for(&self, identity: &Identity) -> String {
-        let credentials = Credentials::Inline { cert: &identity.cert_pem, key: &identity.key_pem };
-        kubeconfig::write(&self.url(), &self.ca_pem(), &credentials)
+        kubeconfig(&self.url(), &self.ca_pem(), &Credentials::Certificate(identity))
     }
 
     /// A kubeconfig with a bearer token (see `add_token`).
     #[must_use]
     pub fn kubeconfig_token(&self, token: &str) -> String {
-        kubeconfig::write(&self.url(), &self.ca_pem(), &Credentials::Token(token))
+        kubeconfig(&self.url(), &self.ca_pem(), &Credentials::Token(token))
     }
 
     /// Adds a bearer token.

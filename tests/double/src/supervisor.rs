@@ -8,8 +8,6 @@ use crate::kubeconfig::base64;
 use crate::pki::{self, Authority, Validity};
 use crate::status;
 use crate::validate;
-use ::base64::Engine as _;
-use ::base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -132,49 +130,24 @@ impl Supervisor {
     ) -> Result<Option<Response>, Response> {
         self.is_past(&[Phase::Starting], "starting")?;
         let path = request.path();
-        match path.as_str() {
-            "/cacerts" => return Ok(Some(Response::text(200, "text/plain", &self.cacerts))),
-            "/ping" => return Ok(Some(Response::text(200, TEXT, "pong"))),
-            _ => {}
+        if path == "/cacerts" {
+            return Ok(Some(Response::text(200, "text/plain", &self.cacerts)));
         }
         let what = path.strip_prefix("/v1-k3s/").unwrap_or_default();
-        let groups: &[&str] = match what {
-            "connect" => &[NODES],
-            "readyz"
-            | "config"
-            | "apiservers"
-            | "client-kubelet.crt"
-            | "serving-kubelet.crt"
-            | "client-kube-proxy.crt"
-            | "client-k3s-controller.crt" => &[AGENTS, NODES, BOOTSTRAPPERS],
-            _ => {
-                self.is_past(&[Phase::WithoutApi], "apiserver not ready")?;
-                return Ok(None);
-            }
-        };
-        self.authorize(request, caller, groups)?;
+        if !["config", "client-kubelet.crt", "serving-kubelet.crt"].contains(&what) {
+            self.is_past(&[Phase::WithoutApi], "apiserver not ready")?;
+            return Ok(None);
+        }
+        self.authorize(request, caller)?;
+        if what == "config" {
+            return Ok(Some(self.config()));
+        }
+        let name = self.node_name(request, caller)?;
         let validity = Validity { from: -HOUR, until: self.lifetime.unwrap_or(YEAR) };
-        let params = |name: &str, organizations: &[&str], server_names: &[String]| {
-            pki::k3s_params(name, organizations, server_names, validity)
-        };
-        let params = match what {
-            "connect" => return connect(request).map(Some),
-            "config" => return Ok(Some(self.config())),
-            "apiservers" => return Ok(Some(Response::json(200, &json!([])))),
-            "readyz" => {
-                self.has_core()?;
-                return Ok(Some(Response::text(200, TEXT, "ok")));
-            }
-            "client-kube-proxy.crt" => params("system:kube-proxy", &[], &[]),
-            "client-k3s-controller.crt" => params("system:k3s-controller", &[], &[]),
-            "serving-kubelet.crt" => {
-                let name = self.node_name(request, caller)?;
-                params(&name, &[], &server_names(request, &name)?)
-            }
-            _ => {
-                let name = self.node_name(request, caller)?;
-                params(&format!("system:node:{name}"), &[NODES], &[])
-            }
+        let params = if what == "serving-kubelet.crt" {
+            pki::k3s_params(&name, &[], &server_names(request, &name)?, validity)
+        } else {
+            pki::k3s_params(&format!("system:node:{name}"), &[NODES], &[], validity)
         };
         // What is no request gets the key of the server, here a new one each time.
         let is_asked = request.method == "POST";
@@ -206,12 +179,8 @@ impl Supervisor {
 
     /// `HasRole`: a valid certificate counts before the header, and an invalid one only without a
     /// valid header.
-    fn authorize(
-        &self,
-        request: &Request,
-        caller: &Caller<'_>,
-        groups: &[&str],
-    ) -> Result<(), Response> {
+    fn authorize(&self, request: &Request, caller: &Caller<'_>) -> Result<(), Response> {
+        let groups = [AGENTS, NODES, BOOTSTRAPPERS];
         let header = request.header("authorization");
         let is_allowed = match (caller.user, header.and_then(|value| self.group(value))) {
             (Some(user), _) => groups.iter().any(|group| user.is_in(group)),
@@ -293,19 +262,6 @@ fn server_names(request: &Request, name: &str) -> Result<Vec<String>, Response> 
         names.push(address.to_owned());
     }
     Ok(names)
-}
-
-/// The upgrade to a WebSocket, on which nothing is said.
-fn connect(request: &Request) -> Result<Response, Response> {
-    const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-    let key = request.header("sec-websocket-key");
-    let key = key.ok_or_else(|| refusal(400, "BadRequest", "no Sec-WebSocket-Key"))?;
-    let digest = ring::digest::digest(
-        &ring::digest::SHA1_FOR_LEGACY_USE_ONLY,
-        format!("{key}{GUID}").as_bytes(),
-    );
-    let upgrade = Response::empty(101).with("Upgrade", "websocket").with("Connection", "Upgrade");
-    Ok(upgrade.with("Sec-WebSocket-Accept", &STANDARD.encode(digest)))
 }
 
 fn refusal(code: u16, reason: &str, message: &str) -> Response {

@@ -107,7 +107,7 @@ struct Write<'a> {
     kind: &'static Kind,
     key: Key,
     subresource: &'a str,
-    manager: String,
+    manager: &'a str,
 }
 
 impl Api {
@@ -259,13 +259,12 @@ impl Api {
                 if verb != "patch" && !["", "*/*", "application/json"].contains(&media) {
                     return Err(status::unsupported_media_type());
                 }
-                let user_agent = request.header("user-agent").unwrap_or("");
                 let write = Write {
                     user,
                     kind,
                     key: key(kind, &target.namespace, &target.name),
                     subresource: &target.subresource,
-                    manager: fields::manager(request.query("fieldManager").as_deref(), user_agent),
+                    manager: fields::manager(request),
                 };
                 let (code, object) = match verb {
                     "create" => (201, self.create(&write, &request.body)?),
@@ -605,7 +604,7 @@ impl Api {
             "coordination.k8s.io" => "coordination.k8s.io/v1",
             _ => "certificates.k8s.io/v1",
         };
-        Writer { manager: &write.manager, api_version, subresource: write.subresource }
+        Writer { manager: write.manager, api_version, subresource: write.subresource }
     }
 
     fn patch(&self, write: &Write<'_>, request: &Request) -> Result<Value, Failure> {

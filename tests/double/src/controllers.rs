@@ -181,25 +181,15 @@ impl Lifecycle {
 }
 
 fn unknown(node: &mut Value) {
-    let now = time::now();
-    if !node["status"]["conditions"].is_array() {
-        node["status"]["conditions"] = json!([]);
-    }
-    let Some(conditions) = node["status"]["conditions"].as_array_mut() else {
-        return;
-    };
-    for kind in ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"] {
-        match conditions.iter_mut().find(|c| c["type"] == kind) {
-            Some(condition) => {
-                if condition["status"] != "Unknown" {
-                    condition["status"] = json!("Unknown");
-                    condition["reason"] = json!("NodeStatusUnknown");
-                    condition["message"] = json!("Kubelet stopped posting node status.");
-                    condition["lastTransitionTime"] = json!(now);
-                }
-            }
-            None => conditions.push(json!({"type": kind, "status": "Unknown", "reason": "NodeStatusNeverUpdated",
-                "message": "Kubelet never posted node status.", "lastHeartbeatTime": now, "lastTransitionTime": now})),
+    const OURS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+    let conditions = node["status"]["conditions"].as_array_mut().into_iter().flatten();
+    let is_known = |condition: &Value| OURS.iter().any(|kind| condition["type"] == *kind);
+    for condition in conditions.filter(|condition| is_known(condition)) {
+        if condition["status"] != "Unknown" {
+            condition["status"] = json!("Unknown");
+            condition["reason"] = json!("NodeStatusUnknown");
+            condition["message"] = json!("Kubelet stopped posting node status.");
+            condition["lastTransitionTime"] = json!(time::now());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `metadata.managedFields`, by the rules of apimachinery `managedfields` and
 //! structured-merge-diff. `tests/replay.rs` compares every entry with those of a real server.
 
+use crate::http::Request;
 use crate::time;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,15 +14,11 @@ pub(crate) struct Writer<'a> {
     pub(crate) subresource: &'a str,
 }
 
-/// The manager's name: `?fieldManager`, or the User-Agent up to the first `/`.
-pub(crate) fn manager(query: Option<&str>, user_agent: &str) -> String {
-    match query {
-        Some(name) if !name.is_empty() => name.to_owned(),
-        _ => {
-            let name = user_agent.split('/').next().unwrap_or("");
-            if name.is_empty() { "unknown".to_owned() } else { name.to_owned() }
-        }
-    }
+/// The manager's name: the User-Agent up to the first `/`.
+pub(crate) fn manager(request: &Request) -> &str {
+    let user_agent = request.header("user-agent").unwrap_or("");
+    let name = user_agent.split('/').next().unwrap_or("");
+    if name.is_empty() { "unknown" } else { name }
 }
 
 /// A field: its elements as `fieldsV1` writes them, such as `f:metadata`, `f:labels`.

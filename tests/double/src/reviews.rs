@@ -75,9 +75,8 @@ impl Api {
                 self.access_status(kind, &user, &review["spec"])?
             }
         };
-        let user_agent = request.header("user-agent").unwrap_or("");
         let writer = Writer {
-            manager: &fields::manager(request.query("fieldManager").as_deref(), user_agent),
+            manager: fields::manager(request),
             api_version: kind.api_version(),
             subresource: "",
         };

@@ -30,8 +30,6 @@ pub enum Fault {
         /// `Retry-After` header, in seconds.
         retry_after: Option<u64>,
     },
-    /// Everything goes well, later.
-    Delay(Duration),
     /// 200 with a body that is not JSON.
     Garbage,
     /// 200 with this many MiB of JSON.
@@ -57,7 +55,6 @@ pub struct Rule {
     matches: Vec<Predicate>,
     skip: usize,
     times: usize,
-    applied: bool,
 }
 
 impl std::fmt::Debug for Rule {
@@ -73,7 +70,7 @@ impl Rule {
     /// Meets every request, once; narrow it with the methods below.
     #[must_use]
     pub fn new(fault: Fault) -> Self {
-        Self { fault, matches: Vec::new(), skip: 0, times: 1, applied: false }
+        Self { fault, matches: Vec::new(), skip: 0, times: 1 }
     }
 
     /// Only requests with this method.
@@ -116,14 +113,6 @@ impl Rule {
         self.skip = n;
         self
     }
-
-    /// The request is carried out before its answer goes wrong (the answer is lost, the change
-    /// is not). Body faults (`StallInBody`, `Trickle`, `ResetAfterHeaders`) always are.
-    #[must_use]
-    pub fn applied(mut self) -> Self {
-        self.applied = true;
-        self
-    }
 }
 
 impl From<Fault> for Rule {
@@ -153,8 +142,8 @@ impl Faults {
         self.lock().len()
     }
 
-    /// The fault for this request, and whether the request is carried out all the same.
-    pub(crate) fn take(&self, method: &str, path: &str) -> Option<(Fault, bool)> {
+    /// The fault for this request.
+    pub(crate) fn take(&self, method: &str, path: &str) -> Option<Fault> {
         let mut rules = self.lock();
         for index in 0..rules.len() {
             let rule = &mut rules[index];
@@ -168,7 +157,7 @@ impl Faults {
             if rule.times != usize::MAX {
                 rule.times -= 1;
             }
-            let found = (rule.fault.clone(), rule.applied);
+            let found = rule.fault.clone();
             if rule.times == 0 {
                 rules.remove(index);
             }

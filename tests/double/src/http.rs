@@ -1,4 +1,4 @@
-//! HTTP/1.1: requests in (Content-Length or chunked), responses out.
+//! HTTP/1.1: requests in, responses out.
 
 use http::StatusCode;
 use httparse::Status;
@@ -48,8 +48,6 @@ const MAX_BODY: usize = 8 << 20;
 pub(crate) enum Progress {
     /// More is needed.
     More,
-    /// The head is there and the client waits for `100 Continue`.
-    Continue,
     /// A whole request, and how many bytes it took.
     Done(Box<Request>, usize),
     /// No HTTP.
@@ -78,65 +76,22 @@ pub(crate) fn parse(buffer: &[u8]) -> Progress {
         ..Request::default()
     };
     let rest = &buffer[start..];
-    let chunked =
-        request.header("transfer-encoding").is_some_and(|v| v.eq_ignore_ascii_case("chunked"));
-    let taken = if chunked {
-        match dechunk(rest) {
-            Ok(Some((body, taken))) => {
-                request.body = body;
-                taken
-            }
-            Ok(None) => return waiting(&request, rest),
-            Err(why) => return Progress::Bad(why),
-        }
-    } else {
-        let Ok(length) = request.header("content-length").map_or(Ok(0), str::parse::<usize>) else {
-            return Progress::Bad("bad Content-Length");
-        };
-        if length > MAX_BODY {
-            return Progress::Bad("body too long");
-        }
-        if rest.len() < length {
-            return waiting(&request, rest);
-        }
-        request.body = rest[..length].to_vec();
-        length
+    if request.header("transfer-encoding").is_some() {
+        return Progress::Bad("the double knows no chunked requests");
+    }
+    let Ok(length) = request.header("content-length").map_or(Ok(0), str::parse::<usize>) else {
+        return Progress::Bad("bad Content-Length");
     };
-    request.bytes = start + taken;
+    if length > MAX_BODY {
+        return Progress::Bad("body too long");
+    }
+    if rest.len() < length {
+        return Progress::More;
+    }
+    request.body = rest[..length].to_vec();
+    request.bytes = start + length;
     let total = request.bytes;
     Progress::Done(Box::new(request), total)
-}
-
-fn waiting(request: &Request, rest: &[u8]) -> Progress {
-    let expects = request.header("expect").is_some_and(|v| v.eq_ignore_ascii_case("100-continue"));
-    if expects && rest.is_empty() { Progress::Continue } else { Progress::More }
-}
-
-/// A chunked body: contents and length on the wire, `None` while incomplete.
-fn dechunk(mut rest: &[u8]) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
-    let whole = rest.len();
-    let mut body = Vec::new();
-    loop {
-        let (start, size) = match httparse::parse_chunk_size(rest) {
-            Ok(Status::Complete(chunk)) => chunk,
-            Ok(Status::Partial) => return Ok(None),
-            Err(_) => return Err("bad chunk size"),
-        };
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
-        if body.len().saturating_add(size) > MAX_BODY {
-            return Err("body too long");
-        }
-        rest = &rest[start..];
-        if size == 0 {
-            // no trailers are expected: one empty line
-            return Ok(rest.starts_with(b"\r\n").then(|| (body, whole - rest.len() + 2)));
-        }
-        if rest.len() < size + 2 {
-            return Ok(None);
-        }
-        body.extend_from_slice(&rest[..size]);
-        rest = &rest[size + 2..];
-    }
 }
 
 /// A response.
@@ -193,7 +148,7 @@ impl Response {
         let mut headers = self.headers.clone();
         let length = self.body.len();
         let is_chunked = self.streams || length > 2048;
-        if !is_chunked && self.code != 101 {
+        if !is_chunked {
             headers.push(("Content-Length".to_owned(), length.to_string()));
         }
         headers.sort_by_key(|(name, _)| {
@@ -260,16 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_read_in_both_framings() {
+    fn a_request_has_the_length_that_it_says() {
         let plain = b"PATCH /a?b=c%20d HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}GET";
         let Progress::Done(request, taken) = parse(plain) else { panic!("not a request") };
         assert_eq!((request.body.as_slice(), taken), (b"{}".as_slice(), plain.len() - 3));
         assert_eq!(request.query("b").as_deref(), Some("c d"));
-        let chunked =
-            b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n";
-        let Progress::Done(request, taken) = parse(chunked) else { panic!("not a request") };
-        assert_eq!((request.body.as_slice(), taken), (b"abcd".as_slice(), chunked.len()));
-        assert!(matches!(parse(&chunked[..chunked.len() - 1]), Progress::More));
+        assert!(matches!(parse(&plain[..plain.len() - 4]), Progress::More));
         assert!(matches!(parse(b"hello\r\n\r\n"), Progress::Bad(_)));
     }
 }

@@ -476,45 +476,18 @@ impl Double {
         body: &Value,
     ) -> (u16, Value) {
         let body = if body.is_null() { String::new() } else { body.to_string() };
-        self.act(&User::admin(), method, path, content_type, body.as_bytes(), "kubectl/v1.36.2")
-    }
-
-    /// A request as another user, without a User-Agent; else like `as_admin`.
-    pub fn as_user(
-        &self,
-        user: &str,
-        groups: &[&str],
-        method: &str,
-        path: &str,
-        content_type: &str,
-        body: &Value,
-    ) -> (u16, Value) {
-        let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        self.act(&User::new(user, &groups), method, path, content_type, body.as_bytes(), "")
-    }
-
-    fn act(
-        &self,
-        user: &User,
-        method: &str,
-        path: &str,
-        content_type: &str,
-        body: &[u8],
-        agent: &str,
-    ) -> (u16, Value) {
         let request = Request {
             method: method.to_owned(),
             target: path.to_owned(),
             headers: vec![
                 ("Content-Type".to_owned(), content_type.to_owned()),
                 ("Accept".to_owned(), "application/json".to_owned()),
-                ("User-Agent".to_owned(), agent.to_owned()),
+                ("User-Agent".to_owned(), "kubectl/v1.36.2".to_owned()),
             ],
-            body: body.to_vec(),
+            body: body.into_bytes(),
             bytes: 0,
         };
-        let response = self.inner.shared.api.handle(&request, Some(user));
+        let response = self.inner.shared.api.handle(&request, Some(&User::admin()));
         let body = serde_json::from_slice(&response.body);
         let text = || Value::from(String::from_utf8_lossy(&response.body).into_owned());
         (response.code, body.unwrap_or_else(|_| text()))

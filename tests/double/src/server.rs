@@ -501,7 +501,6 @@ impl Connection {
                     }
                     continue;
                 }
-                Progress::Continue => self.write(b"HTTP/1.1 100 Continue\r\n\r\n")?,
                 Progress::More => {}
                 Progress::Bad(why) => {
                     let head = format!(
@@ -552,29 +551,23 @@ impl Connection {
         &mut self,
         request: &Request,
         user: Option<&User>,
-        fault: Option<(Fault, bool)>,
+        fault: Option<Fault>,
         code: &mut u16,
     ) -> io::Result<()> {
-        let Some((fault, applied)) = fault else {
+        let Some(fault) = fault else {
             return self.send(&self.answer(request, user), code);
         };
         let whole = match &fault {
-            Fault::Delay(time) => {
-                self.sleep(*time)?;
-                return self.send(&self.answer(request, user), code);
-            }
             Fault::StallInBody(_)
             | Fault::Trickle { .. }
             | Fault::ResetAfterHeaders
             | Fault::CloseAfterResponse
             | Fault::CloseSilently => Some(self.answer(request, user)),
-            _ if applied => Some(self.answer(request, user)),
             _ => None,
         };
         let whole = whole.unwrap_or_else(|| dress(Response::json(200, &Value::Null)));
         let (head, body) = whole.wire();
         match fault {
-            Fault::Delay(_) => Ok(()),
             Fault::StallBeforeHeaders => self.stall(),
             Fault::StallInBody(n) => {
                 self.write(&head)?;
@@ -657,12 +650,7 @@ impl Connection {
         let (mut head, body) = response.wire();
         head.extend_from_slice(&body);
         self.write(&head)?;
-        match response.code {
-            // No HTTP follows.
-            101 => self.stall(),
-            _ if response.closes() => self.close().and(Err(gone())),
-            _ => Ok(()),
-        }
+        if response.closes() { self.close().and(Err(gone())) } else { Ok(()) }
     }
 }
 
@@ -691,8 +679,6 @@ fn reason(code: u16) -> &'static str {
         403 => "Forbidden",
         404 => "NotFound",
         409 => "Conflict",
-        410 => "Expired",
-        422 => "Invalid",
         429 => "TooManyRequests",
         500 => "InternalError",
         503 => "ServiceUnavailable",

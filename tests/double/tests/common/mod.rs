@@ -4,7 +4,7 @@
 use apidouble::{Double, Identity, Validity};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -292,16 +292,20 @@ pub fn shape(text: &str) -> String {
 
 /// Node and Lease as they were when kubectl was recorded.
 pub fn seed_for_kubectl(double: &Double) {
-    let recorded = recording("registration")["steps"][1]["request"]["body"].clone();
-    let path = "/api/v1/nodes";
-    let (code, node) =
-        double.as_user("admin", &["system:masters"], "POST", path, "application/json", &recorded);
-    assert_eq!(code, 201, "{node}");
-    let lease = serde_json::json!({"metadata": {"name": "nodelet1", "namespace": "kube-node-lease", "ownerReferences": [
-        {"apiVersion": "v1", "kind": "Node", "name": "nodelet1", "uid": node["metadata"]["uid"]}]},
-        "spec": {"holderIdentity": "nodelet1", "leaseDurationSeconds": 40, "renewTime": "2026-11-21T07:00:00.000000Z"}});
-    let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-    let (code, lease) =
-        double.as_user("admin", &["system:masters"], "POST", path, "application/json", &lease);
-    assert_eq!(code, 201, "{lease}");
+    let mut client = Client::admin(double);
+    client.agent.clear();
+    let mut create = |path: &str, object: &Value| {
+        let json = "application/json";
+        let answer = client.send("POST", path, json, json, object.to_string());
+        assert_eq!(answer.code, 201, "{}", answer.body);
+        answer.json()
+    };
+    let recorded = &recording("registration")["steps"][1]["request"]["body"];
+    let node = create("/api/v1/nodes", recorded);
+    let lease = json!({"metadata": {"name": "nodelet1", "namespace": "kube-node-lease",
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "nodelet1",
+            "uid": node["metadata"]["uid"]}]},
+        "spec": {"holderIdentity": "nodelet1", "leaseDurationSeconds": 40,
+            "renewTime": "2026-11-21T07:00:00.000000Z"}});
+    create("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", &lease);
 }

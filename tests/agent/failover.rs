@@ -24,27 +24,24 @@ const LONGEST_GAP: Duration = Duration::from_millis(LEASE * 1000 * 30 / 40);
 const TOKEN: &str = "a-token";
 
 /// A way in which one address can be sick.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Sick {
-    HangsAfterTcp,
-    SilentAfterTls,
-    Unavailable,
-    TooManyRequests,
-    Resets,
-    WrongCertificate,
-    Refuses,
-    BlackHole,
+    Address(Mode),
+    /// Behind the address is a server that answers each request so.
+    Server(Fault),
+    /// Behind the address is a server of another CA.
+    Certificate,
 }
 
-const ALL: [Sick; 8] = [
-    Sick::HangsAfterTcp,
-    Sick::SilentAfterTls,
-    Sick::Unavailable,
-    Sick::TooManyRequests,
-    Sick::Resets,
-    Sick::WrongCertificate,
-    Sick::Refuses,
-    Sick::BlackHole,
+static ALL: [Sick; 8] = [
+    Sick::Address(Mode::HangsAfterTcp),
+    Sick::Address(Mode::Resets),
+    Sick::Address(Mode::Refuses),
+    Sick::Address(Mode::BlackHole),
+    Sick::Server(Fault::StallBeforeHeaders),
+    Sick::Server(Fault::Status { code: 503, retry_after: None }),
+    Sick::Server(Fault::Status { code: 429, retry_after: Some(1) }),
+    Sick::Certificate,
 ];
 
 /// A healthy server, a sick one, and a front for each address of their name.
@@ -56,40 +53,28 @@ struct Site {
 }
 
 impl Site {
-    fn new(sick: Sick, addresses: &[IpAddr]) -> Self {
+    fn new(sick: &Sick, addresses: &[IpAddr]) -> Self {
         let server = || Double::builder().token(TOKEN, "system:node:pi", &["system:nodes"]).start();
         let healthy = server();
         let broken = server();
-        let fault = match sick {
-            Sick::Unavailable => Some(Fault::Status { code: 503, retry_after: None }),
-            Sick::TooManyRequests => Some(Fault::Status { code: 429, retry_after: Some(1) }),
-            Sick::SilentAfterTls => Some(Fault::StallBeforeHeaders),
-            _ => None,
-        };
-        if let Some(fault) = fault {
-            broken.faults().push(Rule::new(fault).always());
+        if let Sick::Server(fault) = sick {
+            broken.faults().push(Rule::new(fault.clone()).always());
         }
         let (port, fronts) = fronts(addresses, Mode::LeadsTo(healthy.port()));
         Self { healthy, sick: broken, fronts, port }
     }
 
-    fn sick_mode(&self, sick: Sick) -> Mode {
+    fn sick_mode(&self, sick: &Sick) -> Mode {
         match sick {
-            Sick::HangsAfterTcp => Mode::HangsAfterTcp,
-            Sick::Resets => Mode::Resets,
-            Sick::Refuses => Mode::Refuses,
-            Sick::BlackHole => Mode::BlackHole,
-            Sick::SilentAfterTls
-            | Sick::Unavailable
-            | Sick::TooManyRequests
-            | Sick::WrongCertificate => Mode::LeadsTo(self.sick.port()),
+            Sick::Address(mode) => *mode,
+            Sick::Server(_) | Sick::Certificate => Mode::LeadsTo(self.sick.port()),
         }
     }
 
     /// Both CAs, but for a server whose certificate must not verify.
-    fn kubeconfig(&self, sick: Sick) -> String {
+    fn kubeconfig(&self, sick: &Sick) -> String {
         let mut ca = self.healthy.ca_pem();
-        if !matches!(sick, Sick::WrongCertificate) {
+        if !matches!(sick, Sick::Certificate) {
             ca += &self.sick.ca_pem();
         }
         let url = format!("https://kubernetes:{}", self.port);
@@ -115,7 +100,7 @@ fn board(folder: &Folder, kubeconfig: &str, addresses: &[IpAddr]) -> Result<Boar
 }
 
 /// The longest gaps with the first address sick, and with that healed and the second one sick.
-fn gaps(sick: Sick, addresses: &[IpAddr]) -> Result<[Duration; 2], String> {
+fn gaps(sick: &Sick, addresses: &[IpAddr]) -> Result<[Duration; 2], String> {
     let site = Site::new(sick, addresses);
     let folder = Folder::new("failover");
     let _board = board(&folder, &site.kubeconfig(sick), addresses)?;
@@ -146,7 +131,8 @@ fn no_lease_is_lost(addresses: &[&str]) {
     let addresses: Vec<IpAddr> = addresses.iter().map(|ip| ip.parse().unwrap()).collect();
     let addresses = addresses.as_slice();
     thread::scope(|scope| {
-        let runs = ALL.map(|sick| (sick, scope.spawn(move || gaps(sick, addresses).unwrap())));
+        let runs = ALL.each_ref();
+        let runs = runs.map(|sick| (sick, scope.spawn(move || gaps(sick, addresses).unwrap())));
         let mut late = Vec::new();
         for (sick, run) in runs {
             let gaps = run.join().unwrap();

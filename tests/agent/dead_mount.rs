@@ -82,6 +82,7 @@ fn a_dead_root_dir_costs_storage_and_the_podcidr_file_and_no_renewal() {
     let written: Vec<_> = written.collect();
     assert_eq!(written.len(), 1, "{lines:?}");
     assert!(written[0].contains("is on fuse, which can block for ever"), "{written:?}");
+    assert!(written[0].ends_with("; make --root-dir writable"), "{written:?}");
 }
 
 #[test]

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use apidouble::{Double, Fault, Rule};
+use apidouble::Double;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::common::api::{admin, condition, is_ready};
 use crate::common::board::Board;
 use crate::common::cluster::Cluster;
-use crate::common::lease::renew_time;
 use support::{Folder, eventually};
 
 /// A fifth of the default periods: a renewal every 2 s. Only memory has an eviction threshold, so
@@ -117,14 +116,6 @@ fn ready(double: &Double, name: &str) -> Value {
     })
 }
 
-fn renews_again(double: &Double, name: &str) {
-    // Its creation is no renewal: the first look at the pods follows it.
-    let before = eventually("the Lease", Duration::from_secs(20), || renew_time(double, name));
-    eventually("another renewal", Duration::from_secs(20), || {
-        renew_time(double, name).filter(|now| *now > before)
-    });
-}
-
 /// Method, path and status code of each request, without events, which have the lowest priority.
 fn sent(double: &Double) -> Vec<String> {
     let line = |r: &apidouble::Recorded| format!("{} {} {}", r.method, r.path, r.code);
@@ -194,34 +185,6 @@ fn labels_taints_annotation_and_provider_id_reach_the_node() {
     assert_eq!(taints, ["edge", "slow"], "and no taint of ours while there is room for pods");
 }
 
-#[test]
-fn an_existing_node_is_used_if_creation_is_forbidden() {
-    let (double, _folder, kubeconfig) = solo("pi");
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
-    admin(&double, "POST", "/api/v1/nodes", &node);
-    let forbidden = Fault::Status { code: 403, retry_after: None };
-    double.faults().push(Rule::new(forbidden).method("POST").path("/api/v1/nodes").always());
-    let _board = start(&kubeconfig, "pi", &[]);
-    ready(&double, "pi");
-    renews_again(&double, "pi");
-}
-
-#[test]
-fn without_registration_the_agent_waits_for_the_node() {
-    let (double, _folder, kubeconfig) = solo("pi");
-    let board = start(&kubeconfig, "pi", &["--register-node=false"]);
-    eventually("a look", Duration::from_secs(5), || {
-        sent(&double).contains(&"GET /api/v1/nodes/pi 404".to_owned()).then_some(())
-    });
-    assert!(double.get("nodes/pi").is_none());
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
-    admin(&double, "POST", "/api/v1/nodes", &node);
-    ready(&double, "pi");
-    renews_again(&double, "pi");
-    assert!(!sent(&double).iter().any(|line| line.starts_with("POST /api/v1/nodes ")));
-    drop(board);
-}
-
 /// Writes a tree for `--host-root`, whose files the tests then change.
 fn machine(folder: &Folder) -> String {
     for (name, content) in [
@@ -238,70 +201,6 @@ fn machine(folder: &Folder) -> String {
         folder.write(name, content);
     }
     folder.path().to_str().unwrap().to_owned()
-}
-
-#[test]
-fn a_409_is_read_then_patched_again_with_changed_fields_only() {
-    let (double, folder, kubeconfig) = solo("pi");
-    let root = machine(&folder);
-    let _board = start(&kubeconfig, "pi", &["--host-root", &root, "--node-ip=127.0.0.1"]);
-    let node = ready(&double, "pi");
-    assert_eq!(node["status"]["capacity"]["memory"], "1Gi");
-    assert_eq!(node["status"]["nodeInfo"]["osImage"], "Test OS");
-
-    // Another client writes: the agent's copy of the Node is stale.
-    renews_again(&double, "pi");
-    admin(&double, "PATCH", "/api/v1/nodes/pi", &json!({"metadata": {"labels": {"theirs": "1"}}}));
-    double.clear_requests();
-    std::thread::sleep(Duration::from_millis(2500));
-    assert!(sent(&double).iter().all(|line| line.contains("/leases")), "{:?}", sent(&double));
-
-    folder.write("proc/meminfo", "MemTotal:  2097152 kB\nSwapTotal: 0 kB\n");
-    let node = eventually("the new size", Duration::from_secs(5), || {
-        double.get("nodes/pi").filter(|n| n["status"]["capacity"]["memory"] == "2Gi")
-    });
-    assert_eq!(node["metadata"]["labels"]["theirs"], "1");
-    let want = [
-        "PATCH /api/v1/nodes/pi/status 409",
-        "GET /api/v1/nodes/pi 200",
-        "PATCH /api/v1/nodes/pi/status 200",
-    ];
-    let about_the_node = eventually("three answers", Duration::from_secs(5), || {
-        let sent = sent(&double).into_iter();
-        let lines: Vec<String> = sent.filter(|line| line.contains("/nodes/")).collect();
-        (lines.len() >= want.len()).then_some(lines)
-    });
-    assert_eq!(about_the_node, want);
-    let bodies = double.requests();
-    let patch = bodies.iter().rfind(|r| r.path.ends_with("/status")).unwrap();
-    let body: Value = serde_json::from_slice(&patch.body).unwrap();
-    assert_eq!(body["metadata"], json!({"resourceVersion": body["metadata"]["resourceVersion"]}));
-    let keys: Vec<&String> = body["status"].as_object().unwrap().keys().collect();
-    assert_eq!(
-        keys,
-        ["allocatable", "capacity", "conditions"],
-        "only what changed, and heartbeats"
-    );
-    assert_eq!(body["status"]["capacity"], json!({"memory": "2Gi"}));
-}
-
-#[test]
-fn an_unchanged_status_is_reported_after_its_period() {
-    let (double, folder, kubeconfig) = solo("pi");
-    let root = machine(&folder);
-    let _board = start(
-        &kubeconfig,
-        "pi",
-        &["--host-root", &root, "--node-ip=127.0.0.1", "--node-status-report-frequency=2s"],
-    );
-    let heartbeat = |node: &Value| node["status"]["conditions"][3]["lastHeartbeatTime"].clone();
-    let first = ready(&double, "pi");
-    let second = eventually("a report", Duration::from_secs(6), || {
-        double.get("nodes/pi").filter(|n| heartbeat(n) != heartbeat(&first))
-    });
-    let transition = |node: &Value| node["status"]["conditions"][3]["lastTransitionTime"].clone();
-    assert_eq!(transition(&second), transition(&first));
-    assert_eq!(second["status"]["capacity"], first["status"]["capacity"]);
 }
 
 #[test]
@@ -470,30 +369,6 @@ fn pod_cidrs_are_written_to_a_file() {
     let mode = std::fs::metadata(root_dir.join("podcidr")).unwrap();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o777, 0o644);
     assert_eq!(std::fs::read_dir(&root_dir).unwrap().count(), 1, "a draft is left");
-}
-
-#[test]
-fn a_failed_write_of_the_pod_cidr_is_one_log_line() {
-    let (double, folder, kubeconfig) = solo("pi");
-    let file = folder.write("a-file", "");
-    let root_dir = file.join("below").display().to_string();
-    let root_flag = format!("--root-dir={root_dir}");
-    let board =
-        start(&kubeconfig, "pi", &[FAST[0], FAST[1], "--node-resync-frequency=1s", &root_flag]);
-    eventually("the Node", Duration::from_secs(5), || double.get("nodes/pi"));
-    let spec = json!({"spec": {"podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]}});
-    admin(&double, "PATCH", "/api/v1/nodes/pi", &spec);
-    let line = format!("podCIDR cannot be written: {root_dir}: not a directory; make --root-dir");
-    board.says(&line);
-    for _ in 0..2 {
-        renews_again(&double, "pi");
-    }
-    let lines = board.log();
-    assert_eq!(
-        lines.iter().filter(|line| line.contains("cannot be written")).count(),
-        1,
-        "{lines:#?}"
-    );
 }
 
 /// As two boards from copies of one SD card.

@@ -112,17 +112,6 @@ fn ready_is_false_before_sigterm() {
     });
 }
 
-/// A restart or an upgrade writes nothing.
-#[test]
-fn a_stop_without_an_announcement_writes_nothing() {
-    let (double, _folder, mut board) = ready_board("shutdown-none");
-    let (before, sent) = (double.get("nodes/pi"), double.requests().len());
-    let (status, _) = board.stop(Signal::SIGTERM);
-    assert_eq!(status.code(), Some(0));
-    assert_eq!(double.get("nodes/pi"), before);
-    assert_eq!(double.requests().len(), sent);
-}
-
 /// A server that hangs keeps the machine for 5 s at most.
 #[test]
 fn a_silent_server_delays_the_shutdown_by_five_seconds_at_most() {

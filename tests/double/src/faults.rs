@@ -57,15 +57,6 @@ pub struct Rule {
     times: usize,
 }
 
-impl std::fmt::Debug for Rule {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rule")
-            .field("fault", &self.fault)
-            .field("times", &self.times)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Rule {
     /// Meets every request, once; narrow it with the methods below.
     #[must_use]
@@ -122,7 +113,7 @@ impl From<Fault> for Rule {
 }
 
 /// The faults that are waiting for their request, in order; the first that matches is used.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Faults(Arc<Mutex<Vec<Rule>>>);
 
 impl Faults {

@@ -44,11 +44,10 @@ pub use faults::{Fault, Faults, Rule};
 pub use join::{BootstrapToken, KUBEADM_GROUP};
 pub use kubeconfig::{Credentials, kubeconfig};
 pub use pki::{Authority, Identity, Validity};
-pub use server::{Recorded, Tls};
+pub use server::Recorded;
 pub use supervisor::{Phase, Supervisor};
 pub use table::print as print_table;
 
-use api::Api;
 use auth::User;
 use controllers::{Lifecycle, Signing};
 use http::Request;
@@ -63,7 +62,6 @@ use std::time::{Duration, Instant};
 /// Options of a double.
 #[derive(Debug, Clone)]
 pub struct Builder {
-    tls: Tls,
     lifecycle: Option<Duration>,
     approve: bool,
     longest: i64,
@@ -75,7 +73,6 @@ pub struct Builder {
 impl Default for Builder {
     fn default() -> Self {
         Self {
-            tls: Tls::Both,
             lifecycle: None,
             approve: false,
             longest: 365 * 86400,
@@ -87,13 +84,6 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Restricts the TLS versions.
-    #[must_use]
-    pub fn tls(mut self, tls: Tls) -> Self {
-        self.tls = tls;
-        self
-    }
-
     /// Emulates node-lifecycle with this grace period (a real one: 50 s), the ttl controller and
     /// the garbage collection of Leases, on a thread of its own.
     #[must_use]
@@ -166,7 +156,7 @@ impl Builder {
     pub fn start(self) -> Double {
         let authority = Authority::new("kubernetes-ca");
         let identity = authority.server(SERVER_NAMES, Validity::VALID);
-        let shared = Arc::new(Shared::new(Api::default(), authority, self.tls, &identity));
+        let shared = Arc::new(Shared::new(authority, &identity));
         let listener = server::bind(0).expect("a free port on loopback");
         let port = listener.local_addr().expect("a bound listener has an address").port();
         let double = Double {
@@ -452,17 +442,10 @@ impl Double {
         (code == 200).then_some(value)
     }
 
-    /// All objects of a kind: `nodes`, `leases`, `events`, `csrs`.
+    /// All objects of a kind: `nodes`, `leases`, `csrs`, `events` (as `get`).
     #[must_use]
     pub fn list(&self, what: &str) -> Vec<Value> {
-        let path = match what {
-            "nodes" => "/api/v1/nodes",
-            "leases" => "/apis/coordination.k8s.io/v1/leases",
-            "events" => "/api/v1/events",
-            "csrs" => "/apis/certificates.k8s.io/v1/certificatesigningrequests",
-            other => other,
-        };
-        let (_, value) = self.as_admin("GET", path, "", &Value::Null);
+        let (_, value) = self.as_admin("GET", &full_path(what), "", &Value::Null);
         value["items"].as_array().cloned().unwrap_or_default()
     }
 
@@ -689,16 +672,14 @@ impl Double {
     }
 }
 
+const COLLECTIONS: [(&str, &str); 4] = [
+    ("nodes", "/api/v1/nodes"),
+    ("leases", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"),
+    ("csrs", "/apis/certificates.k8s.io/v1/certificatesigningrequests"),
+    ("events", "/api/v1/namespaces/default/events"),
+];
+
 fn full_path(what: &str) -> String {
-    match what.split_once('/') {
-        Some(("nodes", name)) => format!("/api/v1/nodes/{name}"),
-        Some(("leases", name)) => {
-            format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}")
-        }
-        Some(("csrs", name)) => {
-            format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}")
-        }
-        Some(("events", name)) => format!("/api/v1/namespaces/default/events/{name}"),
-        _ => what.to_owned(),
-    }
+    let of = |(short, path)| Some(format!("{path}{}", what.strip_prefix(short)?));
+    COLLECTIONS.into_iter().find_map(of).unwrap_or_else(|| what.to_owned())
 }

@@ -68,17 +68,6 @@ impl Recorded {
     }
 }
 
-/// TLS versions that the server speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tls {
-    /// 1.2 and 1.3.
-    Both,
-    /// 1.2 only.
-    Only12,
-    /// 1.3 only.
-    Only13,
-}
-
 pub(crate) const SERVING: u8 = 0;
 pub(crate) const REFUSING: u8 = 1;
 pub(crate) const BLACKHOLE: u8 = 2;
@@ -92,7 +81,6 @@ pub(crate) struct Shared {
     /// Signs in the place of `authority`.
     pub(crate) successor: Mutex<Option<Arc<Authority>>>,
     verifier: Mutex<Arc<dyn ClientCertVerifier>>,
-    pub(crate) tls: Tls,
     config: Mutex<Arc<ServerConfig>>,
     /// The certificates of other ports.
     fronts: Mutex<HashMap<u16, Arc<ServerConfig>>>,
@@ -152,16 +140,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(crate) fn new(api: Api, authority: Authority, tls: Tls, identity: &Identity) -> Self {
+    pub(crate) fn new(authority: Authority, identity: &Identity) -> Self {
         let verifier = verifier(&[&authority]);
-        let config = server_config(&verifier, tls, identity);
+        let config = server_config(&verifier, identity);
         Self {
-            api,
+            api: Api::default(),
             faults: Faults::default(),
             authority,
             successor: Mutex::default(),
             verifier: Mutex::new(verifier),
-            tls,
             config: Mutex::new(config),
             fronts: Mutex::default(),
             recorded: Mutex::default(),
@@ -180,11 +167,11 @@ impl Shared {
     }
 
     pub(crate) fn serve_with(&self, identity: &Identity) {
-        *lock(&self.config) = server_config(&lock(&self.verifier), self.tls, identity);
+        *lock(&self.config) = server_config(&lock(&self.verifier), identity);
     }
 
     pub(crate) fn serve_at(&self, port: u16, identity: &Identity) {
-        let config = server_config(&lock(&self.verifier), self.tls, identity);
+        let config = server_config(&lock(&self.verifier), identity);
         lock(&self.fronts).insert(port, config);
     }
 
@@ -261,31 +248,18 @@ impl Shared {
 
 /// Knows the client certificates of these authorities.
 fn verifier(authorities: &[&Authority]) -> Arc<dyn ClientCertVerifier> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     for authority in authorities {
         roots.add(authority.der().clone()).expect("an authority of ours is a good root");
     }
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+    WebPkiClientVerifier::builder(Arc::new(roots))
         .allow_unauthenticated()
         .build()
         .expect("a verifier for client certificates")
 }
 
-fn server_config(
-    verifier: &Arc<dyn ClientCertVerifier>,
-    tls: Tls,
-    identity: &Identity,
-) -> Arc<ServerConfig> {
-    let versions: &[&rustls::SupportedProtocolVersion] = match tls {
-        Tls::Both => rustls::ALL_VERSIONS,
-        Tls::Only12 => &[&rustls::version::TLS12],
-        Tls::Only13 => &[&rustls::version::TLS13],
-    };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(versions)
-        .expect("ring speaks TLS 1.2 and 1.3")
+fn server_config(verifier: &Arc<dyn ClientCertVerifier>, identity: &Identity) -> Arc<ServerConfig> {
+    let config = ServerConfig::builder()
         .with_client_cert_verifier(Arc::new(AnyCertificate(verifier.clone())))
         .with_single_cert(vec![identity.cert_der.clone()], identity.private_key())
         .expect("a server certificate with its key");
@@ -557,25 +531,18 @@ impl Connection {
         let Some(fault) = fault else {
             return self.send(&self.answer(request, user), code);
         };
-        let whole = match &fault {
-            Fault::StallInBody(_)
-            | Fault::Trickle { .. }
-            | Fault::ResetAfterHeaders
-            | Fault::CloseAfterResponse
-            | Fault::CloseSilently => Some(self.answer(request, user)),
-            _ => None,
-        };
-        let whole = whole.unwrap_or_else(|| dress(Response::json(200, &Value::Null)));
-        let (head, body) = whole.wire();
         match fault {
             Fault::StallBeforeHeaders => self.stall(),
             Fault::StallInBody(n) => {
+                let (head, body) = self.answer(request, user).wire();
                 self.write(&head)?;
                 self.write(&body[..n.min(body.len().saturating_sub(1))])?;
                 self.stall()
             }
             Fault::Trickle { bytes, every } => {
+                let whole = self.answer(request, user);
                 *code = whole.code;
+                let (head, body) = whole.wire();
                 for part in [head, body].concat().chunks(bytes.max(1)) {
                     self.write(part)?;
                     self.sleep(every)?;
@@ -584,6 +551,7 @@ impl Connection {
             }
             Fault::ResetBeforeHeaders => self.reset(),
             Fault::ResetAfterHeaders => {
+                let (head, body) = self.answer(request, user).wire();
                 self.write(&head)?;
                 self.write(&body[..body.len() / 2])?;
                 self.reset()
@@ -633,9 +601,11 @@ impl Connection {
                 let response = dress(Response::empty(307)).with("Location", &place);
                 self.send(&response, code)
             }
-            Fault::CloseAfterResponse => self.send(&whole.with("Connection", "close"), code),
+            Fault::CloseAfterResponse => {
+                self.send(&self.answer(request, user).with("Connection", "close"), code)
+            }
             Fault::CloseSilently => {
-                self.send(&whole, code)?;
+                self.send(&self.answer(request, user), code)?;
                 self.close().and(Err(gone()))
             }
             Fault::Raw(bytes) => {

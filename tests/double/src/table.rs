@@ -84,19 +84,9 @@ fn node_cells(node: &Value, name: String, age: String) -> Vec<String> {
     if node["spec"]["unschedulable"] == true {
         status.push_str(",SchedulingDisabled");
     }
-    let mut roles: Vec<String> = node["metadata"]["labels"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter_map(|(key, value)| {
-            let role = key.strip_prefix("node-role.kubernetes.io/").map(str::to_owned);
-            let other =
-                || (key == "kubernetes.io/role").then(|| value.as_str().unwrap_or("").to_owned());
-            role.or_else(other).filter(|r| !r.is_empty())
-        })
-        .collect();
-    roles.sort();
-    roles.dedup();
+    let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
+    let roles: Vec<&str> =
+        labels.filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/")).collect();
     let address = |kind: &str| {
         let found = list("/status/addresses").into_iter().find(|a| a["type"] == kind);
         found

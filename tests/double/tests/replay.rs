@@ -248,7 +248,7 @@ impl Replay {
     }
 
     /// Compares the length of the body, and the names and lengths of the headers where all of them
-    /// were recorded. Their order is tested in `src/http.rs`.
+    /// were recorded.
     fn sizes(&mut self, at: &str, wanted: &Value, answer: &Answer) {
         let mut ours = vec![answer.bytes.len()];
         let recorded = |name: &str| usize::try_from(wanted[name].as_u64()?).ok();

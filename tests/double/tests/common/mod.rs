@@ -52,11 +52,7 @@ impl Client {
         let ca =
             CertificateDer::from_pem_slice(double.ca_pem().as_bytes()).expect("a CA certificate");
         roots.add(ca).expect("a CA");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_root_certificates(roots);
+        let builder = ClientConfig::builder().with_root_certificates(roots);
         let config = match identity {
             Some(identity) => {
                 let cert = CertificateDer::from_pem_slice(identity.cert_pem.as_bytes())

@@ -3,31 +3,12 @@
 //!
 //! Upstream: `cmd/kubemark/app/hollow_node.go`, `pkg/kubemark/hollow_kubelet.go`.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::program::{Program, free_ports};
 use crate::common::board;
-
-/// nodelet with the flags of kubemark. Other flags than those below are refused.
-const STAND_IN: &str = r#"
-nodelet=$1
-shift
-labels=
-for flag; do
-  case $flag in
-    --morph=kubelet | --kubelet-port=[1-9]* | --kubelet-read-only-port=0) ;;
-    --use-host-image-service=false) ;;
-    --name=?*) name=${flag#--name=} ;;
-    --kubeconfig=/*) kubeconfig=$flag ;;
-    --node-labels=?*) labels=$flag ;;
-    *) echo "unknown flag: $flag"; exit 1 ;;
-  esac
-done
-exec "$nodelet" --root-dir=/nonexistent/nodelet --max-pods=110 "$kubeconfig" \
-  "--hostname-override=${name:?}" --node-lease-duration-seconds=8 \
-  --node-status-update-frequency=1s '--eviction-hard=memory.available<1Ki' ${labels:+"$labels"}
-"#;
 
 /// `kubemark`: its path, or `None` for the stand-in. `labels` has the form of `--node-labels`.
 pub fn start(
@@ -37,27 +18,33 @@ pub fn start(
     kubeconfig: &str,
     labels: &str,
 ) -> Program {
-    let mut command = match kubemark {
-        Some(kubemark) => Command::new(kubemark),
-        None => {
-            let mut shell = Command::new("sh");
-            shell.args(["-c", STAND_IN, "kubelet"]).arg(board::binary());
-            shell
-        }
-    };
     let [port] = free_ports();
-    // kubemark is killed, and leaves its temporary folders.
-    command.env("TMPDIR", folder);
-    command.args([
-        "--morph=kubelet",
-        &format!("--name={name}"),
-        &format!("--kubeconfig={kubeconfig}"),
-        // Several kubelets run on one host.
-        &format!("--kubelet-port={port}"),
-        "--kubelet-read-only-port=0",
-        // The host may have no containerd, whose image service is the default.
-        "--use-host-image-service=false",
-    ]);
+    let kubeconfig = format!("--kubeconfig={kubeconfig}");
+    let mut command = Command::new(kubemark.map_or(board::binary(), OsString::from));
+    if kubemark.is_some() {
+        // kubemark is killed, and leaves its temporary folders.
+        command.env("TMPDIR", folder);
+        command.args([
+            "--morph=kubelet",
+            &format!("--name={name}"),
+            &kubeconfig,
+            // Several kubelets run on one host.
+            &format!("--kubelet-port={port}"),
+            "--kubelet-read-only-port=0",
+            // The host may have no containerd, whose image service is the default.
+            "--use-host-image-service=false",
+        ]);
+    } else {
+        command.args([
+            "--root-dir=/nonexistent/nodelet",
+            "--max-pods=110",
+            &kubeconfig,
+            &format!("--hostname-override={name}"),
+            "--node-lease-duration-seconds=8",
+            "--node-status-update-frequency=1s",
+            "--eviction-hard=memory.available<1Ki",
+        ]);
+    }
     if !labels.is_empty() {
         command.arg(format!("--node-labels={labels}"));
     }

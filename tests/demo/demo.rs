@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     let name = "demo-board";
     let kubelet = folder.write("kubelet.conf", double.kubeconfig_for_node(name));
     println!("API double at {}; the agent registers this machine as {name}\n", double.url());
-    println!("$ kubectl get nodes -o wide\n{}", double.print_nodes(true));
+    println!("$ kubectl get nodes -o wide\n{}", double.print_nodes());
 
     let start = Instant::now();
     let mut agent = Command::new(std::env::current_exe().expect("this binary"))
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         sleep(Duration::from_millis(5));
     }
     println!("\n$ kubectl get nodes -o wide      # {} ms later", start.elapsed().as_millis());
-    println!("{}", double.print_nodes(true));
+    println!("{}", double.print_nodes());
 
     if stay {
         println!(

@@ -660,7 +660,7 @@ impl Api {
         admission::node_restriction(write.user, kind, name, &write.key.1, Some(old), Some(&new))?;
         match new["metadata"]["resourceVersion"].as_str().unwrap_or("") {
             _ if self.ignores_preconditions.load(Ordering::SeqCst) => {}
-            "" | "0" if kind.unconditional => {}
+            "" | "0" if kind.kind != "Lease" => {}
             "" | "0" => {
                 // the real server names the resource here where a kind belongs
                 let cause = Cause::invalid_shown(
@@ -861,39 +861,24 @@ fn target(path: &str) -> Option<Target> {
     })
 }
 
-/// The first form in `Accept` that the double can give. What is asked for as protobuf is
-/// plain until the end, see `protobuf`.
+/// The first form of JSON in `Accept`. What is asked for as protobuf is plain until the end, see
+/// `protobuf`.
 fn form(request: &Request) -> Option<Form> {
-    let accept = request.header("accept").unwrap_or("*/*");
     if protobuf::is_wanted(request) {
         return Some(Form::Plain);
     }
-    for clause in accept.split(',') {
-        let mut parts = clause.split(';').map(str::trim);
-        let media = parts.next().unwrap_or("");
-        if !["application/json", "*/*", "application/*", ""].contains(&media) {
-            continue;
-        }
-        let mut wanted = ("", "", "");
-        for parameter in parts {
-            match parameter.split_once('=') {
-                Some(("as", value)) => wanted.0 = value,
-                Some(("g", value)) => wanted.1 = value,
-                Some(("v", value)) => wanted.2 = value,
-                _ => {}
-            }
-        }
-        match wanted {
-            ("", _, _) => return Some(Form::Plain),
-            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => {
-                return Some(Form::Partial);
-            }
-            ("Table", "meta.k8s.io", "v1") if request.method == "GET" => return Some(Form::Table),
-            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => return Some(Form::Discovery),
-            _ => {}
-        }
+    let accept = request.header("accept").unwrap_or("*/*");
+    let mut clauses = accept.split(',').map(|clause| clause.split(';').map(str::trim));
+    let mut parameters = clauses.find_map(|mut clause| {
+        let media = clause.next()?;
+        ["application/json", "*/*", "application/*", ""].contains(&media).then_some(clause)
+    })?;
+    match parameters.find_map(|parameter| parameter.strip_prefix("as=")) {
+        Some("PartialObjectMetadata" | "PartialObjectMetadataList") => Some(Form::Partial),
+        Some("APIGroupDiscoveryList") => Some(Form::Discovery),
+        Some("Table") if request.method == "GET" => Some(Form::Table),
+        _ => Some(Form::Plain),
     }
-    None
 }
 
 fn suffix() -> String {

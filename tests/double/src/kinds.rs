@@ -10,8 +10,6 @@ pub(crate) struct Kind {
     pub(crate) kind: &'static str,
     pub(crate) namespaced: bool,
     pub(crate) subresources: &'static [&'static str],
-    /// Whether a write without resourceVersion is taken as unconditional.
-    pub(crate) unconditional: bool,
 }
 
 pub(crate) static NODE: Kind = Kind {
@@ -20,24 +18,11 @@ pub(crate) static NODE: Kind = Kind {
     kind: "Node",
     namespaced: false,
     subresources: &["status"],
-    unconditional: true,
 };
-pub(crate) static EVENT: Kind = Kind {
-    group: "",
-    resource: "events",
-    kind: "Event",
-    namespaced: true,
-    subresources: &[],
-    unconditional: true,
-};
-pub(crate) static POD: Kind = Kind {
-    group: "",
-    resource: "pods",
-    kind: "Pod",
-    namespaced: true,
-    subresources: &["status"],
-    unconditional: true,
-};
+pub(crate) static EVENT: Kind =
+    Kind { group: "", resource: "events", kind: "Event", namespaced: true, subresources: &[] };
+pub(crate) static POD: Kind =
+    Kind { group: "", resource: "pods", kind: "Pod", namespaced: true, subresources: &["status"] };
 /// Stored and listed, for `nodelet check`; without the rules and the defaults of apps/v1.
 pub(crate) static DAEMON_SET: Kind = Kind {
     group: "apps",
@@ -45,7 +30,6 @@ pub(crate) static DAEMON_SET: Kind = Kind {
     kind: "DaemonSet",
     namespaced: true,
     subresources: &[],
-    unconditional: true,
 };
 pub(crate) static LEASE: Kind = Kind {
     group: "coordination.k8s.io",
@@ -53,7 +37,6 @@ pub(crate) static LEASE: Kind = Kind {
     kind: "Lease",
     namespaced: true,
     subresources: &[],
-    unconditional: false,
 };
 pub(crate) static CSR: Kind = Kind {
     group: "certificates.k8s.io",
@@ -61,7 +44,6 @@ pub(crate) static CSR: Kind = Kind {
     kind: "CertificateSigningRequest",
     namespaced: false,
     subresources: &["status", "approval"],
-    unconditional: true,
 };
 
 impl Kind {

@@ -46,7 +46,6 @@ pub use kubeconfig::{Credentials, kubeconfig};
 pub use pki::{Authority, Identity, Validity};
 pub use server::Recorded;
 pub use supervisor::{Phase, Supervisor};
-pub use table::print as print_table;
 
 use auth::User;
 use controllers::{Lifecycle, Signing};
@@ -502,11 +501,10 @@ impl Double {
         assert!(unknown.is_empty(), "{unknown:#?}");
     }
 
-    /// What `kubectl get nodes -o wide` prints (`wide`: false: `kubectl get nodes`).
+    /// What `kubectl get nodes -o wide` prints.
     #[must_use]
-    pub fn print_nodes(&self, wide: bool) -> String {
-        let nodes: Vec<Value> = self.inner.shared.api.store().list(&kinds::NODE, None);
-        print_table(&table::table(&kinds::NODE, &nodes, "", None), wide)
+    pub fn print_nodes(&self) -> String {
+        table::print(&kinds::NODE, &self.inner.shared.api.store().list(&kinds::NODE, None))
     }
 
     // --- controllers ---

@@ -114,40 +114,23 @@ fn node_cells(node: &Value, name: String, age: String) -> Vec<String> {
     ]
 }
 
-/// Prints a Table as `kubectl get` does, or as `kubectl get -o wide` does.
-#[must_use]
-pub fn print(table: &Value, wide: bool) -> String {
-    let columns = table["columnDefinitions"].as_array().cloned().unwrap_or_default();
-    let shown: Vec<usize> =
-        (0..columns.len()).filter(|i| wide || columns[*i]["priority"] == 0).collect();
-    let mut lines: Vec<Vec<String>> = vec![
-        shown.iter().map(|i| columns[*i]["name"].as_str().unwrap_or("").to_uppercase()).collect(),
-    ];
-    for row in table["rows"].as_array().into_iter().flatten() {
-        lines.push(
-            shown
-                .iter()
-                .map(|i| match &row["cells"][*i] {
-                    Value::String(text) => text.clone(),
-                    other => other.to_string(),
-                })
-                .collect(),
-        );
-    }
-    if lines.len() == 1 {
+/// What `kubectl get -o wide` prints of these objects; nothing without any.
+pub(crate) fn print(kind: &Kind, objects: &[Value]) -> String {
+    if objects.is_empty() {
         return String::new();
     }
-    let width = |column: usize| lines.iter().map(|l| l[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..shown.len()).map(width).collect();
+    let names = columns(kind).iter().map(|(name, ..)| name.to_uppercase());
+    let mut lines = vec![names.collect::<Vec<String>>()];
+    lines.extend(objects.iter().map(|object| cells(kind, object)));
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: Vec<usize> = (0..lines[0].len()).filter_map(width).collect();
     let mut out = String::new();
     for line in &lines {
-        for (i, cell) in line.iter().enumerate() {
-            out.push_str(cell);
-            if i + 1 < line.len() {
-                out.extend(std::iter::repeat_n(' ', widths[i] + 3 - cell.chars().count()));
-            }
+        let (last, others) = line.split_last().expect("columns");
+        for (cell, width) in others.iter().zip(&widths) {
+            out.push_str(&format!("{cell:width$}   "));
         }
-        out.push('\n');
+        out.push_str(&format!("{last}\n"));
     }
     out
 }

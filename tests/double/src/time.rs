@@ -31,43 +31,24 @@ pub(crate) fn http_date() -> String {
 
 /// `metav1.Time`: any RFC 3339 time is read, a fraction is cut off.
 pub(crate) fn parse_time(text: &str) -> Result<String, String> {
-    let layout = "2006-01-02T15:04:05Z07:00";
-    if !starts_like_date(text) {
-        return Err(go_error(text, layout, text, "2006"));
-    }
-    text.parse::<Timestamp>()
-        .map(seconds)
-        .map_err(|_| go_error(text, layout, text.get(19..).unwrap_or(""), "Z07:00"))
+    text.parse::<Timestamp>().map(seconds).map_err(|error| error.to_string())
 }
 
 /// `metav1.MicroTime`: exactly six fraction digits, on input too.
 pub(crate) fn parse_micro_time(text: &str) -> Result<String, String> {
-    let layout = "2006-01-02T15:04:05.000000Z07:00";
-    if !starts_like_date(text) {
-        return Err(go_error(text, layout, text, "2006"));
+    let error = |rest: &str, expected: &str| {
+        let layout = "2006-01-02T15:04:05.000000Z07:00";
+        format!(
+            "parsing time \"{text}\" as \"{layout}\": cannot parse \"{rest}\" as \"{expected}\""
+        )
+    };
+    let at: Timestamp = text.parse().map_err(|_| error(text, "2006"))?;
+    let rest = text.get(19..).unwrap_or_default();
+    let fraction = rest.strip_prefix('.').unwrap_or_default();
+    if fraction.bytes().take_while(u8::is_ascii_digit).count() != 6 {
+        return Err(error(rest, ".000000"));
     }
-    let rest = text.get(19..).unwrap_or("");
-    let bytes = rest.as_bytes();
-    let digits = bytes.iter().skip(1).take_while(|b| b.is_ascii_digit());
-    if bytes.first() != Some(&b'.') || digits.count() != 6 {
-        return Err(go_error(text, layout, rest, ".000000"));
-    }
-    text.parse::<Timestamp>()
-        .map(|at| at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string())
-        .map_err(|_| go_error(text, layout, rest, "Z07:00"))
-}
-
-fn starts_like_date(text: &str) -> bool {
-    text.len() >= 19
-        && text
-            .bytes()
-            .take(19)
-            .zip("dddd-dd-ddTdd:dd:dd".bytes())
-            .all(|(have, want)| if want == b'd' { have.is_ascii_digit() } else { have == want })
-}
-
-fn go_error(text: &str, layout: &str, rest: &str, expected: &str) -> String {
-    format!("parsing time \"{text}\" as \"{layout}\": cannot parse \"{rest}\" as \"{expected}\"")
+    Ok(at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string())
 }
 
 /// How long ago, as kubectl and the Tables write it (`duration.HumanDuration`), of hours at most.

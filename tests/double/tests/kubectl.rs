@@ -70,8 +70,8 @@ fn kubectl_prints_what_it_prints_against_a_real_server() {
         }
         if arguments == "get nodes -o wide" {
             // to the byte; an age may turn in between, so more than one look
-            let same = |_| kubectl(folder.path(), arguments).0 == double.print_nodes(true);
-            assert!((0..5).any(same), "{}\n{stdout}", double.print_nodes(true));
+            let same = |_| kubectl(folder.path(), arguments).0 == double.print_nodes();
+            assert!((0..5).any(same), "{}\n{stdout}", double.print_nodes());
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n=====\n"));

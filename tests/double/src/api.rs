@@ -7,6 +7,7 @@ use crate::fields::{self, Writer};
 use crate::http::{Request, Response};
 use crate::join::Join;
 use crate::kinds::{self, Kind};
+use crate::lock;
 use crate::patch;
 use crate::pki;
 use crate::pods;
@@ -25,7 +26,7 @@ use base64::engine::GeneralPurpose;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// The API, without a network around it.
 #[derive(Debug, Default)]
@@ -112,20 +113,20 @@ struct Write<'a> {
 
 impl Api {
     pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.store)
     }
 
     pub(crate) fn unknown(&self) -> MutexGuard<'_, Vec<String>> {
-        self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unknown)
     }
 
     pub(crate) fn join(&self) -> MutexGuard<'_, Join> {
-        self.join.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.join)
     }
 
     /// The user of a bearer token.
     pub(crate) fn user_of(&self, token: &str) -> Option<User> {
-        let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let tokens = lock(&self.tokens);
         let known = tokens.get(token).cloned();
         known.or_else(|| self.join().user(token))
     }
@@ -136,7 +137,7 @@ impl Api {
     }
 
     pub(crate) fn supervisor(&self) -> MutexGuard<'_, Option<Supervisor>> {
-        self.supervisor.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.supervisor)
     }
 
     /// Answers a request; `user` is `None` where credentials were given that are not valid.
@@ -276,7 +277,7 @@ impl Api {
     }
 
     pub(crate) fn rbac(&self) -> MutexGuard<'_, Rbac> {
-        self.rbac.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rbac)
     }
 
     /// The node that a pod is bound to: what a node may read (`node_authorizer.go`, its graph).

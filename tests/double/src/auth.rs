@@ -14,8 +14,8 @@ pub(crate) struct User {
 }
 
 impl User {
-    pub(crate) fn new(name: &str, groups: &[String]) -> Self {
-        let mut groups = groups.to_vec();
+    pub(crate) fn new<T: Into<String>>(name: &str, groups: impl IntoIterator<Item = T>) -> Self {
+        let mut groups: Vec<String> = groups.into_iter().map(Into::into).collect();
         let implied =
             if name == ANONYMOUS { "system:unauthenticated" } else { "system:authenticated" };
         if !groups.iter().any(|g| g == implied) {
@@ -25,11 +25,11 @@ impl User {
     }
 
     pub(crate) fn admin() -> Self {
-        Self::new("kubernetes-admin", &["system:masters".to_owned()])
+        Self::new("kubernetes-admin", ["system:masters"])
     }
 
     pub(crate) fn anonymous() -> Self {
-        Self::new(ANONYMOUS, &[])
+        Self::new(ANONYMOUS, [""; 0])
     }
 
     pub(crate) fn from_subject(subject: &Subject) -> Self {

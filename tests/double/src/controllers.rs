@@ -222,8 +222,12 @@ pub(crate) struct Signing {
     pub(crate) backdate: i64,
 }
 
-/// The signer's own clock may be behind (kube-controller-manager).
-pub(crate) const BACKDATE: i64 = 300;
+impl Default for Signing {
+    /// As kube-controller-manager, whose own clock may be behind.
+    fn default() -> Self {
+        Self { longest: 365 * 86400, backdate: 300 }
+    }
+}
 
 /// Approves what kube-controller-manager approves of kubelets' client certificates, and signs
 /// what is approved.
@@ -277,8 +281,7 @@ fn approvable(api: &Api, csr: &Value) -> bool {
 /// The SubjectAccessReview of the approver about a requester.
 fn may_create(api: &Api, csr: &Value, subresource: &str) -> bool {
     let groups = csr["spec"]["groups"].as_array().into_iter().flatten();
-    let groups: Vec<String> = groups.filter_map(Value::as_str).map(str::to_owned).collect();
-    let user = User::new(text(csr, "/spec/username"), &groups);
+    let user = User::new(text(csr, "/spec/username"), groups.filter_map(Value::as_str));
     let want = Attributes {
         verb: "create",
         group: "certificates.k8s.io",

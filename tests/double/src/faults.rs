@@ -1,6 +1,7 @@
 //! Misbehaviour on demand.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::lock;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What goes wrong with one answer.
@@ -119,23 +120,23 @@ pub struct Faults(Arc<Mutex<Vec<Rule>>>);
 impl Faults {
     /// Adds a fault.
     pub fn push(&self, rule: impl Into<Rule>) {
-        self.lock().push(rule.into());
+        lock(&self.0).push(rule.into());
     }
 
     /// Removes all faults.
     pub fn clear(&self) {
-        self.lock().clear();
+        lock(&self.0).clear();
     }
 
     /// How many rules still wait.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.lock().len()
+        lock(&self.0).len()
     }
 
     /// The fault for this request.
     pub(crate) fn take(&self, method: &str, path: &str) -> Option<Fault> {
-        let mut rules = self.lock();
+        let mut rules = lock(&self.0);
         for index in 0..rules.len() {
             let rule = &mut rules[index];
             if !rule.matches.iter().all(|hit| hit(method, path)) {
@@ -155,9 +156,5 @@ impl Faults {
             return Some(found);
         }
         None
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Rule>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,6 +10,7 @@ use crate::time;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
+use std::iter;
 use std::time::{Duration, Instant};
 
 /// The group of the tokens of `kubeadm token create`.
@@ -91,10 +92,10 @@ impl Join {
             .tokens
             .iter()
             .find(|token| (token.id.as_str(), token.secret.as_str()) == (id, secret))?;
-        let groups = ["system:bootstrappers".to_owned()].into_iter();
-        let groups: Vec<String> = groups.chain(token.groups.iter().cloned()).collect();
+        let groups = iter::once("system:bootstrappers");
+        let groups = groups.chain(token.groups.iter().map(String::as_str));
         (token.authentication && token.is_alive())
-            .then(|| User::new(&format!("system:bootstrap:{id}"), &groups))
+            .then(|| User::new(&format!("system:bootstrap:{id}"), groups))
     }
 
     /// The ConfigMap, with the signatures of bootstrapsigner.

@@ -59,27 +59,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Options of a double.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Builder {
     lifecycle: Option<Duration>,
     approve: bool,
-    longest: i64,
-    backdate: i64,
-    tokens: Vec<(String, String, Vec<String>)>,
+    signing: Signing,
+    tokens: Vec<(String, User)>,
     kubeadm: Option<bool>,
-}
-
-impl Default for Builder {
-    fn default() -> Self {
-        Self {
-            lifecycle: None,
-            approve: false,
-            longest: 365 * 86400,
-            backdate: controllers::BACKDATE,
-            tokens: Vec::new(),
-            kubeadm: None,
-        }
-    }
 }
 
 impl Builder {
@@ -101,7 +87,7 @@ impl Builder {
     /// The longest life of a certificate that is signed (default: a year), for tests of rotation.
     #[must_use]
     pub fn signing_seconds(mut self, seconds: i64) -> Self {
-        self.longest = seconds;
+        self.signing.longest = seconds;
         self
     }
 
@@ -109,15 +95,14 @@ impl Builder {
     /// minutes), for tests of rotation with lives of seconds.
     #[must_use]
     pub fn backdate_seconds(mut self, seconds: i64) -> Self {
-        self.backdate = seconds;
+        self.signing.backdate = seconds;
         self
     }
 
     /// A bearer token, its user and groups.
     #[must_use]
     pub fn token(mut self, token: &str, user: &str, groups: &[&str]) -> Self {
-        let groups = groups.iter().map(|g| (*g).to_owned()).collect();
-        self.tokens.push((token.to_owned(), user.to_owned(), groups));
+        self.tokens.push((token.to_owned(), User::new(user, groups.iter().copied())));
         self
     }
 
@@ -165,13 +150,10 @@ impl Builder {
                 slot: Arc::new(Mutex::new(Some(listener))),
                 lifecycle: Arc::new(Mutex::new(Lifecycle::default())),
                 threads: Mutex::default(),
-                signing: Signing { longest: self.longest, backdate: self.backdate },
+                signing: self.signing,
             }),
         };
-        for (token, user, groups) in &self.tokens {
-            let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-            double.add_token(token, user, &groups);
-        }
+        lock(&double.inner.shared.api.tokens).extend(self.tokens);
         if let Some(is_kubeadm) = self.kubeadm {
             double.bind_bootstrappers(is_kubeadm);
         }
@@ -212,7 +194,7 @@ impl Drop for Inner {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -326,8 +308,8 @@ impl Double {
 
     /// Adds a bearer token.
     pub fn add_token(&self, token: &str, user: &str, groups: &[&str]) {
-        let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
-        lock(&self.inner.shared.api.tokens).insert(token.to_owned(), User::new(user, &groups));
+        let user = User::new(user, groups.iter().copied());
+        lock(&self.inner.shared.api.tokens).insert(token.to_owned(), user);
     }
 
     fn bind_bootstrappers(&self, is_kubeadm: bool) {

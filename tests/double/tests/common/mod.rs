@@ -171,9 +171,6 @@ impl Client {
             if let Some((name, value)) = line.split_once(':') {
                 headers.push((name.to_owned(), value.trim().to_owned()));
             }
-            if headers.len() > 1000 {
-                return Err(std::io::Error::other("more than 1000 headers"));
-            }
         }
         let mut answer = Answer { code, headers, bytes: Vec::new(), body: String::new() };
         let mut bytes = Vec::new();

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use apidouble::{Authority, Credentials, Validity};
 use nodelet::identity::kubeconfig;
-use nodelet::kube::message::{Accept, Method, Outcome, Request};
-use nodelet::wire::api::Api;
+use nodelet::kube::message::Method;
 use serde_json::{Value, json};
 use support::skip;
 
+use super::call_as;
 use super::program::{Program, free_ports};
 use crate::common::api::condition;
 
@@ -259,14 +259,8 @@ impl ControlPlane {
 
     fn call(&self, method: Method, path: &str, body: Vec<u8>) -> Option<Value> {
         let kubeconfig = kubeconfig::load(&self.admin, None).unwrap();
-        let mut api = Api::new(&kubeconfig, "nodelet-tests").unwrap();
-        let request = Request { method, path: path.to_owned(), accept: Accept::Object, body };
-        match api.call(&request, Duration::from_secs(5)) {
-            Outcome::Answered(answer) if (200..300).contains(&answer.code) => {
-                Some(serde_json::from_slice(&answer.body).unwrap())
-            }
-            _ => None,
-        }
+        let (code, answer) = call_as(&kubeconfig, method, path, body).ok()?;
+        (200..300).contains(&code).then_some(answer)
     }
 
     /// Without a working controller no Node would ever leave Ready. The canary is deleted, because

@@ -287,7 +287,7 @@ impl Cluster {
             Value::Null => Vec::new(),
             body => body.to_string().into_bytes(),
         };
-        call_as(&self.admin(), method, path, body)
+        call_as(&self.admin(), method, path, body).unwrap()
     }
 
     pub fn node(&self, name: &str) -> Option<Value> {
@@ -333,17 +333,23 @@ pub fn short_lives(double: Builder) -> Builder {
 /// A POST with this kubeconfig; status code and body of the answer.
 pub fn post_as(kubeconfig: &str, path: &str, object: &Value) -> (u16, Value) {
     let user = kubeconfig::load(kubeconfig.as_ref(), None).unwrap();
-    call_as(&user, Method::Post, path, object.to_string().into_bytes())
+    call_as(&user, Method::Post, path, object.to_string().into_bytes()).unwrap()
 }
 
-fn call_as(user: &ApiConfig, method: Method, path: &str, body: Vec<u8>) -> (u16, Value) {
+/// The error is the cause of a request without a response.
+fn call_as(
+    user: &ApiConfig,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+) -> Result<(u16, Value), String> {
     let mut api = Api::new(user, "nodelet-tests").unwrap();
     let request = Request { method, path: path.to_owned(), accept: Accept::Object, body };
     match api.call(&request, Duration::from_secs(10)) {
         Outcome::Answered(answer) => {
             let body = serde_json::from_slice(&answer.body);
-            (answer.code, body.unwrap_or_default())
+            Ok((answer.code, body.unwrap_or_default()))
         }
-        Outcome::Silent(why) => panic!("{path}: {why}"),
+        Outcome::Silent(why) => Err(why.to_string()),
     }
 }

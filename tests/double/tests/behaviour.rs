@@ -3,7 +3,7 @@
 
 mod common;
 
-use apidouble::{Double, Fault, Rule, Validity};
+use apidouble::{Double, Fault, Rule};
 use common::{Client, recording};
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -208,25 +208,4 @@ fn the_approver_ignores_what_the_real_one_ignores() {
         double.deny_csr(&name, "no");
         assert_eq!(status(&name)["conditions"][0]["type"], "Denied");
     }
-}
-
-/// The supervisor of k3s takes the certificate of a member of the nodes' group in the place of the
-/// cluster's token (`GetNodeAuthValidator`).
-#[test]
-fn a_node_of_the_supervisor_has_a_certificate_and_the_group() {
-    let double = Double::start();
-    double.set_supervisor(|_| {});
-    let node = "system:node:pi";
-    double.add_token("t0ken", node, &["system:nodes"]);
-    let code = |groups: Option<&[&str]>, token: Option<&str>| {
-        let identity = groups.map(|groups| {
-            let authority = double.authority();
-            authority.client(node, groups, Validity::VALID)
-        });
-        let mut client = Client::new(&double, identity.as_ref(), token);
-        client.send("GET", "/v1-k3s/config", JSON, "", "").code
-    };
-    assert_eq!(code(Some(&["system:nodes"]), None), 200);
-    assert_eq!(code(Some(&[]), None), 403);
-    assert_eq!(code(None, Some("t0ken")), 401);
 }

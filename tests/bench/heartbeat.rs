@@ -218,45 +218,19 @@ fn start(args: &[String]) -> Board {
     Board::start(&args)
 }
 
-/// One line of the table.
-struct Row {
-    figure: &'static str,
-    goal: &'static str,
-    value: fn(&Reading) -> String,
-}
+/// A line of the table: figure, goal, and the value of a reading.
+type Row = (&'static str, &'static str, fn(&Reading) -> String);
 
 const ROWS: [Row; 7] = [
-    Row {
-        figure: "bytes/min up, status reports included",
-        goal: "",
-        value: |reading| whole(reading.up),
-    },
-    Row {
-        figure: "bytes/min down, status reports included",
-        goal: "",
-        value: |reading| whole(reading.down),
-    },
-    Row {
-        figure: "bytes/min",
-        goal: "0.80 of the kubelet",
-        value: |reading| whole(reading.up + reading.down),
-    },
-    Row {
-        figure: "CPU, ms/min",
-        goal: "1/175 of the kubelet",
-        value: |reading| format!("{:.2}", reading.cpu_nanoseconds / 1e6),
-    },
-    Row { figure: "context switches/min", goal: "20", value: |reading| whole(reading.switches) },
-    Row {
-        figure: "resident memory, KiB",
-        goal: "1,700",
-        value: |reading| reading.resident_kibibytes.to_string(),
-    },
-    Row {
-        figure: "private dirty memory, KiB",
-        goal: "240",
-        value: |reading| reading.dirty_kibibytes.to_string(),
-    },
+    ("bytes/min up, status reports included", "", |reading| whole(reading.up)),
+    ("bytes/min down, status reports included", "", |reading| whole(reading.down)),
+    ("bytes/min", "0.80 of the kubelet", |reading| whole(reading.up + reading.down)),
+    ("CPU, ms/min", "1/175 of the kubelet", |reading| {
+        format!("{:.2}", reading.cpu_nanoseconds / 1e6)
+    }),
+    ("context switches/min", "20", |reading| whole(reading.switches)),
+    ("resident memory, KiB", "1,700", |reading| reading.resident_kibibytes.to_string()),
+    ("private dirty memory, KiB", "240", |reading| reading.dirty_kibibytes.to_string()),
 ];
 
 fn whole(figure: f64) -> String {
@@ -315,19 +289,13 @@ fn main() {
 
     println!("| figure | kubelet | hollow kubelet | goal | nodelet |");
     println!("|---|---|---|---|---|");
-    for row in ROWS {
-        let value = |reading: &Option<Reading>| match reading {
-            Some(reading) => (row.value)(reading),
+    for (figure, goal, value) in ROWS {
+        let peer = |reading: &Option<Reading>| match reading {
+            Some(reading) => value(reading),
             None => "not run".to_owned(),
         };
-        println!(
-            "| {} | {} | {} | {} | {} |",
-            row.figure,
-            value(&kubelet),
-            value(&hollow),
-            row.goal,
-            (row.value)(&ours)
-        );
+        let [kubelet, hollow] = [&kubelet, &hollow].map(peer);
+        println!("| {figure} | {kubelet} | {hollow} | {goal} | {} |", value(&ours));
     }
     let milliseconds = |seconds: f64| format!("{:.1}", seconds * 1e3);
     println!("threads: {threads}");

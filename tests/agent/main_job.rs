@@ -7,36 +7,20 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::common::api::{admin, condition, is_ready};
-use crate::common::board::Board;
+use crate::common::board::{Board, FAST};
 use crate::common::cluster::Cluster;
 use support::{Folder, eventually};
-
-/// A fifth of the default periods: a renewal every 2 s. Only memory has an eviction threshold, so
-/// the free disk space of the test machine does not matter.
-const FAST: [&str; 3] = [
-    "--node-lease-duration-seconds=8",
-    "--node-status-update-frequency=1s",
-    "--eviction-hard=memory.available<1Ki",
-];
 
 fn status_of<'a>(node: &'a Value, kind: &str) -> &'a str {
     let found = condition(node, kind);
     found.and_then(|c| c["status"].as_str()).unwrap_or("absent")
 }
 
-fn start(kubeconfig: &str, name: &str, more: &[&str]) -> Board {
-    let named = [format!("--kubeconfig={kubeconfig}"), format!("--hostname-override={name}")];
-    let mut args: Vec<&str> = named.iter().map(String::as_str).collect();
-    args.extend(FAST);
-    args.extend(more);
-    Board::start(&args)
-}
-
 #[test]
 fn a_board_becomes_a_ready_node_and_stays_one() {
     let cluster = Cluster::start(Duration::from_secs(8));
     let name = cluster.node_name("pi-main");
-    let mut board = start(&cluster.kubeconfig(&name), &name, &["--v=4"]);
+    let mut board = Board::fast(&cluster.kubeconfig(&name), &name, &["--v=4"]);
     board.watch_threads();
 
     let node = eventually("Ready", Duration::from_secs(5), || cluster.node(&name).filter(is_ready));
@@ -95,7 +79,7 @@ fn sigint_stops_the_agent() {
     let double = Double::start();
     let folder = Folder::new("sigint");
     let kubeconfig = folder.write("k", double.kubeconfig_for_node("pi"));
-    let mut board = start(kubeconfig.to_str().unwrap(), "pi", &[]);
+    let mut board = Board::fast(kubeconfig.to_str().unwrap(), "pi", &[]);
     eventually("the lease", Duration::from_secs(5), || double.get("leases/pi"));
     let (status, took) = board.stop(Signal::SIGINT);
     assert_eq!(status.code(), Some(0));
@@ -128,7 +112,7 @@ fn sent(double: &Double) -> Vec<String> {
 #[test]
 fn a_new_board_needs_four_requests_and_then_one_per_renewal() {
     let (double, _folder, kubeconfig) = solo("pi");
-    let _board = start(&kubeconfig, "pi", &[]);
+    let _board = Board::fast(&kubeconfig, "pi", &[]);
     eventually("six answers", Duration::from_secs(20), || (sent(&double).len() >= 6).then_some(()));
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
     assert_eq!(
@@ -150,7 +134,7 @@ fn a_new_board_needs_four_requests_and_then_one_per_renewal() {
 #[test]
 fn labels_taints_annotation_and_provider_id_reach_the_node() {
     let (double, _folder, kubeconfig) = solo("pi");
-    let _board = start(
+    let _board = Board::fast(
         &kubeconfig,
         "pi",
         &[
@@ -208,7 +192,7 @@ fn an_unreadable_fact_makes_the_node_not_ready_and_is_named() {
     let (double, folder, kubeconfig) = solo("pi");
     let root = machine(&folder);
     folder.write("proc/meminfo", "");
-    let mut board = start(&kubeconfig, "pi", &["--host-root", &root]);
+    let mut board = Board::fast(&kubeconfig, "pi", &["--host-root", &root]);
     let node = eventually("the Node", Duration::from_secs(5), || double.get("nodes/pi"));
     assert_eq!(status_of(&node, "Ready"), "False");
     assert_eq!(
@@ -244,7 +228,7 @@ fn each_change_is_one_event_with_the_uid_of_the_node() {
         // The next tick is a minute away: only the more frequent check for the file is in time.
         "--node-status-update-frequency=1m",
     ];
-    let mut board = start(&kubeconfig, "pi", &args);
+    let mut board = Board::fast(&kubeconfig, "pi", &args);
     let node = eventually("the Node", Duration::from_secs(5), || double.get("nodes/pi"));
     assert_eq!(status_of(&node, "Ready"), "False");
     let message = node["status"]["conditions"][3]["message"].as_str().unwrap().to_owned();
@@ -278,7 +262,7 @@ fn each_change_is_one_event_with_the_uid_of_the_node() {
     // Another boot id is a reboot; a cordon is noticed at the start.
     board.stop(Signal::SIGTERM);
     folder.write("proc/sys/kernel/random/boot_id", "another-boot\n");
-    let _board = start(&kubeconfig, "pi", &args);
+    let _board = Board::fast(&kubeconfig, "pi", &args);
     eventually("a warning", Duration::from_secs(5), || {
         let told = events(&double);
         let has = |reason: &str| told.iter().any(|(told, _)| told == reason);
@@ -344,8 +328,7 @@ fn pod_cidrs_are_written_to_a_file() {
     let (double, folder, kubeconfig) = solo("pi");
     let root_dir = folder.path().join("kubelet");
     let root_flag = format!("--root-dir={}", root_dir.display());
-    let board =
-        start(&kubeconfig, "pi", &[FAST[0], FAST[1], "--node-resync-frequency=1s", &root_flag]);
+    let board = Board::fast(&kubeconfig, "pi", &["--node-resync-frequency=1s", &root_flag]);
     ready(&double, "pi");
     let patches =
         || sent(&double).iter().filter(|line| line.starts_with("PATCH /api/v1/nodes")).count();
@@ -382,12 +365,11 @@ fn a_second_board_with_the_same_name_is_one_log_line_and_no_busy_loop() {
         .map(|(index, tree)| {
             let root = machine(tree);
             tree.write("proc/sys/kernel/random/boot_id", format!("boot-{index}\n"));
-            start(
+            Board::fast(
                 &kubeconfig,
                 "pi",
                 &[
                     "--node-lease-duration-seconds=4",
-                    FAST[1],
                     "--node-status-report-frequency=2s",
                     "--node-ip=::",
                     "--host-root",

@@ -59,7 +59,7 @@ impl Site {
 
     /// The agent with a fifth of the default periods.
     fn start(&self, more: &[&str]) -> Board {
-        guest(&self.name, &self.kubeconfig, more)
+        Board::fast(&self.kubeconfig, &self.name, more)
     }
 
     fn node_path(&self) -> String {
@@ -140,22 +140,6 @@ fn look_at(node: &str) -> String {
 
 const REJECTED: &str = "Pod was rejected: Node didn't have enough resource: pods, requested: 1, \
                         used: 0, capacity: 0";
-
-/// An agent without pods, with a fifth of the default periods. Only memory has an eviction
-/// threshold, so the free disk space of the test machine does not matter.
-fn guest(name: &str, kubeconfig: &str, more: &[&str]) -> Board {
-    let kubeconfig = format!("--kubeconfig={kubeconfig}");
-    let name = format!("--hostname-override={name}");
-    let mut args = vec![
-        kubeconfig.as_str(),
-        &name,
-        "--node-lease-duration-seconds=8",
-        "--node-status-update-frequency=1s",
-        "--eviction-hard=memory.available<1Ki",
-    ];
-    args.extend(more);
-    Board::start(&args)
-}
 
 fn accepted((code, answer): (u16, Value)) -> Value {
     assert!((200..300).contains(&code), "{code}: {answer}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{GRACE, guest, judge, settle};
+use super::{GRACE, judge, settle};
 use crate::common::board::Board;
 use crate::common::cluster::Cluster;
 use crate::common::cluster::program::Program;
@@ -36,7 +36,7 @@ impl Plant {
         };
         let board = |index: usize| {
             let name = format!("board-{index}");
-            let board = guest(&name, &cluster.kubeconfig(&name), &[]);
+            let board = Board::fast(&cluster.kubeconfig(&name), &name, &[]);
             (name, board)
         };
         let mut plant = Self {

@@ -35,15 +35,8 @@ pub fn start(
             "--use-host-image-service=false",
         ]);
     } else {
-        command.args([
-            "--root-dir=/nonexistent/nodelet",
-            "--max-pods=110",
-            &kubeconfig,
-            &format!("--hostname-override={name}"),
-            "--node-lease-duration-seconds=8",
-            "--node-status-update-frequency=1s",
-            "--eviction-hard=memory.available<1Ki",
-        ]);
+        command.args(["--root-dir=/nonexistent/nodelet", "--max-pods=110", &kubeconfig]);
+        command.arg(format!("--hostname-override={name}")).args(board::FAST);
     }
     if !labels.is_empty() {
         command.arg(format!("--node-labels={labels}"));

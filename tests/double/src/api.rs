@@ -450,12 +450,8 @@ impl Api {
                 continue;
             }
             items.push(object);
-            let rest = count - index - 1;
-            if items.len() == limit && rest > 0 {
+            if items.len() == limit && index + 1 < count {
                 metadata["continue"] = json!(Continue::write(version, &path));
-                if selector.is_empty() {
-                    metadata["remainingItemCount"] = json!(rest);
-                }
                 break;
             }
         }

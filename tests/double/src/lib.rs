@@ -165,7 +165,7 @@ impl Builder {
 const SERVER_NAMES: &[&str] = &["127.0.0.1", "::1", "localhost", "kubernetes"];
 
 /// The double. Clones are handles to the same server, which stops when the last one is dropped.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Double {
     inner: Arc<Inner>,
 }
@@ -177,12 +177,6 @@ struct Inner {
     lifecycle: Arc<Mutex<Lifecycle>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     signing: Signing,
-}
-
-impl std::fmt::Debug for Inner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inner").field("port", &self.port).finish_non_exhaustive()
-    }
 }
 
 impl Drop for Inner {

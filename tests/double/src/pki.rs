@@ -92,12 +92,6 @@ pub struct Authority {
     cert_der: CertificateDer<'static>,
 }
 
-impl std::fmt::Debug for Authority {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Authority").finish_non_exhaustive()
-    }
-}
-
 impl Authority {
     /// A new authority with its own key.
     #[must_use]

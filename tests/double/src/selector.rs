@@ -27,10 +27,6 @@ impl Selector {
         term.map(|(_, value, _)| value.as_str())
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.fields.is_empty() && self.labels.is_empty()
-    }
-
     /// The first field that is none of `supported`.
     pub(crate) fn unsupported(&self, supported: &[&str]) -> Option<&str> {
         let mut paths = self.fields.iter().map(|(path, ..)| path.as_str());

@@ -465,7 +465,7 @@ impl Double {
     /// How many connections were accepted since the start.
     #[must_use]
     pub fn connections(&self) -> u64 {
-        self.inner.shared.connections()
+        self.inner.shared.connections.load(Ordering::SeqCst)
     }
 
     /// Fails if a body had a member that its kind does not have: the server drops it and warns.

@@ -92,7 +92,7 @@ pub(crate) struct Shared {
     /// Connections of an older generation are closed.
     pub(crate) generation: AtomicU64,
     open: AtomicUsize,
-    connections: AtomicU64,
+    pub(crate) connections: AtomicU64,
 }
 
 /// Takes any certificate whose key the client holds, as kube-apiserver does: whether it is one
@@ -174,10 +174,6 @@ impl Shared {
 
     pub(crate) fn recorded(&self) -> MutexGuard<'_, Vec<Recorded>> {
         lock(&self.recorded)
-    }
-
-    pub(crate) fn connections(&self) -> u64 {
-        self.connections.load(Ordering::SeqCst)
     }
 
     /// Who that is; `None` if credentials were given and are not valid.

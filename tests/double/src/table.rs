@@ -57,10 +57,6 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or("")
 }
 
-fn or<'a>(value: &'a str, otherwise: &'a str) -> &'a str {
-    if value.is_empty() { otherwise } else { value }
-}
-
 fn cells(kind: &Kind, object: &Value) -> Vec<String> {
     let name = text(object, "/metadata/name").to_owned();
     let age = time::age(&object["metadata"]["creationTimestamp"]);
@@ -93,8 +89,10 @@ fn node_cells(node: &Value, name: String, age: String) -> Vec<String> {
             .and_then(|a| a["address"].as_str().map(str::to_owned))
             .unwrap_or_else(|| "<none>".to_owned())
     };
-    let info =
-        |key: &str| or(text(node, &format!("/status/nodeInfo/{key}")), "<unknown>").to_owned();
+    let info = |key: &str| match text(node, &format!("/status/nodeInfo/{key}")) {
+        "" => "<unknown>".to_owned(),
+        some => some.to_owned(),
+    };
     let architecture = text(node, "/status/nodeInfo/architecture");
     let kernel = match architecture {
         "" => info("kernelVersion"),

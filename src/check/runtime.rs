@@ -32,7 +32,7 @@ pub fn judge_runtime(
         Protocol::Docker | Protocol::Podman => "the Docker Engine API",
     };
     let api = match (&found.version, found.errors.first()) {
-        (_, Some(error)) => Finding::failed("runtime-api", error, "look at the runtime's log"),
+        (_, Some(error)) => Finding::failed("runtime-api", error, "see the log of the runtime"),
         (None, None) => Finding::note("runtime-api", format!("no version, {protocol}"), ""),
         (Some(version), None) => {
             let text = format!("{} {}, {protocol}", version.kind, version.version);
@@ -41,7 +41,7 @@ pub fn judge_runtime(
     };
     let ready = match &status.runtime {
         None => Finding::ok("runtime-ready", "ready"),
-        Some(line) => Finding::failed("runtime-ready", line, "look at the runtime's log"),
+        Some(line) => Finding::failed("runtime-ready", line, "see the log of the runtime"),
     };
     let network = match &status.network {
         None => Finding::ok("runtime-network", "ready, or not told"),
@@ -56,7 +56,7 @@ pub fn judge_runtime(
         0 => Finding::note(
             "runtime-images",
             "0",
-            "CRI lists containerd's namespace k8s.io alone; nerdctl and Docker use others",
+            "CRI lists only the namespace k8s.io of containerd; nerdctl and Docker use others",
         ),
         count => Finding::ok("runtime-images", count.to_string()),
     }));

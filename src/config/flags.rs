@@ -266,15 +266,15 @@ pub const SETTINGS: &[Setting<Values>] = &[
         "serve: ask the API server what a user may; AlwaysAllow is refused",
         Text(|v, given| v.authorization_mode = given))),
     field("authorization.webhook.cacheAuthorizedTTL", row(
-        "authorization-webhook-cache-authorized-ttl", "D", "5m", "serve: how long a yes is used",
+        "authorization-webhook-cache-authorized-ttl", "D", "5m", "serve: how long an allowed request stays allowed",
         Period(Duration::ZERO, |v, given| v.serve.access.authorized_ttl = given))),
     field("authorization.webhook.cacheUnauthorizedTTL", row(
-        "authorization-webhook-cache-unauthorized-ttl", "D", "30s", "serve: how long a no is used",
+        "authorization-webhook-cache-unauthorized-ttl", "D", "30s", "serve: how long a denied request stays denied",
         Period(Duration::ZERO, |v, given| v.serve.access.unauthorized_ttl = given))),
     field("tlsCertFile", row("tls-cert-file", "FILE", "",
         "serve: its certificate, read again when it changes (default a self-signed one)",
         Path(|v, given| v.tls_cert_file = path(given)))),
-    field("tlsPrivateKeyFile", row("tls-private-key-file", "FILE", "", "serve: the key of it",
+    field("tlsPrivateKeyFile", row("tls-private-key-file", "FILE", "", "serve: the key of --tls-cert-file",
         Path(|v, given| v.tls_private_key_file = path(given)))),
     field("serverTLSBootstrap", row("rotate-server-certificates", "", "",
         "serve: request its certificate from the cluster; somebody must approve it",

@@ -301,7 +301,9 @@ impl Lease {
             // The control plane takes any time after a change of the Ready condition, as of a
             // report.
             let time = last.micro_time();
-            log::warn!("lease: its renewTime {time} has no later one, so the time now is written");
+            log::warn!(
+                "lease: renewTime {time} is the last possible time; writing the current time"
+            );
             self.renew_time = now;
         }
         self.renew_time.micro_time()

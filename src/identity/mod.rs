@@ -362,7 +362,7 @@ fn log_if_expired(certificate: &ClientCertificate, now: Wall) {
     let chain = &certificate.chain;
     if let Some(leaf) = Leaf::of_pem(&chain.bytes).filter(|leaf| leaf.not_after < now) {
         log::warn!(
-            "{}: the certificate expired at {}, clock says {}; using it all the same",
+            "{}: the certificate expired at {}, clock says {}; still using it",
             chain.source,
             leaf.not_after.time(),
             now.time()

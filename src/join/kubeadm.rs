@@ -27,7 +27,7 @@ const OTHER_SERVER: Duration = Duration::from_secs(5);
 // Remedies that several steps share.
 const NEW_LINE: &str = "on the control plane: kubeadm token create --print-join-command";
 const NOT_KUBEADM: &str = "if kubeadm did not make this cluster: --certificate-authority FILE and \
-     three commands, see README.md; k3s: the whole token, K10…::id.secret";
+     the commands of systemd/join.md; k3s: the whole token, K10…::id.secret";
 const SOMEBODY: &str = "copy the line again: the CA may be new; or somebody may be between this \
      board and the server";
 

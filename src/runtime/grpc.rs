@@ -177,7 +177,7 @@ impl RuntimeConnection {
                     window += u32::try_from(payload.len()).unwrap_or_default();
                     answer.on_data(unpadded(flags, &payload)?)?;
                 }
-                HEADERS | DATA => return broken("an answer to nothing"),
+                HEADERS | DATA => return broken("a frame of an unknown stream"),
                 RST_STREAM if is_ours => return broken("the runtime has reset the call"),
                 GOAWAY => {
                     let Some((&[l0, l1, l2, l3, c0, c1, c2, c3], _)) = payload.split_first_chunk()
@@ -195,7 +195,7 @@ impl RuntimeConnection {
                 _ => {}
             }
             if self.out.len() > MAX_OUT {
-                return broken("it asks without end");
+                return broken("it sends control frames without end");
             }
             has_ended = matches!(kind, HEADERS | DATA) && flags & END_STREAM != 0;
         }
@@ -310,7 +310,7 @@ impl GrpcAnswer {
                         "is cri in disabled_plugins of /etc/containerd/config.toml? Remove it and \
                          restart containerd"
                     }
-                    UNAVAILABLE => "it is starting, or look at its log",
+                    UNAVAILABLE => "wait until it has started, or see its log",
                     _ => "",
                 };
                 let what = format!("rpc error: code = {name} desc = {}", self.detail);

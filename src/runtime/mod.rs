@@ -156,7 +156,7 @@ impl Write for TimedSocket {
 /// A read or a write failed.
 fn failed(error: &io::Error) -> RuntimeFailure {
     let remedy = match error.kind() {
-        ErrorKind::TimedOut => "is it stopped or overloaded? Look at its log",
+        ErrorKind::TimedOut => "is it stopped or overloaded? See its log",
         _ => "",
     };
     RuntimeFailure::api(Fault::new(cause(error), remedy))

@@ -5,7 +5,7 @@
 //!
 //! Each server that speaks TLS 1.3 has AES-128-GCM (RFC 8446, section 9.1). Go always offers it:
 //! its list of cipher suites, the API server's `--tls-cipher-suites`, is for TLS 1.2. A processor
-//! without AES instructions encrypts slower with AES-GCM (cross/README.md has figures), but a
+//! without AES instructions encrypts slower with AES-GCM, but a
 //! renewal has less than 2 KB, and ring's code without these instructions takes constant time too.
 
 use std::sync::Arc;

@@ -702,7 +702,7 @@ fn bound_pods_and_daemon_sets_are_named_where_the_credentials_may_list_them() {
     let checked = site.check(&kubeconfig, &[]);
     assert_eq!(checked.code, 0, "{}", checked.text);
     is_note(&checked, "pods", "1 bound, a run ends them");
-    is_note(&checked, "daemonsets", "not allowed to look");
+    is_note(&checked, "daemonsets", "not permitted to list them");
     let as_admin = site.write(&site.double.kubeconfig_admin());
     let checked = site.check(&as_admin, &[]);
     is_note(&checked, "daemonsets", "kube-system/nodelocaldns want a pod here");

@@ -152,6 +152,6 @@ fn a_proxy_for_a_plain_server_is_refused() {
         clusters: [{name: k, cluster: {server: 'http://a', proxy-url: 'http://p'}}]}";
     assert_eq!(
         kubeconfig::parse(text, &[]),
-        Err("clusters[k].cluster.proxy-url: is for https servers alone; remove it".into())
+        Err("clusters[k].cluster.proxy-url: is for https servers only; remove it".into())
     );
 }

@@ -160,7 +160,7 @@ pub fn server_version(config: &Config, version: &Response) -> Finding {
         Version::parse(&config.node.kubelet_version)
     };
     let (Some(server), Some(ours)) = (server, ours) else {
-        return Finding::note(check, "the server does not tell its version", "");
+        return Finding::note(check, "the server returned no version", "");
     };
     if server.minor >= ours.minor.saturating_add(MAX_SKEW) {
         Finding::note(
@@ -179,7 +179,7 @@ pub fn server_version(config: &Config, version: &Response) -> Finding {
 /// A look that the credentials do not allow is no fault.
 fn forbidden(check: &'static str, refused: &Refused) -> Finding {
     match refused.code {
-        403 => Finding::note(check, "not allowed to look", ""),
+        403 => Finding::note(check, "not permitted to list them", ""),
         _ => Finding::note(check, format!("cannot be read: {}", Fault::from(refused).what), ""),
     }
 }

@@ -114,7 +114,7 @@ fn bound_pods_are_counted_and_those_of_a_running_kubelet_fail() {
     assert_eq!(wrong.mark, Mark::Failed);
     assert_eq!(wrong.remedy, "kubectl drain pi, and reboot the board");
     let refused = pods(&default(), &Response::test(403, "{}"), Some(boot));
-    assert_eq!((refused.mark, &*refused.detail), (Mark::Note, "not allowed to look"));
+    assert_eq!((refused.mark, &*refused.detail), (Mark::Note, "not permitted to list them"));
     assert_eq!(pods(&default(), &Response::test(500, "{}"), None).mark, Mark::Note);
     assert_eq!(pods(&default(), &Response::test(200, "[]"), None).mark, Mark::Note);
 }
@@ -221,7 +221,7 @@ fn stranded_daemon_sets_are_named_and_a_403_is_a_note() {
     let none = daemon_sets(&list(json!([set("a", json!({}))])), &target());
     assert_eq!((none.mark, &*none.detail), (Mark::Ok, "none of 1 wants a pod here"));
     let forbidden = daemon_sets(&Response::test(403, "{}"), &target());
-    assert_eq!((forbidden.mark, &*forbidden.detail), (Mark::Note, "not allowed to look"));
+    assert_eq!((forbidden.mark, &*forbidden.detail), (Mark::Note, "not permitted to list them"));
 }
 
 #[test]

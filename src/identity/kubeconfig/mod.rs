@@ -114,7 +114,7 @@ pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, String> {
         ));
     }
     let proxy = match cluster.text("proxy-url")? {
-        Some(_) if !endpoint.tls => Err("is for https servers alone; remove it".into()),
+        Some(_) if !endpoint.tls => Err("is for https servers only; remove it".into()),
         Some(url) => Proxy::parse(url).map(Some),
         None => Ok(None),
     };

@@ -350,7 +350,7 @@ fn an_error_of_grpc_is_written_as_go_writes_it() {
     assert_eq!(found.errors.len(), 3);
     assert!(
         found.errors[0].starts_with(
-            "Version: rpc error: code = Unavailable desc = not initialized yet; it is starting"
+            "Version: rpc error: code = Unavailable desc = not initialized yet; wait until it has"
         ),
         "{}",
         found.errors[0]
@@ -409,9 +409,12 @@ fn what_a_server_may_not_send_ends_the_connection() {
         ([settings(), frame(1, 0, 1, OK)].concat(), "its headers are too long"),
         ([settings(), frame(9, 4, 1, OK)].concat(), "a frame that was not allowed"),
         ([settings(), frame(5, 4, 1, OK)].concat(), "a frame that was not allowed"),
-        ([settings(), frame(1, 4, 9, OK)].concat(), "an answer to nothing"),
-        ([settings(), frame(0, 0, 2, b"x")].concat(), "an answer to nothing"),
-        ([settings(), frame(6, 0, 0, &[0; 8]).repeat(2000)].concat(), "it asks without end"),
+        ([settings(), frame(1, 4, 9, OK)].concat(), "a frame of an unknown stream"),
+        ([settings(), frame(0, 0, 2, b"x")].concat(), "a frame of an unknown stream"),
+        (
+            [settings(), frame(6, 0, 0, &[0; 8]).repeat(2000)].concat(),
+            "it sends control frames without end",
+        ),
         ([settings(), frame(1, 4, 1, &[0xbe])].concat(), "its headers cannot be decoded"),
         (
             [settings(), frame(1, 4, 1, &[0x3f, 0xe1, 0x1f])].concat(),
@@ -717,7 +720,7 @@ fn a_connection_is_kept_until_it_ends_and_each_wait_is_bounded() {
     let found = ask(&RuntimeConfig { path: silent, ..config }, limit);
     assert!((limit..limit * 8).contains(&start.elapsed()), "{:?}", start.elapsed());
     let fault = found.status.unwrap_err().fault.to_string();
-    let want = "no answer in time; is it stopped or overloaded? Look at its log";
+    let want = "no answer in time; is it stopped or overloaded? See its log";
     assert!(fault.ends_with(want), "{fault}");
 }
 

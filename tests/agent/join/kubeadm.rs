@@ -240,16 +240,14 @@ fn a_cluster_without_kubeadm_is_joined_with_its_ca_and_three_commands() {
     double.add_bootstrap_token(token);
     let site = Site::new(double);
     site.join(&[])
-        .failed_at("cluster-info", &["403", "--certificate-authority FILE and three commands"]);
+        .failed_at("cluster-info", &["403", "--certificate-authority FILE and the commands"]);
     assert!(!site.saw_credentials());
     let ca = site.root.write("ca.crt", site.double.ca_pem());
     let authority = format!("--certificate-authority={}", ca.display());
-    let join = |force: &[&str]| {
-        site.join_by_url(TOKEN, &[&["--timeout=1s", authority.as_str()], force].concat())
-    };
+    let join = |flags: &[&str]| site.join_by_url(TOKEN, &[&[authority.as_str()], flags].concat());
     join(&[]).failed_at("csr-create", &["may not create", "nodelet-ask"]);
     site.double.bind(1);
-    let joined = join(&[]);
+    let joined = join(&["--timeout=1s"]);
     // The key of this request is gone.
     let parts = ["not issued in time", "approval now is too late", "--timeout=1h"];
     joined.failed_at("certificate", &parts);

@@ -14,7 +14,7 @@ esac
 mkdir -p "$out"
 . "$here/../boot/debian.sh"
 unpack root "$kernel base-files" busybox-static
-qemu "$command" "$cache/start"
+qemu "$command" qemu-system-arm "$cache/start"
 
 initramfs=$cache/initramfs
 rm -rf "$initramfs"

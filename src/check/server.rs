@@ -119,7 +119,7 @@ impl Permission {
             "events" => ("", "default"),
             "tokenreviews" => ("authentication.k8s.io", ""),
             "subjectaccessreviews" => ("authorization.k8s.io", ""),
-            _ if self.need == Need::Certificate => ("certificates.k8s.io", ""),
+            resource if resource.starts_with(REQUESTS) => ("certificates.k8s.io", ""),
             _ => ("", ""),
         }
     }

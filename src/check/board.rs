@@ -77,16 +77,16 @@ pub fn system_uuid(system_uuid: &Read<String>, machine_id: &Read<String>) -> Fin
     }
 }
 
-/// If the clock is earlier than the build, every certificate is not valid yet.
+/// A clock that is earlier than the build is not set.
 pub fn clock(now: Wall, built: Wall) -> Finding {
     let time = now.time();
     if now >= built {
         Finding::ok("clock", time)
     } else {
-        Finding::failed(
+        Finding::note(
             "clock",
             format!("{time} is earlier than the build of nodelet, {}", built.time()),
-            "set the clock (NTP, RTC), or certificates are refused as not valid yet",
+            "set the clock (NTP, RTC); until then the API server's time is used",
         )
     }
 }
@@ -168,14 +168,14 @@ pub fn certificate(leaf: &Leaf, node_name: &str) -> Finding {
     }
 }
 
-/// The validity of the certificate at `now`, by the board's clock. `at_supervisor` the server's
-/// clock decides, and this one may be ahead.
+/// The validity of the certificate at `now`, by the board's clock. The server decides by its own
+/// clock: a board's clock that is behind does no harm, nor one that is ahead `at_supervisor`.
 pub fn certificate_expiry(leaf: &Leaf, now: Wall, at_supervisor: bool) -> Finding {
     let check = "certificate-expiry";
     let (from, until) = (leaf.not_before.time(), leaf.not_after.time());
     if now < leaf.not_before {
         let line = format!("not valid before {from}, clock says {}", now.time());
-        return Finding::failed(check, line, "set the clock (NTP, RTC)");
+        return Finding::note(check, line, "set the clock (NTP, RTC); the server's clock decides");
     }
     if leaf.not_after < now {
         let line = format!("expired at {until}, clock says {}", now.time());
@@ -277,12 +277,12 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_before_the_build_fails() {
+    fn a_clock_before_the_build_is_noted() {
         assert_eq!(clock(at(5), at(5)).mark, Mark::Ok);
         assert_eq!(
             clock(at(4), at(5)).line(),
-            "✗ clock: 1970-01-01T00:00:04Z is earlier than the build of nodelet, 1970-01-01T00:00:05Z; \
-             set the clock (NTP, RTC), or certificates are refused as not valid yet"
+            "– clock: 1970-01-01T00:00:04Z is earlier than the build of nodelet, 1970-01-01T00:00:05Z; \
+             set the clock (NTP, RTC); until then the API server's time is used"
         );
     }
 
@@ -366,7 +366,7 @@ mod tests {
         for (now, mark, part) in [
             (
                 99,
-                Mark::Failed,
+                Mark::Note,
                 "not valid before 1970-01-01T00:01:40Z, clock says 1970-01-01T00:01:39Z; set the clock",
             ),
             (100, Mark::Ok, "valid until 1970-01-03T07:33:20Z, for 2 days"),

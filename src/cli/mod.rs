@@ -34,7 +34,7 @@ use crate::join;
 use crate::kube::text::OneLine;
 use crate::kube::{describe, object, yaml};
 
-use crate::process::clock::Clock;
+use crate::process::clock::{self, Clock};
 use crate::process::logging;
 use crate::process::notify::Notify;
 use crate::process::wakeup::Wakeup;
@@ -134,7 +134,7 @@ fn open_agent(flags: Flags, args: Vec<OsString>) -> Result<Box<Agent>, CommandFa
         CommandFailure::Usage(line.to_owned())
     })?;
     let seed = RandomState::new().build_hasher().finish();
-    let now = Clock::start().now().wall;
+    let now = clock::wall();
     let opened = source(&config, path).open(now, Jitter::new(seed));
     let (identity, access) = opened.map_err(CommandFailure::Other)?;
     warn_if_insecure(path, &access);

@@ -20,8 +20,8 @@ const MOST_CERTIFICATES: usize = 100;
 /// Most digests that an error names.
 const NAMED: usize = 3;
 
-/// The remedy of a certificate that is not valid now, by the clock of the board.
-pub(super) const CLOCK: &str = "set the clock of this board, or renew that certificate";
+/// The remedy of a CA that has expired, by the clock of the board.
+const CLOCK: &str = "set the clock of this board, or renew that certificate";
 /// The remedy of a `--certificate-authority` that a digest on the command line does not fit.
 pub(super) const OTHER_CA: &str = "give the file of that CA, or leave out one of the two";
 

@@ -7,7 +7,6 @@ use serde_json::json;
 
 use super::command::Settings;
 use super::files::JoinPaths;
-use super::proof::CLOCK;
 use super::{End, json_text};
 use crate::check::probe::{dial, resolve};
 use crate::check::{Finding, Mark, Report};
@@ -327,7 +326,7 @@ fn passed(finding: Finding) -> Result<Finding, Stop> {
 }
 
 /// The response, unless a later attempt may have another one. A certificate that cannot be verified
-/// is no such case: `remedy` is for it, unless the clock of the board is the cause.
+/// is no such case: `remedy` is for it, unless a date is the cause, which has its own.
 pub(super) fn settled(
     api: &Api,
     outcome: Outcome,
@@ -338,7 +337,9 @@ pub(super) fn settled(
     let (why, pause) = match outcome {
         Outcome::Silent(why) => match api.distrust() {
             None => (why, RETRY),
-            Some(Distrust::Date) => return Err(failed(check, why, CLOCK).into()),
+            Some(Distrust::Date) => {
+                return Err(Stop::Failed(Finding::failed(check, why, "").into()));
+            }
             Some(_) => return Err(failed(check, why, remedy).into()),
         },
         Outcome::Answered(response) => match response.accepted() {

@@ -24,7 +24,7 @@ use crate::files::write::{self, Lock, Op};
 use crate::identity::kubeconfig::render::{KubeconfigUser, render};
 use crate::kube::object;
 use crate::kube::text::Fault;
-use crate::process::clock::Clock;
+use crate::process::clock::{self, Clock};
 use crate::wire::api_config::{ApiConfig, Authorization};
 
 /// Bytes of a file with a token.
@@ -96,7 +96,7 @@ fn board(settings: &Settings) -> Result<Board, CommandFailure> {
     // The port reads the same flags when somebody enables it.
     ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
     let (config, _, facts) = configured(*flags, settings.root.is_none())?;
-    let now = Clock::start().now().wall;
+    let now = clock::wall();
     let node = status::initial(&config, &facts, Pressures::default(), now).node;
     let addresses = object::list(&node, &["status", "addresses"]).iter();
     let mut addresses = addresses.filter(|a| object::text(a, &["type"]) == "InternalIP");

@@ -29,15 +29,16 @@ impl Clock {
         self.start
     }
 
-    /// The current time. A wall clock before 1970 reads as 1970.
-    #[expect(clippy::disallowed_methods, reason = "the only clock")]
+    /// The current time.
     pub fn now(&self) -> Now {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
-        Now {
-            mono: Mono::START.after(since_boot().saturating_sub(self.start)),
-            wall: Wall::from_epoch(since_epoch.unwrap_or_default()),
-        }
+        Now { mono: Mono::START.after(since_boot().saturating_sub(self.start)), wall: wall() }
     }
+}
+
+/// The wall clock. A time before 1970 reads as 1970.
+#[expect(clippy::disallowed_methods, reason = "the only clock")]
+pub fn wall() -> Wall {
+    Wall::from_epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 /// Waits; the time in which the board is suspended counts. For commands alone: the agent waits in

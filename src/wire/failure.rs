@@ -8,9 +8,11 @@ use std::time::Duration;
 use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
+use crate::core::wall_clock::WallClock;
 use crate::files::read::cause;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
+use crate::process::clock;
 
 /// The step of a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,21 +201,21 @@ const SUPPORTED_KEYS: &str =
 
 fn refused_certificate(error: &CertificateError, host: &str) -> Fault {
     match error {
-        CertificateError::NotValidYetContext { time, not_before } => Fault::new(
+        CertificateError::NotValidYetContext { not_before, .. } => Fault::new(
             format!(
-                "certificate of {host} is not valid before {}, clock says {}",
+                "certificate of {host} is not valid before {}, {}",
                 date(*not_before),
-                date(*time)
+                clock_says(clock::wall(), WallClock::built())
             ),
-            "waiting for time sync",
+            "set the clock of this board (NTP, RTC), or install a nodelet that was built later",
         ),
-        CertificateError::ExpiredContext { time, not_after } => Fault::new(
+        CertificateError::ExpiredContext { not_after, .. } => Fault::new(
             format!(
-                "certificate of {host} expired at {}, clock says {}",
+                "certificate of {host} expired at {}, {}",
                 date(*not_after),
-                date(*time)
+                clock_says(clock::wall(), WallClock::built())
             ),
-            "renew it, or correct the clock",
+            "renew it, or set the clock of this board",
         ),
         // A cluster that was created again has a CA of the same name with another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => Fault::new(
@@ -238,6 +240,12 @@ fn refused_certificate(error: &CertificateError, host: &str) -> Fault {
             Fault::new(what, remedy)
         }
     }
+}
+
+/// What a certificate's dates were compared with: the later one of both times.
+fn clock_says(clock: Wall, built: Wall) -> String {
+    let says = format!("clock says {}", clock.time());
+    if clock < built { format!("{says}, nodelet was built at {}", built.time()) } else { says }
 }
 
 fn refused_by_server(alert: AlertDescription) -> Fault {
@@ -275,6 +283,14 @@ mod tests {
     use super::*;
     use rustls::OtherError;
     use std::sync::Arc;
+
+    #[test]
+    fn the_time_of_the_build_is_named_where_it_counts() {
+        let at = |seconds| Wall::from_epoch(Duration::from_secs(seconds));
+        assert_eq!(clock_says(at(5), at(5)), "clock says 1970-01-01T00:00:05Z");
+        let want = "clock says 1970-01-01T00:00:04Z, nodelet was built at 1970-01-01T00:00:05Z";
+        assert_eq!(clock_says(at(4), at(5)), want);
+    }
 
     /// The texts do not depend on the fields that a derived `Debug` prints.
     #[test]

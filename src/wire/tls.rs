@@ -2,10 +2,11 @@
 //!
 //! TLS 1.2 and 1.3 with the algorithms of `provider`. The server's certificate is verified against
 //! the configured CA alone, or against the system's roots where none is configured. Only
-//! `insecure-skip-tls-verify` turns verification off.
+//! `insecure-skip-tls-verify` turns verification off. [`VerifiedAt`] is the time that counts.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::client::Resumption;
 use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
@@ -13,11 +14,14 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::time_provider::TimeProvider;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, Error, RootCertStore};
 
+use crate::core::wall_clock::WallClock;
 use crate::files::guard;
 use crate::files::read::read;
+use crate::process::clock;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
 use super::failure::{cause_of_certificate, tls_cause};
@@ -39,7 +43,7 @@ pub(crate) const SYSTEM_ROOTS: [&str; 6] = [
 /// Checks CA, client certificate and key.
 pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(provider());
-    let builder = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_details(provider, Arc::new(VerifiedAt))
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(|e| format!("tls: {e}"))?;
     let builder = match (&config.ca, config.insecure) {
@@ -69,6 +73,20 @@ pub(crate) fn certified(
 ) -> Result<CertifiedKey, String> {
     let (chain, key) = (certificates(&certificate.chain)?, private_key(&certificate.key)?);
     CertifiedKey::from_der(chain, key, provider).map_err(|e| unusable(certificate, &e))
+}
+
+/// The time at which the server's certificate must be valid: that of the clock, or of this program's
+/// build if the clock is not set. Without it, a board that starts in 1970 could not ask a server for
+/// the time. A certificate that begins after both is refused; one that has expired since the build
+/// is noticed once the clock is set.
+#[derive(Debug)]
+struct VerifiedAt;
+
+impl TimeProvider for VerifiedAt {
+    fn current_time(&self) -> Option<UnixTime> {
+        let time = clock::wall().max(WallClock::built());
+        Some(UnixTime::since_unix_epoch(Duration::from_nanos(time.nanos())))
+    }
 }
 
 /// `insecure-skip-tls-verify`: accepts any certificate whose key the server has.

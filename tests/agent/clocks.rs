@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use apidouble::{Double, Validity};
+use nodelet::core::wall_clock::WallClock;
 use nodelet::kube::time::Wall;
 
 use crate::common::api::is_ready;
@@ -21,7 +22,7 @@ const YEAR: i64 = 365 * DAY;
 const GRACE: Duration = Duration::from_secs(6);
 
 /// The preloaded library.
-pub fn library() -> &'static Path {
+fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clock.so");
@@ -43,6 +44,20 @@ pub fn in_1970() -> i64 {
     5 - i64::try_from(now().as_secs()).unwrap()
 }
 
+/// Of a server's certificate that begins a minute before the build of nodelet.
+pub fn since_the_build() -> Validity {
+    let age = Wall::from_epoch(now()).since(WallClock::built()).as_secs();
+    Validity { from: -60 - i64::try_from(age).unwrap(), until: YEAR }
+}
+
+/// Of one that begins after the build.
+pub const SINCE_NOW: Validity = Validity { from: 0, until: YEAR };
+
+/// The environment of a process whose clock is as many seconds ahead as this file says.
+pub fn clock_of(offset: &Path) -> [(&'static str, &str); 2] {
+    [("LD_PRELOAD", library().to_str().unwrap()), ("CLOCK_OFFSET_FILE", offset.to_str().unwrap())]
+}
+
 /// Sets the clock in one step, as NTP does.
 fn set_clock(folder: &Folder, ahead: i64) {
     let new = folder.write("offset.new", ahead.to_string());
@@ -61,11 +76,7 @@ fn board(folder: &Folder, ahead: i64, more: &[&str]) -> Board {
         "--node-lease-duration-seconds=8",
         "--node-status-update-frequency=1s",
     ];
-    let clock = [
-        ("LD_PRELOAD", library().to_str().unwrap()),
-        ("CLOCK_OFFSET_FILE", offset.to_str().unwrap()),
-    ];
-    Board::start_with(&[&usual, more].concat(), &clock)
+    Board::start_with(&[&usual, more].concat(), &clock_of(&offset))
 }
 
 struct Site {
@@ -105,13 +116,22 @@ fn assert_is_now(time: Wall) {
     assert!(off < Duration::from_secs(10), "{time:?} is {off:?} off");
 }
 
+/// A server whose certificate is younger than the binary.
 #[test]
 fn with_a_clock_of_1970_nothing_is_written_until_the_clock_is_set() {
-    let site = Site::start(Double::start(), in_1970());
+    let double = Double::start();
+    double.swap_validity(SINCE_NOW, None);
+    let site = Site::start(double, in_1970());
     site.board.says("clock: 1970-01-01T00:00:");
     site.board.says("Z is before the build of nodelet at 20");
-    // The TLS handshake fails: for this clock the server's certificate is not valid yet.
-    site.board.says("not valid before");
+    site.board.says("certificate of 127.0.0.1 is not valid before 20");
+    let log = site.board.log();
+    let refused = log.iter().find(|line| line.contains("not valid before")).unwrap();
+    for part in
+        ["clock says 1970-01-01T00:00:", "nodelet was built at 20", "; set the clock of this board"]
+    {
+        assert!(refused.contains(part), "{refused}");
+    }
     std::thread::sleep(Duration::from_secs(3));
     assert!(site.double.requests().is_empty());
 
@@ -123,12 +143,11 @@ fn with_a_clock_of_1970_nothing_is_written_until_the_clock_is_set() {
     assert!(site.board.log().len() <= 6, "{:#?}", site.board.log());
 }
 
-/// A server certificate that is valid in 1970 lets the agent read the `Date` header.
+/// A server whose certificate is older than the binary is verified, and its `Date` is the time.
 #[test]
 fn the_time_of_the_api_server_replaces_a_clock_of_1970() {
     let double = Double::start();
-    let ever = Validity { from: in_1970() - 4, until: YEAR };
-    double.swap_validity(ever, None);
+    double.swap_validity(since_the_build(), None);
     let site = Site::start(double, in_1970());
     eventually("Ready", Duration::from_secs(10), || site.ready().then_some(()));
     let first = site.double.requests().into_iter().next().unwrap();

@@ -70,13 +70,13 @@ fn nothing_is_sent_to_a_server_whose_certificate_does_not_verify() {
             &early,
             &ca,
             "certificate of 127.0.0.1 is not valid before 2096-05-02T00:00:00Z, clock says 20",
-            "Z; waiting for time sync",
+            "Z; set the clock of this board (NTP, RTC), or install a nodelet that was built later",
         ),
         (
             &late,
             &ca,
             "certificate of 127.0.0.1 expired at 2020-05-02T00:00:00Z, clock says 20",
-            "Z; renew it, or correct the clock",
+            "Z; renew it, or set the clock of this board",
         ),
         (&elsewhere, &ca, "certificate of 127.0.0.1 is for other names: ", "correct server"),
     ] {

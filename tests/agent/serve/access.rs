@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use apidouble::{Authority, Double, Validity};
 use serde_json::{Value, json};
 
-use super::{Client, SOON, Served};
+use super::{Client, SOON, Served, flags};
+use crate::clocks::{clock_of, in_1970, since_the_build};
 use crate::common::cluster::Cluster;
 use support::{Folder, eventually};
 
@@ -93,6 +94,18 @@ fn a_token_is_reviewed_and_its_user_may_what_the_cluster_allows() {
         double.assert_members_are_known();
     }
     assert!(served.board.log().iter().all(|line| !line.contains(&token)));
+}
+
+/// With a clock of 1970 the server is verified at the time of the build.
+#[test]
+fn a_board_of_1970_has_tokens_reviewed() {
+    let double = Double::builder().token("t0ken", "admin", &["system:masters"]).start();
+    double.swap_validity(since_the_build(), None);
+    let folder = Folder::new("serve-1970");
+    let offset = folder.write("offset", in_1970().to_string());
+    let served = Served::start_with(&flags(&double, &folder), &clock_of(&offset));
+    let reply = served.ask_with("t0ken", "/metrics");
+    assert_eq!(reply.code, 200, "{reply:?} {:?}", served.board.log());
 }
 
 /// kube-apiserver's own certificate, as kubeadm makes it, and certificates of nobody here.

@@ -37,9 +37,14 @@ pub struct Served {
 impl Served {
     /// On a free port of loopback, once it answers.
     pub fn start(args: &[impl AsRef<str>]) -> Self {
+        Self::start_with(args, &[])
+    }
+
+    /// The same, with these variables of the environment.
+    pub fn start_with(args: &[impl AsRef<str>], env: &[(&str, &str)]) -> Self {
         let mut all = vec!["serve", "--listen=127.0.0.1:0"];
         all.extend(args.iter().map(AsRef::as_ref));
-        let board = Board::start(&all);
+        let board = Board::start_with(&all, env);
         let port = eventually("the port", SOON, || {
             let log = board.log();
             let line = log.iter().find(|line| line.contains("answering on"))?;

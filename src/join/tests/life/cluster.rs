@@ -202,7 +202,8 @@ impl Cluster {
         }
     }
 
-    /// The response to one request. `board` is what the clock of the board shows.
+    /// The response to one request. `board` is what the clock of the board shows; the board's
+    /// program was built at the start.
     pub(super) fn call(
         &mut self,
         api: &mut Api,
@@ -226,14 +227,14 @@ impl Cluster {
                     format!("certificate of {host} is not signed by a trusted CA"),
                     "is this the right server, or was the CA replaced?",
                 )
-            } else if board < from {
+            } else if board.max(wall(Duration::ZERO)) < from {
                 api.set_distrust(Some(Distrust::Date));
                 let what = format!("certificate of {host} is not valid before …, clock says …");
-                Fault::new(what, "waiting for time sync")
+                Fault::new(what, "set the clock of this board (NTP, RTC), or …")
             } else if board > until {
                 api.set_distrust(Some(Distrust::Date));
                 let what = format!("certificate of {host} expired at …, clock says …");
-                Fault::new(what, "renew it, or correct the clock")
+                Fault::new(what, "renew it, or set the clock of this board")
             } else {
                 return self.answer(request, &api.config, now);
             };
@@ -242,13 +243,27 @@ impl Cluster {
         self.answer(request, &api.config, now)
     }
 
+    /// Each response has the header `Date`.
     fn answer(&mut self, request: &Request, config: &ApiConfig, now: Duration) -> Outcome {
+        let mut outcome = self.answer_without_date(request, config, now);
+        if let Outcome::Answered(response) = &mut outcome {
+            response.date = Some(wall(now));
+        }
+        outcome
+    }
+
+    fn answer_without_date(
+        &mut self,
+        request: &Request,
+        config: &ApiConfig,
+        now: Duration,
+    ) -> Outcome {
         let status = |code: u16, reason: &str| answered(code, json!({"reason": reason}));
         if let Mode::Busy(code) = self.mode {
             return status(code, "Tested");
         }
         let user = self.user(config, now);
-        let mut outcome = match &user {
+        match &user {
             User::Refused => status(401, "Unauthorized"),
             _ if request.path.contains("/cluster-info") => self.cluster_info(),
             User::Anonymous => status(403, "Forbidden"),
@@ -289,11 +304,7 @@ impl Cluster {
                 }
                 outcome
             }
-        };
-        if let Outcome::Answered(response) = &mut outcome {
-            response.date = Some(wall(now));
         }
-        outcome
     }
 
     fn cluster_info(&self) -> Outcome {

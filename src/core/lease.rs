@@ -5,6 +5,8 @@
 //! Lease is reported as [`Progress::Gone`], because the Node may be deleted, too.
 //! Upstream: component-helpers `apimachinery/lease/controller.go`.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use crate::core::Progress;
@@ -23,10 +25,11 @@ pub struct Lease {
     node_name: String,
     duration_seconds: u32,
     state: LeaseState,
-    /// The latest `renewTime`, ours or the server's. It only increases, up to the last time that
-    /// has a text form: the control plane ignores an older time (kubernetes#113081), and boards
-    /// without an RTC start in 1970.
+    /// The latest `renewTime`, ours or the server's. It increases with each renewal, because the
+    /// control plane ignores an older time (kubernetes#113081), up to [`FUTURE`].
     renew_time: Wall,
+    /// A renewal wrote an older time, and [`Self::went_back`] was not called since.
+    went_back: bool,
     /// No admission plugin refused the owner reference since the Node was created.
     may_own: bool,
     /// After a refused repair: renewals until the Lease is read, and repaired, again.
@@ -34,6 +37,12 @@ pub struct Lease {
     /// Renewals between the last two repairs that were refused; 0 if none was.
     repair_pause: u32,
 }
+
+/// A `renewTime` that is ahead of the clock by more than this is of a clock that was wrong then. The
+/// clock's time replaces it. The control plane takes an older time after a new heartbeat of the
+/// Ready condition (`nodelifecycle/node_lifecycle_controller.go`, tryUpdateNodeHealth); after a
+/// create it does not, because it remembers the time of a deleted Lease.
+const FUTURE: Duration = Duration::from_secs(60);
 
 /// Fewest and most renewals between two repairs that are refused.
 const REPAIR_PAUSES: (u32, u32) = (3, 12);
@@ -73,6 +82,7 @@ impl Lease {
             duration_seconds,
             state: LeaseState::Unknown,
             renew_time: Wall::default(),
+            went_back: false,
             may_own: true,
             renewals_until_read: None,
             repair_pause: 0,
@@ -294,17 +304,20 @@ impl Lease {
         json!({"apiVersion": "v1", "kind": "Node", "name": self.node_name, "uid": node_uid})
     }
 
+    /// Whether a renewal wrote an older time since the last call. The control plane takes it after
+    /// the next report.
+    pub fn went_back(&mut self) -> bool {
+        std::mem::take(&mut self.went_back)
+    }
+
     fn next_renew_time(&mut self, now: Wall) -> String {
-        let (last, next) = (self.renew_time, self.renew_time.next_microsecond());
-        self.renew_time = now.max(next);
-        if next == last {
-            // The control plane takes any time after a change of the Ready condition, as of a
-            // report.
-            let time = last.micro_time();
-            log::warn!(
-                "lease: renewTime {time} is the last possible time; writing the current time"
-            );
-            self.renew_time = now;
+        let last = std::mem::replace(&mut self.renew_time, now);
+        if last.since(now) > FUTURE {
+            let (last, now) = (last.time(), now.time());
+            log::warn!("lease: renewTime {last} is of a clock that was wrong; writing {now}");
+            self.went_back = true;
+        } else {
+            self.renew_time = now.max(last.next_microsecond());
         }
         self.renew_time.micro_time()
     }
@@ -405,11 +418,11 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_lease_keeps_its_owner_and_its_renew_time_only_increases() {
-        let mut lease = read(stored("2026-11-21T06:18:58.999999Z", ours()));
+    fn an_existing_lease_keeps_its_owner_and_its_renew_time_increases() {
+        let mut lease = read(stored("1970-01-01T00:00:58.999999Z", ours()));
         assert_eq!(
             body(&lease.request(UID, now(1))),
-            json!({"spec": {"renewTime": "2026-11-21T06:18:59.000000Z"}})
+            json!({"spec": {"renewTime": "1970-01-01T00:00:59.000000Z"}})
         );
         // An unanswered renewal may have been applied.
         assert_eq!(
@@ -418,8 +431,45 @@ mod tests {
         );
         assert_eq!(
             body(&lease.request(UID, now(1))),
-            json!({"spec": {"renewTime": "2026-11-21T06:18:59.000001Z"}})
+            json!({"spec": {"renewTime": "1970-01-01T00:00:59.000001Z"}})
         );
+        assert!(!lease.went_back());
+    }
+
+    /// The clock was ten years ahead for three minutes. A renewal that is not answered may have
+    /// been applied.
+    #[test]
+    fn a_renew_time_of_the_future_is_replaced_once() {
+        for (ahead, is_replaced) in [(60, false), (61, true), (10 * 365 * 86_400, true)] {
+            let last = now(1000 + ahead);
+            let mut lease = read(stored(&last.micro_time(), ours()));
+            let mut renew = |second, outcome| {
+                let renewal = body(&lease.request(UID, now(second)));
+                let is_done = lease.on_response(UID, outcome) == Ok(Progress::Done);
+                let time = Wall::parse(renewal["spec"]["renewTime"].as_str().unwrap()).unwrap();
+                (time, is_done && lease.went_back())
+            };
+            let next = last.next_microsecond();
+            let want = |at| if is_replaced { now(at) } else { next };
+            assert_eq!(renew(1000, Outcome::Silent("slow".into())), (want(1000), false));
+            let second = if is_replaced { now(1010) } else { next.next_microsecond() };
+            assert_eq!(renew(1010, written(200)), (second, is_replaced), "{ahead}");
+            assert!(!renew(1020, written(200)).1);
+        }
+    }
+
+    /// The time of a deleted Lease does not come back with the next one.
+    #[test]
+    fn a_lease_that_was_deleted_is_created_with_the_time_of_the_clock() {
+        let mut lease = read(stored("2036-11-21T06:18:58.000000Z", ours()));
+        lease.request(UID, now(1));
+        assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Gone));
+        lease.request(UID, now(2));
+        assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
+        let create = body(&lease.request(UID, now(2)));
+        assert_eq!(create["spec"]["renewTime"], now(2).micro_time());
+        assert_eq!(lease.on_response(UID, written(201)), Ok(Progress::Done));
+        assert!(lease.went_back());
     }
 
     #[test]

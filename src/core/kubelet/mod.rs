@@ -108,6 +108,8 @@ pub struct Kubelet {
 const FAST_START: Duration = Duration::from_secs(120);
 /// Period of health checks while [`Kubelet::unhealthy_while_starting`] has lines.
 pub const FAST_TICK: Duration = Duration::from_millis(100);
+/// The time of a heartbeat has whole seconds: the next one differs.
+const NEXT_HEARTBEAT: Duration = Duration::from_secs(1);
 /// Period at which a wrong clock is read again: no notification reports that it was set.
 const CLOCK_TICK: Duration = Duration::from_secs(1);
 
@@ -379,6 +381,9 @@ impl Kubelet {
                 // A status that is due before the next renewal is computed in this wakeup.
                 if self.node.due().since(now) < self.timings.renew_interval() {
                     self.node.compute_status_with_renewal(now);
+                }
+                if self.lease.went_back() {
+                    self.node.report_at(now.after(NEXT_HEARTBEAT));
                 }
             }
             Ok(Progress::Gone) => {
@@ -654,7 +659,7 @@ impl Kubelet {
 
     fn report_shutdown(&mut self, message: &str, now: Mono) {
         self.events.push(Event::shutdown(message), now);
-        self.node.report_now(now);
+        self.node.report_at(now);
     }
 
     /// `Ready since 2026-11-21T06:18:51Z, lease renewed 3 s ago; facts: proc/meminfo: …`

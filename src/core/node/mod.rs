@@ -209,10 +209,13 @@ impl Node {
         }
     }
 
-    /// The next status is sent at once, changed or not.
-    pub fn report_now(&mut self, now: Mono) {
-        self.report_due = now;
-        self.compute_status_by(now);
+    /// The next status is sent at `at`, changed or not. A computation that is due waits for it.
+    pub fn report_at(&mut self, at: Mono) {
+        self.report_due = at;
+        if self.waits_for_tick() {
+            self.regular_due.get_or_insert(self.due);
+            self.due = at;
+        }
     }
 
     /// Moves the next computation forward to `now`, and those after it as well: the Lease was

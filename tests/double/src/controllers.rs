@@ -28,7 +28,9 @@ pub struct LeftReady {
 #[derive(Debug)]
 struct Health {
     heartbeat: Value,
-    renewed: String,
+    /// `renewTime` of the Lease that counted last. A new heartbeat forgets it, a deleted Lease does
+    /// not.
+    renewed: Option<String>,
     heard: Instant,
     ready: String,
 }
@@ -152,24 +154,28 @@ impl Lifecycle {
                     l["metadata"]["name"] == name.as_str()
                         && l["metadata"]["namespace"] == "kube-node-lease"
                 })
-                .map_or(String::new(), |l| text(l, "/spec/renewTime").to_owned());
+                .map(|l| text(l, "/spec/renewTime").to_owned());
             let now = Instant::now();
             let health = self.nodes.entry(uid).or_insert_with(|| Health {
                 heartbeat: heartbeat.clone(),
-                renewed: renewed.clone(),
+                renewed: None,
                 heard: now,
                 ready: status.clone(),
             });
-            // RFC 3339 in UTC with six digits sorts as it reads: only an increase counts
-            if health.heartbeat != heartbeat || renewed > health.renewed {
-                health.heard = now;
+            let last = health.renewed.clone();
+            if health.heartbeat != heartbeat {
+                (health.heard, health.renewed) = (now, None);
             }
             health.heartbeat = heartbeat;
-            health.renewed = renewed.max(std::mem::take(&mut health.renewed));
+            // RFC 3339 in UTC with six digits sorts as it reads: only an increase counts
+            if renewed.is_some() && renewed > last {
+                (health.heard, health.renewed) = (now, renewed.clone());
+            }
             let mut status = status;
             if now.duration_since(health.heard) > grace && status != "Unknown" {
                 unknown(&mut node);
                 store(api, &NODE, node, "status");
+                health.renewed = renewed;
                 status = "Unknown".to_owned();
             }
             if health.ready == "True" && status != "True" {

@@ -1050,16 +1050,40 @@ fn with_the_servers_time_the_board_becomes_ready() {
     assert!(summary.starts_with("Ready since 2027-01-15T08:00:0"), "{summary}");
     assert!(summary.contains("; clock: 1970-01-01T00:00:05Z is 20833 days behind"));
 
-    // The clock is stepped by a day and by years, in both directions: renewTime still increases.
-    let mut last = renewed(&world);
-    for wall in [86_400, 0, 3_000_000_000, 1_800_000_000, 1_831_536_000, 7] {
+    // The clock is stepped by a day and by years, in both directions: renewTime follows. After a
+    // step back a report follows at once, without which the control plane would ignore it.
+    let patches_of_status = |world: &World| {
+        let is_patch = |(_, line): &&(RequestKind, String)| line.starts_with("Patch /api/v1/nodes");
+        world.sent.iter().filter(is_patch).count()
+    };
+    for (wall, is_back) in [
+        (86_400, false),
+        (0, false),
+        (3_000_000_000, false),
+        (1_800_000_000, true),
+        (1_831_536_000, false),
+        (7, true),
+    ] {
+        let before = patches_of_status(&world);
+        let (mut last, mut stepped) = (renewed(&world), None);
         let until = world.now.after(Duration::from_secs(30));
         while world.now < until {
             world.turn(&Step { wall, ..correct() }).unwrap();
+            if renewed(&world) < std::mem::replace(&mut last, renewed(&world)) {
+                stepped = Some(world.now);
+            }
+            let is_overdue = |at: Mono| world.now.since(at) > Duration::from_secs(2);
+            let is_reported = patches_of_status(&world) > before;
+            assert!(is_reported || !stepped.is_some_and(is_overdue), "{wall}: no report");
         }
-        let now = renewed(&world);
-        assert!(now > last, "{now:?} after {last:?}");
-        last = now;
+        assert_eq!(stepped.is_some(), is_back, "{wall}");
+        let clock = if wall < 1_790_000_000 {
+            true_time(world.now)
+        } else {
+            Wall::from_epoch(Duration::from_secs(wall))
+        };
+        let off = renewed(&world).since(clock).max(clock.since(renewed(&world)));
+        assert!(off < Duration::from_secs(15), "{wall}: {off:?} off");
     }
 }
 

@@ -604,7 +604,7 @@ fn whatever_flaps_the_node_is_written_every_ten_seconds_at_most() {
     assert!((60..=68).contains(&patches), "{patches}");
     let stable = test.facts.kernel_version.clone();
     test.facts.kernel_version = Ok("last".to_owned());
-    test.node.report_now(test.now.mono);
+    test.node.report_at(test.now.mono);
     assert_eq!((test.pause(), test.turn(patched)), (Duration::ZERO, Some(Ok(Progress::Done))));
     // The last change of a storm is sent, too.
     test.facts.kernel_version = stable;
@@ -654,7 +654,7 @@ fn a_watch_finds_foreign_changes_between_reports() {
     }
     // None before a report, nor before an additional computation.
     test.pass(Duration::from_secs(200));
-    test.node.report_now(test.now.mono);
+    test.node.report_at(test.now.mono);
     assert!(!test.node.must_read(&test.config, test.now.mono));
 }
 

@@ -457,11 +457,7 @@ pub(crate) fn resolve(peer: &Endpoint, clock: &Clock) -> (Finding, Vec<SocketAdd
             let finding = Finding::ok(check, format!("{host} is {}", names.join(", ")));
             (finding, found.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect())
         }
-        Err(why) => {
-            let remedy = "is the name right in server, and are the name servers in \
-                          /etc/resolv.conf reachable?";
-            (Finding::failed(check, format!("{host}: {why}"), remedy), Vec::new())
-        }
+        Err(fault) => (Finding::failed(check, fault.at(host), ""), Vec::new()),
     }
 }
 

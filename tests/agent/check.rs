@@ -489,7 +489,7 @@ fn a_kubeconfig_that_cannot_be_used_is_reported() {
 fn each_failed_step_of_a_connection_is_reported() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text.replace("127.0.0.1", "does-not-exist.invalid"));
-    let remedy = "is the name right in server";
+    let remedy = "is the name right, and are the name servers";
     site.is_wrong(&kubeconfig, &[], "name-resolution", "does-not-exist.invalid", remedy);
 
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();

@@ -130,7 +130,7 @@ pub fn lookup(
 ) -> (Result<Vec<IpAddr>, String>, u128) {
     let start = Instant::now();
     let result = resolver.lookup(name, || budget.saturating_sub(start.elapsed()));
-    (result, start.elapsed().as_millis())
+    (result.map_err(|fault| fault.what), start.elapsed().as_millis())
 }
 
 fn ips(list: &[&str]) -> Vec<IpAddr> {
@@ -162,10 +162,10 @@ fn both_families_alternate_and_at_most_eight_addresses_are_returned() {
 #[test]
 fn a_lookup_without_an_answer_ends_at_its_deadline_or_timeout() {
     for (budget, timeout, attempts, want, packets) in [
-        (900, 5000, 2, 900, 2),
-        (3000, 700, 3, 700, 6),
+        (900, 5000, 1, 900, 2),
+        (3000, 300, 3, 900, 6),
         (900, 900, 10, 900, 20),
-        (400, 5000, 2, 400, 2),
+        (400, 5000, 2, 400, 4),
     ] {
         let server = Server::silent();
         let resolver = Resolver {
@@ -177,12 +177,13 @@ fn a_lookup_without_an_answer_ends_at_its_deadline_or_timeout() {
         let why = found.unwrap_err();
         let exact = format!("no name server answered within 0.{} s", want / 100);
         // Without a budget that ends the lookup, a busy machine reports a longer time.
-        let late = want < budget.into() && why.starts_with("no name server answered within 0.");
+        let late = want < budget.into() && why.starts_with("no name server answered within ");
         assert!(why == exact || late, "{why}");
-        assert!(took >= want * 8 / 10 && took <= want * 19 / 10, "{want} {took}");
+        // Less than the longest timeout.
+        assert!(took >= want * 8 / 10 && took < 4_500, "{want} {took}");
         // A busy machine sends fewer questions.
         let heard = server.heard();
-        assert!(heard <= packets && heard > packets / 2, "{packets} {heard}");
+        assert!((2..=packets).contains(&heard), "{packets} {heard}");
     }
     let server = Server::silent();
     let start = Instant::now();
@@ -234,10 +235,9 @@ fn a_late_answer_and_an_answer_to_a_repeated_question_count() {
 }
 
 #[test]
-fn all_servers_are_asked_at_once_and_the_first_good_answer_counts() {
+fn a_server_that_cannot_answer_is_passed_over_at_once() {
     let good = Server::simple(OK, &["10.0.0.1"]);
     for bad in [
-        Server::silent().address,
         Server::simple(SERVFAIL, &[]).address,
         Server::simple(REFUSED, &[]).address,
         Server::simple(TC, &[]).address,
@@ -246,10 +246,42 @@ fn all_servers_are_asked_at_once_and_the_first_good_answer_counts() {
         "255.255.255.255:53".parse().unwrap(),
     ] {
         let resolver = resolver(&[bad, good.address, bad]);
-        let (found, took) = lookup(&resolver, "api.lan", BUDGET);
+        let (found, took) = lookup(&resolver, "api.lan", BUDGET * 4);
         assert_eq!(found, Ok(ips(&["10.0.0.1"])), "{bad}");
-        assert!(took < SOON, "{bad} {took}");
+        // A silent one would take half of the budget, 3 s.
+        assert!(took < 2_500, "{bad} {took}");
     }
+}
+
+/// Answers to one name with an address, and denies others.
+fn knows(name: &'static str, address: &'static str, after: Duration) -> Server {
+    Server::start(move |asked, socket| {
+        let is_known = asked.name == name;
+        let answer =
+            if is_known { asked.answer(OK, &[address]) } else { asked.answer(NXDOMAIN, &[]) };
+        thread::sleep(after);
+        socket.send_to(&answer, asked.from).unwrap();
+    })
+}
+
+/// The rows with planted times are in `src/wire/dns/lookup/tests.rs`.
+#[test]
+fn the_first_server_in_the_list_counts_though_it_is_the_slowest() {
+    let vpn = knows("kube.corp", "10.8.0.1", Duration::from_millis(100));
+    let public = [(NXDOMAIN, &[][..]), (OK, &["192.0.2.1"])];
+    let [denies, lies] = public.map(|(flags, addresses)| Server::simple(flags, addresses));
+    for other in [&denies, &lies] {
+        let resolver = resolver(&[vpn.address, other.address, denies.address]);
+        let (found, _) = lookup(&resolver, "kube.corp", BUDGET * 4);
+        assert_eq!(found, Ok(ips(&["10.8.0.1"])));
+        let name = &mut NodeName::new("kube.corp", Some(resolver));
+        assert_eq!(name.addresses(true, || at(0)), ips(&["10.8.0.1"]));
+    }
+    let silent = Server::silent();
+    let resolver = resolver(&[silent.address, lies.address, denies.address]);
+    let (found, took) = lookup(&resolver, "kube.corp", BUDGET);
+    assert_eq!(found, Ok(ips(&["192.0.2.1"])));
+    assert!(took >= BUDGET.as_millis() / 2 - 50, "{took}");
 }
 
 #[test]
@@ -341,36 +373,54 @@ fn ids_and_ports_differ_from_question_to_question() {
 }
 
 #[test]
-fn the_search_list_continues_only_after_nxdomain() {
+fn the_search_list_continues_until_there_is_an_address() {
     let serve = |flags| {
         Server::start(move |asked, socket| {
             let answer = match asked.name.as_str() {
-                "pi.a" => asked.answer(flags, &[]),
-                "pi.b" | "pi" => asked.answer(OK, &["10.0.0.1"]),
+                "pi.a" | "kube.prod" => asked.answer(flags, &[]),
+                "pi.b" | "pi" | "kube.prod.a" => asked.answer(OK, &["10.0.0.1"]),
                 _ => asked.answer(NXDOMAIN, &[]),
             };
             socket.send_to(&answer, asked.from).unwrap();
         })
     };
-    for (name, flags, found, asked) in [
-        ("pi", NXDOMAIN, true, &["pi.a", "pi.b"][..]),
-        ("pi", OK, false, &["pi.a"]),
-        ("pi", SERVFAIL, false, &["pi.a"]),
-        ("pi.", OK, true, &["pi"]),
-        ("no", OK, false, &["no.a", "no.b", "no"]),
-        ("no.lan", OK, false, &["no.lan"]),
+    for (name, found, asked) in [
+        ("pi", true, &["pi.a", "pi.b"][..]),
+        ("pi.", true, &["pi"]),
+        ("kube.prod", true, &["kube.prod", "kube.prod.a"]),
+        ("kube.prod.", false, &["kube.prod"]),
+        ("no", false, &["no.a", "no.b", "no"]),
+        ("no.lan", false, &["no.lan", "no.lan.a", "no.lan.b"]),
     ] {
-        let server = serve(flags);
-        let resolver = Resolver {
-            search: vec!["a".to_owned(), "b".to_owned()],
-            ..resolver(&[server.address])
-        };
-        assert_eq!(lookup(&resolver, name, BUDGET).0.is_ok(), found, "{name}");
-        let mut heard: Vec<String> =
-            server.heard.lock().unwrap().iter().map(|(name, _)| name.clone()).collect();
-        heard.dedup();
-        assert_eq!(heard, asked, "{name} {flags:x}");
+        for flags in [NXDOMAIN, OK, SERVFAIL, REFUSED] {
+            let server = serve(flags);
+            let resolver = Resolver {
+                search: vec!["a".to_owned(), "b".to_owned()],
+                ..resolver(&[server.address])
+            };
+            assert_eq!(lookup(&resolver, name, BUDGET).0.is_ok(), found, "{name}");
+            let mut heard: Vec<String> =
+                server.heard.lock().unwrap().iter().map(|(name, _)| name.clone()).collect();
+            heard.dedup();
+            assert_eq!(heard, asked, "{name} {flags:x}");
+        }
     }
+}
+
+#[test]
+fn a_lookup_leaves_half_of_the_time_for_the_connection() {
+    let (server, _) = super::serve(super::PLAIN, super::server::ok);
+    let silent = Server::silent();
+    let names = knows("api", "127.0.0.1", Duration::ZERO);
+    let mut config = super::kubeconfig(&format!("http://api:{}", server.port), "", "");
+    // The silent server takes the whole part of each of the three names.
+    config.resolver = Some(Resolver {
+        search: vec!["a".to_owned(), "b".to_owned()],
+        attempts: 1,
+        ..resolver(&[silent.address, names.address])
+    });
+    let mut api = super::Api::new(&config, "x").unwrap();
+    super::answered(api.call(&super::get(), BUDGET * 4));
 }
 
 #[test]
@@ -441,22 +491,25 @@ fn the_name_of_the_node_is_looked_up_without_waiting() {
     step(100, 2, &["10.0.0.1"]);
     step(110, 4, &["10.0.0.1"]);
     step(120, 4, &["10.0.0.2"]);
-    // No answer, then SERVFAIL: the addresses are kept, and the question is repeated after 60 s.
+    // No answer, then SERVFAIL, both in two attempts: the addresses are kept, and the name is
+    // looked up again after 60 s.
     change(0, "10.0.0.2");
     step(220, 6, &["10.0.0.2"]);
-    step(230, 6, &["10.0.0.2"]);
-    step(280, 6, &["10.0.0.2"]);
-    change(SERVFAIL, "10.0.0.2");
+    step(230, 8, &["10.0.0.2"]);
+    step(240, 8, &["10.0.0.2"]);
     step(290, 8, &["10.0.0.2"]);
-    step(300, 8, &["10.0.0.2"]);
+    change(SERVFAIL, "10.0.0.2");
+    step(300, 10, &["10.0.0.2"]);
+    step(310, 12, &["10.0.0.2"]);
+    step(320, 12, &["10.0.0.2"]);
     // NXDOMAIN is an answer and is cached for five minutes.
     change(NXDOMAIN, "10.0.0.2");
-    step(360, 10, &["10.0.0.2"]);
-    step(370, 10, &[]);
+    step(380, 14, &["10.0.0.2"]);
+    step(390, 14, &[]);
     change(OK, "10.0.0.3");
-    step(660, 10, &[]);
-    step(670, 12, &[]);
-    step(680, 12, &["10.0.0.3"]);
+    step(680, 14, &[]);
+    step(690, 16, &[]);
+    step(700, 16, &["10.0.0.3"]);
 }
 
 /// A call that may wait; the addresses, and milliseconds.

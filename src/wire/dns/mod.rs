@@ -1,9 +1,10 @@
 //! Looks up the addresses of a name, within a given time and on this thread.
 //!
-//! `getaddrinfo` has no bound in time. This is the part of musl's that is needed: the hosts file,
-//! then A and AAAA by UDP from all name servers of resolv.conf at once. No TCP, EDNS, DNSSEC, mDNS,
-//! nsswitch.conf or IDNA.
+//! `getaddrinfo` has no bound in time. This is the part of it that is needed: the hosts file, then
+//! A and AAAA by UDP from the name servers of resolv.conf, with the result of Go and glibc. No TCP,
+//! DNSSEC, mDNS, nsswitch.conf or IDNA.
 
+mod exchange;
 mod lookup;
 pub mod message;
 
@@ -12,31 +13,39 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::net::if_::if_nametoindex;
+use nix::unistd::gethostname;
 
 use crate::core::instant::Mono;
 use crate::files::hosts;
 use crate::files::read::read;
-use crate::kube::text::VERBOSE;
-use lookup::{Lookup, LookupResult, PORT};
+use crate::kube::text::{Fault, VERBOSE};
+use exchange::Exchange;
+use lookup::{Lookup, LookupResult};
 use message::MAX_ADDRESSES;
 
-/// Most name servers (musl's MAXNS).
+/// UDP port of a name server.
+const PORT: u16 = 53;
+
+/// Most name servers (MAXNS of glibc; Go has the same limit).
 const MAX_SERVERS: usize = 3;
-/// Most domains (glibc's MAXDNSRCH; musl keeps 255 bytes of them).
-const MAX_SEARCH: usize = 6;
+/// Most domains (Kubernetes' limit for a pod; Go and glibc have none).
+const MAX_SEARCH: usize = 32;
+
+/// Remedy for a name without an address.
+const REMEDY: &str = "is the name right, and are the name servers in /etc/resolv.conf reachable?";
 
 /// Name servers and how to ask them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolver {
-    /// Name servers; all are asked at once.
+    /// Name servers. All are asked at once; the first one in the list that answers counts.
     pub servers: Vec<SocketAddr>,
-    /// Domains for names of fewer than `ndots` dots, without a last dot.
+    /// Domains below which a name is looked up, without a last dot.
     pub search: Vec<String>,
-    /// See [`Self::search`].
+    /// A name with this many dots is looked up as it is before [`Self::search`], else after.
     pub ndots: usize,
-    /// Longest time for one name.
+    /// How long a server may be silent.
     pub timeout: Duration,
-    /// How often a question is sent in that time.
+    /// How often a question is sent while all servers fail.
     pub attempts: u32,
     /// The hosts file, read by each lookup.
     pub hosts: PathBuf,
@@ -45,7 +54,15 @@ pub struct Resolver {
 impl Resolver {
     /// This machine's configuration, read now.
     pub fn system() -> Self {
-        Self::read(Path::new("/etc/resolv.conf"), "/etc/hosts")
+        let host = gethostname().unwrap_or_default();
+        let conf = text(Path::new("/etc/resolv.conf"));
+        Self::of_host(&host.to_string_lossy(), &conf, "/etc/hosts")
+    }
+
+    /// Without a search list the domain of the machine's name is one, as in Go and glibc.
+    fn of_host(host: &str, resolv_conf: &str, hosts: impl Into<PathBuf>) -> Self {
+        let domain = host.split_once('.').map_or("", |(_, domain)| domain);
+        Self::parse(&format!("domain {domain}\n{resolv_conf}"), hosts)
     }
 
     /// A resolv.conf that cannot be read counts as empty.
@@ -53,9 +70,10 @@ impl Resolver {
         Self::parse(&text(resolv_conf), hosts)
     }
 
-    /// The text of resolv.conf as musl reads it (`src/network/resolvconf.c`), man 5 resolv.conf. A
+    /// The text of resolv.conf as glibc reads it (`resolv/res_init.c`), man 5 resolv.conf. A
     /// keyword counts only at the beginning of a line; unknown text is skipped. An empty text means
-    /// a name server on this machine.
+    /// a name server on this machine. `rotate` has no effect: each server is asked anyway, and the
+    /// result would depend on chance.
     pub fn parse(resolv_conf: &str, hosts: impl Into<PathBuf>) -> Self {
         let mut servers = Vec::new();
         let mut resolver = Self {
@@ -70,21 +88,23 @@ impl Resolver {
             let Some((keyword, rest)) = line.split_once([' ', '\t']) else {
                 continue;
             };
+            let mut words = rest.split_whitespace().peekable();
             match keyword {
                 "nameserver" if servers.len() < MAX_SERVERS => {
-                    servers.extend(rest.split_whitespace().next().and_then(server));
+                    servers.extend(words.next().and_then(server));
                 }
-                // The last line of either kind wins.
-                "search" | "domain" => {
-                    let domains = rest.split_whitespace();
-                    resolver.search = domains
+                // The last line of either kind wins; an empty one is none. The domain "." is the
+                // name as it is: `search .` is an empty list.
+                "search" | "domain" if words.peek().is_some() => {
+                    let most = if keyword == "domain" { 1 } else { MAX_SEARCH };
+                    resolver.search = words
+                        .take(most)
                         .map(|domain| domain.trim_end_matches('.'))
                         .filter(|domain| !domain.is_empty())
                         .map(str::to_owned)
-                        .take(MAX_SEARCH)
                         .collect();
                 }
-                "options" => rest.split_whitespace().for_each(|option| resolver.option(option)),
+                "options" => words.for_each(|option| resolver.option(option)),
                 _ => {}
             }
         }
@@ -95,7 +115,7 @@ impl Resolver {
         resolver
     }
 
-    /// The limits are musl's. 0 is not allowed: questions would be sent without a pause.
+    /// The limits are glibc's. 0 is not allowed: questions would be sent without a pause.
     fn option(&mut self, option: &str) {
         let Some((key, value)) = option.split_once(':') else {
             return;
@@ -105,26 +125,25 @@ impl Resolver {
         };
         match key {
             "ndots" => self.ndots = usize::try_from(value.min(15)).unwrap_or(15),
-            "timeout" => self.timeout = Duration::from_secs(value.clamp(1, 60).into()),
-            "attempts" => self.attempts = value.clamp(1, 10),
+            "timeout" => self.timeout = Duration::from_secs(value.clamp(1, 30).into()),
+            "attempts" => self.attempts = value.clamp(1, 5),
             _ => {}
         }
     }
 
-    /// The names to look up for `name`, in order: below each domain, then as it is. As in musl, a
-    /// name with `ndots` dots or a last dot is looked up only as it is.
+    /// The names to look up for `name`, in order. A name with a last dot is complete.
     fn candidates(&self, name: &str) -> Vec<String> {
         let mut names = Vec::new();
-        if !name.ends_with('.') && name.matches('.').count() < self.ndots {
+        if !name.ends_with('.') {
             names.extend(self.search.iter().map(|domain| format!("{name}.{domain}")));
         }
-        names.push(name.to_owned());
+        let has_dots = name.matches('.').count() >= self.ndots;
+        names.insert(if has_dots { 0 } else { names.len() }, name.to_owned());
         names
     }
 
-    /// One to eight addresses of `name`. `left` is the rest of the caller's time. The error is one
-    /// line.
-    pub fn lookup(&self, name: &str, left: impl Fn() -> Duration) -> Result<Vec<IpAddr>, String> {
+    /// At least one address of `name`. `left` is the rest of the caller's time.
+    pub fn lookup(&self, name: &str, left: impl Fn() -> Duration) -> Result<Vec<IpAddr>, Fault> {
         let mut known = hosts::addresses(&text(&self.hosts), name);
         known.truncate(MAX_ADDRESSES);
         if known.is_empty() && is_localhost(name) {
@@ -135,14 +154,13 @@ impl Resolver {
         }
         let all = left();
         let clock = || Mono::START.after(all.saturating_sub(left()));
-        let mut lookup = Lookup::start(self, name, clock())
-            .ok_or_else(|| format!("{name:?} cannot be a host name"))?;
         let end = Mono::START.after(all);
-        match lookup.run(end, clock).unwrap_or_else(|| lookup.outcome(clock())) {
+        let lookup = Lookup::new(self, name, clock(), end)
+            .ok_or_else(|| Fault::from(format!("{name:?} cannot be a host name")))?;
+        let mut exchange = Exchange::new(lookup);
+        match exchange.run(end, clock).unwrap_or_else(|| exchange.result(clock())) {
             LookupResult::Addresses(addresses, _) => Ok(addresses),
-            LookupResult::NoName(why)
-            | LookupResult::NoAddress(why)
-            | LookupResult::Failed(why) => Err(why),
+            LookupResult::Absent(why) | LookupResult::Failed(why) => Err(Fault::new(why, REMEDY)),
         }
     }
 }
@@ -184,7 +202,7 @@ pub struct NodeName {
     /// None: this machine's configuration, read for each lookup, because DHCP rewrites it.
     resolver: Option<Resolver>,
     known: Vec<IpAddr>,
-    pending: Option<Lookup>,
+    pending: Option<Exchange>,
     /// When the next lookup begins.
     due: Mono,
     patience: Duration,
@@ -211,33 +229,35 @@ impl NodeName {
         let start = now();
         if self.pending.is_none() && start >= self.due {
             let resolver = self.resolver.clone().unwrap_or_else(Resolver::system);
-            self.pending = Lookup::start(&resolver, &self.name, start);
+            let forever = start.after(Duration::MAX);
+            let lookup = Lookup::new(&resolver, &self.name, start, forever);
+            self.pending = lookup.map(Exchange::new);
             self.due = start.after(HOLDS.1);
         }
         let waits = may_wait && self.known.is_empty();
-        if let Some(lookup) = &mut self.pending {
+        if let Some(exchange) = &mut self.pending {
             let end = if waits { start.after(self.patience) } else { start };
-            let outcome = lookup.run(end, &now);
+            let result = exchange.run(end, &now);
             let time = now();
             if waits {
                 self.patience = self.patience.saturating_sub(time.since(start));
             }
-            if let Some(outcome) = outcome {
+            if let Some(result) = result {
                 self.pending = None;
-                self.learn(outcome, time);
+                self.learn(result, time);
             }
         }
         self.known.clone()
     }
 
     /// A failed lookup keeps the addresses; an answer without addresses clears them.
-    fn learn(&mut self, outcome: LookupResult, now: Mono) {
-        let holds = match outcome {
+    fn learn(&mut self, result: LookupResult, now: Mono) {
+        let holds = match result {
             LookupResult::Addresses(addresses, ttl) => {
                 self.known = addresses;
                 ttl.clamp(HOLDS.0, HOLDS.1)
             }
-            LookupResult::NoName(why) | LookupResult::NoAddress(why) => {
+            LookupResult::Absent(why) => {
                 log::info!(target: VERBOSE, "address of {}: {why}", self.name);
                 self.known.clear();
                 HOLDS.1
@@ -256,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_as_musl_takes_it() {
+    fn every_line_as_glibc_takes_it() {
         let local = || vec!["127.0.0.1"];
         for (text, servers, search, (ndots, timeout, attempts)) in [
             ("", local(), vec![], (1, 5, 2)),
@@ -275,15 +295,23 @@ mod tests {
             ("search a.example b.example.\t.", local(), vec!["a.example", "b.example"], (1, 5, 2)),
             ("search a b\ndomain c", local(), vec!["c"], (1, 5, 2)),
             ("domain c\nsearch a b", local(), vec!["a", "b"], (1, 5, 2)),
-            ("search a\nsearch \n", local(), vec![], (1, 5, 2)),
-            ("search 1 2 3 4 5 6 7", local(), vec!["1", "2", "3", "4", "5", "6"], (1, 5, 2)),
+            ("search a\nsearch \ndomain\t", local(), vec!["a"], (1, 5, 2)),
+            ("domain a\nsearch .", local(), vec![], (1, 5, 2)),
+            ("domain a b", local(), vec!["a"], (1, 5, 2)),
+            ("search 1 2 3 4 5 6 7", local(), "1 2 3 4 5 6 7".split(' ').collect(), (1, 5, 2)),
+            (
+                "nameserver ten\nnameserver 10.0.0.1\nnameserver 10.0.0.2\nnameserver 10.0.0.3\nnameserver 10.0.0.4",
+                vec!["10.0.0.1", "10.0.0.2", "10.0.0.3"],
+                vec![],
+                (1, 5, 2),
+            ),
             (
                 "options ndots:3 timeout:2 attempts:4 rotate edns0\noptions use-vc",
                 local(),
                 vec![],
                 (3, 2, 4),
             ),
-            ("options ndots:99 timeout:99 attempts:99", local(), vec![], (15, 60, 10)),
+            ("options ndots:99 timeout:99 attempts:99", local(), vec![], (15, 30, 5)),
             ("options ndots:0 timeout:0 attempts:0", local(), vec![], (0, 1, 1)),
             ("options ndots: timeout:x attempts:-1 ndots", local(), vec![], (1, 5, 2)),
             ("options timeout:99999999999", local(), vec![], (1, 5, 2)),
@@ -309,18 +337,33 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_looked_for_in_the_domains_unless_it_has_dots_enough() {
+    fn the_domain_of_the_machine_is_a_search_list_where_there_is_none() {
+        for (host, conf, search) in [
+            ("pi.corp.example", "nameserver 10.0.0.1", &["corp.example"][..]),
+            ("pi.corp.example", "search a", &["a"]),
+            ("pi.corp.example", "search .", &[]),
+            ("pi", "", &[]),
+            ("pi.", "", &[]),
+        ] {
+            assert_eq!(Resolver::of_host(host, conf, "").search, search, "{host} {conf}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_dots_enough_is_looked_up_as_it_is_first() {
         let search = ["a.example".to_owned(), "b".to_owned()];
         for (name, ndots, want) in [
-            ("pi", 1, vec!["pi.a.example", "pi.b", "pi"]),
-            ("pi.", 1, vec!["pi."]),
-            ("pi.lan", 1, vec!["pi.lan"]),
-            ("pi.lan", 2, vec!["pi.lan.a.example", "pi.lan.b", "pi.lan"]),
-            ("pi", 0, vec!["pi"]),
+            ("pi", 1, &["pi.a.example", "pi.b", "pi"][..]),
+            ("pi.", 1, &["pi."]),
+            ("kube.prod", 1, &["kube.prod", "kube.prod.a.example", "kube.prod.b"]),
+            ("kube.prod", 2, &["kube.prod.a.example", "kube.prod.b", "kube.prod"]),
+            ("kube.prod.", 2, &["kube.prod."]),
+            ("pi", 0, &["pi", "pi.a.example", "pi.b"]),
         ] {
             let resolver = Resolver { search: search.to_vec(), ndots, ..Resolver::parse("", "") };
             assert_eq!(resolver.candidates(name), want, "{name} {ndots}");
         }
         assert_eq!(Resolver::parse("", "").candidates("pi"), ["pi"]);
+        assert_eq!(Resolver::parse("", "").candidates("kube.prod"), ["kube.prod"]);
     }
 }

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// Most addresses of one family that are kept.
 pub const MAX_ADDRESSES: usize = 8;
 
+/// Bytes of a larger answer, which [`query`] allows; it is not fragmented (as in Go).
+const LARGE: u16 = 1232;
+
 /// Longest chain of aliases.
 const MAX_CHAIN: usize = 16;
 
@@ -16,6 +19,8 @@ const MAX_CHAIN: usize = 16;
 const CLASS_IN: u16 = 1;
 /// §3.2.2.
 const CNAME: u16 = 5;
+/// RFC 6891 §6.1.1.
+const OPT: u16 = 41;
 
 /// Type of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,19 +125,29 @@ pub enum Reply {
     NoAddress,
     /// NXDOMAIN.
     NoName,
+    /// No address did fit into the answer.
+    Truncated,
     /// A failure of the server; another server may answer.
     Failed(&'static str),
 }
 
-/// The question's packet, with recursion desired (§4.1.1).
-pub fn query(question: &Question) -> Vec<u8> {
-    let mut packet = Vec::with_capacity(question.name.0.len() + 16);
-    for word in [question.id, 0x0100, 1, 0, 0, 0] {
+/// The question's packet, with recursion desired (§4.1.1). Without EDNS an answer has 512 bytes at
+/// most (§4.2.1); `is_large` allows more, which some servers do not understand.
+pub fn query(question: &Question, is_large: bool) -> Vec<u8> {
+    let mut packet = Vec::with_capacity(question.name.0.len() + 27);
+    for word in [question.id, 0x0100, 1, 0, 0, is_large.into()] {
         packet.extend(word.to_be_bytes());
     }
     packet.extend(&question.name.0);
     packet.extend(question.kind.code().to_be_bytes());
     packet.extend(CLASS_IN.to_be_bytes());
+    if is_large {
+        // The root's name; no extended code, no flags, no data.
+        packet.push(0);
+        for word in [OPT, LARGE, 0, 0, 0] {
+            packet.extend(word.to_be_bytes());
+        }
+    }
     packet
 }
 
@@ -152,8 +167,12 @@ pub fn parse(packet: &[u8], question: &Question) -> Option<Reply> {
     let truncated = flags & 0x0200 != 0;
     Some(match flags & 0x000f {
         0 => match answers(packet, end + 4, question, truncated) {
-            // A truncated answer is used as it is (musl would ask again by TCP).
-            Some(Reply::NoAddress) if truncated => Reply::Failed("a truncated answer"),
+            // One with an address is used as it is; Go and glibc would ask again by TCP.
+            Some(Reply::NoAddress) if truncated => Reply::Truncated,
+            // As in Go and glibc: it has no authority, offers no recursion, and knows nothing.
+            Some(Reply::NoAddress) if flags & 0x0480 == 0 && word(packet, 10)? == 0 => {
+                Reply::Failed("a referral to other servers")
+            }
             Some(reply) => reply,
             None => Reply::Failed("a malformed answer"),
         },

@@ -25,7 +25,7 @@ fn record(owner: &[u8], kind: u16, data: &[u8]) -> Vec<u8> {
 }
 
 fn reply(kind: RecordType, flags: u16, records: &[Vec<u8>]) -> Vec<u8> {
-    let mut packet = query(&question(kind));
+    let mut packet = query(&question(kind), false);
     packet[2..4].copy_from_slice(&flags.to_be_bytes());
     packet[6..8].copy_from_slice(&u16::try_from(records.len()).unwrap().to_be_bytes());
     packet.extend(records.concat());
@@ -48,11 +48,16 @@ const TC: u16 = 0x8380;
 
 #[test]
 fn a_question_byte_by_byte() {
-    let packet = query(&question(RecordType::A));
+    let packet = query(&question(RecordType::A), false);
     let want =
         b"\xbe\xef\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04pi-3\x03lan\x00\x00\x01\x00\x01";
     assert_eq!(packet, want);
-    assert!(query(&question(RecordType::Aaaa)).ends_with(b"\x03lan\x00\x00\x1c\x00\x01"));
+    assert!(query(&question(RecordType::Aaaa), false).ends_with(b"\x03lan\x00\x00\x1c\x00\x01"));
+    let large = query(&question(RecordType::A), true);
+    assert_eq!(large[..11], packet[..11]);
+    assert_eq!(large[11], 1, "one additional record");
+    assert_eq!(large[12..packet.len()], packet[12..]);
+    assert_eq!(large[packet.len()..], *b"\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00");
 }
 
 #[test]
@@ -187,7 +192,11 @@ fn what_is_no_answer() {
         (0x8184, Reply::Failed("NOTIMP")),
         (0x8185, Reply::Failed("REFUSED")),
         (0x8189, Reply::Failed("an unknown error")),
-        (TC, Reply::Failed("a truncated answer")),
+        (TC, Reply::Truncated),
+        // No authority and no recursion; with one of them the answer counts.
+        (0x8100, Reply::Failed("a referral to other servers")),
+        (0x8500, Reply::NoAddress),
+        (0x8180, Reply::NoAddress),
     ] {
         assert_eq!(answer(&reply(RecordType::A, flags, &[])), Some(want), "{flags:x}");
     }
@@ -274,7 +283,7 @@ fn cut_off_at_each_length() {
         let want = match length {
             _ if length == whole.len() => addresses(&["192.0.2.1", "192.0.2.2"], 300),
             _ if length >= one => addresses(&["192.0.2.1"], 300),
-            _ => Some(Reply::Failed("a truncated answer")),
+            _ => Some(Reply::Truncated),
         };
         let packet = &whole[..length];
         assert_eq!(answer(packet), want, "{length}");

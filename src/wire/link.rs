@@ -13,6 +13,7 @@ use rustls::pki_types::ServerName;
 
 use super::api_config::{ApiConfig, Proxy};
 use super::dns::Resolver;
+use super::dns::message::MAX_ADDRESSES;
 use super::endpoint::Endpoint;
 use super::failure::{Distrust, Failure};
 use super::socket::{Deadline, Stream};
@@ -260,8 +261,9 @@ impl Link {
     }
 }
 
-/// Most failed addresses that are remembered; a lookup gives eight at most.
-const MAX_FAILED: usize = 16;
+/// Most failed addresses that are remembered. With fewer than a name has, some would never be the
+/// first.
+const MAX_FAILED: usize = MAX_ADDRESSES;
 
 /// What is known of the addresses of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -385,7 +387,7 @@ mod tests {
     #[test]
     fn every_address_is_the_first_of_a_round_in_its_turn() {
         let tree = Tree::new("link-rounds");
-        for count in [4, 5] {
+        for count in [5, 20] {
             let all: Vec<IpAddr> = (1..=count).map(ip).collect();
             for healthy in &all {
                 let link = link(&tree, &all);

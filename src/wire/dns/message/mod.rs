@@ -6,8 +6,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// Most addresses of one family that are kept.
-pub const MAX_ADDRESSES: usize = 8;
+/// Most addresses of a name that are kept: more than an answer of 512 bytes has.
+pub const MAX_ADDRESSES: usize = 64;
 
 /// Bytes of a larger answer, which [`query`] allows; it is not fragmented (as in Go).
 const LARGE: u16 = 1232;

@@ -108,8 +108,8 @@ fn what_an_answer_says() {
         record[5] = 3;
         record
     };
-    let many: Vec<Vec<u8>> = (0..20).map(|last| a(ASKED, last)).collect();
-    let first: Vec<String> = (0..8).map(|last| format!("192.0.2.{last}")).collect();
+    let many: Vec<Vec<u8>> = (0..70).map(|last| a(ASKED, last)).collect();
+    let first: Vec<String> = (0..64).map(|last| format!("192.0.2.{last}")).collect();
     let first: Vec<&str> = first.iter().map(String::as_str).collect();
     let chain = |length: usize| {
         let mut records: Vec<Vec<u8>> =

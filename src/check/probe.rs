@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::unistd::{self, AccessFlags};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::port::{PORT, port};
 use super::runtime::{facts_file, judge_runtime};
@@ -16,7 +16,6 @@ use crate::config::Config;
 use crate::core::certificate::Certificate;
 use crate::core::facts::Facts;
 use crate::core::lease::LEASES;
-use crate::core::status::labels;
 use crate::core::wall_clock::{WallClock, boot_of};
 use crate::core::{pods, server_version};
 use crate::files::guard::{self, Resolved};
@@ -28,11 +27,11 @@ use crate::host::units::{SERVE_SOCKET, is_enabled};
 use crate::host::{Host, cgroup, memory, mounts};
 use crate::identity::ApiAccess;
 use crate::kube::cluster_info::cluster_info;
+use crate::kube::json;
 use crate::kube::message::{Accept, Outcome, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
-use crate::kube::{json, object};
 use crate::process::clock::{Clock, since_boot};
 use crate::runtime::report::RuntimeReport;
 use crate::wire::api_config::{ApiConfig, Authorization};
@@ -42,7 +41,7 @@ use crate::wire::endpoint::Endpoint;
 /// The names of the findings of [`ServerProbe::certificate`].
 const CERTIFICATE: [&str; 3] = ["certificate", "certificate-expiry", "certificate-renewal"];
 /// The names of the findings of [`ServerProbe::cluster`].
-const GUEST: [&str; 6] = ["labels", "taint", "podcidr", "pods", "server-version", "daemonsets"];
+const GUEST: [&str; 5] = ["labels", "taint", "podcidr", "pods", "server-version"];
 
 /// Time limits of one name lookup, of all connection attempts, of one request.
 const LOOKUP: Duration = Duration::from_secs(5);
@@ -387,7 +386,7 @@ impl ServerProbe<'_> {
     }
 
     /// `node` is the Node on the server, if it has one, or why it cannot be read.
-    fn cluster(&mut self, node: &Result<Option<Value>, Fault>) -> [Finding; 6] {
+    fn cluster(&mut self, node: &Result<Option<Value>, Fault>) -> [Finding; 5] {
         if self.is_bootstrap() {
             let why = "needs the requested certificate";
             return GUEST.map(|check| Finding::note(check, why, ""));
@@ -402,28 +401,21 @@ impl ServerProbe<'_> {
             Err(line) => ["labels", "taint", "podcidr"]
                 .map(|check| Finding::note(check, format!("cannot be read: {line}"), "")),
         };
-        let (pods, daemon_sets) = if config.node.is_guest() {
+        let pods = if config.node.is_guest() {
             // The boot of another machine is not known.
             let is_here = self.host.root.is_real();
             let boot = |server_time| boot_of(server_time, clock.now().mono, clock.boot_to_start());
-            (
-                self.look("pods", &pods::list_path(&config.node.name), Accept::List, |list| {
-                    guest::pods(&config.node, list, list.date.filter(|_| is_here).map(boot))
-                }),
-                self.look("daemonsets", guest::DAEMON_SETS, Accept::Object, |list| {
-                    let node = node.as_ref().ok().and_then(Option::as_ref);
-                    guest::daemon_sets(list, &target(config, node))
-                }),
-            )
+            self.look("pods", &pods::list_path(&config.node.name), Accept::List, |list| {
+                guest::pods(&config.node, list, list.date.filter(|_| is_here).map(boot))
+            })
         } else {
-            let note = |check| Finding::note(check, "the Node runs pods", "");
-            (note("pods"), note("daemonsets"))
+            Finding::note("pods", "the Node runs pods", "")
         };
         let version =
             self.look("server-version", server_version::PATH, Accept::Object, |version| {
                 guest::server_version(config, version)
             });
-        [labels, taint, pod_cidr, pods, version, daemon_sets]
+        [labels, taint, pod_cidr, pods, version]
     }
 
     /// The finding of what only some credentials may read.
@@ -473,20 +465,4 @@ pub(crate) fn dial(addresses: &[SocketAddr]) -> Finding {
     }
     let remedy = "is the server up, is its port right, and does a firewall allow it?";
     Finding::failed("tcp", failures.join(" | "), remedy)
-}
-
-/// The Node after the next start.
-fn target(config: &Config, node: Option<&Value>) -> guest::Target {
-    let (labels, taints) = match node {
-        Some(node) => {
-            let mut labels = guest::labels_of(node);
-            labels::adopt(&config.node, &mut labels);
-            (labels, object::list(node, &["spec", "taints"]).to_vec())
-        }
-        None => {
-            let taints = config.node.taints.iter().map(|taint| json!(taint));
-            (labels::of_new_node(&config.node), taints.collect())
-        }
-    };
-    guest::Target { name: config.node.name.clone(), labels, taints }
 }

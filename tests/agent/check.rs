@@ -28,7 +28,7 @@ fn health_checks() -> &'static [&'static str] {
 }
 
 /// The names of the checks, in their order of printing. Scripts of operators rely on both.
-const CHECKS: [&str; 53] = [
+const CHECKS: [&str; 52] = [
     "cgroups",
     "memory-controller",
     "psi",
@@ -78,7 +78,6 @@ const CHECKS: [&str; 53] = [
     "podcidr",
     "pods",
     "server-version",
-    "daemonsets",
     "ca",
     "metrics",
     "serving-certificate",
@@ -259,8 +258,8 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
         .collect();
     let health = health_checks();
     let certificates = ["cert-dir", "certificate-renewal", "csr-create", "csr-get"];
-    // The port is off. A node may not list DaemonSets, and the double has no cluster-info.
-    let server = ["tokenreview-create", "accessreview-create", "daemonsets", "ca"];
+    // The port is off, and the double has no cluster-info.
+    let server = ["tokenreview-create", "accessreview-create", "ca"];
     let port = ["metrics", "serving-certificate"];
     let want = [&["system-uuid"], health, &certificates, &server, &port].concat();
     assert_eq!(open, want);
@@ -580,8 +579,8 @@ fn rejected_credentials_are_reported() {
             "; check again\n– skipped because of node-watch: node-patch, node-status-patch, lease-get, \
              lease-create, lease-patch, event-create, event-patch, pod-list, pod-status-patch, \
              pod-delete, csr-create, csr-get, tokenreview-create, accessreview-create, \
-             namesake, labels, taint, podcidr, pods, server-version, daemonsets, ca, metrics, \
-             serving-certificate (24)\n"
+             namesake, labels, taint, podcidr, pods, server-version, ca, metrics, \
+             serving-certificate (23)\n"
         ),
         "{text}"
     );
@@ -680,33 +679,16 @@ fn is_note(checked: &Checked, check: &str, detail: &str) {
 }
 
 #[test]
-fn bound_pods_and_daemon_sets_are_named_where_the_credentials_may_list_them() {
+fn bound_pods_are_named() {
     let site = Site::new();
     let pods = "/api/v1/namespaces/default/pods";
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
         "spec": {"nodeName": "pi", "containers": [{"name": "c", "image": "i"}]}});
     admin(&site.double, "POST", pods, &pod);
-    let labels = json!({"app": "a"});
-    let set = |name: &str, selector: Value| {
-        json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name},
-        "spec": {"selector": {"matchLabels": labels}, "template": {
-            "metadata": {"labels": labels},
-            "spec": {"containers": [{"name": "c", "image": "i"}], "nodeSelector": selector,
-                "tolerations": [{"operator": "Exists"}]}}}})
-    };
-    let sets = "/apis/apps/v1/namespaces/kube-system/daemonsets";
-    admin(&site.double, "POST", sets, &set("kube-proxy", json!({"kubernetes.io/os": "linux"})));
-    admin(&site.double, "POST", sets, &set("nodelocaldns", json!({})));
-
     let kubeconfig = site.kubeconfig(|text| text);
     let checked = site.check(&kubeconfig, &[]);
     assert_eq!(checked.code, 0, "{}", checked.text);
     is_note(&checked, "pods", "1 bound, a run ends them");
-    is_note(&checked, "daemonsets", "not permitted to list them");
-    let as_admin = site.write(&site.double.kubeconfig_admin());
-    let checked = site.check(&as_admin, &[]);
-    is_note(&checked, "daemonsets", "kube-system/nodelocaldns want a pod here");
-    assert!(!checked.line("daemonsets").contains("kube-proxy"));
 
     // A kubelet started it; the boot of another machine's files is not known.
     let status = json!({"status": {"startTime": "2026-11-21T06:18:51Z"}});

@@ -1,8 +1,5 @@
-//! Judges what the cluster does with a Node that offers no pods: its labels, its taint, pods and
-//! DaemonSets that would wait for ever, and its version.
-//!
-//! Upstream, for DaemonSets: `pkg/controller/daemon/daemon_controller.go` NodeShouldRunDaemonPod,
-//! component-helpers `scheduling/corev1/nodeaffinity`.
+//! Judges what the cluster does with a Node that offers no pods: its labels, its taint, pods that
+//! would wait for ever, and its version.
 
 use serde_json::{Map, Value};
 
@@ -185,132 +182,11 @@ fn forbidden(check: &'static str, refused: &Refused) -> Finding {
 }
 
 /// The labels of a Node; empty if it has none.
-pub(super) fn labels_of(node: &Value) -> Map<String, Value> {
+fn labels_of(node: &Value) -> Map<String, Value> {
     object::at(node, &["metadata", "labels"])
         .and_then(Value::as_object)
         .cloned()
         .unwrap_or_default()
-}
-
-/// The first DaemonSets of the cluster.
-pub const DAEMON_SETS: &str = "/apis/apps/v1/daemonsets?limit=50";
-
-/// Taints that every DaemonSet tolerates, or that the control plane sets for a while.
-const CONTROL_PLANE: &str = "node.kubernetes.io/";
-
-/// The Node that a DaemonSet chooses or does not.
-#[derive(Clone, Debug)]
-pub struct Target {
-    /// `metadata.name`.
-    pub name: String,
-    /// Its labels after a start.
-    pub labels: Map<String, Value>,
-    /// `spec.taints`.
-    pub taints: Vec<Value>,
-}
-
-/// From the response to [`DAEMON_SETS`].
-pub fn daemon_sets(list: &Response, target: &Target) -> Finding {
-    let check = "daemonsets";
-    if let Err(refused) = list.accepted() {
-        return forbidden(check, &refused);
-    }
-    let body = json::parse(&list.body).unwrap_or_default();
-    if object::text(&body, &["kind"]) != "DaemonSetList" {
-        return Finding::note(check, "the response is not a DaemonSetList", "");
-    }
-    let sets = object::list(&body, &["items"]);
-    // The server has more than the limit in DAEMON_SETS.
-    let first = match object::text(&body, &["metadata", "continue"]) {
-        "" => "",
-        _ => "the first ",
-    };
-    let stranded: Vec<String> = sets
-        .iter()
-        .filter(|set| target.is_chosen(object::at(set, &["spec", "template", "spec"])))
-        .map(|set| {
-            let text = |key| object::text(set, &["metadata", key]);
-            format!("{}/{}", text("namespace"), text("name"))
-        })
-        .collect();
-    match stranded.as_slice() {
-        [] => Finding::ok(check, format!("none of {first}{} wants a pod here", sets.len())),
-        names => Finding::note(
-            check,
-            format!("{} want a pod here, which waits for ever", names.join(", ")),
-            "add a nodeAffinity kubernetes.io/os NotIn [nodelet] to their templates",
-        ),
-    }
-}
-
-impl Target {
-    fn is_chosen(&self, pod: Option<&Value>) -> bool {
-        let Some(pod) = pod else { return false };
-        let selector = object::at(pod, &["nodeSelector"]).and_then(Value::as_object);
-        let is_selected =
-            selector.into_iter().flatten().all(|(key, value)| self.labels.get(key) == Some(value));
-        let terms = [
-            "affinity",
-            "nodeAffinity",
-            "requiredDuringSchedulingIgnoredDuringExecution",
-            "nodeSelectorTerms",
-        ];
-        let terms = object::at(pod, &terms).and_then(Value::as_array);
-        let has_affinity = terms.is_none_or(|terms| terms.iter().any(|term| self.matches(term)));
-        let is_tolerated = |taint: &Value| {
-            let effect = object::text(taint, &["effect"]);
-            let is_harmless = effect == "PreferNoSchedule"
-                || object::text(taint, &["key"]).starts_with(CONTROL_PLANE);
-            let mut tolerations = object::list(pod, &["tolerations"]).iter();
-            is_harmless || tolerations.any(|toleration| tolerates(toleration, taint))
-        };
-        is_selected && has_affinity && self.taints.iter().all(is_tolerated)
-    }
-
-    /// One term of a node affinity. A term without requirements matches nothing.
-    fn matches(&self, term: &Value) -> bool {
-        let labels = object::list(term, &["matchExpressions"]);
-        let fields = object::list(term, &["matchFields"]);
-        let label = |requirement: &Value| {
-            let key = object::text(requirement, &["key"]);
-            holds(requirement, self.labels.get(key).and_then(Value::as_str))
-        };
-        let is_some = !labels.is_empty() || !fields.is_empty();
-        // metadata.name is the only field.
-        let field = |requirement: &Value| holds(requirement, Some(&self.name));
-        is_some && labels.iter().all(label) && fields.iter().all(field)
-    }
-}
-
-fn holds(requirement: &Value, value: Option<&str>) -> bool {
-    let values = object::list(requirement, &["values"]);
-    let is_listed = value.is_some_and(|value| values.iter().any(|v| v == value));
-    let compare = |is: fn(&i64, &i64) -> bool| {
-        let bound = values.first().and_then(Value::as_str);
-        let numbers = value.and_then(|v| v.parse().ok()).zip(bound.and_then(|v| v.parse().ok()));
-        numbers.is_some_and(|(value, bound)| is(&value, &bound))
-    };
-    match object::text(requirement, &["operator"]) {
-        "In" => is_listed,
-        "NotIn" => !is_listed,
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => compare(i64::gt),
-        "Lt" => compare(i64::lt),
-        _ => false,
-    }
-}
-
-fn tolerates(toleration: &Value, taint: &Value) -> bool {
-    let (wanted, given) =
-        (|key: &str| object::text(toleration, &[key]), |key: &str| object::text(taint, &[key]));
-    let has_effect = ["", given("effect")].contains(&wanted("effect"));
-    match (wanted("key"), wanted("operator")) {
-        ("", "Exists") => has_effect,
-        (key, _) if key != given("key") => false,
-        (_, "Exists") => has_effect,
-        _ => has_effect && wanted("value") == given("value"),
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use crate::kube::object::keeps_annotation;
 
@@ -136,47 +136,6 @@ impl<'de> Visitor<'de> for Place<'_> {
     }
 }
 
-/// A decimal number as Go and YAML write it, `-1.5e+3`, `.5` or `7.`, with or without a fraction.
-/// `None` if the text has another form, `Some(None)` if the number is too large.
-///
-/// By serde_json, because std's parser of fractions is 13 KB that nothing else needs.
-pub(crate) fn decimal(text: &str) -> Option<Option<Number>> {
-    let (sign, unsigned) = match text.strip_prefix('-') {
-        Some(unsigned) => ("-", unsigned),
-        None => ("", text.strip_prefix('+').unwrap_or(text)),
-    };
-    let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let is_decimal = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
-    let power = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
-    if mantissa.trim_matches('.').is_empty() || power.is_empty() {
-        return None;
-    }
-    if ![whole, fraction, power].into_iter().all(is_decimal) {
-        return None;
-    }
-    // JSON has digits on both sides of a point, and no zeros before others.
-    let whole = whole.trim_start_matches('0');
-    let whole = if whole.is_empty() { "0" } else { whole };
-    let point = if fraction.is_empty() { "" } else { "." };
-    let json = format!("{sign}{whole}{point}{fraction}e{exponent}");
-    // A value, like every document: serde_json has a parser for each type.
-    Some(match parse(json.as_bytes()) {
-        Some(Value::Number(number)) => Some(number),
-        _ => None,
-    })
-}
-
-/// A `decimal` number. One that is too large is infinite. Exact up to 15 digits and 22 powers of
-/// ten, else the last bit may differ from that of `str::parse`.
-pub fn parse_float(text: &str) -> Option<f64> {
-    match decimal(text)? {
-        Some(number) => number.as_f64(),
-        None if text.starts_with('-') => Some(f64::NEG_INFINITY),
-        None => Some(f64::INFINITY),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -208,22 +167,6 @@ mod tests {
         assert_eq!(parse(nested(MAX_DEPTH + 1).as_bytes()), None);
         let megabyte = list((1 << 19) - 2);
         assert_eq!(parse(megabyte.as_bytes()), None);
-    }
-
-    #[test]
-    fn the_forms_of_a_number_are_parsed_and_nothing_else() {
-        for text in [
-            "0", "-0", "10", "007", "1.5", "-1.5", "+1.5", ".5", "-.5", "7.", "00.50", "1e3",
-            "-1E-3", "1.e+2", ".5e1", "0.1", "25.5", "1e999", "-1e999", "1e-999", "0e999",
-        ] {
-            assert_eq!(parse_float(text), Some(text.parse().unwrap()), "{text}");
-        }
-        for text in [
-            "", "+", "-", ".", "..", "1..5", "1.5.", "e1", ".e1", "1e", "1e+", "1e1.5", "--1",
-            "+-1", "1_0", "0x10", "inf", "NaN", "1 ", " 1", "1f", "1e1e1", "\u{661}",
-        ] {
-            assert_eq!(parse_float(text), None, "{text}");
-        }
     }
 
     /// What nothing reads costs nothing, at any size that etcd stores.
@@ -301,23 +244,6 @@ mod tests {
             // The parser keeps one of several equal keys.
             let is_exact = !bytes.contains(&b'{');
             proptest::prop_assert!(!is_exact || bounded(count, 1000));
-        }
-    }
-
-    proptest::proptest! {
-        /// 15 digits are exact. In 32 bits, as in a threshold, this holds as well.
-        #[test]
-        fn fifteen_digits_have_the_value_that_std_parses(
-            digits in 0..1_000_000_000_000_000_u64, point in 0..16_usize, exponent in -6..6_i32,
-        ) {
-            let mut text = format!("{digits:016}");
-            text.insert(point, '.');
-            text.push_str(&format!("e{exponent}"));
-            let value = parse_float(&text).unwrap();
-            proptest::prop_assert_eq!(value, text.parse::<f64>().unwrap(), "{}", &text);
-            #[expect(clippy::cast_possible_truncation)]
-            let narrow = value as f32;
-            proptest::prop_assert_eq!(narrow, text.parse::<f32>().unwrap(), "{}", text);
         }
     }
 }

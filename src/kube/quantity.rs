@@ -192,9 +192,32 @@ fn digits(text: &str) -> Option<i128> {
     if text.is_empty() { Some(0) } else { text.parse().ok() }
 }
 
+/// A decimal number as Go and YAML write it: `-1.5e+3`, `.5` or `7.`, but not std's `inf` and `nan`.
+/// One that is too large is infinite.
+pub(crate) fn float<F: FromStr>(text: &str) -> Option<F> {
+    let is_decimal = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
+    text.bytes().all(is_decimal).then(|| text.parse().ok()).flatten()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_forms_of_a_float_are_parsed_and_nothing_else() {
+        for text in [
+            "0", "-0", "10", "007", "1.5", "-1.5", "+1.5", ".5", "-.5", "7.", "00.50", "1e3",
+            "-1E-3", "1.e+2", ".5e1", "0.1", "25.5", "1e999", "-1e999", "1e-999", "0e999",
+        ] {
+            assert_eq!(float(text), Some(text.parse::<f64>().unwrap()), "{text}");
+        }
+        for text in [
+            "", "+", "-", ".", "..", "1..5", "1.5.", "e1", ".e1", "1e", "1e+", "1e1.5", "--1",
+            "+-1", "1_0", "0x10", "inf", "NaN", "1 ", " 1", "1f", "1e1e1", "\u{661}",
+        ] {
+            assert_eq!(float::<f64>(text), None, "{text}");
+        }
+    }
 
     fn canonical(text: &str) -> String {
         text.parse::<Quantity>().unwrap().to_string()

@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use crate::config::setting::Pairs;
-use crate::kube::json::parse_float;
-use crate::kube::quantity::Quantity;
+use crate::kube::quantity::{Quantity, float};
 use crate::kube::time::parse_duration;
 
 /// The signal of a threshold.
@@ -219,11 +218,9 @@ fn amount(name: &str, text: &str) -> Result<Amount, String> {
         let quantity = quantity.map_err(|e| format!("eviction signal {name}: {text:?} is {e}"))?;
         return Ok(Amount::Quantity(quantity));
     }
-    let value = parse_float(text.trim_end_matches('%')).ok_or_else(|| {
+    let value: f32 = float(text.trim_end_matches('%')).ok_or_else(|| {
         format!("eviction signal {name}: {text:?} is not a percentage; write it like 10%")
     })?;
-    #[expect(clippy::cast_possible_truncation, reason = "the kubelet rounds to 32 bits")]
-    let value = value as f32;
     Ok(Amount::Percentage(value / 100.0))
 }
 

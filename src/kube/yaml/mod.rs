@@ -8,7 +8,7 @@
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};
 
-use super::json::decimal;
+use super::quantity::float;
 
 /// Maximum size in bytes. A kubeconfig with inline certificates has 6 KiB.
 const SIZE_LIMIT: usize = 1 << 20;
@@ -151,7 +151,7 @@ fn number(text: &str) -> Option<Result<Number, &'static str>> {
         return Some(Err("a number without a form in JSON; put it in quotes"));
     }
     if !all_digits(unsigned, 10) {
-        return Some(decimal(text)?.ok_or(TOO_LARGE));
+        return Some(Number::from_f64(float(text)?).ok_or(TOO_LARGE));
     }
     let exact = text.parse::<i64>().map(Number::from);
     Some(exact.or_else(|_| text.parse::<u64>().map(Number::from)).map_err(|_| TOO_LARGE))

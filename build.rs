@@ -12,10 +12,6 @@ fn main() {
     println!("cargo::rustc-env=NODELET_BUILT={}", built());
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
     println!("cargo::rerun-if-changed=build.rs");
-    // Scripts of the linker, see cross/build.sh.
-    println!("cargo::rerun-if-changed=cross/order.ld");
-    println!("cargo::rerun-if-changed=cross/loop.ld");
-    println!("cargo::rerun-if-changed=cross/serve.ld");
     for file in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--git-path", file]) {
             println!("cargo::rerun-if-changed={path}");

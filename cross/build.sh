@@ -28,14 +28,12 @@ test $# -eq 0 || targets=("$@")
 # Remap removes the names of the build folders from the file; cross/zig-cc does the same for C.
 # The source path of a crate is then, for instance, ring-0.17.14/src/....
 # A panic aborts the process, so unwind tables are omitted. --icf=all merges functions with
-# identical code. order.ld says where functions stand in the file. A derived Debug prints its name
-# without fields, but not with --plain: no message may depend on them (src/wire/failure.rs).
+# identical code.
 cargo fetch --locked --quiet
 cargo=${CARGO_HOME:-$HOME/.cargo}
 sysroot=$(rustc --print sysroot)
 flags=(
   -Cforce-unwind-tables=no -Clink-arg=--no-eh-frame-hdr -Clink-arg=--icf=all
-  -Clink-arg=--script=cross/order.ld
   "--remap-path-prefix=$sysroot/lib/rustlib/src/rust/=" "--remap-path-prefix=$PWD/="
 )
 for registry in "$cargo"/registry/src/*/; do flags+=("--remap-path-prefix=$registry="); done
@@ -43,31 +41,21 @@ for registry in "$cargo"/registry/src/*/; do flags+=("--remap-path-prefix=$regis
 export CARGO_PROFILE_RELEASE_STRIP=none CARGO_PROFILE_RELEASE_DEBUG=line-tables-only
 export CARGO_TARGET_DIR=$PWD/target
 
+# Cargo's separator is 0x1f, because paths may contain spaces.
+printf -v joined '%s\x1f' "${flags[@]}"
+export CARGO_ENCODED_RUSTFLAGS=${joined%$'\x1f'}
+
 for target in "${targets[@]}"; do
   dist=dist/$plain$target
   mkdir -p "$dist"
-  printf -v joined '%s\x1f' "${flags[@]}"
   if test "$plain"; then
-    CARGO_ENCODED_RUSTFLAGS=${joined%$'\x1f'} \
-      cross/cargo.sh --plain "$target" build --release --locked
+    cross/cargo.sh --plain "$target" build --release --locked
   else
-    CARGO_ENCODED_RUSTFLAGS=${joined}-Zfmt-debug=shallow \
-      cross/cargo.sh "$target" build --release --locked \
+    cross/cargo.sh "$target" build --release --locked \
       -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
   fi
   built=target/$target/release/nodelet
   debug=nodelet-$target.debug
-  # The functions of the loop have 560,000 bytes (armv7) or more, those of the port 78,000. If a
-  # compiler mangles names in another way, loop.ld and serve.ld match none of them, and nothing else
-  # fails.
-  for part in loop:400000 serve:60000; do
-    section=.text.${part%:*}
-    read -r _ _ _ _ size _ < <(readelf -SW "$built" | grep -o "\\$section .*") || size=0
-    if test -z "$plain" && test $((16#$size)) -lt "${part#*:}"; then
-      echo "cross/build.sh: $target: $section has $((16#$size)) bytes; run cross/order.sh" >&2
-      exit 1
-    fi
-  done
   cross/objcopy --only-keep-debug "$built" "$dist/$debug"
   cross/objcopy --strip-all --remove-section=.comment "$built" "$dist/nodelet"
   (cd "$dist" && "$OLDPWD/cross/objcopy" --add-gnu-debuglink="$debug" nodelet &&

@@ -65,7 +65,7 @@ else
   # -O2, because memcpy() of -Os copies single bytes: that was 42 % of the user time of a renewal
   # on arm64. The binary does not grow.
   # Debug information is removed because it contains the names of this machine's folders.
-  libc=${ZIG%/*}/$target-O2-stub
+  libc=${ZIG%/*}/$target-O2
   if ! test -d "$libc"; then
     new=$(mktemp -d "$libc.XXXXXX")
     echo 'int main(void) { return 0; }' >"$new/main.c"
@@ -79,14 +79,8 @@ else
       esac
     done <<<"${linker//"$ZIG_GLOBAL_CACHE_DIR"/$'\n'}"
     for file in "$new"/*.[ao]; do "$root/cross/objcopy" --strip-debug "$file"; done
-    mkdir "$new/release"
-    "$root/cross/zig-cc" -Os -g0 -ffreestanding -fno-asynchronous-unwind-tables -c \
-      -o "$new/release/unwind.o" "$root/cross/unwind.c"
-    "$root/cross/zig-ar" crs "$new/release/libunwind.a" "$new/release/unwind.o"
     mv -T "$new" "$libc" || test -d "$libc"
   fi
-  # A program that aborts at a panic gets cross/unwind.c instead of the unwinder.
-  test "$1" != build || code+=("-Lnative=$libc/release")
   flags=(-Clink-self-contained=no -Ctarget-feature=+crt-static "${code[@]}" "-Lnative=$libc"
     "-Clink-arg=$libc/crt1.o" -Clink-arg=-lc -Clink-arg=-lzigc -Clink-arg=-lcompiler_rt)
   # Cargo's separator is 0x1f, because paths may contain spaces.

@@ -84,7 +84,7 @@ pub(crate) fn has_changed(file: &File) -> bool {
 /// enough.
 pub(crate) type Enough<'a> = &'a mut dyn FnMut(&mut Vec<u8>) -> bool;
 
-/// Not by `read_to_end`, which is 800 bytes of code for each type of reader.
+/// The bytes that `read` returns up to the end, the limit, or what `is_enough`.
 fn bounded(
     read: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>,
     file: &File,

@@ -34,8 +34,7 @@ const PODS: &str = "/api/v1/pods";
 const PODS_A_LOOK: usize = 8;
 /// Shortest time between two looks. A status that changes all the time causes no more of them.
 const LOOK_SPACING: Duration = Duration::from_secs(15);
-/// Shortest time between two walks over the pages behind a first one whose pods all stay, and
-/// between two looks, of one pod each, while eight pods are too large for a list.
+/// Shortest time between two looks, of one pod each, while eight pods are too large for a list.
 const LARGE_LOOK_SPACING: Duration = Duration::from_secs(3600);
 /// Period of the looks that follow a change.
 const LOOK_PERIOD: Duration = Duration::from_secs(30);
@@ -48,18 +47,17 @@ const REJECTIONS: u32 = 10;
 const REJECTION_PERIOD: Duration = Duration::from_secs(600);
 
 /// Finalizers, or an admission plugin, may keep a pod as it is: the next attempt follows after an
-/// hour, and each further one after twice the time, up to 32 hours.
+/// hour. Eight pods that stay hide all others.
 const RETRY_PERIOD: Duration = Duration::from_secs(3600);
-const MAX_DOUBLINGS: u32 = 5;
 /// Most pods whose last attempt is known.
 const MAX_TRIED: usize = 64;
 
 /// The path of the list of the pods that are bound to the Node and have not ended.
 pub fn list_path(node_name: &str) -> String {
-    page_path(node_name, PODS_A_LOOK)
+    limited_path(node_name, PODS_A_LOOK)
 }
 
-fn page_path(node_name: &str, limit: usize) -> String {
+fn limited_path(node_name: &str, limit: usize) -> String {
     format!(
         "{PODS}?fieldSelector=spec.nodeName%3D{node_name}%2Cstatus.phase%21%3DFailed%2C\
          status.phase%21%3DSucceeded&limit={limit}"
@@ -100,19 +98,13 @@ pub struct Pods {
     was_forbidden: bool,
     /// `limit` of the next list: [`PODS_A_LOOK`], or 1 after an answer that is too large.
     limit: usize,
-    /// `continue` of the next list; empty for the first page.
-    page: String,
-    /// When the last walk over the further pages began.
-    walked_at: Option<Mono>,
 }
 
 /// A pod that a change was accepted or forbidden for.
 #[derive(Debug)]
 struct Tried {
     uid: String,
-    attempts: u32,
-    /// The next attempt.
-    again: Mono,
+    at: Mono,
 }
 
 /// What may be sent.
@@ -148,8 +140,6 @@ impl Pods {
             tried: VecDeque::new(),
             was_forbidden: false,
             limit: PODS_A_LOOK,
-            page: String::new(),
-            walked_at: None,
         }
     }
 
@@ -195,10 +185,7 @@ impl Pods {
                 self.state = PodsState::Listing;
                 self.due = None;
                 self.looked_at = Some(now);
-                let mut path = page_path(&self.node_name, self.limit);
-                if !self.page.is_empty() {
-                    path += &format!("&continue={}", self.page);
-                }
+                let path = limited_path(&self.node_name, self.limit);
                 // One pod may have any size.
                 let accept = if self.limit == 1 { Accept::Object } else { Accept::List };
                 Request::get(path, accept)
@@ -221,11 +208,10 @@ impl Pods {
                 let list = json::parse(&response.body).unwrap_or_default();
                 let actions = actions(&list, &self.node_name, boot);
                 let actions = actions.ok_or_else(|| Refused::nonsense("a PodList"))?;
-                let next = object::text(&list, &["metadata", "continue"]);
-                if self.page.is_empty() && actions.is_empty() {
+                if actions.is_empty() {
                     self.limit = PODS_A_LOOK;
                 }
-                return self.on_list(actions, next, now);
+                return self.on_list(actions, now);
             }
             (PodsState::Changing(change), Ok(response)) => {
                 let pod = json::parse(&response.body).unwrap_or_default();
@@ -241,13 +227,6 @@ impl Pods {
                 (PodsState::Listing, Some(Refused { code: 200..300, .. })) if self.limit > 1 => {
                     self.limit = 1;
                     self.due = Some(now);
-                    return Ok(Progress::Continue);
-                }
-                // The further pages have expired.
-                (PodsState::Listing, Some(Refused { code: 400 | 410, .. }))
-                    if !self.page.is_empty() =>
-                {
-                    self.page.clear();
                     return Ok(Progress::Continue);
                 }
                 // It is another pod of the same name, or gone.
@@ -280,13 +259,7 @@ impl Pods {
         ))
     }
 
-    /// Takes one page; `next` is the `continue` of the list.
-    fn on_list(
-        &mut self,
-        actions: Vec<StrayAction>,
-        next: &str,
-        now: Mono,
-    ) -> Result<Progress, RequestError> {
+    fn on_list(&mut self, actions: Vec<StrayAction>, now: Mono) -> Result<Progress, RequestError> {
         let (mut changes, mut left) = (Vec::new(), Vec::new());
         for action in actions {
             match action {
@@ -295,7 +268,8 @@ impl Pods {
                 StrayAction::Ignore => {}
             }
         }
-        let waits = |tried: &Tried, uid: &str| tried.uid == uid && now < tried.again;
+        let waits =
+            |tried: &Tried, uid: &str| tried.uid == uid && now.since(tried.at) < RETRY_PERIOD;
         changes.retain(|change| !self.tried.iter().any(|tried| waits(tried, &change.uid)));
         changes.sort_by(|one, other| one.created.cmp(&other.created));
         let mut tokens = self.rejections.tokens(now);
@@ -316,8 +290,6 @@ impl Pods {
         if now < self.busy_until && tokens > 0 {
             self.due = Some(now.after(LOOK_PERIOD));
         }
-        let is_first = self.page.is_empty();
-        self.follow(next, found == 0, now);
         Err(match (left.as_slice(), waiting) {
             ([first, ..], _) => {
                 let number = left.len();
@@ -327,8 +299,6 @@ impl Pods {
                 );
                 Fault::new(what, "drain the Node and reboot").into()
             }
-            // Pods of the first page may be left.
-            ([], 0) if !is_first => return Ok(Progress::Continue),
             ([], 0) => return Ok(Progress::Done),
             ([], waiting) => {
                 let what =
@@ -339,26 +309,10 @@ impl Pods {
         })
     }
 
-    /// Where all pods of the first page stay, the pages behind it are looked at once an hour.
-    fn follow(&mut self, next: &str, all_stay: bool, now: Mono) {
-        let is_due = |then| now.since(then) >= LARGE_LOOK_SPACING;
-        let begins = all_stay && self.walked_at.is_none_or(is_due);
-        let is_token = next.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_=".contains(&b));
-        let is_walk = !self.page.is_empty() || begins;
-        if self.page.is_empty() && is_walk {
-            self.walked_at = Some(now);
-        }
-        self.page.clear();
-        if is_walk && is_token && !next.is_empty() {
-            self.page.push_str(next);
-            self.due = Some(now.after(LOOK_SPACING));
-        }
-    }
-
     /// `pod` is the pod after the change, as far as the server shows it.
     fn on_changed(&mut self, change: PodChange, pod: &Value, now: Mono) -> Progress {
         let PodChange { name, kind, uid, .. } = change;
-        let attempts = self.remember(uid, now);
+        let is_repeated = self.remember(uid, now);
         let finalizers = object::list(pod, &["metadata", "finalizers"]);
         Progress::Note(match (kind, finalizers) {
             (ChangeKind::Reject(_), _) => format!(
@@ -367,7 +321,7 @@ impl Pods {
             (ChangeKind::Delete, []) => {
                 format!("{name} waited for its kubelet and is deleted")
             }
-            (ChangeKind::Delete, _) if attempts > 1 => return Progress::Continue,
+            (ChangeKind::Delete, _) if is_repeated => return Progress::Continue,
             (ChangeKind::Delete, [first, ..]) => format!(
                 "{name} waited for its kubelet; its finalizer {first} keeps it until the \
                  finalizer's controller removes it"
@@ -375,18 +329,15 @@ impl Pods {
         })
     }
 
-    /// Returns the number of attempts.
-    fn remember(&mut self, uid: String, now: Mono) -> u32 {
+    /// Returns whether there was an attempt before.
+    fn remember(&mut self, uid: String, now: Mono) -> bool {
         let last = self.tried.iter().position(|tried| tried.uid == uid);
-        let last = last.and_then(|index| self.tried.remove(index));
-        let attempts = last.map_or(0, |tried| tried.attempts).saturating_add(1);
-        let doublings = (attempts - 1).min(MAX_DOUBLINGS);
-        let again = now.after(RETRY_PERIOD * 2_u32.pow(doublings));
-        self.tried.push_back(Tried { uid, attempts, again });
+        let is_repeated = last.and_then(|index| self.tried.remove(index)).is_some();
+        self.tried.push_back(Tried { uid, at: now });
         if self.tried.len() > MAX_TRIED {
             self.tried.pop_front();
         }
-        attempts
+        is_repeated
     }
 }
 

@@ -74,14 +74,73 @@ pub(crate) fn subject(name: &[u8]) -> Option<Subject> {
     Some(found)
 }
 
-/// The subject of a certificate.
-pub(crate) fn certificate_subject(der: &[u8]) -> Option<Subject> {
-    let (certificate, _) = element(der)?;
-    let tbs = *children(certificate.content)?.first()?;
-    let fields = children(tbs.content)?;
-    // version is optional and tagged [0]; then serial, algorithm, issuer, validity, subject
-    let skip = usize::from(fields.first()?.tag == 0xa0);
-    subject(fields.get(skip + 4)?.content)
+/// One element around these contents, which are shorter than 64 KiB.
+pub(crate) fn wrap(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let length = u16::try_from(content.len()).expect("a short element").to_be_bytes();
+    let mut whole = vec![tag, 0x82];
+    match length {
+        [0, short @ ..0x80] => whole[1] = short,
+        [0, short] => {
+            whole[1] = 0x81;
+            whole.push(short);
+        }
+        length => whole.extend(length),
+    }
+    whole.extend(content);
+    whole
+}
+
+/// An X.509 certificate, taken apart.
+pub(crate) struct Certificate<'a> {
+    /// Without version and extensions.
+    pub(crate) is_version_1: bool,
+    /// The signed part.
+    pub(crate) info: &'a [u8],
+    /// Serial number, algorithm, issuer, validity, subject and key: what each version has.
+    pub(crate) fields: [Element<'a>; 6],
+    /// The algorithm of the signature.
+    pub(crate) algorithm: Element<'a>,
+    /// The signature's bits.
+    pub(crate) signature: &'a [u8],
+}
+
+impl<'a> Certificate<'a> {
+    pub(crate) fn parse(der: &'a [u8]) -> Option<Self> {
+        let [info, algorithm, signature] =
+            children(element(der)?.0.content)?.as_slice().try_into().ok()?;
+        let fields = children(info.content)?;
+        // the version is optional and tagged [0]
+        let is_version_1 = fields.first()?.tag != 0xa0;
+        let fields = fields.get(usize::from(!is_version_1)..)?.first_chunk().copied()?;
+        let signature = signature.content.get(1..)?;
+        Some(Self { is_version_1, info: info.whole, fields, algorithm, signature })
+    }
+
+    pub(crate) fn subject(&self) -> Option<Subject> {
+        subject(self.fields[4].content)
+    }
+
+    /// SubjectPublicKeyInfo.
+    pub(crate) fn key(&self) -> &'a [u8] {
+        self.fields[5].whole
+    }
+
+    /// The contents of the public key, without the count of unused bits.
+    pub(crate) fn key_bits(&self) -> Option<&'a [u8]> {
+        children(self.fields[5].content)?.get(1)?.content.get(1..)
+    }
+
+    /// Whether it is valid at a time that is written as GeneralizedTime.
+    pub(crate) fn is_valid_at(&self, now: &str) -> Option<bool> {
+        let times = children(self.fields[3].content)?;
+        let [from, until] = times.as_slice() else { return None };
+        let [from, until] = [from, until].map(|time| {
+            let century = if time.tag == 0x17 { "20" } else { "" };
+            format!("{century}{}", String::from_utf8_lossy(time.content))
+        });
+        Some(from.as_str() <= now && now <= until.as_str())
+    }
 }
 
 /// A PKCS#10 certificate request, taken apart.

@@ -1,12 +1,12 @@
 //! Certificate authorities and the certificates that tests need: good, expired, not yet valid,
 //! and signed by somebody else.
 
-use crate::der;
+use crate::{der, time};
 use base64::Engine as _;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm,
-    date_time_ymd,
+    SigningKey as _, date_time_ymd,
 };
 use ring::digest::{Digest, SHA256, digest};
 use ring::hmac::{self, Tag};
@@ -150,6 +150,22 @@ impl Authority {
         self.issue(&client_params(name(common_name, organizations), validity))
     }
 
+    /// The same certificate in X.509 version 1, which has no extensions, as OpenSSL signs it without
+    /// an `-extfile`.
+    #[must_use]
+    pub fn version_1(&self, identity: &Identity) -> Identity {
+        let whole = der::Certificate::parse(&identity.cert_der).expect("a certificate");
+        let info = der::wrap(0x30, &whole.fields.map(|field| field.whole));
+        let signature = self.issuer.key().sign(&info).expect("a signature");
+        let signature = der::wrap(0x03, &[&[0], &signature]);
+        let cert_der = der::wrap(0x30, &[&info, whole.algorithm.whole, &signature]);
+        Identity {
+            cert_pem: pem("CERTIFICATE", &cert_der),
+            cert_der: cert_der.into(),
+            ..identity.clone()
+        }
+    }
+
     /// A server certificate for these names and addresses.
     #[must_use]
     pub fn server(&self, names: &[&str], validity: Validity) -> Identity {
@@ -255,17 +271,35 @@ pub(crate) fn check_signature(request: &der::CertificateRequest<'_>) -> Result<(
     if request.key_algorithm != P256 {
         return Err("the request's key is not ECDSA P-256".to_owned());
     }
+    if is_signed(request.info, request.signature, request.key) {
+        Ok(())
+    } else {
+        Err("the request's signature does not match its key".to_owned())
+    }
+}
+
+/// Whether a P-256 key has signed that.
+fn is_signed(info: &[u8], signature: &[u8], key: &[u8]) -> bool {
     let provider = rustls::crypto::ring::default_provider();
     provider
         .signature_verification_algorithms
         .all
         .iter()
         .filter(|algorithm| algorithm.public_key_alg_id() == rustls::pki_types::alg_id::ECDSA_P256)
-        .find(|algorithm| {
-            algorithm.verify_signature(request.key, request.info, request.signature).is_ok()
-        })
-        .map(|_| ())
-        .ok_or_else(|| "the request's signature does not match its key".to_owned())
+        .any(|algorithm| algorithm.verify_signature(key, info, signature).is_ok())
+}
+
+/// Whether `authority` signed a client certificate of version 1 that is valid now, which Go's
+/// verifier takes and webpki's does not.
+pub(crate) fn is_version_1_of(authority: &[u8], own: &[u8]) -> Option<bool> {
+    let (authority, own) = (der::Certificate::parse(authority)?, der::Certificate::parse(own)?);
+    let [issuer, subject] = [own.fields[2], authority.fields[4]];
+    Some(
+        own.is_version_1
+            && issuer.whole == subject.whole
+            && own.is_valid_at(&time::generalized())?
+            && is_signed(own.info, own.signature, authority.key_bits()?),
+    )
 }
 
 fn pem(label: &str, der: &[u8]) -> String {

@@ -81,7 +81,7 @@ pub(crate) struct Shared {
     pub(crate) authority: Authority,
     /// Signs in the place of `authority`.
     pub(crate) successor: Mutex<Option<Arc<Authority>>>,
-    verifier: Mutex<Arc<dyn ClientCertVerifier>>,
+    verifier: Mutex<Arc<AnyCertificate>>,
     config: Mutex<Arc<ServerConfig>>,
     /// The certificates of other ports.
     fronts: Mutex<HashMap<u16, Arc<ServerConfig>>>,
@@ -98,14 +98,40 @@ pub(crate) struct Shared {
 /// Takes any certificate whose key the client holds, as kube-apiserver does: whether it is one
 /// of ours is asked afterwards, and a bad one gets 401, not a TLS alert.
 #[derive(Debug)]
-struct AnyCertificate(Arc<dyn ClientCertVerifier>);
+struct AnyCertificate {
+    verifier: Arc<dyn ClientCertVerifier>,
+    authorities: Vec<CertificateDer<'static>>,
+}
+
+impl AnyCertificate {
+    /// Knows the client certificates of these authorities.
+    fn of(authorities: &[&Authority]) -> Arc<Self> {
+        let mut roots = RootCertStore::empty();
+        for authority in authorities {
+            roots.add(authority.der().clone()).expect("an authority of ours is a good root");
+        }
+        let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
+            .allow_unauthenticated()
+            .build()
+            .expect("a verifier for client certificates");
+        let authorities = authorities.iter().map(|authority| authority.der().clone()).collect();
+        Arc::new(Self { verifier, authorities })
+    }
+
+    /// Whether one of the authorities signed it for a client.
+    fn is_known(&self, own: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> bool {
+        let mut authorities = self.authorities.iter();
+        self.verifier.verify_client_cert(own, others, UnixTime::now()).is_ok()
+            || authorities.any(|authority| pki::is_version_1_of(authority, own) == Some(true))
+    }
+}
 
 impl ClientCertVerifier for AnyCertificate {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.root_hint_subjects()
+        self.verifier.root_hint_subjects()
     }
     fn verify_client_cert(
         &self,
@@ -121,7 +147,7 @@ impl ClientCertVerifier for AnyCertificate {
         c: &CertificateDer<'_>,
         d: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(m, c, d)
+        self.verifier.verify_tls12_signature(m, c, d)
     }
     fn verify_tls13_signature(
         &self,
@@ -129,16 +155,21 @@ impl ClientCertVerifier for AnyCertificate {
         c: &CertificateDer<'_>,
         d: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(m, c, d)
+        // by the key alone: webpki does not parse a certificate of version 1
+        let bad = rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding);
+        let key = der::Certificate::parse(c).ok_or(bad)?.key();
+        let provider = rustls::crypto::ring::default_provider();
+        let algorithms = &provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature_with_raw_key(m, &key.into(), d, algorithms)
     }
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.verifier.supported_verify_schemes()
     }
 }
 
 impl Shared {
     pub(crate) fn new(authority: Authority, identity: &Identity) -> Self {
-        let verifier = verifier(&[&authority]);
+        let verifier = AnyCertificate::of(&[&authority]);
         let config = server_config(&verifier, identity);
         Self {
             api: Api::default(),
@@ -160,7 +191,7 @@ impl Shared {
 
     /// Takes client certificates of these authorities.
     pub(crate) fn trust(&self, authorities: &[&Authority]) {
-        *lock(&self.verifier) = verifier(authorities);
+        *lock(&self.verifier) = AnyCertificate::of(authorities);
     }
 
     pub(crate) fn serve_with(&self, identity: &Identity) {
@@ -194,8 +225,10 @@ impl Shared {
     /// Whose certificate that is; `None` if it is not valid.
     fn certified(&self, certificates: &[CertificateDer<'_>]) -> Option<User> {
         let [own, others @ ..] = certificates else { return None };
-        lock(&self.verifier).verify_client_cert(own, others, UnixTime::now()).ok()?;
-        let mut user = User::from_subject(&der::certificate_subject(own)?);
+        if !lock(&self.verifier).is_known(own, others) {
+            return None;
+        }
+        let mut user = User::from_subject(&der::Certificate::parse(own)?.subject()?);
         let hash = pki::hex(pki::sha256(own).as_ref());
         user.extra = Some(
             json!({"authentication.kubernetes.io/credential-id": [format!("X509SHA256={hash}")]}),
@@ -239,21 +272,9 @@ impl Shared {
     }
 }
 
-/// Knows the client certificates of these authorities.
-fn verifier(authorities: &[&Authority]) -> Arc<dyn ClientCertVerifier> {
-    let mut roots = RootCertStore::empty();
-    for authority in authorities {
-        roots.add(authority.der().clone()).expect("an authority of ours is a good root");
-    }
-    WebPkiClientVerifier::builder(Arc::new(roots))
-        .allow_unauthenticated()
-        .build()
-        .expect("a verifier for client certificates")
-}
-
-fn server_config(verifier: &Arc<dyn ClientCertVerifier>, identity: &Identity) -> Arc<ServerConfig> {
+fn server_config(verifier: &Arc<AnyCertificate>, identity: &Identity) -> Arc<ServerConfig> {
     let config = ServerConfig::builder()
-        .with_client_cert_verifier(Arc::new(AnyCertificate(verifier.clone())))
+        .with_client_cert_verifier(verifier.clone())
         .with_single_cert(vec![identity.cert_der.clone()], identity.private_key())
         .expect("a server certificate with its key");
     Arc::new(config)

@@ -24,6 +24,11 @@ pub(crate) fn seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// Now, as certificates have it (GeneralizedTime).
+pub(crate) fn generalized() -> String {
+    current().strftime("%Y%m%d%H%M%SZ").to_string()
+}
+
 /// Now, as HTTP's `Date` header has it.
 pub(crate) fn http_date() -> String {
     current().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()

@@ -3,6 +3,7 @@
 pub mod cluster_info;
 pub mod describe;
 pub mod json;
+pub mod keys;
 pub mod message;
 pub mod names;
 pub mod object;

@@ -10,6 +10,7 @@ use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
 use crate::core::wall_clock::WallClock;
 use crate::files::read::cause;
+use crate::kube::keys::algorithm_name;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::process::clock;
@@ -185,19 +186,29 @@ pub(super) fn cause_of_certificate(error: &CertificateError) -> String {
     match error {
         E::Other(e) => e.to_string(),
         E::UnsupportedSignatureAlgorithmContext { signature_algorithm_id: id, .. } => {
-            format!("UnsupportedSignatureAlgorithm {id:02x?}")
+            let id = algorithm_name(id);
+            format!("its signature, or that of a CA, is {id}, which is not supported")
         }
         E::UnsupportedSignatureAlgorithmForPublicKeyContext {
             signature_algorithm_id: id,
             public_key_algorithm_id: key,
-        } => format!("UnsupportedSignatureAlgorithm {id:02x?} for a key {key:02x?}"),
+        } => {
+            let [id, key] = [id, key].map(|id| algorithm_name(id));
+            format!(
+                "its signature, or that of a CA, is {id} by a {key} key, which is not supported"
+            )
+        }
         e => e.to_string(),
     }
 }
 
-/// ring has no P-521.
-const SUPPORTED_KEYS: &str =
-    "the keys of server and CA must be RSA, P-256, P-384 or Ed25519, and P-521 is not supported";
+/// ring has no P-521 and no shorter RSA.
+pub(super) const SUPPORTED_KEYS: &str = "the keys of server and CA must be RSA of 2048 bits or \
+                                         more, P-256, P-384 or Ed25519; P-521 is not supported";
+/// ring has no ECDSA with SHA-512.
+const SUPPORTED_SIGNATURES: &str = "sign the certificates of server and CA with SHA-256, such as \
+                                    with openssl x509 -req -sha256, by a key of RSA, P-256, P-384 \
+                                    or Ed25519";
 
 fn refused_certificate(error: &CertificateError, host: &str) -> Fault {
     match error {
@@ -222,7 +233,14 @@ fn refused_certificate(error: &CertificateError, host: &str) -> Fault {
             format!(
                 "certificate of {host} is not signed by a trusted CA: that of the kubeconfig, or those of the system if these are used instead"
             ),
-            "is this the right server, or was the CA replaced?",
+            // ring says the same of a signature by a short key.
+            match error {
+                CertificateError::BadSignature => {
+                    "is this the right server, has it an RSA key of less than 2048 bits, or was \
+                     the CA replaced?"
+                }
+                _ => "is this the right server, or was the CA replaced?",
+            },
         ),
         CertificateError::NotValidForNameContext { presented, .. } => Fault::new(
             format!("certificate of {host} is for other names: {}", presented.join(", ")),
@@ -230,12 +248,15 @@ fn refused_certificate(error: &CertificateError, host: &str) -> Fault {
         ),
         e => {
             let what = format!("certificate of {host} refused: {}", cause_of_certificate(e));
-            let remedy = if what.contains("UnsupportedSignature") {
-                SUPPORTED_KEYS
-            } else if what.ends_with("CaUsedAsEndEntity") {
-                "give the server a certificate of its own that the CA signs"
-            } else {
-                ""
+            let remedy = match e {
+                CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+                | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+                    SUPPORTED_SIGNATURES
+                }
+                _ if what.ends_with("CaUsedAsEndEntity") => {
+                    "give the server a certificate of its own that the CA signs"
+                }
+                _ => "",
             };
             Fault::new(what, remedy)
         }
@@ -296,7 +317,8 @@ mod tests {
     #[test]
     fn an_error_tells_what_it_has_besides_its_name() {
         let other = OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity));
-        let (id, key) = (vec![0x2a, 0x03], vec![0x2b]);
+        let id = vec![6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 4];
+        let key = vec![6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 5, 0x2b, 0x81, 4, 0, 35];
         let of_its_own = "give the server a certificate of its own that the CA signs";
         for (error, want, remedy) in [
             (
@@ -309,8 +331,8 @@ mod tests {
                     signature_algorithm_id: id.clone(),
                     supported_algorithms: Vec::new(),
                 }),
-                "certificate of k refused: UnsupportedSignatureAlgorithm [2a, 03]",
-                SUPPORTED_KEYS,
+                "certificate of k refused: its signature, or that of a CA, is ECDSA with SHA-512, which is not supported",
+                SUPPORTED_SIGNATURES,
             ),
             (
                 Error::InvalidCertificate(
@@ -319,8 +341,8 @@ mod tests {
                         public_key_algorithm_id: key,
                     },
                 ),
-                "certificate of k refused: UnsupportedSignatureAlgorithm [2a, 03] for a key [2b]",
-                SUPPORTED_KEYS,
+                "certificate of k refused: its signature, or that of a CA, is ECDSA with SHA-512 by a P-521 key, which is not supported",
+                SUPPORTED_SIGNATURES,
             ),
             (
                 Error::AlertReceived(AlertDescription::HandshakeFailure),

@@ -11,16 +11,21 @@
 use std::sync::Arc;
 
 use ring::rand::SystemRandom;
-use rustls::Error;
-use rustls::SignatureScheme;
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::ring::{cipher_suite, kx_group, sign};
 use rustls::crypto::{
     CryptoProvider, GetRandomFailed, KeyProvider, SecureRandom, WebPkiSupportedAlgorithms,
+    verify_tls13_signature_with_raw_key,
 };
-use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer,
+};
 use rustls::sign::SigningKey;
-use webpki::ring as verify;
+use rustls::{CertificateError, DigitallySignedStruct, Error, PeerMisbehaved, SignatureScheme};
+use webpki::{RawPublicKeyEntity, ring as verify};
 use zeroize::Zeroizing;
+
+use crate::kube::x509::Leaf;
 
 /// The provider. Its key exchanges and signatures are those of rustls' provider.
 pub(crate) fn provider() -> CryptoProvider {
@@ -78,6 +83,48 @@ pub(crate) const SIGNATURES: WebPkiSupportedAlgorithms = WebPkiSupportedAlgorith
     ],
 };
 
+/// Whether the peer signed `message` with the key of its certificate. Only the key of it is read:
+/// rustls' functions for certificates refuse version 1. `is_signed` takes the key.
+fn proven(
+    certificate: &CertificateDer<'_>,
+    is_signed: impl FnOnce(&SubjectPublicKeyInfoDer<'_>) -> Result<HandshakeSignatureValid, Error>,
+) -> Result<HandshakeSignatureValid, Error> {
+    let leaf = Leaf::parse(certificate).ok_or(CertificateError::BadEncoding)?;
+    is_signed(&leaf.public_key.into())
+}
+
+/// As rustls' `verify_tls12_signature`.
+pub(crate) fn prove_tls12(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+) -> Result<HandshakeSignatureValid, Error> {
+    proven(certificate, |key| {
+        let mut offered = SIGNATURES.mapping.iter();
+        let (_, algorithms) = offered
+            .find(|(scheme, _)| *scheme == signed.scheme)
+            .ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
+        let bad = || Error::from(CertificateError::BadSignature);
+        let key = RawPublicKeyEntity::try_from(key).map_err(|_| bad())?;
+        let is_signed = |algorithm: &&dyn SignatureVerificationAlgorithm| {
+            key.verify_signature(*algorithm, message, signed.signature()).is_ok()
+        };
+        let found = algorithms.iter().find(|algorithm| is_signed(algorithm));
+        found.map(|_| HandshakeSignatureValid::assertion()).ok_or_else(bad)
+    })
+}
+
+/// As rustls' `verify_tls13_signature`.
+pub(crate) fn prove_tls13(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+) -> Result<HandshakeSignatureValid, Error> {
+    proven(certificate, |key| {
+        verify_tls13_signature_with_raw_key(message, key, signed, &SIGNATURES)
+    })
+}
+
 /// The part of a `ServerCertVerifier` and of a `ClientCertVerifier` that verifies that the peer has
 /// the key of its certificate.
 macro_rules! has_the_key {
@@ -88,8 +135,7 @@ macro_rules! has_the_key {
             certificate: &rustls::pki_types::CertificateDer<'_>,
             signed: &rustls::DigitallySignedStruct,
         ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-            let signatures = &$crate::wire::provider::SIGNATURES;
-            rustls::crypto::verify_tls12_signature(message, certificate, signed, signatures)
+            $crate::wire::provider::prove_tls12(message, certificate, signed)
         }
 
         fn verify_tls13_signature(
@@ -98,8 +144,7 @@ macro_rules! has_the_key {
             certificate: &rustls::pki_types::CertificateDer<'_>,
             signed: &rustls::DigitallySignedStruct,
         ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-            let signatures = &$crate::wire::provider::SIGNATURES;
-            rustls::crypto::verify_tls13_signature(message, certificate, signed, signatures)
+            $crate::wire::provider::prove_tls13(message, certificate, signed)
         }
 
         fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {

@@ -17,14 +17,17 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::time_provider::TimeProvider;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, Error, RootCertStore};
+use zeroize::Zeroize as _;
 
 use crate::core::wall_clock::WallClock;
 use crate::files::guard;
 use crate::files::read::read;
+use crate::kube::keys::{self, KeyKind, OTHER_KEY, UNUSABLE};
+use crate::kube::x509::Leaf;
 use crate::process::clock;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
-use super::failure::{cause_of_certificate, tls_cause};
+use super::failure::{SUPPORTED_KEYS, tls_cause};
 use super::provider::{has_the_key, provider};
 
 /// TLS sessions to keep; rustls rounds this to one server with up to eight tickets.
@@ -71,8 +74,19 @@ pub(crate) fn certified(
     certificate: &ClientCertificate,
     provider: &CryptoProvider,
 ) -> Result<CertifiedKey, String> {
-    let (chain, key) = (certificates(&certificate.chain)?, private_key(&certificate.key)?);
-    CertifiedKey::from_der(chain, key, provider).map_err(|e| unusable(certificate, &e))
+    let [chain, key] = [&certificate.chain, &certificate.key].map(|pem| &pem.source);
+    let certificates = certificates(&certificate.chain)?;
+    let private = private_key(&certificate.key.bytes).map_err(|why| format!("{key}: {why}"))?;
+    let leaf = certificates.first().and_then(|leaf| Leaf::parse(leaf));
+    let leaf = leaf.ok_or_else(|| format!("{chain}: not a usable certificate: not X.509"))?;
+    let signing = provider.key_provider.load_private_key(private);
+    let signing = signing.map_err(|_| format!("{key}: {UNUSABLE}"))?;
+    if signing.public_key().as_deref() != Some(leaf.public_key.as_slice()) {
+        return Err(format!("{key}: the key does not belong to the certificate in {chain}"));
+    }
+    // The rest of it is for the other side to judge. `CertifiedKey::from_der` would parse it with
+    // webpki, which refuses version 1.
+    Ok(CertifiedKey::new(certificates, signing))
 }
 
 /// The time at which the server's certificate must be valid: that of the clock, or of this program's
@@ -121,9 +135,13 @@ pub(crate) fn roots(ca: &Pem) -> Result<RootCertStore, String> {
     let text = ca.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&ca.bytes);
     let (mut roots, mut broken_one) = (RootCertStore::empty(), None);
     for certificate in CertificateDer::pem_slice_iter(text) {
-        let added = certificate.map_err(|e| broken(&e)).and_then(|certificate| {
-            let added = roots.add(certificate);
-            added.map_err(|e| format!("not a usable CA certificate: {}", tls_cause(&e)))
+        let added = certificate.map_err(|e| broken(text, &e)).and_then(|certificate| {
+            let key = Leaf::parse(&certificate).and_then(|ca| KeyKind::of_public(&ca.public_key));
+            let added = match key.filter(|key| !key.verifies()) {
+                Some(key) => Err(format!("its key is {key}; {SUPPORTED_KEYS}")),
+                None => roots.add(certificate).map_err(|e| tls_cause(&e)),
+            };
+            added.map_err(|why| format!("not a usable CA certificate: {why}"))
         });
         broken_one = broken_one.or(added.err());
     }
@@ -168,45 +186,46 @@ fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
     match chain {
         Ok(chain) if chain.is_empty() => Err(format!("{}: no certificate in it", pem.source)),
         Ok(chain) => Ok(chain),
-        Err(e) => Err(format!("{}: {}", pem.source, broken(&e))),
+        Err(e) => Err(format!("{}: {}", pem.source, broken(&pem.bytes, &e))),
     }
 }
 
-fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_slice(&pem.bytes).map_err(|e| {
-        let text = String::from_utf8_lossy(&pem.bytes);
-        let what = match e {
-            PemError::NoItemsFound if text.contains("ENCRYPTED") => {
-                "the key is encrypted; store it decrypted".into()
+/// The first private key in PEM text. The error does not name the source.
+pub(crate) fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    let mut labelled = PrivateKeyDer::from_pem_slice(text).map_err(|e| no_key(text, &e))?;
+    let key = keys::private_key(labelled.secret_der().to_vec());
+    labelled.zeroize();
+    key
+}
+
+/// Why there is no private key in `text`.
+fn no_key(text: &[u8], error: &PemError) -> String {
+    let has = |label: &str| {
+        String::from_utf8_lossy(text).contains(&format!("-----BEGIN {label} PRIVATE KEY-----"))
+    };
+    match error {
+        PemError::NoItemsFound if !has("ENCRYPTED") => {
+            match ["DSA", "OPENSSH"].into_iter().find(|label| has(label)) {
+                Some(kind) => format!("the key is of {kind}, which is not supported; {OTHER_KEY}"),
+                None => "no private key in it".to_owned(),
             }
-            PemError::NoItemsFound => "no private key in it".into(),
-            e => broken(&e),
-        };
-        format!("{}: {what}", pem.source)
-    })
+        }
+        error => broken(text, error),
+    }
 }
 
 /// Replaces the library's texts, which may quote lines of a private key.
-fn broken(error: &PemError) -> String {
+fn broken(text: &[u8], error: &PemError) -> String {
+    // PKCS#8, and the header of the older form, whose section is not base64.
+    let is_encrypted = String::from_utf8_lossy(text).contains("ENCRYPTED");
     match error {
+        _ if is_encrypted => {
+            "the key is encrypted; decrypt it: openssl pkey -in KEY -out NEW".into()
+        }
         PemError::MissingSectionEnd { .. } => "not PEM: a section has no END line".into(),
         PemError::IllegalSectionStart { .. } => "not PEM: a BEGIN line is broken".into(),
         PemError::Base64Decode(_) => "not PEM: a section is not base64".into(),
         _ => "not PEM".into(),
-    }
-}
-
-fn unusable(certificate: &ClientCertificate, error: &Error) -> String {
-    let (chain, key) = (&certificate.chain.source, &certificate.key.source);
-    match error {
-        Error::InconsistentKeys(_) => {
-            format!("{key}: the key does not belong to the certificate in {chain}")
-        }
-        Error::InvalidCertificate(e) => {
-            let cause = cause_of_certificate(e);
-            format!("{chain}: not a usable certificate: {cause}")
-        }
-        e => format!("{key}: not a usable private key: {}", tls_cause(e)),
     }
 }
 

@@ -105,6 +105,54 @@ fn a_board_behind_a_proxy_becomes_ready() {
     renewals(&double, 2);
 }
 
+/// microk8s signs client certificates without extensions, and so does OpenSSL by default. Some
+/// tools write PKCS#8 under the label of PKCS#1.
+#[test]
+fn a_board_with_a_certificate_of_version_1_becomes_ready() {
+    let double = Double::start();
+    let identity = double.node_identity("pi", Validity::VALID);
+    let identity = double.authority().version_1(&identity);
+    let folder = Folder::new("version-1");
+    folder.write("ca", double.ca_pem());
+    folder.write("crt", &identity.cert_pem);
+    folder.write("key", identity.key_pem.replace(" PRIVATE KEY", " RSA PRIVATE KEY"));
+    let cluster = format!("server: '{}', certificate-authority: ca", double.url());
+    let user = "client-certificate: crt, client-key: key";
+    let path = folder.write("kubeconfig", kubeconfig(&cluster, user));
+    let path = path.to_str().unwrap();
+    let board = start(path, &[]);
+    becomes_ready(&double);
+    renewals(&double, 2);
+    assert_eq!(board.warnings(), [] as [&str; 0]);
+    // And in nodelet check.
+    let kubeconfig = format!("--kubeconfig={path}");
+    let check = std::process::Command::new(env!("CARGO_BIN_EXE_nodelet"))
+        .args(["check", &kubeconfig, "--hostname-override=pi"])
+        .output()
+        .unwrap();
+    let lines = String::from_utf8(check.stdout).unwrap();
+    for ok in ["✓ certificate: CN=system:node:pi, ", "✓ authentication"] {
+        assert!(lines.contains(ok), "{lines}");
+    }
+}
+
+/// The same server with a certificate that another authority of the same name signed.
+#[test]
+fn a_certificate_of_version_1_of_a_stranger_is_refused() {
+    let double = Double::start();
+    let stranger = Authority::new("kubernetes-ca");
+    let identity = stranger.client("system:node:pi", &["system:nodes"], Validity::VALID);
+    let expired = double.node_identity("pi", Validity::EXPIRED);
+    for identity in [stranger.version_1(&identity), double.authority().version_1(&expired)] {
+        let folder = Folder::new("version-1-of-a-stranger");
+        let path = folder.write("kubeconfig", double.kubeconfig_for(&identity));
+        let _board = start(path.to_str().unwrap(), &[]);
+        eventually("401", SOON, || double.requests().iter().any(|r| r.code == 401).then_some(()));
+        assert!(double.get("nodes/pi").is_none());
+        double.clear_requests();
+    }
+}
+
 #[test]
 fn insecure_skip_tls_verify_is_a_warning_in_the_log() {
     let double = Double::start();

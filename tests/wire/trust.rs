@@ -97,6 +97,30 @@ fn nothing_is_sent_to_a_server_whose_certificate_does_not_verify() {
     }
 }
 
+/// The signature of an ECDSA certificate (PEM) is said to be with SHA-512.
+fn with_sha512(certificate: &str) -> String {
+    let mut der = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap().to_vec();
+    let sha256 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
+    let places: Vec<usize> = (0..der.len()).filter(|at| der[*at..].starts_with(&sha256)).collect();
+    assert_eq!(places.len(), 2);
+    places.iter().for_each(|at| der[*at + 7] = 4);
+    nodelet::kube::x509::pem("CERTIFICATE", &der)
+}
+
+#[test]
+fn a_signature_that_is_not_supported_is_named_with_the_way_out() {
+    let ca = Authority::new();
+    let good = ca.leaf(&["127.0.0.1"]);
+    let leaf = Leaf(with_sha512(&good.0), good.1);
+    let server = Server::start(Some(ca.config(&leaf, rustls::ALL_VERSIONS, None)), ok);
+    let why = fails(&mut api(server.port, &ca), &get());
+    let want = "certificate of 127.0.0.1 refused: its signature, or that of a CA, is ECDSA with \
+                SHA-512, which is not supported; sign the certificates of server and CA with \
+                SHA-256, such as with openssl x509 -req -sha256, by a key of RSA, P-256, P-384 or \
+                Ed25519";
+    assert!(why.ends_with(want), "{why}");
+}
+
 #[test]
 fn the_certificate_must_have_the_tls_server_name() {
     let ca = Authority::new();
@@ -115,6 +139,26 @@ fn the_certificate_must_have_the_tls_server_name() {
     );
 }
 
+/// A server with this certificate and key, which need not belong to each other.
+fn certified(
+    certificate: &str,
+    key: &str,
+    version: &'static rustls::SupportedProtocolVersion,
+) -> Arc<rustls::ServerConfig> {
+    let provider = rustls::crypto::ring::default_provider();
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    let certified = CertifiedKey::new(
+        vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
+        provider.key_provider.load_private_key(key).unwrap(),
+    );
+    let config = rustls::ServerConfig::builder_with_provider(provider.into())
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+    Arc::new(config)
+}
+
 #[test]
 fn an_insecure_client_accepts_any_certificate_whose_key_the_server_has() {
     let (ca, other) = (Authority::new(), Authority::new());
@@ -128,19 +172,18 @@ fn an_insecure_client_accepts_any_certificate_whose_key_the_server_has() {
         let mut api = Api::new(&kubeconfig, "x").unwrap();
         answered(api.call(&get(), BUDGET));
 
+        // OpenSSL signs certificates of version 1 by default.
+        let authority = apidouble::Authority::new("CA");
+        let old = authority.client("server", &[], apidouble::Validity::VALID);
+        let old = authority.version_1(&old);
+        let old = certified(&old.cert_pem, &old.key_pem, version);
+        let server = Server::start(Some(old), ok);
+        kubeconfig.endpoint.port = server.port;
+        answered(Api::new(&kubeconfig, "x").unwrap().call(&get(), BUDGET));
+
         // The public certificate of another server, with a key that does not belong to it.
-        let provider = rustls::crypto::ring::default_provider();
-        let key = PrivateKeyDer::from_pem_slice(other.leaf(&["x"]).1.as_bytes()).unwrap();
-        let stolen = CertifiedKey::new(
-            vec![CertificateDer::from_pem_slice(late.0.as_bytes()).unwrap()],
-            provider.key_provider.load_private_key(key).unwrap(),
-        );
-        let tls = rustls::ServerConfig::builder_with_provider(provider.into())
-            .with_protocol_versions(&[version])
-            .unwrap()
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(SingleCertAndKey::from(stolen)));
-        let server = Server::start(Some(Arc::new(tls)), ok);
+        let stolen = certified(&late.0, &other.leaf(&["x"]).1, version);
+        let server = Server::start(Some(stolen), ok);
         kubeconfig.endpoint.port = server.port;
         let why = fails(&mut Api::new(&kubeconfig, "x").unwrap(), &get());
         assert!(why.contains("certificate of 127.0.0.1"), "{why}");

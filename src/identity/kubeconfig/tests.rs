@@ -3,11 +3,13 @@
 
 use std::fs;
 
+use apidouble::Validity;
 use rcgen::{CertificateParams, KeyPair};
 use support::{Folder, skip};
 
 use super::*;
 use crate::identity::pki::key::Key;
+use crate::kube::keys::KeyKind;
 use crate::kube::x509::{Leaf, Purpose};
 use crate::wire::api::Api;
 
@@ -375,6 +377,8 @@ fn secrets_are_not_printed() {
     assert!(!printed.contains("hunter2"), "{printed}");
 }
 
+const ENCRYPTED: &str = "KEY: the key is encrypted; decrypt it: openssl pkey -in KEY -out NEW";
+
 /// Certificates and keys are checked when the client is built, before anything is sent.
 #[test]
 fn unusable_certificates_and_keys_have_their_error() {
@@ -385,6 +389,7 @@ fn unusable_certificates_and_keys_have_their_error() {
     let key = key.serialize_pem();
     let both = format!("{certificate}{key}");
     let encrypted = key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+    let dsa = key.replace("PRIVATE KEY", "DSA PRIVATE KEY");
     let odd = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let short = &certificate[..certificate.len() - 40];
     let no_base64 = "-----BEGIN CERTIFICATE-----\n*\n-----END CERTIFICATE-----\n";
@@ -403,17 +408,18 @@ fn unusable_certificates_and_keys_have_their_error() {
         (odd, c, k, "CA: not a usable CA certificate: "),
         (c, c, &other, "KEY: the key does not belong to the certificate in CHAIN"),
         (c, c, c, "KEY: no private key in it"),
-        (c, c, &encrypted, "KEY: the key is encrypted; store it decrypted"),
-        (c, c, odd_key, "KEY: not a usable private key: "),
+        (c, c, &encrypted, ENCRYPTED),
+        (c, c, odd_key, "KEY: not a usable private key"),
+        (c, c, &dsa, "KEY: the key is of DSA, which is not supported; use P-256, "),
         (c, k, k, "CHAIN: no certificate in it"),
-        (c, odd, k, "CHAIN: not a usable certificate: "),
+        (c, odd, k, "CHAIN: not a usable certificate: not X.509"),
     ] {
         let want = want
             .replace("CA:", "clusters[k].cluster.certificate-authority-data:")
             .replace("CHAIN", "users[u].user.client-certificate-data")
             .replace("KEY:", "users[u].user.client-key-data:");
         let built = client(ca, chain, key).err().unwrap_or_default();
-        if want.ends_with(": ") {
+        if want.ends_with([' ']) {
             assert!(built.starts_with(&want), "{built}");
         } else {
             assert_eq!(built, want);
@@ -432,7 +438,7 @@ fn client(ca: &str, chain: &str, key: &str) -> Result<(), String> {
 }
 
 /// Kind of key, the command that makes it, and the error if the key is not supported.
-const KEYS: [(&str, &str, Option<&str>); 10] = [
+const KEYS: [(&str, &str, Option<&str>); 16] = [
     ("PKCS#1", "openssl genrsa -traditional -out key 2048", None),
     (
         "PKCS#8, RSA 2048",
@@ -451,23 +457,60 @@ const KEYS: [(&str, &str, Option<&str>); 10] = [
     ("PKCS#8, EC", "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out key", None),
     ("Ed25519", "openssl genpkey -algorithm ED25519 -out key", None),
     (
-        "P-521, which ring has not",
+        "P-521",
         "openssl ecparam -name secp521r1 -genkey -noout -out key",
-        Some("not a usable private key"),
+        Some("the key is P-521, "),
+    ),
+    (
+        "secp256k1",
+        "openssl ecparam -name secp256k1 -genkey -noout -out key",
+        Some("the key is 1.3.132.0.10, "),
+    ),
+    ("Ed448", "openssl genpkey -algorithm ED448 -out key", Some("the key is Ed448, ")),
+    ("RSA 1024", "openssl genrsa -out key 1024", Some("the key is RSA of 1024 bits, ")),
+    ("e=3", "openssl genrsa -3 -out key 2048", Some("the key is RSA of 2048 bits with e=3, ")),
+    (
+        "half",
+        "openssl ecparam -name prime256v1 -genkey -noout | openssl ec -no_public -out key",
+        Some("the key lacks its public half; add it: openssl ec -in KEY -out NEW"),
     ),
     (
         "encrypted",
         "openssl genpkey -algorithm RSA -aes256 -pass pass:word -out key",
-        Some("the key is encrypted; store it decrypted"),
+        Some("the key is encrypted; decrypt it: openssl pkey -in KEY -out NEW"),
+    ),
+    (
+        "encrypted, with a header",
+        "openssl genrsa -traditional -aes256 -passout pass:word -out key 2048",
+        Some("the key is encrypted; decrypt it: openssl pkey -in KEY -out NEW"),
     ),
 ];
 
+/// The labels of a key that is not encrypted; Go does not look at them.
+const LABELS: [&str; 3] = ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"];
+
 #[test]
 fn certificates_and_keys_of_every_common_form_are_read() {
+    let ca = apidouble::Authority::new("CA");
     for (what, line, wrong) in KEYS {
         let Some((certificate, key)) = openssl(what, line) else {
             return;
         };
+        let public = Leaf::of_pem(certificate.as_bytes()).unwrap().public_key;
+        let public = KeyKind::of_public(&public).unwrap();
+        let as_ca = client(&certificate, &certificate, &key);
+        // A verifier takes more.
+        assert!(
+            public.verifies() || as_ca.unwrap_err().contains(&format!("its key is {public}; "))
+        );
+        for label in LABELS {
+            let old = LABELS.into_iter().find(|old| key.contains(&format!("BEGIN {old}")));
+            if let (Some(old), None) = (old, wrong) {
+                let key = key.replace(&format!(" {old}-----"), &format!(" {label}-----"));
+                assert_eq!(client(ca.pem(), &certificate, &key), Ok(()), "{what} as {label}");
+                assert!(Key::of_pem(key.as_bytes()).is_ok(), "{what} as {label}");
+            }
+        }
         let [crlf_certificate, crlf_key] =
             [&certificate, &key].map(|pem| pem.replace('\n', "\r\n"));
         let around = |pem: &str| format!("subject=CN = pi\n\n{pem}\nsome words\n");
@@ -480,7 +523,7 @@ fn certificates_and_keys_of_every_common_form_are_read() {
             ("both in one", format!("{certificate}{key}"), format!("{certificate}{key}")),
             ("the key first", format!("{key}{certificate}"), format!("{key}{certificate}")),
         ] {
-            let loaded = client(&certificate, &chain, &key);
+            let loaded = client(ca.pem(), &chain, &key);
             match wrong {
                 None => assert_eq!(loaded, Ok(()), "{what}, {form}"),
                 Some(wrong) => {
@@ -489,7 +532,11 @@ fn certificates_and_keys_of_every_common_form_are_read() {
                 }
             }
             // And as the certificate rotation reads them.
-            let leaf = Leaf::of_pem(chain.as_bytes()).unwrap();
+            let Some(leaf) = Leaf::of_pem(chain.as_bytes()) else {
+                // A section with a header comes first.
+                assert!(wrong.is_some(), "{what}, {form}");
+                continue;
+            };
             assert_eq!(leaf.subject.common_name, "pi", "{what}, {form}");
             match Key::of_pem(key.as_bytes()) {
                 Ok(key) => {
@@ -497,10 +544,21 @@ fn certificates_and_keys_of_every_common_form_are_read() {
                     let request = key.request(leaf.subject, Purpose::CLIENT).unwrap();
                     assert_eq!(request.wanted.public_key, leaf.public_key, "{what}, {form}");
                 }
-                Err(line) => assert!(wrong.is_some(), "{what}, {form}: {line}"),
+                Err(line) => assert!(line.contains(wrong.unwrap()), "{what}, {form}: {line}"),
             }
         }
     }
+}
+
+/// microk8s signs client certificates without extensions.
+#[test]
+fn a_certificate_of_version_1_is_used_with_its_own_key_alone() {
+    let ca = apidouble::Authority::new("CA");
+    let own = ca.version_1(&ca.client("pi", &[], Validity::VALID));
+    let other = ca.client("pi", &[], Validity::VALID);
+    assert_eq!(client(ca.pem(), &own.cert_pem, &own.key_pem), Ok(()));
+    let why = client(ca.pem(), &own.cert_pem, &other.key_pem).unwrap_err();
+    assert!(why.contains("the key does not belong to the certificate in "), "{why}");
 }
 
 /// A self-signed certificate and its key; `None`, and a skip, without OpenSSL.

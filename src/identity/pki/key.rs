@@ -1,7 +1,8 @@
 //! A private key and the request that it signs.
 //!
 //! A new key is ECDSA P-256; an existing key may have any type that rustls signs with. In files a
-//! key is PEM with the label that a kubelet writes, `EC PRIVATE KEY`.
+//! key is PEM with the label that a kubelet writes, `EC PRIVATE KEY`; one that is read may have
+//! another label.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,13 +12,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{self, SHA512_256};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{AlgorithmIdentifier, PrivateKeyDer, alg_id};
 use rustls::sign::SigningKey;
 use rustls::{SignatureAlgorithm, SignatureScheme};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::kube::keys::UNUSABLE;
 use crate::kube::x509::{self, DerReader, Purpose, SigningRequest, Subject, Wanted, element};
+use crate::wire::tls::private_key;
 
 /// Object identifier of prime256v1.
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
@@ -52,28 +54,27 @@ impl Key {
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random)
             .map_err(no_random)?;
         let sec1 = sec1(document.as_ref()).ok_or("ring returned an unknown key format")?;
-        Self::new("EC PRIVATE KEY", &sec1, PrivateKeyDer::Sec1(sec1.to_vec().into()))
+        Self::new(PrivateKeyDer::Sec1(sec1.to_vec().into()))
     }
 
     /// The first private key in PEM text.
     pub fn of_pem(text: &[u8]) -> Result<Self, String> {
-        let key = PrivateKeyDer::from_pem_slice(text).map_err(|_| "no private key in it")?;
+        Self::new(private_key(text)?)
+    }
+
+    fn new(mut key: PrivateKeyDer<'static>) -> Result<Self, String> {
         let label = match &key {
             PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
             PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
             _ => "PRIVATE KEY",
         };
-        let der = Zeroizing::new(key.secret_der().to_vec());
-        Self::new(label, &der, key)
-    }
-
-    fn new(label: &str, der: &[u8], mut key: PrivateKeyDer<'static>) -> Result<Self, String> {
+        let pem = Zeroizing::new(x509::pem(label, key.secret_der()));
         let signing = rustls::crypto::ring::sign::any_supported_type(&key);
         key.zeroize();
         // The library's error may quote the key.
-        let signing = signing.map_err(|_| "not a usable private key")?;
+        let signing = signing.map_err(|_| UNUSABLE)?;
         let public = signing.public_key().ok_or("the private key has no public key")?;
-        Ok(Self { public: public.to_vec(), pem: Zeroizing::new(x509::pem(label, der)), signing })
+        Ok(Self { public: public.to_vec(), pem, signing })
     }
 
     /// The key as PEM text.

@@ -4,7 +4,7 @@ use crate::core::facts::{FileSystem, Read};
 use crate::host::cgroup::Mode;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{Leaf, NODE, NODES};
+use crate::kube::x509::{Leaf, NODE, NODES, Subject};
 
 use super::Finding;
 
@@ -146,15 +146,11 @@ pub fn certificate(leaf: &Leaf, node_name: &str) -> Finding {
     let (user, groups) = (&leaf.subject.common_name, &leaf.subject.organizations);
     let found = format!("CN={user}, O={}", groups.join(", "));
     let is_node = groups.iter().any(|group| group == NODES);
+    if let Some(other) = leaf.subject.other_node(&Subject::of_node(node_name)) {
+        return Finding::failed(check, other.at(found), "");
+    }
     match leaf.subject.node_name() {
-        Some(name) if is_node && name == node_name => Finding::ok(check, found),
-        Some(name) if is_node => Finding::failed(
-            check,
-            format!(
-                "{found}: the certificate is for the node {name}, but this node is {node_name}"
-            ),
-            &format!("use --hostname-override={name}, or the certificate of {node_name}"),
-        ),
+        Some(_) if is_node => Finding::ok(check, found),
         None if is_node => Finding::failed(
             check,
             format!("{found}: in the group {NODES}, CN must be {NODE}<name>"),
@@ -226,7 +222,6 @@ mod tests {
     use super::*;
     use crate::check::Mark;
     use crate::core::facts::Unread;
-    use crate::kube::x509::Subject;
 
     #[test]
     fn a_missing_optional_source_is_a_note_with_a_remedy() {

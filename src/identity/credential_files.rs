@@ -14,7 +14,7 @@ use crate::core::instant::Mono;
 use crate::core::outage_log::OutageLog;
 use crate::files::guard;
 use crate::files::read::Stamp;
-use crate::kube::x509::Leaf;
+use crate::kube::x509::{Leaf, Subject};
 use crate::wire::api::Api;
 use crate::wire::api_config::{ApiConfig, Authorization, ClientCertificate, Pem};
 
@@ -69,12 +69,13 @@ impl CredentialFiles {
 
     /// Checks the files, and passes changes to `config` and `api`. Returns the credential that is
     /// in use from now on, if it changed. `bootstrap` is the result of reading the bootstrap
-    /// kubeconfig, for the log.
+    /// kubeconfig, for the log. The certificate of another node than `own` is refused.
     pub(super) fn refresh(
         &mut self,
         config: &mut ApiConfig,
         api: &mut Api,
         bootstrap: Result<(), String>,
+        own: &Subject,
         now: Mono,
     ) -> Option<Replaced> {
         let mut replaced = None;
@@ -96,6 +97,10 @@ impl CredentialFiles {
         let certificate = check(&mut self.certificate, |[chain, key]| {
             let certificate = read_certificate(chain, key)?;
             let leaf = Leaf::of_pem(&certificate.chain.bytes);
+            if let Some(other) = leaf.as_ref().and_then(|leaf| leaf.subject.other_node(own)) {
+                let (chain, what) = (chain.display(), other.what);
+                return Err(format!("{chain}: {what}; install the certificate of this node"));
+            }
             let changed = ApiConfig { certificate: Some(certificate), ..config.clone() };
             api.set_identity(&changed)?;
             replaced = leaf.map(Replaced::Certificate);
@@ -202,6 +207,7 @@ mod tests {
         };
         let mut watch = CredentialFiles::new(&config);
         let mut api = Api::new(&config, "test").unwrap();
+        let own = Subject::of_node("pi");
         let both = format!("{old}{new}");
         for (text, used) in [
             (Some(both.as_str()), &both),
@@ -213,7 +219,7 @@ mod tests {
             if let Some(text) = text {
                 tree.write("ca.crt", text.as_bytes());
             }
-            assert_eq!(watch.refresh(&mut config, &mut api, Ok(()), Mono::START), None);
+            assert_eq!(watch.refresh(&mut config, &mut api, Ok(()), &own, Mono::START), None);
             assert_eq!(config.ca.as_ref().unwrap().bytes, used.as_bytes(), "{text:?}");
             api.set_identity(&config).unwrap();
         }
@@ -240,7 +246,7 @@ mod tests {
         let mut api = Api::new(&config, "test").unwrap();
         let now = Mono::START.after(CHECK_EVERY);
         assert!(watch.begins(now) && !watch.begins(now));
-        watch.refresh(&mut config, &mut api, Ok(()), now);
+        watch.refresh(&mut config, &mut api, Ok(()), &Subject::of_node("pi"), now);
         assert_ne!(first, second);
         assert_eq!(config.certificate, Some(second));
     }

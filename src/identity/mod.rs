@@ -60,7 +60,7 @@ impl Identity {
             return None;
         }
         let bootstrap = self.refresh_bootstrap(api);
-        self.watch.refresh(&mut self.config, api, bootstrap, now)
+        self.watch.refresh(&mut self.config, api, bootstrap, self.pki.subject(), now)
     }
 
     /// A request under way follows the bootstrap kubeconfig: it may have named a server that does
@@ -310,6 +310,12 @@ impl IdentitySource {
     pub fn open(self, now: Wall, jitter: Jitter) -> Result<(Identity, ApiAccess), String> {
         let (identity, access) = self.open_on(Disk::default(), now, jitter)?;
         let rotate = self.paths.rotate;
+        if let (None, Some(certificate)) = (&access.bootstrap, &access.config.certificate)
+            && let Some(leaf) = Leaf::of_pem(&certificate.chain.bytes)
+            && let Some(other) = leaf.subject.other_node(&self.subject)
+        {
+            log::warn!("{}: {other}", certificate.chain.source);
+        }
         match (&access.bootstrap, &access.config.certificate, &access.certificate) {
             (Some(why), ..) => {
                 log::info!("{why}: requesting a certificate with the bootstrap kubeconfig");

@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
 
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 
 /// id-at-commonName and id-at-organizationName.
@@ -83,6 +84,19 @@ impl Subject {
     /// The name of the node; `None` if the user is not a node.
     pub fn node_name(&self) -> Option<&str> {
         self.common_name.strip_prefix(NODE)
+    }
+
+    /// Why a certificate of this subject is no credential of the node `own`: it is another node's.
+    /// Any other user may be allowed to do the work of a node.
+    pub fn other_node(&self, own: &Self) -> Option<Fault> {
+        let is_node = self.organizations.iter().any(|group| group == NODES);
+        let name = self.node_name().filter(|_| is_node && self.common_name != own.common_name)?;
+        let own = own.node_name()?;
+        let what = format!("the certificate is for the node {name}, but this node is {own}");
+        Some(Fault::new(
+            what,
+            format!("use --hostname-override={name}, or the certificate of {own}"),
+        ))
     }
 
     /// Whether a certificate of this subject is one for `wanted`, which may lack names and

@@ -175,6 +175,67 @@ fn inline_data_is_never_read_again() {
     assert_eq!(server.connections(), 1);
 }
 
+/// A certificate of this user and group, and its key.
+fn leaf_of(ca: &Authority, name: &str, group: &str) -> Leaf {
+    ca.leaf_with(&[], |params| {
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, group);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+    })
+}
+
+/// An automation copied the files of another board. The server would refuse every request.
+#[test]
+fn the_pair_of_another_node_is_one_log_line_and_the_old_one_stays() {
+    drop(logged());
+    let ca = Authority::new();
+    let tls = ca.config(&ca.leaf(&["127.0.0.1"]), &[&TLS13], Some(&ca));
+    let server = Server::start(Some(tls), ok);
+    let folder = Folder::new("of-another-node");
+    let nodes = "system:nodes";
+    let own = leaf_of(&ca, "system:node:pi", nodes);
+    let both = |leaf: &Leaf| folder.write("pair", format!("{}{}", leaf.0, leaf.1));
+    both(&own);
+    let user = "client-certificate: pair, client-key: pair";
+    let mut api = with_files(server.port, &ca, user, folder.path());
+    let mut minute = 0;
+    let mut shown = |api: &mut Client, want: &Leaf| {
+        minute += 1;
+        api.refresh(at(minute * 60));
+        answered(api.call(&get(), BUDGET));
+        let want = CertificateDer::from_pem_slice(want.0.as_bytes()).unwrap();
+        assert_eq!(server.heard().last().unwrap().client_certificate.as_deref(), Some(&*want));
+    };
+    shown(&mut api, &own);
+    both(&leaf_of(&ca, "system:node:other", nodes));
+    for _ in 0..9 {
+        shown(&mut api, &own);
+    }
+    let here = folder.path().display().to_string();
+    let refused = format!(
+        "credentials: {here}/pair: the certificate is for the node other, but this node is pi; \
+         install the certificate of this node; the old one stays in use"
+    );
+    let said = || logged().iter().filter(|line| line.contains(&here)).cloned().collect::<Vec<_>>();
+    assert_eq!(said(), [refused]);
+    // A user that is no node may be allowed to write any Node.
+    for (name, group) in
+        [("system:node:pi", nodes), ("kubernetes-admin", "admins"), ("system:node:other", "admins")]
+    {
+        let new = leaf_of(&ca, name, group);
+        both(&new);
+        shown(&mut api, &new);
+    }
+    // At a start there is no other one. The agent runs: the name may be corrected on the server.
+    both(&leaf_of(&ca, "system:node:other", nodes));
+    drop(with_files(server.port, &ca, user, folder.path()));
+    let line = format!(
+        "{here}/pair: the certificate is for the node other, but this node is pi; use \
+         --hostname-override=other, or the certificate of pi"
+    );
+    assert_eq!(said().last(), Some(&line));
+}
+
 #[test]
 fn an_unusable_pair_is_one_log_line() {
     drop(logged());

@@ -90,8 +90,19 @@ impl Pki {
     pub fn find(&mut self, now: Wall) -> Result<Option<(ApiConfig, Leaf)>, String> {
         let start = self.start(now)?;
         let is_usable = |leaf: &Leaf| start.bootstrap.is_none() && now <= leaf.not_after;
-        let leaf = start.leaf.filter(is_usable);
-        Ok(leaf.map(|leaf| (start.config, leaf)))
+        let Some(leaf) = start.leaf.filter(is_usable) else {
+            return Ok(None);
+        };
+        if let Some(other) = leaf.subject.other_node(&self.subject) {
+            self.warn(format!("{}: {other}", self.paths.kubeconfig.display()));
+            return Ok(None);
+        }
+        Ok(Some((start.config, leaf)))
+    }
+
+    /// The subject of this board's certificates.
+    pub(super) fn subject(&self) -> &Subject {
+        &self.subject
     }
 
     fn load(&self, path: &Path) -> Result<ApiConfig, String> {
@@ -288,6 +299,7 @@ impl Pki {
                     && leaf.subject.satisfies(&self.subject)
                     && !Origin::of_stored(&identity).differs(&Origin::authorities(&bootstrap))
                 {
+                    log::info!("{why}; {} is used", identity.chain.source);
                     let kubeconfig = self.write_kubeconfig(bootstrap, identity);
                     return Ok(Start::with(kubeconfig, Some(leaf)));
                 }
@@ -298,11 +310,26 @@ impl Pki {
 
     /// The certificate that a rotation begins with: the stored one, or else the kubeconfig's, which
     /// is then stored. Of two that seem to be expired it is the one that expires later: the clock
-    /// may be ahead, and the stored one must not be lost.
+    /// may be ahead, and the stored one must not be lost. Of two, one of another node does not count.
     fn seed(&mut self, mut kubeconfig: ApiConfig, now: Wall) -> Start {
-        let given = kubeconfig.certificate.clone();
-        let leaf = given.as_ref().and_then(|i| Leaf::of_pem(&i.chain.bytes));
-        if let Some((identity, stored)) = self.stored() {
+        let mut given = kubeconfig.certificate.clone();
+        let mut leaf = given.as_ref().and_then(|i| Leaf::of_pem(&i.chain.bytes));
+        let mut stored = self.stored();
+        if let (Some(leaf_given), Some((identity, leaf_stored))) = (&leaf, &stored) {
+            let other = |leaf: &Leaf| leaf.subject.other_node(&self.subject);
+            match (other(leaf_given), other(leaf_stored)) {
+                (Some(why), None) => {
+                    let path = self.paths.kubeconfig.display();
+                    let source = &identity.chain.source;
+                    let line = format!("{path}: {}; {source} stays in use", why.what);
+                    self.warn(line);
+                    (given, leaf) = (None, None);
+                }
+                (None, Some(_)) => stored = None,
+                _ => {}
+            }
+        }
+        if let Some((identity, stored)) = stored {
             let is_later = leaf.as_ref().is_some_and(|l| l.not_after > stored.not_after);
             let is_new = given.as_ref().is_some_and(|given| is_new(given, &identity, now));
             if is_new {
@@ -357,8 +384,9 @@ impl Pki {
         }
     }
 
-    /// The kubeconfig, if no bootstrap is needed, or else why one is needed. Upstream:
-    /// `isClientConfigStillValid` in `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
+    /// The kubeconfig, if no bootstrap is needed, or else why one is needed: it is missing, unusable
+    /// or another node's. Upstream: `isClientConfigStillValid` in
+    /// `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
     fn valid(&self, now: Wall) -> Result<Result<(ApiConfig, Leaf), String>, String> {
         let path = &self.paths.kubeconfig;
         let line = |what: &str| format!("{}: {what}", path.display());
@@ -374,6 +402,9 @@ impl Pki {
             let identity = kubeconfig.certificate.as_ref();
             let identity = identity.ok_or_else(|| line("no client certificate in it"))?;
             let leaf = usable(identity)?;
+            if let Some(other) = leaf.subject.other_node(&self.subject) {
+                return Err(line(&other.what));
+            }
             for certificate in CertificateDer::pem_slice_iter(&identity.chain.bytes) {
                 let certificate = certificate.ok().and_then(|der| Leaf::parse(&der));
                 let until = certificate.map(|certificate| certificate.not_after);

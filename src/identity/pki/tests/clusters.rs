@@ -44,6 +44,48 @@ fn a_new_kubeconfig_wins_over_the_certificate_of_a_former_cluster() {
     }
 }
 
+/// An automation gave this board the files of another one.
+#[test]
+fn a_certificate_of_another_node_never_replaces_one_of_this_node() {
+    let signer = Signer::new();
+    let of = |name: &str, from, days| signer.kubeconfig(&signer.pair_of(name, from, days));
+    let name = |start: &Start| {
+        let leaf = start.leaf.as_ref().map(|leaf| leaf.subject.common_name.clone());
+        leaf.unwrap_or_else(|| start.bootstrap.clone().unwrap_or_default())
+    };
+    let (own, other) = ("system:node:pi-3", "system:node:pi-4");
+    let bootstrap = "the certificate is for the node pi-4, but this node is pi-3";
+    for (bootstraps, stored, given, want) in [
+        (false, (own, 1, 90), (other, 4, 90), own),
+        // The own one has expired: the files are read until there is another own one.
+        (false, (own, 1, 2), (other, 4, 90), own),
+        (false, (other, 4, 90), (own, 1, 90), own),
+        (false, (other, 1, 90), (other, 4, 90), other),
+        // An administrator may write any Node.
+        (false, (own, 1, 90), ("admin", 4, 90), "admin"),
+        (true, (own, 1, 90), (other, 4, 90), own),
+        (true, (other, 1, 90), (other, 4, 90), bootstrap),
+        (true, (own, 1, 2), (other, 4, 90), bootstrap),
+    ] {
+        let what = format!("{bootstraps} {stored:?} {given:?}");
+        let folder = Folder::new();
+        let paths = folder.paths(bootstraps, true);
+        folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
+        folder.write("etc/kubelet.conf", &of(stored.0, stored.1, stored.2));
+        open(&paths, day(1));
+        folder.write("etc/kubelet.conf", &of(given.0, given.1, given.2));
+        let (mut pki, start) = open(&paths, day(9));
+        assert!(name(&start).ends_with(want), "{what}: {}", name(&start));
+        let found = pki.find(day(9)).unwrap().map(|(_, leaf)| leaf.subject.common_name);
+        let is_found = stored.2 > 2 && [own, "admin"].contains(&want);
+        assert_eq!(found.as_deref(), is_found.then_some(want), "{what}");
+        if bootstraps {
+            renew(&mut pki, &signer, 9);
+            assert_eq!(name(&open(&paths, day(10)).1), own, "{what}");
+        }
+    }
+}
+
 /// `nodelet join --force`: the agent has a copy of its kubeconfig, and renews after the join.
 #[test]
 fn an_agent_of_the_former_cluster_that_renews_after_a_join_does_not_lose_the_board() {

@@ -231,8 +231,37 @@ pub fn publish(path: &Path, text: String) -> Result<(), String> {
 #[derive(Debug)]
 pub struct VolatileFile {
     path: PathBuf,
-    /// What was last written to `path`, with its content, perhaps with an older first line.
-    written: Option<(File, String)>,
+    written: Option<Written>,
+}
+
+/// What was last written to a path.
+#[derive(Debug)]
+struct Written {
+    file: File,
+    /// The path, free of links.
+    place: PathBuf,
+    /// Device and inode.
+    id: (u64, u64),
+    /// Perhaps with an older first line.
+    content: String,
+}
+
+impl Written {
+    /// Whether `content` differs in its first `changed` bytes alone.
+    fn differs_within(&self, changed: usize, content: &str) -> bool {
+        self.content.len() == content.len()
+            && self.content.as_bytes().get(changed..) == content.as_bytes().get(changed..)
+    }
+
+    /// Whether the file is still at its path. If others removed, replaced or cut it off, nobody
+    /// would read what is written into it.
+    fn is_in_place(&self) -> bool {
+        let found = guard::may_touch(&self.place, &guard::own_mounts())
+            .and_then(|()| self.place.symlink_metadata());
+        found.is_ok_and(|found| {
+            (found.dev(), found.ino()) == self.id && found.len() == self.content.len() as u64
+        })
+    }
 }
 
 impl VolatileFile {
@@ -242,42 +271,45 @@ impl VolatileFile {
     }
 
     /// Replaces the file; nobody sees a part of it. Creates its folder. If the first line alone
-    /// changed and has the same length, it is written into the file: two system calls for ten.
+    /// changed and has the same length, it is written into the file: three system calls for ten.
     pub fn write(&mut self, content: String) -> Result<(), String> {
+        self.check();
         let line = content.find('\n').map_or(0, |end| end + 1);
-        if let Some((file, old)) = &self.written
-            && old.len() == content.len()
-            && old.as_bytes().get(line..) == content.as_bytes().get(line..)
-            // It was neither removed nor replaced nor cut off.
-            && file.metadata().is_ok_and(|file| (file.nlink(), file.len()) == (1, old.len() as u64))
-            && file.write_all_at(content.as_bytes().get(..line).unwrap_or_default(), 0).is_ok()
-        {
-            return Ok(());
-        }
-        self.replace(content)
+        self.write_start(content, line)
+    }
+
+    /// The next write makes a new file if the last one is no longer at the path. Two system calls.
+    pub fn check(&mut self) {
+        self.written.take_if(|written| !written.is_in_place());
     }
 
     /// Writes a text that always has the same length over the last one: one system call. A reader
-    /// can see a part of each, and a file that somebody removed is not made again.
+    /// can see a part of each. Does not [`check`](Self::check).
     pub fn overwrite(&mut self, content: String) -> Result<(), String> {
-        if let Some((file, _)) = &self.written
-            && file.write_all_at(content.as_bytes(), 0).is_ok()
+        let length = content.len();
+        self.write_start(content, length)
+    }
+
+    /// Writes the first `changed` bytes into the file if the others are as before, else all of it
+    /// anew.
+    fn write_start(&mut self, content: String, changed: usize) -> Result<(), String> {
+        let start = content.as_bytes().get(..changed).unwrap_or_default();
+        if let Some(written) = &self.written
+            && written.differs_within(changed, &content)
+            && written.file.write_all_at(start, 0).is_ok()
         {
             return Ok(());
         }
-        self.replace(content)
-    }
-
-    fn replace(&mut self, content: String) -> Result<(), String> {
         self.written = None;
-        let file = replace_volatile(&self.path, content.as_bytes());
-        let file = file.map_err(|error| format!("{}: {}", self.path.display(), cause(&error)))?;
-        self.written = Some((file, content));
+        let written = replace_volatile(&self.path, content);
+        let written =
+            written.map_err(|error| format!("{}: {}", self.path.display(), cause(&error)))?;
+        self.written = Some(written);
         Ok(())
     }
 }
 
-fn replace_volatile(path: &Path, content: &[u8]) -> io::Result<File> {
+fn replace_volatile(path: &Path, content: String) -> io::Result<Written> {
     let new = beside(path);
     let new = match guard::parent_resolved(&new) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -287,9 +319,11 @@ fn replace_volatile(path: &Path, content: &[u8]) -> io::Result<File> {
         found => found?,
     };
     let mut file = create(&new, PUBLIC)?;
-    file.write_all(content)?;
-    fs::rename(&new, new.with_extension(""))?;
-    Ok(file)
+    file.write_all(content.as_bytes())?;
+    let found = file.metadata()?;
+    let place = new.with_extension("");
+    fs::rename(&new, &place)?;
+    Ok(Written { file, place, id: (found.dev(), found.ino()), content })
 }
 
 /// The folder of `path`; `.` for a bare name.

@@ -1,6 +1,7 @@
 //! The file in which the agent passes on the state of its Lease to `nodelet serve`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::core::heartbeat::Heartbeat;
 use crate::core::instant::Mono;
@@ -8,22 +9,31 @@ use crate::core::outage_log::OutageLog;
 use crate::files::read::read;
 use crate::files::write::VolatileFile;
 
+/// How often the agent looks whether the file is still at its path.
+const CHECK_EVERY: Duration = Duration::from_secs(60);
+
 /// The agent's side.
 #[derive(Debug)]
 pub struct HeartbeatFile {
     file: VolatileFile,
+    check_at: Mono,
     log: OutageLog,
 }
 
 impl HeartbeatFile {
     /// Writes nothing yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { file: VolatileFile::new(path), log: OutageLog::new("--state-file") }
+        let (file, check_at) = (VolatileFile::new(path), Mono::START);
+        Self { file, check_at, log: OutageLog::new("--state-file") }
     }
 
-    /// Writes the state: one system call, but for the first time. A failure is logged, and costs
-    /// nothing else.
+    /// Writes the state: one system call, and two more once a minute. A failure is logged, and
+    /// costs nothing else.
     pub fn write(&mut self, heartbeat: &Heartbeat, now: Mono) {
+        if self.check_at <= now {
+            self.check_at = now.after(CHECK_EVERY);
+            self.file.check();
+        }
         let written = self.file.overwrite(heartbeat.line());
         self.log.ended(written.err().as_deref(), now);
     }
@@ -40,28 +50,80 @@ pub fn last(path: &Path) -> Option<Heartbeat> {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
-    use std::time::Duration;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
 
     use super::*;
+    use crate::files::mounts::pretend_mount;
     use crate::files::tree::Tree;
 
+    fn minute(number: u64) -> Mono {
+        Mono::START.after(Duration::from_secs(number * 60))
+    }
+
     #[test]
-    fn the_last_state_is_read_and_a_removed_file_is_not_made_again() {
+    fn the_last_state_is_read_whatever_others_did_to_its_file() {
         let tree = Tree::empty("heartbeat");
         let path = tree.path().join("run/state");
+        let at = |name: &str| tree.path().join(name);
         let mut file = HeartbeatFile::new(&path);
         assert_eq!(last(&path), None);
-        for renewals in 1..4 {
+        let mut renewals = 0;
+        let changes: [(&str, &dyn Fn()); 8] = [
+            ("nothing", &|| {}),
+            ("nothing again", &|| {}),
+            ("removed", &|| fs::remove_file(&path).unwrap()),
+            ("moved away", &|| fs::rename(&path, at("run/old")).unwrap()),
+            ("cut off", &|| fs::write(&path, "torn").unwrap()),
+            ("replaced", &|| fs::rename(at("run/old"), &path).unwrap()),
+            ("linked", &|| {
+                fs::rename(&path, at("elsewhere")).unwrap();
+                symlink(at("elsewhere"), &path).unwrap();
+            }),
+            ("without its folder", &|| fs::rename(at("run"), at("gone")).unwrap()),
+        ];
+        for (what, change) in changes {
+            change();
+            renewals += 1;
             let renewed = Some(Duration::from_secs(renewals));
             let heartbeat = Heartbeat { renewals, renewed, ..Heartbeat::default() };
-            file.write(&heartbeat, Mono::START);
-            assert_eq!(last(&path), Some(heartbeat));
+            file.write(&heartbeat, minute(renewals));
+            assert_eq!(last(&path), Some(heartbeat), "{what}");
         }
-        tree.write("run/state", b"torn");
-        assert_eq!(last(&path), None);
-        std::fs::remove_file(&path).unwrap();
+    }
+
+    /// A folder, or a FIFO, is in the place of the file.
+    #[test]
+    fn what_is_in_the_way_is_said_and_does_not_block() {
+        let tree = Tree::empty("heartbeat-way");
+        let path = tree.path().join("run/state");
+        let mut file = HeartbeatFile::new(&path);
         file.write(&Heartbeat::default(), Mono::START);
-        assert_eq!(last(&path), None, "no system call looks for it");
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        file.write(&Heartbeat::default(), minute(1));
+        assert!(file.log.last_error().unwrap().ends_with("is a directory"), "{file:?}");
+        fs::remove_dir(&path).unwrap();
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
+        file.write(&Heartbeat::default(), minute(1));
+        assert_eq!((file.log.last_error(), last(&path)), (None, Some(Heartbeat::default())));
+    }
+
+    /// A look at a file on a mount whose server is gone would block for ever.
+    #[test]
+    fn a_network_mount_over_the_folder_is_not_touched() {
+        let tree = Tree::empty("heartbeat-mount");
+        let path = tree.path().join("run/state");
+        let mut file = HeartbeatFile::new(&path);
+        file.write(&Heartbeat::default(), Mono::START);
+        pretend_mount(&tree.path().join("run"), "nfs4");
+        file.write(&Heartbeat { renewals: 1, ..Heartbeat::default() }, minute(1));
+        assert!(file.log.last_error().unwrap().contains("is on nfs4"), "{file:?}");
+        pretend_mount(&tree.path().join("run"), "tmpfs");
+        assert_eq!(last(&path), Some(Heartbeat::default()));
     }
 
     /// The folder may come later.

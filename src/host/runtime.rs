@@ -211,8 +211,7 @@ mod tests {
         }
     }
 
-    /// `nodelet runtime` would write its time into the file that was moved away, until its facts
-    /// change.
+    /// `nodelet runtime` writes a new file then.
     #[test]
     fn a_file_that_was_moved_away_is_left_when_its_time_stands() {
         let mut reader = Reader::new();

@@ -1,8 +1,6 @@
-//! The API server, which says who a client is and what it may: one request at a time, 4 s each.
+//! The API server, which says who a client is and what it may: one request at a time.
 //!
 //! The other connections wait meanwhile. Another process renews the credentials.
-
-use std::time::Duration;
 
 use ring::hmac;
 use ring::rand::SystemRandom;
@@ -17,9 +15,6 @@ use crate::kube::time::Wall;
 use crate::process::clock::Clock;
 use crate::wire::api::Api;
 use crate::wire::api_config::Pem;
-
-/// Time limit of a request with name lookup, connection and the second attempt after a 401.
-pub(super) const BUDGET: Duration = Duration::from_secs(4);
 
 /// The API server, with the node's credentials.
 #[derive(Debug)]
@@ -72,8 +67,8 @@ impl Reviews {
         self.identity.serving_client(node_ips)
     }
 
-    fn send(&mut self, request: &Request, budget: Duration) -> Outcome {
-        let outcome = self.api.call(request, budget);
+    fn send(&mut self, request: &Request, deadline: Mono) -> Outcome {
+        let outcome = self.api.call(request, deadline.since(self.now()));
         self.identity.on_response(&outcome);
         outcome
     }
@@ -90,14 +85,12 @@ impl ReviewContext for Reviews {
     }
 
     /// Reads credentials that were replaced first, once a minute, and after a 401 at once.
-    fn call(&mut self, request: &Request) -> Outcome {
-        let start = self.clock.now();
+    fn call(&mut self, request: &Request, deadline: Mono) -> Outcome {
         self.refresh();
-        let outcome = self.send(request, BUDGET);
+        let outcome = self.send(request, deadline);
         let now = self.clock.now();
-        let rest = BUDGET.saturating_sub(now.mono.since(start.mono));
         let is_refused = matches!(&outcome, Outcome::Answered(response) if response.code == 401);
-        if !is_refused || rest.is_zero() {
+        if !is_refused || deadline <= now.mono {
             return outcome;
         }
         let is_replaced = self.identity.refresh(&mut self.api, now.mono).is_some()
@@ -109,6 +102,6 @@ impl ReviewContext for Reviews {
             return outcome;
         }
         self.client_not_after = self.identity.not_after();
-        self.send(request, rest)
+        self.send(request, deadline)
     }
 }

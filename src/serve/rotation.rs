@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::reviews::{BUDGET, Reviews};
+use super::reviews::Reviews;
 use crate::config::Config;
 use crate::core::Progress;
-use crate::core::access::ReviewContext as _;
+use crate::core::access::{BUDGET, ReviewContext as _};
 use crate::core::certificate::{Certificate, FileTask, Rules, TaskResult};
 use crate::core::delay::Jitter;
 use crate::core::instant::{Mono, Now};
@@ -109,7 +109,7 @@ impl Rotation {
             (None, Some(request)) => {
                 let outcome = match &mut self.supervisor {
                     Some(api) => api.call(&request, BUDGET),
-                    None => reviews.call(&request),
+                    None => reviews.call(&request, reviews.now().after(BUDGET)),
                 };
                 let now = Now { mono: reviews.now(), ..now };
                 match certificate.on_response(outcome, now, self.jitter) {
@@ -132,7 +132,8 @@ impl Rotation {
     /// Reads the Node, and begins anew if its names are others.
     fn read_names(&mut self, reviews: &mut Reviews) {
         let path = format!("/api/v1/nodes/{}", self.node_name);
-        let response = reviews.call(&Request::get(path, Accept::Object)).accepted();
+        let deadline = reviews.now().after(BUDGET);
+        let response = reviews.call(&Request::get(path, Accept::Object), deadline).accepted();
         let now = reviews.now();
         self.read_at = now.after(RETRY);
         let names = response

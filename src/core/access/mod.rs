@@ -32,6 +32,8 @@ const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const AUTHENTICATED: &str = "system:authenticated";
 
+/// Time limit of one judgement, all its reviews together: each other connection waits meanwhile.
+pub const BUDGET: Duration = Duration::from_secs(4);
 /// How long a bad token is known.
 const BAD_TOKEN_TTL: Duration = Duration::from_secs(30);
 /// After a review without an answer, the next one is not sent for this time: each would block.
@@ -83,8 +85,8 @@ pub trait ReviewContext {
     fn now(&self) -> Mono;
     /// A keyed hash, with a key of this process alone. Tokens are not kept in clear.
     fn digest(&self, bytes: &[u8]) -> KeyedHash;
-    /// One request to the API server.
-    fn call(&mut self, request: &Request) -> Outcome;
+    /// One request to the API server, which ends at `deadline`.
+    fn call(&mut self, request: &Request, deadline: Mono) -> Outcome;
 }
 
 /// Reviews that were sent.
@@ -142,7 +144,7 @@ impl Access {
         self.counts
     }
 
-    /// Whether `asker` may send `method` to `path`, which has no query.
+    /// Whether `asker` may send `method` to `path`, which has no query. Takes [`BUDGET`] at most.
     pub fn judge(
         &mut self,
         asker: &Asker<'_>,
@@ -151,14 +153,15 @@ impl Access {
         outside: &mut dyn ReviewContext,
     ) -> Verdict {
         let (verb, subresources) = (attributes::verb(method), attributes::subresources(path));
+        let deadline = outside.now().after(BUDGET);
         let of_token = match (asker.user, asker.token) {
             (None, Some(token)) if self.config.accepts_tokens => {
-                self.user_of(token, asker.peer, outside)
+                self.user_of(token, asker.peer, deadline, outside)
             }
             _ => None,
         };
         match asker.user.or(of_token.as_deref()) {
-            Some(user) => self.authorize(user, verb, subresources, outside),
+            Some(user) => self.authorize(user, verb, subresources, deadline, outside),
             None => Verdict::Unauthorized,
         }
     }
@@ -168,6 +171,7 @@ impl Access {
         &mut self,
         token: &str,
         peer: IpAddr,
+        deadline: Mono,
         outside: &mut dyn ReviewContext,
     ) -> Option<Rc<User>> {
         let now = outside.now();
@@ -183,7 +187,7 @@ impl Access {
         if !was_good && self.buckets.of(peer, now).tokens(now) == 0 {
             return None;
         }
-        let review = self.review(token_review(token), outside);
+        let review = self.review(token_review(token), deadline, outside);
         let user = match review {
             Review::Failed => return None,
             Review::Malformed => None,
@@ -206,11 +210,12 @@ impl Access {
         user: &User,
         verb: &'static str,
         subresources: &[&'static str],
+        deadline: Mono,
         outside: &mut dyn ReviewContext,
     ) -> Verdict {
         let name = &user.name;
         for subresource in subresources {
-            match self.is_allowed(user, verb, subresource, outside) {
+            match self.is_allowed(user, verb, subresource, deadline, outside) {
                 Some(true) => return Verdict::Allowed,
                 Some(false) => {}
                 None => {
@@ -233,6 +238,7 @@ impl Access {
         user: &User,
         verb: &'static str,
         subresource: &'static str,
+        deadline: Mono,
         outside: &mut dyn ReviewContext,
     ) -> Option<bool> {
         let now = outside.now();
@@ -240,7 +246,7 @@ impl Access {
             return Some(allowed);
         }
         let review = access_review(user, verb, &self.node_name, subresource);
-        let Review::Status(status) = self.review(review, outside) else {
+        let Review::Status(status) = self.review(review, deadline, outside) else {
             return None;
         };
         let is = |key: &str| object::at(&status, &[key]).and_then(Value::as_bool);
@@ -250,9 +256,15 @@ impl Access {
         Some(allowed)
     }
 
-    /// Sends a review, unless the last one failed a moment ago.
-    fn review(&mut self, mut request: Request, outside: &mut dyn ReviewContext) -> Review {
-        if outside.now() < self.pause_until {
+    /// Sends a review, unless the last one failed a moment ago, or no time is left.
+    fn review(
+        &mut self,
+        mut request: Request,
+        deadline: Mono,
+        outside: &mut dyn ReviewContext,
+    ) -> Review {
+        let now = outside.now();
+        if now < self.pause_until || deadline <= now {
             return Review::Failed;
         }
         let is_token = request.path == TOKEN_REVIEWS;
@@ -262,7 +274,7 @@ impl Access {
             (&mut self.counts.access, &mut self.access_log)
         };
         *count += 1;
-        let outcome = outside.call(&request);
+        let outcome = outside.call(&request, deadline);
         if is_token {
             request.body.zeroize();
         }

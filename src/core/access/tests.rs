@@ -61,7 +61,7 @@ impl ReviewContext for Server {
         digest
     }
 
-    fn call(&mut self, request: &Request) -> Outcome {
+    fn call(&mut self, request: &Request, deadline: Mono) -> Outcome {
         assert_eq!((request.method, request.accept), (Method::Post, Accept::List));
         let mut review: Value = serde_json::from_slice(&request.body).unwrap();
         let spec = review["spec"].clone();
@@ -88,7 +88,11 @@ impl ReviewContext for Server {
             }
             other => panic!("{other}"),
         };
-        self.now.set(self.now.get().after(self.takes));
+        let end = self.now.get().after(self.takes);
+        self.now.set(end.min(deadline));
+        if deadline < end {
+            return Outcome::Silent(Fault::from("timed out"));
+        }
         self.instead.clone().unwrap_or_else(|| answered(201, review))
     }
 }
@@ -424,4 +428,37 @@ fn a_token_of_a_strange_form_is_a_bad_one() {
     assert_eq!(get(&mut access, "strange-400", &mut server), Verdict::Unauthorized);
     assert_eq!(server.tokens.len(), 3, "it is known");
     assert_eq!(get(&mut access, "good", &mut server), Verdict::Allowed);
+}
+
+/// Each other connection waits for a judgement.
+#[test]
+fn a_judgement_has_4_s_for_all_its_reviews() {
+    let (mut access, mut server) = (access(), Server::new());
+    server.takes = Duration::from_secs(3);
+    server.allows = |subresource| subresource == "proxy";
+    let mut judge = |server: &mut Server| {
+        let begin = server.now();
+        let verdict = access.judge(&with_token("good"), "GET", "/healthz", server);
+        (verdict, server.now().since(begin).as_secs())
+    };
+    let failed = |subresource| {
+        let text = format!(
+            "Authorization error (user=prometheus, verb=get, resource=nodes, \
+             subresource={subresource})"
+        );
+        Verdict::Failed(text)
+    };
+    assert_eq!(judge(&mut server), (failed("healthz"), 4));
+    // Each answer is kept, so the next ones get further.
+    server.wait(5);
+    assert_eq!(judge(&mut server), (failed("proxy"), 4));
+    server.wait(5);
+    assert_eq!(judge(&mut server), (Verdict::Allowed, 3));
+    assert_eq!(judge(&mut server), (Verdict::Allowed, 0));
+    // No time is left for a second review.
+    server.takes = Duration::from_secs(4);
+    server.wait(3600);
+    let questions = server.questions.len();
+    assert_eq!(judge(&mut server), (failed("healthz"), 4));
+    assert_eq!(server.questions.len(), questions);
 }

@@ -27,8 +27,6 @@ const READ: usize = 4 << 10;
 /// Most bytes that a client may send before the handshake is complete: a certificate chain has
 /// less.
 const LONGEST_HANDSHAKE: usize = 16 << 10;
-/// How long an answer with the journal may last: `nodelet logs` ends before.
-const JOURNAL_LIMIT: Duration = Duration::from_secs(40);
 /// The first byte of TLS: a record of the handshake (RFC 8446, section 5.1).
 const HANDSHAKE_RECORD: u8 = 0x16;
 /// What Go's server says to a client that does not speak TLS.
@@ -50,6 +48,8 @@ pub(super) enum ConnectionState {
     Head,
     /// An answer is being sent.
     Answer,
+    /// An answer with the journal is being sent, or awaited from `nodelet logs`.
+    Journal,
     /// Nothing is asked.
     Idle,
     /// The last answer is sent. What the client still sends is dropped until its end: a socket that
@@ -58,10 +58,13 @@ pub(super) enum ConnectionState {
 }
 
 impl ConnectionState {
-    /// How long it may last.
+    /// How long it may last. That of a journal begins anew with each 4 KiB that the client takes,
+    /// and is longer than `nodelet logs` may take; after that only a socket's buffer is left of a
+    /// journal. So the slowest client that counts takes 100 bytes a second, for half an hour.
     pub(super) fn limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::Handshake | Self::Answer => 10,
+            Self::Journal => 40,
             Self::Head => 5,
             Self::Idle => 90,
             Self::Closing => 1,
@@ -136,12 +139,11 @@ impl<S: PortStream> PortConnection<S> {
 
     /// When it is closed, unless the client does something.
     pub(super) fn deadline(&self) -> Mono {
-        let limit = if self.has_journal() { JOURNAL_LIMIT } else { self.state.limit() };
-        self.since.after(limit)
+        self.since.after(self.state.limit())
     }
 
     pub(super) fn wants_read(&self) -> bool {
-        self.state != ConnectionState::Answer
+        !matches!(self.state, ConnectionState::Answer | ConnectionState::Journal)
     }
 
     pub(super) fn has_journal(&self) -> bool {
@@ -176,7 +178,7 @@ impl<S: PortStream> PortConnection<S> {
                 Err(e) => return Err(e),
             }
         }
-        if self.state == ConnectionState::Answer && !self.has_journal() {
+        if !self.wants_read() && !self.has_journal() {
             if self.is_last {
                 self.stream.finish();
                 self.enter(ConnectionState::Closing, now);
@@ -199,11 +201,22 @@ impl<S: PortStream> PortConnection<S> {
             Some([]) => {
                 self.journal = None;
                 self.tls.send_close_notify();
-                self.enter(ConnectionState::Answer, now);
             }
             Some(bytes) => self.tls.writer().write_all(bytes)?,
         }
+        self.since = now;
         self.send(now)
+    }
+
+    /// Its time is over. A journal that `nodelet logs` did not end gets its last line; false if the
+    /// connection is to be closed.
+    pub(super) fn outlives(&mut self, now: Mono) -> bool {
+        let is_awaited = self.awaited().is_some();
+        if let Some(journal) = self.journal.as_mut().filter(|_| is_awaited) {
+            journal.cut();
+            return self.pass_on(now).is_ok();
+        }
+        false
     }
 
     fn receive(&mut self, now: Mono) -> io::Result<Next> {
@@ -235,7 +248,10 @@ impl<S: PortStream> PortConnection<S> {
                     return Ok(Next::Close);
                 }
             }
-            ConnectionState::Head | ConnectionState::Answer | ConnectionState::Idle => {}
+            ConnectionState::Head
+            | ConnectionState::Answer
+            | ConnectionState::Journal
+            | ConnectionState::Idle => {}
         }
         self.decrypt(bytes, now)
     }
@@ -309,14 +325,18 @@ impl<S: PortStream> PortConnection<S> {
     /// Begins to send an answer with the journal behind its head: the last one.
     pub(super) fn answer_with(&mut self, journal: Journal, head: &[u8], now: Mono) -> Next {
         self.journal = Some(journal);
-        self.answer(head, true, now)
+        self.begin(ConnectionState::Journal, head, true, now)
     }
 
     /// Begins to send the answer, rendered, to [`PortConnection::head`].
     pub(super) fn answer(&mut self, bytes: &[u8], is_last: bool, now: Mono) -> Next {
+        self.begin(ConnectionState::Answer, bytes, is_last, now)
+    }
+
+    fn begin(&mut self, state: ConnectionState, bytes: &[u8], is_last: bool, now: Mono) -> Next {
         (self.was_answered, self.is_last) = (true, is_last);
         self.head = Zeroizing::default();
-        self.enter(ConnectionState::Answer, now);
+        self.enter(state, now);
         let sent = self.tls.writer().write_all(bytes).and_then(|()| {
             if is_last && !self.has_journal() {
                 self.tls.send_close_notify();

@@ -47,7 +47,7 @@ impl<S: PortStream> Connections<S> {
     /// From when on a connection may be closed for another one.
     fn spare_from(connection: &PortConnection<S>) -> Option<Mono> {
         match connection.state {
-            ConnectionState::Answer => None,
+            ConnectionState::Answer | ConnectionState::Journal => None,
             _ if Self::is_content(connection) => Some(connection.since),
             _ => Some(connection.since.after(YOUNG)),
         }
@@ -69,7 +69,7 @@ impl<S: PortStream> Connections<S> {
 
     /// Closes those whose time is over. Returns when the next one's is.
     pub(super) fn expire(&mut self, now: Mono) -> Option<Mono> {
-        self.0.retain(|connection| now < connection.deadline());
+        self.0.retain_mut(|connection| now < connection.deadline() || connection.outlives(now));
         self.0.iter().map(PortConnection::deadline).min()
     }
 }

@@ -4,6 +4,7 @@
 //! Both check the query. `nodelet logs` limits the time, `nodelet serve` the size.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -11,6 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::alarm;
 
 use super::answers::{Answer, Asked};
@@ -127,6 +129,8 @@ pub(super) struct Journal {
     end: Duration,
     /// Bytes until it is cut.
     left: usize,
+    /// journalctl has ended before that. A slow client reads the rest of its output later.
+    is_complete: bool,
     is_over: bool,
 }
 
@@ -141,11 +145,17 @@ impl Journal {
     /// Of a stream that never blocks.
     pub(super) fn new(stream: UnixStream) -> Self {
         let end = since_boot() + Duration::from_secs(LIMIT.into());
-        Self { stream, end, left: MOST, is_over: false }
+        Self { stream, end, left: MOST, is_complete: false, is_over: false }
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+
+    /// Its end is now, and it was cut.
+    pub(super) fn cut(&mut self) {
+        (self.end, self.is_complete) = (Duration::ZERO, false);
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 
     /// The next bytes; none at the end; `None` if there are none yet.
@@ -153,6 +163,7 @@ impl Journal {
         if self.is_over {
             return Some(&[]);
         }
+        self.is_complete |= since_boot() < self.end && has_hung_up(&self.stream);
         // One byte more shows whether there is anything to cut.
         let room = self.left.clamp(1, buffer.len());
         let length = match self.stream.read(buffer.get_mut(..room)?) {
@@ -165,7 +176,7 @@ impl Journal {
         };
         self.is_over = length == 0 || self.left == 0;
         match length {
-            0 if since_boot() >= self.end => return Some(LATE),
+            0 if !self.is_complete && since_boot() >= self.end => return Some(LATE),
             0 if self.left == MOST => return Some(NOTHING),
             1.. if self.left == 0 => return Some(CUT),
             _ => {}
@@ -173,6 +184,13 @@ impl Journal {
         self.left = self.left.saturating_sub(length);
         buffer.get(..length)
     }
+}
+
+/// Whether the other end is closed, with or without bytes that are not read yet.
+fn has_hung_up(stream: &UnixStream) -> bool {
+    let mut descriptor = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    let polled = poll(&mut descriptor, PollTimeout::ZERO);
+    polled.is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]
@@ -290,6 +308,8 @@ mod tests {
             if !text.is_empty() {
                 assert_eq!(journal.read(&mut buffer), Some(text.as_bytes()));
             }
+            // A slow client takes the line so late.
+            journal.end = since_boot();
             let end: &[u8] = if is_late { LATE } else { &[] };
             assert_eq!(journal.read(&mut buffer), Some(end), "{text}");
             assert_eq!(journal.read(&mut buffer), Some(&[][..]), "{text}");

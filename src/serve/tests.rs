@@ -243,19 +243,19 @@ fn with_journal() -> (Pair, UnixStream, UnixStream) {
 #[test]
 fn the_journal_follows_its_head_until_its_end() {
     let (mut pair, _, mut journal) = with_journal();
-    assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Answer, at(41)));
+    assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Journal, at(41)));
     assert_eq!(pair.run(at(2)), Next::Wait);
     assert_eq!(pair.received(), "HTTP/1.1 200 OK\r\n\r\n");
     assert!(pair.server.awaited().is_some() && !pair.server.wants_read());
-    for second in [3, 39] {
+    for second in [3, 39, 70] {
         journal.write_all(b"a line\n").unwrap();
         assert_eq!(pair.run(at(second)), Next::Wait);
         assert_eq!(pair.received(), "a line\n");
-        assert_eq!(pair.server.deadline(), at(41));
+        assert_eq!(pair.server.deadline(), at(second + 40));
     }
     journal.shutdown(Shutdown::Both).unwrap();
-    assert_eq!(pair.run(at(40)), Next::Wait);
-    assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Closing, at(41)));
+    assert_eq!(pair.run(at(100)), Next::Wait);
+    assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Closing, at(101)));
     assert!(!pair.server.has_journal() && pair.server.awaited().is_none());
     assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
 }
@@ -278,6 +278,64 @@ fn no_more_of_the_journal_is_read_than_the_client_takes() {
     assert_eq!(pair.run(at(3)), Next::Wait);
     assert_eq!(pair.server.state, ConnectionState::Closing);
     assert!(pair.received().ends_with("x"));
+}
+
+/// A link of some 100 bytes a second.
+#[test]
+fn a_slow_client_gets_the_whole_journal() {
+    let (mut pair, _, mut journal) = with_journal();
+    setsockopt(&pair.server.stream, sockopt::SndBuf, &1).unwrap();
+    journal.write_all(&[b'x'; 100_000]).unwrap();
+    journal.write_all(b"the last line\n").unwrap();
+    journal.shutdown(Shutdown::Both).unwrap();
+    let (mut second, mut received) = (1, String::new());
+    while pair.server.state == ConnectionState::Journal {
+        assert!(at(second) < pair.server.deadline(), "cut after {} bytes", received.len());
+        // Two KiB fit into the socket.
+        for _ in 0..3 {
+            assert_eq!(pair.server.turn(at(second)), Next::Wait);
+            while pair.client.read_tls(&mut pair.end).is_ok_and(|length| length > 0) {
+                pair.client.process_new_packets().unwrap();
+            }
+            received += &pair.received();
+        }
+        second += 39;
+    }
+    assert!(second > 300, "{second}");
+    assert!(received.ends_with("x\nthe last line\n") || received.ends_with("xthe last line\n"));
+    assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
+}
+
+/// A client that takes no more holds its place for 40 s.
+#[test]
+fn a_client_that_stops_within_a_journal_is_closed() {
+    let (mut pair, _, mut journal) = with_journal();
+    pair.run(at(1));
+    setsockopt(&pair.server.stream, sockopt::SndBuf, &1).unwrap();
+    journal.write_all(&[b'x'; 100_000]).unwrap();
+    for _ in 0..20 {
+        assert_eq!(pair.server.turn(at(2)), Next::Wait);
+    }
+    assert_eq!(pair.server.turn(at(30)), Next::Wait);
+    assert!(pair.server.wants_write());
+    let mut all = Connections(vec![pair.server]);
+    assert_eq!((all.expire(at(41)), all.expire(at(42))), (Some(at(42)), None));
+}
+
+/// journalctl waits for a card that is stuck, and no signal ends it.
+#[test]
+fn a_journal_that_says_nothing_for_40_s_ends_with_a_line() {
+    let (mut pair, _, _journal) = with_journal();
+    pair.run(at(1));
+    let mut all = Connections(vec![pair.server]);
+    assert_eq!(all.expire(at(40)), Some(at(41)));
+    assert_eq!(all.expire(at(41)), Some(at(81)));
+    pair.server = all.0.remove(0);
+    assert_eq!(pair.run(at(41)), Next::Wait);
+    let received = pair.received();
+    assert!(received.contains("\nerror: cut after 30 s; "), "{received}");
+    assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
+    assert_eq!(pair.server.state, ConnectionState::Closing);
 }
 
 #[test]

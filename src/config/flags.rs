@@ -251,7 +251,7 @@ pub const SETTINGS: &[Setting<Values>] = &[
         "read /proc, /sys and /etc below DIR; below another root than / no name server is asked",
         Path(|v, given| v.host_root = given))),
     field("authentication.x509.clientCAFile", row("client-ca-file", "FILE", "",
-        "serve: CA of client certificates (default that of --kubeconfig; on k3s its own)",
+        "serve: CA of client certificates (default the CA that signed the board's certificate)",
         Path(|v, given| v.serve.client_ca_file = path(given)))),
     field("authentication.anonymous.enabled", row("anonymous-auth", "", "",
         "serve refuses true",

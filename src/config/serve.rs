@@ -18,7 +18,7 @@ const SHORTEST_IDLE: Duration = Duration::from_secs(1);
 /// The configuration of `nodelet serve`. `default()` has no setting's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServeConfig {
-    /// `--client-ca-file`; `None` is the CA of the credentials.
+    /// `--client-ca-file`; `None` is the CA that signed the board's certificate.
     pub client_ca_file: Option<PathBuf>,
     /// Whose word counts, and for how long.
     pub access: AccessConfig,

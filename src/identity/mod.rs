@@ -121,11 +121,9 @@ impl Identity {
         self.config.ca.as_ref()
     }
 
-    /// What the supervisor sent as the board's certificate: it, and the CA behind it. `None` without
-    /// a supervisor.
-    pub fn supervisors_chain(&self) -> Option<&Pem> {
-        let certificate = self.config.certificate.as_ref().filter(|_| self.supervisor.is_some());
-        certificate.map(|certificate| &certificate.chain)
+    /// The board's certificate, and what its signer sent behind it; `None` without one.
+    pub fn chain(&self) -> Option<&Pem> {
+        self.config.certificate.as_ref().map(|certificate| &certificate.chain)
     }
 
     /// A client of the supervisor that signs a serving certificate for these addresses, separated by

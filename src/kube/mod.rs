@@ -9,6 +9,7 @@ pub mod names;
 pub mod object;
 pub mod protobuf;
 pub mod quantity;
+pub mod signed;
 pub mod text;
 pub mod time;
 pub mod version;

@@ -1,8 +1,7 @@
 //! Parses the fields of certificates that a node needs, and encodes certificate signing requests
 //! and a self-signed certificate.
 //!
-//! Parsed are the node's own certificates, and those of clients whose signature is verified. rustls
-//! verifies those of the server.
+//! Parsed are the node's own certificates, and those of clients. rustls verifies those of the server.
 //!
 //! The caller of [`DerReader`] requests one element of DER (X.690) at a time, without recursion; an
 //! unexpected element is `None`. Lengths have up to four octets, which exceeds the size of every
@@ -23,7 +22,7 @@ const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
 /// id-ce-subjectAltName, id-ce-extKeyUsage and id-kp-serverAuth (RFC 5280).
 const ALT_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
-const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
+pub(super) const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
 const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
 /// extensionRequest (RFC 2985): the extensions that a request asks for.
 const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14];
@@ -372,7 +371,7 @@ fn time(reader: &mut DerReader<'_>) -> Option<Wall> {
 }
 
 /// True or false.
-const BOOLEAN: u8 = 0x01;
+pub(super) const BOOLEAN: u8 = 0x01;
 /// A whole number.
 pub const INTEGER: u8 = 0x02;
 /// A string of bits; the first octet is the number of unused bits.

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 
+use super::client_ca::ClientCa;
 use super::reviews::Reviews;
 use super::rotation::Rotation;
-use super::tls::{ClientCa, server_config};
+use super::tls::server_config;
 use crate::config::Config;
 use crate::config::serve::ServeConfig;
 use crate::core::delay::Jitter;
@@ -38,6 +39,7 @@ pub(super) struct Certificates {
     /// Until then.
     certificate: ClientCertificate,
     certificate_files: Option<StampedFiles<2>>,
+    /// `None` accepts no client certificate.
     ca: Option<Pem>,
     /// `--client-ca-file`; without it the CA is that of the credentials.
     ca_file: Option<StampedFiles<1>>,
@@ -47,7 +49,7 @@ pub(super) struct Certificates {
 
 impl Certificates {
     /// Reads the files of the flags, or makes a certificate. `cluster_ca` is the CA of client
-    /// certificates without a flag, and `cert_dir` the folder for the cluster's certificate.
+    /// certificates without a flag, if there is one, and `cert_dir` the folder for the cluster's certificate.
     pub(super) fn open(
         node: &Config,
         config: &ServeConfig,
@@ -65,14 +67,17 @@ impl Certificates {
         };
         let given_ca = config.client_ca_file.as_deref().map(read_pem).transpose();
         let given_ca = given_ca.map_err(|why| format!("--client-ca-file: {why}"))?;
+        let ca_file = given_ca.as_ref().and_then(StampedFiles::of_pem);
+        let ca = given_ca.or(cluster_ca);
+        log_without(ca.as_ref());
         Ok(Self {
             only_tls13: config.only_tls13,
             issued: rotation.as_ref().and_then(Rotation::current),
             rotation,
             certificate_files: StampedFiles::of_certificate(&certificate),
             certificate,
-            ca_file: given_ca.as_ref().and_then(StampedFiles::of_pem),
-            ca: given_ca.or(cluster_ca),
+            ca_file,
+            ca,
             due: Mono::START.after(CHECK_EVERY),
             log: OutageLog::new("certificates of the port"),
         })
@@ -109,8 +114,8 @@ impl Certificates {
     }
 
     /// Reads the files again that were replaced, once a minute. `cluster_ca` refreshes the
-    /// credentials and returns their CA; with `None` the last one stays in use. Returns the new TLS
-    /// configuration, if there is one.
+    /// credentials and returns their CA, as for [`Self::open`]. Returns the new TLS configuration,
+    /// if there is one.
     pub(super) fn refresh(
         &mut self,
         cluster_ca: impl FnOnce() -> Option<Pem>,
@@ -136,12 +141,16 @@ impl Certificates {
                 let new = read_pem(path)?;
                 ClientCa::new(Some(&new))?;
                 log::info!("{}: read again", new.source);
-                ca = Some(new);
+                ca = Some(Some(new));
                 Ok(())
             }),
             None => {
-                let new = cluster_ca().filter(|new| self.ca.as_ref() != Some(new));
-                ClientCa::new(new.as_ref()).map(|_| ca = new)
+                let new = cluster_ca();
+                if new != self.ca {
+                    log_without(new.as_ref());
+                    ca = Some(new);
+                }
+                Ok(())
             }
         };
         let failed: Vec<String> = [read, ca_read].into_iter().filter_map(Result::err).collect();
@@ -152,8 +161,18 @@ impl Certificates {
             return None;
         }
         self.certificate = certificate.unwrap_or_else(|| self.certificate.clone());
-        self.ca = ca.or_else(|| self.ca.take());
+        self.ca = ca.unwrap_or_else(|| self.ca.take());
         self.tls().ok()
+    }
+}
+
+/// Says that no client certificate counts, if there is no CA.
+fn log_without(ca: Option<&Pem>) {
+    if ca.is_none() {
+        log::info!(
+            "client certificates are not accepted: the credentials have no CA that has signed the \
+             board's own certificate; --client-ca-file names the CA of clients"
+        );
     }
 }
 

@@ -15,9 +15,9 @@ use std::time::Duration;
 use rustls::server::{ServerConfig, ServerConnection};
 use zeroize::Zeroizing;
 
+use super::client_ca::{ClientCa, Verified};
 use super::head::{self, Head};
 use super::logs::Journal;
-use super::tls::{ClientCa, Verified};
 use crate::core::access::User;
 use crate::core::instant::Mono;
 use crate::kube::time::Wall;
@@ -26,7 +26,7 @@ use crate::kube::time::Wall;
 const READ: usize = 4 << 10;
 /// Most bytes that a client may send before the handshake is complete: a certificate chain has
 /// less.
-const LONGEST_HANDSHAKE: usize = 16 << 10;
+const LONGEST_HANDSHAKE: usize = 32 << 10;
 /// The first byte of TLS: a record of the handshake (RFC 8446, section 5.1).
 const HANDSHAKE_RECORD: u8 = 0x16;
 /// What Go's server says to a client that does not speak TLS.
@@ -305,16 +305,18 @@ impl<S: PortStream> PortConnection<S> {
         head::parse(&self.head)
     }
 
-    /// The user that the client certificate names, if it is valid now. Its signatures are verified
-    /// once a connection, its dates at each request.
-    pub(super) fn user(&self, ca: &ClientCa, now: Wall) -> Option<&User> {
-        if self.verified.get().is_none() {
-            let verified = ca.verify(self.tls.peer_certificates()?, now)?;
+    /// The user that the client certificate names, if there is one; the error says why it is no
+    /// credential. Its signatures are verified once a connection, its dates at each request.
+    pub(super) fn user(&self, ca: &ClientCa, now: Wall) -> Result<Option<&User>, String> {
+        let Some(chain) = self.tls.peer_certificates() else {
+            return Ok(None);
+        };
+        let is_valid = |v: &&Verified| v.from <= now && now <= v.until;
+        if self.verified.get().filter(is_valid).is_none() {
+            let verified = ca.verify(chain, now)?;
             let _ = self.verified.set(verified);
         }
-        let verified = self.verified.get();
-        let is_valid = |v: &&Verified| v.from <= now && now <= v.until;
-        verified.filter(is_valid).map(|verified| &verified.user)
+        Ok(self.verified.get().map(|verified| &verified.user))
     }
 
     /// The next request verifies the client certificate again: the CA is another one.

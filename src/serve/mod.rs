@@ -6,6 +6,7 @@
 
 pub mod answers;
 mod certificate;
+mod client_ca;
 mod connection;
 mod connections;
 pub mod head;

@@ -14,6 +14,7 @@ use rustls::ServerConfig;
 
 use super::answers::{Answer, Asked, answer};
 use super::certificate::Certificates;
+use super::client_ca::ClientCa;
 use super::connection::{Next, PortConnection, PortStream};
 use super::connections::Connections;
 use super::head::Head;
@@ -21,7 +22,6 @@ use super::listener;
 use super::logs::{self, Journal};
 use super::readings::Readings;
 use super::reviews::Reviews;
-use super::tls::ClientCa;
 use crate::config::Config;
 use crate::config::serve::ServeConfig;
 use crate::core::access::{Access, Asker, User, Verdict};
@@ -52,6 +52,8 @@ pub struct Port {
     tls: Arc<ServerConfig>,
     ca: ClientCa,
     certificates: Certificates,
+    /// Client certificates that are no credential.
+    client_log: OutageLog,
     desk: Desk,
     clock: Clock,
     /// `None` is never.
@@ -102,6 +104,7 @@ impl Port {
             tls,
             ca,
             certificates,
+            client_log: OutageLog::new("client certificate"),
             desk,
             clock,
             idle_exit: has_end.then_some(serve.idle_exit),
@@ -231,7 +234,11 @@ impl Port {
                 (Answer::refusal(code), false, true)
             }
             Head::Whole { asked, is_last } => {
-                let user = connection.user(&self.ca, start.wall);
+                let user = connection.user(&self.ca, start.wall).unwrap_or_else(|why| {
+                    let why = format!("not used: from {}, {why}", connection.peer);
+                    self.client_log.failed(&why, start.mono);
+                    None
+                });
                 let answer;
                 (answer, journal) = self.desk.answer(user, connection.peer, &asked, reads_journal);
                 (answer, asked.method == "HEAD", is_last)
@@ -245,7 +252,7 @@ impl Port {
             }
             None => connection.answer(&answer.render(is_head, is_last, date), is_last, now.mono),
         };
-        // A review takes up to 4 s.
+        // A judgement takes up to 4 s.
         self.connections.skip_time(start.mono, now.mono);
         next
     }

@@ -5,7 +5,7 @@
 use ring::hmac;
 use ring::rand::SystemRandom;
 
-use super::tls::issuer;
+use super::client_ca::issuers;
 use crate::core::access::ReviewContext;
 use crate::core::certificate::{FileTask, TaskResult};
 use crate::core::instant::Mono;
@@ -48,11 +48,13 @@ impl Reviews {
         Ok(Self { api: access.api, identity, clock, key, client_not_after })
     }
 
-    /// The CA of client certificates, of the credentials that are in use: that of the kubeconfig.
-    /// k3s signs clients with another CA than servers; it has signed the board's certificate.
+    /// The CA that has signed the board's own certificate, if the credentials that are in use have
+    /// it: in the kubeconfig, or behind the certificate, as k3s sends it. Any other CA there signs
+    /// servers, and perhaps everybody's.
     pub(super) fn client_ca(&self) -> Option<Pem> {
-        let issuer = self.identity.supervisors_chain().and_then(issuer);
-        issuer.or_else(|| self.identity.ca().cloned())
+        let chain = self.identity.chain()?;
+        let ca = self.identity.ca().into_iter();
+        issuers(&chain.bytes, ca.chain([chain]).map(|pem| pem.bytes.as_slice()))
     }
 
     /// Reads credentials that were replaced, once a minute.

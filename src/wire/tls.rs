@@ -129,11 +129,15 @@ pub fn server_name(config: &ApiConfig) -> Result<ServerName<'static>, String> {
         .map_err(|_| format!("tls-server-name: {name:?} is not a host name"))
 }
 
+/// A PEM text without the mark of Windows' editors, which would hide its first BEGIN.
+pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
 /// The CA certificates in a PEM text. A broken one among others is skipped and logged.
 pub(crate) fn roots(ca: &Pem) -> Result<RootCertStore, String> {
-    // The mark of Windows' editors, in front of the first BEGIN.
-    let text = ca.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&ca.bytes);
     let (mut roots, mut broken_one) = (RootCertStore::empty(), None);
+    let text = without_mark(&ca.bytes);
     for certificate in CertificateDer::pem_slice_iter(text) {
         let added = certificate.map_err(|e| broken(text, &e)).and_then(|certificate| {
             let key = Leaf::parse(&certificate).and_then(|ca| KeyKind::of_public(&ca.public_key));

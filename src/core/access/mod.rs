@@ -38,8 +38,8 @@ pub const BUDGET: Duration = Duration::from_secs(4);
 const BAD_TOKEN_TTL: Duration = Duration::from_secs(30);
 /// After a review without an answer, the next one is not sent for this time: each would block.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Longest user of a TokenReview as JSON, in bytes: up to sixteen are kept.
-const MAX_USER: usize = 16 << 10;
+/// Longest user in bytes, of a TokenReview as JSON: sixteen are kept, and in answers twice as many.
+pub const MAX_USER: usize = 16 << 10;
 
 /// A user, as the API server knows it.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use apidouble::{Authority, Double, Validity};
+use apidouble::{Authority, Double, Identity, Validity};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nodelet::kube::x509::{AltName, Leaf};
@@ -110,61 +110,118 @@ fn a_supervisor_signs_without_an_approval() {
     }
 }
 
+/// The kubeconfig `pi` of an identity, for a server whose certificate another CA has signed: a
+/// company's, or that of k3s for servers.
+fn behind(double: &Double, servers: &Authority, own: &Identity) -> String {
+    let port = double.front(&servers.server(&["127.0.0.1"], Validity::VALID));
+    // With its name: the CA may have the same text at the end of the client's certificates.
+    let ca = |pem: &str| format!("certificate-authority-data: {}", STANDARD.encode(pem));
+    double
+        .kubeconfig_for(own)
+        .replace(&double.url(), &format!("https://127.0.0.1:{port}"))
+        .replace(&ca(&double.ca_pem()), &ca(servers.pem()))
+}
+
+/// Whoever gets a certificate of the server's CA, with a subject of their choice, would be anybody.
+#[test]
+fn the_ca_of_the_server_counts_for_no_client_unless_it_signed_the_boards_certificate() {
+    let double = Double::builder()
+        .token("t0ken", "admin", &["system:masters"])
+        .token("board", "system:node:pi", &["system:nodes"])
+        .start();
+    let folder = Folder::new("serve-company-ca");
+    let company = Authority::new("company");
+    let own = double.node_identity("pi", Validity::VALID);
+    let with_certificate = behind(&double, &company, &own);
+    let ca = folder.write("client-ca", double.ca_pem());
+    let given = format!("--client-ca-file={}", ca.display());
+    let clients = [double.authority(), &company]
+        .map(|ca| ca.client("admin", &["system:masters"], Validity::VALID));
+    for (kubeconfig, more, codes) in [
+        (double.kubeconfig_for(&own), None, [200, 401]),
+        (with_certificate.clone(), None, [401, 401]),
+        (with_certificate, Some(&given), [200, 401]),
+        (double.kubeconfig_token("board"), None, [401, 401]),
+        (double.kubeconfig_token("board"), Some(&given), [200, 401]),
+    ] {
+        let mut flags = flags(&double, &folder);
+        folder.write("kubeconfig", kubeconfig);
+        flags.extend(more.cloned());
+        let served = Served::start(&flags);
+        for (client, code) in clients.iter().zip(codes) {
+            let reply = served.ask(Some(client), "/metrics", &[]);
+            assert_eq!(reply.code, code, "{more:?}, {codes:?}: {reply:?}");
+            let token = ["Authorization: Bearer t0ken"];
+            assert_eq!(served.ask(Some(client), "/metrics", &token).code, 200);
+        }
+        let log = served.board.log();
+        let lines: Vec<&String> = log.iter().filter(|line| line.contains("not accepted")).collect();
+        assert_eq!(lines.len(), usize::from(codes == [401, 401]), "{log:?}");
+        assert!(lines.iter().all(|line| line.contains("--client-ca-file")), "{log:?}");
+    }
+}
+
 /// k3s has a CA for clients and another one for servers. It sends the first behind the node's
 /// certificate, and the kubeconfig has the second.
 #[test]
-fn at_a_supervisor_the_ca_of_clients_is_the_one_behind_the_boards_certificate() {
+fn a_ca_behind_the_boards_certificate_that_signed_it_is_that_of_clients() {
     let double = Double::start();
     let folder = Folder::new("serve-k3s-ca");
     folder.write("k3s-password", "secret");
     let servers = Authority::new("k3s-server-ca");
-    let port = double.front(&servers.server(&["127.0.0.1"], Validity::VALID));
     let mut own = double.node_identity("pi", Validity::VALID);
     own.cert_pem += double.authority().pem();
-    // With its name: the CA may have the same text at the end of the client's certificates.
-    let ca = |pem: &str| format!("certificate-authority-data: {}", STANDARD.encode(pem));
-    let kubeconfig = double
-        .kubeconfig_for(&own)
-        .replace(&double.url(), &format!("https://127.0.0.1:{port}"))
-        .replace(&ca(&double.ca_pem()), &ca(servers.pem()));
+    let kubeconfig = behind(&double, &servers, &own);
     let flags = flags(&double, &folder);
     folder.write("kubeconfig", kubeconfig);
     let client = double.authority().client("admin", &["system:masters"], Validity::VALID);
     let foreign = servers.client("admin", &["system:masters"], Validity::VALID);
-    for (supervisor, codes) in [(true, [200, 401]), (false, [401, 200])] {
+    for supervisor in [true, false] {
         let mut flags = flags.clone();
         if supervisor {
             flags.push(format!("--k3s-supervisor={}", double.url()));
             flags.push("--rotate-certificates".to_owned());
         }
         let served = Served::start(&flags);
-        for (client, code) in [&client, &foreign].into_iter().zip(codes) {
+        for (client, code) in [(&client, 200), (&foreign, 401)] {
             let reply = served.ask(Some(client), "/metrics", &[]);
             assert_eq!(reply.code, code, "supervisor: {supervisor}, {reply:?}");
         }
     }
 }
 
-/// Without any review before, which would read the credentials again.
+/// While the CA of a cluster is replaced, the kubeconfig has both. Without any review before, which
+/// would read the credentials again.
 #[test]
-fn a_ca_that_is_added_to_the_kubeconfigs_counts_for_clients_a_minute_later() {
+fn the_ca_of_clients_follows_the_signer_of_the_boards_certificate_a_minute_later() {
     let double = Double::start();
     let folder = Folder::new("serve-new-ca");
     let flags = flags(&double, &folder);
-    let data = format!("certificate-authority-data: {}", STANDARD.encode(double.ca_pem()));
-    let kubeconfig = double.kubeconfig_for_node("pi").replace(&data, "certificate-authority: ca");
-    assert!(kubeconfig.contains("certificate-authority: ca"), "{kubeconfig}");
-    folder.write("kubeconfig", kubeconfig);
-    folder.write("ca", double.ca_pem());
     let new = Authority::new("new");
-    let client = new.client("admin", &["system:masters"], Validity::VALID);
+    double.trust(&[double.authority(), &new]);
+    let own = double.node_identity("pi", Validity::VALID);
+    let data = |name: &str, pem: &str| format!("{name}-data: {}", STANDARD.encode(pem));
+    let kubeconfig = double
+        .kubeconfig_for(&own)
+        .replace(&data("certificate-authority", &double.ca_pem()), "certificate-authority: ca")
+        .replace(&data("client-certificate", &own.cert_pem), "client-certificate: crt")
+        .replace(&data("client-key", &own.key_pem), "client-key: key");
+    assert!(!kubeconfig.contains("-data"), "{kubeconfig}");
+    folder.write("kubeconfig", kubeconfig);
+    folder.write("ca", double.ca_pem() + new.pem());
+    folder.write("crt", &own.cert_pem);
+    folder.write("key", &own.key_pem);
+    let clients = [double.authority(), &new]
+        .map(|ca| ca.client("admin", &["system:masters"], Validity::VALID));
     let served = Served::start(&flags);
-    assert_eq!(served.ask(Some(&client), "/metrics", &[]).code, 401);
-    folder.write("ca.new", double.ca_pem() + new.pem());
-    std::fs::rename(folder.path().join("ca.new"), folder.path().join("ca")).unwrap();
-    eventually("the new CA", 3 * LIMIT, || {
-        (served.ask(Some(&client), "/metrics", &[]).code == 200).then_some(())
-    });
+    let codes = || clients.each_ref().map(|client| served.ask(Some(client), "/metrics", &[]).code);
+    assert_eq!(codes(), [200, 401]);
+    let own = new.client("system:node:pi", &["system:nodes"], Validity::VALID);
+    for (name, pem) in [("crt", &own.cert_pem), ("key", &own.key_pem)] {
+        folder.write("new", pem);
+        std::fs::rename(folder.path().join("new"), folder.path().join(name)).unwrap();
+    }
+    eventually("the new CA", 3 * LIMIT, || (codes() == [401, 200]).then_some(()));
 }
 
 /// The agent renews, or an operator: the next review finds it, before its answer is lost.

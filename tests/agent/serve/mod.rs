@@ -3,6 +3,7 @@
 mod abuse;
 mod access;
 mod certificate;
+mod clients;
 mod endpoints;
 mod journal;
 mod kubelet;

@@ -2,10 +2,12 @@
 #![no_main]
 
 use nodelet::identity::pki::key::Key;
+use nodelet::kube::signed::Signed;
 use nodelet::kube::x509::{Leaf, Wanted, pem};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let _ = Leaf::parse(bytes);
+    let _ = Signed::parse(bytes);
     for text in [
         bytes,
         pem("CERTIFICATE", bytes).as_bytes(),

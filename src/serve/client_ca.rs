@@ -1,0 +1,331 @@
+//! Whom a client certificate names.
+//!
+//! What cannot be verified is no credential, and ends no handshake: a token beside it still counts,
+//! as at a kubelet. So TLS takes any certificate ([`AnyClient`]), and [`ClientCa::verify`] judges it
+//! when the client asks for something. It alone makes a user of a certificate.
+//!
+//! webpki judges the chain. Two forms of certificates that it refuses, and that Go takes, are
+//! verified here with its signatures, directly below a CA: version 1, which has no extensions, and
+//! one that may itself sign others. `openssl x509 -req` and `openssl req -x509 -CA` make them.
+
+use std::time::Duration;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::verify_tls13_signature_with_raw_key;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, PeerMisbehaved,
+    RootCertStore, SignatureScheme,
+};
+use webpki::{
+    EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeId, KeyPurposeIdIter, KeyUsage,
+    RawPublicKeyEntity, RequiredEkuNotFoundContext,
+};
+
+use crate::core::access::{MAX_USER, User};
+use crate::kube::signed::{ANY_USAGE, CLIENT_AUTH, Signed};
+use crate::kube::time::Wall;
+use crate::kube::x509::{self, BIT_STRING, DerReader, INTEGER, Leaf, SEQUENCE, element};
+use crate::wire::api_config::Pem;
+use crate::wire::provider::SIGNATURES;
+use crate::wire::tls::{roots, without_mark};
+
+/// Most characters of a name of a stranger in the log.
+const MAX_NAME: usize = 64;
+/// Bytes of the modulus of an RSA key that ring takes: 2048 to 8192 bits.
+const MODULUS: std::ops::RangeInclusive<usize> = 256..=1024;
+
+/// The CA of client certificates.
+#[derive(Debug)]
+pub(super) struct ClientCa(RootCertStore);
+
+/// Whom a certificate of the CA names, and when.
+#[derive(Clone, Debug)]
+pub(super) struct Verified {
+    pub(super) user: User,
+    pub(super) from: Wall,
+    pub(super) until: Wall,
+}
+
+impl ClientCa {
+    /// Without one, no client certificate is accepted. The system's roots never are: they sign for
+    /// everybody.
+    pub(super) fn new(ca: Option<&Pem>) -> Result<Self, String> {
+        Ok(Self(ca.map_or_else(|| Ok(RootCertStore::empty()), roots)?))
+    }
+
+    /// The user that the chain names, if this CA signed it for a client and it is valid now. The
+    /// error names the certificate. Upstream: apiserver `authentication/request/x509/x509.go`.
+    pub(super) fn verify(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now: Wall,
+    ) -> Result<Verified, String> {
+        let (first, intermediates) = chain.split_first().ok_or("an empty chain")?;
+        let leaf = Leaf::parse(first).ok_or("a certificate that cannot be parsed")?;
+        let verified = self.judge(first, intermediates, &leaf, now);
+        let (name, groups) = (leaf.subject.common_name, leaf.subject.organizations);
+        match verified {
+            Ok(()) => {
+                let user = User { name, groups, ..User::default() };
+                Ok(Verified { user, from: leaf.not_before, until: leaf.not_after })
+            }
+            Err(why) => {
+                let name: String = name.chars().take(MAX_NAME).collect();
+                Err(format!("{name:?}: {why}"))
+            }
+        }
+    }
+
+    /// Every condition of [`Self::verify`].
+    fn judge(
+        &self,
+        first: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        leaf: &Leaf,
+        now: Wall,
+    ) -> Result<(), String> {
+        // The handshake has proven nothing without one.
+        if ProvableKey::of(leaf).is_none() {
+            return Err(OTHER_KEY.to_owned());
+        }
+        // Users are kept, so their size is limited.
+        if first.len() > MAX_USER {
+            return Err(format!("it is longer than {MAX_USER} bytes"));
+        }
+        let time = UnixTime::since_unix_epoch(Duration::from_nanos(now.nanos()));
+        let judged = EndEntityCert::try_from(first).and_then(|certificate| {
+            let (all, anchors) = (SIGNATURES.all, &self.0.roots);
+            certificate
+                .verify_for_usage(all, anchors, intermediates, time, ForClients, None, None)
+                .map(drop)
+        });
+        match judged {
+            Ok(()) => {}
+            Err(webpki::Error::UnsupportedCertVersion | webpki::Error::CaUsedAsEndEntity) => {
+                self.judge_direct(first)?;
+            }
+            Err(error) => return Err(cause(&error)),
+        }
+        // Of both ways.
+        if now < leaf.not_before {
+            return Err(NOT_YET.to_owned());
+        }
+        if leaf.not_after < now {
+            return Err(EXPIRED.to_owned());
+        }
+        if leaf.subject.common_name.is_empty() {
+            return Err("it has no common name, which is the user".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether a CA has signed the certificate itself, for a client. A certificate with extensions
+    /// has passed webpki's parser, which refuses critical ones that nobody knows. A CA that limits
+    /// names is not taken: they are not compared here.
+    fn judge_direct(&self, certificate: &[u8]) -> Result<(), String> {
+        let signed = Signed::parse(certificate).ok_or("it is not as RFC 5280 says")?;
+        let mut algorithms = SIGNATURES.all.to_vec();
+        algorithms.retain(|known| known.signature_alg_id().as_ref() == signed.algorithm);
+        if algorithms.is_empty() {
+            return Err(OTHER_SIGNATURE.to_owned());
+        }
+        let is_signed = self.0.roots.iter().any(|ca| {
+            let key = element(SEQUENCE, &[&ca.subject_public_key_info]);
+            let has_signed = |key: RawPublicKeyEntity<'_>| {
+                let mut results = algorithms
+                    .iter()
+                    .map(|known| key.verify_signature(*known, signed.body, signed.signature));
+                results.any(|result| result.is_ok())
+            };
+            ca.subject.as_ref() == signed.issuer
+                && ca.name_constraints.is_none()
+                && RawPublicKeyEntity::try_from(&key.into()).is_ok_and(has_signed)
+        });
+        match (is_signed, signed.is_for_clients) {
+            (true, true) => Ok(()),
+            (true, false) => Err(OTHER_USAGE.to_owned()),
+            (false, _) => Err(OTHER_CA.to_owned()),
+        }
+    }
+
+    /// A verifier for the handshake, with the names of this CA.
+    pub(super) fn any_client(&self) -> AnyClient {
+        AnyClient(self.0.subjects())
+    }
+}
+
+const OTHER_KEY: &str = "its key cannot be verified; give the client one of RSA with 2048 bits or \
+                         more, P-256, P-384 or Ed25519";
+const OTHER_SIGNATURE: &str =
+    "its signature cannot be verified; sign it with SHA-256, or with SHA-384";
+const OTHER_CA: &str = "no CA of clients has signed it; --client-ca-file names them";
+const OTHER_USAGE: &str = "its extended key usage is not that of a client";
+const NOT_YET: &str = "it is not valid yet; is the clock right?";
+const EXPIRED: &str = "it has expired";
+
+/// Why webpki refuses a chain.
+fn cause(error: &webpki::Error) -> String {
+    use webpki::Error as E;
+    let words = match error {
+        E::UnknownIssuer => OTHER_CA,
+        E::CertExpired { .. } => EXPIRED,
+        E::CertNotValidYet { .. } => NOT_YET,
+        E::RequiredEkuNotFoundContext(_) => OTHER_USAGE,
+        E::UnsupportedSignatureAlgorithmContext(_)
+        | E::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => OTHER_SIGNATURE,
+        E::InvalidSignatureForPublicKey => {
+            "its signature is not of the CA's key, or that is RSA with less than 2048 bits"
+        }
+        other => return other.to_string(),
+    };
+    words.to_owned()
+}
+
+/// The extended usage of a client, or any, as Go takes it; or none.
+struct ForClients;
+
+impl ExtendedKeyUsageValidator for ForClients {
+    fn validate(&self, usages: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
+        let wanted = [CLIENT_AUTH, ANY_USAGE].map(KeyPurposeId::new);
+        let mut is_limited = false;
+        for usage in usages {
+            is_limited = true;
+            if wanted.contains(&usage?) {
+                return Ok(());
+            }
+        }
+        let (required, present) = (KeyUsage::client_auth(), Vec::new());
+        let other = RequiredEkuNotFoundContext { required, present };
+        if is_limited { Err(webpki::Error::RequiredEkuNotFoundContext(other)) } else { Ok(()) }
+    }
+}
+
+/// The certificates among `candidates` whose key has signed the first one of `chain`, all PEM. Each
+/// other CA may sign for others than the clients of this cluster.
+pub(super) fn issuers<'a>(chain: &[u8], candidates: impl Iterator<Item = &'a [u8]>) -> Option<Pem> {
+    let first = [CertificateDer::pem_slice_iter(chain).next()?.ok()?];
+    // Also with a clock that is wrong, and after the end of the certificate.
+    let then = Leaf::parse(&first[0])?.not_before;
+    let candidates = candidates.flat_map(|text| CertificateDer::pem_slice_iter(without_mark(text)));
+    let mut found: Vec<CertificateDer<'_>> = Vec::new();
+    for candidate in candidates.flatten() {
+        let mut ca = RootCertStore::empty();
+        let is_usable = !found.contains(&candidate) && ca.add(candidate.clone()).is_ok();
+        if is_usable && ClientCa(ca).verify(&first, then).is_ok() {
+            found.push(candidate);
+        }
+    }
+    let bytes: String = found.iter().map(|ca| x509::pem("CERTIFICATE", ca)).collect();
+    let source = "the CA of the board's certificate".to_owned();
+    (!found.is_empty()).then(|| Pem { file: None, source, bytes: bytes.into_bytes() })
+}
+
+/// A public key with which TLS can prove that a client has the private key. Of every other one
+/// nothing is proven, and [`ClientCa::verify`] takes no certificate with it.
+struct ProvableKey<'a>(SubjectPublicKeyInfoDer<'a>);
+
+impl<'a> ProvableKey<'a> {
+    fn of(leaf: &'a Leaf) -> Option<Self> {
+        let mut key = DerReader::new(&leaf.public_key).inside(SEQUENCE)?;
+        let algorithm = key.next(SEQUENCE)?;
+        let is_known = |known: &[u8]| known == algorithm;
+        let mut all = SIGNATURES.all.iter().map(|known| known.public_key_alg_id());
+        let is_supported = all.any(|known| is_known(&known));
+        let [0, key @ ..] = key.next(BIT_STRING)? else {
+            return None;
+        };
+        let is_long_enough =
+            !is_known(&webpki::ring::RSA_PKCS1_2048_8192_SHA256.public_key_alg_id())
+                || modulus(key).is_some_and(|modulus| MODULUS.contains(&modulus.len()));
+        let key = SubjectPublicKeyInfoDer::from(leaf.public_key.as_slice());
+        (is_supported && is_long_enough).then_some(Self(key))
+    }
+}
+
+/// Of an RSAPublicKey (RFC 8017), without leading zeros.
+fn modulus(key: &[u8]) -> Option<&[u8]> {
+    let modulus = DerReader::new(key).inside(SEQUENCE)?.next(INTEGER)?;
+    Some(modulus.strip_prefix(&[0]).unwrap_or(modulus))
+}
+
+/// Takes any certificate, and verifies that the client has its key, unless that can be verified of
+/// no client. The names of the CA are a hint: a client with several certificates chooses by it.
+#[derive(Debug)]
+pub(super) struct AnyClient(Vec<DistinguishedName>);
+
+impl AnyClient {
+    /// Nothing is proven without a [`ProvableKey`], and nothing follows from the certificate then.
+    fn prove(
+        certificate: &CertificateDer<'_>,
+        verify: impl FnOnce(&SubjectPublicKeyInfoDer<'_>) -> Result<HandshakeSignatureValid, Error>,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let leaf = Leaf::parse(certificate);
+        match leaf.as_ref().and_then(ProvableKey::of) {
+            Some(key) => verify(&key.0),
+            None => Ok(HandshakeSignatureValid::assertion()),
+        }
+    }
+}
+
+impl ClientCertVerifier for AnyClient {
+    fn offer_client_auth(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.0
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    /// As rustls' `verify_tls12_signature`, which parses certificates of version 3 alone.
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Self::prove(certificate, |key| {
+            let mut offered = SIGNATURES.mapping.iter();
+            let (_, algorithms) = offered
+                .find(|(scheme, _)| *scheme == signed.scheme)
+                .ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
+            let bad = || Error::InvalidCertificate(CertificateError::BadSignature);
+            let key = RawPublicKeyEntity::try_from(key).map_err(|_| bad())?;
+            let mut algorithms = algorithms.iter();
+            algorithms
+                .any(|known| key.verify_signature(*known, message, signed.signature()).is_ok())
+                .then(HandshakeSignatureValid::assertion)
+                .ok_or_else(bad)
+        })
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Self::prove(certificate, |key| {
+            verify_tls13_signature_with_raw_key(message, key, signed, &SIGNATURES)
+        })
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        SIGNATURES.supported_schemes()
+    }
+}

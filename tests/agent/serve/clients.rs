@@ -1,0 +1,92 @@
+//! Client certificates as openssl makes them, at the port.
+
+use std::process::{Command, Stdio};
+
+use apidouble::Double;
+use support::{Folder, skip};
+
+use super::{Served, flags};
+
+const NO_KEY: &str = "its key cannot be verified";
+const NO_SIGNATURE: &str = "its signature cannot be verified";
+
+/// Runs a shell command in the folder. Returns what it says on stdout.
+fn run(folder: &Folder, command: &str) -> String {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).current_dir(folder.path()).stdin(Stdio::null());
+    let output = shell.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The status of a request with the certificate `tls.crt`.
+fn ask(folder: &Folder, port: u16, header: &str, version: &str) -> String {
+    let command = format!(
+        "printf 'GET /metrics HTTP/1.1\\r\\nHost: pi\\r\\n{header}Connection: close\\r\\n\\r\\n' | openssl \
+         s_client -connect 127.0.0.1:{port} -cert tls.crt -key tls.key {version} -quiet -ign_eof \
+         -cipher DEFAULT@SECLEVEL=0"
+    );
+    run(folder, &command).split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn what_cannot_be_verified_is_no_credential_and_the_token_beside_it_counts() {
+    if !skip::has_tool("openssl") {
+        return;
+    }
+    let double = Double::builder().token("t0ken", "admin", &["system:masters"]).start();
+    let folder = Folder::new("serve-clients");
+    folder.write("ca.crt", double.ca_pem());
+    folder.write("ca.key", double.authority().key_pem());
+    let ca = "openssl req -x509 -newkey rsa:2048 -nodes -keyout other.key -out other.crt -days 9";
+    run(&folder, &format!("{ca} -subj /CN=other"));
+    for (name, extensions) in [
+        ("client", "extendedKeyUsage=clientAuth"),
+        ("server", "extendedKeyUsage=serverAuth"),
+        ("any", "extendedKeyUsage=anyExtendedKeyUsage"),
+        ("ca", "basicConstraints=critical,CA:TRUE"),
+        ("long", &format!("nsComment={}", "z".repeat(20 << 10))),
+    ] {
+        folder.write(&format!("{name}.ext"), extensions);
+    }
+    let flags = flags(&double, &folder);
+    let curve = |name: &str| format!("ec -pkeyopt ec_paramgen_curve:{name}");
+    let (p256, p384, p521) = (curve("P-256"), curve("P-384"), curve("P-521"));
+    let admin = "/O=system:masters/CN=admin";
+    for (what, key, subject, signed, why) in [
+        ("version 3", p256.as_str(), admin, "-extfile client.ext", None),
+        ("RSA", "rsa:2048", admin, "-extfile client.ext", None),
+        ("P-384", &p384, admin, "-extfile client.ext -sha384", None),
+        ("Ed25519", "ed25519", admin, "-extfile client.ext", None),
+        ("version 1", &p256, admin, "", None),
+        ("version 1, RSA", "rsa:2048", admin, "", None),
+        ("of a CA", &p256, admin, "-extfile ca.ext", None),
+        ("any usage", &p256, admin, "-extfile any.ext", None),
+        ("of a server", &p256, admin, "-extfile server.ext", Some("its extended key usage is not")),
+        ("of another CA", &p256, admin, "-CA other.crt -CAkey other.key", Some("no CA of clients")),
+        ("without a name", &p256, "/O=system:masters", "", Some("no common name")),
+        ("SHA-512", &p256, admin, "-extfile client.ext -sha512", Some(NO_SIGNATURE)),
+        ("SHA-512, version 1", &p256, admin, "-sha512", Some(NO_SIGNATURE)),
+        ("RSA 1024", "rsa:1024", admin, "-extfile client.ext", Some(NO_KEY)),
+        ("P-521", &p521, admin, "-extfile client.ext", Some(NO_KEY)),
+        ("20 KiB", &p256, admin, "-extfile long.ext", Some("longer than 16384 bytes")),
+    ] {
+        let request = format!("openssl req -new -newkey {key} -nodes -keyout tls.key -out tls.csr");
+        run(&folder, &format!("{request} -subj '{subject}'"));
+        let sign = "openssl x509 -req -in tls.csr -out tls.crt -days 9 -set_serial 7";
+        run(&folder, &format!("{sign} -CA ca.crt -CAkey ca.key {signed}"));
+        // A log of its own: it has one such line a minute.
+        let served = Served::start(&flags);
+        let code = if why.is_none() { "200" } else { "401" };
+        for version in ["-tls1_3", "-tls1_2"] {
+            let ask = |header: &str| ask(&folder, served.port, header, version);
+            assert_eq!(ask(""), code, "{what}: {:?}", served.board.log());
+            assert_eq!(ask("Authorization: Bearer t0ken\\r\\n"), "200", "{what}");
+        }
+        let mut lines = served.board.log();
+        lines.retain(|line| line.contains("client certificate: not used: from 127.0.0.1, "));
+        assert_eq!(lines.len(), usize::from(why.is_some()), "{what}: {lines:?}");
+        assert!(lines.iter().all(|line| line.contains(why.unwrap_or_default())), "{lines:?}");
+    }
+}

@@ -11,31 +11,26 @@
 use std::time::Duration;
 
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::verify_tls13_signature_with_raw_key;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, PeerMisbehaved,
-    RootCertStore, SignatureScheme,
-};
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 use webpki::{
     EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeId, KeyPurposeIdIter, KeyUsage,
     RawPublicKeyEntity, RequiredEkuNotFoundContext,
 };
 
 use crate::core::access::{MAX_USER, User};
+use crate::kube::keys::KeyKind;
 use crate::kube::signed::{ANY_USAGE, CLIENT_AUTH, Signed};
 use crate::kube::time::Wall;
-use crate::kube::x509::{self, BIT_STRING, DerReader, INTEGER, Leaf, SEQUENCE, element};
+use crate::kube::x509::{self, Leaf, SEQUENCE, element};
 use crate::wire::api_config::Pem;
-use crate::wire::provider::SIGNATURES;
+use crate::wire::provider::{SIGNATURES, prove_tls12, prove_tls13};
 use crate::wire::tls::{roots, without_mark};
 
 /// Most characters of a name of a stranger in the log.
 const MAX_NAME: usize = 64;
-/// Bytes of the modulus of an RSA key that ring takes: 2048 to 8192 bits.
-const MODULUS: std::ops::RangeInclusive<usize> = 256..=1024;
 
 /// The CA of client certificates.
 #[derive(Debug)]
@@ -88,7 +83,7 @@ impl ClientCa {
         now: Wall,
     ) -> Result<(), String> {
         // The handshake has proven nothing without one.
-        if ProvableKey::of(leaf).is_none() {
+        if !is_provable(leaf) {
             return Err(OTHER_KEY.to_owned());
         }
         // Users are kept, so their size is limited.
@@ -223,32 +218,10 @@ pub(super) fn issuers<'a>(chain: &[u8], candidates: impl Iterator<Item = &'a [u8
     (!found.is_empty()).then(|| Pem { file: None, source, bytes: bytes.into_bytes() })
 }
 
-/// A public key with which TLS can prove that a client has the private key. Of every other one
-/// nothing is proven, and [`ClientCa::verify`] takes no certificate with it.
-struct ProvableKey<'a>(SubjectPublicKeyInfoDer<'a>);
-
-impl<'a> ProvableKey<'a> {
-    fn of(leaf: &'a Leaf) -> Option<Self> {
-        let mut key = DerReader::new(&leaf.public_key).inside(SEQUENCE)?;
-        let algorithm = key.next(SEQUENCE)?;
-        let is_known = |known: &[u8]| known == algorithm;
-        let mut all = SIGNATURES.all.iter().map(|known| known.public_key_alg_id());
-        let is_supported = all.any(|known| is_known(&known));
-        let [0, key @ ..] = key.next(BIT_STRING)? else {
-            return None;
-        };
-        let is_long_enough =
-            !is_known(&webpki::ring::RSA_PKCS1_2048_8192_SHA256.public_key_alg_id())
-                || modulus(key).is_some_and(|modulus| MODULUS.contains(&modulus.len()));
-        let key = SubjectPublicKeyInfoDer::from(leaf.public_key.as_slice());
-        (is_supported && is_long_enough).then_some(Self(key))
-    }
-}
-
-/// Of an RSAPublicKey (RFC 8017), without leading zeros.
-fn modulus(key: &[u8]) -> Option<&[u8]> {
-    let modulus = DerReader::new(key).inside(SEQUENCE)?.next(INTEGER)?;
-    Some(modulus.strip_prefix(&[0]).unwrap_or(modulus))
+/// Whether TLS can prove with the public key of a certificate that the client has the private key.
+/// Of every other one nothing is proven, and [`ClientCa::verify`] takes no certificate with it.
+fn is_provable(leaf: &Leaf) -> bool {
+    KeyKind::of_public(&leaf.public_key).is_some_and(|key| key.verifies())
 }
 
 /// Takes any certificate, and verifies that the client has its key, unless that can be verified of
@@ -257,15 +230,15 @@ fn modulus(key: &[u8]) -> Option<&[u8]> {
 pub(super) struct AnyClient(Vec<DistinguishedName>);
 
 impl AnyClient {
-    /// Nothing is proven without a [`ProvableKey`], and nothing follows from the certificate then.
+    /// Nothing is proven without a key that [`is_provable`], and nothing follows from the
+    /// certificate then.
     fn prove(
         certificate: &CertificateDer<'_>,
-        verify: impl FnOnce(&SubjectPublicKeyInfoDer<'_>) -> Result<HandshakeSignatureValid, Error>,
+        verify: impl FnOnce() -> Result<HandshakeSignatureValid, Error>,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let leaf = Leaf::parse(certificate);
-        match leaf.as_ref().and_then(ProvableKey::of) {
-            Some(key) => verify(&key.0),
-            None => Ok(HandshakeSignatureValid::assertion()),
+        match Leaf::parse(certificate).is_some_and(|leaf| is_provable(&leaf)) {
+            true => verify(),
+            false => Ok(HandshakeSignatureValid::assertion()),
         }
     }
 }
@@ -292,26 +265,13 @@ impl ClientCertVerifier for AnyClient {
         Ok(ClientCertVerified::assertion())
     }
 
-    /// As rustls' `verify_tls12_signature`, which parses certificates of version 3 alone.
     fn verify_tls12_signature(
         &self,
         message: &[u8],
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Self::prove(certificate, |key| {
-            let mut offered = SIGNATURES.mapping.iter();
-            let (_, algorithms) = offered
-                .find(|(scheme, _)| *scheme == signed.scheme)
-                .ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
-            let bad = || Error::InvalidCertificate(CertificateError::BadSignature);
-            let key = RawPublicKeyEntity::try_from(key).map_err(|_| bad())?;
-            let mut algorithms = algorithms.iter();
-            algorithms
-                .any(|known| key.verify_signature(*known, message, signed.signature()).is_ok())
-                .then(HandshakeSignatureValid::assertion)
-                .ok_or_else(bad)
-        })
+        Self::prove(certificate, || prove_tls12(message, certificate, signed))
     }
 
     fn verify_tls13_signature(
@@ -320,9 +280,7 @@ impl ClientCertVerifier for AnyClient {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Self::prove(certificate, |key| {
-            verify_tls13_signature_with_raw_key(message, key, signed, &SIGNATURES)
-        })
+        Self::prove(certificate, || prove_tls13(message, certificate, signed))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

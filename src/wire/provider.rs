@@ -125,35 +125,6 @@ pub(crate) fn prove_tls13(
     })
 }
 
-/// The part of a `ServerCertVerifier` and of a `ClientCertVerifier` that verifies that the peer has
-/// the key of its certificate.
-macro_rules! has_the_key {
-    () => {
-        fn verify_tls12_signature(
-            &self,
-            message: &[u8],
-            certificate: &rustls::pki_types::CertificateDer<'_>,
-            signed: &rustls::DigitallySignedStruct,
-        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-            $crate::wire::provider::prove_tls12(message, certificate, signed)
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            certificate: &rustls::pki_types::CertificateDer<'_>,
-            signed: &rustls::DigitallySignedStruct,
-        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
-            $crate::wire::provider::prove_tls13(message, certificate, signed)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-            $crate::wire::provider::SIGNATURES.supported_schemes()
-        }
-    };
-}
-pub(crate) use has_the_key;
-
 #[derive(Debug)]
 struct Ring;
 

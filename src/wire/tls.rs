@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::client::Resumption;
-use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::time_provider::TimeProvider;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, Error, RootCertStore};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use zeroize::Zeroize as _;
 
 use crate::core::wall_clock::WallClock;
@@ -28,7 +28,7 @@ use crate::process::clock;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
 use super::failure::{SUPPORTED_KEYS, tls_cause};
-use super::provider::{has_the_key, provider};
+use super::provider::{SIGNATURES, prove_tls12, prove_tls13, provider};
 
 /// TLS sessions to keep; rustls rounds this to one server with up to eight tickets.
 const SESSIONS: usize = 2;
@@ -119,7 +119,27 @@ impl ServerCertVerifier for AnyServer {
         Ok(ServerCertVerified::assertion())
     }
 
-    has_the_key!();
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        prove_tls12(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        prove_tls13(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        SIGNATURES.supported_schemes()
+    }
 }
 
 /// The name that the server's certificate must have. An IP address is not sent as SNI.

@@ -8,7 +8,7 @@ use std::fs::{self, Permissions};
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -375,9 +375,11 @@ fn an_unprivileged_board_reads_its_facts() {
         fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
         let bootstrap = folder.write("bootstrap", site.double.kubeconfig_token(TOKEN));
         fs::set_permissions(&bootstrap, Permissions::from_mode(0o644)).unwrap();
-        // A copy: the user may have no access to the folder of the binary.
+        // A copy: the user may have no access to the folder of the binary. Made by another program,
+        // because a child of another test would keep a descriptor of ours open (ETXTBSY).
         let binary = folder.path().join("nodelet");
-        fs::copy(env!("CARGO_BIN_EXE_nodelet"), &binary).unwrap();
+        let copy = [Path::new(env!("CARGO_BIN_EXE_nodelet")), &binary];
+        assert!(Command::new("cp").args(copy).status().unwrap().success());
         let name = if unprivileged { "nobody" } else { "somebody" };
         let mut command = if unprivileged {
             let mut command = Command::new("setpriv");

@@ -1,9 +1,9 @@
 //! The loop: ask the kubelet for the next step, wait or do one thing, ping the watchdog.
 //!
-//! Everything that can block is called from here: the wait, the files of `host` and `identity`, the
-//! lookup of the node's name, and at most one request a turn, with a time limit. `core::kubelet`
-//! decides what to do and what a response means. No failure of a server, a network, a clock or a
-//! kernel file ends the loop.
+//! Everything that can block is called from here, one thing a turn: the wait, a look at the files of
+//! `host`, an operation of a file change, or a request with a time limit. `core::kubelet` decides
+//! what to do and what a response means. No failure of a server, a network, a clock or a kernel file
+//! ends the loop.
 
 pub mod read_cache;
 
@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use self::read_cache::ReadCache;
 use crate::config::Config;
-use crate::core::certificate::{Certificate, FileTask};
+use crate::core::certificate::Certificate;
 use crate::core::instant::{Mono, Now};
 use crate::core::kubelet::{Action, AfterResponse, FAST_TICK, Kubelet};
 use crate::core::schedule::RequestKind;
 use crate::core::wall_clock::WallClock;
-use crate::files::write;
+use crate::files::write::{self, Changes, Disk};
 use crate::health::Health;
 use crate::host::health::HealthSources;
 use crate::host::heartbeat::HeartbeatFile;
-use crate::identity::{Identity, Replaced};
+use crate::identity::{Identity, Replaced, TaskStep};
 use crate::kube::message::Outcome;
 use crate::kube::text::VERBOSE;
 use crate::kube::time::Wall;
@@ -39,6 +39,17 @@ const NETWORK_RESTS: Duration = Duration::from_secs(10);
 /// A request is not preceded by a poll if one, or a wait, was so short ago: the second request of a
 /// round mostly follows the first one within milliseconds.
 const POLL_AGAIN: Duration = Duration::from_millis(100);
+
+/// What a file change is for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Purpose {
+    /// [`Identity::on_written`] follows.
+    Identity,
+    /// Nothing follows; the message if it fails.
+    Later(&'static str),
+    PodCidrs,
+    Boots,
+}
 
 /// The connection to the API server, and its credentials.
 #[derive(Debug)]
@@ -60,6 +71,7 @@ pub struct Agent {
     health_sources: HealthSources,
     api: Api,
     identity: Identity,
+    changes: Changes<Purpose>,
     clock: Clock,
     wakeup: Wakeup,
     notify: Notify,
@@ -99,6 +111,7 @@ impl Agent {
             ),
             api: connection.api,
             identity: connection.identity,
+            changes: Changes::none(),
             clock,
             wakeup,
             notify,
@@ -112,18 +125,21 @@ impl Agent {
     /// upgrade is not an outage. During a planned shutdown Ready becomes False first.
     pub fn run(mut self: Box<Self>) {
         loop {
-            let start = self.clock.now();
-            match self.identity.refresh(&mut self.api, start.mono) {
+            let turn_begins = self.clock.now();
+            match self.identity.refresh(&mut self.api, turn_begins.mono) {
                 Some(Replaced::Certificate(leaf)) => {
-                    self.kubelet.on_certificate_replaced(leaf, start);
+                    self.kubelet.on_certificate_replaced(leaf, turn_begins);
                 }
                 Some(Replaced::Token) => self.kubelet.on_token_replaced(),
                 None => {}
             }
+            // The time limits count from here, after the read.
+            let start = self.clock.now();
             if let Some(by) = self.facts.runtime_due.take() {
                 self.kubelet.compute_status_by(by);
             }
-            let turn = self.kubelet.next(start, || self.api.is_connected());
+            let has_change = !self.changes.is_empty();
+            let turn = self.kubelet.next(start, has_change, || self.api.is_connected());
             match self.wait(&turn, start) {
                 Woken::Stop if self.kubelet.on_stop() => return self.stop(),
                 Woken::Shutdown => self.kubelet.on_shutdown(self.clock.now().mono),
@@ -140,7 +156,12 @@ impl Agent {
             match turn {
                 Action::Connect(budget) => self.connect(budget),
                 Action::Send(kind, budget) => self.send(kind, budget, start),
-                Action::FileTask(task, wall) => self.carry_out(&task, wall),
+                Action::Look => self.look(),
+                Action::FileTask(task, wall) => {
+                    let step = self.identity.begin(&task, &mut self.api, wall);
+                    self.after_task_step(step);
+                }
+                Action::Change(wall) => self.change(wall),
                 Action::Wait(_) => self.check_health(),
                 Action::End => return self.stop(),
             }
@@ -159,7 +180,9 @@ impl Agent {
                 (pause, pause)
             }
             Action::Connect(budget) | Action::Send(_, budget) => (Duration::ZERO, *budget),
-            Action::FileTask(..) | Action::End => (Duration::ZERO, Duration::ZERO),
+            Action::Look | Action::FileTask(..) | Action::Change(_) | Action::End => {
+                (Duration::ZERO, Duration::ZERO)
+            }
         };
         self.notify.alive(start.mono, busy, || self.kubelet.summary(start.mono));
         if std::mem::take(&mut self.has_waited) {
@@ -180,29 +203,44 @@ impl Agent {
     }
 
     fn stop(mut self) {
-        if let Some(boots) = self.health.boots_at_stop() {
-            self.health_sources.write_boots(boots);
+        if let Some(boots) = self.health.boots_at_stop()
+            && let Some(ops) = self.health_sources.boots_change(boots)
+            && let Err(why) = Disk::default().carry_out(ops)
+        {
+            log_failed_boots(&why);
         }
         self.notify.stopping();
     }
 
-    /// Passes the board's health to the facts; reads its sources, if that is due.
-    fn read_health(&mut self) {
+    /// Reads what the next status needs: the sources of the board's health, if that is due, or else
+    /// the facts.
+    fn look(&mut self) {
         self.health.on_node(self.kubelet.node_conditions());
+        let reading = self.health_sources.read(self.health.pace());
         let now = self.clock.now();
-        if let Some(reading) = self.health_sources.read(self.health.pace()) {
+        if let Some(reading) = reading {
             self.health.on_reading(&reading, now);
+            // The Lease is asked for before the facts are read.
+            return;
         }
+        let clock = self.clock;
+        let _look = self.facts.host.root.begin_look(move || clock.now().mono);
         self.health.on_files(self.health_sources.files());
         self.facts.set_health(self.health.conditions());
         self.kubelet.on_health_events(self.health.take_events(), now.mono);
+        let (node, may_wait) = (self.kubelet.node_config(), self.kubelet.may_wait());
+        let watched = self.wakeup.watches_network();
+        self.facts.refresh(node, may_wait, watched, || clock.now().mono);
+        self.kubelet.on_look(self.clock.now().mono);
     }
 
     /// Records this boot, once a response has shown that the clock is right.
     fn write_boots(&mut self, now: Now) {
         if let Some(boots) = self.health.boots_to_write(now) {
-            let is_ok = self.health_sources.write_boots(boots);
-            self.health.on_boots_written(is_ok);
+            match self.health_sources.boots_change(boots) {
+                Some(ops) => self.changes.add(Purpose::Boots, ops),
+                None => self.health.on_boots_written(false),
+            }
         }
     }
 
@@ -215,14 +253,6 @@ impl Agent {
 
     /// Sends the next request of this kind and passes the response to the kubelet.
     fn send(&mut self, kind: RequestKind, budget: Duration, start: Now) {
-        if kind == RequestKind::Node {
-            self.read_health();
-        }
-        if self.kubelet.needs_facts(kind, start) {
-            let (node, may_wait) = (self.kubelet.node_config(), self.kubelet.may_wait());
-            let watched = self.wakeup.watches_network();
-            self.facts.refresh(node, may_wait, watched, || self.clock.now().mono);
-        }
         let Some(request) = self.kubelet.request(kind, start, self.facts.facts()) else {
             return;
         };
@@ -260,9 +290,40 @@ impl Agent {
         }
     }
 
-    fn carry_out(&mut self, task: &FileTask, wall: Wall) {
-        let result = self.identity.carry_out(task, &mut self.api, wall);
-        self.kubelet.on_task(result, self.clock.now());
+    fn after_task_step(&mut self, step: TaskStep) {
+        match step {
+            TaskStep::Write(ops) => self.changes.add(Purpose::Identity, ops),
+            TaskStep::Done(result) => {
+                for (failure, ops) in self.identity.take_later() {
+                    self.changes.add(Purpose::Later(failure), ops);
+                }
+                self.kubelet.on_task(result, self.clock.now());
+            }
+        }
+    }
+
+    /// Carries out one operation of the first change.
+    fn change(&mut self, wall: Wall) {
+        let Some((purpose, result)) = self.changes.carry_out_next() else {
+            return;
+        };
+        match (purpose, result) {
+            (Purpose::Identity, result) => {
+                let step = self.identity.on_written(result, &mut self.api, wall);
+                self.after_task_step(step);
+            }
+            (Purpose::Boots, result) => {
+                self.health.on_boots_written(result.is_ok());
+                if let Err(why) = result {
+                    log_failed_boots(&why);
+                }
+            }
+            (_, Ok(())) => {}
+            (Purpose::Later(failure), Err(why)) => log::warn!("{failure}: {why}"),
+            (Purpose::PodCidrs, Err(why)) => {
+                log::warn!("podCIDR cannot be written: {why}; make --root-dir writable");
+            }
+        }
     }
 
     /// Computes the status at once if a path of `--ready-when-exists` appeared. Reads nothing else.
@@ -270,7 +331,7 @@ impl Agent {
         let now = self.clock.now().mono;
         let changed = |lines: &[String]| self.facts.host.unhealthy() != lines;
         if self.kubelet.unhealthy_while_starting(now).is_some_and(changed) {
-            self.kubelet.compute_status_by(now);
+            self.kubelet.compute_status_now(now);
         }
     }
 
@@ -281,11 +342,13 @@ impl Agent {
     }
 
     /// Writes the file that a CNI plugin or another program on this board reads.
-    fn write_pod_cidrs(&self, cidrs: &str) {
+    fn write_pod_cidrs(&mut self, cidrs: &str) {
         let path = self.facts.host.node_root_dir.join("podcidr");
         log::info!("node {}: podCIDR {cidrs}", &self.kubelet.node_config().name);
-        if let Err(line) = write::publish(&path, format!("{cidrs}\n")) {
-            log::warn!("podCIDR cannot be written: {line}; make --root-dir writable");
-        }
+        self.changes.add(Purpose::PodCidrs, write::publication(&path, format!("{cidrs}\n")));
     }
+}
+
+fn log_failed_boots(why: &str) {
+    log::warn!("boots cannot be written: {why}; make --root-dir writable for FrequentReboot");
 }

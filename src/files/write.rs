@@ -5,6 +5,7 @@
 //! `power_cut.rs` simulates a power cut at each operation; the tests of `identity::pki` and `join`
 //! use it.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write as _};
@@ -92,13 +93,7 @@ impl Disk {
             if self.power == Some(self.done.len()) {
                 return Err("the power failed".into());
             }
-            if let Err(why) = op.carry_out() {
-                // A full disk leaves a part of the file, which would take up room for ever.
-                if let Op::Write(path, ..) = &op {
-                    let _ = Op::Remove(path.clone()).carry_out();
-                }
-                return Err(why);
-            }
+            op.carry_out_or_clean()?;
             #[cfg(test)]
             self.done.push(op);
         }
@@ -106,7 +101,49 @@ impl Disk {
     }
 }
 
+/// The changes of a process that holds the Lease: it carries out one operation in a turn of its
+/// loop, because each may wait for a slow card. A process that ends in between leaves what a power
+/// cut leaves.
+#[derive(Debug)]
+pub(crate) struct Changes<T>(VecDeque<(T, VecDeque<Op>)>);
+
+impl<T: PartialEq> Changes<T> {
+    pub(crate) fn none() -> Self {
+        Self(VecDeque::new())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a change. One with the same purpose that has not ended is dropped: what it has written
+    /// so far is a leftover that the new one replaces.
+    pub(crate) fn add(&mut self, purpose: T, ops: Vec<Op>) {
+        self.0.retain(|(other, _)| *other != purpose);
+        self.0.push_back((purpose, ops.into()));
+    }
+
+    /// Carries out the next operation. Returns the result of the change that ended with it.
+    pub(crate) fn carry_out_next(&mut self) -> Option<(T, Result<(), String>)> {
+        let (_, ops) = self.0.front_mut()?;
+        let result = ops.pop_front().map_or(Ok(()), |op| op.carry_out_or_clean());
+        if result.is_ok() && !ops.is_empty() {
+            return None;
+        }
+        self.0.pop_front().map(|(purpose, _)| (purpose, result))
+    }
+}
+
 impl Op {
+    /// A full disk leaves a part of a file, which would take up room for ever.
+    fn carry_out_or_clean(&self) -> Result<(), String> {
+        let result = self.carry_out();
+        if let (Self::Write(path, ..), Err(_)) = (self, &result) {
+            let _ = Self::Remove(path.clone()).carry_out();
+        }
+        result
+    }
+
     /// Carries the operation out. Every path is checked before the call that uses it; the error
     /// names the path.
     pub(crate) fn carry_out(&self) -> Result<(), String> {
@@ -222,9 +259,14 @@ pub(crate) fn lock(folder: &Path) -> Result<Option<Lock>, String> {
     locked.map_err(|error| format!("{}: {}", folder.display(), cause(&error)))
 }
 
-/// Creates or replaces a text file that every user may read.
+/// The operations that create or replace a text file that every user may read.
+pub(crate) fn publication(path: &Path, text: String) -> Vec<Op> {
+    replace(path, PUBLIC, text.into_bytes())
+}
+
+/// Carries [`publication`] out.
 pub fn publish(path: &Path, text: String) -> Result<(), String> {
-    Disk::default().carry_out(replace(path, PUBLIC, text.into_bytes()))
+    Disk::default().carry_out(publication(path, text))
 }
 
 /// A file that need not survive a power cut, below /run: nothing is synced.
@@ -402,6 +444,44 @@ mod tests {
         assert_eq!(Op::Remove(absent.clone()).carry_out(), Ok(()));
         let words = format!("{}: no such file or directory", absent.display());
         assert_eq!(Op::Sync(absent).carry_out(), Err(words));
+    }
+
+    #[test]
+    fn changes_are_carried_out_one_operation_a_turn_in_their_order() {
+        let tree = Tree::empty("write-changes");
+        let at = |name: &str| tree.path().join(name);
+        let change = |name: &str, text: &str| publication(&at(name), text.to_owned());
+        let mut changes = Changes::none();
+        changes.add("a", change("a", "old"));
+        assert_eq!(changes.carry_out_next(), None);
+        assert_eq!(names(tree.path().to_owned()), ["a.new"], "one operation");
+        changes.add("b", change("b", "b"));
+        // One with the same purpose replaces it, and waits for its turn.
+        changes.add("a", change("a", "new"));
+        let mut ended = Vec::new();
+        let mut turns = 0;
+        while !changes.is_empty() {
+            ended.extend(changes.carry_out_next());
+            turns += 1;
+        }
+        assert_eq!(ended, [("b", Ok(())), ("a", Ok(()))]);
+        assert_eq!(turns, 6);
+        assert_eq!(names(tree.path().to_owned()), ["a", "b"]);
+        assert_eq!(read::read(&at("a")), Ok(b"new".to_vec()));
+        assert_eq!(changes.carry_out_next(), None);
+    }
+
+    #[test]
+    fn a_change_that_fails_ends_and_the_next_one_follows() {
+        let tree = Tree::empty("write-changes-fail");
+        let at = |name: &str| tree.path().join(name);
+        let mut changes = Changes::none();
+        changes.add("a", vec![Op::Sync(at("no-such")), Op::Folder(at("never"), 0o700)]);
+        changes.add("b", Vec::new());
+        let (purpose, failed) = changes.carry_out_next().unwrap();
+        assert!(purpose == "a" && failed.unwrap_err().contains("no such file"));
+        assert_eq!(changes.carry_out_next(), Some(("b", Ok(()))));
+        assert!(changes.is_empty() && names(tree.path().to_owned()).is_empty());
     }
 
     #[test]

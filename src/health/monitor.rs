@@ -117,7 +117,9 @@ impl Health {
     /// Takes the first line of each `--node-condition` file, in their order; `None`: it does not
     /// exist.
     pub fn on_files(&mut self, lines: Vec<Option<String>>) {
-        self.files = lines;
+        // A look that ended early has no lines of the last files: what was read of them is kept.
+        let read = lines.len().min(self.files.len());
+        self.files.splice(..read, lines);
     }
 
     /// Takes the conditions of the Node as the server has them; none if it is not known. The first

@@ -45,6 +45,7 @@ impl MeasuredPath {
         if self.folder != folder {
             *self = Self { folder: folder.to_owned(), path: None };
         }
+        root.may_read().map_err(|error| unread(&source(folder), &error))?;
         if let Some(path) = &self.path
             && let Ok(stat) = statvfs(path)
         {

@@ -59,7 +59,10 @@ impl KeptFile {
         is_enough: Enough<'_>,
     ) -> io::Result<Vec<u8>> {
         let file = match self.file.take() {
-            Some(file) => file,
+            Some(file) => {
+                root.may_read().inspect_err(|_| self.file = None)?;
+                file
+            }
             None => root.open(&self.path)?,
         };
         let bytes = from_start(&file, limit, is_enough)?;

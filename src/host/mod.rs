@@ -23,7 +23,7 @@ pub mod usage;
 
 use std::path::{Path, PathBuf};
 
-pub use root::HostRoot;
+pub use root::{HostRoot, Look};
 
 use self::kept_file::KeptFile;
 use self::mounts::Mounts;
@@ -131,7 +131,10 @@ impl Host {
         let (folder, mounts) = (&self.node_root_dir, &sources.mounts.own);
         facts.node_fs = sources.node_fs.read(root, folder, mounts, disk::ancestor);
         facts.pids = sources.threads.read(root, sysinfo.map(|info| info.process_count()));
-        facts.unhealthy = self.unhealthy();
+        // What the last look found is kept if this one did not come so far.
+        if root.may_read().is_ok() {
+            facts.unhealthy = self.unhealthy();
+        }
     }
 
     /// Reads the facts that change rarely and that the kernel does not announce: os-release,
@@ -218,6 +221,28 @@ impl Host {
 mod tests {
     use super::*;
     use crate::files::mounts::pretend;
+
+    #[test]
+    fn what_a_look_did_not_come_to_is_read_by_the_next_one() {
+        let mut host = Host::new(HostRoot::default(), "/");
+        let mut facts = host.read("localhost");
+        host.sources = None;
+        // It ends before its first read.
+        let asked = std::cell::Cell::new(0);
+        let look = host.root.begin_look(move || {
+            let second = asked.replace(asked.get() + 1);
+            crate::core::instant::Mono::START.after(std::time::Duration::from_secs(second))
+        });
+        host.refresh_mounts();
+        host.refresh_usage(&mut facts);
+        let unread = facts.node_fs.clone().unwrap_err();
+        assert!(unread.cause.contains("a look may take"), "{unread:?}");
+        assert!(facts.memory.is_err());
+        drop(look);
+        host.refresh_mounts();
+        host.refresh_usage(&mut facts);
+        assert!(facts.node_fs.is_ok() && facts.memory.is_ok());
+    }
 
     #[test]
     fn a_missing_path_is_unhealthy_and_a_path_on_a_mount_that_can_block_is_not_touched() {

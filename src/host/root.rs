@@ -3,10 +3,16 @@
 //! Every read is bounded, never blocks on a FIFO, and returns a value or the reason why there is
 //! none. Below a root other than `/`, links are resolved as if that folder were `/`: by openat2
 //! (Linux 5.6), or by [`resolve_path`] if openat2 is missing or filtered.
+//!
+//! A look at many files ends after a second as a whole ([`HostRoot::begin_look`]): what was not read
+//! by then is unread, and the cause says so. The read that is under way then still ends.
 
+use std::cell::RefCell;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
@@ -14,16 +20,52 @@ use nix::sys::stat::Mode;
 use nix::sys::sysinfo::{SysInfo, sysinfo};
 
 use crate::core::facts::{Read, Unread};
+use crate::core::instant::Mono;
+use crate::core::kubelet::LOOK_BUDGET;
 use crate::files::guard::{Resolved, resolve_path};
 use crate::files::read::{self, LARGE, cause, each_line, from_start, whole};
 
 /// `sys/devices/system/node/node0` has an entry for each 128 MiB of memory.
 const MAX_ENTRIES: usize = 65_536;
 
-/// The folder of /proc, /sys and /etc.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The cause of what a look did not come to.
+pub(super) const NOT_REACHED: &str = "not read: other files took the second that a look may take";
+
+/// The folder of /proc, /sys and /etc. Its clones share the look that is under way.
+#[derive(Clone)]
 pub struct HostRoot {
     path: PathBuf,
+    look: SharedLook,
+}
+
+type SharedLook = Rc<RefCell<Option<LookEnd>>>;
+
+/// The end of a look, and its clock.
+struct LookEnd {
+    at: Mono,
+    clock: Box<dyn Fn() -> Mono>,
+}
+
+/// A look that is under way; it ends when this is dropped.
+#[must_use]
+pub struct Look(SharedLook);
+
+impl fmt::Debug for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Look")
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        *self.0.borrow_mut() = None;
+    }
+}
+
+impl fmt::Debug for HostRoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HostRoot").field(&self.path).finish()
+    }
 }
 
 impl Default for HostRoot {
@@ -35,7 +77,22 @@ impl Default for HostRoot {
 impl HostRoot {
     /// A root at `path`; opens nothing.
     pub fn new(path: impl Into<PathBuf>) -> HostRoot {
-        HostRoot { path: path.into() }
+        HostRoot { path: path.into(), look: SharedLook::default() }
+    }
+
+    /// Begins a look: from [`LOOK_BUDGET`] on nothing more is read.
+    pub fn begin_look(&self, clock: impl Fn() -> Mono + 'static) -> Look {
+        let end = LookEnd { at: clock().after(LOOK_BUDGET), clock: Box::new(clock) };
+        *self.look.borrow_mut() = Some(end);
+        Look(Rc::clone(&self.look))
+    }
+
+    /// Fails if the time of the look is over.
+    pub(super) fn may_read(&self) -> io::Result<()> {
+        match &*self.look.borrow() {
+            Some(look) if (look.clock)() >= look.at => Err(io::Error::other(NOT_REACHED)),
+            _ => Ok(()),
+        }
     }
 
     /// The path of the folder.
@@ -74,6 +131,7 @@ impl HostRoot {
     /// one.
     pub fn list(&self, path: &str) -> Read<Vec<String>> {
         let entries = || -> io::Result<Vec<String>> {
+            self.may_read()?;
             let folder = if self.is_real() { self.path.join(path) } else { self.resolve(path)? };
             let mut names = Vec::new();
             for entry in folder.read_dir()? {
@@ -88,6 +146,7 @@ impl HostRoot {
     }
 
     pub(super) fn open(&self, path: &str) -> io::Result<File> {
+        self.may_read()?;
         if self.is_real() {
             return read::open(&self.path.join(path));
         }
@@ -258,6 +317,27 @@ mod tests {
         assert!(root_of(&tree).text("file/below", SMALL).unwrap_err().absent);
         assert!(root_of(&tree).list("no").unwrap_err().absent);
         assert!(HostRoot::new("/no/such/root").text("etc/hosts", SMALL).unwrap_err().absent);
+    }
+
+    /// Each question for the time takes 0.4 s: the third read is not begun.
+    #[test]
+    fn a_look_ends_after_a_second_as_a_whole_and_what_it_did_not_reach_says_so() {
+        let tree = Tree::new("look");
+        tree.write("file", b"1");
+        let root = root_of(&tree);
+        let clone = root.clone();
+        let asked = std::cell::Cell::new(0_u32);
+        let look = root.begin_look(move || {
+            asked.set(asked.get() + 1);
+            Mono::START.after(std::time::Duration::from_millis(400) * asked.get())
+        });
+        assert_eq!(clone.text("file", SMALL).as_deref(), Ok("1"));
+        assert!(root.list("").is_ok());
+        let unread = Unread::new("file", NOT_REACHED);
+        assert_eq!(clone.text("file", SMALL), Err(unread.clone()));
+        assert_eq!(root.list("file"), Err(unread));
+        drop(look);
+        assert_eq!(clone.text("file", SMALL).as_deref(), Ok("1"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::core::certificate::{Certificate, FileTask, Rules, TaskResult};
 use crate::core::delay::Jitter;
 use crate::core::instant::Mono;
-use crate::files::write::Disk;
+use crate::files::write::{Disk, Op};
 use crate::kube::message::Outcome;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -41,6 +41,17 @@ pub struct Identity {
     user_agent: String,
     /// The last response to the own certificate was 401.
     was_refused: bool,
+    /// The task whose operations are carried out.
+    task: Option<FileTask>,
+}
+
+/// What follows a part of a [`FileTask`].
+#[derive(Debug)]
+pub(crate) enum TaskStep {
+    /// The task has ended.
+    Done(TaskResult),
+    /// These operations come next, then [`Identity::on_written`].
+    Write(Vec<Op>),
 }
 
 /// A credential that another program replaced on disk, and that is in use now.
@@ -136,28 +147,78 @@ impl Identity {
         supervisor.map(client).transpose()
     }
 
-    /// Does the file work of a rotation. When this returns [`TaskResult::InUse`] or
-    /// [`TaskResult::NotStored`], `api` uses the
-    /// new certificate.
+    /// Does the whole file work of a rotation at once: for a process that holds no Lease.
     pub fn carry_out(&mut self, task: &FileTask, api: &mut Api, now: Wall) -> TaskResult {
-        let result = match task {
-            FileTask::Find => self.pki.find(now).and_then(|found| match found {
-                Some(found) => self.replace(api, found).map(TaskResult::InUse),
-                None => Ok(TaskResult::NotFound),
-            }),
+        let mut step = self.begin(task, api, now);
+        loop {
+            match step {
+                TaskStep::Done(result) => {
+                    self.pki.carry_out_later();
+                    return result;
+                }
+                TaskStep::Write(ops) => {
+                    let written = self.pki.disk.carry_out(ops);
+                    step = self.on_written(written, api, now);
+                }
+            }
+        }
+    }
+
+    /// Begins the file work of a rotation. After [`TaskResult::InUse`] or [`TaskResult::NotStored`],
+    /// `api` uses the new certificate.
+    pub(crate) fn begin(&mut self, task: &FileTask, api: &mut Api, now: Wall) -> TaskStep {
+        let ops = match task {
+            FileTask::Find => self.pki.interrupted(),
             FileTask::Sign { new_key, with_bootstrap, is_first } => self
                 .choose_client(api, *with_bootstrap, *is_first)
-                .and_then(|()| self.pki.sign(*new_key))
-                .map(TaskResult::Signed),
+                .and_then(|()| self.pki.choose_key(*new_key)),
             FileTask::Install(chain) => match self.pki.issued(chain, now) {
-                Err(why) => Ok(TaskResult::Unusable(why)),
-                Ok(issued) => match self.pki.install(chain, now) {
-                    Ok(new) => self.replace(api, new).map(TaskResult::InUse),
-                    Err(why) => self.use_unstored(api, issued, &why),
-                },
+                Err(why) => return TaskStep::Done(TaskResult::Unusable(why)),
+                Ok(_) => self.pki.update(chain, now),
             },
         };
-        result.unwrap_or_else(TaskResult::Failed)
+        self.task = Some(task.clone());
+        match ops {
+            Ok(ops) if !ops.is_empty() => TaskStep::Write(ops),
+            result => self.on_written(result.map(drop), api, now),
+        }
+    }
+
+    /// Takes the result of the operations, and continues the task.
+    pub(crate) fn on_written(
+        &mut self,
+        written: Result<(), String>,
+        api: &mut Api,
+        now: Wall,
+    ) -> TaskStep {
+        let result = match self.task.take() {
+            None => Err("no file task was begun".to_owned()),
+            Some(FileTask::Find) => {
+                self.pki.on_completed(written);
+                self.pki.find(now).and_then(|found| match found {
+                    Some(found) => self.replace(api, found).map(TaskResult::InUse),
+                    None => Ok(TaskResult::NotFound),
+                })
+            }
+            Some(FileTask::Sign { .. }) => {
+                written.and_then(|()| self.pki.request()).map(TaskResult::Signed)
+            }
+            Some(FileTask::Install(chain)) => {
+                match written.and_then(|()| self.pki.installed(now)) {
+                    Ok(new) => self.replace(api, new).map(TaskResult::InUse),
+                    Err(why) => {
+                        let issued = self.pki.issued(&chain, now);
+                        issued.and_then(|issued| self.use_unstored(api, issued, &why))
+                    }
+                }
+            }
+        };
+        TaskStep::Done(result.unwrap_or_else(TaskResult::Failed))
+    }
+
+    /// The changes that nothing waits for, each with the message if it fails.
+    pub(crate) fn take_later(&mut self) -> Vec<(&'static str, Vec<Op>)> {
+        mem::take(&mut self.pki.later)
     }
 
     /// A card that is full or has become read-only must not end a Node with its certificate.
@@ -300,6 +361,7 @@ impl IdentitySource {
             signing: SigningClient::Main,
             user_agent: self.user_agent.clone(),
             was_refused: false,
+            task: None,
         };
         Ok((identity, access))
     }

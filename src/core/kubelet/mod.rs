@@ -41,8 +41,12 @@ pub enum Action {
     Connect(Duration),
     /// Send the next request of this kind; the whole request must end within the duration.
     Send(RequestKind, Duration),
-    /// `identity` carries out this task; the time is the corrected wall clock.
+    /// Read the facts for the next status, within [`LOOK_BUDGET`] and one read.
+    Look,
+    /// `identity` begins this task; the time is the corrected wall clock.
     FileTask(FileTask, Wall),
+    /// Carry out one operation of the file changes under way; the time is the same.
+    Change(Wall),
     /// Nothing is due before this time.
     Wait(Mono),
     /// The process ends: the server knows of the shutdown, or there was no time to tell it.
@@ -90,6 +94,8 @@ pub struct Kubelet {
     unhealthy: Vec<String>,
     pressures: Pressures,
     registered: bool,
+    /// The end of the last [`Action::Look`], until its facts are used.
+    looked: Option<Mono>,
     /// The first turn is over.
     has_begun: bool,
     /// `None` where no certificate is renewed.
@@ -110,6 +116,9 @@ const FAST_START: Duration = Duration::from_secs(120);
 pub const FAST_TICK: Duration = Duration::from_millis(100);
 /// The time of a heartbeat has whole seconds: the next one differs.
 const NEXT_HEARTBEAT: Duration = Duration::from_secs(1);
+/// Limit of a look at files as a whole. The read that is under way then still ends: nothing divides
+/// it.
+pub const LOOK_BUDGET: Duration = Duration::from_secs(1);
 /// Period at which a wrong clock is read again: no notification reports that it was set.
 const CLOCK_TICK: Duration = Duration::from_secs(1);
 
@@ -144,6 +153,7 @@ impl Kubelet {
             unhealthy: Vec::new(),
             pressures: Pressures::default(),
             registered: false,
+            looked: None,
             has_begun: false,
             certificate,
             shutdown: None,
@@ -168,12 +178,17 @@ impl Kubelet {
         (kind == RequestKind::Lease).then(|| self.timings.call_budget())
     }
 
-    /// The next step. `connected` is called only if a request is due.
-    pub fn next(&mut self, now: Now, connected: impl FnOnce() -> bool) -> Action {
+    /// The next step. `has_change`: a file change is under way. `connected` is called only if a
+    /// request is due.
+    pub fn next(&mut self, now: Now, has_change: bool, connected: impl FnOnce() -> bool) -> Action {
         self.follow_shutdown(now.mono);
-        let turn = match (self.next_turn(now, connected), self.has_begun) {
+        let turn = match (self.next_turn(now, has_change, connected), self.has_begun) {
             // The first registration waits: its connection is opened meanwhile.
             (Action::Wait(_), false) => Action::Connect(self.timings.connect_and_call_budget()),
+            // Also while the server is silent: a change needs no server.
+            (Action::Wait(_), true) if has_change && self.shutdown.is_none() => {
+                Action::Change(self.certificate_now(now).wall)
+            }
             (turn, _) => turn,
         };
         self.has_begun = true;
@@ -187,7 +202,12 @@ impl Kubelet {
         }
     }
 
-    fn next_turn(&mut self, now: Now, connected: impl FnOnce() -> bool) -> Action {
+    fn next_turn(
+        &mut self,
+        now: Now,
+        has_change: bool,
+        connected: impl FnOnce() -> bool,
+    ) -> Action {
         if self.wall_clock.wall(now).is_none() {
             let tick = now.mono.after(CLOCK_TICK);
             return if self.time_due <= now.mono {
@@ -199,15 +219,27 @@ impl Kubelet {
         self.wall_clock.log_state(now);
         self.follow_certificate(now);
         match self.schedule.next(now.mono, &self.due_times(now), connected) {
-            Due::Request(RequestKind::Certificate, budget) => self.certificate_turn(budget, now),
+            Due::Request(RequestKind::Certificate, budget) => {
+                self.certificate_turn(budget, has_change, now)
+            }
+            Due::Request(RequestKind::Node, _) if self.needs_look(now.mono) => Action::Look,
             Due::Request(kind, budget) => Action::Send(kind, budget),
             Due::Wait(until) => Action::Wait(until),
         }
     }
 
-    /// Whether the next request of this kind is computed from facts. All others need none.
-    pub fn needs_facts(&self, kind: RequestKind, now: Now) -> bool {
-        kind == RequestKind::Node && !self.node.must_read(&self.config, now.mono)
+    /// Whether facts must be read before the next request for the Node. That is a turn of its own:
+    /// the time limit of the request is computed after it. A slow look may be followed by a Lease
+    /// request, after which its facts are still used. Otherwise the Node of a board that reads for
+    /// longer than any limit would never be written.
+    fn needs_look(&self, now: Mono) -> bool {
+        let is_new = |looked| now.since(looked) < self.timings.connect_and_call_budget();
+        !self.node.must_read(&self.config, now) && !self.looked.is_some_and(is_new)
+    }
+
+    /// The [`Action::Look`] has ended.
+    pub fn on_look(&mut self, now: Mono) {
+        self.looked = Some(now);
     }
 
     /// Whether there is no Lease to renew: a read of facts may then block for longer.
@@ -215,7 +247,7 @@ impl Kubelet {
         self.node.uid().is_none()
     }
 
-    /// The request, if one is needed. `facts` must be new if it [`Self::needs_facts`].
+    /// The request, if one is needed. `facts` are those of the last look.
     pub fn request(&mut self, kind: RequestKind, now: Now, facts: &Facts) -> Option<Request> {
         let now = self.wall_clock.corrected(now);
         match (kind, self.node.uid()) {
@@ -236,6 +268,7 @@ impl Kubelet {
     }
 
     fn write(&mut self, facts: &Facts, now: Now) -> Option<Request> {
+        self.looked = None;
         self.pressures = self.eviction.synchronize(facts, now.mono);
         let mut seen = Cow::Borrowed(facts);
         if self.shutdown.is_some() {
@@ -264,8 +297,14 @@ impl Kubelet {
     /// On a PSI trigger, computes the status now unless MemoryPressure is already reported.
     pub fn on_memory_pressure(&mut self, now: Mono) {
         if !self.pressures.memory {
-            self.compute_status_by(now);
+            self.compute_status_now(now);
         }
+    }
+
+    /// Computes the status from facts that are read after this call.
+    pub fn compute_status_now(&mut self, now: Mono) {
+        self.looked = None;
+        self.compute_status_by(now);
     }
 
     /// The failed health checks of the last status, within 120 s after the start. While there are
@@ -565,15 +604,18 @@ impl Kubelet {
         self.pods.credentials_changed();
     }
 
-    fn certificate_turn(&self, budget: Duration, now: Now) -> Action {
+    /// A task begins after the last change has ended: that may be its own, or one whose files it
+    /// reads.
+    fn certificate_turn(&self, budget: Duration, has_change: bool, now: Now) -> Action {
         let wall = self.certificate_now(now).wall;
         match self.certificate.as_ref().and_then(|certificate| certificate.file_task(wall)) {
+            Some(_) if has_change => Action::Change(wall),
             Some(task) => Action::FileTask(task, wall),
             None => Action::Send(RequestKind::Certificate, budget),
         }
     }
 
-    /// Takes the result of [`Action::FileTask`].
+    /// Takes the result of a [`FileTask`].
     pub fn on_task(&mut self, result: TaskResult, now: Now) {
         let jitter = self.schedule.jitter();
         let now = self.certificate_now(now);

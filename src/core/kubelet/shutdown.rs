@@ -10,8 +10,8 @@ use super::Action;
 use crate::core::instant::Mono;
 use crate::core::schedule::RequestKind;
 
-/// Longest time from SIGUSR1 to the end of the process, if SIGTERM came. systemd waits for
-/// `TimeoutStopSec=` of the unit.
+/// Longest time from SIGUSR1 to the end of the process, if SIGTERM came; a look at files that is
+/// then under way still ends. systemd waits for `TimeoutStopSec=` of the unit.
 const TIME_TO_REPORT: Duration = Duration::from_secs(5);
 
 /// Without a SIGTERM for this time, the shutdown did not happen.
@@ -79,7 +79,10 @@ impl Shutdown {
             }
             Action::Wait(_) if self.is_reported => Action::End,
             Action::Wait(until) => Action::Wait(until.min(end)),
-            Action::Connect(_) | Action::FileTask(..) | Action::End => Action::End,
+            Action::Look => Action::Look,
+            Action::Connect(_) | Action::FileTask(..) | Action::Change(_) | Action::End => {
+                Action::End
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use super::reader::{HealthReader, is_numbered, join};
 use crate::core::facts::Read;
-use crate::health::{Cooler, Heat, Policy, Voltage, Zone, is_dip};
+use crate::health::{Cooler, Heat, Policy, Source, Voltage, Zone, is_dip};
 use crate::host::kept_file::KeptFile;
 
 /// The alarm, and the drops since the last look.
@@ -114,8 +114,9 @@ impl Sensors {
         found
     }
 
-    /// `None` if the board has no file for the rule. A file that cannot be read is left out.
-    pub(super) fn look(&mut self, reader: &mut HealthReader) -> Option<Heat> {
+    /// `None` if the board has no file for the rule. A file that cannot be read is left out; if the
+    /// look did not come to all of them, they are unread.
+    pub(super) fn look(&mut self, reader: &mut HealthReader) -> Source<Heat> {
         let mut heat = Heat::default();
         for (zone, file) in &mut self.zones {
             let temp = reader.kept_number(file).ok().filter(|temp| TEMPS.contains(temp));
@@ -132,7 +133,7 @@ impl Sensors {
                 .extend(cap.map(|cap| Policy { cap: cap.unsigned_abs(), ..policy.clone() }));
         }
         let is_source = !self.zones.is_empty() || !self.coolers.is_empty();
-        is_source.then_some(heat)
+        is_source.then(|| reader.cut_off(THERMAL).map_or(Ok(heat), Err))
     }
 
     pub(super) fn paths(&self) -> Vec<&str> {

@@ -25,7 +25,7 @@ use crate::core::wall_clock::WallClock;
 use crate::files::guard;
 use crate::files::mounts::MOUNTINFO;
 use crate::files::read::{SMALL, read, read_found};
-use crate::files::write;
+use crate::files::write::{self, Op};
 use crate::health::{
     Boots, ConditionKind, FileCondition, HealthConfig, HealthReading, Pace, Source, Timesync, Wear,
     if_it_lasted,
@@ -95,28 +95,33 @@ impl HealthSources {
         if !self.config.detects_any() || !is_due {
             return None;
         }
+        let look = self.reader.begin();
         let is_first = self.looked.replace(now).is_none();
         if self.discovered.is_none_or(|at| now.since(at) >= DISCOVERY) {
             self.discover();
-            self.discovered = Some(now);
+            // One that did not come to its end is repeated by the next look.
+            self.discovered = self.reader.root().may_read().is_ok().then_some(now);
         }
         let reader = &mut self.reader;
         let (filesystems, damages) = self.filesystems.look(reader, now);
         let wear =
             |devices: &Vec<(String, Wear)>| devices.iter().map(|(_, wear)| wear.clone()).collect();
-        Some(HealthReading {
+        let reading = HealthReading {
             filesystems,
             damages,
             discovery: self.discoveries,
             wear: self.wear.as_ref().map(|read| read.as_ref().map(wear).map_err(Clone::clone)),
             voltage: self.alarm.as_mut().map(|alarm| alarm.look(reader)),
-            heat: self.sensors.look(reader).map(Ok),
             kernel: self.kernel.kernel(reader),
             timesync: (self.has_timesync || is_first).then(|| timesync(reader.root())).flatten(),
             uptime_seconds: uptime(&mut self.uptime, reader),
             counters: self.kernel.counters(reader),
+            // The last one: a sensor is the slowest of these files.
+            heat: self.sensors.look(reader),
             boots: is_first.then(|| self.read_boots()),
-        })
+        };
+        self.reader.end(look, true);
+        Some(reading)
     }
 
     /// The conditions of the Node if what one reading finds lasted: every waiting time is taken as
@@ -129,7 +134,6 @@ impl HealthSources {
 
     fn discover(&mut self) {
         let reader = &mut self.reader;
-        reader.try_again();
         let compatible = reader.root().bytes("proc/device-tree/compatible", SMALL);
         let is_pi = compatible.is_ok_and(|names| {
             let vendor = b"raspberrypi,";
@@ -167,36 +171,35 @@ impl HealthSources {
         }
     }
 
-    /// Writes the file `boots`; returns whether that worked. Does not create the folder.
-    pub fn write_boots(&self, text: String) -> bool {
+    /// The operations that write the file `boots`; `None` if its folder does not exist, which is
+    /// not created.
+    pub(crate) fn boots_change(&self, text: String) -> Option<Vec<Op>> {
         let folder = self.boots.parent().unwrap_or(&self.boots);
         // A missing --root-dir is the default of many boards, and worth no line.
         if !guard::exists(folder) {
             log::info!(target: VERBOSE, "boots is not written: {} does not exist", folder.display());
-            return false;
+            return None;
         }
-        let written = write::publish(&self.boots, text);
-        if let Err(line) = &written {
-            log::warn!(
-                "boots cannot be written: {line}; make --root-dir writable for FrequentReboot"
-            );
-        }
-        written.is_ok()
+        Some(write::publication(&self.boots, text))
     }
 
-    /// The first line of each `--node-condition` file; `None` if it does not exist.
+    /// The first line of each `--node-condition` file; `None` if it does not exist. Ends where the
+    /// look ends.
     pub fn files(&self) -> Vec<Option<String>> {
         let line = |file: &FileCondition| {
             let path = guard::found(&file.path).ok()?;
             Some(first_line(&path).unwrap_or_default())
         };
-        self.config.files.iter().map(line).collect()
+        let is_reached = |_: &&FileCondition| self.reader.root().may_read().is_ok();
+        self.config.files.iter().take_while(is_reached).map(line).collect()
     }
 
     /// The voltage driver reported a change: counts a drop.
     pub fn on_voltage(&mut self) {
         if let Some(alarm) = &mut self.alarm {
+            let look = self.reader.begin();
             let _ = alarm.read(&mut self.reader);
+            self.reader.end(look, false);
         }
     }
 

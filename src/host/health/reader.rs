@@ -1,40 +1,101 @@
-//! Reads of kernel files for the look at the board's health. A file that is slow several times in a
-//! row is left out until the next discovery: a driver that waits for a bus or a firmware would delay
-//! the Lease. Once is no sign of that: the process may have been paused, or the machine suspended.
+//! Reads of kernel files for the look at the board's health. A look ends after a second as a whole
+//! (`host/root.rs`), and what comes behind a slow file is then not read. From the third such look in
+//! a row on, each leaves out its slowest file for an hour, until the rest fits into the second: a
+//! driver that waits for a bus or a firmware must neither delay the Lease nor hide other sources.
+//! Once is no sign of that: the process may have been paused, or the machine suspended.
 
 use std::fmt;
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::core::facts::{Read, Unread};
-use crate::core::instant::Now;
+use crate::core::instant::{Mono, Now};
+use crate::core::kubelet::LOOK_BUDGET;
 use crate::files::read::{Enough, SMALL, is_end};
 use crate::host::kept_file::KeptFile;
-use crate::host::root::{HostRoot, text, unread};
+use crate::host::root::{HostRoot, Look, NOT_REACHED, text, unread};
 
-/// A read that takes longer is slow.
-const SLOW: Duration = Duration::from_secs(1);
-/// After so many slow reads in a row a file is left out.
-const MOST_SLOW: u8 = 3;
+/// So many looks in a row may take longer than [`LOOK_BUDGET`] before a file is left out.
+const MOST_LONG: u8 = 3;
+/// How long a file is left out.
+const LEFT_OUT: Duration = Duration::from_secs(3600);
 /// Limit of the folders' entries that are looked at.
 pub(super) const MAX_DEVICES: usize = 32;
 
 /// Reads below a root.
 pub(super) struct HealthReader {
     root: HostRoot,
-    clock: Box<dyn Fn() -> Now>,
-    /// Files whose last reads were slow, and how many in a row.
-    slow: Vec<(String, u8)>,
+    clock: Rc<dyn Fn() -> Now>,
+    /// The file of this look whose read took the longest time.
+    slowest: Option<(Duration, String)>,
+    /// Looks in a row that took longer than [`LOOK_BUDGET`].
+    long_looks: u8,
+    /// Files that are left out, and until when.
+    left_out: Vec<(String, Mono)>,
+    /// A file of this look was not reached.
+    is_cut_off: bool,
 }
 
 impl fmt::Debug for HealthReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HealthReader").field("slow", &self.slow).finish_non_exhaustive()
+        f.debug_struct("HealthReader").field("left_out", &self.left_out).finish_non_exhaustive()
     }
+}
+
+/// A look that is under way, and when it began.
+pub(super) struct HealthLook {
+    _look: Look,
+    since: Mono,
 }
 
 impl HealthReader {
     pub(super) fn new(root: HostRoot, clock: impl Fn() -> Now + 'static) -> Self {
-        Self { root, clock: Box::new(clock), slow: Vec::new() }
+        Self {
+            root,
+            clock: Rc::new(clock),
+            slowest: None,
+            long_looks: 0,
+            left_out: Vec::new(),
+            is_cut_off: false,
+        }
+    }
+
+    /// Begins a look.
+    pub(super) fn begin(&mut self) -> HealthLook {
+        let since = self.now().mono;
+        self.slowest = None;
+        self.is_cut_off = false;
+        self.left_out.retain(|(_, until)| since < *until);
+        let clock = Rc::clone(&self.clock);
+        HealthLook { _look: self.root.begin_look(move || clock().mono), since }
+    }
+
+    /// Ends a look. One that is no `whole` look proves nothing about the others if it is short.
+    pub(super) fn end(&mut self, look: HealthLook, is_whole: bool) {
+        let now = self.now().mono;
+        let took = now.since(look.since);
+        if took < LOOK_BUDGET {
+            self.long_looks = if is_whole { 0 } else { self.long_looks };
+            return;
+        }
+        self.long_looks = MOST_LONG.min(self.long_looks + 1);
+        if self.long_looks == MOST_LONG
+            && let Some((slow, path)) = self.slowest.take()
+        {
+            log::warn!(
+                "{path}: its read took {} ms of the {} ms of a look, which may take 1 s, the third \
+                 time in a row; it is left out for an hour; exclude its condition with \
+                 --node-problem-detection",
+                slow.as_millis(),
+                took.as_millis()
+            );
+            self.left_out.push((path, now.after(LEFT_OUT)));
+        }
+    }
+
+    /// Why a source is unread of which a file was not reached.
+    pub(super) fn cut_off(&self, source: &str) -> Option<Unread> {
+        self.is_cut_off.then(|| Unread::new(source, NOT_REACHED))
     }
 
     pub(super) fn root(&self) -> &HostRoot {
@@ -44,13 +105,6 @@ impl HealthReader {
     /// The current time.
     pub(super) fn now(&self) -> Now {
         (self.clock)()
-    }
-
-    /// Lets each file that is left out be read once more. If it is still slow, it is left out again.
-    pub(super) fn try_again(&mut self) {
-        for (_, reads) in &mut self.slow {
-            *reads = (*reads).min(MOST_SLOW - 1);
-        }
     }
 
     /// A small file, trimmed.
@@ -82,14 +136,17 @@ impl HealthReader {
         limit: u64,
         is_enough: Enough<'_>,
     ) -> Read<Vec<u8>> {
-        let path = &kept.path;
-        if self.slow.iter().any(|(slow, reads)| slow == path && *reads == MOST_SLOW) {
-            let cause = "left out for up to an hour: three reads took over 1 s each";
-            return Err(Unread::new(path.as_str(), cause));
-        }
         let start = self.now().mono;
+        if self.left_out.iter().any(|(path, _)| *path == kept.path) {
+            let cause = "left out for an hour: it was the slowest file of three long looks";
+            return Err(Unread::new(kept.path.as_str(), cause));
+        }
         let bytes = kept.read_until(&self.root, limit, is_enough);
-        self.on_read(&kept.path, self.now().mono.since(start));
+        let took = self.now().mono.since(start);
+        if self.slowest.as_ref().is_none_or(|(slowest, _)| took > *slowest) {
+            self.slowest = Some((took, kept.path.clone()));
+        }
+        self.is_cut_off |= bytes.is_err() && self.root.may_read().is_err();
         bytes.map_err(|error| unread(&kept.path, &error))
     }
 
@@ -107,24 +164,6 @@ impl HealthReader {
         names.sort_unstable_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
         names.truncate(MAX_DEVICES);
         names
-    }
-
-    /// Takes the time of a read.
-    fn on_read(&mut self, path: &str, took: Duration) {
-        let known = self.slow.iter().position(|(slow, _)| slow == path);
-        let before = known.map_or(0, |at| self.slow.swap_remove(at).1);
-        if took <= SLOW {
-            return;
-        }
-        self.slow.push((path.to_owned(), before + 1));
-        if before + 1 == MOST_SLOW {
-            log::warn!(
-                "{path}: three reads in a row took over 1 s, the last one {} s, which delays the \
-                 Lease; it is left out for up to an hour; exclude its condition with \
-                 --node-problem-detection",
-                took.as_secs()
-            );
-        }
     }
 }
 
@@ -147,49 +186,108 @@ pub(super) fn is_numbered(name: &str, prefix: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+
     use super::*;
     use crate::files::tree::Tree;
-    use crate::host::health::tests::{FakeClock, fake_clock};
+    use crate::kube::time::Wall;
 
-    /// A reader, and its clock, whose time passes during the next read.
-    fn reader(tree: &Tree) -> (HealthReader, FakeClock) {
-        tree.write("file", b"1");
-        let (clock, show) = fake_clock();
+    /// The time, and what passes after each of the next questions for it.
+    type Clock = Rc<RefCell<(Duration, VecDeque<Duration>)>>;
+
+    /// A reader of files `0` to `7`, and its clock.
+    fn reader(tree: &Tree) -> (HealthReader, Clock) {
+        for file in 0..8 {
+            tree.write(&file.to_string(), b"1");
+        }
+        let clock = Clock::default();
+        let shown = Rc::clone(&clock);
+        let show = move || {
+            let (now, steps) = &mut *shown.borrow_mut();
+            let asked = *now;
+            *now += steps.pop_front().unwrap_or_default();
+            Now { mono: Mono::START.after(asked), wall: Wall::default() }
+        };
         (HealthReader::new(HostRoot::new(tree.path()), show), clock)
     }
 
-    #[test]
-    fn a_file_is_left_out_after_three_slow_reads_in_a_row_and_then_tried_once() {
-        let tree = Tree::empty("reader-slow");
-        let (mut reader, clock) = reader(&tree);
-        tree.write("other", b"1");
-        let mut kept = KeptFile::new("file");
-        let reads = [1001, 1001, 1000, 1001, 3_600_000, 1001];
-        let sequences = [(&reads[..], true), (&[0], false), (&[1001], true), (&[0], false)];
-        for (sequence, is_read) in sequences.into_iter().chain([(&[1000, 1001, 0][..], true)]) {
-            for (number, millis) in sequence.iter().enumerate() {
-                clock.set((clock.get().0, Duration::from_millis(*millis)));
-                let read = match number % 2 {
-                    0 => reader.kept(&mut kept),
-                    _ => reader.text("file"),
-                };
-                assert_eq!(read.is_ok(), is_read, "{sequence:?} {number}");
+    /// One look at each file, of which each takes so many milliseconds. Returns which were read.
+    fn look(reader: &mut HealthReader, clock: &Clock, millis: [u64; 8]) -> Vec<usize> {
+        let before = clock.borrow().0;
+        let look = reader.begin();
+        let mut was_read = Vec::new();
+        for (file, millis) in millis.into_iter().enumerate() {
+            let path = file.to_string();
+            let is_left_out = reader.left_out.iter().any(|(left_out, _)| *left_out == path);
+            if !is_left_out && reader.root.may_read().is_ok() {
+                // The time is asked for before and after the question whether the look is over.
+                clock.borrow_mut().1 = [0, millis].map(Duration::from_millis).into();
             }
-            clock.set((clock.get().0, Duration::ZERO));
-            assert_eq!(reader.text("other"), Ok("1".to_owned()));
-            if !is_read {
-                reader.try_again();
+            if reader.text(&path).is_ok() {
+                was_read.push(file);
             }
         }
+        assert_eq!(reader.cut_off("").is_some(), was_read.len() + reader.left_out.len() < 8);
+        reader.end(look, true);
+        let took = clock.borrow().0 - before;
+        let longest = Duration::from_millis(millis.into_iter().max().unwrap());
+        assert!(took <= LOOK_BUDGET + longest, "{took:?}");
+        was_read
     }
 
     #[test]
-    fn the_time_between_two_reads_is_nobodys() {
+    fn slow_files_are_left_out_for_an_hour_until_the_rest_fits_into_a_look() {
+        let tree = Tree::empty("reader-slow");
+        let (mut reader, clock) = reader(&tree);
+        let mut seen = Vec::new();
+        while reader.left_out.len() < 7 {
+            seen.push(look(&mut reader, &clock, [900; 8]));
+            assert!(seen.len() < 10, "{seen:?}");
+        }
+        assert_eq!(seen[..3], [[0, 1], [0, 1], [0, 1]], "the third one leaves a file out");
+        assert_eq!(look(&mut reader, &clock, [900; 8]).len(), 1, "{:?}", reader.left_out);
+        assert_eq!(look(&mut reader, &clock, [0; 8]).len(), 1);
+        clock.borrow_mut().0 += LEFT_OUT;
+        assert_eq!(look(&mut reader, &clock, [0; 8]).len(), 8);
+    }
+
+    #[test]
+    fn one_slow_file_is_left_out_after_three_looks_in_a_row_and_hides_no_other() {
+        let tree = Tree::empty("reader-one");
+        let (mut reader, clock) = reader(&tree);
+        let slow = [0, 0, 30, 1001, 20, 0, 0, 0];
+        for looks in [2, 3] {
+            for _ in 0..looks {
+                assert_eq!(look(&mut reader, &clock, slow), [0, 1, 2, 3]);
+            }
+            let quick = look(&mut reader, &clock, [0; 8]);
+            assert_eq!(quick.len(), 8 - usize::from(looks == 3), "{quick:?}");
+        }
+        assert_eq!(look(&mut reader, &clock, slow), [0, 1, 2, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn the_time_between_two_looks_is_nobodys() {
         let tree = Tree::empty("reader-between");
         let (mut reader, clock) = reader(&tree);
-        for hour in 0..5 {
-            clock.set((Duration::from_secs(hour * 3600), Duration::ZERO));
-            assert_eq!(reader.text("file"), Ok("1".to_owned()), "{hour}");
+        for _ in 0..5 {
+            assert_eq!(look(&mut reader, &clock, [0; 8]).len(), 8);
+            clock.borrow_mut().0 += Duration::from_secs(600);
         }
+    }
+
+    /// One read alone, as after a report of the voltage driver, counts if it is slow.
+    #[test]
+    fn a_short_part_of_a_look_does_not_prove_that_the_looks_are_short() {
+        let tree = Tree::empty("reader-part");
+        let (mut reader, clock) = reader(&tree);
+        let slow = [1001, 0, 0, 0, 0, 0, 0, 0];
+        for _ in 0..3 {
+            look(&mut reader, &clock, slow);
+            let part = reader.begin();
+            reader.end(part, false);
+        }
+        assert_eq!(reader.left_out.len(), 1);
     }
 }

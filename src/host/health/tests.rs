@@ -5,7 +5,9 @@ use std::rc::Rc;
 
 use super::*;
 use crate::files::tree::Tree;
+use crate::files::write::Disk;
 use crate::health::Voltage;
+use crate::host::root::NOT_REACHED;
 
 const FAST_PACE: Pace = Pace { is_fast: true, wait_for_voltage: true };
 const SLOW_PACE: Pace = Pace { is_fast: false, wait_for_voltage: true };
@@ -105,26 +107,45 @@ fn the_first_reading_of_the_alarm_is_the_baseline() {
     assert!(watch.sources.voltage_descriptor().is_none());
 }
 
+/// Each question for the time takes 50 ms, and each read asks three times.
 #[test]
-fn a_file_that_is_slow_three_times_is_read_again_after_the_next_discovery() {
+fn what_a_look_does_not_come_to_is_unread_and_says_so() {
     let tree = pi("health-slow");
     tree.write("proc/sys/kernel/tainted", b"0\n");
-    let mut watch = watch(&tree);
-    look(&mut watch, 0);
-    for seconds in [100, 110, 120] {
-        assert!(matches!(look(&mut watch, seconds).voltage, Some(Ok(_))), "{seconds}");
-        watch.clock.set((Duration::from_secs(seconds), Duration::from_millis(1001)));
-        watch.sources.on_voltage();
-        watch.clock.set((Duration::from_secs(seconds), Duration::from_millis(1001)));
-        watch.sources.on_voltage();
+    for zone in 0..12 {
+        let folder = format!("sys/class/thermal/thermal_zone{zone}");
+        for (file, bytes) in [
+            ("type", "x"),
+            ("temp", "40000"),
+            ("trip_point_0_type", "critical"),
+            ("trip_point_0_temp", "90000"),
+        ] {
+            tree.write(&format!("{folder}/{file}"), bytes.as_bytes());
+        }
     }
-    watch.clock.set((Duration::from_secs(125), Duration::from_millis(1001)));
-    watch.sources.on_voltage();
-    for (seconds, is_read) in [(130, false), (3590, false), (3600, true), (3610, true)] {
-        let found = look(&mut watch, seconds);
-        assert_eq!(matches!(found.voltage, Some(Ok(_))), is_read, "{seconds}");
-        // The other files are still read.
-        assert!(matches!(found.kernel, Some(Ok(_))));
+    let mut host = Host::new(HostRoot::new(tree.path()), "/var/lib/nodelet");
+    host.health = HealthConfig::parse("all", &[]).unwrap();
+    let clock = FakeClock::default();
+    let shown = Rc::clone(&clock);
+    let mut sources = HealthSources::new(&host, move || {
+        let (now, step) = shown.get();
+        shown.set((now + step, step));
+        Now { mono: Mono::START.after(now), wall: Wall::default() }
+    });
+    assert!(matches!(sources.read(FAST_PACE).unwrap().heat, Some(Ok(_))));
+    clock.set((Duration::from_secs(60), Duration::from_millis(50)));
+    let found = sources.read(FAST_PACE).unwrap();
+    assert_eq!(found.heat, Some(Err(Unread::new("sys/class/thermal", NOT_REACHED))));
+    // The other files are read before the sensors.
+    assert!(matches!(found.kernel, Some(Ok(_))) && matches!(found.voltage, Some(Ok(_))));
+    // A discovery that ends early is repeated with the next look.
+    clock.set((Duration::from_secs(3600), Duration::from_millis(50)));
+    let cut_off = sources.read(FAST_PACE).unwrap().discovery;
+    for (second, next) in [(3700, 1), (3800, 1)] {
+        clock.set((Duration::from_secs(second), Duration::ZERO));
+        let found = sources.read(FAST_PACE).unwrap();
+        assert_eq!(found.discovery, cut_off + next);
+        assert!(matches!(found.heat, Some(Ok(_))), "{found:?}");
     }
 }
 
@@ -173,15 +194,14 @@ fn boots_are_read_once_and_written_where_they_are_read() {
     assert_eq!(boots.text, None);
     assert_eq!(boots.boot_id, "abc");
     assert_eq!(look(&mut watch, 60).boots, None);
-    assert!(!watch.sources.write_boots("7 abc\n".to_owned()), "no such folder");
+    let change = |watch: &Watch| watch.sources.boots_change("7 abc\n".to_owned());
+    assert_eq!(change(&watch), None, "no such folder");
     std::fs::create_dir_all(tree.join("var/lib/nodelet")).unwrap();
-    assert!(watch.sources.write_boots("7 abc\n".to_owned()));
+    let written = change(&watch).map(|ops| Disk::default().carry_out(ops));
+    assert_eq!(written, Some(Ok(())));
     let mut again = super::tests::watch(&tree);
     let text = look(&mut again, 0).boots.unwrap().text;
     assert_eq!(text.as_deref(), Some("7 abc\n"));
-    tree.write("file", b"");
-    watch.sources.boots = tree.join("file/boots");
-    assert!(!watch.sources.write_boots("7 abc\n".to_owned()));
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The files of bootstrap and rotation: the stored certificate, its key and the kubeconfig.
 //!
 //! `core::certificate` decides when a certificate is requested and what a response means. After a
-//! power cut during any write, the next start finds the old identity or the new one.
+//! power cut during any write, the next start finds the old identity or the new one. While the
+//! process runs nothing is written here: each function returns the operations, or leaves them in
+//! [`Pki::later`].
 //! Upstream: `pkg/kubelet/certificate/bootstrap`, client-go `util/certificate`.
 
 pub mod key;
@@ -54,7 +56,9 @@ pub struct Pki {
     paths: Paths,
     subject: Subject,
     store: Store,
-    disk: Disk,
+    pub(super) disk: Disk,
+    /// Changes that nothing waits for, each with the message if it fails.
+    pub(super) later: Vec<(&'static str, Vec<Op>)>,
     /// Key of the last signing request.
     key: Option<Key>,
     /// That of the certificates to store.
@@ -77,12 +81,43 @@ impl Pki {
             paths,
             subject,
             disk,
+            later: Vec::new(),
             key: None,
             origin: Origin::default(),
             last_warning: String::new(),
         };
+        let interrupted = pki.interrupted()?;
+        let completed = pki.disk.carry_out(interrupted);
+        pki.on_completed(completed);
         let start = pki.start(now)?;
+        pki.carry_out_later();
         Ok((pki, start))
+    }
+
+    /// Carries out at once what nothing waits for.
+    pub(super) fn carry_out_later(&mut self) {
+        for (failure, ops) in std::mem::take(&mut self.later) {
+            if let Err(why) = self.disk.carry_out(ops) {
+                self.warn(format!("{failure}: {why}"));
+            }
+        }
+    }
+
+    /// The operations that complete an interrupted update. They are to be carried out before
+    /// [`Self::find`].
+    pub(super) fn interrupted(&self) -> Result<Vec<Op>, String> {
+        if self.paths.rotate || self.paths.bootstrap.is_some() {
+            self.store.recover()
+        } else {
+            Ok(Vec::new())
+        }
+    }
+
+    /// Takes the result of [`Self::interrupted`]. What is there is used all the same.
+    pub(super) fn on_completed(&mut self, result: Result<(), String>) {
+        if let Err(why) = result {
+            self.warn(why);
+        }
     }
 
     /// A certificate that has not expired: it was added since the start, or the clock was wrong
@@ -118,33 +153,45 @@ impl Pki {
         }
     }
 
-    /// Makes a signing request. With rotation each request has a new key. Without rotation the key
-    /// is kept, unless `new_key` is set.
-    pub fn sign(&mut self, new_key: bool) -> Result<SigningRequest, String> {
-        let key = if self.paths.rotate { Key::generate()? } else { self.kept_key(new_key)? };
-        let request = key.request(self.subject.clone(), Purpose::CLIENT);
+    /// Takes a key for the next signing request, and returns the operations that must precede the
+    /// request. With rotation each request has a new key. Without rotation the key is kept, unless
+    /// `new_key` is set.
+    pub(super) fn choose_key(&mut self, new_key: bool) -> Result<Vec<Op>, String> {
+        let (key, ops) = if self.paths.rotate {
+            (Key::generate()?, Vec::new())
+        } else {
+            let stored = self.store.current().ok().flatten();
+            let stored = stored.as_ref().map(|identity| identity.key.bytes.as_slice());
+            self.store.kept_key(new_key, stored)?
+        };
         self.key = Some(key);
-        request
+        Ok(ops)
     }
 
-    fn kept_key(&mut self, new_key: bool) -> Result<Key, String> {
-        let stored = self.store.current().ok().flatten();
-        let stored = stored.as_ref().map(|identity| identity.key.bytes.as_slice());
-        self.store.kept_key(&mut self.disk, new_key, stored)
+    /// The signing request of the key.
+    pub(super) fn request(&self) -> Result<SigningRequest, String> {
+        self.requested_key()?.request(self.subject.clone(), Purpose::CLIENT)
+    }
+
+    fn requested_key(&self) -> Result<&Key, String> {
+        self.key.as_ref().ok_or_else(|| "no signing request was made".to_owned())
     }
 
     /// The certificate chain (PEM) of the last request with its key, not stored, or why it can never
     /// be used.
     pub fn issued(&self, chain: &str, now: Wall) -> Result<(ClientCertificate, Leaf), String> {
-        issued(chain, self.key.as_ref().ok_or("no signing request was made")?, now)
+        issued(chain, self.requested_key()?, now)
     }
 
-    /// Stores the certificate chain (PEM) of the last request and makes it current. After an error
-    /// the same chain can be installed again.
-    pub fn install(&mut self, chain: &str, now: Wall) -> Result<(ApiConfig, Leaf), String> {
-        let key = self.key.as_ref().ok_or("no signing request was made")?;
-        let ops = self.store.update(chain.as_bytes(), key, &self.origin, now)?;
-        self.disk.carry_out(ops)?;
+    /// The operations that store the certificate chain (PEM) of the last request and make it
+    /// current. After an error the same chain can be installed again.
+    pub(super) fn update(&self, chain: &str, now: Wall) -> Result<Vec<Op>, String> {
+        self.store.update(chain.as_bytes(), self.requested_key()?, &self.origin, now)
+    }
+
+    /// The identity after [`Self::update`]. The kubeconfig of a bootstrap is written later, and what
+    /// is old is removed later.
+    pub(super) fn installed(&mut self, now: Wall) -> Result<(ApiConfig, Leaf), String> {
         let stored = self.store.usable()?;
         let (identity, leaf) = stored.ok_or("the stored certificate is missing")?;
         let kubeconfig = match (self.valid(now), self.load_bootstrap()) {
@@ -152,21 +199,26 @@ impl Pki {
             (Ok(Ok((kubeconfig, _))), _) => kubeconfig.with(identity),
             _ => self.load(&self.paths.kubeconfig)?.with(identity),
         };
-        self.store.clean(&mut self.disk);
+        let clean = self.store.clean();
+        self.add_later("old certificates cannot be removed", clean);
         Ok((kubeconfig, leaf))
     }
 
-    /// Writes a kubeconfig that replaces the bootstrap kubeconfig. If the write fails, the next
+    fn add_later(&mut self, failure: &'static str, ops: Result<Vec<Op>, String>) {
+        match ops {
+            Ok(ops) if ops.is_empty() => {}
+            Ok(ops) => self.later.push((failure, ops)),
+            Err(why) => self.warn(format!("{failure}: {why}")),
+        }
+    }
+
+    /// A kubeconfig that replaces the bootstrap kubeconfig, to write later. If that fails, the next
     /// start uses the stored certificate.
     fn write_kubeconfig(&mut self, bootstrap: ApiConfig, identity: ClientCertificate) -> ApiConfig {
         let text = render(&bootstrap, &KubeconfigUser::Pair(&self.store.current_path()));
-        let written = text.and_then(|text| {
-            let ops = write::replace(&self.paths.kubeconfig, PRIVATE, text.into_bytes());
-            self.disk.carry_out(ops)
-        });
-        if let Err(why) = written {
-            log::warn!("the kubeconfig cannot be written: {why}");
-        }
+        let path = &self.paths.kubeconfig;
+        let ops = text.map(|text| write::replace(path, PRIVATE, text.into_bytes()));
+        self.add_later("the kubeconfig cannot be written", ops);
         let without_token = ApiConfig { authorization: None, ..bootstrap };
         without_token.with(identity)
     }
@@ -267,10 +319,6 @@ impl Pki {
         if !rotate && !bootstrap {
             return Ok(Start::with(self.load(&self.paths.kubeconfig)?, None));
         }
-        let interrupted = self.store.recover()?;
-        if let Err(why) = self.disk.carry_out(interrupted) {
-            self.warn(why);
-        }
         if !bootstrap {
             let kubeconfig = self.load(&self.paths.kubeconfig)?;
             self.origin = Origin::of(kubeconfig.certificate.as_ref(), None);
@@ -283,9 +331,9 @@ impl Pki {
             && is_of_former_bootstrap(kubeconfig, bootstrap)
         {
             let path = &self.paths.kubeconfig;
-            let ops = vec![Op::Remove(path.clone()), Op::Sync(write::parent(path))];
-            self.disk.carry_out(ops)?;
             valid = Err(format!("{}: was of another cluster, and is removed", path.display()));
+            let ops = vec![Op::Remove(path.clone()), Op::Sync(write::parent(path))];
+            self.add_later("the kubeconfig of another cluster cannot be removed", Ok(ops));
         }
         match valid {
             Ok((kubeconfig, _)) if rotate => Ok(self.seed(kubeconfig, now)),
@@ -345,12 +393,9 @@ impl Pki {
         };
         let given = identity.chain.file.is_none() && leaf.is_some();
         if given {
-            let stored = Key::of_pem(&identity.key.bytes)
-                .and_then(|key| self.store.update(&identity.chain.bytes, &key, &self.origin, now))
-                .and_then(|ops| self.disk.carry_out(ops));
-            if let Err(why) = stored {
-                self.warn(format!("the kubeconfig's certificate cannot be stored: {why}"));
-            }
+            let ops = Key::of_pem(&identity.key.bytes)
+                .and_then(|key| self.store.update(&identity.chain.bytes, &key, &self.origin, now));
+            self.add_later("the kubeconfig's certificate cannot be stored", ops);
         }
         Start { given, ..Start::with(kubeconfig, leaf) }
     }

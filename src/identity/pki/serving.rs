@@ -60,7 +60,8 @@ impl ServingPki {
                 Ok(found.map_or(TaskResult::NotFound, |(_, leaf)| TaskResult::InUse(leaf)))
             }
             FileTask::Sign { new_key, .. } => {
-                self.store.kept_key(&mut self.disk, *new_key, None).and_then(|key| {
+                self.store.kept_key(*new_key, None).and_then(|(key, ops)| {
+                    self.disk.carry_out(ops)?;
                     let request = key.request(subject.clone(), Purpose::SERVING);
                     self.key = Some(key);
                     request.map(TaskResult::Signed)
@@ -85,7 +86,9 @@ impl ServingPki {
         if let Err(why) = stored {
             return TaskResult::Failed(why);
         }
-        self.store.clean(&mut self.disk);
+        if let Err(why) = self.store.clean().and_then(|ops| self.disk.carry_out(ops)) {
+            log::warn!("{why}");
+        }
         match self.current() {
             Some((_, leaf)) => TaskResult::InUse(leaf),
             None => TaskResult::Failed("the stored certificate is missing".to_owned()),

@@ -23,7 +23,7 @@ use super::origin::Origin;
 use super::usable;
 use crate::files::guard;
 use crate::files::read::{cause, read};
-use crate::files::write::{self, Disk, Op, PRIVATE};
+use crate::files::write::{self, Op, PRIVATE};
 use crate::identity::kubeconfig::read_certificate;
 use crate::kube::time::Wall;
 use crate::kube::x509::{self, Leaf};
@@ -215,17 +215,14 @@ impl Store {
         Ok(ops)
     }
 
-    /// Removes what an installed pair replaces: old pairs, and the key of its request.
-    pub(super) fn clean(&self, disk: &mut Disk) {
-        let removed = self.remove_old().and_then(|mut ops| {
-            if guard::exists(&self.pending_key_path()) {
-                ops.extend([Op::Remove(self.pending_key_path()), Op::Sync(self.folder.clone())]);
-            }
-            disk.carry_out(ops)
-        });
-        if let Err(why) = removed {
-            log::warn!("{why}");
+    /// The operations that remove what an installed pair replaces: old pairs, and the key of its
+    /// request.
+    pub(super) fn clean(&self) -> Result<Vec<Op>, String> {
+        let mut ops = self.remove_old()?;
+        if guard::exists(&self.pending_key_path()) {
+            ops.extend([Op::Remove(self.pending_key_path()), Op::Sync(self.folder.clone())]);
         }
+        Ok(ops)
     }
 
     /// When a pair was stored, from its name.
@@ -237,24 +234,23 @@ impl Store {
         Wall::parse(&format!("{date}T{clock}Z"))
     }
 
-    /// The key of the request that was made last and has no certificate yet, else a new one, which
-    /// is stored: a restart repeats the same request. `more` is another key that may be used.
+    /// The key of the request that was made last and has no certificate yet, else a new one, and the
+    /// operations that store it before it is used: a restart repeats the same request. `more` is
+    /// another key that may be used.
     pub(super) fn kept_key(
         &self,
-        disk: &mut Disk,
         new_key: bool,
         more: Option<&[u8]>,
-    ) -> Result<Key, String> {
+    ) -> Result<(Key, Vec<Op>), String> {
         let pending = read(&self.pending_key_path()).map(Zeroizing::new);
         let known = [pending.as_deref().map(Vec::as_slice).ok(), more].into_iter().flatten();
         let mut known = known.filter_map(|text| Key::of_pem(text).ok());
         if let Some(key) = known.next().filter(|_| !new_key) {
-            return Ok(key);
+            return Ok((key, Vec::new()));
         }
         let key = Key::generate()?;
         let text = key.pem().as_bytes().to_vec();
-        disk.carry_out(write::replace(&self.pending_key_path(), PRIVATE, text))?;
-        Ok(key)
+        Ok((key, write::replace(&self.pending_key_path(), PRIVATE, text)))
     }
 
     /// Takes the path of each pair. Their order is that of their times.

@@ -1,6 +1,8 @@
 //! The lease law with the real reconcilers, against servers with random behavior and with random
 //! clocks. proptest shrinks a failing case.
 
+use std::collections::VecDeque;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -295,6 +297,22 @@ struct World {
     in_files: Option<Leaf>,
     /// When the files were searched.
     searched: Vec<Mono>,
+    /// The file changes under way: the task that waits for it, if any, and the operations that are
+    /// left.
+    changes: VecDeque<(Option<FileTask>, u32)>,
+    /// Turns that waited.
+    waits: usize,
+    fault: Fault,
+}
+
+/// A rule that the simulated loop breaks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None,
+    /// A look is followed by its request in the same turn, with the budget of its begin.
+    WholeBudgetAfterALook,
+    /// All operations of a change are carried out in one turn.
+    WholeChangeInATurn,
 }
 
 /// The board's certificate at the start.
@@ -360,6 +378,9 @@ impl World {
             sent: Vec::new(),
             in_files: None,
             searched: Vec::new(),
+            changes: VecDeque::new(),
+            waits: 0,
+            fault: Fault::None,
         }
     }
 
@@ -403,12 +424,54 @@ impl World {
         self.kubelet.on_task(result, now);
     }
 
-    /// One turn of the loop: waits, carries out a task or sends one request.
+    /// The longest time that one read of a look, or one operation, may take without a violation of
+    /// the law.
+    fn slow(step: &Step) -> Duration {
+        LAW.call_budget() / 1000 * step.takes
+    }
+
+    /// One operation of the first change.
+    fn change(&mut self, step: &Step, wall: Wall) {
+        let Some((_, left)) = self.changes.front_mut() else { return };
+        let many = if self.fault == Fault::WholeChangeInATurn { *left } else { 1 };
+        *left -= many;
+        let is_over = *left == 0;
+        self.now = self.now.after(Self::slow(step) * many);
+        if is_over && let Some((Some(task), _)) = self.changes.pop_front() {
+            self.carry_out(&task, Now { mono: self.now, wall });
+            // The kubeconfig.
+            self.changes.push_back((None, 2));
+        }
+    }
+
+    /// One turn of the loop: waits, carries out an operation or sends one request, perhaps after a
+    /// turn with a look.
     fn turn(&mut self, step: &Step) -> Result<(), TestCaseError> {
         let wall = Wall::from_epoch(Duration::from_secs(step.wall));
-        let start = Now { mono: self.now, wall };
-        let (work, budget) = match self.kubelet.next(start, || step.connected) {
+        let mut start = Now { mono: self.now, wall };
+        let next = |world: &mut Self, start| {
+            let has_change = !world.changes.is_empty();
+            world.kubelet.next(start, has_change, || step.connected)
+        };
+        let mut action = next(self, start);
+        if action == Action::Look {
+            let looked_at = start;
+            self.now = self.now.after(Self::slow(step));
+            self.kubelet.on_look(self.now);
+            start.mono = self.now;
+            action = match self.fault {
+                Fault::WholeBudgetAfterALook => next(self, looked_at),
+                _ => next(self, start),
+            };
+        }
+        let (work, budget) = match action {
+            Action::Look => unreachable!("two looks"),
+            Action::Change(_) => {
+                self.change(step, wall);
+                return Ok(());
+            }
             Action::Wait(until) => {
+                self.waits += 1;
                 prop_assert!(until > self.now, "waits until a time in the past");
                 let start_of_wait = self.now;
                 self.now = until;
@@ -420,8 +483,12 @@ impl World {
                 }
                 return Ok(());
             }
+            Action::FileTask(FileTask::Find, _) => {
+                self.carry_out(&FileTask::Find, start);
+                return Ok(());
+            }
             Action::FileTask(task, _) => {
-                self.carry_out(&task, start);
+                self.changes.push_back((Some(task), 5));
                 return Ok(());
             }
             Action::Connect(budget) => {
@@ -437,12 +504,12 @@ impl World {
                 return Ok(());
             }
         };
-        let needs_facts = self.kubelet.needs_facts(work, start);
+        let has_looked = self.kubelet.looked.is_some();
         let Some(request) = self.kubelet.request(work, start, &Facts::example()) else {
             return Ok(());
         };
         let writes_node = work == RequestKind::Node && request.method != Method::Get;
-        prop_assert_eq!(needs_facts, writes_node, "facts for {:?}", request.method);
+        prop_assert!(has_looked || !writes_node, "no facts for {:?}", request.method);
         prop_assert!(
             request.method == Method::Get || renew_time(&request).is_none_or(|t| t >= built()),
             "a time before the build is written"
@@ -529,6 +596,52 @@ proptest! {
             requests += 1;
             prop_assert!(requests < 3000, "{requests} turns by {:?}", world.now);
         }
+    }
+}
+
+/// A board whose reads and fsyncs take as long as one call, in each turn, and a server that answers:
+/// the law holds, and each of two faults breaks it.
+#[test]
+fn slow_files_keep_the_lease_law_and_each_planted_fault_breaks_it() {
+    let run = |fault, takes| {
+        let mut world = World { fault, ..World::holding(Held::OneMinute) };
+        let end = Mono::START.after(Duration::from_secs(900));
+        while world.now < end {
+            // The server answers at once.
+            let takes = if world.kubelet.renewed.is_none() { 1 } else { takes };
+            world.turn(&Step { takes, ..in_time(&world) })?;
+        }
+        Ok::<_, TestCaseError>((world.renewed, world.sent.len()))
+    };
+    let (renewed, sent) = run(Fault::None, 800).unwrap();
+    assert!(renewed > 3 && sent > 60, "{renewed} certificates, {sent} requests");
+    for fault in [Fault::WholeBudgetAfterALook, Fault::WholeChangeInATurn] {
+        let broken = run(fault, 800).unwrap_err().to_string();
+        assert!(broken.contains("after the previous one"), "{fault:?}: {broken}");
+    }
+}
+
+/// A look that takes longer than any request may: its facts are sent after the Lease.
+#[test]
+fn a_node_is_written_although_each_look_takes_longer_than_its_request_may() {
+    let mut world = settled();
+    let before = world.sent.len();
+    world.kubelet.node.report_at(world.now);
+    let mut looks = 0;
+    while !world.sent[before..].iter().any(|(_, line)| line.starts_with("Patch /api/v1/nodes/")) {
+        let action = world.kubelet.next(now(&world), false, || true);
+        if action == Action::Look {
+            looks += 1;
+            assert!(looks < 3, "{:?}", &world.sent[before..]);
+            world.now = world.now.after(Duration::from_secs(16));
+            world.kubelet.on_look(world.now);
+            // No other thing may be between a slow look and the Lease.
+            world.last = None;
+            let action = world.kubelet.next(now(&world), false, || true);
+            assert!(matches!(action, Action::Send(RequestKind::Lease, _)), "{action:?}");
+        }
+        let step = in_time(&world);
+        world.turn(&step).unwrap();
     }
 }
 
@@ -717,16 +830,19 @@ fn the_first_turn_connects_and_a_failure_delays_the_registration_by_one_request_
     let limit = LAW.connect_and_call_budget();
     for takes in [Duration::from_millis(3), limit] {
         let mut world = World::new();
-        assert_eq!(world.kubelet.next(now(&world), || false), Action::Connect(limit));
+        assert_eq!(world.kubelet.next(now(&world), false, || false), Action::Connect(limit));
         world.now = world.now.after(takes);
         world.kubelet.on_connect_failed("tested", world.now);
         let due = Mono::START.after(Duration::from_millis(100));
         if world.now < due {
-            let turn = world.kubelet.next(now(&world), || false);
+            let turn = world.kubelet.next(now(&world), false, || false);
             assert_eq!(turn, Action::Wait(due));
             world.now = due;
         }
-        let turn = world.kubelet.next(now(&world), || false);
+        let turn = world.kubelet.next(now(&world), false, || false);
+        assert_eq!(turn, Action::Look);
+        world.kubelet.on_look(world.now);
+        let turn = world.kubelet.next(now(&world), false, || false);
         assert_eq!(turn, Action::Send(RequestKind::Node, limit));
         assert_eq!(world.kubelet.node_log.last_error(), Some("tested"));
         world.turn(&correct()).unwrap();
@@ -738,13 +854,13 @@ fn the_first_turn_connects_and_a_failure_delays_the_registration_by_one_request_
 #[test]
 fn a_board_without_a_certificate_or_the_time_does_not_connect_early() {
     let mut world = World::holding(Held::None);
-    let turn = world.kubelet.next(now(&world), || false);
+    let turn = world.kubelet.next(now(&world), false, || false);
     assert!(matches!(turn, Action::FileTask(..)), "{turn:?}");
     let mut world = World::new();
     let in_1970 = Now { mono: world.now, wall: Wall::default() };
-    let turn = world.kubelet.next(in_1970, || false);
+    let turn = world.kubelet.next(in_1970, false, || false);
     assert_eq!(turn, Action::Send(RequestKind::Time, LAW.connect_and_call_budget()));
-    let turn = world.kubelet.next(now(&world), || false);
+    let turn = world.kubelet.next(now(&world), false, || false);
     assert!(matches!(turn, Action::Wait(_)), "{turn:?}");
 }
 
@@ -764,13 +880,13 @@ fn an_idle_hour_costs_one_request_a_renewal_and_four_a_report() {
     world.kubelet.node.read_again(world.now);
     world.run_until(world.now.after(Duration::from_secs(20)));
     world.sent.clear();
-    let (end, mut waits) = (world.now.after(Duration::from_secs(3600)), 0);
+    let end = world.now.after(Duration::from_secs(3600));
+    world.waits = 0;
     while world.now < end {
-        let (start, sent) = (world.now, world.sent.len());
         let step = Step { takes: 1, ..in_time(&world) };
         world.turn(&step).unwrap();
-        waits += usize::from(world.now > start && world.sent.len() == sent);
     }
+    let waits = world.waits;
     let count = |work, method: &str| {
         let calls = world.sent.iter().filter(|call| call.0 == work && call.1.starts_with(method));
         calls.count()
@@ -796,14 +912,14 @@ fn after_an_unanswered_certificate_request_the_lease_is_next() {
     }
     let now = Now { mono: world.now, wall: true_time(world.now) };
     assert_ne!(
-        world.kubelet.next(now, || true),
+        world.kubelet.next(now, false, || true),
         Action::Send(RequestKind::Lease, LAW.connect_and_call_budget())
     );
     world.kubelet.on_task(TaskResult::Signed(certificates::signed(1)), now);
     let silent = Outcome::Silent("tested".into());
     world.kubelet.on_response(RequestKind::Certificate, silent, now.mono, now);
     assert_eq!(
-        world.kubelet.next(now, || true),
+        world.kubelet.next(now, false, || true),
         Action::Send(RequestKind::Lease, LAW.connect_and_call_budget())
     );
 }

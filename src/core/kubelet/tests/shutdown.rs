@@ -153,7 +153,8 @@ fn a_shutdown_that_does_not_happen_is_cancelled() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// With every server: the law holds, and the process ends within 5 s of both signals.
+    /// With every server: the law holds, and the process ends within 5 s of both signals, and the
+    /// look that is then under way.
     #[test]
     fn the_law_holds_and_the_end_comes_in_time(
         before in prop::collection::vec(step(), 0..60),
@@ -175,6 +176,6 @@ proptest! {
             }
         }
         prop_assert!(world.ended);
-        prop_assert!(world.now.since(start) <= SECOND * 5);
+        prop_assert!(world.now.since(start) <= SECOND * 5 + LAW.call_budget());
     }
 }

@@ -185,6 +185,23 @@ fn joined(from: u8, days: u64) -> (Folder, Signer, Paths) {
     (folder, signer, paths)
 }
 
+/// As a process without a Lease does it.
+impl Pki {
+    fn sign(&mut self, new_key: bool) -> Result<SigningRequest, String> {
+        let ops = self.choose_key(new_key)?;
+        self.disk.carry_out(ops)?;
+        self.request()
+    }
+
+    fn install(&mut self, chain: &str, now: Wall) -> Result<(ApiConfig, Leaf), String> {
+        let ops = self.update(chain, now)?;
+        self.disk.carry_out(ops)?;
+        let installed = self.installed(now);
+        self.carry_out_later();
+        installed
+    }
+}
+
 /// Requests a certificate for 50 days from that day of May, and installs it.
 fn renew(pki: &mut Pki, signer: &Signer, at: u64) -> (ApiConfig, Leaf) {
     let request = pki.sign(false).unwrap();

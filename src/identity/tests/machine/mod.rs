@@ -30,12 +30,12 @@ use crate::core::schedule::RequestKind;
 use crate::core::schedule::tests::Random;
 use crate::core::wall_clock::WallClock;
 use crate::files::tree::Tree;
-use crate::identity::Replaced;
+use crate::files::write::Changes;
 use crate::identity::pki::tests::{Pem, Signer};
 use crate::identity::tests::model::{
     START, approved, epoch, is_ready, live_all, mark, posted, wall, wanted,
 };
-use crate::identity::{Identity, IdentitySource, SigningClient};
+use crate::identity::{Identity, IdentitySource, Replaced, SigningClient, TaskStep};
 use crate::kube::message::{Method, Outcome, Request, Response, answered, not_found};
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
@@ -150,6 +150,8 @@ struct Process {
     kubelet: Kubelet,
     identity: Identity,
     api: Api,
+    /// The message if a change fails that nothing waits for.
+    changes: Changes<Option<&'static str>>,
     started: Duration,
 }
 
@@ -178,6 +180,23 @@ struct Machine {
     story: VecDeque<String>,
     secrets: Vec<String>,
     stamp: u64,
+}
+
+impl Process {
+    /// As the loop does. Returns what follows, for messages.
+    fn after_task_step(&mut self, step: TaskStep, now: Now) -> String {
+        let what = format!("{step:?}").chars().take(90).collect();
+        match step {
+            TaskStep::Write(ops) => self.changes.add(None, ops),
+            TaskStep::Done(result) => {
+                for (failure, ops) in self.identity.take_later() {
+                    self.changes.add(Some(failure), ops);
+                }
+                self.kubelet.on_task(result, now);
+            }
+        }
+        what
+    }
 }
 
 impl Cluster {
@@ -537,6 +556,7 @@ impl Machine {
                     kubelet: Kubelet::new(config, clock, access.certificate, seed, Mono::START),
                     identity,
                     api: access.api,
+                    changes: Changes::none(),
                     started: self.now,
                 });
             }
@@ -569,25 +589,38 @@ impl Machine {
             process.kubelet.on_certificate_replaced(leaf, start);
         }
         let connected = self.random.below(4) > 0;
-        let (kind, budget) = match process.kubelet.next(start, || connected) {
-            Action::Wait(until) => {
-                let pause = until.since(start.mono);
-                self.now = (self.now + pause).min(end);
-                return;
-            }
-            Action::FileTask(task, wall) => {
-                let name = format!("{task:?}");
-                let result = process.identity.carry_out(&task, &mut process.api, wall);
-                let result_name = format!("{result:?}");
-                process.kubelet.on_task(result, start);
-                let short = |text: &str| text.chars().take(90).collect::<String>();
-                self.tell(&format!("{} -> {}", short(&name), short(&result_name)));
-                return;
-            }
-            Action::Connect(_) => return,
-            Action::Send(kind, budget) => (kind, budget),
-            Action::End => unreachable!("no shutdown was announced"),
-        };
+        let (kind, budget) =
+            match process.kubelet.next(start, !process.changes.is_empty(), || connected) {
+                Action::Wait(until) => {
+                    let pause = until.since(start.mono);
+                    self.now = (self.now + pause).min(end);
+                    return;
+                }
+                Action::FileTask(task, wall) => {
+                    let step = process.identity.begin(&task, &mut process.api, wall);
+                    let what = process.after_task_step(step, start);
+                    return self.tell(&format!("{task:?} -> {what}"));
+                }
+                Action::Change(wall) => {
+                    if let Some((None, result)) = process.changes.carry_out_next() {
+                        let step = process.identity.on_written(result, &mut process.api, wall);
+                        let what = process.after_task_step(step, start);
+                        self.tell(&format!("written -> {what}"));
+                    }
+                    // An operation of a slow card; others take no time.
+                    if self.one_in(20) {
+                        self.now += Duration::from_millis(self.random.below(5_000));
+                    }
+                    return;
+                }
+                Action::Look => {
+                    process.kubelet.on_look(start.mono);
+                    return;
+                }
+                Action::Connect(_) => return,
+                Action::Send(kind, budget) => (kind, budget),
+                Action::End => unreachable!("no shutdown was announced"),
+            };
         let Some(request) = process.kubelet.request(kind, start, &Facts::example()) else {
             return;
         };

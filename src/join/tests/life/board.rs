@@ -21,9 +21,9 @@ use crate::core::schedule::RequestKind;
 use crate::core::schedule::tests::Random;
 use crate::core::wall_clock::WallClock;
 use crate::files::tree::Tree;
-use crate::files::write::Disk;
+use crate::files::write::{Changes, Disk};
 use crate::identity::tests::model::wall;
-use crate::identity::{Identity, IdentitySource, Replaced};
+use crate::identity::{Identity, IdentitySource, Replaced, TaskStep};
 use crate::join::command::{Settings, TokenSource};
 use crate::join::files::JoinPaths;
 use crate::join::run::{Board, JoinRun, Outside};
@@ -60,7 +60,24 @@ struct Agent {
     kubelet: Kubelet,
     identity: Identity,
     api: Api,
+    /// The message if a change fails that nothing waits for.
+    changes: Changes<Option<&'static str>>,
     started: Duration,
+}
+
+impl Agent {
+    /// As the loop does.
+    fn after_task_step(&mut self, step: TaskStep, now: Now) {
+        match step {
+            TaskStep::Write(ops) => self.changes.add(None, ops),
+            TaskStep::Done(result) => {
+                for (failure, ops) in self.identity.take_later() {
+                    self.changes.add(Some(failure), ops);
+                }
+                self.kubelet.on_task(result, now);
+            }
+        }
+    }
 }
 
 pub(super) struct World {
@@ -267,7 +284,13 @@ impl World {
                 let clock = WallClock::new(wall(Duration::ZERO), Duration::ZERO);
                 let seed = self.below(u64::MAX);
                 let kubelet = Kubelet::new(config, clock, access.certificate, seed, Mono::START);
-                self.agent = Some(Agent { kubelet, identity, api: access.api, started: self.now });
+                self.agent = Some(Agent {
+                    kubelet,
+                    identity,
+                    api: access.api,
+                    changes: Changes::none(),
+                    started: self.now,
+                });
                 self.tree.write(CGROUP, b"7\n");
             }
             Err(why) => {
@@ -303,14 +326,24 @@ impl World {
         {
             agent.kubelet.on_certificate_replaced(leaf, start);
         }
-        let kind = match agent.kubelet.next(start, || true) {
+        let kind = match agent.kubelet.next(start, !agent.changes.is_empty(), || true) {
             Action::Wait(until) => {
                 self.now = (self.now + until.since(start.mono)).min(end);
                 return;
             }
             Action::FileTask(task, wall) => {
-                let result = agent.identity.carry_out(&task, &mut agent.api, wall);
-                agent.kubelet.on_task(result, start);
+                let step = agent.identity.begin(&task, &mut agent.api, wall);
+                return agent.after_task_step(step, start);
+            }
+            Action::Change(wall) => {
+                if let Some((None, result)) = agent.changes.carry_out_next() {
+                    let step = agent.identity.on_written(result, &mut agent.api, wall);
+                    agent.after_task_step(step, start);
+                }
+                return;
+            }
+            Action::Look => {
+                agent.kubelet.on_look(start.mono);
                 return;
             }
             Action::Connect(_) => return,

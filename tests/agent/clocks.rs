@@ -1,4 +1,4 @@
-//! Boards without an RTC, and clocks that jump. A preloaded `clock_gettime`, compiled with `cc`,
+//! Boards without an RTC, and clocks that jump. A preloaded library, compiled with `cc`,
 //! shifts the real-time clock of the process.
 
 use std::path::{Path, PathBuf};

@@ -32,3 +32,4 @@ mod runtime;
 mod scenarios;
 mod serve;
 mod shutdown;
+mod slow_files;

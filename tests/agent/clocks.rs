@@ -22,7 +22,7 @@ const YEAR: i64 = 365 * DAY;
 const GRACE: Duration = Duration::from_secs(6);
 
 /// The preloaded library.
-fn library() -> &'static Path {
+pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clock.so");

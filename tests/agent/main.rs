@@ -8,6 +8,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod blocking;
 mod check;
 mod clocks;
 mod command_line;

@@ -77,10 +77,9 @@ pub const CREATE_REQUEST: Permission =
     permission("csr-create", Need::Certificate, "create", REQUESTS, All);
 
 /// All permissions, in the order in which they are checked.
-pub const PERMISSIONS: [Permission; 17] = [
+pub const PERMISSIONS: [Permission; 16] = [
     permission("node-create", Need::Register, "create", "nodes", All),
     permission("node-get", Need::Run, "get", "nodes", Named),
-    permission("node-watch", Need::Run, "watch", "nodes", Named),
     permission("node-patch", Need::Run, "patch", "nodes", Named),
     permission("node-status-patch", Need::Run, "patch", "nodes/status", Named),
     permission("lease-get", Need::Run, "get", "leases", Named),

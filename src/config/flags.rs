@@ -162,9 +162,9 @@ pub const SETTINGS: &[Setting<Values>] = &[
     field("nodeStatusReportFrequency", own(row("node-status-report-frequency", "D", "5m",
         "how often an unchanged status is sent",
         Period(SHORTEST_REPORT, |v, given| v.config.report_frequency = given)))),
-    own(row("node-resync-frequency", "D", "110s",
-        "how often a watch of one second looks for changes of the Node by others; for two minutes \
-         after a start or an outage, with each renewal",
+    own(row("node-resync-frequency", "D", "149s",
+        "how often, between two reports, a patch without a change looks for changes of the Node by \
+         others; for two minutes after a start or an outage, with each renewal",
         Period(SECOND, |v, given| v.config.resync_frequency = given))),
     field("nodeLeaseDurationSeconds", own(row("node-lease-duration-seconds", "N", "40",
         "duration of the Lease; renewed at a quarter of it",

@@ -60,7 +60,8 @@ pub struct Config {
     pub update_frequency: Duration,
     /// `--node-status-report-frequency`: how often an unchanged status is sent.
     pub report_frequency: Duration,
-    /// `--node-resync-frequency`: how often others' changes of the Node are watched for.
+    /// `--node-resync-frequency`: how often there is a look for others' changes of the Node.
+    /// By default one between two reports, and with the wait for a status at most 160 s.
     pub resync_frequency: Duration,
     /// `--node-lease-duration-seconds`.
     pub lease_duration_seconds: u32,

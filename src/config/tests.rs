@@ -208,7 +208,7 @@ fn the_default_configuration() {
         k3s_supervisor_system_roots: false,
         update_frequency: Duration::from_secs(10),
         report_frequency: Duration::from_secs(300),
-        resync_frequency: Duration::from_secs(110),
+        resync_frequency: Duration::from_secs(149),
         lease_duration_seconds: 40,
         thresholds: thresholds::default_thresholds(),
         pressure_transition_period: Duration::from_secs(300),

@@ -4,16 +4,17 @@
 //! ([`Outcome::Answered`] with a code of 300 or more) differs from no response
 //! ([`Outcome::Silent`]): only after the latter is the Lease the next request.
 //!
-//! A [`Receipt`] is the smallest response to a write, in Kubernetes' protobuf: `k8s\0`, then
+//! A [`Receipt`] is a response in Kubernetes' protobuf, the smallest form: `k8s\0`, then
 //! `runtime.Unknown` with the kind and the bytes of the object (apimachinery
 //! `pkg/runtime/generated.proto`).
 
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::kube::protobuf::field;
+use crate::kube::json::MAX_VALUES;
+use crate::kube::protobuf::{field, fields};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::{json, object};
@@ -37,9 +38,10 @@ pub enum Method {
 pub enum Accept {
     /// The whole object.
     Object,
-    /// Only its metadata (`PartialObjectMetadata`). An error is still a whole `Status`.
+    /// Only its metadata (`PartialObjectMetadata`), see [`parse_without`]. An error is still a whole
+    /// `Status`.
     Metadata,
-    /// A [`Receipt`] in protobuf, the smallest response.
+    /// A [`Receipt`] of the whole object.
     Receipt,
     /// A short list of whole objects.
     List,
@@ -338,7 +340,7 @@ const MAGIC: &[u8] = b"k8s\0";
 /// The object of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt<'a> {
-    /// `Lease`, `Event`, `Status`.
+    /// `Lease`, `PartialObjectMetadata`, `Status`.
     pub kind: &'a str,
     object: &'a [u8],
 }
@@ -375,6 +377,39 @@ impl<'a> Receipt<'a> {
     }
 }
 
+/// The object in a body of either form, without the members of these names. In protobuf it is the
+/// metadata that is read here, of any kind. `None` where it is no object, or exceeds a bound.
+pub fn parse_without(body: &[u8], skipped: &[&str]) -> Option<Value> {
+    let Some(receipt) = Receipt::parse(body) else {
+        return json::parse_without(body, skipped).ok();
+    };
+    let encoded = field(receipt.object, 1)?;
+    let mut metadata = Map::new();
+    for (number, name) in [(1, "name"), (5, "uid"), (6, "resourceVersion")] {
+        metadata.insert(name.to_owned(), text(encoded, number)?.into());
+    }
+    let mut left = MAX_VALUES;
+    for (number, name) in [(11, "labels"), (12, "annotations")] {
+        let mut members = Map::new();
+        fields(encoded, &mut |found, entry| {
+            let text = |number| text(entry.bytes(), number).unwrap_or_default();
+            let is_read = number == 11 || object::keeps_annotation(text(1));
+            if found == number && is_read && !skipped.contains(&name) {
+                left = left.saturating_sub(2);
+                if left > 0 {
+                    members.insert(text(1).to_owned(), text(2).into());
+                }
+            }
+        })?;
+        if !members.is_empty() {
+            metadata.insert(name.to_owned(), members.into());
+        }
+    }
+    let mut partial = Value::Null;
+    object::set(&mut partial, &["metadata"], metadata.into());
+    (left > 0).then_some(partial)
+}
+
 fn text(message: &[u8], number: u64) -> Option<&str> {
     str::from_utf8(field(message, number)?).ok()
 }
@@ -384,6 +419,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+    use support::grpc::field;
 
     fn refused(body: &Value) -> Refused {
         Response::test(404, body.to_string()).accepted().unwrap_err()
@@ -433,6 +469,52 @@ mod tests {
         assert_eq!(got, ("Status", "Conflict", "too late"));
     }
 
+    /// A `PartialObjectMetadata` with these labels and annotations, and what is not read.
+    fn partial(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Vec<u8> {
+        let entries = |number, members: &[(&str, &str)]| {
+            let entry = |(key, value): &(&str, &str)| {
+                let entry = [field(1, key.as_bytes()), field(2, value.as_bytes())].concat();
+                field(number, &entry)
+            };
+            members.iter().flat_map(entry).collect::<Vec<u8>>()
+        };
+        let metadata = [
+            [field(1, b"pi"), field(2, b""), field(3, b""), field(5, b"u1")].concat(),
+            [field(6, b"512"), b"\x38\x00".to_vec(), field(8, b"\x08\x01")].concat(),
+            [entries(11, labels), entries(12, annotations), field(17, b"\x0a\x00")].concat(),
+        ];
+        let type_meta = [field(1, b"meta.k8s.io/v1"), field(2, b"PartialObjectMetadata")].concat();
+        let object = field(2, &field(1, &metadata.concat()));
+        [MAGIC, &field(1, &type_meta), &object].concat()
+    }
+
+    #[test]
+    fn metadata_in_protobuf_is_that_of_json() {
+        let labels = [("kubernetes.io/os", "nodelet"), ("empty", "")];
+        let annotations = [("theirs", "x"), ("nodelet/documentation", "man")];
+        let body = partial(&labels, &annotations);
+        let mut want = json!({"metadata": {"name": "pi", "uid": "u1", "resourceVersion": "512",
+            "labels": {"kubernetes.io/os": "nodelet", "empty": ""},
+            "annotations": {"nodelet/documentation": "man", "theirs": "x"}}});
+        let json = want.to_string().into_bytes();
+        want["metadata"]["annotations"].as_object_mut().unwrap().remove("theirs");
+        assert_eq!(parse_without(&body, &[]), Some(want.clone()));
+        assert_eq!(parse_without(&json, &[]), Some(want));
+        let bare = json!({"metadata": {"name": "pi", "uid": "u1", "resourceVersion": "512"}});
+        assert_eq!(parse_without(&partial(&[], &[]), &[]), Some(bare.clone()));
+        // More labels than a document may have values.
+        let labels = vec![("a", "b"); MAX_VALUES / 2];
+        assert_eq!(parse_without(&partial(&labels, &[]), &[]), None);
+        assert_eq!(parse_without(&partial(&labels, &[]), &["labels"]), Some(bare));
+        // It has no resourceVersion, no metadata, or is cut.
+        let mut unversioned = body.clone();
+        let at = body.windows(5).position(|bytes| bytes == b"2\x03512").unwrap();
+        unversioned[at] = b'*';
+        for body in [&unversioned, CONFLICT, body.get(..body.len() - 1).unwrap(), b"k8s\0"] {
+            assert_eq!(parse_without(body, &[]), None, "{body:?}");
+        }
+    }
+
     #[test]
     fn invalid_bytes_are_not_a_receipt() {
         for body in [
@@ -460,6 +542,7 @@ mod tests {
         #[test]
         fn no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), at in 0..60_usize) {
             for body in [[MAGIC, &bytes].concat(), [LEASE.get(..at).unwrap_or(LEASE), &bytes].concat()] {
+                let _ = parse_without(&body, &[]);
                 if let Some(receipt) = Receipt::parse(&body) {
                     let _ = (receipt.name(), receipt.reason(), receipt.message());
                 }

@@ -28,7 +28,7 @@ fn health_checks() -> &'static [&'static str] {
 }
 
 /// The names of the checks, in their order of printing. Scripts of operators rely on both.
-const CHECKS: [&str; 52] = [
+const CHECKS: [&str; 51] = [
     "cgroups",
     "memory-controller",
     "psi",
@@ -57,7 +57,6 @@ const CHECKS: [&str; 52] = [
     "authentication",
     "node-create",
     "node-get",
-    "node-watch",
     "node-patch",
     "node-status-patch",
     "lease-get",
@@ -285,7 +284,7 @@ fn a_token_with_the_needed_permissions_passes() {
     site.double.add_token("t0ken", "reader", &[]);
     let checked = site.check(&kubeconfig, &["--register-node=false"]);
     assert!(checked.line("node-create").starts_with("– "), "{}", checked.text);
-    assert_eq!(checked.wrong().len(), 9, "{}", checked.text);
+    assert_eq!(checked.wrong().len(), 8, "{}", checked.text);
 }
 
 /// The agent may be running, or may have run before a reinstallation.
@@ -569,18 +568,18 @@ fn rejected_credentials_are_reported() {
     site.double.faults().push(close);
     let (_, text, _) = site.run(&kubeconfig, &[]);
     let lines: Vec<&str> = text.lines().filter(|line| line.contains("node-")).collect();
-    let [create, get, watch, ..] = lines[..] else {
+    let [create, get, patch, ..] = lines[..] else {
         panic!("{text}");
     };
     assert!(create.starts_with("✓ ") && get.starts_with("✓ "), "{text}");
-    assert!(watch.starts_with("✗ node-watch: ") && watch.ends_with("check again"));
+    assert!(patch.starts_with("✗ node-patch: ") && patch.ends_with("check again"));
     assert!(
         text.ends_with(
-            "; check again\n– skipped because of node-watch: node-patch, node-status-patch, lease-get, \
-             lease-create, lease-patch, event-create, event-patch, pod-list, pod-status-patch, \
+            "; check again\n– skipped because of node-patch: node-status-patch, lease-get, lease-create, \
+             lease-patch, event-create, event-patch, pod-list, pod-status-patch, \
              pod-delete, csr-create, csr-get, tokenreview-create, accessreview-create, \
              namesake, labels, taint, podcidr, pods, server-version, ca, metrics, \
-             serving-certificate (23)\n"
+             serving-certificate (22)\n"
         ),
         "{text}"
     );
@@ -654,7 +653,7 @@ fn a_certificate_of_another_identity_is_reported() {
     let checked = site.check(&other, &[]);
     assert_eq!(
         checked.wrong(),
-        ["certificate", "node-get", "node-watch", "lease-get", "lease-patch"],
+        ["certificate", "node-get", "lease-get", "lease-patch"],
         "{}",
         checked.text
     );
@@ -667,7 +666,7 @@ fn a_certificate_of_another_identity_is_reported() {
     checked.says("certificate", "CN must be system:node:<name>", "CN=system:node:pi");
     let nobody = site.double.authority().client("system:node:pi", &["nobody"], Validity::VALID);
     let checked = site.check(&write(nobody), &[]);
-    assert_eq!(checked.wrong().len(), 10, "{}", checked.text);
+    assert_eq!(checked.wrong().len(), 9, "{}", checked.text);
     assert!(checked.line("certificate").starts_with("– "));
     checked.says("lease-patch", "may not patch leases in kube-node-lease", "O=system:nodes");
 }

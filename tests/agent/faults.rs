@@ -418,3 +418,26 @@ fn a_node_that_is_marked_after_a_freeze_is_ready_within_15_s() {
 fn a_node_that_is_marked_after_a_restart_is_ready_within_15_s() {
     marked_after_an_outage(Double::stop_listening, Double::start_listening);
 }
+
+/// With the period of looks by default: they are frequent after a start.
+#[test]
+fn a_change_right_after_the_registration_is_found_within_15_s() {
+    let double = Double::start();
+    let folder = Folder::new("changed");
+    let path = folder.write("pi", double.kubeconfig_for_node("pi"));
+    let kubeconfig = format!("--kubeconfig={}", path.display());
+    let board = Board::start(&[&kubeconfig, "--hostname-override=pi", FAST[0], FAST[1]]);
+    board.says("registered");
+    let merge = "application/merge-patch+json";
+    let change = json!({"metadata": {"labels": null}, "spec": {"unschedulable": true}});
+    assert_eq!(double.as_admin("PATCH", "/api/v1/nodes/pi", merge, &change).0, 200);
+    let empty = json!({"status": {"capacity": null, "conditions": null}});
+    assert_eq!(double.as_admin("PATCH", "/api/v1/nodes/pi/status", merge, &empty).0, 200);
+    eventually("the Node as it was", BACK, || {
+        let node = double.get("nodes/pi").filter(is_ready)?;
+        let is_whole = node["metadata"]["labels"]["kubernetes.io/os"] == "nodelet"
+            && node["status"]["capacity"].get("memory").is_some();
+        is_whole.then_some(())
+    });
+    board.says("Node pi status is now: NodeNotSchedulable");
+}

@@ -330,8 +330,11 @@ fn pod_cidrs_are_written_to_a_file() {
     let root_flag = format!("--root-dir={}", root_dir.display());
     let board = Board::fast(&kubeconfig, "pi", &["--node-resync-frequency=1s", &root_flag]);
     ready(&double, "pi");
-    let patches =
-        || sent(&double).iter().filter(|line| line.starts_with("PATCH /api/v1/nodes")).count();
+    let patches = || {
+        let is_patch = |r: &apidouble::Recorded| r.method == "PATCH" && !r.is_look();
+        let requests = double.requests().into_iter().filter(is_patch);
+        requests.filter(|r| r.path.starts_with("/api/v1/nodes")).count()
+    };
     let mut before = patches();
     for cidrs in [vec!["10.244.7.0/24"], vec!["10.244.8.0/24", "fd00:8::/64"]] {
         let spec = json!({"spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}});

@@ -78,7 +78,9 @@ pub(super) fn version(node: &Value) -> &str {
 
 pub(super) fn status_patches(double: &Double) -> usize {
     let requests = double.requests();
-    let is_patch = |r: &&apidouble::Recorded| r.method == "PATCH" && r.path.ends_with("/status");
+    let is_patch = |r: &&apidouble::Recorded| {
+        r.method == "PATCH" && r.path.ends_with("/status") && !r.is_look()
+    };
     requests.iter().filter(is_patch).count()
 }
 

@@ -21,8 +21,8 @@ fn each_method_sends_its_headers_and_nothing_else() {
     for request in requests {
         assert_eq!(api.call(&request, BUDGET), Outcome::Answered(response(200, "{}")));
     }
-    let metadata =
-        "accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+    let metadata = "accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;\
+                    g=meta.k8s.io;v=v1,application/json";
     let want = [
         ("GET /api/v1/nodes/pi", "accept: application/json", "", ""),
         ("POST /a?b=c", "accept: application/json", "application/json", "1"),

@@ -234,7 +234,7 @@ impl Kubelet {
     /// longer than any limit would never be written.
     fn needs_look(&self, now: Mono) -> bool {
         let is_new = |looked| now.since(looked) < self.timings.connect_and_call_budget();
-        !self.node.must_read(&self.config, now) && !self.looked.is_some_and(is_new)
+        !self.node.must_read() && !self.looked.is_some_and(is_new)
     }
 
     /// The [`Action::Look`] has ended.
@@ -260,9 +260,7 @@ impl Kubelet {
                 self.time_due = now.mono.after(self.timings.renew_interval());
                 Some(node::time_probe(&self.config))
             }
-            (RequestKind::Node, _) if self.node.must_read(&self.config, now.mono) => {
-                Some(self.node.read(&self.config))
-            }
+            (RequestKind::Node, _) if self.node.must_read() => Some(self.node.read(&self.config)),
             (RequestKind::Node, _) => self.write(facts, now),
         }
     }
@@ -411,7 +409,7 @@ impl Kubelet {
                 let has_failed = self.lease_log.succeeded(now);
                 let is_long = last.map_or(has_failed, |last| start.since(last) > limit);
                 if is_long {
-                    self.node.watch_closely(now);
+                    self.node.look_closely(now);
                 }
                 if has_failed || is_long {
                     self.node.read_again(now);
@@ -533,7 +531,10 @@ impl Kubelet {
         self.events.forget();
         self.lease_gone = false;
         match self.node.uid() {
-            Some(_) => self.schedule.start_lease(now),
+            Some(_) => {
+                self.schedule.start_lease(now);
+                self.node.look_closely(now);
+            }
             None => self.schedule.stop_lease(),
         }
     }

@@ -8,9 +8,9 @@
 //! sent twice. After a 404 the Node is created again, or with `--register-node=false` read until
 //! another client has created it.
 //!
-//! Between two reports a foreign change is found by a watch that lasts one second, from the
-//! resourceVersion of the cached Node: without a change its response has no body, so it costs a
-//! tenth of a read. The control plane sets Ready to Unknown after an outage, and never sets it back.
+//! Between two reports a foreign change is found by a look: a patch that has only the precondition.
+//! The server answers it as a report, and stores nothing. The control plane sets Ready to Unknown
+//! after an outage, and never sets it back.
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`.
 //! Longer than 500 lines: the requests of one object, and their responses.
 
@@ -34,11 +34,11 @@ use crate::core::instant::{Mono, Now};
 use crate::core::patch;
 use crate::core::status::{self, Desired};
 use crate::kube::json::{self, MAX_VALUES};
-use crate::kube::message::{Accept, Outcome, Refused, Request, RequestError};
+use crate::kube::message::{self, Accept, Outcome, Refused, Request, RequestError};
 use crate::kube::object::{self, quantity};
 
 use self::reconcile::reconcile;
-use self::state::{NodeState, Round};
+use self::state::{Content, NodeState, Round};
 
 const NODES: &str = "/api/v1/nodes";
 
@@ -53,13 +53,13 @@ const CONFLICT_TRIES: u32 = 5;
 /// in each period of the status, as by a kubelet: each is a write of the control plane's database.
 const CHANGES_BURST: u32 = 6;
 
-/// How long the Node is watched closely after a silence. For two minutes the control plane may still
-/// set the conditions to Unknown: its controllers may have been away, too, and then wait for a whole
-/// grace period. One more watch follows.
-const CLOSE_WATCH: Duration = Duration::from_secs(135);
+/// How long looks are frequent after a start or a silence. For two minutes the control plane may
+/// still set the conditions to Unknown: its controllers may have been away, too, and then wait for a
+/// whole grace period. One more look follows.
+const CLOSE_LOOKS: Duration = Duration::from_secs(135);
 
-/// Least distance of two watches in that time: one with each renewal of the Lease.
-const CLOSE_WATCH_EVERY: Duration = Duration::from_secs(5);
+/// Least distance of two looks in that time: one with each renewal of the Lease.
+const CLOSE_LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Delay after a failed Node request: 100 ms, doubled up to 7 s, as of the kubelet's
 /// registerWithAPIServer. As there, the first registration also waits for 100 ms, so the delay
@@ -102,8 +102,8 @@ pub struct Node {
     known_at: Mono,
     /// Limits the patches for a changed status.
     changes: TokenBucket,
-    /// Until then the Node is watched with each renewal.
-    close_watch_end: Mono,
+    /// Until then there is a look with each renewal.
+    close_looks_end: Mono,
     /// The refusal of the create, until the Node is known to exist.
     forbidden: Option<Refused>,
     /// When an unchanged status must be sent again.
@@ -146,7 +146,7 @@ impl Node {
             wants_uid: false,
             known_at: now,
             changes: TokenBucket::new(config.update_frequency, CHANGES_BURST),
-            close_watch_end: now,
+            close_looks_end: now,
             forbidden: None,
             report_due: now,
             due,
@@ -195,9 +195,9 @@ impl Node {
         self.due = now;
     }
 
-    /// The Lease was not renewed for a while: the Node is watched closely for two minutes.
-    pub fn watch_closely(&mut self, now: Mono) {
-        self.close_watch_end = now.after(CLOSE_WATCH);
+    /// The Lease was not renewed for a while, or not yet: looks are frequent for two minutes.
+    pub fn look_closely(&mut self, now: Mono) {
+        self.close_looks_end = now.after(CLOSE_LOOKS);
     }
 
     /// Adds a computation at `by`. The next regular one keeps its time, so that it stays in the
@@ -237,22 +237,17 @@ impl Node {
     }
 
     /// Whether the next request is [`Self::read`], which needs no facts.
-    pub fn must_read(&self, config: &Config, now: Mono) -> bool {
+    pub fn must_read(&self) -> bool {
         match self.state {
-            NodeState::Create | NodeState::Creating => false,
-            NodeState::Known(round) => !round.adopts && self.is_watch_due(config, now),
-            NodeState::Read(_)
-            | NodeState::Reading(_)
-            | NodeState::Watching(_)
-            | NodeState::Patching { .. } => true,
+            NodeState::Create | NodeState::Creating | NodeState::Known(_) => false,
+            NodeState::Read(_) | NodeState::Reading(_) | NodeState::Patching { .. } => true,
         }
     }
 
-    /// A report needs no watch before it, and an additional computation must not wait for one.
-    fn is_watch_due(&self, config: &Config, now: Mono) -> bool {
-        let is_close = now < self.close_watch_end;
-        let every = if is_close { CLOSE_WATCH_EVERY } else { config.resync_frequency };
-        self.regular_due.is_none() && !self.is_report_due(now) && now.since(self.known_at) >= every
+    fn is_look_due(&self, config: &Config, now: Mono) -> bool {
+        let is_close = now < self.close_looks_end;
+        let resync = config.resync_frequency;
+        now.since(self.known_at) >= if is_close { resync.min(CLOSE_LOOK_EVERY) } else { resync }
     }
 
     /// `spec.podCIDRs`, joined by commas, if they changed since the last call.
@@ -273,21 +268,16 @@ impl Node {
         })
     }
 
-    /// The request that reads the Node, or watches for a change of the cached one.
+    /// The request that reads the Node.
     pub fn read(&mut self, config: &Config) -> Request {
-        if let (NodeState::Known(round), Some(seen)) = (&self.state, &self.seen) {
-            let path = watch_path(config, resource_version(seen));
-            self.state = NodeState::Watching(*round);
-            return Request::get(path, Accept::Metadata);
-        }
         self.state = NodeState::Reading(self.state.round().unwrap_or_default());
         self.wants_uid &= self.uid().is_none();
         let accept = if self.wants_uid { Accept::Metadata } else { Accept::Object };
         Request::get(path(config), accept)
     }
 
-    /// The create or patch that brings the Node to the status of `facts`, if one is needed, and
-    /// one line for each missing fact.
+    /// The create or patch that brings the Node to the status of `facts`, if one is needed, or a
+    /// look, if one is due; and one line for each missing fact.
     pub fn write(
         &mut self,
         config: &Config,
@@ -296,10 +286,11 @@ impl Node {
         now: Now,
     ) -> (Option<Request>, Vec<String>) {
         let report = self.is_report_due(now.mono);
+        let look = self.is_look_due(config, now.mono);
         if let Some(last) = &mut self.last_noop
             && last.pressures == pressures
             && last.facts.same_status_as(facts)
-            && !report
+            && !(report || look)
         {
             let missing = last.missing.clone();
             self.due = self.next_due(config, now.mono);
@@ -322,12 +313,19 @@ impl Node {
                 let differs = change.as_ref().is_some_and(|change| needs_patch(seen, change));
                 let may_change = report || self.changes.tokens(now.mono) > 0;
                 waits = differs && !may_change;
-                let changed = round.adopts || (differs && may_change);
-                if changed || report { self.patch(config, node, changed, now) } else { None }
+                let content = if round.adopts || (differs && may_change) {
+                    Some(Content::Change)
+                } else if report {
+                    Some(Content::Report)
+                } else {
+                    look.then_some(Content::Look)
+                };
+                content.and_then(|content| self.patch(config, node, content, now))
             }
             _ => Some(self.create(node)),
         };
         if request.is_none() {
+            self.state = NodeState::Known(Round::default());
             self.due = self.next_due(config, now.mono);
             // A change that must wait is computed again at the next tick.
             let is_noop = !waits && (is_published || !is_urgent);
@@ -360,19 +358,30 @@ impl Node {
     }
 
     /// Never `None`: only a Node with a resourceVersion is cached.
-    fn patch(&mut self, config: &Config, want: Value, changed: bool, now: Now) -> Option<Request> {
-        let mut want = want;
-        let list = object::elements(&mut want, &["status", "conditions"]);
-        conditions::heartbeat(list, |name| self.health.knows(name), &now.wall.time());
+    fn patch(
+        &mut self,
+        config: &Config,
+        want: Value,
+        content: Content,
+        now: Now,
+    ) -> Option<Request> {
         let seen = self.seen.as_ref()?;
-        // Within one second of the last heartbeat the conditions are equal, too.
-        let change = patch::diff(seen, &want).unwrap_or_else(|| {
-            let conditions = object::list(&want, &["status", "conditions"]);
-            json!({"status": {"conditions": conditions}})
-        });
+        let (want, change) = if content == Content::Look {
+            (seen.clone(), json!({}))
+        } else {
+            let mut want = want;
+            let list = object::elements(&mut want, &["status", "conditions"]);
+            conditions::heartbeat(list, |name| self.health.knows(name), &now.wall.time());
+            // Within one second of the last heartbeat the conditions are equal, too.
+            let change = patch::diff(seen, &want).unwrap_or_else(|| {
+                let conditions = object::list(&want, &["status", "conditions"]);
+                json!({"status": {"conditions": conditions}})
+            });
+            (want, change)
+        };
         let body = patch::with_precondition(change, resource_version(seen))?;
-        self.state =
-            NodeState::Patching { round: self.state.round().unwrap_or_default(), want, changed };
+        let round = self.state.round().unwrap_or_default();
+        self.state = NodeState::Patching { round, want, content };
         let path = format!("{}/status", path(config));
         Some(Request::patch(path, Accept::Metadata, &body))
     }
@@ -403,12 +412,9 @@ impl Node {
         if let Err(refused) = response.accepted() {
             return self.on_refusal(config, sent, refused, now);
         }
-        if let NodeState::Watching(round) = sent {
-            self.on_watch(&response.body, round, now);
-            return Ok(Progress::Continue);
-        }
         let name = config.node.name.as_str();
-        let body = json::parse(&response.body).filter(|body| is_identified(body, name));
+        let body = message::parse_without(&response.body, &[]);
+        let body = body.filter(|body| is_identified(body, name));
         match sent {
             NodeState::Creating => {
                 let Some(node) = body.and_then(whole) else {
@@ -438,7 +444,19 @@ impl Node {
                 self.on_read(config, node, round, now);
                 Ok(Progress::Read)
             }
-            NodeState::Patching { round, want, changed } => {
+            NodeState::Patching { want, content: Content::Look, .. } => {
+                let is_same =
+                    body.is_some_and(|body| resource_version(&body) == resource_version(&want));
+                self.state = if is_same {
+                    NodeState::Known(Round::default())
+                } else {
+                    NodeState::Read(Round::default())
+                };
+                self.known_at = now;
+                self.backoff.reset();
+                Ok(Progress::Continue)
+            }
+            NodeState::Patching { round, want, content } => {
                 self.record_events(config, &want, now);
                 let node = body.and_then(|body| patched(body, want));
                 self.state = match node {
@@ -448,17 +466,12 @@ impl Node {
                 };
                 self.seen = node.or(self.seen.take());
                 self.known_at = now;
+                let changed = content == Content::Change;
                 if changed {
                     self.changes.take(now);
                 }
                 self.report_later(config, changed, now, jitter);
-                if round.adopts {
-                    // Nobody renewed the Lease before this process did.
-                    self.watch_closely(now);
-                    Ok(Progress::Adopted)
-                } else {
-                    Ok(Progress::Done)
-                }
+                Ok(if round.adopts { Progress::Adopted } else { Progress::Done })
             }
             not_sent => {
                 self.state = not_sent;
@@ -478,18 +491,6 @@ impl Node {
         self.seen = Some(node);
         self.state = NodeState::Known(round);
         self.known_at = now;
-        self.due = now;
-    }
-
-    /// Any event is a change: the Node was written or deleted, or the server no longer knows what
-    /// was written since.
-    fn on_watch(&mut self, events: &[u8], round: Round, now: Mono) {
-        if events.trim_ascii().is_empty() {
-            self.known_at = now;
-            self.state = NodeState::Known(round);
-        } else {
-            self.state = NodeState::Read(round);
-        }
         self.due = now;
     }
 
@@ -535,12 +536,6 @@ impl Node {
                     // The refusal of the create is the cause of the 404.
                     false => Err(self.forbidden.take().unwrap_or(refused).into()),
                 }
-            }
-            // A role may grant reads without watches.
-            (NodeState::Watching(round), 403, _) => {
-                self.state = NodeState::Read(round);
-                self.due = now;
-                Ok(Progress::Continue)
             }
             (NodeState::Patching { mut round, .. }, 409, _) => {
                 round.conflicts = (round.conflicts + 1) % CONFLICT_TRIES;
@@ -607,15 +602,6 @@ fn path(config: &Config) -> String {
     format!("{NODES}/{}", config.node.name)
 }
 
-/// A watch of the Node alone for one second, for changes after `resource_version`.
-fn watch_path(config: &Config, resource_version: &str) -> String {
-    format!(
-        "{NODES}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3D{}\
-         &resourceVersion={resource_version}",
-        config.node.name
-    )
-}
-
 /// Whether a change needs a patch. A change of annotations alone, or of a drifting amount, is sent
 /// with the next patch.
 fn needs_patch(seen: &Value, change: &Value) -> bool {
@@ -662,7 +648,7 @@ fn not_whole(body: &[u8]) -> Refused {
 
 /// The uid of our Node in a body that may be too large, or only its metadata.
 fn uid(body: &[u8], name: &str) -> Option<String> {
-    let body = json::parse_without(body, &["labels", "spec", "status"]).ok()?;
+    let body = message::parse_without(body, &["labels", "spec", "status"])?;
     is_identified(&body, name).then(|| object::text(&body, &["metadata", "uid"]).to_owned())
 }
 

@@ -13,8 +13,6 @@ pub(super) enum NodeState {
     Read(Round),
     /// The read was sent.
     Reading(Round),
-    /// The watch for changes of the known Node was sent.
-    Watching(Round),
     /// The Node is known. It is patched if its desired state differs.
     Known(Round),
     /// The patch was sent.
@@ -22,9 +20,19 @@ pub(super) enum NodeState {
         round: Round,
         /// The Node with the patch applied.
         want: Value,
-        /// The patch changes more than heartbeats.
-        changed: bool,
+        content: Content,
     },
+}
+
+/// What a patch writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// More than heartbeats.
+    Change,
+    /// Heartbeats.
+    Report,
+    /// Nothing: its precondition alone says whether the cached Node is still the server's.
+    Look,
 }
 
 /// One round of reads and patches, until a patch is accepted.
@@ -48,7 +56,6 @@ impl NodeState {
             Self::Create | Self::Creating => None,
             Self::Read(round)
             | Self::Reading(round)
-            | Self::Watching(round)
             | Self::Known(round)
             | Self::Patching { round, .. } => Some(*round),
         }

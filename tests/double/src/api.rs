@@ -237,7 +237,7 @@ impl Api {
             return Err(status::bad_request(&why));
         }
         match verb {
-            "watch" => self.watch(request, kind, &key(kind, &target.namespace, &name), form),
+            "watch" => Err(status::bad_request("the double watches nothing")),
             "list" => self.list(request, kind, &target, &selector, form),
             "get" => {
                 let key = key(kind, &target.namespace, &target.name);
@@ -361,41 +361,6 @@ impl Api {
         let list = json!({"kind": list_kind, "apiVersion": api_version,
             "metadata": metadata, "items": items});
         Ok(Response::json(200, &list))
-    }
-
-    /// What happens to one object within `timeoutSeconds`, in one event of its last state. Nobody
-    /// asks the double for more.
-    fn watch(
-        &self,
-        request: &Request,
-        kind: &Kind,
-        key: &Key,
-        form: Form,
-    ) -> Result<Response, Failure> {
-        let number = |name| request.query(name).and_then(|text| text.parse::<u64>().ok());
-        let (Some(seconds), Some(since)) = (number("timeoutSeconds"), number("resourceVersion"))
-        else {
-            return Err(status::bad_request("the double watches from a version, for some seconds"));
-        };
-        if kind.kind != "Node" || key.2.is_empty() || form != Form::Partial || seconds > 5 {
-            return Err(status::bad_request("the double watches the metadata of one Node"));
-        }
-        std::thread::sleep(std::time::Duration::from_secs(seconds));
-        let event = match self.store().get(key) {
-            Some(object) => {
-                let version = object["metadata"]["resourceVersion"].as_str();
-                let version: Option<u64> = version.and_then(|text| text.parse().ok());
-                let is_new = version.is_some_and(|version| version > since);
-                is_new.then(|| json!({"type": "MODIFIED", "object": table::partial(object)}))
-            }
-            None => {
-                let last = json!({"metadata": {"name": key.2}});
-                Some(json!({"type": "DELETED", "object": table::partial(&last)}))
-            }
-        };
-        let text = event.map(|event| format!("{event}\n")).unwrap_or_default();
-        let response = Response::text(200, "application/json", &text);
-        Ok(Response { streams: true, ..response })
     }
 
     /// The objects of a list, up to its limit. The cache (`resourceVersion=0`) ignores the limit.
@@ -858,17 +823,15 @@ fn target(path: &str) -> Option<Target> {
     })
 }
 
-/// The first form of JSON in `Accept`. What is asked for as protobuf is plain until the end, see
-/// `protobuf`.
+/// The first form in `Accept` that the double has. What is asked for as protobuf is JSON until the
+/// end, see `protobuf`.
 fn form(request: &Request) -> Option<Form> {
-    if protobuf::is_wanted(request) {
-        return Some(Form::Plain);
-    }
     let accept = request.header("accept").unwrap_or("*/*");
     let mut clauses = accept.split(',').map(|clause| clause.split(';').map(str::trim));
     let mut parameters = clauses.find_map(|mut clause| {
         let media = clause.next()?;
-        ["application/json", "*/*", "application/*", ""].contains(&media).then_some(clause)
+        let is_known = ["application/json", "*/*", "application/*", ""].contains(&media);
+        (is_known || protobuf::is_wanted(request)).then_some(clause)
     })?;
     match parameters.find_map(|parameter| parameter.strip_prefix("as=")) {
         Some("PartialObjectMetadata" | "PartialObjectMetadataList") => Some(Form::Partial),

@@ -193,7 +193,7 @@ fn built_in_roles(user: &User, want: &Attributes<'_>) -> bool {
             user.is_in("system:authenticated") && one_of(&["create"])
         }
         _ if !user.is_in(RBAC_NODE_GROUP) => false,
-        ("", "nodes", "") => one_of(&["create", "get", "patch", "watch"]),
+        ("", "nodes", "") => one_of(&["create", "get", "patch"]),
         ("", "nodes", "status") => one_of(&["patch"]),
         ("", "events", "") => one_of(&["create", "patch"]),
         ("coordination.k8s.io", "leases", "") => {

@@ -100,8 +100,6 @@ pub(crate) struct Response {
     pub(crate) code: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// The handler sends the head before the body.
-    pub(crate) streams: bool,
 }
 
 impl Response {
@@ -112,7 +110,6 @@ impl Response {
             code,
             headers: vec![("Content-Type".to_owned(), "application/json".to_owned())],
             body: text.into_bytes(),
-            streams: false,
         }
     }
 
@@ -121,12 +118,11 @@ impl Response {
             code,
             headers: vec![("Content-Type".to_owned(), media.to_owned())],
             body: body.as_bytes().to_vec(),
-            streams: false,
         }
     }
 
     pub(crate) fn empty(code: u16) -> Self {
-        Self { code, headers: Vec::new(), body: Vec::new(), streams: false }
+        Self { code, headers: Vec::new(), body: Vec::new() }
     }
 
     /// Whether the server closes the connection behind it.
@@ -141,11 +137,11 @@ impl Response {
     }
 
     /// Head and body, as Go's net/http frames them. A body that exceeds the buffer of 2 KiB is one
-    /// chunk, and so is one whose head was sent before it.
+    /// chunk.
     pub(crate) fn wire(&self) -> (Vec<u8>, Vec<u8>) {
         let mut headers = self.headers.clone();
         let length = self.body.len();
-        let is_chunked = self.streams || length > 2048;
+        let is_chunked = length > 2048;
         headers.push(if is_chunked {
             ("Transfer-Encoding".to_owned(), "chunked".to_owned())
         } else {
@@ -157,12 +153,10 @@ impl Response {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         head.push_str("\r\n");
-        let body = match (is_chunked, length) {
-            (true, 0) => b"0\r\n\r\n".to_vec(),
-            (true, _) => {
-                [format!("{length:x}\r\n").as_bytes(), &self.body, b"\r\n0\r\n\r\n"].concat()
-            }
-            (false, _) => self.body.clone(),
+        let body = if is_chunked {
+            [format!("{length:x}\r\n").as_bytes(), &self.body, b"\r\n0\r\n\r\n"].concat()
+        } else {
+            self.body.clone()
         };
         (head.into_bytes(), body)
     }

@@ -1,5 +1,6 @@
-//! Answers in Kubernetes' protobuf, for the kinds that an agent asks for so: `Lease`, and
-//! the `Status` of an error. Byte for byte what a real server writes: managed-fields.json.
+//! Answers in Kubernetes' protobuf, for the kinds that an agent asks for so: `Lease`, the metadata
+//! of any object, and the `Status` of an error. Byte for byte what a real server writes:
+//! managed-fields.json.
 
 use serde_json::Value;
 use support::grpc::{field, varint};
@@ -8,15 +9,23 @@ use crate::http::{Request, Response};
 
 const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// Whether the request takes nothing else, and is about a kind that has it here.
+/// Whether the request prefers it, in a form that it has here.
 pub(crate) fn is_wanted(request: &Request) -> bool {
-    request.header("accept") == Some(MEDIA_TYPE) && request.target.contains("/leases")
+    let accept = request.header("accept").unwrap_or_default();
+    match accept.strip_prefix(MEDIA_TYPE) {
+        Some("") => request.target.contains("/leases"),
+        Some(parameters) => parameters.starts_with(";as=PartialObjectMetadata;"),
+        None => false,
+    }
 }
 
-/// The same answer in protobuf, where it was asked for and this kind has it here.
+/// The same answer in protobuf, where it was asked for and this kind has it here. Upstream: an error
+/// has no other form than its own (`responsewriters/writers.go`, `DefaultEndpointRestrictions`), so
+/// beside `as=` it is in the JSON that `Accept` names next.
 pub(crate) fn encoded(request: &Request, mut response: Response) -> Response {
     if is_wanted(request)
         && let Ok(object) = serde_json::from_slice::<Value>(&response.body)
+        && (object["kind"] != "Status" || request.header("accept") == Some(MEDIA_TYPE))
         && let Some(bytes) = encode(&object)
     {
         response.body = bytes;
@@ -29,6 +38,11 @@ pub(crate) fn encoded(request: &Request, mut response: Response) -> Response {
 fn encode(object: &Value) -> Option<Vec<u8>> {
     let raw = match object["kind"].as_str()? {
         "Lease" => lease(object),
+        "PartialObjectMetadata" => {
+            let mut partial = Message::default();
+            partial.bytes(1, &metadata(&object["metadata"]).0);
+            partial
+        }
         "Status" => status(object),
         _ => return None,
     };
@@ -65,9 +79,21 @@ fn metadata(metadata: &Value) -> Message {
     message.text(4, &Value::Null);
     message.text(5, &metadata["uid"]);
     message.text(6, &metadata["resourceVersion"]);
-    message.number(7, 0);
-    if let Some(created) = metadata["creationTimestamp"].as_str() {
-        message.bytes(8, &timestamp(created).0);
+    message.number(7, metadata["generation"].as_u64().unwrap_or(0));
+    for (number, key) in [(8, "creationTimestamp"), (9, "deletionTimestamp")] {
+        if let Some(time) = metadata[key].as_str() {
+            message.bytes(number, &timestamp(time).0);
+        }
+    }
+    message.number_if_there(10, &metadata["deletionGracePeriodSeconds"]);
+    for (number, key) in [(11, "labels"), (12, "annotations")] {
+        // In the order of the keys, as serde_json and gogo have it.
+        for (key, value) in metadata[key].as_object().into_iter().flatten() {
+            let mut entry = Message::default();
+            entry.text(1, &Value::from(key.as_str()));
+            entry.text(2, value);
+            message.bytes(number, &entry.0);
+        }
     }
     for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
         let mut reference = Message::default();

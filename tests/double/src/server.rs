@@ -67,6 +67,14 @@ impl Recorded {
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
+
+    /// Whether it is a patch with its precondition alone, which changes nothing.
+    #[must_use]
+    pub fn is_look(&self) -> bool {
+        let body = self.json();
+        let version = &body["metadata"]["resourceVersion"];
+        self.method == "PATCH" && body == json!({"metadata": {"resourceVersion": version}})
+    }
 }
 
 pub(crate) const SERVING: u8 = 0;

@@ -75,6 +75,25 @@ fn quantities_times_and_unknown_members_are_stored_as_a_real_server_stores_them(
 
 /// The other faults: `tests/agent/join/abuse.rs`.
 #[test]
+fn a_patch_with_its_precondition_alone_is_not_stored() {
+    let double = Double::start();
+    let node = with_node(&double, "n");
+    let path = "/api/v1/nodes/n/status";
+    let look = |node: &Value| {
+        let version = &node["metadata"]["resourceVersion"];
+        let look = json!({"metadata": {"resourceVersion": version}});
+        double.as_admin("PATCH", path, MERGE, &look)
+    };
+    assert_eq!(look(&node), (200, node.clone()));
+    assert_eq!(double.get("nodes/n"), Some(node.clone()));
+    let status = json!({"status": {"capacity": {"cpu": "2"}}});
+    let (_, written) = double.as_admin("PATCH", path, MERGE, &status);
+    let (code, conflict) = look(&node);
+    assert_eq!((code, &conflict["reason"]), (409, &json!("Conflict")));
+    assert_eq!(look(&written), (200, written));
+}
+
+#[test]
 fn each_fault_happens_as_often_as_ordered() {
     let double = Double::start();
     with_node(&double, "n");

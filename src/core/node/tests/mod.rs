@@ -10,6 +10,7 @@ use crate::core::eviction::Pressures;
 use crate::core::facts::Facts;
 use crate::core::health::{HealthCondition, HealthConditions};
 use crate::core::instant::Now;
+use crate::core::kubelet::tests::is_look;
 use crate::core::status;
 use crate::kube::message::{
     Accept, Method, Outcome, Request, RequestError, Response, answered, not_found,
@@ -66,7 +67,7 @@ impl NodeTest {
     /// One turn at the time when the Node is due. `None` if no request is needed.
     fn turn(&mut self, answer: impl FnOnce(&Request) -> Outcome) -> Turn {
         self.pass(self.node.due().since(self.now.mono));
-        let request = if self.node.must_read(&self.config, self.now.mono) {
+        let request = if self.node.must_read() {
             self.node.read(&self.config)
         } else {
             self.node.write(&self.config, &self.facts, self.pressures, self.now).0?
@@ -149,6 +150,16 @@ fn foreign(metadata: Value, status: Value) -> Value {
         node["metadata"][key] = value.clone();
     }
     node
+}
+
+/// What a correct server says to a look that finds nothing.
+fn unchanged(request: &Request) -> Outcome {
+    assert!(is_look(request), "{request:?}");
+    let body: Value = serde_json::from_slice(&request.body).unwrap();
+    let mut node = foreign(json!({"uid": "u1"}), json!({}));
+    node["kind"] = "PartialObjectMetadata".into();
+    node["metadata"]["resourceVersion"] = body["metadata"]["resourceVersion"].clone();
+    answered(200, node)
 }
 
 /// The response to a patch: metadata alone.
@@ -320,10 +331,8 @@ fn a_change_has_one_event_after_the_server_stored_it() {
 fn a_report_is_one_patch_after_the_period() {
     let mut test = NodeTest::registered();
     // After a change: 0.5 to 1.5 periods; a random number of 500 gives exactly one.
-    let quiet = |_: &Request| Outcome::Answered(Response::test(200, ""));
     test.node.due = Mono::START.after(Duration::from_secs(299));
-    assert_eq!(test.turn(quiet), Some(Ok(Progress::Continue)));
-    assert_eq!(test.turn(|_| unreachable!()), None);
+    assert_eq!(test.turn(unchanged), Some(Ok(Progress::Continue)));
     test.requests.pop();
     test.node.due = test.node.report_due;
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
@@ -470,7 +479,7 @@ fn the_node_of_another_name_is_not_ours() {
     let mut test = NodeTest::registered();
     test.facts.cpus = Ok(2);
     assert_eq!(test.turn(|_| other()), Some(Ok(Progress::Done)));
-    assert!(test.node.must_read(&test.config, test.now.mono));
+    assert!(test.node.must_read());
     assert_eq!(test.node.uid(), Some("u1"));
 }
 
@@ -510,7 +519,7 @@ fn after_an_unanswered_patch_the_node_is_read_before_the_next_one() {
 
     test.node.read_again(test.now.mono);
     assert_eq!(test.pause(), Duration::ZERO);
-    assert!(test.node.must_read(&test.config, test.now.mono));
+    assert!(test.node.must_read());
 }
 
 #[test]
@@ -538,7 +547,7 @@ fn invalid_bodies_change_nothing() {
         test.facts.cpus = Ok(2);
         assert_eq!(test.turn(|_| invalid()), Some(Ok(Progress::Done)));
         assert_eq!(test.node.uid(), Some("u1"));
-        assert!(test.node.must_read(&test.config, test.now.mono));
+        assert!(test.node.must_read());
         assert!(is_refused(test.turn(|_| invalid())));
         assert_eq!(test.node.uid(), Some("u1"));
     }
@@ -613,49 +622,98 @@ fn whatever_flaps_the_node_is_written_every_ten_seconds_at_most() {
     assert!(test.now.mono < end);
 }
 
-#[test]
-fn a_watch_finds_foreign_changes_between_reports() {
-    let quiet = |_: &Request| Outcome::Answered(Response::test(200, ""));
-    let mut test = NodeTest::registered();
-    let watches = |test: &NodeTest| {
-        test.requests.iter().filter(|r| r.path.contains("watch")).cloned().collect::<Vec<_>>()
-    };
-    while test.now.mono < Mono::START.after(Duration::from_secs(125)) {
-        test.turn(quiet);
-    }
-    let [watch] = &watches(&test)[..] else { panic!("{:?}", test.calls()) };
-    assert_eq!(
-        (watch.accept, watch.path.as_str()),
-        (
-            Accept::Metadata,
-            "/api/v1/nodes?watch=1&timeoutSeconds=1&fieldSelector=metadata.name%3Dpi\
-             &resourceVersion=512"
-        )
-    );
-    // An event, whatever it says, and a refusal are followed by a read.
-    let gone = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410}});
-    for (answer, pause) in [
-        (answered(200, gone), Duration::ZERO),
-        (refuse(403, "Forbidden"), Duration::ZERO),
-        (refuse(429, "TooManyRequests"), Duration::from_millis(100)),
-    ] {
-        let before = watches(&test).len();
-        let mut answer = Some(answer);
-        while watches(&test).len() == before {
-            test.turn(|request| match request.method {
-                Method::Get => answer.take().unwrap(),
-                _ => patched(request),
-            });
+/// Runs until the next look, which gets this answer.
+fn look(test: &mut NodeTest, answer: impl FnOnce(&Request) -> Outcome) -> Turn {
+    let mut answer = Some(answer);
+    loop {
+        let turn = test.turn(|request| match is_look(request) {
+            true => answer.take().unwrap()(request),
+            false => patched(request),
+        });
+        if answer.is_none() {
+            return turn;
         }
-        assert_eq!(test.pause(), pause);
-        let read = shown(&test, &["spec", "theirs"], "yes".into());
-        assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
+    }
+}
+
+#[test]
+fn a_look_that_finds_nothing_is_no_report() {
+    let mut test = NodeTest::registered();
+    test.node.report_later(&test.config, false, test.now.mono, Jitter::NONE);
+    test.node.take_events();
+    let (report_due, before) = (test.node.report_due, test.node.seen.clone());
+    // An amount that drifts is sent with the next report.
+    test.facts.memory.as_mut().unwrap().total_bytes += 1 << 20;
+    assert_eq!(look(&mut test, unchanged), Some(Ok(Progress::Continue)));
+    let time = test.now.mono.since(Mono::START);
+    assert!(time >= Duration::from_secs(149) && time < Duration::from_secs(160), "{time:?}");
+    assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status"]);
+    assert_eq!(test.last().accept, Accept::Metadata);
+    assert_eq!(test.body(), json!({"metadata": {"resourceVersion": "512"}}));
+    assert_eq!((test.node.report_due, &test.node.seen), (report_due, &before));
+    assert_eq!(test.reasons(), [""; 0]);
+    assert_eq!(test.pause(), TICK);
+    // The report follows in its time, without another look.
+    while test.calls().len() < 3 {
         test.turn(patched);
     }
-    // None before a report, nor before an additional computation.
-    test.pass(Duration::from_secs(200));
-    test.node.report_at(test.now.mono);
-    assert!(!test.node.must_read(&test.config, test.now.mono));
+    assert!(test.now.mono >= report_due && test.now.mono < report_due.after(TICK));
+    assert!(!is_look(test.last()));
+    assert_eq!(test.pause(), TICK);
+}
+
+#[test]
+fn whatever_a_look_does_not_confirm_is_read() {
+    let other = |name: &str, version: &str| {
+        let metadata = json!({"name": name, "uid": "u1", "resourceVersion": version});
+        answered(200, json!({"kind": "PartialObjectMetadata", "metadata": metadata}))
+    };
+    for (answer, is_error, pause) in [
+        (refuse(409, "Conflict"), false, Duration::ZERO),
+        // It was written, whatever the precondition says, or is not ours.
+        (other("pi", "513"), false, TICK),
+        (other("other", "512"), false, TICK),
+        (Outcome::Answered(Response::test(200, "")), false, TICK),
+        (refuse(403, "Forbidden"), true, Duration::from_millis(200)),
+        (refuse(429, "TooManyRequests"), true, Duration::from_millis(200)),
+        (Outcome::Silent("slow".into()), true, Duration::from_millis(200)),
+    ] {
+        let mut test = NodeTest::registered();
+        test.node.backoff.next_delay();
+        test.node.take_events();
+        let turn = look(&mut test, |_| answer);
+        assert_eq!(turn.clone().map(|turn| turn.is_err()), Some(is_error), "{turn:?}");
+        assert_eq!(test.pause(), pause, "{turn:?}");
+        assert_eq!(test.node.uid(), Some("u1"));
+        let read = shown(&test, &["spec", "unschedulable"], true.into());
+        assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)), "{turn:?}");
+        assert_eq!(test.reasons(), ["NodeNotSchedulable"]);
+        // Nothing is wrong with our part, and the next look is not due before its period.
+        let calls = test.calls().len();
+        let end = test.now.mono.after(Duration::from_secs(120));
+        while test.now.mono < end && test.now.mono < test.node.report_due {
+            test.turn(patched);
+        }
+        let more = &test.requests[calls..];
+        assert!(more.iter().all(|request| !is_look(request)), "{more:?}");
+    }
+    let mut test = NodeTest::registered();
+    assert_eq!(look(&mut test, |_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
+    assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
+}
+
+/// Five conflicts in a row are a failure, which is told; those of five looks are not.
+#[test]
+fn another_client_that_writes_before_each_look_is_no_failure() {
+    let mut test = NodeTest::new(Flags::of(&["--node-resync-frequency=1s"]));
+    test.turn(created);
+    for _ in 0..10 {
+        let turn = look(&mut test, |_| refuse(409, "Conflict"));
+        assert_eq!(turn, Some(Ok(Progress::Continue)));
+        let read = answered(200, test.node.seen.clone().unwrap());
+        assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
+        assert_eq!(test.turn(|_| unreachable!()), None);
+    }
 }
 
 #[test]
@@ -818,20 +876,18 @@ fn a_foreign_change_is_repaired_after_a_read_without_new_facts() {
 }
 
 #[test]
-fn resync_frequency_is_the_period_of_watches() {
-    let watches = |resync: u64| {
+fn resync_frequency_is_the_period_of_looks() {
+    let looks = |resync: u64| {
         let flag = format!("--node-resync-frequency={resync}s");
         let mut test = NodeTest::new(Flags::of(&[&flag]));
         assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
         let end = test.now.mono.after(Duration::from_secs(120));
-        let mut watches = 0;
         while test.now.mono < end {
-            let quiet = Outcome::Answered(Response::test(200, ""));
-            watches += u32::from(test.turn(|_| quiet) == Some(Ok(Progress::Continue)));
+            test.turn(unchanged);
         }
-        watches
+        test.requests.len() - 1
     };
-    assert_eq!([watches(200), watches(30), watches(1)], [0, 4, 12]);
+    assert_eq!([looks(200), looks(30), looks(1)], [0, 4, 12]);
 }
 
 /// A type of the board's health, and its message.
@@ -954,14 +1010,7 @@ fn a_type_with_two_writers_is_written_as_often_as_the_other_one_writes() {
                 found.is_some_and(|found| object::text(found, &["status"]) == "True")
             };
             let before = is_true(&stored);
-            test.turn(|request| match request.path.rsplit_once("&resourceVersion=") {
-                Some((_, known)) => {
-                    let is_known = resource_version(&stored) == known;
-                    let event = if is_known { "" } else { r#"{"type": "MODIFIED"}"# };
-                    Outcome::Answered(Response::test(200, event))
-                }
-                None => upstream::serve(&mut stored)(request),
-            });
+            test.turn(upstream::serve(&mut stored));
             count += u32::from(!before && is_true(&stored));
         }
         count

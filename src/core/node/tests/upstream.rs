@@ -18,8 +18,11 @@ pub(super) fn serve(stored: &mut Value) -> impl FnOnce(&Request) -> Outcome {
             return refuse(409, "Conflict");
         }
         let version: u64 = resource_version(stored).parse().unwrap();
-        *stored = apply(stored.clone(), &patch);
-        stored["metadata"]["resourceVersion"] = (version + 1).to_string().into();
+        let patched = apply(stored.clone(), &patch);
+        if patched != *stored {
+            *stored = patched;
+            stored["metadata"]["resourceVersion"] = (version + 1).to_string().into();
+        }
         let metadata = &stored["metadata"];
         answered(200, json!({"kind": "PartialObjectMetadata", "metadata": metadata}))
     }

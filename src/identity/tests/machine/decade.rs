@@ -10,7 +10,7 @@ const YEAR: u64 = 365 * DAY;
 /// Three years after [`START`], so that 2038 is in the middle.
 const BEGIN: u64 = 3 * YEAR;
 
-/// The loop runs for so long after each event: longer than the two minutes of close watches.
+/// The loop runs for so long after each event: longer than the two minutes of close looks.
 const AFTER: u64 = 200;
 
 /// Longest time from a mark of the control plane to Ready, and from the end of an outage with an

@@ -57,11 +57,19 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(end) = join::main(&args, &user_agent(), &version(), proxy_variable(), &mut print) {
         return exit(end);
     }
-    let (command, flags) = match command_line::parse(args.clone()) {
-        Ok(parsed) => parsed,
-        Err(line) => return exit(Err(CommandFailure::Usage(line))),
-    };
-    exit(match command {
+    let is_serve = args.iter().any(|word| word == "serve");
+    let result = carry_out(args);
+    let has_failed = result.is_err();
+    let code = exit(result);
+    if is_serve && has_failed {
+        serve::delay_next_start();
+    }
+    code
+}
+
+fn carry_out(args: Vec<OsString>) -> Result<(), CommandFailure> {
+    let (command, flags) = command_line::parse(args.clone()).map_err(CommandFailure::Usage)?;
+    match command {
         Command::Help => print(&command_line::usage()),
         Command::Version => print(&version()),
         Command::Inspect => inspect(*flags, args),
@@ -70,7 +78,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Serve => serve(*flags, args),
         Command::Logs => Err(CommandFailure::Other(serve::logs::answer_one())),
         Command::Run => run(*flags, args),
-    })
+    }
 }
 
 fn exit(result: Result<(), CommandFailure>) -> ExitCode {
@@ -80,7 +88,6 @@ fn exit(result: Result<(), CommandFailure>) -> ExitCode {
         Err(CommandFailure::Other(line)) => (EXIT_FAILURE, line),
     };
     print_error(&line);
-    serve::delay_next_start();
     ExitCode::from(code)
 }
 

@@ -110,3 +110,15 @@ fn a_failed_start_at_a_socket_takes_ten_seconds() {
         assert!(said.contains(want), "{said}");
     }
 }
+
+/// No socket starts another command.
+#[test]
+fn another_command_that_fails_ends_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = OwnedFd::from(listener);
+    let mut command = Command::new(binary());
+    command.args(["inspect", "--output=yaml"]).stdin(Stdio::from(socket)).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let status = eventually("the end", Duration::from_secs(9), || child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(2));
+}

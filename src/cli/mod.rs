@@ -31,7 +31,6 @@ use crate::host::runtime::{NOT_YET, RuntimeFile};
 use crate::host::{Host, HostRoot};
 use crate::identity::{ApiAccess, IdentitySource};
 use crate::join;
-use crate::kube::text::OneLine;
 use crate::kube::{describe, object, yaml};
 
 use crate::process::clock::{self, Clock};
@@ -69,6 +68,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn carry_out(args: Vec<OsString>) -> Result<(), CommandFailure> {
     let (command, flags) = command_line::parse(args.clone()).map_err(CommandFailure::Usage)?;
+    if matches!(command, Command::Run | Command::Runtime | Command::Serve) {
+        logging::never_wait();
+    }
     match command {
         Command::Help => print(&command_line::usage()),
         Command::Version => print(&version()),
@@ -87,7 +89,7 @@ fn exit(result: Result<(), CommandFailure>) -> ExitCode {
         Err(CommandFailure::Usage(line)) => (EXIT_USAGE, line),
         Err(CommandFailure::Other(line)) => (EXIT_FAILURE, line),
     };
-    print_error(&line);
+    logging::print_error(line);
     ExitCode::from(code)
 }
 
@@ -96,10 +98,6 @@ fn print(text: &str) -> Result<(), CommandFailure> {
     let mut out = std::io::stdout().lock();
     let written = writeln!(out, "{}", text.trim_end_matches('\n'));
     written.map_err(|e| CommandFailure::Other(format!("stdout: {e}")))
-}
-
-fn print_error(line: &str) {
-    let _ = writeln!(std::io::stderr(), "nodelet: {}", OneLine(line));
 }
 
 #[expect(clippy::disallowed_methods, reason = "the only reader of the environment")]
@@ -239,7 +237,7 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
     let health = HealthSources::new(&host, move || clock.now()).conditions();
     health.apply(object::elements(&mut desired.node, &["status", "conditions"]), clock.now().wall);
     for line in &desired.missing {
-        print_error(line);
+        logging::print_error(line);
     }
     print(&if is_json { format!("{:#}", desired.node) } else { describe::node(&desired.node) })
 }

@@ -34,3 +34,4 @@ mod scenarios;
 mod serve;
 mod shutdown;
 mod slow_files;
+mod stderr;

@@ -140,19 +140,11 @@ impl Agent {
             }
             let has_change = !self.changes.is_empty();
             let turn = self.kubelet.next(start, has_change, || self.api.is_connected());
-            match self.wait(&turn, start) {
-                Woken::Stop if self.kubelet.on_stop() => return self.stop(),
-                Woken::Shutdown => self.kubelet.on_shutdown(self.clock.now().mono),
-                Woken::MemoryPressure => self.kubelet.on_memory_pressure(self.clock.now().mono),
-                Woken::Network => {
-                    self.facts.on_network_change();
-                    let now = self.clock.now().mono;
-                    self.network_rests = now.after(NETWORK_RESTS);
-                    self.kubelet.compute_status_by(now.after(NETWORK_SETTLES));
-                }
-                Woken::Voltage => self.health_sources.on_voltage(),
-                Woken::Stop | Woken::Timeout => {}
+            let woken = self.wait(&turn, start);
+            if woken.stop && self.kubelet.on_stop() {
+                return self.stop();
             }
+            self.follow(woken);
             match turn {
                 Action::Connect(budget) => self.connect(budget),
                 Action::Send(kind, budget) => self.send(kind, budget, start),
@@ -165,6 +157,28 @@ impl Agent {
                 Action::Wait(_) => self.check_health(),
                 Action::End => return self.stop(),
             }
+        }
+    }
+
+    /// Takes what ended a wait.
+    fn follow(&mut self, woken: Woken) {
+        if woken == Woken::default() {
+            return;
+        }
+        let now = self.clock.now().mono;
+        if woken.shutdown {
+            self.kubelet.on_shutdown(now);
+        }
+        if woken.memory_pressure {
+            self.kubelet.on_memory_pressure(now);
+        }
+        if woken.network {
+            self.facts.on_network_change();
+            self.network_rests = now.after(NETWORK_RESTS);
+            self.kubelet.compute_status_by(now.after(NETWORK_SETTLES));
+        }
+        if woken.voltage {
+            self.health_sources.on_voltage();
         }
     }
 
@@ -190,7 +204,7 @@ impl Agent {
         }
         let is_recent = |polled| start.mono.since(polled) < POLL_AGAIN;
         if pause.is_zero() && self.polled.is_some_and(is_recent) {
-            return Woken::Timeout;
+            return Woken::default();
         }
         self.has_waited = !pause.is_zero();
         self.polled = Some(start.mono);

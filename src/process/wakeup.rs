@@ -49,22 +49,21 @@ pub struct Wakeup {
     timer: Option<TimerFd>,
 }
 
-/// Why a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Woken {
-    /// The timeout has passed, or the poll failed.
-    Timeout,
+/// Why a wait ended. There may be several causes; without one the timeout has passed, or the poll
+/// failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Woken {
     /// SIGTERM or SIGINT.
-    Stop,
-    /// SIGUSR1: the machine is shutting down.
-    Shutdown,
-    /// The PSI trigger fired: tasks stall on memory.
-    MemoryPressure,
+    pub stop: bool,
+    /// SIGUSR1: the machine is shutting down. A SIGTERM beside it ends the next wait.
+    pub shutdown: bool,
+    /// The PSI trigger fired: tasks stall on memory. The kernel reports it once.
+    pub memory_pressure: bool,
     /// An interface, an address or a route changed.
-    Network,
+    pub network: bool,
     /// The driver of the supply voltage reported a change. It is not waited for again until the
     /// next [`Wakeup::wait_for_voltage`].
-    Voltage,
+    pub voltage: bool,
 }
 
 impl Wakeup {
@@ -109,65 +108,65 @@ impl Wakeup {
             let expires = Expiration::OneShot(TimeSpec::from_duration(timeout));
             !timeout.is_zero() && timer.set(expires, TimerSetTimeFlags::empty()).is_ok()
         });
-        // A missing descriptor is replaced by the signalfd, so the array always has five entries.
-        // The signalfd is evaluated first.
+        // A missing descriptor is replaced by the signalfd without its signals, so the array always
+        // has five entries.
         let signals = self.signals.as_fd();
-        let or_signals = |file: Option<_>, flags| match file {
+        let or_nothing = |file: Option<_>, flags| match file {
             Some(file) => PollFd::new(file, flags),
-            None => PollFd::new(signals, PollFlags::POLLIN),
+            None => PollFd::new(signals, PollFlags::empty()),
         };
         let network = self.network.as_ref().filter(|_| for_network).map(AsFd::as_fd);
         let mut descriptors = [
             PollFd::new(signals, PollFlags::POLLIN),
-            or_signals(network, PollFlags::POLLIN),
-            or_signals(self.memory.as_ref().map(AsFd::as_fd), PollFlags::POLLPRI),
-            or_signals(self.voltage.as_ref().map(AsFd::as_fd), PollFlags::POLLPRI),
-            or_signals(timer.map(AsFd::as_fd), PollFlags::POLLIN),
+            or_nothing(network, PollFlags::POLLIN),
+            or_nothing(self.memory.as_ref().map(AsFd::as_fd), PollFlags::POLLPRI),
+            or_nothing(self.voltage.as_ref().map(AsFd::as_fd), PollFlags::POLLPRI),
+            or_nothing(timer.map(AsFd::as_fd), PollFlags::POLLIN),
         ];
         // The timer alone ends the wait: a second one would cost as much again.
         let limit = timer.is_none().then(|| TimeSpec::from_duration(timeout));
         match ppoll(&mut descriptors, limit, None) {
             Ok(_) => {}
-            Err(Errno::EINTR) => return Woken::Timeout,
+            Err(Errno::EINTR) => return Woken::default(),
             Err(_) => {
                 // ENOMEM: wait without descriptors, so that the loop does not spin.
                 let _ =
                     ppoll(&mut [], Some(TimeSpec::from_duration(timeout.min(ERROR_WAIT))), None);
-                return Woken::Timeout;
+                return Woken::default();
             }
         }
-        let [stop, network, memory, voltage, _] =
+        let [signal, network, memory, voltage, _] =
             descriptors.map(|descriptor| descriptor.revents().unwrap_or(PollFlags::empty()));
-        if !stop.is_empty() {
-            return self.signal();
+        let mut woken = Woken {
+            memory_pressure: memory.contains(PollFlags::POLLPRI),
+            network: !network.is_empty(),
+            voltage: !voltage.is_empty(),
+            ..Woken::default()
+        };
+        if !signal.is_empty() {
+            self.take_signal(&mut woken);
         }
-        if !network.is_empty() {
+        if woken.network {
             self.drain_network();
-            return Woken::Network;
         }
         if memory.contains(PollFlags::POLLERR) {
             // A removed trigger would end every following wait.
             self.memory = None;
-            return Woken::Timeout;
+            woken.memory_pressure = false;
         }
-        if memory.contains(PollFlags::POLLPRI) {
-            return Woken::MemoryPressure;
-        }
-        if !voltage.is_empty() {
+        if woken.voltage {
             // It stays readable until the next read, or for ever after an error.
             self.voltage = None;
-            return Woken::Voltage;
         }
-        Woken::Timeout
+        woken
     }
 
     /// Takes one signal; of several, the one with the lowest number, so SIGUSR1 before SIGTERM.
-    fn signal(&self) -> Woken {
-        let shutdown = u32::try_from(Signal::SIGUSR1 as i32).unwrap_or_default();
-        match self.signals.read_signal() {
-            Ok(Some(info)) if info.ssi_signo == shutdown => Woken::Shutdown,
-            Ok(Some(_)) => Woken::Stop,
-            Ok(None) | Err(_) => Woken::Timeout,
+    fn take_signal(&self, woken: &mut Woken) {
+        if let Ok(Some(info)) = self.signals.read_signal() {
+            let shutdown = u32::try_from(Signal::SIGUSR1 as i32).unwrap_or_default();
+            woken.shutdown = info.ssi_signo == shutdown;
+            woken.stop = !woken.shutdown;
         }
     }
 
@@ -213,9 +212,43 @@ fn memory_trigger() -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixDatagram;
     use std::time::Instant;
 
+    use nix::sys::socket::send;
+
     use super::*;
+
+    /// The kernel reports memory pressure once: an urgent byte stands in for it. It must not be
+    /// lost beside another cause.
+    #[test]
+    fn a_wait_has_all_its_causes() {
+        let mut wakeup = Wakeup::new().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let near = OwnedFd::from(listener.accept().unwrap().0);
+        wakeup.memory = Some(File::from(near));
+        let (network, kernel) = UnixDatagram::pair().unwrap();
+        wakeup.network = Some(OwnedFd::from(network));
+        let mut descriptor =
+            [PollFd::new(wakeup.memory.as_ref().unwrap().as_fd(), PollFlags::POLLPRI)];
+        send(far.as_raw_fd(), b"!", MsgFlags::MSG_OOB).unwrap();
+        let minute = Some(TimeSpec::from_duration(Duration::from_secs(60)));
+        assert_eq!(ppoll(&mut descriptor, minute, None), Ok(1));
+        kernel.send(b"RTM_NEWADDR").unwrap();
+        let both = Woken { memory_pressure: true, network: true, ..Woken::default() };
+        assert_eq!(wakeup.wait(Duration::from_secs(60), true), both);
+        // The messages of the network are read, and a change of it is not always waited for.
+        kernel.send(b"RTM_NEWADDR").unwrap();
+        let pressure = Woken { network: false, ..both };
+        assert_eq!(wakeup.wait(Duration::from_secs(60), false), pressure);
+        // A signal is no change of what is missing.
+        wakeup.memory = None;
+        nix::sys::signal::raise(Signal::SIGUSR1).unwrap();
+        let shutdown = Woken { shutdown: true, ..Woken::default() };
+        assert_eq!(wakeup.wait(Duration::from_secs(60), false), shutdown);
+    }
 
     /// The timer ends the wait: without it this one would last for its limit of an hour, as ppoll's
     /// does after a resume.
@@ -235,14 +268,14 @@ mod tests {
         (wakeup.network, wakeup.memory) = (None, None);
         for round in 0..4 {
             // A timer that is set to zero would never fire.
-            assert_eq!(wakeup.wait(Duration::ZERO, true), Woken::Timeout);
+            assert_eq!(wakeup.wait(Duration::ZERO, true), Woken::default());
             if round == 3 {
                 wakeup.timer = None;
             }
             let start = Instant::now();
-            assert_eq!(wakeup.wait(Duration::from_millis(20), true), Woken::Timeout);
+            assert_eq!(wakeup.wait(Duration::from_millis(20), true), Woken::default());
             assert!(start.elapsed() >= Duration::from_millis(19), "{:?}", start.elapsed());
         }
-        assert_eq!(wakeup.wait(Duration::ZERO, true), Woken::Timeout);
+        assert_eq!(wakeup.wait(Duration::ZERO, true), Woken::default());
     }
 }

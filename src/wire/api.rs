@@ -77,7 +77,7 @@ impl Api {
     pub fn connect(&mut self, budget: Duration) -> Result<(), String> {
         self.dialer.open_early(budget).map_err(|failure| {
             self.dialer.failed();
-            fault(failure.into(), budget, Stage::Connecting).at(self.endpoint()).to_string()
+            self.fault(failure.into(), Stage::Connecting).at(self.endpoint()).to_string()
         })
     }
 
@@ -195,7 +195,7 @@ impl Api {
             body.into_reader()
                 .take(limit as u64 + 1)
                 .read_to_end(&mut bytes)
-                .map_err(|e| fault(e.into(), budget, Stage::Body))?;
+                .map_err(|e| self.fault(e.into(), Stage::Body))?;
             is_large = bytes.len() > limit;
         }
         if is_large {
@@ -261,7 +261,34 @@ impl Api {
         budget: Duration,
     ) -> Result<http::Response<ureq::Body>, Fault> {
         self.dialer.link.deadline.begin(budget);
-        self.agent.run(request).map_err(|e| fault(e, budget, Stage::Answer))
+        self.agent.run(request).map_err(|e| self.fault(e, Stage::Answer))
+    }
+
+    /// A timeout has the time that has passed, which may be shorter than the budget of the call.
+    fn fault(&self, error: ureq::Error, stage: Stage) -> Fault {
+        let timed_out = |stage| {
+            let passed = self.dialer.link.deadline.passed() + Duration::from_millis(500);
+            format!("timed out after {} s while {stage}", passed.as_secs()).into()
+        };
+        match error {
+            ureq::Error::Other(other) => match other.downcast_ref() {
+                // Connection reports any read as Stage::Answer; the caller knows head from body.
+                Some(Failure::TimedOut(Stage::Answer)) => timed_out(stage),
+                Some(Failure::TimedOut(stage)) => timed_out(*stage),
+                Some(
+                    Failure::Tls(fault) | Failure::Certificate(_, fault) | Failure::Other(fault),
+                ) => fault.clone(),
+                None => other.to_string().into(),
+            },
+            ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+                format!("connection closed by the server while {stage}").into()
+            }
+            ureq::Error::Protocol(e) => format!("the answer is not HTTP: {e}").into(),
+            ureq::Error::LargeResponseHeader(..) => {
+                format!("the head of the answer is larger than {HEAD_LIMIT} bytes").into()
+            }
+            e => e.to_string().into(),
+        }
     }
 }
 
@@ -287,28 +314,4 @@ fn agent(dialer: &Dialer) -> Agent {
 fn authorization(config: &ApiConfig) -> Result<Option<HeaderValue>, String> {
     let authorization = config.authorization.as_ref();
     authorization.map(Authorization::header_value).transpose()
-}
-
-fn fault(error: ureq::Error, budget: Duration, stage: Stage) -> Fault {
-    let seconds = (budget + Duration::from_millis(500)).as_secs();
-    let timed_out = |stage| format!("timed out after {seconds} s while {stage}").into();
-    match error {
-        ureq::Error::Other(other) => match other.downcast_ref() {
-            // Connection reports any read as Stage::Answer; the caller knows head from body.
-            Some(Failure::TimedOut(Stage::Answer)) => timed_out(stage),
-            Some(Failure::TimedOut(stage)) => timed_out(*stage),
-            Some(Failure::Tls(fault) | Failure::Certificate(_, fault) | Failure::Other(fault)) => {
-                fault.clone()
-            }
-            None => other.to_string().into(),
-        },
-        ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
-            format!("connection closed by the server while {stage}").into()
-        }
-        ureq::Error::Protocol(e) => format!("the answer is not HTTP: {e}").into(),
-        ureq::Error::LargeResponseHeader(..) => {
-            format!("the head of the answer is larger than {HEAD_LIMIT} bytes").into()
-        }
-        e => e.to_string().into(),
-    }
 }

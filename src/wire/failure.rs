@@ -53,7 +53,7 @@ pub enum Distrust {
 /// Passed through ureq as `ureq::Error::Other`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The budget ended; the caller adds its length.
+    /// The time ended; the caller adds how long it was.
     TimedOut(Stage),
     /// TLS failed, on either side.
     Tls(Fault),

@@ -12,7 +12,7 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -173,34 +173,46 @@ pub(super) fn poll_timeout(left: Duration) -> PollTimeout {
     PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
 }
 
-/// Time since boot, of the current or of the last call. The lock is for ureq, which wants its
-/// connections `Sync`: there is one thread.
+/// Of the current or of the last call. The lock is for ureq, which wants its connections `Sync`:
+/// there is one thread.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Deadline(Arc<Mutex<Duration>>);
+pub(super) struct Deadline(Arc<Mutex<CallTime>>);
+
+/// Times since boot.
+#[derive(Debug, Default)]
+struct CallTime {
+    begun: Duration,
+    ends: Duration,
+}
 
 impl Deadline {
     /// A call begins and ends within `budget`.
     pub(super) fn begin(&self, budget: Duration) {
-        self.set(|_, now| now.saturating_add(budget));
+        let begun = since_boot();
+        *self.time() = CallTime { begun, ends: begun.saturating_add(budget) };
     }
 
     /// The current call ends within `budget`, or earlier.
     pub(super) fn shorten(&self, budget: Duration) {
-        self.set(|ends, now| ends.min(now.saturating_add(budget)));
+        let mut time = self.time();
+        time.ends = time.ends.min(since_boot().saturating_add(budget));
     }
 
     /// The time that the current call has left; never zero, which some calls take for "no limit".
     pub(super) fn left(&self) -> io::Result<Duration> {
-        let ends = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match ends.checked_sub(since_boot()) {
+        match self.time().ends.checked_sub(since_boot()) {
             Some(left) if !left.is_zero() => Ok(left),
             _ => Err(ErrorKind::TimedOut.into()),
         }
     }
 
-    fn set(&self, change: impl FnOnce(Duration, Duration) -> Duration) {
-        let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *ends = change(*ends, since_boot());
+    /// The time since the current call began.
+    pub(super) fn passed(&self) -> Duration {
+        since_boot().saturating_sub(self.time().begun)
+    }
+
+    fn time(&self) -> MutexGuard<'_, CallTime> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::server::*;
 use super::*;
@@ -56,6 +56,24 @@ fn a_slow_answer_of_the_only_server_is_awaited() {
         let outcome = api.call(&patch("{}"), BUDGET * 5);
         assert_eq!(matches!(outcome, Outcome::Answered(_)), is_awaited, "{outcome:?}");
     }
+}
+
+/// The time that has passed, and not the budget of the call.
+#[test]
+fn a_timeout_names_the_time_after_which_the_answer_was_given_up() {
+    let (_server, mut api) = serve(TLS, |_, _| {
+        thread::sleep(BUDGET * 15);
+        false
+    });
+    api.set_answer_budget(Some(BUDGET / 2));
+    let start = Instant::now();
+    let why = silent(api.call(&get(), BUDGET * 10));
+    let stage = why.split_once(": timed out after ").expect(&why).1;
+    let (seconds, stage) = stage.split_once(" s while ").expect(&why);
+    assert_eq!(stage, "waiting for the answer");
+    assert!(start.elapsed() < BUDGET * 9, "{:?}", start.elapsed());
+    let seconds: u64 = seconds.parse().unwrap();
+    assert!(start.elapsed().as_secs().abs_diff(seconds) <= 1, "{why}: {:?}", start.elapsed());
 }
 
 #[test]

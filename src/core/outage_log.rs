@@ -1,5 +1,8 @@
 //! A log of outages: one line when a failure starts, one when its reason changes, and one when it
-//! ends; at most one failure line a minute.
+//! ends.
+//!
+//! A reason may change with each attempt, because it counts seconds or names another address each
+//! time. Therefore the time between two failure lines of one outage grows from a minute to an hour.
 
 use std::time::Duration;
 
@@ -16,10 +19,14 @@ pub struct OutageLog {
     /// The error that was logged last in this outage.
     logged: Option<String>,
     logged_at: Option<Mono>,
+    /// Shortest time from then to the next failure line.
+    pause: Duration,
 }
 
 /// Shortest time between two failure lines of one operation.
-const INTERVAL: Duration = Duration::from_secs(60);
+const SHORTEST: Duration = Duration::from_secs(60);
+/// Longest time until another reason of the same outage is logged.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 impl OutageLog {
     /// `what` begins each line.
@@ -31,6 +38,7 @@ impl OutageLog {
             why: String::new(),
             logged: None,
             logged_at: None,
+            pause: SHORTEST,
         }
     }
 
@@ -41,14 +49,25 @@ impl OutageLog {
         }
         self.failures = self.failures.saturating_add(1);
         why.clone_into(&mut self.why);
-        let is_new = self.logged.as_deref().is_none_or(|l| !is_same(l, why));
-        let may_log = self.logged_at.is_none_or(|then| now.since(then) >= INTERVAL);
+        let is_new = self.logged.as_deref() != Some(why);
+        let may_log = self.logged_at.is_none_or(|then| now.since(then) >= self.pause);
         if is_new && may_log {
             log::warn!("{}: {why}", self.what);
-            self.logged = Some(why.to_owned());
+            self.pause = match self.logged.replace(why.to_owned()) {
+                None => SHORTEST,
+                Some(_) => (self.pause * 2).clamp(SHORTEST, LONGEST),
+            };
             self.logged_at = Some(now);
         }
         self.failures
+    }
+
+    /// The object of the operation is gone. Why it cannot be made again is logged at once.
+    pub fn gone(&mut self, why: &str, now: Mono) {
+        self.failed(why, now);
+        if self.logged.as_deref() == Some(why) {
+            self.pause = Duration::ZERO;
+        }
     }
 
     /// The operation failed if there is an error, and succeeded otherwise.
@@ -68,18 +87,13 @@ impl OutageLog {
     pub fn succeeded(&mut self, now: Mono) -> bool {
         let failures = std::mem::take(&mut self.failures);
         if self.logged.take().is_some() {
+            self.pause = SHORTEST;
             let seconds = now.since(self.since).as_secs();
             let what = self.what;
             log::info!("{what}: recovered after {seconds} s and {failures} failed attempts");
         }
         failures > 0
     }
-}
-
-/// Whether two errors are equal apart from numbers, such as times and counts.
-fn is_same(one: &str, other: &str) -> bool {
-    let words = |text: &'_ str| -> String { text.split(|c: char| c.is_ascii_digit()).collect() };
-    words(one) == words(other)
 }
 
 #[cfg(test)]
@@ -90,13 +104,61 @@ mod tests {
         Mono::START.after(Duration::from_secs(seconds))
     }
 
+    /// The seconds of an hour at which a line is logged, with `why` as the error in each second.
+    fn lines(outage: &mut OutageLog, why: impl Fn(u64) -> String) -> Vec<u64> {
+        let logs_at = |second: &u64| {
+            outage.failed(&why(*second), at(*second));
+            outage.logged_at == Some(at(*second))
+        };
+        (0..3600).filter(logs_at).collect()
+    }
+
     #[test]
-    fn an_outage_is_one_line_and_changing_errors_one_a_minute() {
+    fn an_outage_is_one_line_and_changing_errors_are_few() {
+        let mut outage = OutageLog::new("lease");
+        assert_eq!(lines(&mut outage, |_| "refused".to_owned()), [0]);
+        let mut outage = OutageLog::new("lease");
+        let words = |second| ["a", "b", "c"][usize::try_from(second % 3).unwrap()].to_owned();
+        assert_eq!(lines(&mut outage, words), [0, 61, 182, 423, 904, 1865]);
+        // A text that counts.
+        let mut outage = OutageLog::new("lease");
+        let counts = |second| format!("the clock says {second}");
+        assert_eq!(lines(&mut outage, counts), [0, 60, 180, 420, 900, 1860]);
+    }
+
+    /// 500 after 503, and another address, are other reasons.
+    #[test]
+    fn an_error_with_another_number_is_logged_after_a_minute() {
+        let mut outage = OutageLog::new("lease");
+        let code = |second| if second < 10 { "503".to_owned() } else { "500".to_owned() };
+        assert_eq!(lines(&mut outage, code), [0, 60]);
+        let mut outage = OutageLog::new("lease");
+        let address = |second| format!("refused (at 10.0.0.{}:6443)", 1 + second / 1800);
+        assert_eq!(lines(&mut outage, address), [0, 1800]);
+    }
+
+    /// The reason of the failing creates of a Lease that was deleted.
+    #[test]
+    fn the_first_reason_after_a_deletion_is_logged_at_once() {
+        let mut outage = OutageLog::new("lease");
+        for (second, is_first) in [(0, true), (10, false)] {
+            outage.gone("deleted on the server", at(second));
+            outage.failed("namespaces \"kube-node-lease\" not found", at(second));
+            let logged = outage.logged.as_deref();
+            assert_eq!(logged == Some("namespaces \"kube-node-lease\" not found"), is_first);
+            outage.failed("403", at(second));
+            assert_ne!(outage.logged.as_deref(), Some("403"));
+            outage.succeeded(at(second));
+        }
+    }
+
+    #[test]
+    fn outages_that_follow_one_another_are_one_line_a_minute() {
         let mut outage = OutageLog::new("lease");
         let mut lines = 0;
         for second in 0..3600 {
             let before = outage.logged_at;
-            outage.failed(["a", "b", "c"][usize::try_from(second % 3).unwrap_or(0)], at(second));
+            outage.failed(["a", "b", "c"][usize::try_from(second % 3).unwrap()], at(second));
             lines += u32::from(outage.logged_at != before);
             if second % 10 == 9 {
                 assert!(outage.succeeded(at(second)));
@@ -104,11 +166,5 @@ mod tests {
             }
         }
         assert_eq!(lines, 60);
-
-        let mut outage = OutageLog::new("lease");
-        for second in 0..3600 {
-            outage.failed(&format!("the clock says {second}"), at(second));
-            assert_eq!(outage.logged_at, Some(at(0)));
-        }
     }
 }

@@ -426,7 +426,7 @@ impl Kubelet {
             Ok(Progress::Gone) => {
                 self.renewals.1 += 1;
                 self.schedule.lease_refused(start, None);
-                self.lease_log.failed("deleted on the server", now);
+                self.lease_log.gone("deleted on the server", now);
                 self.lease_gone = true;
                 self.node.read_again(now);
             }
@@ -471,7 +471,7 @@ impl Kubelet {
                 effect = self.after_error(error, failures);
             }
             Ok(Progress::Gone) => {
-                self.node_log.failed("deleted on the server; registering again", now.mono);
+                self.node_log.gone("deleted on the server; registering again", now.mono);
             }
             Ok(Progress::Read) => {
                 self.pods.node_answered(now.mono);

@@ -336,3 +336,21 @@ fn an_hour_of_faults_leaves_state_and_log_bounded() {
         assert_owned(&world, &node, &format!("seed {seed}"));
     }
 }
+
+/// As after the deletion of the namespace kube-node-lease.
+#[test]
+fn the_reason_why_a_deleted_lease_is_not_made_again_is_logged_at_once() {
+    let mut world = World::new();
+    world.run_until(Mono::START.after(Duration::from_secs(30)));
+    collect_lines();
+    while take_lines().is_empty() {
+        world.turn(&Step { behavior: Behavior::DeletesLease, ..correct() }).unwrap();
+    }
+    let end = world.now.after(Duration::from_secs(20));
+    while world.now < end {
+        world.turn(&Step { behavior: Behavior::Refuses(403, None), ..correct() }).unwrap();
+    }
+    let lines = take_lines();
+    let count = lines.iter().filter(|line| line.starts_with("lease: 403;")).count();
+    assert_eq!(count, 1, "{lines:?}");
+}

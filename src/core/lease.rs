@@ -34,7 +34,8 @@ pub struct Lease {
     may_own: bool,
     /// After a refused repair: renewals until the Lease is read, and repaired, again.
     renewals_until_read: Option<u32>,
-    /// Renewals between the last two repairs that were refused; 0 if none was.
+    /// Renewals between the last two repairs that were refused; 0 if none was, and [`CONFLICT`]
+    /// after one that may have met another write.
     repair_pause: u32,
 }
 
@@ -43,6 +44,9 @@ pub struct Lease {
 /// Ready condition (`nodelifecycle/node_lifecycle_controller.go`, tryUpdateNodeHealth); after a
 /// create it does not, because it remembers the time of a deleted Lease.
 const FUTURE: Duration = Duration::from_secs(60);
+
+/// See [`Lease::repair_pause`].
+const CONFLICT: u32 = 1;
 
 /// Fewest and most renewals between two repairs that are refused.
 const REPAIR_PAUSES: (u32, u32) = (3, 12);
@@ -172,7 +176,10 @@ impl Lease {
     /// nothing. It follows at once, unless the server asks for a delay.
     fn on_refusal(&mut self, refused: Refused) -> Result<Progress, RequestError> {
         let is_missing = refused.is_missing("leases", &self.node_name);
-        let is_first = self.repair_pause == 0;
+        let is_first = self.repair_pause <= CONFLICT;
+        // The Lease changed since it was read, perhaps by the same repair, whose answer was lost.
+        // After a plain renewal it is read again. A second conflict in a row is a refusal.
+        let is_conflict = refused.code == 409 && self.repair_pause == 0;
         // The server, or what is before it, and not an admission plugin.
         let is_general = matches!(refused.code, 401 | 404 | 429 | 500..);
         match (&self.state, refused.code) {
@@ -203,12 +210,17 @@ impl Lease {
             _ => return Err(refused.into()),
         }
         self.may_own &= !refuses_owner(&refused);
-        self.repair_pause = (self.repair_pause * 2).clamp(REPAIR_PAUSES.0, REPAIR_PAUSES.1);
-        self.renewals_until_read = Some(self.repair_pause);
+        if is_conflict {
+            self.repair_pause = CONFLICT;
+            self.renewals_until_read = Some(0);
+        } else {
+            self.repair_pause = (self.repair_pause * 2).clamp(REPAIR_PAUSES.0, REPAIR_PAUSES.1);
+            self.renewals_until_read = Some(self.repair_pause);
+        }
         if refused.retry_after.is_some() {
             return Err(refused.into());
         }
-        Ok(if is_first && !is_general {
+        Ok(if is_first && !is_general && !is_conflict {
             Progress::Note(format!(
                 "it is renewed without its owner, duration and managedFields, which the server \
                  refused to change: {refused}"
@@ -667,6 +679,28 @@ mod tests {
                 assert!((5..12).contains(&refusals), "{code}: {refusals} refusals");
                 assert_eq!(notes, u32::from(![401, 404, 429, 500, 503].contains(&code)), "{code}");
             }
+        }
+    }
+
+    /// The answer to a repair is lost, or another client writes meanwhile: nothing was refused.
+    #[test]
+    fn a_repair_that_meets_another_write_is_renewed_and_read_again_without_a_word() {
+        for is_ours in [true, false] {
+            let mut lease = read(answered(200, orphan()));
+            let repair = lease.request(UID, now(1));
+            assert!(lease.on_response(UID, Outcome::Silent("lost".into())).is_err());
+            assert_eq!(body(&lease.request(UID, now(1)))["metadata"], body(&repair)["metadata"]);
+            let conflict = answered(409, json!({"reason": "Conflict", "message": "was modified"}));
+            assert_eq!(lease.on_response(UID, conflict), Ok(Progress::Continue));
+            assert_eq!(body(&lease.request(UID, now(2))).get("metadata"), None);
+            assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
+            assert_eq!(lease.request(UID, now(12)).method, Method::Get);
+            let seen = if is_ours { stored("", ours()) } else { answered(200, orphan()) };
+            assert_eq!(lease.on_response(UID, seen), Ok(Progress::Continue));
+            let renewal = body(&lease.request(UID, now(12)));
+            assert_eq!(renewal.get("metadata").is_none(), is_ours);
+            assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
+            assert_eq!(body(&lease.request(UID, now(22))).get("metadata"), None);
         }
     }
 

@@ -85,9 +85,9 @@ impl WallClock {
         let (shown, built) = (now.wall.time(), self.built.time());
         let line = match self.wall(now) {
             Some(time) => {
-                let days = time.since(now.wall).as_secs() / 86_400;
+                let behind = rounded_down(time.since(now.wall));
                 format!(
-                    "{shown} is {days} days behind the API server; \
+                    "{shown} is {behind} behind the API server; \
                      the server's time is used until the clock is set"
                 )
             }
@@ -103,6 +103,18 @@ impl WallClock {
     pub fn last_error(&self) -> Option<&str> {
         self.log.last_error()
     }
+}
+
+/// In a unit that it has at least two of.
+fn rounded_down(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (unit, name) = match seconds {
+        0..120 => (1, "seconds"),
+        120..7_200 => (60, "minutes"),
+        7_200..172_800 => (3_600, "hours"),
+        _ => (86_400, "days"),
+    };
+    format!("{} {name}", seconds / unit)
 }
 
 /// The time of a boot by the clock of the server, which showed `date` at `at`, in a process that
@@ -167,6 +179,24 @@ mod tests {
         );
         wall_clock.log_state(now(62, BUILT));
         assert_eq!(wall_clock.last_error(), None);
+    }
+
+    #[test]
+    fn the_line_says_how_far_the_clock_is_behind() {
+        for (seconds, want) in [
+            (0, "0 seconds"),
+            (119, "119 seconds"),
+            (120, "2 minutes"),
+            (7_200, "2 hours"),
+            (86_399, "23 hours"),
+            (172_800, "2 days"),
+        ] {
+            let mut clock = WallClock::new(wall_at(BUILT), Duration::ZERO);
+            clock.on_server_date(wall_at(BUILT - 1 + seconds), now(0, 0).mono);
+            clock.log_state(now(0, BUILT - 1));
+            let line = clock.last_error().unwrap();
+            assert!(line.contains(&format!("Z is {want} behind the API server")), "{line}");
+        }
     }
 
     /// A board that started 100 s before the process; its own clock is wrong.

@@ -12,7 +12,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::sync::Mutex;
 
-use log::{Level, LevelFilter, Log, Metadata, Record};
+use env_logger::Target;
+use log::{Level, LevelFilter};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -29,12 +30,50 @@ const PIPE_BUF: usize = 4096;
 /// Starts logging to stderr. `verbosity` is `--v`. `for_journal` writes the priority (`<6>`) before
 /// each line (sd-daemon(3)). Text of others in a line cannot forge another one.
 pub fn start(verbosity: u8, for_journal: bool) {
-    let logger = Box::leak(Box::new(Logger { is_verbose: verbosity >= 2 }));
-    // In tests, a second start fails and the first logger stays.
-    if log::set_logger(logger).is_ok() {
-        log::set_max_level(LevelFilter::Info);
-    }
     with_lines(|lines| lines.for_journal = for_journal);
+    let mut builder = env_logger::Builder::new();
+    // Libraries log only warnings and errors.
+    builder.filter(None, LevelFilter::Warn);
+    builder.filter(Some("nodelet"), LevelFilter::Info);
+    if verbosity >= 2 {
+        builder.filter(Some(VERBOSE), LevelFilter::Info);
+    }
+    builder.format(move |out, record| {
+        let prefix = match record.level() {
+            Level::Error => ("<3>", "error: "),
+            Level::Warn => WARNING,
+            _ if record.target() == VERBOSE => ("<7>", "debug: "),
+            _ => ("<6>", ""),
+        };
+        out.write_all(line(for_journal, prefix, record.args()).as_bytes())
+    });
+    builder.target(Target::Pipe(Box::new(Stderr)));
+    // In tests, a second start fails and the first logger stays.
+    let _ = builder.try_init();
+}
+
+/// Takes whole lines from the logger.
+struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        with_lines(|lines| lines.print(line));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Priority and word before a line.
+type Prefix = (&'static str, &'static str);
+
+const WARNING: Prefix = ("<4>", "warning: ");
+
+fn line(for_journal: bool, (priority, word): Prefix, text: impl Display) -> String {
+    let line = OneLine(text);
+    if for_journal { format!("{priority}{line}\n") } else { format!("nodelet: {word}{line}\n") }
 }
 
 /// From now on no line waits for the reader of stderr, the message of a panic included.
@@ -49,7 +88,7 @@ pub fn never_wait() {
 
 /// Prints the error of a command.
 pub fn print_error(line: impl Display) {
-    with_lines(|lines| lines.print(&format!("nodelet: {}\n", OneLine(line))));
+    with_lines(|lines| lines.print(format!("nodelet: {}\n", OneLine(line)).as_bytes()));
 }
 
 fn with_lines(act: impl FnOnce(&mut Lines)) {
@@ -69,40 +108,6 @@ fn own(shared: &File) -> Option<File> {
     let path = format!("/proc/self/fd/{}", shared.as_raw_fd());
     (kind.is_fifo() || kind.is_char_device()).then(|| options.open(path).ok()).flatten()
 }
-
-#[derive(Debug)]
-struct Logger {
-    is_verbose: bool,
-}
-
-impl Log for Logger {
-    /// Libraries log only warnings and errors.
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.level() <= Level::Warn
-            || metadata.target().starts_with("nodelet")
-            || (self.is_verbose && metadata.target() == VERBOSE)
-    }
-
-    fn log(&self, record: &Record<'_>) {
-        if !self.enabled(record.metadata()) {
-            return;
-        }
-        let prefix = match record.level() {
-            Level::Error => ("<3>", "error: "),
-            Level::Warn => WARNING,
-            _ if record.target() == VERBOSE => ("<7>", "debug: "),
-            _ => ("<6>", ""),
-        };
-        with_lines(|lines| lines.print(&lines.line(prefix, record.args())));
-    }
-
-    fn flush(&self) {}
-}
-
-/// Priority and word before a line.
-type Prefix = (&'static str, &'static str);
-
-const WARNING: Prefix = ("<4>", "warning: ");
 
 /// Where lines go.
 #[derive(Debug)]
@@ -150,23 +155,14 @@ impl Lines {
         Self { sink, for_journal: false, rest: Vec::new(), dropped: 0 }
     }
 
-    fn line(&self, (priority, word): Prefix, text: impl Display) -> String {
-        let line = OneLine(text);
-        if self.for_journal {
-            format!("{priority}{line}\n")
-        } else {
-            format!("nodelet: {word}{line}\n")
-        }
-    }
-
     /// Writes a line, after the number of those that were dropped before, or drops it.
-    fn print(&mut self, line: &str) {
+    fn print(&mut self, line: &[u8]) {
         if self.dropped > 0 {
             let dropped = self.dropped;
             let text = format_args!(
                 "log lines dropped: {dropped}; stderr could not be written; does its reader hang?"
             );
-            if self.begin(&self.line(WARNING, text)) {
+            if self.begin(self::line(self.for_journal, WARNING, text).as_bytes()) {
                 self.dropped = 0;
             }
         }
@@ -176,13 +172,13 @@ impl Lines {
     }
 
     /// Ends the line that was begun, and begins this one. False if nothing of it was written.
-    fn begin(&mut self, line: &str) -> bool {
+    fn begin(&mut self, line: &[u8]) -> bool {
         let rest = std::mem::take(&mut self.rest);
         self.rest = self.write(&rest).to_vec();
         if !self.rest.is_empty() {
             return false;
         }
-        let left = self.write(line.as_bytes());
+        let left = self.write(line);
         let is_begun = left.len() < line.len();
         if is_begun {
             self.rest = left.to_vec();
@@ -232,13 +228,13 @@ mod tests {
         for is_own in [true, false] {
             let (mut reader, mut lines) = lines(is_own);
             let full = format!("{}\n", "x".repeat((16 << 10) - 1));
-            lines.print(&full);
+            lines.print(full.as_bytes());
             for _ in 0..17 {
-                lines.print("lost\n");
+                lines.print(b"lost\n");
             }
             assert_eq!(read(&mut reader), full);
-            lines.print("a\n");
-            lines.print("b\n");
+            lines.print(b"a\n");
+            lines.print(b"b\n");
             let told = "nodelet: warning: log lines dropped: 17; stderr could not be written; \
                         does its reader hang?\na\nb\n";
             assert_eq!(read(&mut reader), told);
@@ -250,12 +246,12 @@ mod tests {
         for is_own in [true, false] {
             let (mut reader, mut lines) = lines(is_own);
             let long = format!("{}\n", "x".repeat(20 << 10));
-            lines.print(&long);
-            lines.print("lost\n");
+            lines.print(long.as_bytes());
+            lines.print(b"lost\n");
             let mut all = String::new();
             while !all.ends_with("\nb\n") {
                 all += &read(&mut reader);
-                lines.print("b\n");
+                lines.print(b"b\n");
             }
             let (first, later) = all.split_at(long.len());
             assert_eq!(first, long);
@@ -268,8 +264,8 @@ mod tests {
     fn a_reader_that_is_gone_ends_nothing() {
         let (reader, mut lines) = lines(true);
         drop(reader);
-        lines.print("a\n");
-        lines.print("b\n");
+        lines.print(b"a\n");
+        lines.print(b"b\n");
         assert_eq!(lines.dropped, 2);
     }
 }

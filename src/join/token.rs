@@ -18,6 +18,18 @@ const SECRET: usize = 16;
 /// The user of every token of k3s that is a password.
 const USER: &str = "node";
 
+/// The remedy of a line of k0s.
+pub(super) const K0S: &str = "a token of k0s is a kubeconfig: base64 -d TOKEN-FILE | gunzip > \
+     /etc/credstore/nodelet.bootstrap-kubeconfig, as systemd/join.md says under microk8s and k0s";
+/// The remedy of a line of microk8s.
+pub(super) const MICROK8S: &str = "microk8s join is for its own agent: give the board a kubeconfig, \
+     as systemd/join.md says under microk8s and k0s";
+
+/// Whether `text` is a token of k0s: a kubeconfig, compressed by gzip, in base64.
+pub(super) fn is_of_k0s(text: &str) -> bool {
+    text.starts_with("H4sI") && text.len() > 100
+}
+
 /// A token, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token {
@@ -84,6 +96,9 @@ impl Token {
         let text = text.trim();
         if text.is_empty() {
             return Err("the token is empty".into());
+        }
+        if is_of_k0s(text) {
+            return Err(K0S.into());
         }
         if text.len() > LONGEST || !text.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(format!(
@@ -196,6 +211,7 @@ mod tests {
             &format!("K10{HASH}::server:"),
             &format!("K10{HASH}::password"),
             &format!("K10{HASH}é::server:x"),
+            &format!("H4sI{}", "x".repeat(2000)),
         ] {
             let error = Token::parse(text).unwrap_err();
             assert!(text.trim().len() <= 3 || !error.contains(text.trim()), "{error}");

@@ -8,7 +8,7 @@ use super::{JoinCommand, Reset, Settings, TokenSource};
 use crate::config::command_line::{self, shown, takes_value};
 use crate::config::setting::Kind::{Path, Switch, Text};
 use crate::config::setting::{Setting, find, flag_name, row, set_defaults, value};
-use crate::join::token::{Digest, Token, digest};
+use crate::join::token::{Digest, K0S, MICROK8S, Token, digest, is_of_k0s};
 use crate::kube::time::parse_duration;
 use crate::wire::api_config::Secret;
 
@@ -60,7 +60,10 @@ fn words(args: &[OsString]) -> Result<Vec<OsString>, String> {
     words.retain(|word| !word.is_empty() && *word != "\\");
     let words = match words.as_slice() {
         // `nodelet join kubeadm join ENDPOINT …`.
-        [_, "kubeadm", "join", words @ ..] | [_, words @ ..] => words,
+        [_, "kubeadm", "join", words @ ..] => words,
+        [_, "microk8s", ..] => return Err(MICROK8S.into()),
+        [_, "k0s", ..] => return Err(K0S.into()),
+        [_, words @ ..] => words,
         [] => &[],
     };
     Ok(words.iter().map(OsString::from).collect())
@@ -133,6 +136,7 @@ fn join(args: Vec<OsString>) -> Result<JoinCommand, String> {
         let Some(name) = flag_name(&arg)? else {
             let Arg::Value(word) = arg else { continue };
             let word = word.to_string_lossy().into_owned();
+            not_of_others(&word)?;
             if given.endpoint.replace(word).is_some() {
                 return Err(
                     "two endpoints; a token needs --token, and a value with blanks needs quotes"
@@ -206,8 +210,23 @@ fn finish(given: Given) -> Result<Settings, String> {
     Ok(settings)
 }
 
+/// Refuses the argument of other programs' lines: `microk8s join HOST:25000/TOKEN/HASH`, and
+/// `k0s worker TOKEN`.
+fn not_of_others(word: &str) -> Result<(), String> {
+    let port = word.split('/').next().and_then(|authority| authority.rsplit_once(':'));
+    match port {
+        _ if is_of_k0s(word) => Err(K0S.into()),
+        Some((_, "25000")) => Err(MICROK8S.into()),
+        _ => Ok(()),
+    }
+}
+
 /// `HOST[:6443][/prefix]` or `https://HOST[:443][/prefix]` as a URL.
 fn url(endpoint: &str) -> Result<String, String> {
+    let path = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest).split('/').nth(1);
+    if let Some(path @ ("api" | "apis" | "cacerts" | "version")) = path {
+        return Err(format!("the endpoint: /{path} is a path of the API server; give HOST:PORT"));
+    }
     if let Some((scheme, rest)) = endpoint.split_once("://") {
         return match scheme.eq_ignore_ascii_case("https") {
             true => Ok(format!("https://{rest}")),

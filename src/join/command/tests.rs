@@ -118,11 +118,27 @@ fn an_endpoint_is_a_host_with_a_port_or_a_url() {
         ("fd00::1:6443", "needs brackets"),
         ("http://10.0.0.1:6443", "only https"),
         ("ftp://x", "only https"),
+        ("10.0.0.1:6443/api", "/api is a path of the API server; give HOST:PORT"),
+        ("10.0.0.1:6443/api/v1/namespaces", "/api is a path"),
+        ("https://cp.example/apis/", "/apis is a path"),
+        ("https://10.0.0.1:6443/cacerts", "/cacerts is a path"),
+        (
+            "10.0.0.1:25000/5ecret",
+            "microk8s join is for its own agent: give the board a kubeconfig",
+        ),
+        ("microk8s join 10.0.0.1:25000/5ecret/0f --worker", "microk8s join is for"),
+        ("10.0.0.1:25000/5ecret --worker", "microk8s join is for"),
+        ("k0s worker H4sI5ecret", "base64 -d TOKEN-FILE | gunzip > /etc/credstore/"),
+        (K0S_TOKEN, "a token of k0s is a kubeconfig"),
     ] {
         let error = error(&format!("join {endpoint} --token {TOKEN}"));
         assert!(error.contains(part), "{endpoint}: {error}");
+        assert!(!error.contains("5ecret"), "{endpoint}: {error}");
     }
 }
+
+const K0S_TOKEN: &str = "H4sI5ecretAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\
+                         AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// `--node-name=$UNSET` in the script of an image.
 #[test]

@@ -34,6 +34,7 @@ use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::process::clock::{Clock, since_boot};
 use crate::runtime::report::RuntimeReport;
+use crate::wire::api::ON_LOOPBACK;
 use crate::wire::api_config::{ApiConfig, Authorization};
 use crate::wire::dns::Resolver;
 use crate::wire::endpoint::Endpoint;
@@ -463,6 +464,9 @@ pub(crate) fn dial(addresses: &[SocketAddr]) -> Finding {
             Err(e) => failures.push(format!("{address}: {}", cause(&e))),
         }
     }
-    let remedy = "is the server up, is its port right, and does a firewall allow it?";
+    let remedy = match addresses.iter().all(|address| address.ip().is_loopback()) {
+        true => ON_LOOPBACK,
+        false => "is the server up, is its port right, and does a firewall allow it?",
+    };
     Finding::failed("tcp", failures.join(" | "), remedy)
 }

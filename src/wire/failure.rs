@@ -50,6 +50,10 @@ pub enum Distrust {
     Issuer,
 }
 
+/// The remedy of a loopback address that cannot be reached.
+pub(crate) const ON_LOOPBACK: &str = "a loopback address is this board itself: give the API server's own address (a k3s agent's \
+     kubeconfig has that of its load balancer)";
+
 /// Passed through ureq as `ureq::Error::Other`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failure {
@@ -118,8 +122,10 @@ impl Failure {
     /// Names the address.
     pub(super) fn at(self, address: SocketAddr) -> Self {
         match self {
-            Self::Other(Fault { what, remedy }) => {
-                Self::Other(Fault::new(format!("{what} (at {address})"), remedy))
+            Self::Other(fault) => {
+                let what = format!("{} (at {address})", fault.what);
+                let remedy = if address.ip().is_loopback() { ON_LOOPBACK } else { "" };
+                Self::Other(Fault { what, ..fault }.or_remedy(remedy))
             }
             other => other,
         }
@@ -302,6 +308,19 @@ fn date(time: UnixTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_loopback_address_is_named_as_the_board_itself() {
+        let refused = || Failure::io(&ErrorKind::ConnectionRefused.into(), Stage::Connecting);
+        for (address, is_loopback) in
+            [("127.0.0.1:6444", true), ("[::1]:6443", true), ("10.0.0.1:6443", false)]
+        {
+            let line = refused().at(address.parse().unwrap()).to_string();
+            assert!(line.starts_with(&format!("connection refused (at {address})")), "{line}");
+            assert_eq!(line.ends_with(&format!("; {ON_LOOPBACK}")), is_loopback, "{line}");
+        }
+    }
+
     use rustls::OtherError;
     use std::sync::Arc;
 

@@ -20,6 +20,9 @@ use crate::kube::yaml;
 use crate::wire::api_config::{ApiConfig, Authorization, ClientCertificate, Pem, Proxy, Secret};
 use crate::wire::endpoint::Endpoint;
 
+/// The remedy of a file that has no entries: a power failure can leave the first half of one.
+const CUT_OFF: &str = "; is the file cut off? Copy it again";
+
 /// Reads a certificate chain and its key; both may be one file. The error starts with the path.
 pub fn read_certificate(chain: &Path, key: &Path) -> Result<ClientCertificate, String> {
     Ok(ClientCertificate { chain: read_pem(chain)?, key: read_pem(key)? })
@@ -86,8 +89,10 @@ pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, String> {
         top.unique(list)?;
     }
     let Some(current) = top.text("current-context")? else {
-        let known = top.names("contexts").join(", ");
-        return Err(format!("current-context is missing; set it to one of: {known}"));
+        return Err(match top.names("contexts").as_slice() {
+            [] => format!("current-context and contexts are missing{CUT_OFF}"),
+            known => format!("current-context is missing; set it to one of: {}", known.join(", ")),
+        });
     };
     let context = top.named("contexts", "context", current, "current-context")?;
     let Some(cluster) = context.text("cluster")? else {
@@ -217,10 +222,11 @@ impl<'a> Section<'a> {
         let entries = self.map.get(list).and_then(Value::as_array);
         let has_name = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some(wanted);
         let Some(entry) = entries.and_then(|entries| entries.iter().find(has_name)) else {
-            let known = self.names(list).join(", ");
-            return Err(format!(
-                "{by} names {wanted:?}, which is not in {list}; there is: {known}"
-            ));
+            let known = match self.names(list).as_slice() {
+                [] => format!(": there is none{CUT_OFF}"),
+                known => format!("; there is: {}", known.join(", ")),
+            };
+            return Err(format!("{by} names {wanted:?}, which is not in {list}{known}"));
         };
         let name = format!("{list}[{wanted}].{item}");
         Section::new(&name, entry.get(item).unwrap_or(&Value::Null), self.folders)

@@ -300,6 +300,17 @@ fn each_mistake_outside_cluster_and_user_has_its_error() {
     for (from, to, want) in [
         ("current-context: c\n", "", "current-context is missing; set it to one of: c"),
         (
+            &good[..],
+            "kind: Config\n",
+            "current-context and contexts are missing; is the file cut off? Copy it again",
+        ),
+        (
+            &good[good.find("users:").unwrap()..],
+            "",
+            "contexts[c].context names \"u\", which is not in users: there is none; is the file cut \
+             off? Copy it again",
+        ),
+        (
             "current-context: c\n",
             "current-context: d\n",
             "current-context names \"d\", which is not in contexts; there is: c",

@@ -141,7 +141,11 @@ impl Pki {
     }
 
     fn load(&self, path: &Path) -> Result<ApiConfig, String> {
-        let remedy = |why| if guard::exists(path) { why } else { format!("{why}; {JOIN}") };
+        let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        let remedy = |why| match guard::found(path).is_err_and(is_missing) {
+            true => format!("{why}; {JOIN}"),
+            false => why,
+        };
         kubeconfig::load(path, self.paths.credentials.as_deref()).map_err(remedy)
     }
 

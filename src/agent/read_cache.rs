@@ -7,6 +7,8 @@
 //! - Once an hour, everything, for a change that was not announced. Below another root than `/`,
 //!   where the kernel announces nothing, once a minute.
 //! - The file of `nodelet runtime` for each status, if there is a container runtime.
+//!
+//! With a root file system on a network, the files on it are read at the start alone.
 
 use std::time::Duration;
 
@@ -92,7 +94,7 @@ impl ReadCache {
             self.unannounced_due = now.after(UNANNOUNCED_EVERY);
             self.network_changed |= !network_is_watched || is_unread(&self.facts.network);
         }
-        if now >= self.all_read.after(period) {
+        if now >= self.all_read.after(period) && !self.host.root_can_block() {
             let health = std::mem::take(&mut self.facts.health);
             self.facts = self.host.read(&node.name);
             self.facts.health = health;
@@ -115,8 +117,11 @@ impl ReadCache {
             self.facts.runtime = Some(runtime);
             self.runtime_due = due;
         }
-        let root = &self.host.root;
-        ask_name_servers(root, &mut self.facts, &mut self.name, node, may_wait, clock);
+        // Their file is on the root.
+        if may_wait || !self.host.root_can_block() {
+            let root = &self.host.root;
+            ask_name_servers(root, &mut self.facts, &mut self.name, node, may_wait, clock);
+        }
     }
 }
 
@@ -142,6 +147,7 @@ pub(crate) fn ask_name_servers(
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::net::Ipv4Addr;
 
     use super::*;
     use crate::config::Config;
@@ -169,8 +175,11 @@ mod tests {
         cache
     }
 
+    /// A valid machine id, because one that is not is read again.
+    const WRONG: &str = "ffffffffffffffffffffffffffffffff";
+
     fn spoil(facts: &mut Facts) {
-        let wrong = || Ok("wrong".to_owned());
+        let wrong = || Ok(WRONG.to_owned());
         facts.cpus = Ok(9999);
         facts.working_set_bytes = Ok(1);
         facts.os_image = wrong();
@@ -189,7 +198,7 @@ mod tests {
         let at = Mono::START.after(Duration::from_secs(second));
         cache.refresh(&config(), false, watched, || at);
         let facts = cache.facts();
-        let is_wrong = |text: &str| text == "wrong";
+        let is_wrong = |text: &str| text == WRONG;
         let pids = facts.pids.clone().unwrap();
         let read = [
             ("cpus", facts.cpus != Ok(9999)),
@@ -231,13 +240,37 @@ mod tests {
     }
 
     #[test]
+    fn of_a_root_on_a_network_no_file_is_read_after_the_start() {
+        pretend("1 0 0:1 / / rw - nfs4 server:/ rw\n");
+        let mut cache = spoilt(&HostRoot::default());
+        assert!(cache.facts.node_fs.as_ref().unwrap().asked_once);
+        cache.facts.network.hosts = vec![Ipv4Addr::LOCALHOST.into()];
+        cache.facts.network.dns = vec![Ipv4Addr::BROADCAST.into()];
+        for second in [1, 61, 3600, 7200] {
+            cache.on_network_change();
+            let at = Mono::START.after(Duration::from_secs(second));
+            cache.refresh(&config(), false, true, || at);
+            let facts = cache.facts();
+            assert_ne!(facts.working_set_bytes, Ok(1), "{second}");
+            assert_ne!(facts.network.interfaces, Ok(Vec::new()), "{second}");
+            assert_eq!(facts.network.hosts, [Ipv4Addr::LOCALHOST], "{second}");
+            assert_eq!(facts.network.dns, [Ipv4Addr::BROADCAST], "{second}");
+            for text in [&facts.os_image, &facts.machine_id, &facts.boot_id] {
+                assert_eq!(text.as_deref(), Ok(WRONG), "{second}");
+            }
+            spoil(&mut cache.facts);
+            cache.facts.network.hosts = vec![Ipv4Addr::LOCALHOST.into()];
+        }
+    }
+
+    #[test]
     fn a_missing_fact_is_read_within_a_minute() {
         let mut cache = spoilt(&HostRoot::default());
         assert!(read(&mut cache, true, 1).contains("files"));
         let facts = &mut cache.facts;
         facts.cpus = Err(missing());
         (facts.boot_id, facts.kernel_version) = (Err(missing()), Err(missing()));
-        facts.machine_id = Ok(String::new());
+        facts.machine_id = Ok("uninitialized".to_owned());
         let want = BTreeSet::from(["usage", "files", "boot", "cpus"]);
         assert_eq!(read(&mut cache, true, 61), want);
     }

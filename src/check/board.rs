@@ -1,6 +1,6 @@
 //! Judges the board: the kernel's files, the clock, the folders, the client certificate.
 
-use crate::core::facts::{FileSystem, Read};
+use crate::core::facts::{FileSystem, Read, is_machine_id, no_machine_id};
 use crate::host::cgroup::Mode;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -57,7 +57,8 @@ pub fn machine_id(machine_id: &Read<String>) -> Finding {
     let remedy = "write one with systemd-machine-id-setup";
     match machine_id.as_deref() {
         Ok("") => Finding::failed("machine-id", "etc/machine-id: absent or empty", remedy),
-        Ok(id) => Finding::ok("machine-id", id),
+        Ok(id) if is_machine_id(id) => Finding::ok("machine-id", id),
+        Ok(other) => Finding::failed("machine-id", no_machine_id(other), remedy),
         Err(unread) => Finding::failed("machine-id", unread.to_string(), remedy),
     }
 }
@@ -101,6 +102,14 @@ pub fn facts(missing: &[String]) -> Finding {
     }
 }
 
+/// What is known of [`FileSystem::asked_once`].
+pub(crate) const ASKED_ONCE: &str = "it is on the root file system, which can block for ever: its \
+                                     size is read at the start alone, and DiskPressure is not \
+                                     checked";
+
+/// Its remedy.
+pub(crate) const ASKED_ONCE_REMEDY: &str = "for DiskPressure give --root-dir a local file system";
+
 /// `storage` is `None` for a file system without a size. `writable` holds the reason why the folder
 /// cannot be written; the caller passes `Ok` for a folder that must not be touched.
 pub fn root_dir(
@@ -111,6 +120,9 @@ pub fn root_dir(
     match (storage, writable) {
         (Some(Err(unread)), _) => {
             Finding::failed("root-dir", unread.to_string(), "give --root-dir a local file system")
+        }
+        (Some(Ok(fs)), _) if fs.asked_once => {
+            Finding::note("root-dir", format!("{path}: {ASKED_ONCE}"), ASKED_ONCE_REMEDY)
         }
         (Some(Ok(_)), Ok(())) => Finding::ok("root-dir", path),
         (None, Ok(())) => Finding::ok(
@@ -223,9 +235,12 @@ mod tests {
     use crate::check::Mark;
     use crate::core::facts::Unread;
 
+    const ID: &str = "0123456789abcdef0123456789abcdef";
+
     #[test]
     fn a_missing_optional_source_is_a_note_with_a_remedy() {
         let sized = Ok(FileSystem::default());
+        let once = Ok(FileSystem { asked_once: true, ..FileSystem::default() });
         let unread = || Unread::new("proc/x", "permission denied");
         for (finding, mark, part) in [
             (cgroups(Mode::V2), Mark::Ok, "v2"),
@@ -236,7 +251,11 @@ mod tests {
             (psi(&Ok(true)), Mark::Ok, "proc/pressure/memory"),
             (psi(&Ok(false)), Mark::Note, "psi=1"),
             (psi(&Err(unread())), Mark::Note, "permission denied; boot with psi=1"),
-            (machine_id(&Ok("abc".into())), Mark::Ok, "abc"),
+            (machine_id(&Ok(ID.into())), Mark::Ok, ID),
+            (machine_id(&Ok("uninitialized".into())), Mark::Failed, "\"uninitialized\" is not 32"),
+            (machine_id(&Ok(ID[1..].into())), Mark::Failed, "systemd-machine-id-setup"),
+            (machine_id(&Ok("0".repeat(32))), Mark::Failed, "is not 32"),
+            (machine_id(&Ok(format!("{}g", &ID[1..]))), Mark::Failed, "is not 32"),
             (machine_id(&Ok(String::new())), Mark::Failed, "systemd-machine-id-setup"),
             (machine_id(&Err(unread())), Mark::Failed, "proc/x"),
             (system_uuid(&Ok("u".into()), &Ok("m".into())), Mark::Ok, "u, from"),
@@ -250,6 +269,11 @@ mod tests {
                 "proc/meminfo: absent, no capacity memory | b; is /proc",
             ),
             (root_dir("/r", Some(&sized), Ok(())), Mark::Ok, "/r"),
+            (
+                root_dir("/r", Some(&once), Ok(())),
+                Mark::Note,
+                "/r: it is on the root file system, which can block for ever: ",
+            ),
             // For instance an initramfs.
             (root_dir("/r", None, Ok(())), Mark::Ok, "/r, a file system without a size: "),
             (

@@ -15,6 +15,7 @@ use nix::sys::prctl;
 
 use crate::agent::read_cache::{ReadCache, ask_name_servers};
 use crate::agent::{Agent, ApiConnection};
+use crate::check::board::{ASKED_ONCE, ASKED_ONCE_REMEDY};
 use crate::check::{CommandFailure, configured, probe};
 use crate::config::command_line::{self, Command, shown};
 use crate::config::file;
@@ -143,6 +144,9 @@ fn open_agent(flags: Flags, args: Vec<OsString>) -> Result<Box<Agent>, CommandFa
     let opened = source(&config, path).open(now, Jitter::new(seed));
     let (identity, access) = opened.map_err(CommandFailure::Other)?;
     warn_if_insecure(path, &access);
+    if first.node_fs.as_ref().is_ok_and(|fs| fs.asked_once) {
+        log::warn!("--root-dir: {ASKED_ONCE}; {ASKED_ONCE_REMEDY}");
+    }
     if let (Some(name), None) = (proxy_variable(), &access.config.proxy) {
         log::info!("{name} is not used; set proxy-url in the kubeconfig");
     }

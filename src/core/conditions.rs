@@ -1,7 +1,7 @@
 //! Conditions, with the kubelet's reasons, messages and transition rules.
 //!
-//! Other clients write to the same list: our four conditions are updated in place, all others are
-//! unchanged, and missing ones are appended, `Ready` last.
+//! Other clients write to the same list: our four conditions are updated in place, their doubles
+//! removed, all others are unchanged, and missing ones are appended, `Ready` last.
 //! Upstream: `pkg/kubelet/nodestatus/setters.go`.
 
 use serde_json::{Value, json};
@@ -45,12 +45,21 @@ const READY: &str = "Ready";
 /// The conditions that we write.
 const OURS: [&str; 4] = [MEMORY_PRESSURE.kind, DISK_PRESSURE.kind, PID_PRESSURE.kind, READY];
 
-/// Sets a pressure condition. As upstream, reason and message change only with the status.
-pub fn set_pressure(conditions: &mut Vec<Value>, pressure: &Pressure, under: bool, now: &str) {
+/// Sets a pressure condition; one that is not known keeps its status, or stays missing. As upstream,
+/// reason and message change only with the status.
+pub fn set_pressure(
+    conditions: &mut Vec<Value>,
+    pressure: &Pressure,
+    under: Option<bool>,
+    now: &str,
+) {
+    drop_doubles(conditions, pressure.kind);
+    let Some(under) = under else {
+        return;
+    };
     let status = status(under);
     let (reason, message) = if under { pressure.on } else { pressure.off };
-    // Of several, the last one, as upstream.
-    let found = conditions.iter_mut().rev().find(|c| is(c, pressure.kind));
+    let found = conditions.iter_mut().find(|c| is(c, pressure.kind));
     if found.as_ref().is_some_and(|c| object::text(c, &["status"]) == status) {
         return;
     }
@@ -79,6 +88,7 @@ pub fn set_ready(conditions: &mut Vec<Value>, errors: &[String], now: &str) {
         [one] => one_line(one),
         several => one_line(&format!("[{}]", several.join(", "))),
     };
+    drop_doubles(conditions, READY);
     let found = conditions.iter_mut().find(|c| is(c, READY));
     let transition = found
         .as_ref()
@@ -98,6 +108,13 @@ pub fn set_ready(conditions: &mut Vec<Value>, errors: &[String], now: &str) {
         }
         None => conditions.push(condition),
     }
+}
+
+/// Keeps the first condition `kind`, which is one of ours. The API server accepts a list with
+/// doubles, controllers look at all of them, and nobody else removes one.
+pub(crate) fn drop_doubles(conditions: &mut Vec<Value>, kind: &str) {
+    let mut is_found = false;
+    conditions.retain(|c| !is(c, kind) || !std::mem::replace(&mut is_found, true));
 }
 
 /// Sets `lastHeartbeatTime` of our four conditions, and of those that `is_extra` selects by type,
@@ -168,7 +185,7 @@ mod tests {
                     ("False to True; True to False", vec![old(pressure.kind, other)]),
                     ("from the control plane's Unknown", vec![old(pressure.kind, "Unknown")]),
                 ] {
-                    set_pressure(&mut conditions, &pressure, under, NOW);
+                    set_pressure(&mut conditions, &pressure, Some(under), NOW);
                     assert_eq!(
                         conditions,
                         [condition(pressure.kind, status, reason, message, NOW)],
@@ -177,7 +194,7 @@ mod tests {
                 }
                 // True to True, False to False: only the heartbeat changes.
                 let mut conditions = vec![old(pressure.kind, status)];
-                set_pressure(&mut conditions, &pressure, under, NOW);
+                set_pressure(&mut conditions, &pressure, Some(under), NOW);
                 assert_eq!(conditions, [old(pressure.kind, status)]);
                 heartbeat(&mut conditions, |_| false, NOW);
                 assert_eq!(conditions.iter().map(times).collect::<Vec<_>>(), [[NOW, THEN]]);
@@ -219,24 +236,30 @@ mod tests {
     }
 
     #[test]
-    fn of_duplicates_the_last_pressure_and_the_first_ready_are_set() {
+    fn of_doubles_the_first_is_set_and_the_others_are_removed() {
         let mut conditions = vec![
             old(READY, "False"),
             old("PIDPressure", "True"),
-            old("PIDPressure", "True"),
+            old("MemoryPressure", "True"),
+            old("Foreign", "True"),
+            old("PIDPressure", "False"),
+            old("MemoryPressure", "False"),
             old(READY, "Unknown"),
+            old("Foreign", "False"),
         ];
-        let mut want = conditions.clone();
-        set_pressure(&mut conditions, &PID_PRESSURE, false, NOW);
+        let [_, _, memory, foreign, _, _, _, double]: [Value; 8] =
+            conditions.clone().try_into().unwrap();
+        set_pressure(&mut conditions, &PID_PRESSURE, Some(false), NOW);
+        set_pressure(&mut conditions, &MEMORY_PRESSURE, None, NOW);
         set_ready(&mut conditions, &[], NOW);
         let (reason, message) = PID_PRESSURE.off;
-        want[2] = condition("PIDPressure", "False", reason, message, NOW);
-        want[0] = json!({
+        let pid = condition("PIDPressure", "False", reason, message, NOW);
+        let ready = json!({
             "type": "Ready", "status": "True", "reason": "KubeletReady",
             "message": "kubelet is posting ready status",
             "lastHeartbeatTime": THEN, "lastTransitionTime": NOW,
         });
-        assert_eq!(conditions, want);
+        assert_eq!(conditions, [ready, pid, memory, foreign, double]);
     }
 
     /// The server sends an unset time as null and refuses "".

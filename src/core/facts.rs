@@ -53,7 +53,7 @@ pub struct Facts {
     pub node_fs: Read<FileSystem>,
     /// `proc/sys/kernel/{pid_max,threads-max}` and `proc/loadavg`.
     pub pids: Read<Pids>,
-    /// `etc/machine-id` and its fall-backs, trimmed.
+    /// `etc/machine-id` and its fall-backs, trimmed; not checked, see [`is_machine_id`].
     pub machine_id: Read<String>,
     /// DMI product UUID and its fall-backs, trimmed.
     pub system_uuid: Read<String>,
@@ -126,6 +126,20 @@ impl Facts {
     }
 }
 
+/// Whether this is a machine id of machine-id(5). Before the first boot of an image the file has the
+/// word `uninitialized`, on each of its boards.
+pub fn is_machine_id(text: &str) -> bool {
+    text.len() == 32
+        && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+        && text.bytes().any(|byte| byte != b'0')
+}
+
+/// Why `text` is no machine id.
+pub fn no_machine_id(text: &str) -> String {
+    let text: String = text.chars().take(40).collect();
+    format!("etc/machine-id: {text:?} is not 32 hexadecimal digits, so other boards can have it")
+}
+
 /// The lines of `proc/meminfo` that are used, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
@@ -155,6 +169,9 @@ pub struct FileSystem {
     pub inodes: u64,
     /// f_ffree.
     pub inodes_free: u64,
+    /// It is on a network, as this machine's root: a dead server would block the question, so it was
+    /// asked once, and the free amounts are old.
+    pub asked_once: bool,
 }
 
 /// Number of threads, and its limit.
@@ -227,6 +244,7 @@ impl Facts {
                 available_bytes: 24 << 30,
                 inodes: 2_000_000,
                 inodes_free: 1_500_000,
+                asked_once: false,
             }),
             pids: Ok(Pids { max: 32_768, running: 120 }),
             machine_id: text("0123456789abcdef0123456789abcdef"),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::core::conditions::{condition, is, status};
+use crate::core::conditions::{condition, drop_doubles, is, status};
 use crate::core::events::Event;
 use crate::kube::object;
 use crate::kube::time::Wall;
@@ -58,6 +58,7 @@ impl HealthConditions {
     pub fn apply(&self, list: &mut Vec<Value>, now: Wall) {
         list.retain(|old| !self.removes(old, now));
         for new in &self.known {
+            drop_doubles(list, &new.name);
             let (status, now) = (status(new.is_true), now.time());
             let mut wanted = condition(&new.name, status, &new.reason, &new.message, &now);
             let Some(old) = list.iter_mut().find(|c| is(c, &new.name)) else {

@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::errno::Errno;
 
 pub use super::mounts::own_mounts;
-use super::mounts::{self, MOUNTINFO, Mount, UNKNOWN};
+use super::mounts::{self, Mount, all_mounts};
 
 /// File system types whose calls wait for a server, another process or an automounter.
 const CAN_BLOCK: [&str; 20] = [
@@ -24,10 +24,6 @@ const CAN_BLOCK: [&str; 20] = [
 /// links and `..`.
 pub fn may_touch(path: &Path, mounts: &[Mount]) -> io::Result<()> {
     match mounts::over(mounts, path) {
-        Some(mount) if mount.fs_type == UNKNOWN => Err(io::Error::other(format!(
-            "{MOUNTINFO} cannot be read, so whether {} can block is unknown; is /proc mounted?",
-            path.display()
-        ))),
         Some(mount) if can_block(&mount.fs_type) => Err(io::Error::other(format!(
             "{} is on {}, which can block for ever; choose a folder on a local file system",
             path.display(),
@@ -35,6 +31,12 @@ pub fn may_touch(path: &Path, mounts: &[Mount]) -> io::Result<()> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Whether the root file system of this process can block. [`found`] and the others allow it, because
+/// this program was loaded from it. What the clock alone asks for must not depend on it.
+pub fn root_can_block() -> bool {
+    all_mounts().is_ok_and(|mounts| may_touch(Path::new("/"), &mounts).is_err())
 }
 
 fn can_block(fs_type: &str) -> bool {
@@ -51,12 +53,12 @@ pub fn resolve_in(path: &Path, mounts: &[Mount]) -> io::Result<Resolved> {
 
 /// Resolves `path` below `/` with the current mount table.
 pub fn resolve(path: &Path) -> io::Result<Resolved> {
-    resolve_in(path, &own_mounts())
+    resolve_in(path, &own_mounts()?)
 }
 
 /// The file or folder that `path` leads to, free of links.
 pub fn found(path: &Path) -> io::Result<PathBuf> {
-    found_in(path, &own_mounts())
+    found_in(path, &own_mounts()?)
 }
 
 pub(crate) fn found_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
@@ -68,7 +70,7 @@ pub(crate) fn found_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
 
 /// `path` with its folder resolved, for a call that does not follow the last link.
 pub fn parent_resolved(path: &Path) -> io::Result<PathBuf> {
-    let (path, mounts) = (std::path::absolute(path)?, own_mounts());
+    let (path, mounts) = (std::path::absolute(path)?, own_mounts()?);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return found_in(&path, &mounts);
     };
@@ -238,6 +240,9 @@ mod tests {
         pretend("1 0 0:1 / / rw - nfs4 a rw\n2 1 0:2 / /no-such-server rw - nfs4 b rw\n");
         assert!(resolve(Path::new("/proc")).is_ok());
         assert!(resolve(Path::new("/no-such-server/x")).is_err());
+        assert!(root_can_block());
+        pretend("1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / /no-such-server rw - nfs4 b rw\n");
+        assert!(!root_can_block());
     }
 
     #[test]
@@ -246,6 +251,8 @@ mod tests {
             pretend_unreadable();
             let refused = found(Path::new(path)).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::Other, "{path}: not missing: {refused}");
+            assert!(refused.to_string().starts_with("/proc/self/mountinfo: "), "{refused}");
+            assert!(!refused.to_string().contains("is /proc mounted"), "{refused}");
         }
         assert!(exists(Path::new("/proc")), "the next read");
     }

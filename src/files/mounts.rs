@@ -16,7 +16,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use nix::errno::Errno;
+
 use super::open::{LARGE, each_line, from_start, has_changed, open};
+use super::read::cause;
 
 /// The table of this process, relative to `/` or to another root.
 pub const MOUNTINFO: &str = "proc/self/mountinfo";
@@ -106,7 +109,7 @@ pub fn over<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
 }
 
 /// A root file system on a network is allowed: this program itself was loaded from it.
-fn without_root(mut mounts: Vec<Mount>) -> Vec<Mount> {
+pub fn without_root(mut mounts: Vec<Mount>) -> Vec<Mount> {
     mounts.retain(|mount| mount.point != Path::new("/"));
     mounts
 }
@@ -148,14 +151,20 @@ pub fn all_mounts() -> io::Result<Rc<[Mount]>> {
     current(|table| &table.mounts)
 }
 
-/// The type of `/` in [`own_mounts`] if the table cannot be read.
-pub(super) const UNKNOWN: &str = "unknown";
-
-/// The current mounts of this process but that of `/`. If the table cannot be read, `/` is of the
-/// type `UNKNOWN`, and `guard` refuses every path.
-pub fn own_mounts() -> Rc<[Mount]> {
-    let unknown = || Mount { point: "/".into(), fs_type: UNKNOWN.to_owned() };
-    current(|table| &table.below_root).unwrap_or_else(|_| Rc::new([unknown()]))
+/// The current mounts of this process but that of `/`. Without the table no path may be touched: the
+/// error is not that of a missing file.
+pub fn own_mounts() -> io::Result<Rc<[Mount]>> {
+    current(|table| &table.below_root).map_err(|error| {
+        let remedy = match error.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOENT) => "; is /proc mounted?",
+            Some(Errno::EMFILE) => "; raise the limit of open files (LimitNOFILE=)",
+            _ => "",
+        };
+        let cause = cause(&error);
+        io::Error::other(format!(
+            "/{MOUNTINFO}: {cause}, so no file is read: it could be on a mount that blocks{remedy}"
+        ))
+    })
 }
 
 fn current(list: fn(&Table) -> &Rc<[Mount]>) -> io::Result<Rc<[Mount]>> {
@@ -303,7 +312,7 @@ mod tests {
     #[test]
     fn the_table_is_read_once_while_no_mount_changes() {
         // Another process may mount something between two calls.
-        let is_same = || Rc::ptr_eq(&own_mounts(), &own_mounts());
+        let is_same = || Rc::ptr_eq(&own_mounts().unwrap(), &own_mounts().unwrap());
         assert!((0..100).any(|_| is_same()));
         let is_same = || Rc::ptr_eq(&all_mounts().unwrap(), &all_mounts().unwrap());
         assert!((0..100).any(|_| is_same()));
@@ -317,7 +326,7 @@ mod tests {
         };
         let all = points(&all_mounts().unwrap());
         assert!(all.contains(&"/".to_owned()) && all.contains(&"/proc".to_owned()));
-        let below = points(&own_mounts());
+        let below = points(&own_mounts().unwrap());
         assert!(!below.contains(&"/".to_owned()) && below.contains(&"/proc".to_owned()));
     }
 }

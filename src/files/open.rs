@@ -29,6 +29,11 @@ pub(crate) fn open_with(path: &Path, flags: OFlag) -> io::Result<File> {
     Ok(file.into())
 }
 
+/// [`open`] of a path below a folder that is open.
+pub(crate) fn open_below(folder: &File, path: &str) -> io::Result<File> {
+    Ok(openat(folder, path, FLAGS, Mode::empty())?.into())
+}
+
 /// Flags of open(2) for every file that is opened.
 pub(crate) const FLAGS: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
 

@@ -9,7 +9,8 @@ use nix::errno::Errno;
 use super::guard;
 
 pub(crate) use super::open::{
-    Enough, FLAGS, Stamp, each_line, from_start, has_changed, is_end, open, open_with, whole,
+    Enough, FLAGS, Stamp, each_line, from_start, has_changed, is_end, open, open_below, open_with,
+    whole,
 };
 pub use super::open::{LARGE, SMALL};
 

@@ -3,27 +3,43 @@
 //!
 //! statvfs and stat block for ever on a network file system whose server is down, and one blocked
 //! call loses the Lease. So each path is compared with this process's mount table first, and such
-//! file systems are refused.
+//! file systems are refused. The root file system can be one, too. It is asked once, at the start:
+//! this program was loaded from it then. Below it a local file system is kept open, because each
+//! path leads through the root.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use nix::sys::statvfs::{Statvfs, statvfs};
+use nix::fcntl::OFlag;
+use nix::sys::statvfs::{Statvfs, fstatvfs, statvfs};
 
 use crate::core::facts::{FileSystem, Read, Unread};
 use crate::files::guard::{self, Resolved, resolve_path};
-use crate::files::mounts::{self, Mount};
+use crate::files::mounts::{self, Mount, without_root};
+use crate::files::read::open_with;
 
 use super::root::{HostRoot, unread};
 
-/// A file system that is measured again and again: a path on it, resolved and compared with the
-/// mounts. A path and no descriptor, which would pin the mount. A component of it may be replaced
-/// by a link without a change of the mounts, so it must not be kept for long.
+/// A file system that is measured again and again.
 #[derive(Debug, Default)]
 pub(super) struct MeasuredPath {
     folder: PathBuf,
-    path: Option<PathBuf>,
+    place: Option<Place>,
+}
+
+/// How a file system is measured.
+#[derive(Debug)]
+enum Place {
+    /// A path on it, resolved and compared with the mounts. No descriptor, which would pin the
+    /// mount. A component of it may be replaced by a link without a change of the mounts, so it
+    /// must not be kept for long.
+    Path(PathBuf),
+    /// Below a root that can block.
+    Open(File),
+    /// What was read of a root that can block.
+    Asked(Read<FileSystem>),
 }
 
 /// This process's mount table, for any root.
@@ -43,19 +59,50 @@ impl MeasuredPath {
         find: Find,
     ) -> Read<FileSystem> {
         if self.folder != folder {
-            *self = Self { folder: folder.to_owned(), path: None };
+            *self = Self { folder: folder.to_owned(), place: None };
         }
         root.may_read().map_err(|error| unread(&source(folder), &error))?;
-        if let Some(path) = &self.path
-            && let Ok(stat) = statvfs(path)
+        if let Some(place) = &self.place
+            && let Ok(sizes) = place.measure(folder)
         {
-            return sizes(&stat, folder, path);
+            return sizes;
         }
-        let path = find(root, folder, mounts.as_deref().map_err(Clone::clone)?)?;
-        let stat = statvfs(&path).map_err(|errno| unread(&source(folder), &errno.into()))?;
-        let sizes = sizes(&stat, folder, &path);
-        self.path = Some(path);
+        let mounts = mounts.as_deref().map_err(Clone::clone)?;
+        let place = Place::of(root, folder, mounts, find)?;
+        let sizes = place.measure(folder)?;
+        self.place = Some(place);
         sizes
+    }
+}
+
+impl Place {
+    fn of(root: &HostRoot, folder: &Path, mounts: &[Mount], find: Find) -> Read<Self> {
+        // As `guard::root_can_block`, of this table.
+        if guard::may_touch(Path::new("/"), mounts).is_ok() {
+            return find(root, folder, mounts).map(Self::Path);
+        }
+        let path = find(root, folder, &without_root(mounts.to_vec()));
+        let place = path.and_then(|path| {
+            if guard::may_touch(&path, mounts).is_ok() {
+                let file = open_with(&path, OFlag::O_PATH);
+                return file.map(Self::Open).map_err(|error| unread(&source(folder), &error));
+            }
+            let sizes = Self::Path(path).measure(folder)?;
+            Ok(Self::Asked(sizes.map(|fs| FileSystem { asked_once: true, ..fs })))
+        });
+        // Not looked for again either.
+        Ok(place.unwrap_or_else(|unread| Self::Asked(Err(unread))))
+    }
+
+    /// An error of statvfs, or else the sizes.
+    fn measure(&self, folder: &Path) -> Read<Read<FileSystem>> {
+        let stat = match self {
+            Self::Path(path) => statvfs(path),
+            Self::Open(file) => fstatvfs(file),
+            Self::Asked(sizes) => return Ok(sizes.clone()),
+        };
+        let stat = stat.map_err(|errno| unread(&source(folder), &errno.into()))?;
+        Ok(sizes(&stat, folder))
     }
 }
 
@@ -79,7 +126,7 @@ pub(super) fn mount_point(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> R
             Err(error) => return Err(unread(&source, &error)),
         }
     };
-    let point = mounts::over(mounts, &path).map_or(path.as_path(), |mount| &mount.point);
+    let point = mounts::over(mounts, &path).map_or(Path::new("/"), |mount| &mount.point);
     guard::may_touch(point, mounts).map_err(|error| unread(&source, &error))?;
     Ok(point.to_path_buf())
 }
@@ -88,7 +135,7 @@ fn source(folder: &Path) -> String {
     format!("statvfs {}", folder.display())
 }
 
-fn sizes(stat: &Statvfs, folder: &Path, path: &Path) -> Read<FileSystem> {
+fn sizes(stat: &Statvfs, folder: &Path) -> Read<FileSystem> {
     // The integer widths differ between targets.
     #[allow(clippy::useless_conversion)]
     let (unit, blocks, available) = (
@@ -102,11 +149,15 @@ fn sizes(stat: &Statvfs, folder: &Path, path: &Path) -> Read<FileSystem> {
         // ramfs, procfs and others have no size.
         (Some(0), _) => Err(Unread {
             absent: true,
-            ..Unread::new(source(folder), format!("{} has no size", path.display()))
+            ..Unread::new(source(folder), "its file system has no size")
         }),
-        (Some(capacity_bytes), Some(available_bytes)) => {
-            Ok(FileSystem { capacity_bytes, available_bytes, inodes, inodes_free })
-        }
+        (Some(capacity_bytes), Some(available_bytes)) => Ok(FileSystem {
+            capacity_bytes,
+            available_bytes,
+            inodes,
+            inodes_free,
+            asked_once: false,
+        }),
         _ => Err(Unread::new(source(folder), "more than 2^64 bytes")),
     }
 }
@@ -148,7 +199,7 @@ mod tests {
     #[test]
     fn a_file_system_without_a_size_is_absent() {
         let error = at("/proc/sys/nodelet", &[]).unwrap_err();
-        assert_eq!(error.to_string(), "statvfs /proc/sys/nodelet: /proc/sys has no size");
+        assert_eq!(error.to_string(), "statvfs /proc/sys/nodelet: its file system has no size");
         assert!(error.absent);
     }
 
@@ -170,9 +221,39 @@ mod tests {
             assert!(!error.absent);
             assert!(at("/", &mounts).is_ok());
         }
-        assert!(at("/etc", &[mount("/", "nfs4")]).is_err());
-        assert!(at("/", &[mount("/", "nfs4")]).is_err());
+        assert!(at("/etc", &[mount("/", "ext4"), mount("/etc", "nfs4")]).is_err());
         assert!(at("/etc", &[mount("/", "nfs4"), mount("/", "ext4")]).is_ok());
+    }
+
+    #[test]
+    fn a_root_that_can_block_is_asked_once_and_a_local_file_system_below_it_each_time() {
+        let root = HostRoot::default();
+        let tree = Tree::empty("disk-root");
+        let local = tree.path().to_str().unwrap();
+        let mounts = Ok([mount("/", "nfs4"), mount(local, "tmpfs")].into());
+        for find in [ancestor as Find, mount_point] {
+            let mut measured = MeasuredPath::default();
+            let fs = measured.read(&root, Path::new("/no/such"), &mounts, find).unwrap();
+            assert!(fs.asked_once && fs.capacity_bytes > 0);
+            assert!(matches!(measured.place, Some(Place::Asked(Ok(_)))));
+            let mut measured = MeasuredPath::default();
+            for _ in 0..2 {
+                let fs = measured.read(&root, &tree.path().join("x"), &mounts, find).unwrap();
+                assert!(!fs.asked_once && fs.capacity_bytes > 0);
+                assert!(matches!(measured.place, Some(Place::Open(_))));
+            }
+        }
+    }
+
+    #[test]
+    fn below_a_root_that_can_block_a_failure_is_not_repeated() {
+        let mounts = Ok([mount("/", "nfs4"), mount("/no-such", "nfs4")].into());
+        let (mut measured, root) = (MeasuredPath::default(), HostRoot::default());
+        let mut read = || measured.read(&root, Path::new("/no-such/x"), &mounts, ancestor);
+        let refused = read().unwrap_err();
+        assert!(refused.cause.starts_with("/no-such is on nfs4"), "{refused}");
+        assert_eq!(read(), Err(refused));
+        assert!(matches!(measured.place, Some(Place::Asked(Err(_)))));
     }
 
     #[test]

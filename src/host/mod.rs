@@ -27,7 +27,7 @@ pub use root::{HostRoot, Look};
 
 use self::kept_file::KeptFile;
 use self::mounts::Mounts;
-use crate::core::facts::{Facts, FileSystem, Read};
+use crate::core::facts::{Facts, FileSystem, Network, Read, is_machine_id};
 use crate::files::guard::{self, Resolved};
 use crate::files::read::cause;
 use crate::health::HealthConfig;
@@ -53,6 +53,7 @@ pub struct Host {
 #[derive(Debug)]
 struct Sources {
     mounts: Mounts,
+    root_can_block: bool,
     meminfo: memory::Meminfo,
     threads: pids::Threads,
     working_set: cgroup::WorkingSet,
@@ -69,6 +70,7 @@ impl Sources {
         let mounts = Mounts::read(root);
         let mode = cgroup::read(root, mounts.host.as_deref().unwrap_or_default());
         Self {
+            root_can_block: guard::root_can_block(),
             mounts,
             meminfo: memory::Meminfo::new(),
             threads: pids::Threads::default(),
@@ -94,10 +96,18 @@ impl Host {
         }
     }
 
+    /// Whether the root is on a network: then its files are read at the start alone.
+    pub fn root_can_block(&mut self) -> bool {
+        let root = &self.root;
+        self.sources.get_or_insert_with(|| Sources::new(root)).root_can_block
+    }
+
     /// Reads all facts, each file once.
     pub fn read(&mut self, hostname: &str) -> Facts {
         self.sources = None;
-        let mut facts = Facts::unread(network::read(&self.root, hostname));
+        let hosts = network::hosts(&self.root, hostname);
+        let mut facts = Facts::unread(network::read(&self.root, hosts));
+        self.read_files(&mut facts);
         self.read_unannounced(&mut facts);
         self.refresh_usage(&mut facts);
         facts
@@ -125,7 +135,8 @@ impl Host {
             Ok(sizes) => sizes.iter().any(|size| size.count > 0),
             Err(_) => true,
         };
-        if had_huge_pages || meminfo.has_huge_pages {
+        let may_list = !sources.root_can_block || facts.huge_pages.is_err();
+        if (had_huge_pages || meminfo.has_huge_pages) && may_list {
             facts.huge_pages = memory::huge_pages(root);
         }
         let (folder, mounts) = (&self.node_root_dir, &sources.mounts.own);
@@ -143,20 +154,32 @@ impl Host {
     /// before a reboot is read only if it is missing.
     pub fn refresh_unannounced(&mut self, facts: &mut Facts, hostname: &str) {
         self.read_unannounced(facts);
-        facts.network.hosts = network::hosts(&self.root, hostname);
+        if !self.root_can_block() {
+            self.read_files(facts);
+            facts.network.hosts = network::hosts(&self.root, hostname);
+        }
     }
 
     fn read_unannounced(&mut self, facts: &mut Facts) {
         let root = &self.root;
         let sources = self.sources.get_or_insert_with(|| Sources::new(root));
-        sources.node_fs = disk::MeasuredPath::default();
-        sources.image_fs = disk::MeasuredPath::default();
+        if !sources.root_can_block {
+            sources.node_fs = disk::MeasuredPath::default();
+            sources.image_fs = disk::MeasuredPath::default();
+        }
         sources.meminfo.forget();
         sources.threads.forget();
         sources.online.refresh(root, &mut facts.cpus);
+    }
+
+    /// Reads what a boot or a person changes.
+    fn read_files(&self, facts: &mut Facts) {
+        let root = &self.root;
         facts.os_image = system::os_image(root);
         let is_missing = |text: &Read<String>| text.as_deref().unwrap_or_default().is_empty();
-        if is_missing(&facts.machine_id) || is_missing(&facts.system_uuid) {
+        // The first boot of an image writes it.
+        let has_id = facts.machine_id.as_deref().is_ok_and(is_machine_id);
+        if !has_id || is_missing(&facts.system_uuid) {
             (facts.machine_id, facts.system_uuid) = system::identities(root);
         }
         if is_missing(&facts.boot_id) {
@@ -168,8 +191,13 @@ impl Host {
     }
 
     /// Reads routes, interfaces and etc/hosts. A netlink socket announces their changes.
-    pub fn refresh_network(&self, facts: &mut Facts, hostname: &str) {
-        facts.network = network::read(&self.root, hostname);
+    pub fn refresh_network(&mut self, facts: &mut Facts, hostname: &str) {
+        let Network { hosts, dns, .. } = &mut facts.network;
+        let (hosts, dns) = match self.root_can_block() {
+            true => (std::mem::take(hosts), std::mem::take(dns)),
+            false => (network::hosts(&self.root, hostname), Vec::new()),
+        };
+        facts.network = Network { dns, ..network::read(&self.root, hosts) };
     }
 
     /// Reads the sizes of the file system with the images of the container runtime in `folder`.
@@ -184,13 +212,8 @@ impl Host {
     /// as missing; one on a file system that can block is not touched. Cheaper than
     /// [`Host::refresh_usage`], for frequent calls.
     pub fn unhealthy(&self) -> Vec<String> {
-        // Without such paths the kernel is not asked whether its mount table changed.
-        if self.ready_when_exists.is_empty() {
-            return Vec::new();
-        }
-        let mounts = guard::own_mounts();
         let line = |path: &PathBuf| {
-            let cause = match guard::resolve_in(path, &mounts) {
+            let cause = match guard::resolve(path) {
                 Ok(Resolved::Found(_)) => return None,
                 Ok(Resolved::MissingBelow(_)) => "does not exist".to_owned(),
                 Err(error) => cause(&error),

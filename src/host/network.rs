@@ -24,14 +24,9 @@ const HOSTS: &str = "etc/hosts";
 const ROUTE: &str = "proc/net/route";
 const IPV6_ROUTE: &str = "proc/net/ipv6_route";
 
-/// All inputs but the addresses from DNS.
-pub(super) fn read(root: &HostRoot, hostname: &str) -> Network {
-    Network {
-        default_routes: routes(root),
-        interfaces: interfaces(),
-        hosts: hosts(root, hostname),
-        dns: Vec::new(),
-    }
+/// All inputs but the addresses from DNS; `hosts` are those of `etc/hosts`.
+pub(super) fn read(root: &HostRoot, hosts: Vec<IpAddr>) -> Network {
+    Network { default_routes: routes(root), interfaces: interfaces(), hosts, dns: Vec::new() }
 }
 
 /// The addresses of `hostname` in `etc/hosts`.

@@ -7,7 +7,7 @@
 //! A look at many files ends after a second as a whole ([`HostRoot::begin_look`]): what was not read
 //! by then is unread, and the cause says so. The read that is under way then still ends.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -23,6 +23,7 @@ use crate::core::facts::{Read, Unread};
 use crate::core::instant::Mono;
 use crate::core::kubelet::LOOK_BUDGET;
 use crate::files::guard::{Resolved, resolve_path};
+use crate::files::mounts::{self, all_mounts};
 use crate::files::read::{self, LARGE, cause, each_line, from_start, whole};
 
 /// `sys/devices/system/node/node0` has an entry for each 128 MiB of memory.
@@ -31,11 +32,17 @@ const MAX_ENTRIES: usize = 65_536;
 /// The cause of what a look did not come to.
 pub(super) const NOT_REACHED: &str = "not read: other files took the second that a look may take";
 
+/// Folders below `/` that are kept open if they are mounts: each path from `/` asks the root file
+/// system, which waits for its server if it is on a network.
+const KEPT: [&str; 3] = ["proc", "sys", "run"];
+
 /// The folder of /proc, /sys and /etc. Its clones share the look that is under way.
 #[derive(Clone)]
 pub struct HostRoot {
     path: PathBuf,
     look: SharedLook,
+    /// Those of [`KEPT`] that are mounts.
+    folders: Rc<[OnceCell<File>; KEPT.len()]>,
 }
 
 type SharedLook = Rc<RefCell<Option<LookEnd>>>;
@@ -77,7 +84,7 @@ impl Default for HostRoot {
 impl HostRoot {
     /// A root at `path`; opens nothing.
     pub fn new(path: impl Into<PathBuf>) -> HostRoot {
-        HostRoot { path: path.into(), look: SharedLook::default() }
+        HostRoot { path: path.into(), look: SharedLook::default(), folders: Rc::default() }
     }
 
     /// Begins a look: from [`LOOK_BUDGET`] on nothing more is read.
@@ -148,7 +155,7 @@ impl HostRoot {
     pub(super) fn open(&self, path: &str) -> io::Result<File> {
         self.may_read()?;
         if self.is_real() {
-            return read::open(&self.path.join(path));
+            return self.open_real(path);
         }
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = open(&self.path, flags, Mode::empty())?;
@@ -161,6 +168,24 @@ impl HostRoot {
             }
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    /// Opens a file of this machine; `path` is relative to `/`.
+    fn open_real(&self, path: &str) -> io::Result<File> {
+        let (first, below) = path.split_once('/').unwrap_or((path, ""));
+        let mut kept = KEPT.iter().zip(&*self.folders);
+        if let Some((_, folder)) = kept.find(|(name, _)| **name == first) {
+            let point = format!("/{first}");
+            if folder.get().is_none()
+                && all_mounts().is_ok_and(|mounts| mounts::at(&mounts, &point).is_some())
+            {
+                let _ = folder.set(read::open_with(Path::new(&point), OFlag::O_PATH)?);
+            }
+            if let Some(folder) = folder.get() {
+                return read::open_below(folder, below);
+            }
+        }
+        read::open(&Path::new("/").join(path))
     }
 
     fn resolve(&self, path: &str) -> io::Result<PathBuf> {

@@ -71,13 +71,17 @@ impl Host {
         }
     }
 
-    /// Reads the sizes of the file system of `--root-dir`.
+    /// Reads the sizes of the file system of `--root-dir`; below a root on a network that of the first
+    /// read.
     pub fn node_fs(&mut self) -> Read<FileSystem> {
         self.refresh_mounts();
         let root = &self.root;
         let sources = self.sources.get_or_insert_with(|| Sources::new(root));
         let (folder, mounts) = (&self.node_root_dir, &sources.mounts.own);
-        MeasuredPath::default().read(root, folder, mounts, ancestor)
+        if !sources.root_can_block {
+            sources.node_fs = MeasuredPath::default();
+        }
+        sources.node_fs.read(root, folder, mounts, ancestor)
     }
 
     /// Reads the traffic of the network interfaces of this process's namespace, without those that

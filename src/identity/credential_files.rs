@@ -2,7 +2,8 @@
 //!
 //! A kubelet, an operator or systemd writes these files while the agent runs. They are checked once
 //! a minute, and at once after a 401 or a request without a response. A check costs one stat(2) for
-//! each file. If a new file is not usable, the old credential stays in use.
+//! each file. If a new file is not usable, the old credential stays in use. If the root file system
+//! can block (`guard::root_can_block`), there is no check by the minute.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,11 +61,11 @@ impl CredentialFiles {
 
     /// Whether a check is due, which then begins.
     pub(super) fn begins(&mut self, now: Mono) -> bool {
-        let is_due = self.due <= now;
+        let (is_due, is_asked) = (self.due <= now, self.due == Mono::START);
         if is_due {
             self.due = now.after(CHECK_EVERY);
         }
-        is_due
+        is_due && (is_asked || !guard::root_can_block())
     }
 
     /// Checks the files, and passes changes to `config` and `api`. Returns the credential that is
@@ -189,6 +190,7 @@ fn stamps<const N: usize>(files: &[PathBuf; N]) -> Option<[Stamp; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::mounts::pretend_mount;
     use crate::files::tree::Tree;
 
     #[test]
@@ -246,6 +248,11 @@ mod tests {
         let mut api = Api::new(&config, "test").unwrap();
         let now = Mono::START.after(CHECK_EVERY);
         assert!(watch.begins(now) && !watch.begins(now));
+        let later = now.after(CHECK_EVERY);
+        pretend_mount(Path::new("/"), "nfs4");
+        assert!(!watch.begins(later));
+        watch.check_next();
+        assert!(watch.begins(later), "a 401 is a reason");
         watch.refresh(&mut config, &mut api, Ok(()), &Subject::of_node("pi"), now);
         assert_ne!(first, second);
         assert_eq!(config.certificate, Some(second));

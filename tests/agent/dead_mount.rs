@@ -1,7 +1,7 @@
 //! A network file system whose server is gone: the heartbeat goes on.
 //!
 //! A FUSE mount that nobody serves blocks every call, as NFS does. It needs root and /dev/fuse;
-//! each test has a mount namespace of its own.
+//! each test has a mount namespace of its own. The root file system can be such a mount, too.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use apidouble::{Double, RBAC_NODE_GROUP};
 use nix::mount::{MsFlags, mount};
-use serde_json::json;
+use serde_json::{Value, json};
 use support::{Folder, eventually, skip};
 
 use crate::common::api::admin;
 use crate::common::board::Board;
-use crate::common::lease::longest_gap;
+use crate::common::lease::{longest_gap, renewals};
 use crate::common::namespace::{self, Mounted};
+use crate::common::served_root::{KIBIBYTES, ServedRoot};
 
 /// Seconds.
 const LEASE: u64 = 8;
@@ -116,4 +117,71 @@ fn credential_files_on_a_mount_that_dies_stay_in_use_and_are_said_once() {
     let lines = board.log();
     let said = lines.iter().filter(|line| line.contains("is on fuse"));
     assert_eq!(said.count(), 1, "{lines:?}");
+}
+
+/// An agent whose root file system dies after the Node is registered. `act` runs after the death.
+fn with_a_root_that_dies(folder: &Folder, more: &[&str], act: impl FnOnce(&Double, &Board)) {
+    let root = match ServedRoot::new(folder.path()) {
+        Ok(root) => root,
+        Err(why) => return skip::required(&why),
+    };
+    let double = Double::start();
+    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let lease = format!("--node-lease-duration-seconds={LEASE}");
+    let flags =
+        [&kubeconfig, "--hostname-override=pi", &lease, "--node-status-update-frequency=1s"];
+    let board = Board::start_below(&root.path, &[&flags, more].concat());
+    eventually("a Lease", Duration::from_secs(20), || double.get("leases/pi"));
+    // With the first status after the first second, the look of each minute is over.
+    eventually("renewals", Duration::from_secs(20), || (renewals(&double).len() > 2).then_some(()));
+    assert_eq!(status_of(&double, "Ready"), "True", "{:?}", board.log());
+    root.die();
+    renewals_go_on(&double);
+    act(&double, &board);
+    assert_eq!(status_of(&double, "Ready"), "True", "{:?}", board.log());
+    assert!(!root.is_waited_for(), "{:?}", board.log());
+}
+
+fn status_of(double: &Double, kind: &str) -> String {
+    let node = double.get("nodes/pi").unwrap();
+    let mut conditions = node["status"]["conditions"].as_array().unwrap().iter();
+    let found = conditions.find(|condition| condition["type"] == kind);
+    found.and_then(|found| found["status"].as_str()).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_root_on_a_network_is_asked_for_its_size_at_the_start_alone() {
+    let folder = Folder::new("served-root");
+    with_a_root_that_dies(&folder, &[], |double, board| {
+        let node = double.get("nodes/pi").unwrap();
+        let size = Value::from(format!("{KIBIBYTES}Ki"));
+        assert_eq!(node["status"]["capacity"]["ephemeral-storage"], size);
+        // Nobody knows.
+        assert_eq!(status_of(double, "DiskPressure"), "");
+        board.says("--root-dir: it is on the root file system, which can block for ever");
+    });
+}
+
+#[test]
+fn a_local_root_dir_below_a_root_on_a_network_is_measured_after_its_death() {
+    let folder = Folder::new("served-local");
+    let disk = folder.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    if let Err(why) = namespace::mounts() {
+        return skip::required(&why);
+    }
+    let options = Some("size=8m");
+    mount(Some("disk"), &disk, Some("tmpfs"), MsFlags::empty(), options).unwrap();
+    let _mounted = Mounted(disk.clone());
+    let root_dir = format!("--root-dir={}", disk.join("nodelet").display());
+    with_a_root_that_dies(&folder, &[&root_dir], |double, _| {
+        let node = double.get("nodes/pi").unwrap();
+        assert_eq!(node["status"]["capacity"]["ephemeral-storage"], "8Mi");
+        assert_eq!(status_of(double, "DiskPressure"), "False");
+        std::fs::write(disk.join("full"), vec![1; 15 << 19]).unwrap();
+        eventually("DiskPressure", Duration::from_secs(20), || {
+            (status_of(double, "DiskPressure") == "True").then_some(())
+        });
+    });
 }

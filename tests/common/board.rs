@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -61,8 +62,17 @@ impl Board {
     /// With environment variables. Without a `--root-dir` in `args` there is none, so that no test
     /// writes to a folder of this machine.
     pub fn start_with(args: &[&str], env: &[(&str, &str)]) -> Self {
+        Self::spawn(&mut Command::new(binary()), args, env)
+    }
+
+    /// With `root` as its root file system; needs root.
+    pub fn start_below(root: &Path, args: &[&str]) -> Self {
+        Self::spawn(Command::new("chroot").arg(root).arg(binary()), args, &[])
+    }
+
+    fn spawn(command: &mut Command, args: &[&str], env: &[(&str, &str)]) -> Self {
         let started = Instant::now();
-        let mut child = Command::new(binary())
+        let mut child = command
             .arg("--root-dir=/nonexistent/nodelet")
             .args(args)
             .env_remove("NOTIFY_SOCKET")

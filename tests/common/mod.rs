@@ -14,5 +14,6 @@ pub mod proxy;
 pub mod ptrace;
 pub mod raspberry;
 pub mod runtime;
+pub mod served_root;
 pub mod shell;
 pub mod tree;

@@ -7,10 +7,10 @@ const MI: u64 = 1 << 20;
 const MINUTE: u64 = 60;
 const TRANSITION: Duration = Duration::from_secs(300);
 
-const NONE: Pressures = Pressures { memory: false, disk: false, pid: false };
-const MEMORY: Pressures = Pressures { memory: true, ..NONE };
-const DISK: Pressures = Pressures { disk: true, ..NONE };
-const PID: Pressures = Pressures { pid: true, ..NONE };
+const NONE: Pressures = Pressures { memory: Some(false), disk: Some(false), pid: Some(false) };
+const MEMORY: Pressures = Pressures { memory: Some(true), ..NONE };
+const DISK: Pressures = Pressures { disk: Some(true), ..NONE };
+const PID: Pressures = Pressures { pid: Some(true), ..NONE };
 
 fn unread<T>() -> Read<T> {
     Err(Unread::new("proc/x", "gone"))
@@ -223,6 +223,7 @@ fn the_default_thresholds_are_the_kubelets() {
             available_bytes: available,
             inodes: 1000,
             inodes_free,
+            asked_once: false,
         }),
         memory: Ok(Memory { total_bytes: GI, swap_total_bytes: 0 }),
         working_set_bytes: Ok(working_set),
@@ -259,12 +260,38 @@ fn a_pass_without_the_fact_keeps_the_state() {
     }];
     let mut eviction = Eviction::new(&threshold, TRANSITION);
     let at = |minutes| Mono::START.after(Duration::from_secs(minutes * MINUTE));
-    assert_eq!(eviction.synchronize(&missing, at(0)), NONE);
+    assert_eq!(eviction.synchronize(&missing, at(0)), Pressures { memory: None, ..NONE });
     assert_eq!(eviction.synchronize(&low, at(1)), MEMORY);
     assert_eq!(eviction.synchronize(&missing, at(2)), MEMORY);
     assert_eq!(eviction.synchronize(&missing, at(20)), MEMORY);
     // Still met: minimum reclaim counts.
     assert_eq!(eviction.synchronize(&above, at(30)), MEMORY);
+    // The end of the transition period is no ground for False.
+    let enough = facts(Signal::MemoryAvailable, 900, 1000);
+    assert_eq!(eviction.synchronize(&enough, at(31)), MEMORY);
+    assert_eq!(eviction.synchronize(&missing, at(60)), MEMORY);
+    assert_eq!(eviction.synchronize(&enough, at(61)), NONE);
+    assert_eq!(eviction.synchronize(&missing, at(62)), NONE);
+}
+
+#[test]
+fn free_space_that_is_not_known_is_neither_pressure_nor_its_absence() {
+    let full = FileSystem { capacity_bytes: 1000, inodes: 1000, ..FileSystem::default() };
+    let absent = Unread { absent: true, ..Unread::new("statvfs /", "it has no size") };
+    for (node_fs, disk) in [
+        (Ok(full), Some(true)),
+        (Ok(FileSystem { asked_once: true, ..full }), None),
+        (unread(), None),
+        // Of a ramfs, which never fills up.
+        (Err(absent), Some(false)),
+    ] {
+        let bytes = Threshold::hard(Signal::NodefsAvailable, bytes(GI));
+        let mut eviction =
+            Eviction::new(&[&default_thresholds()[..], &[bytes]].concat(), TRANSITION);
+        let facts = Facts { node_fs, ..Facts::example() };
+        let got = eviction.synchronize(&facts, Mono::START);
+        assert_eq!(got, Pressures { disk, ..NONE }, "{:?}", facts.node_fs);
+    }
 }
 
 /// helpers_test.go TestNodeConditionsObservedSince.
@@ -290,7 +317,13 @@ fn the_transition_period_is_exclusive() {
 /// node's where there is no runtime.
 #[test]
 fn imagefs_is_the_file_system_of_the_images() {
-    let full = FileSystem { capacity_bytes: 100, available_bytes: 1, inodes: 100, inodes_free: 1 };
+    let full = FileSystem {
+        capacity_bytes: 100,
+        available_bytes: 1,
+        inodes: 100,
+        inodes_free: 1,
+        asked_once: false,
+    };
     let empty = FileSystem { available_bytes: 99, inodes_free: 99, ..full };
     for (signal, node_fs, image_fs, want) in [
         (Signal::ImagefsAvailable, empty, Some(Ok(full)), DISK),
@@ -298,7 +331,7 @@ fn imagefs_is_the_file_system_of_the_images() {
         (Signal::ImagefsAvailable, full, Some(Ok(empty)), NONE),
         (Signal::ImagefsAvailable, full, None, DISK),
         // Its error is not replaced by another file system.
-        (Signal::ImagefsAvailable, full, Some(unread()), NONE),
+        (Signal::ImagefsAvailable, full, Some(unread()), Pressures { disk: None, ..NONE }),
         (Signal::NodefsAvailable, full, Some(Ok(empty)), DISK),
         (Signal::NodefsInodesFree, empty, Some(Ok(full)), NONE),
     ] {

@@ -294,7 +294,7 @@ impl Kubelet {
 
     /// On a PSI trigger, computes the status now unless MemoryPressure is already reported.
     pub fn on_memory_pressure(&mut self, now: Mono) {
-        if !self.pressures.memory {
+        if self.pressures.memory != Some(true) {
             self.compute_status_now(now);
         }
     }

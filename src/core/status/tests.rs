@@ -341,7 +341,7 @@ fn members_of_other_clients_are_unchanged() {
 
 #[test]
 fn the_desired_node_needs_no_patch() {
-    let some = Pressures { memory: true, disk: false, pid: true };
+    let some = Pressures { memory: Some(true), disk: Some(false), pid: None };
     let facts = Facts::example();
     let unread = || Unread::new("proc/x", "gone");
     let unreadable = Facts {
@@ -390,7 +390,7 @@ fn test_ready_condition_and_pressures() {
         ..Facts::example()
     };
     let config = config(flags(&[]));
-    let pressed = Pressures { memory: true, disk: true, pid: true };
+    let pressed = Pressures { memory: Some(true), disk: Some(true), pid: Some(true) };
     let desired = initial(&config, &unreadable, pressed, at(NOW));
     let lines = [
         "MemoryPressure True KubeletHasInsufficientMemory kubelet has insufficient memory available",
@@ -457,6 +457,26 @@ fn each_cause_has_one_line_with_all_its_effects() {
     let seen = json!({"status": {"addresses": [{"type": "Hostname", "address": "pi-3"}]}});
     want[0] = format!("{address}; the addresses are unchanged");
     assert_eq!(lines(&seen), want);
+}
+
+/// As a kubelet, the Node has what the file has.
+#[test]
+fn a_machine_id_that_is_none_is_reported_and_has_a_line() {
+    for (id, is_good) in [
+        ("0123456789abcdef0123456789abcdef", true),
+        ("uninitialized", false),
+        ("0123456789abcdef0123456789abcde", false),
+        ("00000000000000000000000000000000", false),
+    ] {
+        let facts = Facts { machine_id: Ok(id.to_owned()), ..Facts::example() };
+        let desired = initial(&config(flags(&[])), &facts, Pressures::default(), at(NOW));
+        assert_eq!(desired.node["status"]["nodeInfo"]["machineID"], id);
+        let line = format!(
+            "etc/machine-id: {id:?} is not 32 hexadecimal digits, so other boards can have it; \
+             machineID has it"
+        );
+        assert_eq!(desired.missing, if is_good { vec![] } else { vec![line] });
+    }
 }
 
 /// `Facts::same_status_as` is true exactly if the Nodes are equal.

@@ -97,7 +97,8 @@ impl HealthSources {
         }
         let look = self.reader.begin();
         let is_first = self.looked.replace(now).is_none();
-        if self.discovered.is_none_or(|at| now.since(at) >= DISCOVERY) {
+        let is_due = |at| now.since(at) >= DISCOVERY && !self.reader.root_can_block;
+        if self.discovered.is_none_or(is_due) {
             self.discover();
             // One that did not come to its end is repeated by the next look.
             self.discovered = self.reader.root().may_read().is_ok().then_some(now);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::core::facts::{Read, Unread};
 use crate::core::instant::{Mono, Now};
 use crate::core::kubelet::LOOK_BUDGET;
+use crate::files::guard;
 use crate::files::read::{Enough, SMALL, is_end};
 use crate::host::kept_file::KeptFile;
 use crate::host::root::{HostRoot, Look, NOT_REACHED, text, unread};
@@ -34,6 +35,8 @@ pub(super) struct HealthReader {
     left_out: Vec<(String, Mono)>,
     /// A file of this look was not reached.
     is_cut_off: bool,
+    /// [`guard::root_can_block`].
+    pub(super) root_can_block: bool,
 }
 
 impl fmt::Debug for HealthReader {
@@ -52,6 +55,7 @@ impl HealthReader {
     pub(super) fn new(root: HostRoot, clock: impl Fn() -> Now + 'static) -> Self {
         Self {
             root,
+            root_can_block: guard::root_can_block(),
             clock: Rc::new(clock),
             slowest: None,
             long_looks: 0,

@@ -3,7 +3,7 @@
 //! (`sys/block/mmcblkN/device`) and raw NAND (`sys/class/ubi`). The kernel reads the eMMC's values
 //! once, when it finds the device.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::reader::{HealthReader, MAX_DEVICES, count, is_numbered, join};
@@ -31,6 +31,8 @@ pub(super) struct Filesystems {
     table: KeptFile,
     read_at: Option<Mono>,
     mounted: Read<Vec<Mounted>>,
+    /// The mount points that fstab wants read-only.
+    read_only: Vec<PathBuf>,
     damages: Vec<DamageFile>,
 }
 
@@ -57,6 +59,7 @@ impl Filesystems {
             table: KeptFile::new(MOUNTINFO),
             read_at: None,
             mounted: Ok(Vec::new()),
+            read_only: Vec::new(),
             damages: Vec::new(),
         }
     }
@@ -139,7 +142,11 @@ impl Filesystems {
         let mut take = |line: &str| superblocks.extend(parse_superblock(line, is_wanted));
         let table = reader.kept_bytes(&mut self.table, LARGE, &mut each_line(&mut take));
         let old = std::mem::replace(&mut self.mounted, Ok(Vec::new()));
-        self.mounted = table.map(|_| mounted(superblocks, old.unwrap_or_default(), reader));
+        if self.read_at.is_none() || !reader.root_can_block {
+            self.read_only = read_only_in_fstab(&reader.word("etc", "fstab"));
+        }
+        let (old, read_only) = (old.unwrap_or_default(), &self.read_only);
+        self.mounted = table.map(|_| mounted(superblocks, old, read_only, reader));
     }
 
     /// The files of errors on record that exist.
@@ -155,10 +162,9 @@ impl Filesystems {
 fn mounted(
     superblocks: Vec<Superblock>,
     mut old: Vec<Mounted>,
+    read_only: &[PathBuf],
     reader: &mut HealthReader,
 ) -> Vec<Mounted> {
-    let fstab = reader.word("etc", "fstab");
-    let read_only = read_only_in_fstab(&fstab);
     let mut mounted: Vec<Mounted> = Vec::new();
     for superblock in superblocks {
         if superblock.source.starts_with("/dev/loop") {

@@ -6,8 +6,9 @@ use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
 use crate::core::Progress;
-use crate::core::eviction::Pressures;
-use crate::core::facts::Facts;
+use crate::core::conditions;
+use crate::core::eviction::{Eviction, Pressures};
+use crate::core::facts::{Facts, Unread};
 use crate::core::health::{HealthCondition, HealthConditions};
 use crate::core::instant::Now;
 use crate::core::kubelet::tests::is_look;
@@ -305,7 +306,7 @@ fn a_change_has_one_event_after_the_server_stored_it() {
         test.reasons(),
         ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"]
     );
-    test.pressures.memory = true;
+    test.pressures.memory = Some(true);
     test.turn(|_| refuse(500, ""));
     assert_eq!(test.reasons(), [] as [&str; 0]);
     let shown = answered(200, test.node.seen.clone().unwrap());
@@ -736,7 +737,7 @@ fn the_events_of_an_unanswered_patch_follow_when_a_read_shows_it() {
         let mut test = NodeTest::registered();
         test.node.take_events();
         let before = test.node.seen.clone().unwrap();
-        test.pressures.memory = true;
+        test.pressures.memory = Some(true);
         test.turn(|_| Outcome::Silent("slow".into()));
         let stored =
             if applied { crate::core::patch::tests::apply(before, &test.body()) } else { before };
@@ -752,7 +753,7 @@ fn the_events_of_an_unanswered_patch_follow_when_a_read_shows_it() {
 #[test]
 fn an_unanswered_patch_of_a_node_that_was_deleted_has_no_second_event() {
     let mut test = NodeTest::registered();
-    test.pressures.memory = true;
+    test.pressures.memory = Some(true);
     test.turn(|_| Outcome::Silent("slow".into()));
     assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
     assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
@@ -761,6 +762,67 @@ fn an_unanswered_patch_of_a_node_that_was_deleted_has_no_second_event() {
     let shown = answered(200, test.node.seen.clone().unwrap());
     assert_eq!(test.turn(|_| shown), Some(Ok(Progress::Read)));
     assert_eq!(test.reasons(), [""; 0]);
+}
+
+/// lxcfs died, and the agent was restarted.
+#[test]
+fn an_adopted_pressure_stays_while_its_fact_is_unread() {
+    for status in ["True", "Unknown", "False"] {
+        let old = json!({
+            "type": "MemoryPressure", "status": status, "reason": "r", "message": "m",
+            "lastHeartbeatTime": "2026-11-21T00:00:00Z", "lastTransitionTime": "2026-11-21T00:00:00Z",
+        });
+        let mut test = NodeTest::found(foreign(json!({}), json!({"conditions": [old]})));
+        test.facts.memory = Err(Unread::new("proc/meminfo", "socket not connected"));
+        let thresholds = test.config.thresholds.clone();
+        let mut eviction = Eviction::new(&thresholds, Duration::from_secs(300));
+        test.pressures = eviction.synchronize(&test.facts, test.now.mono);
+        test.turn(patched);
+        let mut want = old;
+        want["lastHeartbeatTime"] = test.now.wall.time().into();
+        assert_eq!(conditions::find(&test.body(), "MemoryPressure"), Some(&want));
+        assert!(!test.reasons().iter().any(|reason| reason.contains("Memory")), "{status}");
+        // Read again.
+        test.facts.memory = Facts::example().memory;
+        test.pass(Duration::from_secs(3600));
+        test.pressures = eviction.synchronize(&test.facts, test.now.mono);
+        test.turn(patched);
+        let is_known = status == "False";
+        assert_eq!(test.reasons().contains(&"NodeHasSufficientMemory"), !is_known, "{status}");
+    }
+}
+
+/// Another client wrote a second `Ready`, which the node lifecycle controller looks at, too.
+#[test]
+fn doubles_of_our_conditions_are_removed_and_those_of_others_stay() {
+    let mut test = NodeTest::registered();
+    test.facts.health.known.push(condition("NTPProblem", true, "m"));
+    test.pass(Duration::from_secs(3600));
+    test.turn(patched);
+    let good = test.node.conditions().to_vec();
+    let kinds = |list: &[Value]| -> Vec<String> {
+        list.iter().map(|c| object::text(c, &["type"]).to_owned()).collect()
+    };
+    assert_eq!(good.len(), 5, "{good:?}");
+    let other = json!({"type": "Theirs", "status": "True"});
+    let mut list = good.clone();
+    list.extend([other.clone(), other]);
+    for double in &good {
+        let mut double = double.clone();
+        double["status"] = if double["type"] == "Ready" { "False" } else { "True" }.into();
+        list.push(double);
+    }
+    let mut stored = test.node.seen.clone().unwrap();
+    stored["status"]["conditions"] = list.into();
+    test.node.read_again(test.now.mono);
+    test.turn(|_| answered(200, stored));
+    test.pass(Duration::from_secs(3600));
+    test.turn(patched);
+    let sent = test.body()["status"]["conditions"].as_array().unwrap().clone();
+    let mut want = kinds(&good);
+    want.extend(["Theirs".to_owned(), "Theirs".to_owned()]);
+    assert_eq!(kinds(&sent), want);
+    assert_eq!(conditions::find(&test.body(), "Ready").unwrap()["status"], "True");
 }
 
 /// Else each status would have a wakeup of its own, beside that of the renewal, for minutes.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::Config;
 use crate::config::thresholds::Signal;
-use crate::core::facts::{Facts, Read};
+use crate::core::facts::{Facts, Read, is_machine_id, no_machine_id};
 use crate::kube::names;
 use crate::kube::object::{self, quantity, set_quantity};
 use crate::kube::quantity::Quantity;
@@ -147,9 +147,11 @@ fn set_identity(info: &mut Map<String, Value>, facts: &Facts, missing: &mut Vec<
     ] {
         match fact {
             Ok(text) => {
-                // Sent empty, as by the kubelet, and reported.
+                // Sent as it is, as by the kubelet, and reported.
                 if text.is_empty() {
                     missing.push(format!("{sources}: absent or empty; no {key}"));
+                } else if key == "machineID" && !is_machine_id(text) {
+                    missing.push(format!("{}; machineID has it", no_machine_id(text)));
                 }
                 info.insert(key.into(), text.as_str().into());
             }

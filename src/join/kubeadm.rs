@@ -80,8 +80,9 @@ fn discover(
         return Err(failed("signature", line, remedy));
     }
     run.add(Finding::ok("signature", format!("made with the token {}", token.id)));
+    // Each of them may quote the server, so no remedy is taken from it.
     let unusable =
-        |why: String| failed("ca", Fault::of_line(&why).at("cluster-info is not usable"), NEW_LINE);
+        |why: String| failed("ca", Fault::from(why).at("cluster-info is not usable"), NEW_LINE);
     let document = yaml::parse(&first.kubeconfig).map_err(unusable)?;
     let cluster = cluster(&document).map_err(unusable)?;
     let endpoint = Endpoint::parse(&cluster.server).map_err(unusable)?;

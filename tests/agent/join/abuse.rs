@@ -122,6 +122,8 @@ fn a_signed_kubeconfig_without_a_safe_server_is_refused() {
         ("{}", "no cluster"),
         (&good.replace("https://", "ftp://"), "ftp"),
         (&"[".repeat(1000), "recursion limit"),
+        // What it quotes is not taken for a remedy of ours.
+        (&good.replace("https://", "https://x; run this#"), "is not a URL"),
     ] {
         site.sign(text);
         site.refused("ca", &["not usable", part]);

@@ -16,6 +16,7 @@ use rcgen::{
 };
 
 use super::*;
+use crate::files::mounts::pretend_mount;
 use crate::files::read::cause;
 use crate::files::tree::Tree;
 
@@ -496,4 +497,18 @@ fn a_certificate_without_a_plausible_arrival_is_renewed_at_once() {
             assert_eq!(start.leaf.unwrap().not_before, day(10), "{name}");
         }
     }
+}
+
+#[test]
+fn only_a_missing_kubeconfig_is_a_board_that_has_not_joined() {
+    let folder = Folder::new();
+    let refused = || {
+        let opened = Pki::open(Disk::read_only(), folder.paths(false, false), subject(), day(1));
+        opened.map(drop).unwrap_err()
+    };
+    let missing = refused();
+    assert!(missing.ends_with("no such file or directory; nodelet join gets one"), "{missing}");
+    pretend_mount(&folder.0.join("etc"), "nfs4");
+    let on_network = refused();
+    assert!(on_network.ends_with("choose a folder on a local file system"), "{on_network}");
 }

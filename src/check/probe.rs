@@ -464,7 +464,7 @@ pub(crate) fn dial(addresses: &[SocketAddr]) -> Finding {
             Err(e) => failures.push(format!("{address}: {}", cause(&e))),
         }
     }
-    let remedy = match addresses.iter().all(|address| address.ip().is_loopback()) {
+    let remedy = match addresses.iter().any(|address| address.ip().is_loopback()) {
         true => ON_LOOPBACK,
         false => "is the server up, is its port right, and does a firewall allow it?",
     };

@@ -51,8 +51,9 @@ pub enum Distrust {
 }
 
 /// The remedy of a loopback address that cannot be reached.
-pub(crate) const ON_LOOPBACK: &str = "a loopback address is this board itself: give the API server's own address (a k3s agent's \
-     kubeconfig has that of its load balancer)";
+pub(crate) const ON_LOOPBACK: &str = "a loopback address is this board itself: does the server run \
+                                     here? Else give its own address (a k3s agent's kubeconfig \
+                                     names the load balancer of that agent)";
 
 /// Passed through ureq as `ureq::Error::Other`.
 #[derive(Debug, PartialEq, Eq)]

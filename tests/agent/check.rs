@@ -495,7 +495,7 @@ fn each_failed_step_of_a_connection_is_reported() {
     let port = site.double.port().to_string();
     let kubeconfig = site.kubeconfig(|text| text.replace(&port, &gone));
     let detail = format!("127.0.0.1:{gone}: connection refused");
-    site.is_wrong(&kubeconfig, &[], "tcp", &detail, "is its port right");
+    site.is_wrong(&kubeconfig, &[], "tcp", &detail, "a loopback address is this board itself");
     let nothing = site.double.connections();
     assert_eq!(nothing, 0);
 
@@ -507,7 +507,7 @@ fn each_failed_step_of_a_connection_is_reported() {
         })
     };
     let proxy = format!("http://127.0.0.1:{gone}");
-    site.is_wrong(&by_way_of(&proxy), &[], "tcp", &detail, "firewall");
+    site.is_wrong(&by_way_of(&proxy), &[], "tcp", &detail, "does the server run here?");
     let proxy = Proxy::start("Proxy-Authorization: Basic bWU6aHVudGVyMg==\r\n");
     let url = format!("http://me:hunter2@127.0.0.1:{}", proxy.port);
     let checked = site.check(&by_way_of(&url), &[]);

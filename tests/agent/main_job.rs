@@ -172,7 +172,7 @@ fn labels_taints_annotation_and_provider_id_reach_the_node() {
 /// Writes a tree for `--host-root`, whose files the tests then change.
 fn machine(folder: &Folder) -> String {
     for (name, content) in [
-        ("proc/meminfo", "MemTotal:  1048576 kB\nSwapTotal: 0 kB\n"),
+        ("proc/meminfo", "MemTotal:  1048576 kB\nAnonPages: 0 kB\nCached: 0 kB\n"),
         ("proc/sys/kernel/hostname", "pi\n"),
         ("proc/sys/kernel/osrelease", "6.6.31\n"),
         ("proc/sys/kernel/random/boot_id", "5be2ad02-eb51-4322-bb43-87387512a3b0\n"),
@@ -195,13 +195,13 @@ fn an_unreadable_fact_makes_the_node_not_ready_and_is_named() {
     let mut board = Board::fast(&kubeconfig, "pi", &["--host-root", &root]);
     let node = eventually("the Node", Duration::from_secs(5), || double.get("nodes/pi"));
     assert_eq!(status_of(&node, "Ready"), "False");
-    assert_eq!(
-        node["status"]["conditions"][3]["message"],
-        "missing node capacity for resources: memory"
-    );
+    let ready = condition(&node, "Ready").unwrap();
+    assert_eq!(ready["message"], "missing node capacity for resources: memory");
+    // Nothing is known of it.
+    assert_eq!(condition(&node, "MemoryPressure"), None);
     assert!(node["status"]["capacity"].get("memory").is_none());
     folder.write("proc/meminfo", "MemTotal:  2097152 kB\n");
-    ready(&double, "pi");
+    self::ready(&double, "pi");
     assert!(board.is_running());
     board.says("proc/meminfo: no MemTotal line");
     board.says("status is now: NodeReady");
@@ -231,7 +231,7 @@ fn each_change_is_one_event_with_the_uid_of_the_node() {
     let mut board = Board::fast(&kubeconfig, "pi", &args);
     let node = eventually("the Node", Duration::from_secs(5), || double.get("nodes/pi"));
     assert_eq!(status_of(&node, "Ready"), "False");
-    let message = node["status"]["conditions"][3]["message"].as_str().unwrap().to_owned();
+    let message = condition(&node, "Ready").unwrap()["message"].as_str().unwrap();
     assert!(message.ends_with("mounted: does not exist"), "{message}");
 
     // Ready once the file exists, not at the next tick.

@@ -21,18 +21,6 @@ trap 'rm -f "$manual"' EXIT
 date=$(LC_ALL=C date -u -d "@$SOURCE_DATE_EPOCH" +'%B %-d, %Y')
 cargo run --quiet --locked --example flags -- manual "$date" >"$manual"
 
-# The linked crates for the copyright file: name, version, license, copyright holders.
-libraries() {
-  cargo tree --locked -e normal,no-proc-macro --target "$1" --prefix none -f '{p}|{l}' |
-    sed '/^nodelet /d; s/ ([^)]*)//' | sort -u | while IFS='|' read -r package license; do
-      echo " ${package/ v/ }: $license"
-      # Many crates name no holder.
-      find "${CARGO_HOME:-$HOME/.cargo}/registry/src"/*/"${package/ v/-}" -name 'LICENSE*' \
-        -exec cat {} + |
-        sed -nE 's/^ *(Copyright (\(c\) )?[0-9].*)/  \1/Ip' | sort -u
-    done
-}
-
 for architecture; do
   debian=$architecture
   case $architecture in
@@ -64,10 +52,8 @@ for architecture; do
   done
   doc=$tree/usr/share/doc/nodelet
   mkdir -p "$doc"
-  libraries "$target" >"$tree/libraries"
-  sed "/@LIBRARIES@/ { r $tree/libraries
-    d }" cross/debian/copyright >"$doc/copyright"
-  rm "$tree/libraries"
+  cp cross/debian/copyright "$doc/copyright"
+  cross/third-party.py licenses "$target" >>"$doc/copyright"
   place 644 cross/debian/lintian-overrides usr/share/lintian/overrides/nodelet
   place 644 cross/debian/changelog usr/share/doc/nodelet/changelog.Debian
   place 644 CHANGELOG.md usr/share/doc/nodelet/changelog

@@ -73,7 +73,7 @@ fn carry_out(args: Vec<OsString>) -> Result<(), CommandFailure> {
         logging::never_wait();
     }
     match command {
-        Command::Help => print(&command_line::usage()),
+        Command::Help { all } => print(&command_line::usage(all)),
         Command::Version => print(&version()),
         Command::Inspect => inspect(*flags, args),
         Command::Check => check(*flags, args),

@@ -113,11 +113,16 @@ const fn own(row: Setting<Values>) -> Setting<Values> {
     Setting { own: true, ..row }
 }
 
+/// A row of the short help: what boards need most often.
+const fn basic(row: Setting<Values>) -> Setting<Values> {
+    Setting { basic: true, ..row }
+}
+
 /// Every setting that has an effect, in the order of `--help`.
 #[rustfmt::skip]
 pub const SETTINGS: &[Setting<Values>] = &[
-    row("kubeconfig", "FILE", "", "address of the API server, and credentials; needed for a run",
-        Path(|v, given| v.config.kubeconfig = path(given))),
+    basic(row("kubeconfig", "FILE", "", "address of the API server, and credentials; needed for a run",
+        Path(|v, given| v.config.kubeconfig = path(given)))),
     row("bootstrap-kubeconfig", "FILE", "",
         "kubeconfig for requesting a certificate if --kubeconfig is missing or not valid; \
          --kubeconfig is then written",
@@ -133,16 +138,16 @@ pub const SETTINGS: &[Setting<Values>] = &[
     own(row("k3s-supervisor-system-roots", "", "",
         "verify that server with the CAs of the system, not with that of --kubeconfig; set by join",
         Switch(|v, given| v.config.k3s_supervisor_system_roots = given))),
-    row("hostname-override", "NAME", "",
+    basic(row("hostname-override", "NAME", "",
         "name of the Node instead of the host name; lower case, at most 63 characters",
-        Text(|v, given| v.hostname_override = given)),
-    row("node-ip", "IP[,IP]", "",
+        Text(|v, given| v.hostname_override = given))),
+    basic(row("node-ip", "IP[,IP]", "",
         "address of the Node instead of the default route's; 0.0.0.0 or :: prefers a family",
-        Text(|v, given| v.node_ip = given)),
-    row("node-labels", "K=V,...", "",
+        Text(|v, given| v.node_ip = given))),
+    basic(row("node-labels", "K=V,...", "",
         "labels of a new Node; can be repeated; those of topology and of a guest are also set at \
          each start",
-        Text(|v, given| names::parse_labels(&given, &mut v.config.node.labels))),
+        Text(|v, given| names::parse_labels(&given, &mut v.config.node.labels)))),
     field("registerNode", row("register-node", "", "true",
         "create the Node if it does not exist; if false, wait for it",
         Switch(|v, given| v.config.node.register = given))),
@@ -153,9 +158,9 @@ pub const SETTINGS: &[Setting<Values>] = &[
         Text(|v, given| v.config.node.provider_id = given))),
     row("cloud-provider", "external", "", "a cloud controller sets the addresses",
         Text(|v, given| v.cloud_provider = given)),
-    row("root-dir", "DIR", "/var/lib/kubelet",
+    basic(row("root-dir", "DIR", "/var/lib/kubelet",
         "its file system is the ephemeral-storage of the Node; it may be missing",
-        Path(|v, given| v.root_dir = given)),
+        Path(|v, given| v.root_dir = given))),
     field("nodeStatusUpdateFrequency", row("node-status-update-frequency", "D", "10s",
         "how often the status is computed",
         Period(SHORTEST_UPDATE, |v, given| v.config.update_frequency = given))),
@@ -220,11 +225,11 @@ pub const SETTINGS: &[Setting<Values>] = &[
         Switch(|v, given| v.config.local_storage = given))),
     own(row("extended-resources", "NAME=Q,...", "", "devices of the board: example.com/camera=1",
         Map('=', |v| &mut v.extended_resources))),
-    row("config", "FILE", "", "KubeletConfiguration, YAML or JSON; flags override it",
-        Path(|v, given| v.config_file = path(given))),
-    field("containerRuntimeEndpoint", row("container-runtime-endpoint", "URL", "",
+    basic(row("config", "FILE", "", "KubeletConfiguration, YAML or JSON; flags override it",
+        Path(|v, given| v.config_file = path(given)))),
+    basic(field("containerRuntimeEndpoint", row("container-runtime-endpoint", "URL", "",
         "unix://PATH: CRI of containerd or CRI-O; docker://PATH or podman://PATH; none by default",
-        Text(|v, given| v.container_runtime_endpoint = given))),
+        Text(|v, given| v.container_runtime_endpoint = given)))),
     own(row("container-runtime-facts", "PATH", "/run/nodelet-runtime/facts",
         "file that nodelet runtime writes and the agent reads",
         Path(|v, given| v.container_runtime_facts = given))),
@@ -240,10 +245,10 @@ pub const SETTINGS: &[Setting<Values>] = &[
         Number(0, MAX, |v, given| v.config.event_burst = given.unsigned_abs()))),
     own(row("ready-when-exists", "PATH", "", "Ready is False until PATH exists; can be repeated",
         Path(|v, given| v.ready_when_exists.push(given)))),
-    own(row("node-problem-detection", "LIST", "problems",
+    basic(own(row("node-problem-detection", "LIST", "problems",
         "conditions about the board's health: problems (listed when True), all, none; TYPE,... \
          restricts, -TYPE,... excludes",
-        Text(|v, given| v.node_problem_detection = given))),
+        Text(|v, given| v.node_problem_detection = given)))),
     own(row("node-condition", "TYPE=PATH", "",
         "condition TYPE is True while PATH exists; can be repeated",
         Text(|v, given| v.node_conditions.push(given)))),
@@ -294,12 +299,12 @@ pub const SETTINGS: &[Setting<Values>] = &[
         "state of the Lease, which the agent writes and serve reads (default state in \
          $RUNTIME_DIRECTORY, or none; serve: /run/nodelet/state)",
         Path(|v, given| v.config.state_file = path(given)))),
-    own(row("output", "json|text", "",
+    basic(own(row("output", "json|text", "",
         "inspect: the Node as json (default), or as text like kubectl describe node; check: json, \
          or text (default)",
-        Text(|v, given| v.output = Some(given)))),
-    row("v", "N", "0", "log verbosity: 2 adds each request",
-        Number(i32::MIN, MAX, |v, given| v.verbosity = u8::try_from(given.max(0)).unwrap_or(u8::MAX))),
+        Text(|v, given| v.output = Some(given))))),
+    basic(row("v", "N", "0", "log verbosity: 2 adds each request",
+        Number(i32::MIN, MAX, |v, given| v.verbosity = u8::try_from(given.max(0)).unwrap_or(u8::MAX)))),
 ];
 
 /// The kubelet's flags and fields that have no effect on a node without pods: `--name` of a boolean

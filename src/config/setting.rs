@@ -27,6 +27,8 @@ pub struct Setting<T: 'static> {
     pub default: &'static str,
     /// The kubelet does not have it.
     pub own: bool,
+    /// A part of the short help.
+    pub basic: bool,
     /// What it does.
     pub help: &'static str,
     /// The form of its value, and where that goes.
@@ -61,7 +63,7 @@ pub const fn row<T>(
     help: &'static str,
     kind: Kind<T>,
 ) -> Setting<T> {
-    Setting { flag, value, default, help, kind, field: "", own: false }
+    Setting { flag, value, default, help, kind, field: "", own: false, basic: false }
 }
 
 /// Flags of one letter.
@@ -162,10 +164,10 @@ impl<T> Setting<T> {
     }
 }
 
-/// The lines of `--help` for `table`.
-pub fn help<T>(table: &[Setting<T>]) -> String {
+/// The lines of `--help` for `table`, or only those of its basic settings.
+pub fn help<T>(table: &[Setting<T>], all: bool) -> String {
     let mut text = String::new();
-    for setting in table {
+    for setting in table.iter().filter(|setting| all || setting.basic) {
         columns(&mut text, &setting.spelling(), &setting.about());
     }
     text

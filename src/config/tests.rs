@@ -170,7 +170,7 @@ fn each_setting_has_its_value_from_a_flag_in_each_form_and_from_its_field() {
         assert_eq!(command_line::apply(args, &mut flags), Ok(Command::Run), "{words:?}");
         flags
     };
-    let usage = command_line::usage();
+    let usage = command_line::usage(true);
     for (setting, (name, field, text, change)) in SETTINGS.iter().zip(VALUES) {
         let mut want = Flags::default();
         change(&mut want.values);

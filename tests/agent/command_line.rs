@@ -68,6 +68,11 @@ fn help_and_version_exit_with_0() {
         assert!(output.stderr.is_empty());
         assert!(String::from_utf8(output.stdout).unwrap().contains("nodelet"));
     }
+    for (args, has) in [(&["--help"][..], false), (&["--help", "--all"], true)] {
+        let output = Command::new(env!("CARGO_BIN_EXE_nodelet")).args(args).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.contains("--event-qps"), has, "{args:?}: {text}");
+    }
 }
 
 /// kubeadm's KubeletConfiguration, with the flags of its systemd unit.

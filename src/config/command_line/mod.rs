@@ -27,13 +27,17 @@ pub enum Command {
     Logs,
     /// `--version`.
     Version,
-    /// `--help`.
-    Help,
+    /// `--help`, or `--help --all` for every flag.
+    Help {
+        /// Every flag.
+        all: bool,
+    },
 }
 
-/// The text of `--help`.
-pub fn usage() -> String {
-    format!("{USAGE}{}  --version, --help\n\n{REST}", help(SETTINGS))
+/// The text of `--help`, with every flag or with those that boards need most often.
+pub fn usage(all: bool) -> String {
+    let last = if all { REST } else { MORE };
+    format!("{USAGE}{}  --version, --help\n\n{last}", help(SETTINGS, all))
 }
 
 const USAGE: &str = "\
@@ -51,6 +55,8 @@ Usage:
 
 Flags (those of the kubelet, except those marked *):
 ";
+
+const MORE: &str = "nodelet --help --all and the manual page nodelet(8) have every flag.";
 
 const REST: &str =
     "The other flags of the kubelet are ignored, whatever their value; the log names them.";
@@ -89,7 +95,10 @@ pub fn apply(args: Vec<OsString>, flags: &mut Flags) -> Result<Command, String> 
             continue;
         };
         match name.as_str() {
-            "help" => return Ok(Command::Help),
+            "help" => {
+                let all = parser.try_raw_args().is_some_and(|mut args| args.any(|w| w == "--all"));
+                return Ok(Command::Help { all });
+            }
             "version" => return Ok(Command::Version),
             _ => {}
         }

@@ -39,7 +39,7 @@ fn the_last_value_of_a_flag_is_used_but_labels_paths_and_conditions_accumulate()
 /// A flag that is too long for its column, and a text of more than one line.
 #[test]
 fn the_help_has_two_columns() {
-    let usage = usage();
+    let usage = usage(true);
     let lines: Vec<&str> = usage.lines().collect();
     assert!(lines.iter().all(|line| line.len() <= 100), "{usage}");
     for part in [
@@ -53,6 +53,26 @@ fn the_help_has_two_columns() {
         "\n  --version, --help\n\nThe other flags",
     ] {
         assert!(usage.contains(part), "{part}\n{usage}");
+    }
+}
+
+/// 24 to 40 lines are a screen.
+#[test]
+fn the_short_help_fits_a_screen_and_has_the_commands_and_ten_flags() {
+    let short = usage(false);
+    let lines = short.lines().count();
+    assert!((24..=40).contains(&lines), "{lines} lines:\n{short}");
+    let flags: Vec<&str> = short.lines().filter(|line| line.starts_with("  -")).collect();
+    assert_eq!(flags.len(), 10 + 1, "{short}");
+    assert_eq!(flags[10], "  --version, --help");
+    for part in ["  nodelet join ENDPOINT", "  --kubeconfig FILE ", "--help --all "] {
+        assert!(short.contains(part), "{part}\n{short}");
+    }
+    let all = usage(true);
+    let missing = flags.iter().find(|line| !all.contains(*line));
+    assert_eq!(missing, None);
+    for setting in SETTINGS {
+        assert!(all.contains(&format!("--{}", setting.flag)), "{}", setting.flag);
     }
 }
 
@@ -84,8 +104,10 @@ fn each_command_is_recognized() {
         (&["serve", "--port=1"], Command::Serve),
         (&["logs"], Command::Logs),
         (&["--version"], Command::Version),
-        (&["--port=1", "--help"], Command::Help),
-        (&["-h"], Command::Help),
+        (&["--port=1", "--help"], Command::Help { all: false }),
+        (&["-h"], Command::Help { all: false }),
+        (&["--help", "--all"], Command::Help { all: true }),
+        (&["check", "-h", "--all"], Command::Help { all: true }),
     ] {
         let (command, flags) = parse(words).unwrap();
         assert_eq!(command, want, "{words:?}");

@@ -19,7 +19,7 @@ pub fn usage() -> String {
     format!(
         "{USAGE}{}  --version, --help\n\n\
          Flags of a run, such as --node-labels, are stored in /etc/default/nodelet-join.",
-        help(FLAGS)
+        help(FLAGS, true)
     )
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use support::Folder;
+use support::{Folder, skip};
 
 /// Prints the linker command as `zig cc -v` does, without quotes, and creates its files.
 const ZIG: &str = r#"
@@ -95,4 +95,119 @@ fn cargo_sh_works_with_a_blank_in_the_home_folder() {
     let flags: Vec<&str> = flags.split('\x1f').collect();
     let native = format!("-Lnative={}", libc.display());
     assert!(flags.contains(&native.as_str()), "{flags:?}");
+}
+
+/// What cargo and cargo-cyclonedx print for a project of the crate `a`, whose tests use `b`.
+const CARGO: &str = r#"
+case $* in
+  *library/std/Cargo.toml*) echo 'core v0.0.0 (/library/core)|MIT'; echo 'hashbrown v0.16.1|MIT' ;;
+  tree*)
+    echo 'nodelet v0.1.0 (/a/folder)|Apache-2.0'
+    echo 'a v1.0.0|MIT/Apache-2.0'
+    echo 'a v1.0.0|MIT/Apache-2.0 (*)'
+    ;;
+  'cyclonedx --version') echo 'cargo-cyclonedx-cyclonedx 0.5.9' ;;
+  cyclonedx*)
+    echo '{"metadata": {"component": {"bom-ref": "path+file:///a/folder#nodelet"}},
+      "components": [{"bom-ref": "r#a", "name": "a", "version": "1.0.0"},
+        {"bom-ref": "r#b", "name": "b", "version": "2.0.0"}],
+      "dependencies": [{"ref": "path+file:///a/folder#nodelet", "dependsOn": ["r#a", "r#b"]},
+        {"ref": "r#b"}]}' >nodelet_bin.cdx.json
+    ;;
+  *) exit 1 ;;
+esac
+"#;
+
+/// Runs `cross/third-party.py` in a copy of `cross/`, with stubs. `licences` are files of crates.
+fn third_party(licences: &[&str], args: &[&str]) -> (bool, String, String) {
+    let folder = Folder::new("third-party");
+    let stub = |path: &str, text: &str| {
+        let path = folder.write(path, format!("#!/bin/sh\n{text}\n"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for name in ["third-party.py", "setup.sh", "ziglang.txt"] {
+        let copy = folder.write(&format!("project/cross/{name}"), "");
+        fs::copy(project.join("cross").join(name), copy).unwrap();
+    }
+    let version = fs::read_to_string(project.join("cross/ziglang.txt")).unwrap();
+    let version = version.split_once("ziglang==").unwrap().1.split(' ').next().unwrap();
+    let zig = format!("cache/nodelet/ziglang-{version}/ziglang");
+    stub(&format!("{zig}/zig"), "");
+    for file in ["LICENSE", "lib/libunwind/LICENSE.TXT", "lib/libc/musl/COPYRIGHT"] {
+        folder.write(&format!("{zig}/{file}"), format!("zig: {file}"));
+    }
+    folder.write("sysroot/share/doc/rust/licenses/Unicode-3.0.txt", "unicode");
+    folder.write("sysroot/lib/rustlib/src/rust/library/stdarch/LICENSE-MIT", "std: MIT");
+    for file in licences {
+        folder.write(&format!("home/registry/src/index/{file}"), format!("text of {file}"));
+    }
+    let sysroot = folder.path().join("sysroot");
+    stub("bin/rustup", "echo rust-src");
+    stub("bin/cargo", CARGO);
+    stub(
+        "bin/rustc",
+        &format!(
+            "case $1 in --version) echo rustc 1.2.3 ;; *) echo '{}' ;; esac",
+            sysroot.display()
+        ),
+    );
+    let path = std::env::var("PATH").unwrap();
+    let output = Command::new(folder.path().join("project/cross/third-party.py"))
+        .args(args)
+        .env("CARGO_HOME", folder.path().join("home"))
+        .env("XDG_CACHE_HOME", folder.path().join("cache"))
+        .env("PATH", format!("{}:{path}", folder.path().join("bin").display()))
+        .output()
+        .unwrap();
+    assert!(!folder.path().join("project/nodelet_bin.cdx.json").exists());
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_release_has_a_licence_text_of_each_crate_or_fails() {
+    if !skip::has_tool("python3") {
+        return;
+    }
+    let all = ["a-1.0.0/LICENSE-MIT", "a-1.0.0/LICENSE-APACHE", "hashbrown-0.16.1/LICENSE"];
+    let (succeeds, text, error) = third_party(&all, &["licenses", "here"]);
+    assert!(succeeds, "{error}");
+    for part in [
+        "\na 1.0.0 (MIT OR Apache-2.0)\n",
+        "\nhashbrown 0.16.1 (MIT)\n",
+        "\ntext of a-1.0.0/LICENSE-MIT\n",
+        "\ntext of hashbrown-0.16.1/LICENSE\n",
+        "\nrust-std 1.2.3 ",
+        "\nstd: MIT\n",
+        "\nunicode\n",
+        "\nzig: lib/libc/musl/COPYRIGHT\n",
+        "\nzig: lib/libunwind/LICENSE.TXT\n",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("LICENSE-APACHE"), "of a choice one text is enough: {text}");
+
+    let (succeeds, _, error) = third_party(&all[..2], &["licenses", "here"]);
+    assert!(!succeeds);
+    assert!(error.contains("hashbrown 0.16.1: no licence text"), "{error}");
+}
+
+#[test]
+fn an_sbom_has_what_is_linked_and_no_folder_of_the_build_machine() {
+    if !skip::has_tool("python3") {
+        return;
+    }
+    let (succeeds, text, error) = third_party(&[], &["sbom", "here"]);
+    assert!(succeeds, "{error}");
+    let bom: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let names: Vec<_> =
+        bom["components"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "hashbrown", "rust-std", "zig-musl", "zig-runtime"]);
+    assert_eq!(
+        bom["dependencies"],
+        serde_json::json!([{"ref": "nodelet", "dependsOn": ["r#a"]}]),
+        "b is only used by tests"
+    );
+    assert!(!text.contains("/a/folder"), "{text}");
 }

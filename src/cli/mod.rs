@@ -184,9 +184,10 @@ fn source(config: &Config, kubeconfig: &Path) -> IdentitySource {
     IdentitySource::new(config, kubeconfig, credentials, user_agent())
 }
 
+/// Without system and architecture, as a kubelet adds them: the Node has both, and each request would
+/// carry them.
 fn user_agent() -> String {
-    let name = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
-    format!("{name} (linux/{})", status::ARCHITECTURE)
+    concat!("nodelet/", env!("CARGO_PKG_VERSION")).to_owned()
 }
 
 /// The checked configuration and the facts that its checks need. Flags and fields without effect

@@ -22,7 +22,7 @@ fn each_method_sends_its_headers_and_nothing_else() {
         assert_eq!(api.call(&request, BUDGET), Outcome::Answered(response(200, "{}")));
     }
     let metadata = "accept: application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;\
-                    g=meta.k8s.io;v=v1,application/json";
+                    g=meta.k8s.io;v=v1";
     let want = [
         ("GET /api/v1/nodes/pi", "accept: application/json", "", ""),
         ("POST /a?b=c", "accept: application/json", "application/json", "1"),

@@ -17,9 +17,9 @@ use crate::core::facts::{Facts, Network};
 use crate::core::health::HealthConditions;
 use crate::core::instant::Mono;
 use crate::core::status;
-use crate::host::runtime::RuntimeFile;
 use crate::host::{Host, HostRoot};
 use crate::process::clock::since_boot;
+use crate::runtime::file::RuntimeFile;
 use crate::wire::dns::NodeName;
 
 /// Period of the facts that change rarely and that nothing announces.

@@ -1,87 +1,22 @@
 //! `nodelet check`: checks each thing that a run needs, once, and names the remedy.
 //!
-//! This file defines a finding and its two output forms. `board`, `health`, `runtime`, `server` and
-//! `guest` judge plain values. `setup` checks the flags against the machine. `probe` and
-//! `port` read files and send requests, and change nothing.
+//! This file defines the two output forms of all findings. `board`, `health`, `server` and `guest`
+//! judge plain values, and `crate::runtime` the container runtime. `setup` checks the flags against
+//! the machine. `probe` and `port` read files and send requests, and change nothing.
 
 pub mod board;
 pub mod guest;
 pub mod health;
 mod port;
 pub(crate) mod probe;
-pub mod runtime;
 pub mod server;
 mod setup;
 
+pub use crate::kube::finding::{Finding, Mark};
 pub use setup::CommandFailure;
 pub(crate) use setup::configured;
 
 use serde_json::{Value, json};
-
-use crate::kube::text::{Fault, one_line};
-
-/// The result of one check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// A run works with this.
-    Ok,
-    /// A run would not work, or the cluster would suffer.
-    Failed,
-    /// Not needed, or missing but optional.
-    Note,
-    /// Not checked, because an earlier check failed.
-    Skipped,
-}
-
-/// One check with its result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// A name that stays the same from version to version: `memory-controller`.
-    pub check: &'static str,
-    /// The result.
-    pub mark: Mark,
-    /// What was found.
-    pub detail: String,
-    /// What to do; empty if there is nothing to do.
-    pub remedy: String,
-}
-
-impl Finding {
-    /// A run works with this.
-    pub fn ok(check: &'static str, detail: impl Into<String>) -> Self {
-        Self { check, mark: Mark::Ok, detail: one_line(&detail.into()), remedy: String::new() }
-    }
-
-    /// See [`Mark::Failed`]. The remedy of `fault` wins over `remedy`.
-    pub fn failed(check: &'static str, fault: impl Into<Fault>, remedy: &str) -> Self {
-        let Fault { what, remedy } = fault.into().or_remedy(remedy);
-        Self { mark: Mark::Failed, remedy: one_line(&remedy), ..Self::ok(check, what) }
-    }
-
-    /// Not needed, or missing but optional; `remedy` says how to get it.
-    pub fn note(check: &'static str, detail: impl Into<String>, remedy: &str) -> Self {
-        Self { mark: Mark::Note, remedy: one_line(remedy), ..Self::ok(check, detail) }
-    }
-
-    /// Not checked, because the check `cause` failed.
-    pub fn skipped(check: &'static str, cause: &str) -> Self {
-        Self { mark: Mark::Skipped, ..Self::ok(check, format!("skipped because of {cause}")) }
-    }
-
-    /// `✓ check: detail; remedy`.
-    pub fn line(&self) -> String {
-        let mark = match self.mark {
-            Mark::Ok => '✓',
-            Mark::Failed => '✗',
-            Mark::Note | Mark::Skipped => '–',
-        };
-        let line = format!("{mark} {}: {}", self.check, self.detail);
-        match self.remedy.as_str() {
-            "" => line,
-            remedy => format!("{line}; {remedy}"),
-        }
-    }
-}
 
 /// All findings, in the order in which a run needs the things.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,6 +95,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::text::Fault;
 
     fn report(findings: Vec<Finding>) -> Report {
         Report { node_name: "pi".into(), findings }

@@ -9,7 +9,6 @@ use nix::unistd::{self, AccessFlags};
 use serde_json::Value;
 
 use super::port::{PORT, port};
-use super::runtime::{facts_file, judge_runtime};
 use super::server::{Need, PERMISSIONS, Permission};
 use super::{Finding, Mark, Report, board, guest, server};
 use crate::config::Config;
@@ -22,7 +21,6 @@ use crate::files::guard::{self, Resolved};
 use crate::files::read::cause;
 use crate::health::KINDS;
 use crate::host::health::HealthSources;
-use crate::host::runtime::RuntimeFile;
 use crate::host::units::{SERVE_SOCKET, is_enabled};
 use crate::host::{Host, cgroup, memory, mounts};
 use crate::identity::ApiAccess;
@@ -32,7 +30,8 @@ use crate::kube::message::{Accept, Outcome, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
-use crate::process::clock::{Clock, since_boot};
+use crate::process::clock::Clock;
+use crate::runtime;
 use crate::runtime::report::RuntimeReport;
 use crate::wire::api::ON_LOOPBACK;
 use crate::wire::api_config::{ApiConfig, Authorization};
@@ -69,12 +68,8 @@ pub(crate) fn report(
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
     findings.push(guest::guest(&config.node));
-    let offers_pods = !config.node.is_guest();
-    if let (Some(config), Some(found)) = (&config.runtime, found) {
-        let path = &config.facts_file;
-        let fresh = RuntimeFile::new(path).fresh(since_boot());
-        findings.extend(judge_runtime(config, found, offers_pods));
-        findings.push(facts_file(path, fresh, guard::exists(path)));
+    if let (Some(runtime), Some(found)) = (&config.runtime, found) {
+        findings.extend(runtime::findings(runtime, found, !config.node.is_guest()));
     }
     let _ = server(&mut findings, config, host, facts, clock, open);
     // An early end of `server` leaves the failed check as the last finding.

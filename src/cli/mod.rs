@@ -21,14 +21,13 @@ use crate::config::command_line::{self, Command, shown};
 use crate::config::file;
 use crate::config::flags::Flags;
 use crate::config::serve::ServeConfig;
-use crate::config::{self, Config, KUBELET_VERSION};
+use crate::config::{Config, KUBELET_VERSION};
 use crate::core::delay::Jitter;
 use crate::core::eviction::Eviction;
 use crate::core::facts::Facts;
 use crate::core::status::{self, Desired};
 use crate::files::read::read;
 use crate::host::health::HealthSources;
-use crate::host::runtime::{NOT_YET, RuntimeFile};
 use crate::host::{Host, HostRoot};
 use crate::identity::{ApiAccess, IdentitySource};
 use crate::join;
@@ -39,8 +38,9 @@ use crate::process::logging;
 use crate::process::notify::Notify;
 use crate::process::wakeup::Wakeup;
 use crate::runtime;
+use crate::runtime::config::RuntimeConfig;
+use crate::runtime::file::RuntimeFile;
 use crate::runtime::report::RuntimeReport;
-use crate::runtime::state::RuntimeState;
 use crate::serve::{self, Port};
 use crate::wire::dns::NodeName;
 
@@ -252,7 +252,7 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
 fn ask_runtime(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
     logging::start(flags.values.verbosity, env("JOURNAL_STREAM").is_some());
     let flags = over_file(flags, args)?;
-    match config::runtime::parse(&flags.values).map_err(CommandFailure::Usage)? {
+    match RuntimeConfig::new(&flags.values.runtime).map_err(CommandFailure::Usage)? {
         Some(config) => runtime::serve(&config),
         None => {
             log::info!("no --container-runtime-endpoint, so there is nothing to do");
@@ -336,10 +336,7 @@ fn desired(
     ask_name_servers(&host.root, facts, &mut name, &config.node, true, elapsed);
     let found = config.runtime.as_ref().map(|config| {
         let found = runtime::ask(config, ASK);
-        let mut state = RuntimeState::new(config.protocol);
-        state.on_report(found.clone(), clock.now().mono);
-        let mut runtime = state.facts().clone();
-        runtime.down = state.last_success().is_none().then_some(NOT_YET);
+        let runtime = runtime::facts_of(config, found.clone());
         let folder = runtime.image_folder.as_deref();
         facts.image_fs = folder.map(|folder| host.image_fs(folder));
         facts.runtime = Some(runtime);

@@ -14,6 +14,7 @@ use super::serve::ServeConfig;
 use super::setting::Kind::{Number, Pairs as Map, Path, Period, Switch, Taints, Text};
 use super::setting::{Pairs, Setting, row, set_defaults};
 use crate::kube::names;
+use crate::runtime::config::RuntimeFlags;
 
 /// What the command line and the file say.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,10 +54,7 @@ pub struct Values {
     pub reserved_cpus: String,
     pub allocatable_ignores_eviction: bool,
     pub extended_resources: Pairs,
-    pub container_runtime_endpoint: String,
-    pub container_runtime_facts: PathBuf,
-    pub image_service_endpoint: String,
-    pub node_status_max_images: i32,
+    pub runtime: RuntimeFlags,
     pub ready_when_exists: Vec<PathBuf>,
     pub node_problem_detection: String,
     pub node_conditions: Vec<String>,
@@ -229,16 +227,16 @@ pub const SETTINGS: &[Setting<Values>] = &[
         Path(|v, given| v.config_file = path(given)))),
     basic(field("containerRuntimeEndpoint", row("container-runtime-endpoint", "URL", "",
         "unix://PATH: CRI of containerd or CRI-O; docker://PATH or podman://PATH; none by default",
-        Text(|v, given| v.container_runtime_endpoint = given)))),
+        Text(|v, given| v.runtime.endpoint = given)))),
     own(row("container-runtime-facts", "PATH", "/run/nodelet-runtime/facts",
         "file that nodelet runtime writes and the agent reads",
-        Path(|v, given| v.container_runtime_facts = given))),
+        Path(|v, given| v.runtime.facts_file = given))),
     field("imageServiceEndpoint", row("image-service-endpoint", "URL", "",
         "CRI socket of the images (default that of the runtime)",
-        Text(|v, given| v.image_service_endpoint = given))),
+        Text(|v, given| v.runtime.image_endpoint = given))),
     field("nodeStatusMaxImages", row("node-status-max-images", "N", "10",
         "images in the Node, largest first; -1 is all",
-        Number(-1, MAX, |v, given| v.node_status_max_images = given))),
+        Number(-1, MAX, |v, given| v.runtime.max_images = given))),
     field("eventRecordQPS", row("event-qps", "N", "50", "events per second at most; 0 is no limit",
         Number(0, MAX, |v, given| v.config.event_qps = given.unsigned_abs()))),
     field("eventBurst", row("event-burst", "N", "100", "events at once at most",

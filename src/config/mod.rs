@@ -7,7 +7,6 @@ pub mod command_line;
 pub mod file;
 pub mod flags;
 mod reservation;
-pub mod runtime;
 pub mod serve;
 pub mod setting;
 pub mod thresholds;
@@ -20,10 +19,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::flags::Flags;
-use crate::config::runtime::RuntimeConfig;
 use crate::config::thresholds::Threshold;
 use crate::kube::names::{self, Taint};
 use crate::kube::version::Version;
+use crate::runtime::config::RuntimeConfig;
 
 /// `status.nodeInfo.kubeletVersion`: the Kubernetes version whose node behaviour is implemented,
 /// with a suffix for nodelet. Version-skew checkers parse it.
@@ -220,7 +219,7 @@ impl Config {
         if config.cert_dir.as_os_str().is_empty() {
             config.cert_dir = values.root_dir.join("pki");
         }
-        config.runtime = runtime::parse(&values)?;
+        config.runtime = RuntimeConfig::new(&values.runtime)?;
         node.node_ips = parse_node_ips(&values.node_ip)
             .map_err(|e| format!("bad --node-ip {:?}: {e}", values.node_ip))?;
         Ok(config)

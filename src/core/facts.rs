@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use crate::core::health::HealthConditions;
-use crate::core::runtime::RuntimeFacts;
+use crate::runtime::facts::RuntimeFacts;
 
 /// Why one fact is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]

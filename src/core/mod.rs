@@ -14,18 +14,18 @@ pub mod eviction;
 pub mod facts;
 pub mod health;
 pub mod heartbeat;
-pub mod instant;
 pub mod kubelet;
 pub mod lease;
 pub mod node;
-pub mod outage_log;
 pub mod patch;
 pub mod pods;
-pub mod runtime;
 pub mod schedule;
 pub mod server_version;
 pub mod status;
 pub mod wall_clock;
+
+pub use crate::process::instant;
+pub use crate::process::outage_log;
 
 /// What a response that was no failure means for its object.
 #[derive(Clone, Debug, PartialEq, Eq)]

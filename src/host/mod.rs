@@ -15,7 +15,6 @@ pub mod mounts;
 pub mod network;
 pub mod pids;
 mod root;
-pub mod runtime;
 mod scan;
 pub mod system;
 pub mod units;

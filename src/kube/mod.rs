@@ -2,6 +2,7 @@
 
 pub mod cluster_info;
 pub mod describe;
+pub mod finding;
 pub mod json;
 pub mod keys;
 pub mod message;

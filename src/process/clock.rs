@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
-use crate::core::instant::{Mono, Now};
+use super::instant::{Mono, Now};
 use crate::kube::time::Wall;
 
 /// The monotonic clock and the wall clock of this process.

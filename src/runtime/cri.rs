@@ -3,14 +3,14 @@
 
 use std::path::Path;
 
-use super::Open;
+use super::config::RuntimeConfig;
+use super::facts::{Handler, Image};
 use super::grpc::RuntimeConnection;
 use super::report::{
     Condition, FailedAt, Images, LARGE_LIST, MAX_NAMES, RuntimeFailure, RuntimeQuery,
     RuntimeReport, RuntimeVersion, Status,
 };
-use crate::config::runtime::RuntimeConfig;
-use crate::core::runtime::{Handler, Image};
+use super::socket::Open;
 use crate::kube::protobuf::{Value, field, fields};
 use crate::kube::text::one_line;
 

@@ -9,7 +9,7 @@ use std::io::{BufReader, ErrorKind, Read, Write};
 
 use super::hpack;
 use super::report::{FailedAt, RuntimeFailure};
-use super::{RuntimeStream, failed};
+use super::socket::{RuntimeStream, failed};
 use crate::kube::protobuf::Value;
 use crate::kube::text::{Fault, percent_decoded};
 

@@ -1,7 +1,7 @@
 //! What one question to a container runtime found, as plain values.
 //! Upstream: `pkg/kubelet/util/sliceutils`, `pkg/kubelet/nodestatus/setters.go` Images.
 
-use crate::core::runtime::{Handler, Image};
+use super::facts::{Handler, Image};
 use crate::kube::text::Fault;
 use crate::kube::version::{is_padded, is_suffix};
 

@@ -3,13 +3,13 @@
 
 use serde::Deserialize;
 
+use super::config::{Protocol, RuntimeConfig};
+use super::facts::Image;
 use super::report::{
     FailedAt, Images, LARGE_LIST, MAX_NAMES, RuntimeFailure, RuntimeQuery, RuntimeReport,
     RuntimeVersion, Status,
 };
-use super::{Open, failed};
-use crate::config::runtime::{Protocol, RuntimeConfig};
-use crate::core::runtime::Image;
+use super::socket::{Open, failed};
 use crate::kube::text::{Fault, one_line};
 use crate::kube::{json, object, protobuf};
 

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use super::config::Protocol;
+use super::facts::{NOT_YET, RuntimeFacts};
 use super::report::{RuntimeQuery, RuntimeReport};
-use crate::config::runtime::Protocol;
-use crate::core::instant::Mono;
-use crate::core::outage_log::OutageLog;
-use crate::core::runtime::RuntimeFacts;
+use crate::process::instant::Mono;
+use crate::process::outage_log::OutageLog;
 
 /// Time between two questions, and after one that failed.
 const EVERY: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const RARELY: Duration = Duration::from_secs(300);
 
 /// The state between questions.
 #[derive(Debug)]
-pub struct RuntimeState {
+pub(super) struct RuntimeState {
     is_podman: bool,
     facts: RuntimeFacts,
     /// The last question failed, or the runtime was not ready.
@@ -36,7 +36,7 @@ pub struct RuntimeState {
 
 impl RuntimeState {
     /// Before the first question, which is due at once.
-    pub fn new(protocol: Protocol) -> Self {
+    pub(super) fn new(protocol: Protocol) -> Self {
         Self {
             is_podman: protocol == Protocol::Podman,
             facts: RuntimeFacts::unknown(),
@@ -50,7 +50,7 @@ impl RuntimeState {
     }
 
     /// What to ask now. `None`: the last answer still counts.
-    pub fn query(&mut self, now: Mono) -> Option<RuntimeQuery> {
+    pub(super) fn query(&mut self, now: Mono) -> Option<RuntimeQuery> {
         if now < self.due {
             self.last_success = Some(now);
             return None;
@@ -64,7 +64,7 @@ impl RuntimeState {
     }
 
     /// Takes what was found. Returns whether the facts, or the time of the last success, changed.
-    pub fn on_report(&mut self, report: RuntimeReport, now: Mono) -> bool {
+    pub(super) fn on_report(&mut self, report: RuntimeReport, now: Mono) -> bool {
         // Also after a list that failed: it may take all of its time again.
         if report.images.is_some() || report.list_is_large || !report.errors.is_empty() {
             let every = if report.list_is_large { RARELY } else { DETAILS_EVERY };
@@ -107,23 +107,24 @@ impl RuntimeState {
     }
 
     /// How long to wait for the next question.
-    pub fn pause(&self) -> Duration {
+    pub(super) fn pause(&self) -> Duration {
         if self.has_failed { RETRY } else { EVERY }
     }
 
-    /// What is known.
-    pub fn facts(&self) -> &RuntimeFacts {
-        &self.facts
+    /// The content of the file, if times count from the boot.
+    pub(super) fn file(&self) -> String {
+        self.facts.file(self.last_success.map(|at| at.since(Mono::START)))
+    }
+
+    /// What a Node reports of it now.
+    pub(super) fn into_facts(self) -> RuntimeFacts {
+        let down = self.last_success.is_none().then_some(NOT_YET);
+        RuntimeFacts { down, ..self.facts }
     }
 
     /// What fails, while it does.
     #[cfg(test)]
     pub(super) fn last_error(&self) -> Option<&str> {
         self.log.last_error()
-    }
-
-    /// When the runtime was last known to be ready.
-    pub fn last_success(&self) -> Option<Mono> {
-        self.last_success
     }
 }

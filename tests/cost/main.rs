@@ -276,7 +276,7 @@ fn bytes_and_heap_of_a_look_at_the_runtime() {
         let endpoint = runtime.endpoint();
         let (_, endpoint) = endpoint.split_once('=').unwrap();
         let mut flags = Flags::default();
-        flags.values.container_runtime_endpoint = endpoint.to_owned();
+        flags.values.runtime.endpoint = endpoint.to_owned();
         let endpoint = config(flags).runtime.unwrap();
         // The process has the mount table since its first question.
         drop(own_mounts());

@@ -7,7 +7,6 @@
 mod addresses;
 pub mod labels;
 mod resources;
-mod runtime;
 
 pub(crate) use resources::HUGE_PAGES;
 pub use resources::check_reservations;
@@ -20,6 +19,7 @@ use crate::core::eviction::Pressures;
 use crate::core::facts::Facts;
 use crate::kube::object::{self, ATTACH_DETACH, DOCUMENTATION};
 use crate::kube::time::Wall;
+use crate::runtime::node as runtime;
 pub use addresses::needs_lookup;
 
 /// The value of [`DOCUMENTATION`], as the unit names the manual. Each response to a status has it.

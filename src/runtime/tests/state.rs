@@ -3,9 +3,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use crate::core::runtime::{Handler, Image, RuntimeFacts};
 use crate::files::tree::Tree;
-use crate::host::runtime::RuntimeFile;
+use crate::runtime::facts::{Handler, Image, RuntimeFacts};
 use crate::runtime::report::{Condition, Images, RuntimeVersion, Status};
 
 use super::*;
@@ -66,7 +65,7 @@ impl Pair {
             None => true,
         };
         if is_news {
-            self.written.write(content(&self.state, Duration::ZERO)).unwrap();
+            self.written.write(self.state.file()).unwrap();
         }
     }
 
@@ -294,7 +293,6 @@ fn a_new_time_is_written_into_the_file_and_a_lost_file_is_back_with_the_next_suc
     let path = pair.tree.path().join("facts");
     let other = pair.tree.path().join("other");
     let inode = || fs::metadata(&path).unwrap().ino();
-    let content = |pair: &Pair, second| pair.state.facts().file(Some(Duration::from_secs(second)));
     pair.ask(|_| details(&[("a", 1)]), 0);
     let first = inode();
     let mut second = 0;
@@ -313,7 +311,7 @@ fn a_new_time_is_written_into_the_file_and_a_lost_file_is_back_with_the_next_suc
         second += 10;
         pair.ask(|_| ready(), second);
         assert!(lose.is_some() || inode() == first);
-        assert_eq!(fs::read_to_string(&path).unwrap(), content(&pair, second));
+        assert_eq!(fs::read_to_string(&path).unwrap(), pair.state.file());
         assert_eq!(pair.lines(second + 29), [""; 0]);
         assert_eq!(pair.lines(second + 30), [DOWN]);
     }

@@ -3,9 +3,9 @@
 
 use std::io::{self, Read, Write};
 
-use nodelet::config::runtime::{Protocol, RuntimeConfig};
+use nodelet::runtime::config::{Protocol, RuntimeConfig};
 use nodelet::runtime::cri::Cri;
-use nodelet::runtime::report::{Failure, RuntimeQuery};
+use nodelet::runtime::report::{RuntimeFailure, RuntimeQuery};
 
 /// A connection whose answers are prepared; they arrive in pieces.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ libfuzzer_sys::fuzz_target!(|input: (u8, &[u8])| {
                     connections += 1;
                     match connections {
                         1 => Ok(Box::new(Script(bytes.to_vec(), 0, piece))),
-                        _ => Err(Failure::api("closed")),
+                        _ => Err(RuntimeFailure::api("closed")),
                     }
                 },
                 &mut || {},

@@ -4,8 +4,6 @@
 
 use std::path::PathBuf;
 
-use super::flags::Values;
-
 /// Bytes of the path of a socket: `sun_path` of unix(7) without its last zero.
 const MAX_PATH: usize = 107;
 
@@ -18,6 +16,19 @@ pub enum Protocol {
     Docker,
     /// `podman://PATH`: the same API of Podman.
     Podman,
+}
+
+/// The values of the flags.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeFlags {
+    /// `--container-runtime-endpoint`; empty is no runtime.
+    pub endpoint: String,
+    /// `--image-service-endpoint`; empty is that of the runtime.
+    pub image_endpoint: String,
+    /// `--node-status-max-images`.
+    pub max_images: i32,
+    /// `--container-runtime-facts`.
+    pub facts_file: PathBuf,
 }
 
 /// The container runtime of this board.
@@ -35,63 +46,51 @@ pub struct RuntimeConfig {
     pub facts_file: PathBuf,
 }
 
-/// The runtime that the flags name; `None` without an endpoint.
-pub fn parse(values: &Values) -> Result<Option<RuntimeConfig>, String> {
-    let images = non_empty(&values.image_service_endpoint);
-    let Some(endpoint) = non_empty(&values.container_runtime_endpoint) else {
-        return match images {
-            Some(_) => Err(
-                "--image-service-endpoint needs --container-runtime-endpoint: without a runtime \
-                 there are no images"
-                    .to_owned(),
-            ),
-            None => Ok(None),
-        };
-    };
-    let named = |flag: &str, endpoint: &str| {
-        self::endpoint(endpoint).map_err(|e| format!("{flag} {endpoint:?}: {e}"))
-    };
-    let (protocol, path) = named("--container-runtime-endpoint", endpoint)?;
-    let image_path = match images {
-        None => None,
-        Some(images) => match (protocol, named("--image-service-endpoint", images)?) {
-            (Protocol::Cri, (Protocol::Cri, images)) => Some(images).filter(|i| *i != path),
-            _ => {
+impl RuntimeConfig {
+    /// The runtime that the flags name; `None` without an endpoint.
+    pub fn new(flags: &RuntimeFlags) -> Result<Option<Self>, String> {
+        let RuntimeFlags { endpoint, image_endpoint: images, max_images, facts_file } = flags;
+        if endpoint.is_empty() && !images.is_empty() {
+            return Err("--image-service-endpoint needs --container-runtime-endpoint: without a \
+                        runtime there are no images"
+                .to_owned());
+        }
+        if endpoint.is_empty() {
+            return Ok(None);
+        }
+        let (protocol, path) = parse("--container-runtime-endpoint", endpoint)?;
+        let mut image_path = None;
+        if !images.is_empty() {
+            let (of_images, socket) = parse("--image-service-endpoint", images)?;
+            if (protocol, of_images) != (Protocol::Cri, Protocol::Cri) {
                 return Err(format!(
                     "--image-service-endpoint {images:?}: both endpoints must be unix://PATH"
                 ));
             }
-        },
-    };
-    Ok(Some(RuntimeConfig {
-        protocol,
-        path,
-        image_path,
-        max_images: values.node_status_max_images,
-        facts_file: values.container_runtime_facts.clone(),
-    }))
+            image_path = Some(socket).filter(|socket| *socket != path);
+        }
+        let (max_images, facts_file) = (*max_images, facts_file.clone());
+        Ok(Some(Self { protocol, path, image_path, max_images, facts_file }))
+    }
 }
 
-fn non_empty(text: &str) -> Option<&str> {
-    Some(text).filter(|text| !text.is_empty())
-}
-
-fn endpoint(endpoint: &str) -> Result<(Protocol, PathBuf), String> {
+/// What the endpoint of a flag names.
+fn parse(flag: &str, endpoint: &str) -> Result<(Protocol, PathBuf), String> {
+    let refused = |why: String| Err(format!("{flag} {endpoint:?}: {why}"));
     let (protocol, path) = match endpoint.split_once("://") {
         None => (Protocol::Cri, endpoint),
         Some(("unix", path)) => (Protocol::Cri, path),
         Some(("docker", path)) => (Protocol::Docker, path),
         Some(("podman", path)) => (Protocol::Podman, path),
-        Some(("tcp", _)) => return Err("only support unix socket endpoint".to_owned()),
-        Some((other, _)) => return Err(format!("protocol {other:?} not supported")),
+        Some(("tcp", _)) => return refused("only support unix socket endpoint".to_owned()),
+        Some((other, _)) => return refused(format!("protocol {other:?} not supported")),
     };
     if !path.starts_with('/') || path.contains('\0') {
-        return Err(
-            "the path must be absolute, as in unix:///run/containerd/containerd.sock".into()
-        );
+        let example = "unix:///run/containerd/containerd.sock";
+        return refused(format!("the path must be absolute, as in {example}"));
     }
     if path.len() > MAX_PATH {
-        return Err(format!("the path is longer than {MAX_PATH} bytes"));
+        return refused(format!("the path is longer than {MAX_PATH} bytes"));
     }
     Ok((protocol, path.into()))
 }
@@ -99,13 +98,14 @@ fn endpoint(endpoint: &str) -> Result<(Protocol, PathBuf), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::flags::Flags;
 
     fn parsed(endpoint: &str, images: &str) -> Result<Option<RuntimeConfig>, String> {
-        let mut values = Flags::default().values;
-        values.container_runtime_endpoint = endpoint.to_owned();
-        values.image_service_endpoint = images.to_owned();
-        parse(&values)
+        RuntimeConfig::new(&RuntimeFlags {
+            endpoint: endpoint.to_owned(),
+            image_endpoint: images.to_owned(),
+            max_images: 10,
+            facts_file: "/f".into(),
+        })
     }
 
     #[test]
@@ -120,6 +120,7 @@ mod tests {
             let config = parsed(endpoint, "").unwrap().unwrap();
             assert_eq!((config.protocol, config.path), (protocol, path.into()));
             assert_eq!((config.image_path, config.max_images), (None, 10));
+            assert_eq!(config.facts_file, PathBuf::from("/f"));
         }
         let two = |images| parsed("unix:///run/a.sock", images).unwrap().unwrap();
         assert_eq!(two("/run/b.sock").image_path, Some("/run/b.sock".into()));

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::core::instant::Mono;
+use super::instant::Mono;
 
 /// The outage log of one operation.
 #[derive(Debug)]

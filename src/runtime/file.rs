@@ -5,12 +5,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::core::instant::Mono;
-use crate::core::outage_log::OutageLog;
-use crate::core::runtime::RuntimeFacts;
+use super::facts::{NOT_YET, RuntimeFacts};
 use crate::files::guard;
 use crate::files::read::{LARGE, cause, from_start, open};
 use crate::kube::text::Fault;
+use crate::process::instant::Mono;
+use crate::process::outage_log::OutageLog;
 
 /// A runtime without success for this time is down (maxWaitForContainerRuntime of the kubelet).
 const DOWN_AFTER: Duration = Duration::from_secs(30);
@@ -23,8 +23,6 @@ const RETRY: Duration = Duration::from_secs(1);
 
 const SEE_LOG: &str = "see the log of nodelet runtime";
 const DOWN: &str = "container runtime is down";
-/// Ready's line before the first success.
-pub const NOT_YET: &str = "container runtime status check may not have completed yet";
 
 /// The file, and what was last read of it.
 #[derive(Debug)]
@@ -222,15 +220,6 @@ mod tests {
         reader.success("containerd://2.2.0", 110);
         assert_eq!(reader.told(110), well("containerd://2.1.9"));
         assert_eq!(reader.told(120), well("containerd://2.2.0"));
-    }
-
-    /// The clock counts the time in which the board was suspended.
-    #[test]
-    fn a_file_from_before_a_suspension_is_old() {
-        let mut reader = Reader::new();
-        reader.success("containerd://2.1.9", 0);
-        assert_eq!(reader.told(1).1, None);
-        assert_eq!(reader.told(3600), down());
     }
 
     #[test]

@@ -15,6 +15,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// Ready's line before the first success.
+pub const NOT_YET: &str = "container runtime status check may not have completed yet";
+
 /// The facts of a runtime, and the lines of Ready. `None` is not known: the Node's member is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -1,17 +1,16 @@
-//! Judges one question to the container runtime, and the file of `nodelet runtime`. Without an
-//! endpoint there is no line.
+//! The judgements of `nodelet check`: one question to the container runtime, and the file of
+//! `nodelet runtime`. Without an endpoint there is no line.
 
 use std::path::Path;
 
-use crate::config::runtime::{Protocol, RuntimeConfig};
+use super::config::{Protocol, RuntimeConfig};
+use super::report::{FailedAt, RuntimeReport};
+use crate::kube::finding::Finding;
 use crate::kube::text::Fault;
-use crate::runtime::report::{FailedAt, RuntimeReport};
-
-use super::Finding;
 
 /// The findings of one question. A failed one is its last line. `offers_pods` is `--max-pods` above
 /// 0.
-pub fn judge_runtime(
+pub(super) fn question(
     config: &RuntimeConfig,
     found: &RuntimeReport,
     offers_pods: bool,
@@ -65,7 +64,7 @@ pub fn judge_runtime(
 }
 
 /// The file of `nodelet runtime`. Before the first start of the agent there is none.
-pub fn facts_file(path: &Path, fresh: Result<(), Fault>, exists: bool) -> Finding {
+pub(super) fn facts_file(path: &Path, fresh: Result<(), Fault>, exists: bool) -> Finding {
     const CHECK: &str = "runtime-facts";
     match fresh {
         Ok(()) => Finding::ok(CHECK, path.display().to_string()),
@@ -81,8 +80,8 @@ pub fn facts_file(path: &Path, fresh: Result<(), Fault>, exists: bool) -> Findin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::Mark;
-    use crate::core::runtime::Image;
+    use crate::kube::finding::Mark;
+    use crate::runtime::facts::Image;
     use crate::runtime::report::{Images, RuntimeFailure, RuntimeVersion, Status};
 
     const CONFIG: fn() -> RuntimeConfig = || RuntimeConfig {
@@ -94,7 +93,7 @@ mod tests {
     };
 
     fn lines(found: &RuntimeReport, offers_pods: bool) -> Vec<String> {
-        let findings = judge_runtime(&CONFIG(), found, offers_pods);
+        let findings = question(&CONFIG(), found, offers_pods);
         findings.iter().map(Finding::line).collect()
     }
 
@@ -166,7 +165,7 @@ mod tests {
             ..Status::default()
         });
         let marks = |found: &RuntimeReport, offers_pods| {
-            let findings = judge_runtime(&CONFIG(), found, offers_pods);
+            let findings = question(&CONFIG(), found, offers_pods);
             findings.iter().map(|f| f.mark).collect::<Vec<Mark>>()
         };
         let (ok, failed, note) = (Mark::Ok, Mark::Failed, Mark::Note);

@@ -1,0 +1,101 @@
+//! The socket of the runtime, no wait of which outlasts the deadline of its question.
+
+use std::cell::Cell;
+use std::fmt::Debug;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::report::{FailedAt, RuntimeFailure};
+use crate::files::guard;
+use crate::files::read::cause;
+use crate::kube::text::Fault;
+use crate::process::clock::since_boot;
+use crate::process::instant::Mono;
+use crate::process::unix_socket::connect_to;
+
+/// The time of this process counts from the boot, as in the file of `nodelet runtime`.
+pub(super) fn now() -> Mono {
+    Mono::START.after(since_boot())
+}
+
+/// Both directions of a connection.
+pub trait RuntimeStream: Read + Write + Debug {}
+impl<T: Read + Write + Debug> RuntimeStream for T {}
+
+/// How the socket at a path is opened.
+pub(super) type Open<'a> =
+    &'a mut dyn FnMut(&Path) -> Result<Box<dyn RuntimeStream>, RuntimeFailure>;
+
+/// A socket whose reads end at the deadline.
+#[derive(Debug)]
+pub(super) struct TimedSocket {
+    stream: UnixStream,
+    deadline: Rc<Cell<Mono>>,
+}
+
+impl TimedSocket {
+    /// Connects without blocking; then each write blocks for at most `limit`.
+    pub(super) fn open(
+        path: &Path,
+        limit: Duration,
+        deadline: &Rc<Cell<Mono>>,
+    ) -> Result<Self, RuntimeFailure> {
+        let connected = || -> io::Result<Self> {
+            let stream = connect_to(&guard::found(path)?)?;
+            stream.set_nonblocking(false)?;
+            stream.set_write_timeout(Some(limit))?;
+            Ok(Self { stream, deadline: Rc::clone(deadline) })
+        };
+        connected().map_err(|error| {
+            let remedy = match error.raw_os_error().map(Errno::from_raw) {
+                Some(Errno::ENOENT | Errno::ECONNREFUSED) => "is the runtime running?",
+                Some(Errno::EACCES | Errno::EPERM) => {
+                    "run it as root, or as a user in the group of the socket"
+                }
+                Some(Errno::EAGAIN) => "it accepts no connections; is it stopped?",
+                _ => "",
+            };
+            let fault = Fault::new(cause(&error), remedy).at(path.display());
+            RuntimeFailure { at: FailedAt::Socket, fault }
+        })
+    }
+}
+
+impl Read for TimedSocket {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.deadline.get().since(now());
+        let read = if left.is_zero() {
+            Err(ErrorKind::WouldBlock.into())
+        } else {
+            self.stream.set_read_timeout(Some(left)).and_then(|()| self.stream.read(bytes))
+        };
+        read.map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "no answer in time"),
+            _ => error,
+        })
+    }
+}
+
+impl Write for TimedSocket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A read or a write failed.
+pub(super) fn failed(error: &io::Error) -> RuntimeFailure {
+    let remedy = match error.kind() {
+        ErrorKind::TimedOut => "is it stopped or overloaded? See its log",
+        _ => "",
+    };
+    RuntimeFailure::api(Fault::new(cause(error), remedy))
+}

@@ -102,9 +102,6 @@ fn the_answers_of_cri_o() {
     assert_eq!(images[0].names, [digest("quay.io/lab/app", "2")]);
     assert_eq!(images[1].names, [pause.as_str(), "registry.k8s.io/pause:3.10"]);
     assert_eq!(images[2].names, [digest("quay.io/lab/artifact", "3")]);
-    for piece in [1, 9, 100] {
-        assert_eq!(cri(ALL, &bytes, piece), found);
-    }
 }
 
 #[test]

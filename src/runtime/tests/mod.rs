@@ -697,9 +697,9 @@ fn server(
     (config, thread)
 }
 
-/// Two questions over one connection, and one over another after a restart; a silent runtime.
+/// Two questions over one connection, and two over another after a restart.
 #[test]
-fn a_connection_is_kept_until_it_ends_and_each_wait_is_bounded() {
+fn a_connection_is_kept_until_it_ends() {
     let tree = Tree::empty("runtime-kept");
     let (config, thread) = server(&tree, 3, |mut socket| {
         for answer in [[settings(), answer(1, &status(true))].concat(), answer(3, &status(true))] {
@@ -709,22 +709,12 @@ fn a_connection_is_kept_until_it_ends_and_each_wait_is_bounded() {
             let _ = socket.write_all(&answer);
         }
     });
-    let limit = Duration::from_millis(500);
-    let mut client = Client::new(&config, limit);
+    let mut client = Client::new(&config, OVERDUE);
     for _ in 0..5 {
         assert!(client.ask(STATUS_ALONE).0.status.is_ok());
     }
     drop(client);
     thread.join().unwrap();
-    // The backlog accepts the connection, as for a stopped process.
-    let silent = tree.path().join("silent");
-    let _listener = UnixListener::bind(&silent).unwrap();
-    let start = Instant::now();
-    let found = ask(&RuntimeConfig { path: silent, ..config }, limit);
-    assert!((limit..limit * 8).contains(&start.elapsed()), "{:?}", start.elapsed());
-    let fault = found.status.unwrap_err().fault.to_string();
-    let want = "no answer in time; is it stopped or overloaded? See its log";
-    assert!(fault.ends_with(want), "{fault}");
 }
 
 /// The protocol of the endpoint decides.
@@ -782,8 +772,9 @@ fn a_trickle_and_a_flood_are_bounded() {
     let start = Instant::now();
     let found = ask(&config, limit);
     assert!(start.elapsed() < limit * 4, "{:?}", start.elapsed());
-    let cause = found.status.unwrap_err().fault.what;
-    assert!(cause.contains("no answer in time"), "{cause}");
+    let fault = found.status.unwrap_err().fault.to_string();
+    let want = "no answer in time; is it stopped or overloaded? See its log";
+    assert!(fault.ends_with(want), "{fault}");
     thread.join().unwrap();
 
     let tree = Tree::empty("runtime-flood");

@@ -135,20 +135,15 @@ impl Config {
         flags: Flags,
         hostname: impl FnOnce() -> Result<String, String>,
     ) -> Result<Self, String> {
-        let hostname = match flags.values.hostname_override.as_str() {
+        let Flags { mut values, faults, .. } = flags;
+        let mut config = std::mem::take(&mut values.config);
+        let node = &mut config.node;
+        let hostname = match values.hostname_override.as_str() {
             // As in the kubelet, an empty override is no override.
             "" => hostname()?,
             name => name.to_owned(),
         };
-        Self::named(flags, &hostname)
-    }
-
-    /// Not generic, so that its callers share one copy.
-    fn named(flags: Flags, hostname: &str) -> Result<Self, String> {
-        let Flags { mut values, faults, .. } = flags;
-        let mut config = std::mem::take(&mut values.config);
-        let node = &mut config.node;
-        node.name = names::node_name(hostname).map_err(|e| format!("hostname: {e}"))?;
+        node.name = names::node_name(&hostname).map_err(|e| format!("hostname: {e}"))?;
 
         node.external_cloud = match values.cloud_provider.as_str() {
             "" => false,

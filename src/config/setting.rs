@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lexopt::{Arg, Parser};
+use lexopt::Parser;
 
 use crate::kube::names::{Taint, parse_taints};
 use crate::kube::time::parse_duration;
@@ -67,7 +67,7 @@ pub const fn row<T>(
 }
 
 /// Flags of one letter.
-const SHORT: [(char, &str); 3] = [('h', "help"), ('o', "output"), ('v', "v")];
+pub(super) const SHORT: [(char, &str); 3] = [('h', "help"), ('o', "output"), ('v', "v")];
 
 impl<T> Setting<T> {
     /// Sets a value of the command line. Returns its fault if it is out of its range.
@@ -119,11 +119,13 @@ impl<T> Setting<T> {
         is_first: bool,
         parser: &mut Parser,
     ) -> Result<Option<String>, String> {
-        let text = match self.kind {
-            Kind::Switch(_) => switch_value(parser).unwrap_or_else(|| "true".into()),
-            _ => value(self.flag, parser)?,
-        };
-        self.set(target, text, is_first)
+        let text = value(self.flag, self.takes_value(), parser)?;
+        self.set(target, text.unwrap_or_else(|| "true".into()), is_first)
+    }
+
+    /// Whether it needs a value.
+    pub(super) fn takes_value(&self) -> bool {
+        !matches!(self.kind, Kind::Switch(_))
     }
 
     /// `field (--flag)`, as in the kubelet's errors.
@@ -206,18 +208,6 @@ pub fn find<T>(table: &'static [Setting<T>], flag: &str) -> Option<&'static Sett
     table.iter().find(|setting| setting.flag == flag)
 }
 
-/// The name of a flag, without its dashes; `None` of a word that is no flag.
-pub fn flag_name(arg: &Arg<'_>) -> Result<Option<String>, String> {
-    match arg {
-        Arg::Long(name) => Ok(Some(name.replace('_', "-"))),
-        Arg::Short(letter) => match SHORT.iter().find(|(short, _)| short == letter) {
-            Some((_, flag)) => Ok(Some((*flag).to_owned())),
-            None => Err(format!("unknown shorthand flag: -{letter}; see --help")),
-        },
-        Arg::Value(_) => Ok(None),
-    }
-}
-
 /// The fault of a number, in the kubelet's words
 /// (`pkg/kubelet/apis/config/validation/validation.go`).
 pub(super) fn outside(names: &str, number: i32, least: i32, most: i32) -> Option<String> {
@@ -246,23 +236,25 @@ fn pairs(name: &str, separator: char, text: &str) -> Result<Vec<(String, String)
     items.map(pair).collect()
 }
 
-/// The value of a flag that needs one.
-pub fn value(name: &str, parser: &mut Parser) -> Result<OsString, String> {
-    parser.value().map_err(|_| format!("flag needs an argument: --{name}"))
-}
-
 fn number(name: &str, text: &str) -> Result<i32, String> {
     text.parse()
         .map_err(|_| format!("invalid argument {text:?} for --{name}: not a number in its range"))
 }
 
-/// The value of a boolean flag follows `=`; a following argument is the value only if it is `true`
-/// or `false`.
-pub(super) fn switch_value(parser: &mut Parser) -> Option<OsString> {
-    parser.optional_value().or_else(|| {
+/// The value of a flag. That of a switch follows `=`; a following argument is its value only if it
+/// is `true` or `false`.
+pub fn value(
+    name: &str,
+    takes_value: bool,
+    parser: &mut Parser,
+) -> Result<Option<OsString>, String> {
+    if takes_value {
+        return parser.value().map(Some).map_err(|_| format!("flag needs an argument: --{name}"));
+    }
+    Ok(parser.optional_value().or_else(|| {
         let mut args = parser.try_raw_args()?;
         args.next_if(|word| word == "true" || word == "false")
-    })
+    }))
 }
 
 fn switch(name: &str, text: &str) -> Result<bool, String> {

@@ -1,14 +1,15 @@
 //! The command line: the grammar of flags, which is the kubelet's, and the help, from one table.
 //!
-//! Only the form of a value is checked here; `Config::new` validates it. As in the kubelet, `_` in
-//! a name equals `-`, and `--flag=value` equals `--flag value`.
+//! [`read`] reads each command line: that of a run, and of `nodelet join` and `nodelet reset`. As
+//! in the kubelet, `_` in a name equals `-`, and `--flag=value` equals `--flag value`. Of a run,
+//! only the form of a value is checked here; `Config::new` validates it.
 
 use std::ffi::OsString;
 
 use lexopt::{Arg, Parser};
 
 use super::flags::{Flags, SETTINGS, ignored_flag};
-use super::setting::{Kind, find, flag_name, help, switch_value, value};
+use super::setting::{SHORT, Setting, find, help, value};
 
 /// The command to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +62,40 @@ const MORE: &str = "nodelet --help --all and the manual page nodelet(8) have eve
 const REST: &str =
     "The other flags of the kubelet are ignored, whatever their value; the log names them.";
 
-/// Parses a command line without its program name.
+/// Reads a command line. `word` takes a word that is no flag; `flag` takes the name of a flag, and
+/// its value from the parser. Returns `--help` or `--version`, which end the line.
+pub fn read(
+    args: Vec<OsString>,
+    mut word: impl FnMut(OsString) -> Result<(), String>,
+    mut flag: impl FnMut(&str, &mut Parser) -> Result<(), String>,
+) -> Result<Option<Command>, String> {
+    let mut parser = Parser::from_args(args);
+    // lexopt would quote a value that no flag took; it may be a token.
+    while let Some(arg) = parser.next().map_err(|_| "a value without a flag; see --help")? {
+        let name = match arg {
+            Arg::Long(name) => name.replace('_', "-"),
+            Arg::Short(letter) => match SHORT.iter().find(|(short, _)| *short == letter) {
+                Some((_, flag)) => (*flag).to_owned(),
+                None => return Err(format!("unknown shorthand flag: -{letter}; see --help")),
+            },
+            Arg::Value(text) => {
+                word(text)?;
+                continue;
+            }
+        };
+        match name.as_str() {
+            "help" => {
+                let all = parser.try_raw_args().is_some_and(|mut args| args.any(|w| w == "--all"));
+                return Ok(Some(Command::Help { all }));
+            }
+            "version" => return Ok(Some(Command::Version)),
+            _ => flag(&name, &mut parser)?,
+        }
+    }
+    Ok(None)
+}
+
+/// Parses the command line of a run, without its program name.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<(Command, Box<Flags>), String> {
     let mut flags = Box::<Flags>::default();
     let command = apply(args.into_iter().collect(), &mut flags)?;
@@ -72,54 +106,43 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<(Command, Box<F
     Ok((command, flags))
 }
 
-/// Applies a command line to `flags`: the defaults, or the values of a configuration file. Returns
-/// its command.
+/// Applies the command line of a run to `flags`: the defaults, or the values of a configuration
+/// file. Returns its command.
 pub fn apply(args: Vec<OsString>, flags: &mut Flags) -> Result<Command, String> {
-    let mut parser = Parser::from_args(args);
-    let mut given = Vec::new();
-    let mut command = None;
-    while let Some(arg) = parser.next().map_err(|e| e.to_string())? {
-        let Some(name) = flag_name(&arg)? else {
-            let Arg::Value(word) = arg else { continue };
-            command = match (word.to_str(), command) {
-                (Some("inspect"), None) => Some(Command::Inspect),
-                (Some("check"), None) => Some(Command::Check),
-                (Some("runtime"), None) => Some(Command::Runtime),
-                (Some("serve"), None) => Some(Command::Serve),
-                (Some("logs"), None) => Some(Command::Logs),
-                (word, _) => {
-                    let word = shown(word.unwrap_or_default());
-                    return Err(format!("unknown command {word:?}; see --help"));
-                }
-            };
-            continue;
-        };
-        match name.as_str() {
-            "help" => {
-                let all = parser.try_raw_args().is_some_and(|mut args| args.any(|w| w == "--all"));
-                return Ok(Command::Help { all });
+    let (mut command, mut given) = (None, Vec::new());
+    let word = |word: OsString| {
+        command = match (word.to_str(), command) {
+            (Some("inspect"), None) => Some(Command::Inspect),
+            (Some("check"), None) => Some(Command::Check),
+            (Some("runtime"), None) => Some(Command::Runtime),
+            (Some("serve"), None) => Some(Command::Serve),
+            (Some("logs"), None) => Some(Command::Logs),
+            (word, _) => {
+                let word = shown(word.unwrap_or_default());
+                return Err(format!("unknown command {word:?}; see --help"));
             }
-            "version" => return Ok(Command::Version),
-            _ => {}
-        }
-        if let Some((name, takes_value)) = ignored_flag(&name) {
+        };
+        Ok(())
+    };
+    let flag = |name: &str, parser: &mut Parser| {
+        if let Some((name, takes_value)) = ignored_flag(name) {
             flags.ignored.push(format!("--{name}"));
-            if takes_value {
-                value(name, &mut parser)?;
-            } else {
-                switch_value(&mut parser);
-            }
-            continue;
+            return value(name, takes_value, parser).map(drop);
         }
-        let Some(setting) = find(SETTINGS, &name) else {
-            return Err(format!("unknown flag: --{}; see --help", shown(&name)));
-        };
+        let setting = find(SETTINGS, name).ok_or_else(|| unknown_flag(name, ""))?;
         let is_first = !given.contains(&setting.flag);
         given.push(setting.flag);
-        let fault = setting.read(&mut flags.values, is_first, &mut parser)?;
+        let fault = setting.read(&mut flags.values, is_first, parser)?;
         flags.note(setting.flag, fault);
-    }
-    Ok(command.unwrap_or(Command::Run))
+        Ok(())
+    };
+    let end = read(args, word, flag)?;
+    Ok(end.or(command).unwrap_or(Command::Run))
+}
+
+/// The error of an unknown flag. `command` is empty or ends with a blank.
+pub fn unknown_flag(name: &str, command: &str) -> String {
+    format!("unknown flag: --{}; see {command}--help", shown(name))
 }
 
 /// An unknown word, for an error. One with a dot or a colon may be a token at the wrong place.
@@ -129,10 +152,8 @@ pub fn shown(word: &str) -> &str {
 
 /// Whether the flag `name` of a run needs a value; `None` if there is no such flag.
 pub fn takes_value(name: &str) -> Option<bool> {
-    if let Some((_, takes_value)) = ignored_flag(name) {
-        return Some(takes_value);
-    }
-    find(SETTINGS, name).map(|setting| !matches!(setting.kind, Kind::Switch(_)))
+    let ignored = ignored_flag(name).map(|(_, takes_value)| takes_value);
+    ignored.or_else(|| find(SETTINGS, name).map(Setting::takes_value))
 }
 
 #[cfg(test)]

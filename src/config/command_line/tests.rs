@@ -138,19 +138,6 @@ fn only_inspect_and_check_have_an_output_format() {
 }
 
 #[test]
-fn a_flag_is_a_switch_or_takes_a_value() {
-    for (flag, want) in [
-        ("", None),
-        ("register-node", Some(false)),
-        ("port", Some(true)),
-        ("runonce", Some(false)),
-        ("feature-gates", Some(true)),
-    ] {
-        assert_eq!(takes_value(flag), want, "{flag}");
-    }
-}
-
-#[test]
 fn an_invalid_command_line_is_one_error_line() {
     for (words, want) in [
         (&["--kubecfg=x"][..], "unknown flag: --kubecfg; see --help"),

@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 
-use lexopt::{Arg, Parser, ValueExt as _};
+use lexopt::Parser;
 
 use super::{JoinCommand, Reset, Settings, TokenSource};
-use crate::config::command_line::{self, shown, takes_value};
+use crate::config::command_line::{self, Command, takes_value, unknown_flag};
 use crate::config::setting::Kind::{Path, Switch, Text};
-use crate::config::setting::{Setting, find, flag_name, row, set_defaults, value};
+use crate::config::setting::{Setting, find, row, set_defaults, value};
 use crate::join::token::{Digest, K0S, MICROK8S, Token, digest, is_of_k0s};
 use crate::kube::time::parse_duration;
 use crate::wire::api_config::Secret;
@@ -17,11 +17,8 @@ const PORT: u16 = 6443;
 /// Most digests.
 const MOST_PINS: usize = 64;
 
-/// Flags of `kubeadm join` that have no effect here; all have a value.
-const WITHOUT_EFFECT: [&str; 4] =
-    ["cri-socket", "ignore-preflight-errors", "skip-phases", "patches"];
-const CONTROL_PLANE: [&str; 4] =
-    ["control-plane", "certificate-key", "apiserver-advertise-address", "apiserver-bind-port"];
+/// The flags of `nodelet reset`, which are those of `nodelet join`.
+const RESET: [&str; 3] = ["force", "root", "output"];
 /// Flags of a run that `nodelet join` and the unit set.
 const SET_BY_JOIN: [&str; 8] = [
     "kubeconfig",
@@ -42,9 +39,10 @@ pub fn is_set_by_join(word: &str) -> bool {
 
 /// Parses the command line after `nodelet`. `None` if it is neither `join` nor `reset`.
 pub fn parse(args: &[OsString]) -> Option<Result<JoinCommand, String>> {
-    match args.first()?.to_str()? {
-        "join" => Some(words(args).and_then(join)),
-        "reset" => Some(reset(args.iter().skip(1).cloned().collect())),
+    let (command, args) = args.split_first()?;
+    match command.to_str()? {
+        "join" => Some(words(args).and_then(|args| read(args, false))),
+        "reset" => Some(read(args.to_vec(), true)),
         _ => None,
     }
 }
@@ -58,14 +56,8 @@ fn words(args: &[OsString]) -> Result<Vec<OsString>, String> {
         if arg.contains(" --") { words.extend(arg.split_whitespace()) } else { words.push(arg) }
     }
     words.retain(|word| !word.is_empty() && *word != "\\");
-    let words = match words.as_slice() {
-        // `nodelet join kubeadm join ENDPOINT …`.
-        [_, "kubeadm", "join", words @ ..] => words,
-        [_, "microk8s", ..] => return Err(MICROK8S.into()),
-        [_, "k0s", ..] => return Err(K0S.into()),
-        [_, words @ ..] => words,
-        [] => &[],
-    };
+    // `nodelet join kubeadm join ENDPOINT …`.
+    let words = words.strip_prefix(&["kubeadm", "join"]).unwrap_or(&words);
     Ok(words.iter().map(OsString::from).collect())
 }
 
@@ -73,7 +65,6 @@ fn words(args: &[OsString]) -> Result<Vec<OsString>, String> {
 #[derive(Debug, Default)]
 pub struct Given {
     settings: Settings,
-    endpoint: Option<String>,
     token: Option<TokenSource>,
     discovery_token: Option<TokenSource>,
     bootstrap_token: Option<TokenSource>,
@@ -119,70 +110,82 @@ pub const FLAGS: &[Setting<Given>] = &[
     row("output", "json|text", "text", "form of the output", Text(|g, given| g.output = given)),
 ];
 
-/// Flags of `kubeadm join` and of a run that have the same effect as those above.
+/// Flags of `kubeadm join` and of a run that have the effect of one above, or none.
 #[rustfmt::skip]
 const OTHERS: &[Setting<Given>] = &[
     row("discovery-token", "T", "", "", Text(|g, given| g.discovery_token = token(given))),
     row("tls-bootstrap-token", "T", "", "", Text(|g, given| g.bootstrap_token = token(given))),
     row("hostname-override", "NAME", "", "", Text(|g, given| g.settings.node_name = Some(given))),
+    row("cri-socket", "URL", "", "", Text(|g, _| g.settings.ignored.push("cri-socket"))),
+    row("ignore-preflight-errors", "LIST", "", "",
+        Text(|g, _| g.settings.ignored.push("ignore-preflight-errors"))),
+    row("skip-phases", "LIST", "", "", Text(|g, _| g.settings.ignored.push("skip-phases"))),
+    row("patches", "DIR", "", "", Text(|g, _| g.settings.ignored.push("patches"))),
 ];
 
-fn join(args: Vec<OsString>) -> Result<JoinCommand, String> {
+fn read(args: Vec<OsString>, is_reset: bool) -> Result<JoinCommand, String> {
     let mut given = Given::default();
     given.settings.wait = true;
     set_defaults(FLAGS, &mut given);
-    let mut parser = Parser::from_args(args);
-    while let Some(arg) = parser.next().map_err(fault)? {
-        let Some(name) = flag_name(&arg)? else {
-            let Arg::Value(word) = arg else { continue };
-            let word = word.to_string_lossy().into_owned();
-            not_of_others(&word)?;
-            if given.endpoint.replace(word).is_some() {
-                return Err(
-                    "two endpoints; a token needs --token, and a value with blanks needs quotes"
-                        .into(),
-                );
-            }
-            continue;
+    let mut endpoint = None;
+    let word = |word: OsString| {
+        if is_reset {
+            return Err("unexpected argument; see reset --help".into());
+        }
+        let word = word.to_string_lossy().into_owned();
+        not_of_others(&word)?;
+        match endpoint.replace(word) {
+            None => Ok(()),
+            Some(_) => Err("two endpoints; a token needs --token, and a value with blanks needs \
+                            quotes"
+                .into()),
+        }
+    };
+    let flag = |name: &str, parser: &mut Parser| {
+        if is_reset && !RESET.contains(&name) {
+            return Err(unknown_flag(name, "reset "));
+        }
+        let Some(flag) = find(FLAGS, name).or_else(|| find(OTHERS, name)) else {
+            given.settings.flags.push(flag_of_a_run(name, parser)?);
+            return Ok(());
         };
-        match name.as_str() {
-            "help" => return Ok(JoinCommand::Help),
-            "version" => return Ok(JoinCommand::Version),
-            _ => {}
+        if matches!(flag.kind, Switch(_)) && parser.optional_value().is_some() {
+            // It may be a token.
+            return Err(format!("--{name} takes no value"));
         }
-        if let Some(flag) = find(FLAGS, &name).or_else(|| find(OTHERS, &name)) {
-            if matches!(flag.kind, Switch(_)) && parser.optional_value().is_some() {
-                // It may be a token.
-                return Err(format!("--{name} takes no value"));
-            }
-            flag.read(&mut given, true, &mut parser)?;
-        } else if let Some(flag) = WITHOUT_EFFECT.iter().find(|flag| **flag == name) {
-            value(flag, &mut parser)?;
-            given.settings.ignored.push(flag);
-        } else {
-            given.settings.flags.push(flag_of_a_run(&name, &mut parser)?);
-        }
+        flag.read(&mut given, true, parser).map(drop)
+    };
+    match command_line::read(args, word, flag)? {
+        Some(Command::Version) => return Ok(JoinCommand::Version),
+        Some(_) => return Ok(JoinCommand::Help),
+        None => {}
     }
-    finish(given).map(|settings| JoinCommand::Join(Box::new(settings)))
+    given.settings.json = match given.output.as_str() {
+        "json" => true,
+        "text" => false,
+        _ => return Err("--output: write json or text".into()),
+    };
+    if is_reset {
+        let Settings { force, root, json, .. } = given.settings;
+        return Ok(JoinCommand::Reset(Reset { force, root, json }));
+    }
+    finish(given, endpoint).map(|settings| JoinCommand::Join(Box::new(settings)))
 }
 
-fn finish(given: Given) -> Result<Settings, String> {
+fn finish(given: Given, endpoint: Option<String>) -> Result<Settings, String> {
     let mut settings = given.settings;
-    for text in &given.pins {
-        add_pins(&mut settings.pins, text)?;
-    }
+    settings.pins = pins(&given.pins.join(","))?;
     settings.timeout = parse_duration(&given.timeout)
         .map_err(|_| "--timeout: not a duration; write it like 5m or 1h30m")?;
-    settings.json = is_json(&given.output)?;
     if let Some(name) = &settings.node_name {
-        no_token("node-name", name.clone())?;
+        no_token("node-name", name)?;
         if name.is_empty() {
             return Err("--node-name: an empty name; is its variable set?".into());
         }
     }
     // A token as host name would be shown, and asked for in DNS.
-    let endpoint = given.endpoint.filter(|word| !Token::is_whole(word));
     let endpoint = endpoint
+        .filter(|word| !Token::is_whole(word))
         .ok_or("the endpoint is missing: nodelet join HOST:PORT --token …; see join --help")?;
     settings.server = url(&endpoint)?;
     let missing = "--token is missing; on the control plane: \
@@ -200,24 +203,20 @@ fn finish(given: Given) -> Result<Settings, String> {
                 .into(),
         );
     }
-    // The flags are those of a run: its parser checks their values, and quotes them.
-    for flag in &settings.flags {
-        let name = flag.split('=').next().unwrap_or_default();
-        command_line::parse([flag.into()])
-            .map_err(|_| format!("{name}: not a valid value; see nodelet --help"))?;
-    }
     settings.wait &= settings.root.is_none() && !settings.dry_run;
     Ok(settings)
 }
 
-/// Refuses the argument of other programs' lines: `microk8s join HOST:25000/TOKEN/HASH`, and
+/// Refuses the words of other programs' lines: `microk8s join HOST:25000/TOKEN/HASH`, and
 /// `k0s worker TOKEN`.
 fn not_of_others(word: &str) -> Result<(), String> {
-    let port = word.split('/').next().and_then(|authority| authority.rsplit_once(':'));
-    match port {
-        _ if is_of_k0s(word) => Err(K0S.into()),
-        Some((_, "25000")) => Err(MICROK8S.into()),
-        _ => Ok(()),
+    let authority = word.split('/').next().unwrap_or_default();
+    if word == "k0s" || is_of_k0s(word) {
+        Err(K0S.into())
+    } else if word == "microk8s" || authority.ends_with(":25000") {
+        Err(MICROK8S.into())
+    } else {
+        Ok(())
     }
 }
 
@@ -248,29 +247,8 @@ fn url(endpoint: &str) -> Result<String, String> {
     Ok(format!("https://{authority}{port}{prefix}"))
 }
 
-fn reset(args: Vec<OsString>) -> Result<JoinCommand, String> {
-    let mut reset = Reset::default();
-    let mut parser = Parser::from_args(args);
-    while let Some(arg) = parser.next().map_err(fault)? {
-        match arg {
-            Arg::Long("help") | Arg::Short('h') => return Ok(JoinCommand::Help),
-            Arg::Long("force") => reset.force = true,
-            Arg::Long("root") => reset.root = Some(text("root", &mut parser)?.into()),
-            Arg::Long("output") | Arg::Short('o') => {
-                reset.json = is_json(&text("output", &mut parser)?)?;
-            }
-            Arg::Long(other) => {
-                let other = shown(other);
-                return Err(format!("unknown flag: --{other}; see reset --help"));
-            }
-            Arg::Short(other) => return Err(format!("unknown shorthand flag: -{other}")),
-            Arg::Value(_) => return Err("unexpected argument; see reset --help".into()),
-        }
-    }
-    Ok(JoinCommand::Reset(reset))
-}
-
-fn add_pins(pins: &mut Vec<Digest>, text: &str) -> Result<(), String> {
+fn pins(text: &str) -> Result<Vec<Digest>, String> {
+    let mut pins = Vec::new();
     for item in text.split(',').map(str::trim).filter(|i| !i.is_empty()) {
         let fault = |what: &str| format!("--discovery-token-ca-cert-hash: {what}");
         let (format, hex) = item.split_once(':').unwrap_or(("", item));
@@ -283,7 +261,7 @@ fn add_pins(pins: &mut Vec<Digest>, text: &str) -> Result<(), String> {
         }
     }
     if pins.len() <= MOST_PINS {
-        Ok(())
+        Ok(pins)
     } else {
         Err(format!("--discovery-token-ca-cert-hash: at most {MOST_PINS}"))
     }
@@ -292,69 +270,49 @@ fn add_pins(pins: &mut Vec<Digest>, text: &str) -> Result<(), String> {
 /// A flag of a run, as one word of the file of the unit. systemd would take blanks, quotes and
 /// backslashes apart (systemd.exec(5), EnvironmentFile).
 fn flag_of_a_run(name: &str, parser: &mut Parser) -> Result<String, String> {
-    if CONTROL_PLANE.contains(&name) {
-        return Err(format!(
-            "--{name}: nodelet runs no pods, so it carries no control plane; use the line without \
-             --certificate-key"
-        ));
+    let refused = |why: &str| Err(format!("--{name}: {why}"));
+    match name {
+        "control-plane"
+        | "certificate-key"
+        | "apiserver-advertise-address"
+        | "apiserver-bind-port" => {
+            return refused(
+                "nodelet runs no pods, so it carries no control plane; use the line without \
+                 --certificate-key",
+            );
+        }
+        "config" | "discovery-file" => {
+            return refused(
+                "not for nodelet join; put a kubeconfig with the token to \
+                 /etc/credstore/nodelet.bootstrap-kubeconfig",
+            );
+        }
+        _ if SET_BY_JOIN.contains(&name) => return refused("nodelet join sets it"),
+        _ => {}
     }
-    if ["config", "discovery-file"].contains(&name) {
-        return Err(format!(
-            "--{name}: not for nodelet join; put a kubeconfig with the token to \
-             /etc/credstore/nodelet.bootstrap-kubeconfig"
-        ));
-    }
-    if SET_BY_JOIN.contains(&name) {
-        return Err(format!("--{name}: nodelet join sets it"));
-    }
-    let flag = match takes_value(name) {
-        Some(true) => format!("--{name}={}", no_token(name, text(name, parser)?)?),
-        Some(false) => match parser.optional_value() {
-            Some(value) => {
-                let value = no_token(name, value.to_string_lossy().into_owned())?;
-                format!("--{name}={value}")
-            }
-            None => format!("--{name}"),
-        },
-        None => return Err(format!("unknown flag: --{}; see join --help", shown(name))),
+    let takes_value = takes_value(name).ok_or_else(|| unknown_flag(name, "join "))?;
+    let flag = match value(name, takes_value, parser)? {
+        Some(value) => format!("--{name}={}", no_token(name, &value.to_string_lossy())?),
+        None => format!("--{name}"),
     };
     let is_plain = |c: char| c.is_ascii_graphic() && !"'\"\\".contains(c);
-    if flag.chars().all(is_plain) {
-        Ok(flag)
-    } else {
-        Err(format!(
-            "--{name}: a value with blanks, quotes or backslashes; write it into \
-             /etc/default/nodelet"
-        ))
+    if !flag.chars().all(is_plain) {
+        return refused(
+            "a value with blanks, quotes or backslashes; write it into /etc/default/nodelet",
+        );
+    }
+    // The parser of a run checks the value, and would quote it.
+    match command_line::parse([OsString::from(&flag)]) {
+        Ok(_) => Ok(flag),
+        Err(_) => refused("not a valid value; see nodelet --help"),
     }
 }
 
 /// The value of a flag, which is kept in a file and quoted in errors, unless a token is in it.
-fn no_token(name: &str, value: String) -> Result<String, String> {
-    if Token::is_within(&value) {
+fn no_token<'a>(name: &str, value: &'a str) -> Result<&'a str, String> {
+    if Token::is_within(value) {
         Err(format!("--{name}: this is a token; use --token"))
     } else {
         Ok(value)
     }
-}
-
-fn is_json(text: &str) -> Result<bool, String> {
-    match text {
-        "json" => Ok(true),
-        "text" => Ok(false),
-        _ => Err("--output: write json or text".into()),
-    }
-}
-
-/// lexopt quotes the value of a flag that takes none.
-fn fault(error: lexopt::Error) -> String {
-    match error {
-        lexopt::Error::UnexpectedValue { option, .. } => format!("{option} takes no value"),
-        other => other.to_string(),
-    }
-}
-
-fn text(name: &str, parser: &mut Parser) -> Result<String, String> {
-    let value = parser.value().map_err(|_| format!("flag needs an argument: --{name}"))?;
-    value.string().map_err(|_| format!("--{name}: not UTF-8"))
 }

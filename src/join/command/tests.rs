@@ -57,44 +57,20 @@ fn the_recorded_line_is_parsed() {
 fn a_pasted_line_is_parsed() {
     let want =
         settings(&format!("join h:6443 --token {TOKEN} --discovery-token-ca-cert-hash {HASH}"));
-    for words in [
+    for line in [
         // A line break that the shell did not take, and a blank behind the backslash.
-        vec![
-            "join",
-            "h:6443 ",
-            "--token",
-            TOKEN,
-            "\\",
-            " ",
-            "\n",
-            "--discovery-token-ca-cert-hash",
-            HASH,
-            "",
-        ],
+        "join|h:6443 |--token|TOKEN|\\| |\n|--discovery-token-ca-cert-hash|HASH|",
         // The whole line in quotes, as kubeadm init prints it.
-        vec![
-            "join",
-            &format!(
-                "kubeadm join h:6443 --token {TOKEN} \\\n\t--discovery-token-ca-cert-hash {HASH} "
-            ),
-        ],
-        vec![
-            "join",
-            "kubeadm",
-            "join",
-            "h:6443",
-            "--token",
-            TOKEN,
-            "--discovery-token-ca-cert-hash",
-            HASH,
-        ],
+        "join|kubeadm join h:6443 --token TOKEN \\\n\t--discovery-token-ca-cert-hash HASH ",
+        "join|kubeadm|join|h:6443|--token|TOKEN|--discovery-token-ca-cert-hash|HASH",
         // The options first.
-        vec!["join", "--discovery-token-ca-cert-hash", HASH, "--token", TOKEN, "h:6443"],
+        "join|--discovery-token-ca-cert-hash|HASH|--token|TOKEN|h:6443",
     ] {
-        let Some(Ok(JoinCommand::Join(settings))) = parse(&args(words.clone())) else {
-            panic!("{words:?}");
+        let line = line.replace("TOKEN", TOKEN).replace("HASH", HASH);
+        let Some(Ok(JoinCommand::Join(settings))) = parse(&args(line.split('|'))) else {
+            panic!("{line}");
         };
-        assert_eq!(*settings, want, "{words:?}");
+        assert_eq!(*settings, want, "{line}");
     }
 }
 
@@ -189,8 +165,8 @@ fn tokens_come_from_four_flags_and_token_fills_what_is_missing() {
 #[test]
 fn flags_of_a_run_are_kept_and_checked() {
     let settings = settings(
-        "join h --token a --node-labels a=b,c=d --node-name Pi-3 --max-pods=0 --register-node=false \
-         --register-with-taints k=v:NoSchedule -v 2 --event-qps 5",
+        "join h --token a --node-labels a=b,c=d --node-name Pi-3 --max-pods=0 --register-node false \
+         --register-with-taints k=v:NoSchedule -v 2 --event-qps 5 --runonce --feature-gates A=true",
     );
     assert_eq!(
         settings.flags,
@@ -200,7 +176,9 @@ fn flags_of_a_run_are_kept_and_checked() {
             "--register-node=false",
             "--register-with-taints=k=v:NoSchedule",
             "--v=2",
-            "--event-qps=5"
+            "--event-qps=5",
+            "--runonce",
+            "--feature-gates=A=true"
         ]
     );
     assert_eq!(settings.node_name.as_deref(), Some("Pi-3"));

@@ -173,7 +173,7 @@ fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf)
                 let may_pass = is_transient(&outcome);
                 match certificate.on_response(outcome, run.now(), Jitter::NONE) {
                     Err(error) if !may_pass => {
-                        return Err(Stop::Failed(Finding::failed(CHECK, error.why, "").into()));
+                        return Err(Stop::Failed(Finding::failed(CHECK, error.why, "")));
                     }
                     Err(error) => Some(error.why),
                     Ok(Progress::Note(line)) => {

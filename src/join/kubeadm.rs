@@ -107,7 +107,7 @@ fn trusted(run: &mut JoinRun<'_>, cluster: &Cluster) -> Result<String, Failed> {
         (ca, Finding::ok("ca", "pinned"))
     };
     let remedy = "another cluster, or somebody is in between: copy the line again";
-    let ca = ca.map_err(|why| Failed::from(Finding::failed("ca", why, remedy)))?;
+    let ca = ca.map_err(|why| Finding::failed("ca", why, remedy))?;
     run.add(finding);
     Ok(ca)
 }

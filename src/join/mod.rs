@@ -105,7 +105,7 @@ fn carry_out(disk: &mut Disk, paths: &JoinPaths, force: bool) -> (Report, Vec<St
             let cause = finding.check;
             let later = RESET.iter().skip_while(|check| **check != cause).skip(1);
             let skipped = later.map(|check| Finding::skipped(check, cause));
-            [*finding].into_iter().chain(skipped).collect()
+            [finding].into_iter().chain(skipped).collect()
         }
     };
     (Report { node_name, findings }, removed)
@@ -128,7 +128,7 @@ fn remove(
         return Err(failed("running", "nodelet join runs", "wait for its end"));
     }
     let running = Finding::ok("running", "nodelet.service does not run");
-    let failed = |why: String| Failed::from(Finding::failed("files", Fault::of_line(&why), SUDO));
+    let failed = |why: String| Finding::failed("files", Fault::of_line(&why), SUDO);
     let metrics = if paths.is_enabled(SERVE_SOCKET) {
         // It would open the port of a board without an identity.
         let stop = if paths.are_of_image() { "" } else { "systemctl stop nodelet-serve.socket" };

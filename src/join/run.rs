@@ -299,9 +299,8 @@ impl JoinRun<'_> {
     }
 }
 
-/// The finding of a failure, which ends the run. Boxed, because each step returns it through every
-/// caller.
-pub(super) type Failed = Box<Finding>;
+/// The finding of a failure, which ends the run.
+pub(super) type Failed = Finding;
 
 /// Why an attempt has no result.
 pub(super) enum Stop {
@@ -320,7 +319,7 @@ impl From<Failed> for Stop {
 /// A finding, unless it is a failure, which a later attempt may not have.
 fn passed(finding: Finding) -> Result<Finding, Stop> {
     match finding.mark {
-        Mark::Failed => Err(Stop::Again(finding.into(), RETRY)),
+        Mark::Failed => Err(Stop::Again(finding, RETRY)),
         _ => Ok(finding),
     }
 }
@@ -338,7 +337,7 @@ pub(super) fn settled(
         Outcome::Silent(why) => match api.distrust() {
             None => (why, RETRY),
             Some(Distrust::Date) => {
-                return Err(Stop::Failed(Finding::failed(check, why, "").into()));
+                return Err(Stop::Failed(Finding::failed(check, why, "")));
             }
             Some(_) => return Err(failed(check, why, remedy).into()),
         },
@@ -355,7 +354,7 @@ pub(super) fn settled(
 
 /// A finding of a failure. The remedy of `why` is for a running agent, and is dropped.
 pub(super) fn failed(check: &'static str, why: impl Into<Fault>, remedy: &str) -> Failed {
-    Finding::failed(check, why.into().what, remedy).into()
+    Finding::failed(check, why.into().what, remedy)
 }
 
 /// Whether a later attempt may succeed: the server starts, or is busy.

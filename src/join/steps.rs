@@ -125,7 +125,7 @@ impl JoinRun<'_> {
     /// Takes all steps. A failed one ends the run.
     pub(super) fn carry_out(mut self, token: &Token, bearer: Option<&Bootstrap>) -> End {
         if let Err(failed) = self.run(token, bearer) {
-            self.add(*failed);
+            self.add(failed);
         }
         self.finish()
     }
@@ -155,7 +155,7 @@ impl JoinRun<'_> {
             if let Err(why) = probe::writable(folder) {
                 let why = why.at(format_args!("{} cannot be written", folder.display()));
                 let remedy = format!("{SUDO}, or with --root DIR");
-                return Err(Finding::failed("root", why, &remedy).into());
+                return Err(Finding::failed("root", why, &remedy));
             }
         }
         let [credentials, flags] = folders.each_ref().map(|folder| folder.display());
@@ -268,7 +268,7 @@ impl JoinRun<'_> {
     pub(super) fn write(&mut self, new: Written) -> Result<(), Failed> {
         let unchanged = |why: String| {
             let remedy = "nothing else was changed; correct it and join again";
-            Failed::from(Finding::failed("files", Fault::of_line(&why), remedy))
+            Finding::failed("files", Fault::of_line(&why), remedy)
         };
         let Change { prepare, commit, paths } = self.paths.write(new).map_err(unchanged)?;
         let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
@@ -295,7 +295,7 @@ impl JoinRun<'_> {
                     return Err(unchanged(why));
                 }
                 let remedy = format!("{} before; correct it and join again", changed.join(", "));
-                return Err(Finding::failed("files", Fault::of_line(&why), &remedy).into());
+                return Err(Finding::failed("files", Fault::of_line(&why), &remedy));
             }
             changed.extend(change);
         }

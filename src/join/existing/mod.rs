@@ -67,7 +67,7 @@ pub(super) fn existing(
         if settings.force {
             log::warn!("{line}; stop it, or the two write one Node")
         } else {
-            return Err(Finding::failed(JOINED, line, "stop and remove it; --force goes on").into());
+            return Err(Finding::failed(JOINED, line, "stop and remove it; --force goes on"));
         }
     }
     let none = |finding| Ok(Existing { finding, kept: None, is_replaced: false });
@@ -81,7 +81,7 @@ pub(super) fn existing(
             return if settings.dry_run {
                 none(Finding::note(JOINED, format!("not known: {line}"), SUDO))
             } else {
-                Err(Finding::failed(JOINED, Fault::of_line(&line), SUDO).into())
+                Err(Finding::failed(JOINED, Fault::of_line(&line), SUDO))
             };
         }
         None => return none(Finding::ok(JOINED, "no identity yet")),
@@ -150,8 +150,7 @@ fn replaced(settings: &Settings, line: &str) -> Result<Existing, Failed> {
         let finding = Finding::note(JOINED, format!("{line}: replaced"), "");
         Ok(Existing { finding, kept: None, is_replaced: true })
     } else {
-        Err(Finding::failed(JOINED, Fault::of_line(line), "nodelet join --force replaces it")
-            .into())
+        Err(Finding::failed(JOINED, Fault::of_line(line), "nodelet join --force replaces it"))
     }
 }
 

@@ -17,7 +17,7 @@ use self::kubeconfig::find;
 use self::pki::{Paths, Pki, Start};
 use self::signing::{SigningClient, Supervisor};
 use crate::config::Config;
-use crate::core::certificate::{Certificate, FileTask, Rules, TaskResult};
+use crate::core::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use crate::core::delay::Jitter;
 use crate::core::instant::Mono;
 use crate::files::write::{Disk, Op};
@@ -404,15 +404,16 @@ impl IdentitySource {
         let api = Api::new(&start.config, &self.user_agent);
         let supervisor = self.supervisor.as_ref();
         supervisor.map(Supervisor::endpoint).transpose()?;
-        let rules = Rules {
-            rotate: self.paths.rotate,
-            bootstrap: self.paths.bootstrap.is_some(),
-            supervisor: supervisor.is_some(),
-            serving: false,
+        let kind = match (self.paths.rotate, &self.paths.bootstrap) {
+            _ if supervisor.is_some() => CertificateKind::Supervisor,
+            (true, Some(_)) => CertificateKind::RotatedOrBootstrapped,
+            (true, None) => CertificateKind::Rotated,
+            // Without both flags there is no certificate to renew.
+            (false, _) => CertificateKind::Bootstrapped,
         };
         let has_certificate = start.bootstrap.is_some() || start.leaf.is_some();
         let subject = self.subject.clone();
-        let certificate = || Certificate::new(rules, subject, start.leaf, start.given, jitter);
+        let certificate = || Certificate::new(kind, subject, start.leaf, start.given, jitter);
         Ok(ApiAccess {
             api: api.map_err(|line| format!("{}: {line}", path.display()))?,
             config: start.config,

@@ -9,7 +9,7 @@ use super::token::Bootstrap;
 use crate::check::server::{APPROVAL, CREATE_REQUEST, RENEWAL};
 use crate::check::{Finding, Mark};
 use crate::core::Progress;
-use crate::core::certificate::{Certificate, FileTask, Rules, TaskResult};
+use crate::core::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use crate::core::conditions;
 use crate::core::delay::Jitter;
 use crate::identity::pki::{self, key::Key};
@@ -146,8 +146,8 @@ pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Fail
 /// Makes a key, and asks until its certificate is issued.
 fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Failed> {
     let subject = Subject::of_node(&run.board.name);
-    let rules = Rules { rotate: true, bootstrap: true, supervisor: false, serving: false };
-    let mut certificate = Certificate::new(rules, subject.clone(), None, true, Jitter::NONE);
+    let kind = CertificateKind::RotatedOrBootstrapped;
+    let mut certificate = Certificate::new(kind, subject.clone(), None, true, Jitter::NONE);
     let unusable = |why: String| Stop::Failed(failed(CHECK, why, ""));
     let (mut key, mut last) = (None, Fault::from("nobody approved or signed the request"));
     run.poll(|| {

@@ -15,7 +15,7 @@ use super::reviews::Reviews;
 use crate::config::Config;
 use crate::core::Progress;
 use crate::core::access::{BUDGET, ReviewContext as _};
-use crate::core::certificate::{Certificate, FileTask, Rules, TaskResult};
+use crate::core::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use crate::core::delay::Jitter;
 use crate::core::instant::{Mono, Now};
 use crate::core::outage_log::OutageLog;
@@ -38,7 +38,7 @@ const RETRY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Rotation {
     node_name: String,
-    rules: Rules,
+    kind: CertificateKind,
     pki: ServingPki,
     jitter: Jitter,
     /// The Node is read then.
@@ -56,7 +56,11 @@ impl Rotation {
         let supervisor = config.k3s_supervisor.is_some();
         Ok(Self {
             node_name: config.node.name.clone(),
-            rules: Rules { rotate: true, bootstrap: false, supervisor, serving: true },
+            kind: if supervisor {
+                CertificateKind::ServingAtSupervisor
+            } else {
+                CertificateKind::Serving
+            },
             pki: ServingPki::open(folder, supervisor)?,
             jitter,
             read_at: Mono::START.after(FIRST_READ),
@@ -91,7 +95,7 @@ impl Rotation {
         let result = match (certificate.file_task(now.wall), certificate.request()) {
             (Some(task), _) => {
                 let mut result = self.pki.carry_out(&task, subject, now.wall);
-                if let (FileTask::Sign { .. }, true) = (&task, self.rules.supervisor) {
+                if let (FileTask::Sign { .. }, true) = (&task, self.kind.is_at_supervisor()) {
                     match reviews.serving_client(&ips(subject)) {
                         Ok(client) => self.supervisor = client,
                         Err(why) => result = TaskResult::Failed(why),
@@ -148,7 +152,7 @@ impl Rotation {
         };
         self.read_at = now.after(READ_EVERY);
         let node_name = &self.node_name;
-        let subject = if self.rules.supervisor {
+        let subject = if self.kind.is_at_supervisor() {
             Subject { common_name: node_name.clone(), ..Subject::default() }
         } else {
             Subject::of_node(node_name)
@@ -156,8 +160,8 @@ impl Rotation {
         let subject = Subject { alt_names: names, ..subject };
         if self.wanted.as_ref().is_none_or(|(wanted, _)| *wanted != subject) {
             let held = self.pki.current().map(|(_, leaf)| leaf);
-            let (rules, jitter) = (self.rules, self.jitter);
-            let certificate = Certificate::new(rules, subject.clone(), held, false, jitter);
+            let (kind, jitter) = (self.kind, self.jitter);
+            let certificate = Certificate::new(kind, subject.clone(), held, false, jitter);
             self.wanted = Some((subject, certificate));
         }
     }

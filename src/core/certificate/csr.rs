@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::Waiting;
-use super::rules::usable;
+use super::kind::usable;
 use crate::kube::json;
 use crate::kube::message::{Accept, Refused, Request};
 use crate::kube::object;

@@ -8,10 +8,10 @@
 //! Upstream: client-go `util/certificate/{certificate_manager.go,csr}`.
 
 mod csr;
-mod rules;
+mod kind;
 pub mod supervisor;
 
-pub use rules::Rules;
+pub use kind::CertificateKind;
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ const WAIT_BY_NAME: Duration = Duration::from_secs(3600);
 /// The certificate of one board.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    rules: Rules,
+    kind: CertificateKind,
     subject: Subject,
     held: Option<Leaf>,
     /// When the held certificate must be replaced.
@@ -135,25 +135,25 @@ impl Certificate {
     /// certificate from elsewhere (`given`) is replaced at once. `jitter` spreads the renewals of
     /// many boards, here and below.
     pub fn new(
-        rules: Rules,
+        kind: CertificateKind,
         subject: Subject,
         held: Option<Leaf>,
         given: bool,
         jitter: Jitter,
     ) -> Self {
         let deadline = match &held {
-            Some(leaf) if !given => rules.deadline(&subject, leaf, jitter),
+            Some(leaf) if !given => kind.deadline(&subject, leaf, jitter),
             _ => Wall::default(),
         };
         Self {
-            rules,
+            kind,
             subject,
             held,
             deadline,
             state: CertificateState::Idle,
             due: Mono::START,
             search_due: Mono::START,
-            backoff: Backoff::new(FIRST_BACKOFF, rules.last_backoff()),
+            backoff: Backoff::new(FIRST_BACKOFF, kind.last_backoff()),
             new_key: false,
             signed_at: None,
             sent_with_own: false,
@@ -168,7 +168,7 @@ impl Certificate {
 
     /// Whether the supervisor signs, for a Node that exists, and its clock decides.
     pub fn is_at_supervisor(&self) -> bool {
-        self.rules.supervisor
+        self.kind.is_at_supervisor()
     }
 
     /// Whether the board has no certificate, and so can send no other request.
@@ -197,7 +197,8 @@ impl Certificate {
     /// missing, expired or for another subject.
     fn needs_bootstrap(&self, now: Wall) -> bool {
         let is_ours = |leaf: &Leaf| leaf.subject.satisfies(&self.subject);
-        self.rules.bootstrap && !(self.is_usable(now) && self.held.as_ref().is_some_and(is_ours))
+        self.kind.has_bootstrap()
+            && !(self.is_usable(now) && self.held.as_ref().is_some_and(is_ours))
     }
 
     /// Gives up a request under way after the wall clock was set, and decides again.
@@ -230,7 +231,7 @@ impl Certificate {
         if !is_expired || was_logged {
             return None;
         }
-        let what_now = self.rules.after_expiry();
+        let what_now = self.kind.after_expiry();
         let (until, now) = (until.time(), now.time());
         Some(format!("expired at {until}, clock says {now}; {what_now}"))
     }
@@ -295,13 +296,13 @@ impl Certificate {
 
     /// Returns the shortest time until the next request.
     fn hold(&mut self, mut leaf: Leaf, now: Now, jitter: Jitter) -> Duration {
-        if self.rules.supervisor {
+        if self.kind.is_at_supervisor() {
             // k3s dates it back to the birth of its CA. A time after its expiry is of a wrong
             // clock, and the lifetime begins in 1970: the certificate is due at once.
             let arrival = Some(now.wall).filter(|at| *at < leaf.not_after);
             leaf.not_before = arrival.unwrap_or_default();
         }
-        self.deadline = self.rules.deadline(&self.subject, &leaf, jitter);
+        self.deadline = self.kind.deadline(&self.subject, &leaf, jitter);
         // A short-lived, backdated certificate is already due. It is replaced after half of its
         // remaining lifetime. This is a pause and no deadline, because the clock may be ahead.
         let pause = if self.deadline <= now.wall {
@@ -329,7 +330,7 @@ impl Certificate {
         jitter: Jitter,
     ) -> Result<T, Fault> {
         let failed = self.failed(why, now, jitter);
-        let pause = retry_after.unwrap_or_default().min(self.rules.last_backoff());
+        let pause = retry_after.unwrap_or_default().min(self.kind.last_backoff());
         self.due = self.due.max(now.after(pause));
         failed
     }
@@ -342,11 +343,11 @@ impl Certificate {
     /// The next request; `None` if a file task is next.
     pub fn request(&self) -> Option<Request> {
         match &self.state {
-            CertificateState::Signed(request) if self.rules.supervisor => {
+            CertificateState::Signed(request) if self.kind.is_at_supervisor() => {
                 Some(supervisor::request(request))
             }
             CertificateState::Signed(request) => {
-                Some(csr::create(request, self.rules.names_by_key()))
+                Some(csr::create(request, self.kind.names_by_key()))
             }
             CertificateState::Waiting(Waiting { name, .. }) => Some(csr::read(name)),
             CertificateState::Idle | CertificateState::NotFound | CertificateState::Issued(_) => {
@@ -375,7 +376,7 @@ impl Certificate {
             None => Ok(response.body.as_slice()),
         };
         let progress = match std::mem::replace(&mut self.state, CertificateState::Idle) {
-            CertificateState::Signed(request) if self.rules.supervisor => {
+            CertificateState::Signed(request) if self.kind.is_at_supervisor() => {
                 self.on_supervisor(&request, response, now, jitter)
             }
             CertificateState::Signed(request) => {
@@ -394,18 +395,18 @@ impl Certificate {
     /// generateName CSR is orphaned and garbage-collected within 24 h. A request to the supervisor
     /// is signed again, because that reads the node password again.
     fn on_silence(&mut self, now: Now, jitter: Jitter) {
-        if self.rules.supervisor || self.is_refused_in_tls(now.wall) {
+        if self.kind.is_at_supervisor() || self.is_refused_in_tls(now.wall) {
             self.state = CertificateState::Idle;
         }
         self.back_off(now.mono, jitter);
-        let last = now.mono.after(self.rules.last_silence());
+        let last = now.mono.after(self.kind.last_silence());
         self.due = self.due.min(last);
     }
 
     /// Whether the CSR without a response was sent with a certificate that has expired since: a
     /// gateway may refuse it within TLS. The next CSR has the bootstrap credentials.
     fn is_refused_in_tls(&self, now: Wall) -> bool {
-        self.rules.bootstrap && self.sent_with_own && !self.is_usable(now)
+        self.kind.has_bootstrap() && self.sent_with_own && !self.is_usable(now)
     }
 
     fn on_created(
@@ -424,7 +425,7 @@ impl Certificate {
                 };
                 (name.to_owned(), Some(uid.to_owned()))
             }
-            Err(refused) if self.rules.names_by_key() && refused.reason == "AlreadyExists" => {
+            Err(refused) if self.kind.names_by_key() && refused.reason == "AlreadyExists" => {
                 (request.name.clone(), None)
             }
             Err(refused) => {
@@ -437,7 +438,7 @@ impl Certificate {
             name,
             uid,
             since: now,
-            polls: Backoff::new(FIRST_POLL, self.rules.last_poll()),
+            polls: Backoff::new(FIRST_POLL, self.kind.last_poll()),
             logged: false,
         });
         Ok(Progress::Continue)
@@ -451,7 +452,7 @@ impl Certificate {
         jitter: Jitter,
     ) -> Result<Progress, Fault> {
         self.due = now.mono.after(waiting.polls.next_delay());
-        let limit = if self.rules.names_by_key() { WAIT_BY_NAME } else { WAIT };
+        let limit = if self.kind.names_by_key() { WAIT_BY_NAME } else { WAIT };
         let waited = now.mono.since(waiting.since);
         let progress = match csr::state(&waiting, accepted, now.wall) {
             CsrState::Pending(uid) if waited < limit => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-use super::rules::usable;
+use super::kind::usable;
 use super::{Certificate, CertificateState};
 use crate::core::Progress;
 use crate::core::delay::Jitter;
@@ -112,7 +112,7 @@ impl Certificate {
     /// The Node was created. k3s deletes a node password with its Node, and one that has no Node for
     /// ten minutes; until the next request stores it, another board may get the name.
     pub fn node_created(&mut self, now: Mono) {
-        if self.rules.supervisor && self.deadline > Wall::default() {
+        if self.kind.is_at_supervisor() && self.deadline > Wall::default() {
             self.deadline = Wall::default();
             self.backoff.reset();
             self.continue_with(CertificateState::Idle, now.after(COLLECTED));

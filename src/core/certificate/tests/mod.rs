@@ -66,14 +66,14 @@ pub(crate) fn certificate(leaf: &Leaf) -> String {
     pem("CERTIFICATE", &whole)
 }
 
-/// A certificate that is renewed by these rules.
-pub(crate) fn holding(rules: Rules, held: Option<Leaf>) -> Certificate {
-    Certificate::new(rules, subject(), held, false, Jitter::NONE)
+/// A certificate of this kind.
+pub(crate) fn holding(kind: CertificateKind, held: Option<Leaf>) -> Certificate {
+    Certificate::new(kind, subject(), held, false, Jitter::NONE)
 }
 
 /// The same, whose CSR must be created.
-fn signing(rules: Rules, held: Option<Leaf>) -> Certificate {
-    let mut certificate = holding(rules, held);
+fn signing(kind: CertificateKind, held: Option<Leaf>) -> Certificate {
+    let mut certificate = holding(kind, held);
     certificate.after_task(TaskResult::Signed(signed(1)), at(0, noon())).unwrap();
     certificate
 }
@@ -102,14 +102,10 @@ pub(crate) fn signed(number: u8) -> SigningRequest {
 
 const RESOURCE: &str = "certificatesigningrequests";
 
-pub(crate) const BOOTSTRAP: Rules =
-    Rules { rotate: false, bootstrap: true, supervisor: false, serving: false };
-pub(crate) const ROTATE: Rules =
-    Rules { rotate: true, bootstrap: false, supervisor: false, serving: false };
-const ROTATE_OR_BOOTSTRAP: Rules =
-    Rules { rotate: true, bootstrap: true, supervisor: false, serving: false };
-pub(crate) const SUPERVISOR: Rules =
-    Rules { rotate: true, bootstrap: false, supervisor: true, serving: false };
+pub(crate) const BOOTSTRAP: CertificateKind = CertificateKind::Bootstrapped;
+pub(crate) const ROTATE: CertificateKind = CertificateKind::Rotated;
+const ROTATE_OR_BOOTSTRAP: CertificateKind = CertificateKind::RotatedOrBootstrapped;
+pub(crate) const SUPERVISOR: CertificateKind = CertificateKind::Supervisor;
 
 /// The CSR on the server.
 pub(crate) fn csr(name: &str, request: &SigningRequest) -> Value {
@@ -144,8 +140,8 @@ fn condition(csr: Value, kind: &str) -> Value {
 }
 
 /// A certificate whose CSR was just created with this name.
-fn waiting(rules: Rules, name: &str) -> Certificate {
-    let mut certificate = signing(rules, None);
+fn waiting(kind: CertificateKind, name: &str) -> Certificate {
+    let mut certificate = signing(kind, None);
     let created = answered(201, csr(name, &signed(1)));
     assert_eq!(certificate.after_response(created, at(0, noon())), Ok(Progress::Continue));
     certificate
@@ -181,10 +177,10 @@ fn body(request: &Request) -> Value {
 
 #[test]
 fn a_csr_is_named_by_its_digest_or_by_the_server() {
-    for (rules, metadata) in
+    for (kind, metadata) in
         [(BOOTSTRAP, json!({"name": "node-csr-1"})), (ROTATE, json!({"generateName": "csr-"}))]
     {
-        let mut certificate = holding(rules, None);
+        let mut certificate = holding(kind, None);
         assert_eq!(new_key(&certificate), Some(false));
         assert_eq!(certificate.request(), None);
         certificate.after_task(TaskResult::Signed(signed(1)), at(0, noon()));
@@ -352,8 +348,8 @@ fn a_failed_csr_has_a_log_line_and_a_retry() {
 
 #[test]
 fn an_unsigned_csr_is_given_up_after_the_limit() {
-    for (rules, seconds) in [(BOOTSTRAP, 3600), (ROTATE, 900)] {
-        let mut certificate = waiting(rules, "c");
+    for (kind, seconds) in [(BOOTSTRAP, 3600), (ROTATE, 900)] {
+        let mut certificate = waiting(kind, "c");
         for outcome in [
             answered(200, csr("c", &signed(1))),
             answered(403, json!({"reason": "Forbidden", "message": "no"})),
@@ -512,12 +508,12 @@ fn a_certificate_due_at_installation_is_replaced_after_half_its_rest() {
 
 #[test]
 fn an_expired_certificate_is_logged_once_and_requested_with_the_given_credentials() {
-    for (rules, needs_bootstrap, what_now) in [
+    for (kind, needs_bootstrap, what_now) in [
         (BOOTSTRAP, true, "requesting a new one with the bootstrap kubeconfig"),
         (ROTATE, false, "still using it; install a new one, or set --bootstrap-kubeconfig"),
     ] {
         let held = leaf(noon().before(hours(9)), noon());
-        let mut certificate = holding(rules, Some(held));
+        let mut certificate = holding(kind, Some(held));
         assert_eq!(certificate.expiry_to_log(noon()), None);
         assert!(!certificate.needs_bootstrap(noon()));
         let late = at(0, noon().after(hours(1)));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::kube::x509::AltName;
 
-const SERVING: Rules = Rules { rotate: true, bootstrap: false, supervisor: false, serving: true };
+const SERVING: CertificateKind = CertificateKind::Serving;
 
 fn names(names: &[&str]) -> Subject {
     let alt_names = names.iter().map(|name| match name.parse() {

@@ -69,7 +69,7 @@ fn cert_satisfies_template() {
 fn initialize_certificate_signing_request_client() {
     let good = || leaf(noon().before(hours(1)), noon().after(hours(10)));
     let expired = || leaf(noon().before(hours(10)), noon().before(hours(1)));
-    for (what, rules, held, given, bootstrap, rotates) in [
+    for (what, kind, held, given, bootstrap, rotates) in [
         (
             "No current certificate, no bootstrap certificate",
             ROTATE_OR_BOOTSTRAP,
@@ -120,7 +120,7 @@ fn initialize_certificate_signing_request_client() {
         ),
     ] {
         let now = at(0, noon());
-        let mut certificate = Certificate::new(rules, subject(), held, given, Jitter::NONE);
+        let mut certificate = Certificate::new(kind, subject(), held, given, Jitter::NONE);
         assert_eq!(certificate.needs_bootstrap(now.wall), bootstrap, "{what}");
         assert_eq!(certificate.due(now) <= now.mono, rotates, "{what}");
         certificate.after_task(TaskResult::InUse(good()), now);

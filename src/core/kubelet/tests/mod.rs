@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::flags::Flags;
 use crate::core::certificate::tests as certificates;
-use crate::core::certificate::{FileTask, Rules, TaskResult};
+use crate::core::certificate::{CertificateKind, FileTask, TaskResult};
 use crate::core::delay::Jitter;
 use crate::kube::message::{Method, Outcome, Response, answered, not_found, status_not_found};
 use crate::kube::object;
@@ -383,14 +383,13 @@ impl World {
 
     fn holding(held: Held) -> Self {
         let leaf = (held != Held::None).then(|| one_minute(Mono::START));
-        let rules = Rules {
-            rotate: true,
-            bootstrap: held == Held::None,
-            supervisor: held == Held::AtSupervisor,
-            serving: false,
+        let kind = match held {
+            Held::None => CertificateKind::RotatedOrBootstrapped,
+            Held::AtSupervisor => CertificateKind::Supervisor,
+            _ => CertificateKind::Rotated,
         };
         let certificate =
-            Certificate::new(rules, certificates::subject(), leaf, false, Jitter::new(500));
+            Certificate::new(kind, certificates::subject(), leaf, false, Jitter::new(500));
         Self::with_certificate((held != Held::Permanent).then_some(certificate))
     }
 
@@ -680,8 +679,8 @@ fn a_supervisor_renews_after_70_percent_whatever_the_boards_clock_shows() {
     for early in clocks {
         for late in clocks.into_iter().chain([Wall::default()]) {
             let leaf = certificates::leaf(truth, truth.after(Duration::from_secs(10_000)));
-            let rules = certificates::SUPERVISOR;
-            let certificate = certificates::holding(rules, Some(leaf));
+            let kind = certificates::SUPERVISOR;
+            let certificate = certificates::holding(kind, Some(leaf));
             let mut world = World::with_certificate(Some(certificate));
             let node = json!({"kind": "Node", "metadata": {"name": "pi"}});
             world.server.node = Some(world.server.store(node, true));
@@ -708,9 +707,9 @@ fn at_a_supervisor_the_servers_clock_alone_says_that_a_certificate_has_expired()
     let truth = true_time(Mono::START);
     let later = truth.after(Duration::from_secs(10_000));
     let leaf = certificates::leaf(truth, truth.after(Duration::from_secs(1000)));
-    for (rules, before_date) in [(certificates::SUPERVISOR, false), (certificates::ROTATE, true)] {
+    for (kind, before_date) in [(certificates::SUPERVISOR, false), (certificates::ROTATE, true)] {
         let leaf = Some(leaf.clone());
-        let certificate = certificates::holding(rules, leaf);
+        let certificate = certificates::holding(kind, leaf);
         let mut kubelet = World::with_certificate(Some(certificate)).kubelet;
         let now = Now { mono: Mono::START, wall: later };
         let was_logged = |kubelet: &Kubelet| {
@@ -718,8 +717,8 @@ fn at_a_supervisor_the_servers_clock_alone_says_that_a_certificate_has_expired()
             certificate.expiry_to_log(later).is_none()
         };
         kubelet.follow_certificate(now);
-        assert_eq!(was_logged(&kubelet), before_date, "{rules:?}");
-        if rules == certificates::SUPERVISOR {
+        assert_eq!(was_logged(&kubelet), before_date, "{kind:?}");
+        if kind == certificates::SUPERVISOR {
             kubelet.wall_clock.on_server_date(truth, now.mono);
             kubelet.follow_certificate(now);
             assert!(!was_logged(&kubelet));
@@ -734,9 +733,9 @@ fn at_a_supervisor_the_servers_clock_alone_says_that_a_certificate_has_expired()
 #[test]
 fn the_first_renewal_at_a_supervisor_follows_the_first_lease() {
     let leaf = one_minute(Mono::START);
-    let rules = certificates::SUPERVISOR;
+    let kind = certificates::SUPERVISOR;
     let certificate =
-        Certificate::new(rules, certificates::subject(), Some(leaf), true, Jitter::NONE);
+        Certificate::new(kind, certificates::subject(), Some(leaf), true, Jitter::NONE);
     let mut world = World::with_certificate(Some(certificate));
     while world.renewed == 0 {
         world.turn(&correct()).unwrap();

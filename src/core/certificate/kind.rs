@@ -18,25 +18,41 @@ const LAST_SILENCE: Duration = Duration::from_secs(7);
 /// server computes a password hash (scrypt).
 const LAST_AT_SUPERVISOR: Duration = Duration::from_secs(3600);
 
-/// When the board may request a certificate.
+/// What a certificate is for, and how the board gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
-    /// `--rotate-certificates`: the certificate is renewed before it expires.
-    pub rotate: bool,
-    /// `--bootstrap-kubeconfig`: its credentials request the first certificate.
-    pub bootstrap: bool,
-    /// `--k3s-supervisor`: the supervisor signs, and the lifetime is counted by the server's clock.
-    pub supervisor: bool,
-    /// `--rotate-server-certificates`: the certificate is that of a server. A person approves it,
-    /// perhaps days later, and the process that asked has ended by then.
-    pub serving: bool,
+pub enum CertificateKind {
+    /// A client's, without `--rotate-certificates`: the credentials of `--bootstrap-kubeconfig`
+    /// request one if there is none, or if it has expired.
+    Bootstrapped,
+    /// A client's, `--rotate-certificates`: it is renewed before it expires.
+    Rotated,
+    /// A client's, with both flags.
+    RotatedOrBootstrapped,
+    /// A client's, `--k3s-supervisor`: the supervisor signs, and the lifetime is counted by the
+    /// server's clock.
+    Supervisor,
+    /// A server's, `--rotate-server-certificates`: a person approves it, perhaps days later, and
+    /// the process that asked has ended by then.
+    Serving,
+    /// A server's, which the supervisor signs.
+    ServingAtSupervisor,
 }
 
-impl Rules {
+impl CertificateKind {
+    /// Whether the credentials of `--bootstrap-kubeconfig` can request it.
+    pub(super) fn has_bootstrap(self) -> bool {
+        matches!(self, Self::Bootstrapped | Self::RotatedOrBootstrapped)
+    }
+
+    /// Whether the supervisor signs it, and not the cluster.
+    pub fn is_at_supervisor(self) -> bool {
+        matches!(self, Self::Supervisor | Self::ServingAtSupervisor)
+    }
+
     /// When a certificate must be replaced: with rotation after 70 to 90 % of its lifetime, which
     /// spreads many boards, or at once if its subject is wrong; otherwise after its expiry.
     pub(super) fn deadline(self, subject: &Subject, leaf: &Leaf, jitter: Jitter) -> Wall {
-        if !self.rotate {
+        if self == Self::Bootstrapped {
             return leaf.not_after.next_microsecond();
         }
         if !leaf.subject.satisfies(subject) {
@@ -51,35 +67,35 @@ impl Rules {
     /// Whether the name of a CSR is derived from its key, which is stored first: after a restart
     /// the same CSR is found again.
     pub(super) fn names_by_key(self) -> bool {
-        !self.rotate || self.serving
+        matches!(self, Self::Bootstrapped | Self::Serving)
     }
 
     /// Longest delay between two GETs of a CSR.
     pub(super) fn last_poll(self) -> Duration {
-        if self.serving { LAST_POLL_OF_SERVING } else { LAST_POLL }
+        if self == Self::Serving { LAST_POLL_OF_SERVING } else { LAST_POLL }
     }
 
     /// Longest pause after a failure.
     pub(super) fn last_backoff(self) -> Duration {
-        if self.supervisor { LAST_AT_SUPERVISOR } else { LAST_BACKOFF }
+        if self.is_at_supervisor() { LAST_AT_SUPERVISOR } else { LAST_BACKOFF }
     }
 
     /// Longest pause after a request without a response.
     pub(super) fn last_silence(self) -> Duration {
-        match (self.supervisor, self.serving) {
-            (true, _) => LAST_AT_SUPERVISOR,
+        match self {
             // Each attempt blocks the port.
-            (false, true) => LAST_BACKOFF,
-            (false, false) => LAST_SILENCE,
+            Self::Serving => LAST_BACKOFF,
+            _ if self.is_at_supervisor() => LAST_AT_SUPERVISOR,
+            _ => LAST_SILENCE,
         }
     }
 
     /// What a log line says about an expired certificate.
     pub(super) fn after_expiry(self) -> &'static str {
-        match (self.bootstrap, self.supervisor) {
-            (true, _) => "requesting a new one with the bootstrap kubeconfig",
-            (false, true) => "still using it; nodelet join --force",
-            (false, false) => "still using it; install a new one, or set --bootstrap-kubeconfig",
+        match self {
+            _ if self.has_bootstrap() => "requesting a new one with the bootstrap kubeconfig",
+            _ if self.is_at_supervisor() => "still using it; nodelet join --force",
+            _ => "still using it; install a new one, or set --bootstrap-kubeconfig",
         }
     }
 }

@@ -16,7 +16,7 @@ const LONGEST: usize = 500;
 /// `serve` above `agent`: the agent talks to the API server alone.
 const ROOMS: [&str; 17] = [
     "main", "lib", "cli", "join", "check", "serve", "agent", "identity", "host", "wire", "health",
-    "core", "config", "runtime", "process", "kube", "files",
+    "core", "config", "runtime", "process", "files", "kube",
 ];
 
 /// Another process than the agent: the first imports nothing of the second, though it is above.

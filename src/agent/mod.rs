@@ -22,7 +22,7 @@ use crate::host::health::HealthSources;
 use crate::host::heartbeat::HeartbeatFile;
 use crate::identity::{Identity, Replaced, TaskStep};
 use crate::kube::message::Outcome;
-use crate::kube::text::VERBOSE;
+use crate::kube::text::{Fault, VERBOSE};
 use crate::kube::time::Wall;
 use crate::process::clock::Clock;
 use crate::process::notify::Notify;
@@ -261,7 +261,7 @@ impl Agent {
     /// Opens the connection of the first request.
     fn connect(&mut self, budget: Duration) {
         if let Err(why) = self.api.connect(budget) {
-            self.kubelet.on_connect_failed(&why, self.clock.now().mono);
+            self.kubelet.on_connect_failed(&why.to_string(), self.clock.now().mono);
         }
     }
 
@@ -363,6 +363,6 @@ impl Agent {
     }
 }
 
-fn log_failed_boots(why: &str) {
+fn log_failed_boots(why: &Fault) {
     log::warn!("boots cannot be written: {why}; make --root-dir writable for FrequentReboot");
 }

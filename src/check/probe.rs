@@ -60,7 +60,7 @@ pub(crate) fn report(
     missing: &[String],
     found: Option<&RuntimeReport>,
     clock: &Clock,
-    open: impl FnOnce() -> Result<ApiAccess, String>,
+    open: impl FnOnce() -> Result<ApiAccess, Fault>,
 ) -> Report {
     let mut findings = board(host, facts, missing, clock);
     findings.extend(health(host, *clock));
@@ -126,11 +126,11 @@ fn health(host: &Host, clock: Clock) -> impl Iterator<Item = Finding> {
 /// Whether this process may create a file in `folder`, by access(2). For a missing folder, whether
 /// it may create the folder.
 pub(crate) fn writable(folder: &Path) -> Result<(), Fault> {
-    let existing = match guard::resolve(folder).map_err(|e| Fault::of_line(&cause(&e)))? {
+    let existing = match guard::resolve(folder).map_err(|e| cause(&e))? {
         Resolved::Found(path) | Resolved::MissingBelow(path) => path,
     };
     if existing.is_dir() {
-        unistd::access(&existing, AccessFlags::W_OK).map_err(|errno| cause(&errno.into()).into())
+        unistd::access(&existing, AccessFlags::W_OK).map_err(|errno| cause(&errno.into()))
     } else {
         Err(format!("{} is not a folder", existing.display()).into())
     }
@@ -148,7 +148,7 @@ fn server(
     host: &Host,
     facts: &Facts,
     clock: &Clock,
-    open: impl FnOnce() -> Result<ApiAccess, String>,
+    open: impl FnOnce() -> Result<ApiAccess, Fault>,
 ) -> Option<()> {
     let mut add = |finding: Finding| {
         let is_ok = finding.mark != Mark::Failed;
@@ -157,9 +157,9 @@ fn server(
     };
     let access = match open() {
         Ok(access) => access,
-        Err(line) => {
+        Err(why) => {
             let remedy = "write one, as systemd/join.md says under The kubeconfig";
-            return add(Finding::failed("kubeconfig", Fault::of_line(&line), remedy));
+            return add(Finding::failed("kubeconfig", why, remedy));
         }
     };
     let serves = is_enabled(&host.root, SERVE_SOCKET);
@@ -356,7 +356,7 @@ impl ServerProbe<'_> {
             return Finding::note("ca", "the kubeconfig has none that verifies the server", "");
         };
         let anonymous = ApiConfig { certificate: None, authorization: None, ..config.clone() };
-        let ready = self.access.api.set_identity(&anonymous).map_err(Fault::from);
+        let ready = self.access.api.set_identity(&anonymous);
         match ready.and_then(|()| self.call(cluster_info())) {
             Ok(response) => server::ca(&response, &trusted),
             Err(why) => Finding::note("ca", format!("cluster-info cannot be read: {why}"), ""),

@@ -31,6 +31,7 @@ use crate::host::health::HealthSources;
 use crate::host::{Host, HostRoot};
 use crate::identity::{ApiAccess, IdentitySource};
 use crate::join;
+use crate::kube::text::Fault;
 use crate::kube::{describe, object, yaml};
 
 use crate::process::clock::{self, Clock};
@@ -142,7 +143,7 @@ fn open_agent(flags: Flags, args: Vec<OsString>) -> Result<Box<Agent>, CommandFa
     let seed = RandomState::new().build_hasher().finish();
     let now = clock::wall();
     let opened = source(&config, path).open(now, Jitter::new(seed));
-    let (identity, access) = opened.map_err(CommandFailure::Other)?;
+    let (identity, access) = opened.map_err(|why| CommandFailure::Other(why.to_string()))?;
     warn_if_insecure(path, &access);
     if first.node_fs.as_ref().is_ok_and(|fs| fs.asked_once) {
         log::warn!("--root-dir: {ASKED_ONCE}; {ASKED_ONCE_REMEDY}");
@@ -215,10 +216,10 @@ fn over_file(flags: Flags, args: Vec<OsString>) -> Result<Flags, CommandFailure>
     Ok(over)
 }
 
-fn read_config(path: &Path, flags: &mut Flags) -> Result<(), String> {
+fn read_config(path: &Path, flags: &mut Flags) -> Result<(), Fault> {
     let bytes = read(path)?;
     let text = String::from_utf8(bytes).map_err(|_| "not UTF-8 text")?;
-    file::apply(&yaml::parse(&text)?, flags)
+    Ok(file::apply(&yaml::parse(&text)?, flags)?)
 }
 
 /// Logs each name once: flags first, because of their dashes.
@@ -290,7 +291,7 @@ fn open_port(flags: Flags, args: Vec<OsString>) -> Result<Box<Port>, CommandFail
     let own = systemd_folder("STATE_DIRECTORY");
     let cert_dir = own.as_ref().unwrap_or(&config.cert_dir);
     let port = Port::open(&config, &serving, &source, host, cert_dir);
-    port.map(Box::new).map_err(CommandFailure::Other)
+    port.map(Box::new).map_err(|why| CommandFailure::Other(why.to_string()))
 }
 
 /// Checks everything that `run` needs and changes nothing. Fails if `run` would not work.

@@ -13,6 +13,7 @@ use nix::errno::Errno;
 
 pub use super::mounts::own_mounts;
 use super::mounts::{self, Mount, all_mounts};
+use crate::kube::text::Fault;
 
 /// File system types whose calls wait for a server, another process or an automounter.
 const CAN_BLOCK: [&str; 20] = [
@@ -24,10 +25,9 @@ const CAN_BLOCK: [&str; 20] = [
 /// links and `..`.
 pub fn may_touch(path: &Path, mounts: &[Mount]) -> io::Result<()> {
     match mounts::over(mounts, path) {
-        Some(mount) if can_block(&mount.fs_type) => Err(io::Error::other(format!(
-            "{} is on {}, which can block for ever; choose a folder on a local file system",
-            path.display(),
-            mount.fs_type
+        Some(mount) if can_block(&mount.fs_type) => Err(io::Error::other(Fault::new(
+            format!("{} is on {}, which can block for ever", path.display(), mount.fs_type),
+            "choose a folder on a local file system",
         ))),
         _ => Ok(()),
     }

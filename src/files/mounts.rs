@@ -20,6 +20,7 @@ use nix::errno::Errno;
 
 use super::open::{LARGE, each_line, from_start, has_changed, open};
 use super::read::cause;
+use crate::kube::text::Fault;
 
 /// The table of this process, relative to `/` or to another root.
 pub const MOUNTINFO: &str = "proc/self/mountinfo";
@@ -156,14 +157,15 @@ pub fn all_mounts() -> io::Result<Rc<[Mount]>> {
 pub fn own_mounts() -> io::Result<Rc<[Mount]>> {
     current(|table| &table.below_root).map_err(|error| {
         let remedy = match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::ENOENT) => "; is /proc mounted?",
-            Some(Errno::EMFILE) => "; raise the limit of open files (LimitNOFILE=)",
+            Some(Errno::ENOENT) => "is /proc mounted?",
+            Some(Errno::EMFILE) => "raise the limit of open files (LimitNOFILE=)",
             _ => "",
         };
         let cause = cause(&error);
-        io::Error::other(format!(
-            "/{MOUNTINFO}: {cause}, so no file is read: it could be on a mount that blocks{remedy}"
-        ))
+        let what = format!(
+            "/{MOUNTINFO}: {cause}, so no file is read: it could be on a mount that blocks"
+        );
+        io::Error::other(Fault::new(what, remedy))
     })
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use nix::errno::Errno;
 
 use super::guard;
+use crate::kube::text::Fault;
 
 pub(crate) use super::open::{
     Enough, FLAGS, Stamp, each_line, from_start, has_changed, is_end, open, open_below, open_with,
@@ -15,7 +16,7 @@ pub(crate) use super::open::{
 pub use super::open::{LARGE, SMALL};
 
 /// Reads a whole file of at most [`LARGE`] bytes. The error does not name the path.
-pub fn read(path: &Path) -> Result<Vec<u8>, String> {
+pub fn read(path: &Path) -> Result<Vec<u8>, Fault> {
     guard::found(path).and_then(|path| read_found(&path)).map_err(|e| cause(&e))
 }
 
@@ -36,19 +37,23 @@ pub(crate) fn read_found(path: &Path) -> io::Result<Vec<u8>> {
     whole(open(path)?, LARGE)
 }
 
-/// The text of an error, without `(os error 2)` and with a lower-case first letter.
-pub fn cause(error: &io::Error) -> String {
+/// The text of an error, without `(os error 2)` and with a lower-case first letter; the fault in it,
+/// if the guard refused the path.
+pub fn cause(error: &io::Error) -> Fault {
+    if let Some(fault) = error.get_ref().and_then(|inner| inner.downcast_ref::<Fault>()) {
+        return fault.clone();
+    }
     // The most frequent error: each board lacks some files, and std takes 4,000 instructions.
     if error.raw_os_error() == Some(Errno::ENOENT as i32) {
-        return "no such file or directory".to_owned();
+        return "no such file or directory".into();
     }
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut letters = text.chars();
     match letters.next() {
         // The table of Unicode's lower-case letters is 11 KB.
-        Some(first) => format!("{}{}", first.to_ascii_lowercase(), letters.as_str()),
-        None => format!("{:?}", error.kind()),
+        Some(first) => format!("{}{}", first.to_ascii_lowercase(), letters.as_str()).into(),
+        None => format!("{:?}", error.kind()).into(),
     }
 }
 
@@ -77,7 +82,7 @@ mod tests {
             ("missing", Err("no such file or directory")),
         ] {
             let got = read(&tree.path().join(name)).map(|bytes| bytes.len());
-            assert_eq!(got, want.map_err(str::to_owned), "{name}");
+            assert_eq!(got, want.map_err(Fault::from), "{name}");
         }
     }
 }

@@ -21,6 +21,7 @@ use zeroize::Zeroizing;
 use super::guard;
 use super::mounts::all_mounts;
 use super::read::{self, cause};
+use crate::kube::text::Fault;
 
 /// Mode of a file that holds a key or a token.
 pub(crate) const PRIVATE: u32 = 0o600;
@@ -85,7 +86,7 @@ impl Disk {
     }
 
     /// Carries out `ops` in order, up to the first that fails.
-    pub(crate) fn carry_out(&mut self, ops: Vec<Op>) -> Result<(), String> {
+    pub(crate) fn carry_out(&mut self, ops: Vec<Op>) -> Result<(), Fault> {
         if self.read_only {
             return Ok(());
         }
@@ -125,7 +126,7 @@ impl<T: PartialEq> Changes<T> {
     }
 
     /// Carries out the next operation. Returns the result of the change that ended with it.
-    pub(crate) fn carry_out_next(&mut self) -> Option<(T, Result<(), String>)> {
+    pub(crate) fn carry_out_next(&mut self) -> Option<(T, Result<(), Fault>)> {
         let (_, ops) = self.0.front_mut()?;
         let result = ops.pop_front().map_or(Ok(()), |op| op.carry_out_or_clean());
         if result.is_ok() && !ops.is_empty() {
@@ -137,7 +138,7 @@ impl<T: PartialEq> Changes<T> {
 
 impl Op {
     /// A full disk leaves a part of a file, which would take up room for ever.
-    fn carry_out_or_clean(&self) -> Result<(), String> {
+    fn carry_out_or_clean(&self) -> Result<(), Fault> {
         let result = self.carry_out();
         if let (Self::Write(path, ..), Err(_)) = (self, &result) {
             let _ = Self::Remove(path.clone()).carry_out();
@@ -147,7 +148,7 @@ impl Op {
 
     /// Carries the operation out. Every path is checked before the call that uses it; the error
     /// names the path.
-    pub(crate) fn carry_out(&self) -> Result<(), String> {
+    pub(crate) fn carry_out(&self) -> Result<(), Fault> {
         #[cfg(test)]
         super::recorder::check(self)?;
         let checked = guard::parent_resolved;
@@ -177,7 +178,7 @@ impl Op {
         };
         match (self, result) {
             (Self::Remove(_), Err(e)) if e.kind() == io::ErrorKind::NotFound => {}
-            (_, result) => result.map_err(|e| format!("{}: {}", path.display(), cause(&e)))?,
+            (_, result) => result.map_err(|e| cause(&e).at(path.display()))?,
         }
         #[cfg(test)]
         super::recorder::add(self);
@@ -248,7 +249,7 @@ pub(crate) struct Lock {
 }
 
 /// Locks a folder (flock(2)) until the value is dropped; `None` while another process has it.
-pub(crate) fn lock(folder: &Path) -> Result<Option<Lock>, String> {
+pub(crate) fn lock(folder: &Path) -> Result<Option<Lock>, Fault> {
     let locked = guard::found(folder).and_then(|path| {
         let folder = read::open(&path)?;
         match folder.try_lock() {
@@ -257,7 +258,7 @@ pub(crate) fn lock(folder: &Path) -> Result<Option<Lock>, String> {
             Err(TryLockError::Error(error)) => Err(error),
         }
     });
-    locked.map_err(|error| format!("{}: {}", folder.display(), cause(&error)))
+    locked.map_err(|error| cause(&error).at(folder.display()))
 }
 
 /// The operations that create or replace a text file that every user may read.
@@ -266,7 +267,7 @@ pub(crate) fn publication(path: &Path, text: String) -> Vec<Op> {
 }
 
 /// Carries [`publication`] out.
-pub fn publish(path: &Path, text: String) -> Result<(), String> {
+pub fn publish(path: &Path, text: String) -> Result<(), Fault> {
     Disk::default().carry_out(publication(path, text))
 }
 
@@ -319,7 +320,7 @@ impl VolatileFile {
 
     /// Replaces the file; nobody sees a part of it. Creates its folder. If the first line alone
     /// changed and has the same length, it is written into the file: three system calls for ten.
-    pub fn write(&mut self, content: String) -> Result<(), String> {
+    pub fn write(&mut self, content: String) -> Result<(), Fault> {
         self.check();
         let line = content.find('\n').map_or(0, |end| end + 1);
         self.write_start(content, line)
@@ -332,14 +333,14 @@ impl VolatileFile {
 
     /// Writes a text that always has the same length over the last one: one system call. A reader
     /// can see a part of each. Does not [`check`](Self::check).
-    pub fn overwrite(&mut self, content: String) -> Result<(), String> {
+    pub fn overwrite(&mut self, content: String) -> Result<(), Fault> {
         let length = content.len();
         self.write_start(content, length)
     }
 
     /// Writes the first `changed` bytes into the file if the others are as before, else all of it
     /// anew.
-    fn write_start(&mut self, content: String, changed: usize) -> Result<(), String> {
+    fn write_start(&mut self, content: String, changed: usize) -> Result<(), Fault> {
         let start = content.as_bytes().get(..changed).unwrap_or_default();
         if let Some(written) = &self.written
             && written.differs_within(changed, &content)
@@ -349,9 +350,7 @@ impl VolatileFile {
         }
         self.written = None;
         let written = replace_volatile(&self.path, content);
-        let written =
-            written.map_err(|error| format!("{}: {}", self.path.display(), cause(&error)))?;
-        self.written = Some(written);
+        self.written = Some(written.map_err(|error| cause(&error).at(self.path.display()))?);
         Ok(())
     }
 }
@@ -391,7 +390,7 @@ mod tests {
     use crate::files::mounts::pretend_mount;
     use crate::files::tree::Tree;
 
-    fn replaced(path: &Path) -> Result<(), String> {
+    fn replaced(path: &Path) -> Result<(), Fault> {
         replace(path, PRIVATE, b"new".to_vec()).iter().try_for_each(Op::carry_out)
     }
 
@@ -422,7 +421,7 @@ mod tests {
             Op::Sync(at("local/relative")),
         ] {
             let refused = op.carry_out().unwrap_err();
-            assert!(refused.contains("/net is on nfs4"), "{op:?}: {refused}");
+            assert!(refused.what.contains("/net is on nfs4"), "{op:?}: {refused}");
         }
         assert_eq!(names(at("net")), ["file"]);
         assert_eq!(names(at("local")), ["absolute", "file", "relative", "twice"]);
@@ -448,7 +447,7 @@ mod tests {
         let absent = tree.path().join("no/such/file");
         assert_eq!(Op::Remove(absent.clone()).carry_out(), Ok(()));
         let words = format!("{}: no such file or directory", absent.display());
-        assert_eq!(Op::Sync(absent).carry_out(), Err(words));
+        assert_eq!(Op::Sync(absent).carry_out(), Err(words.into()));
     }
 
     #[test]
@@ -484,7 +483,7 @@ mod tests {
         changes.add("a", vec![Op::Sync(at("no-such")), Op::Folder(at("never"), 0o700)]);
         changes.add("b", Vec::new());
         let (purpose, failed) = changes.carry_out_next().unwrap();
-        assert!(purpose == "a" && failed.unwrap_err().contains("no such file"));
+        assert!(purpose == "a" && failed.unwrap_err().what.contains("no such file"));
         assert_eq!(changes.carry_out_next(), Some(("b", Ok(()))));
         assert!(changes.is_empty() && names(tree.path().to_owned()).is_empty());
     }

@@ -35,7 +35,8 @@ impl HeartbeatFile {
             self.file.check();
         }
         let written = self.file.overwrite(heartbeat.line());
-        self.log.ended(written.err().as_deref(), now);
+        let error = written.err().map(|why| why.to_string());
+        self.log.ended(error.as_deref(), now);
     }
 }
 

@@ -215,7 +215,7 @@ impl Host {
             let cause = match guard::resolve(path) {
                 Ok(Resolved::Found(_)) => return None,
                 Ok(Resolved::MissingBelow(_)) => "does not exist".to_owned(),
-                Err(error) => cause(&error),
+                Err(error) => cause(&error).to_string(),
             };
             Some(format!("--ready-when-exists={}: {cause}", path.display()))
         };

@@ -15,6 +15,7 @@ use crate::core::instant::Mono;
 use crate::core::outage_log::OutageLog;
 use crate::files::guard;
 use crate::files::read::Stamp;
+use crate::kube::text::Fault;
 use crate::kube::x509::{Leaf, Subject};
 use crate::wire::api::Api;
 use crate::wire::api_config::{ApiConfig, Authorization, ClientCertificate, Pem};
@@ -75,7 +76,7 @@ impl CredentialFiles {
         &mut self,
         config: &mut ApiConfig,
         api: &mut Api,
-        bootstrap: Result<(), String>,
+        bootstrap: Result<(), Fault>,
         own: &Subject,
         now: Mono,
     ) -> Option<Replaced> {
@@ -99,8 +100,8 @@ impl CredentialFiles {
             let certificate = read_certificate(chain, key)?;
             let leaf = Leaf::of_pem(&certificate.chain.bytes);
             if let Some(other) = leaf.as_ref().and_then(|leaf| leaf.subject.other_node(own)) {
-                let (chain, what) = (chain.display(), other.what);
-                return Err(format!("{chain}: {what}; install the certificate of this node"));
+                let fault = Fault::new(other.what, "install the certificate of this node");
+                return Err(fault.at(chain.display()));
             }
             let changed = ApiConfig { certificate: Some(certificate), ..config.clone() };
             api.set_identity(&changed)?;
@@ -157,8 +158,8 @@ impl<const N: usize> StampedFiles<N> {
     /// Calls `read` if the files may have changed. A failure is tried again at the next check.
     pub(crate) fn check(
         &mut self,
-        read: impl FnOnce([&Path; N]) -> Result<(), String>,
-    ) -> Result<(), String> {
+        read: impl FnOnce([&Path; N]) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         // Stamped before the read, so that the next check finds a write in between.
         let stamps = stamps(&self.files);
         if stamps.is_some() && stamps == self.used {
@@ -173,8 +174,8 @@ impl<const N: usize> StampedFiles<N> {
 /// [`StampedFiles::check`], if there are any.
 fn check<const N: usize>(
     files: &mut Option<StampedFiles<N>>,
-    read: impl FnOnce([&Path; N]) -> Result<(), String>,
-) -> Result<(), String> {
+    read: impl FnOnce([&Path; N]) -> Result<(), Fault>,
+) -> Result<(), Fault> {
     files.as_mut().map_or(Ok(()), |files| files.check(read))
 }
 

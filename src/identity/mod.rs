@@ -76,7 +76,7 @@ impl Identity {
 
     /// A request under way follows the bootstrap kubeconfig: it may have named a server that does
     /// not respond.
-    fn refresh_bootstrap(&mut self, api: &mut Api) -> Result<(), String> {
+    fn refresh_bootstrap(&mut self, api: &mut Api) -> Result<(), Fault> {
         let (old, api) = match &mut self.signing {
             SigningClient::Main | SigningClient::Supervisor(_) => return Ok(()),
             SigningClient::MainBootstrap => (&mut self.config, api),
@@ -139,7 +139,7 @@ impl Identity {
 
     /// A client of the supervisor that signs a serving certificate for these addresses, separated by
     /// commas; `None` without a supervisor.
-    pub fn serving_client(&self, node_ips: &str) -> Result<Option<Api>, String> {
+    pub fn serving_client(&self, node_ips: &str) -> Result<Option<Api>, Fault> {
         let supervisor = self.supervisor.as_ref();
         let client = |supervisor: &Supervisor| {
             supervisor.client(&self.config, None, &self.user_agent, Some(node_ips))
@@ -187,12 +187,12 @@ impl Identity {
     /// Takes the result of the operations, and continues the task.
     pub(crate) fn on_written(
         &mut self,
-        written: Result<(), String>,
+        written: Result<(), Fault>,
         api: &mut Api,
         now: Wall,
     ) -> TaskStep {
         let result = match self.task.take() {
-            None => Err("no file task was begun".to_owned()),
+            None => Err("no file task was begun".into()),
             Some(FileTask::Find) => {
                 self.pki.on_completed(written);
                 self.pki.find(now).and_then(|found| match found {
@@ -226,8 +226,8 @@ impl Identity {
         &mut self,
         api: &mut Api,
         (certificate, leaf): (ClientCertificate, Leaf),
-        why: &str,
-    ) -> Result<TaskResult, String> {
+        why: &Fault,
+    ) -> Result<TaskResult, Fault> {
         if self.config.certificate.as_ref() != Some(&certificate) {
             let mut config = self.config.clone();
             if matches!(self.signing, SigningClient::MainBootstrap) {
@@ -242,11 +242,7 @@ impl Identity {
         Ok(TaskResult::NotStored(leaf, line))
     }
 
-    fn replace(
-        &mut self,
-        api: &mut Api,
-        (config, leaf): (ApiConfig, Leaf),
-    ) -> Result<Leaf, String> {
+    fn replace(&mut self, api: &mut Api, (config, leaf): (ApiConfig, Leaf)) -> Result<Leaf, Fault> {
         api.set_identity(&config)?;
         self.watch = CredentialFiles::new(&config);
         self.config = config;
@@ -256,7 +252,7 @@ impl Identity {
 
     /// Reads the credentials for each signing request, because they may be replaced: the bootstrap
     /// kubeconfig, or the node password of k3s.
-    fn choose_client(&mut self, api: &mut Api, bootstrap: bool, first: bool) -> Result<(), String> {
+    fn choose_client(&mut self, api: &mut Api, bootstrap: bool, first: bool) -> Result<(), Fault> {
         self.signing = match &self.supervisor {
             Some(supervisor) => {
                 let last = match &self.signing {
@@ -303,7 +299,7 @@ pub struct ApiAccess {
     /// Not connected yet.
     pub api: Api,
     /// Why `config` is the bootstrap kubeconfig's; `None` if it is not.
-    pub bootstrap: Option<String>,
+    pub bootstrap: Option<Fault>,
     /// The certificate to renew; `None` if the kubeconfig is used unchanged.
     pub certificate: Option<Certificate>,
     /// Why the supervisor cannot renew it.
@@ -341,7 +337,7 @@ impl IdentitySource {
 
     /// As [`IdentitySource::open`], for another process than the agent: neither this nor the identity writes
     /// a file, and nothing is logged.
-    pub fn open_read_only(&self, now: Wall) -> Result<(Identity, ApiAccess), String> {
+    pub fn open_read_only(&self, now: Wall) -> Result<(Identity, ApiAccess), Fault> {
         self.open_on(Disk::read_only(), now, Jitter::NONE)
     }
 
@@ -350,7 +346,7 @@ impl IdentitySource {
         disk: Disk,
         now: Wall,
         jitter: Jitter,
-    ) -> Result<(Identity, ApiAccess), String> {
+    ) -> Result<(Identity, ApiAccess), Fault> {
         let (pki, start) = Pki::open(disk, self.paths.clone(), self.subject.clone(), now)?;
         let access = self.access(start, jitter)?;
         let identity = Identity {
@@ -367,7 +363,7 @@ impl IdentitySource {
     }
 
     /// Reads the files. `jitter` spreads the renewals of many boards.
-    pub fn open(self, now: Wall, jitter: Jitter) -> Result<(Identity, ApiAccess), String> {
+    pub fn open(self, now: Wall, jitter: Jitter) -> Result<(Identity, ApiAccess), Fault> {
         let (identity, access) = self.open_on(Disk::default(), now, jitter)?;
         let rotate = self.paths.rotate;
         if let (None, Some(certificate)) = (&access.bootstrap, &access.config.certificate)
@@ -396,7 +392,7 @@ impl IdentitySource {
         Ok((identity, access))
     }
 
-    fn access(&self, start: Start, jitter: Jitter) -> Result<ApiAccess, String> {
+    fn access(&self, start: Start, jitter: Jitter) -> Result<ApiAccess, Fault> {
         let path = match (&start.bootstrap, &self.paths.bootstrap) {
             (Some(_), Some(path)) => path,
             _ => &self.paths.kubeconfig,
@@ -415,7 +411,7 @@ impl IdentitySource {
         let subject = self.subject.clone();
         let certificate = || Certificate::new(kind, subject, start.leaf, start.given, jitter);
         Ok(ApiAccess {
-            api: api.map_err(|line| format!("{}: {line}", path.display()))?,
+            api: api.map_err(|why| why.at(path.display()))?,
             config: start.config,
             bootstrap: start.bootstrap,
             certificate: has_certificate.then(certificate),

@@ -58,22 +58,22 @@ impl Supervisor {
 
     /// Reads the node password, which may be replaced while the agent runs; under systemd the file
     /// is a copy from the start of the unit.
-    pub(super) fn password(&self) -> Result<Secret, String> {
+    pub(super) fn password(&self) -> Result<Secret, Fault> {
         let folders: Vec<&Path> = self.folders.iter().map(PathBuf::as_path).collect();
         let path = find(Path::new(PASSWORD), &folders);
-        read_password(&path)?.ok_or_else(|| format!("{}: empty", path.display()))
+        read_password(&path)?.ok_or_else(|| format!("{}: empty", path.display()).into())
     }
 
     /// Its address.
-    pub(super) fn endpoint(&self) -> Result<Endpoint, String> {
+    pub(super) fn endpoint(&self) -> Result<Endpoint, Fault> {
         let endpoint = Endpoint::parse(&self.server);
-        endpoint.map_err(|why| format!("--k3s-supervisor: {why}"))
+        endpoint.map_err(|why| why.at("--k3s-supervisor"))
     }
 
     /// Why it cannot be asked. `bundles` as [`SYSTEM_ROOTS`].
     pub(super) fn fault(&self, bundles: &[&'static str]) -> Option<Fault> {
         match self.password() {
-            Err(why) => Some(Fault::new(why, restore_password(&self.node_name))),
+            Err(why) => Some(Fault::new(why.to_string(), restore_password(&self.node_name))),
             Ok(_) => self.check_roots(bundles).err(),
         }
     }
@@ -95,9 +95,9 @@ impl Supervisor {
         last: Option<&Api>,
         user_agent: &str,
         node_ips: Option<&str>,
-    ) -> Result<Api, String> {
+    ) -> Result<Api, Fault> {
         let password = self.password()?;
-        self.check_roots(&SYSTEM_ROOTS).map_err(|fault| fault.to_string())?;
+        self.check_roots(&SYSTEM_ROOTS)?;
         let mut config =
             ApiConfig { endpoint: self.endpoint()?, authorization: None, ..config.clone() };
         if self.system_roots {

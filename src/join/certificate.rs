@@ -148,7 +148,7 @@ fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf)
     let subject = Subject::of_node(&run.board.name);
     let kind = CertificateKind::RotatedOrBootstrapped;
     let mut certificate = Certificate::new(kind, subject.clone(), None, true, Jitter::NONE);
-    let unusable = |why: String| Stop::Failed(failed(CHECK, why, ""));
+    let unusable = |why: Fault| Stop::Failed(Finding::failed(CHECK, why, ""));
     let (mut key, mut last) = (None, Fault::from("nobody approved or signed the request"));
     run.poll(|| {
         let now = run.now();

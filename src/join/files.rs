@@ -10,6 +10,7 @@ use crate::files::write::{self, Op, PRIVATE, PUBLIC};
 use crate::host::HostRoot;
 use crate::host::units::{SERVE_SOCKET, is_enabled};
 use crate::identity::pki::{remove_certificates, remove_serving_certificates};
+use crate::kube::text::Fault;
 
 /// The kubeconfigs of a kubelet.
 const KUBECONFIGS: [&str; 3] = [
@@ -198,7 +199,7 @@ impl JoinPaths {
     /// The operations that write a new identity. The folder of the credentials is there, and locked.
     /// Each state between them is the old identity or the new one, and `nodelet join` again is the
     /// cure: the flags come first, because an agent without them would register another Node.
-    pub(super) fn write(&self, new: Written) -> Result<Change, String> {
+    pub(super) fn write(&self, new: Written) -> Result<Change, Fault> {
         let (mut prepare, mut commit, mut paths) = (Vec::new(), Vec::new(), Vec::new());
         let mut add = |path: PathBuf, mode, text: &[u8]| {
             let mut ops = write::replace(&path, mode, text.to_vec());
@@ -227,7 +228,7 @@ impl JoinPaths {
         Ok(Change { prepare, commit, paths })
     }
 
-    fn forget_certificates(&self) -> Result<Vec<Op>, String> {
+    fn forget_certificates(&self) -> Result<Vec<Op>, Fault> {
         let mut ops = remove_certificates(&self.cert_dir())?;
         ops.extend(remove_serving_certificates(&self.at("var/lib/nodelet-serve"))?);
         remove(&mut ops, &self.issued_kubeconfig());
@@ -237,7 +238,7 @@ impl JoinPaths {
     /// The operations that remove every file of a join, and their paths: also those that a power cut
     /// left beside them, which may hold a key. Without its `password` a board of k3s cannot get its
     /// name again; one that is not in place was never sent.
-    pub(super) fn remove(&self, password: bool) -> Result<(Vec<Op>, Vec<PathBuf>), String> {
+    pub(super) fn remove(&self, password: bool) -> Result<(Vec<Op>, Vec<PathBuf>), Fault> {
         let mut ops = Vec::new();
         let pod_cidr = self.at("var/lib/nodelet/podcidr");
         let port = self.at("etc/systemd/system/sockets.target.wants").join(SERVE_SOCKET);

@@ -80,11 +80,11 @@ fn discover(
         return Err(failed("signature", line, remedy));
     }
     run.add(Finding::ok("signature", format!("made with the token {}", token.id)));
-    // Each of them may quote the server, so no remedy is taken from it.
+    // Its own remedy is for who wrote cluster-info, so it is a part of the text.
     let unusable =
-        |why: String| failed("ca", Fault::from(why).at("cluster-info is not usable"), NEW_LINE);
+        |why: Fault| failed("ca", format!("cluster-info is not usable: {why}"), NEW_LINE);
     let document = yaml::parse(&first.kubeconfig).map_err(unusable)?;
-    let cluster = cluster(&document).map_err(unusable)?;
+    let cluster = cluster(&document).map_err(|why| unusable(why.into()))?;
     let endpoint = Endpoint::parse(&cluster.server).map_err(unusable)?;
     if !endpoint.tls {
         return Err(unusable("its server is not https".into()));

@@ -123,12 +123,12 @@ fn remove(
     }
     let folder = paths.credentials();
     let lock = guard::exists(&folder).then(|| write::lock(&folder)).transpose();
-    let lock = lock.map_err(|why| failed("running", Fault::of_line(&why), SUDO))?;
+    let lock = lock.map_err(|why| failed("running", why, SUDO))?;
     if let Some(None) = lock {
         return Err(failed("running", "nodelet join runs", "wait for its end"));
     }
     let running = Finding::ok("running", "nodelet.service does not run");
-    let failed = |why: String| Finding::failed("files", Fault::of_line(&why), SUDO);
+    let failed = |why: Fault| Finding::failed("files", why, SUDO);
     let metrics = if paths.is_enabled(SERVE_SOCKET) {
         // It would open the port of a board without an identity.
         let stop = if paths.are_of_image() { "" } else { "systemctl stop nodelet-serve.socket" };

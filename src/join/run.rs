@@ -179,7 +179,7 @@ impl JoinRun<'_> {
         check: &'static str,
         remedy: &str,
     ) -> Result<Api, Failed> {
-        Api::new(config, self.user_agent).map_err(|why| failed(check, Fault::of_line(&why), remedy))
+        Api::new(config, self.user_agent).map_err(|why| failed(check, why, remedy))
     }
 
     /// [`Self::send`], repeated while the server is silent, starts or is busy. `remedy` is that of
@@ -234,9 +234,8 @@ impl JoinRun<'_> {
     /// `--certificate-authority` the client does not verify the server.
     pub(super) fn reach(&mut self) -> Result<(ApiConfig, Api), Failed> {
         let endpoint = Endpoint::parse(&self.settings.server);
-        let endpoint = endpoint.map_err(|why| {
-            failed("name-resolution", Fault::of_line(&why), "is the endpoint HOST:PORT?")
-        })?;
+        let endpoint =
+            endpoint.map_err(|why| failed("name-resolution", why, "is the endpoint HOST:PORT?"))?;
         let mut config = ApiConfig::at(endpoint);
         if let Some(path) = &self.settings.authority {
             let source = path.display().to_string();

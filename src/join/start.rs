@@ -111,7 +111,7 @@ pub(super) fn start(paths: &JoinPaths, server: &str, is_stale: bool) -> Result<F
         return Ok(Finding::note("start", line, &remedy));
     }
     if !is_running && let Err(why) = write::publish(&paths.trigger(), format!("{server}\n")) {
-        return Ok(Finding::note("start", why, ENABLE));
+        return Ok(Finding::note("start", why.to_string(), ENABLE));
     }
     let is_enabled_path = paths.is_enabled(PATH) && !is_masked(paths, PATH);
     Ok(if !starts_at_boot {

@@ -67,7 +67,7 @@ pub(super) fn parsed(source: &TokenSource) -> Result<Token, CommandFailure> {
     match source {
         TokenSource::Text(text) => Token::parse(text.reveal()).map_err(CommandFailure::Usage),
         TokenSource::File(path) => {
-            let bytes = read_stream(path, TOKEN_LIMIT).map_err(|e| cause(&e));
+            let bytes = read_stream(path, TOKEN_LIMIT).map_err(|e| cause(&e).to_string());
             let line = |why: String| {
                 if path.to_str().is_some_and(Token::is_whole) {
                     CommandFailure::Usage("--token-file: this is a token; use --token".to_owned())
@@ -178,7 +178,7 @@ impl JoinRun<'_> {
             }
             Err(why) => {
                 let why = created.as_ref().err().unwrap_or(&why);
-                Err(Stop::Failed(failed("root", Fault::of_line(why), SUDO)))
+                Err(Stop::Failed(failed("root", why.clone(), SUDO)))
             }
         })
     }
@@ -266,9 +266,9 @@ impl JoinRun<'_> {
     }
 
     pub(super) fn write(&mut self, new: Written) -> Result<(), Failed> {
-        let unchanged = |why: String| {
+        let unchanged = |why: Fault| {
             let remedy = "nothing else was changed; correct it and join again";
-            Finding::failed("files", Fault::of_line(&why), remedy)
+            Finding::failed("files", why, remedy)
         };
         let Change { prepare, commit, paths } = self.paths.write(new).map_err(unchanged)?;
         let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
@@ -295,7 +295,7 @@ impl JoinRun<'_> {
                     return Err(unchanged(why));
                 }
                 let remedy = format!("{} before; correct it and join again", changed.join(", "));
-                return Err(Finding::failed("files", Fault::of_line(&why), &remedy));
+                return Err(Finding::failed("files", why, &remedy));
             }
             changed.extend(change);
         }
@@ -337,5 +337,5 @@ impl JoinRun<'_> {
 
 fn rendered(config: &ApiConfig, user: &KubeconfigUser<'_>) -> Result<Zeroizing<String>, Failed> {
     let text = render(config, user).map(Zeroizing::new);
-    text.map_err(|why| failed("files", Fault::of_line(&why), ""))
+    text.map_err(|why| failed("files", why, ""))
 }

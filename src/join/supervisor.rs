@@ -55,7 +55,7 @@ pub(super) fn get(
     }
     let mut api = run.api(&config, "tls", SOMEBODY)?;
     let set = api.set_authorization(authorization);
-    set.map_err(|why| failed("token", &why, ""))?;
+    set.map_err(|why| failed("token", why, ""))?;
     let port = api_port(run, &mut api)?;
     run.add(Finding::ok("token", "the supervisor accepts it"));
     run.notes(&["csr-create", "approval"], "not needed: the supervisor signs");
@@ -191,7 +191,7 @@ fn api_port(run: &JoinRun<'_>, api: &mut Api) -> Result<u16, Failed> {
 
 /// Asks for the certificate, and proves with the node password that the name is this board's.
 fn request(run: &mut JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Failed> {
-    let unusable = |why: String| failed(CERTIFICATE, &why, "");
+    let unusable = |why: Fault| Failed::from(Finding::failed(CERTIFICATE, why, ""));
     let password = password(run)?;
     let key = Key::generate().map_err(unusable)?;
     let subject = Subject::of_node(&run.board.name);
@@ -213,7 +213,7 @@ fn request(run: &mut JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, L
 /// only one that the server accepts until it deletes it with the Node.
 fn password(run: &mut JoinRun<'_>) -> Result<Secret, Failed> {
     let failed =
-        |why: String| Finding::failed("files", Fault::of_line(&why), "nothing else was changed");
+        |why: Fault| Finding::failed("files", why, "nothing else was changed");
     let stored = |path: &Path| {
         if guard::exists(path) { read_password(path).map_err(failed) } else { Ok(None) }
     };

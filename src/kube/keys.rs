@@ -8,6 +8,7 @@ use std::fmt;
 use rustls::pki_types::PrivateKeyDer;
 use zeroize::Zeroize as _;
 
+use super::text::Fault;
 use super::x509::{self, DerReader, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE};
 
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
@@ -199,16 +200,15 @@ fn versioned(der: &[u8]) -> Option<DerReader<'_>> {
     Some(body)
 }
 
-/// A private key (DER) in the form that its content has, or one line that names what ring cannot
-/// use.
-pub fn private_key(mut der: Vec<u8>) -> Result<PrivateKeyDer<'static>, String> {
+/// A private key (DER) in the form that its content has, or what ring cannot use.
+pub fn private_key(mut der: Vec<u8>) -> Result<PrivateKeyDer<'static>, Fault> {
     let why = match PrivateKey::parse(&der) {
-        None => UNUSABLE.to_owned(),
+        None => UNUSABLE.into(),
         Some(PrivateKey { kind, .. }) if !kind.signs() => {
-            format!("the key is {kind}, which is not supported; {OTHER_KEY}")
+            Fault::new(format!("the key is {kind}, which is not supported"), OTHER_KEY)
         }
         Some(PrivateKey { has_public_half: false, .. }) => {
-            "the key lacks its public half; add it: openssl ec -in KEY -out NEW".to_owned()
+            Fault::new("the key lacks its public half", "add it: openssl ec -in KEY -out NEW")
         }
         Some(PrivateKey { form, .. }) => {
             return Ok(match form {

@@ -63,12 +63,6 @@ impl Fault {
         Self { what: what.into(), remedy: remedy.into() }
     }
 
-    /// The fault of a line of ours that is `what; remedy`. No text of a server may be in it.
-    pub fn of_line(line: &str) -> Self {
-        let (what, remedy) = line.split_once("; ").unwrap_or((line, ""));
-        Self::new(what, remedy)
-    }
-
     /// Says first where it is, or what it prevents.
     pub fn at(self, place: impl Display) -> Self {
         Self { what: format!("{place}: {}", self.what), ..self }
@@ -98,6 +92,9 @@ impl Display for Fault {
         }
     }
 }
+
+/// For one that passes through an [`std::io::Error`].
+impl std::error::Error for Fault {}
 
 struct Line<'a, 'b> {
     out: &'a mut fmt::Formatter<'b>,

@@ -96,7 +96,7 @@ impl RuntimeFile {
         }
     }
 
-    fn read(&mut self, since_boot: Duration) -> Result<(), String> {
+    fn read(&mut self, since_boot: Duration) -> Result<(), Fault> {
         let kept = self.file.take();
         let kept = kept.filter(|file| file.metadata().is_ok_and(|file| file.nlink() > 0));
         let found = || guard::found(&self.path).and_then(|path| open(&path));
@@ -107,7 +107,7 @@ impl RuntimeFile {
         let (success, json) =
             RuntimeFacts::split(text).ok_or("it was not written by nodelet runtime")?;
         if success.is_some_and(|at| at > since_boot) {
-            return Err("it is of another boot".to_owned());
+            return Err("it is of another boot".into());
         }
         if json != self.json {
             self.facts = serde_json::from_str(json).map_err(|error| error.to_string())?;

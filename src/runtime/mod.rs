@@ -60,7 +60,8 @@ pub fn serve(config: &RuntimeConfig) -> ! {
         // Otherwise the file grows old, which says that the runtime does not answer.
         if is_news {
             let written = file.write(state.file());
-            file_log.ended(written.err().as_deref(), now());
+            let error = written.err().map(|why| why.to_string());
+            file_log.ended(error.as_deref(), now());
         }
         pause(state.pause());
     }

@@ -13,7 +13,6 @@ use nix::errno::Errno;
 use super::report::{FailedAt, RuntimeFailure};
 use crate::files::guard;
 use crate::files::read::cause;
-use crate::kube::text::Fault;
 use crate::process::clock::since_boot;
 use crate::process::instant::Mono;
 use crate::process::unix_socket::connect_to;
@@ -60,7 +59,7 @@ impl TimedSocket {
                 Some(Errno::EAGAIN) => "it accepts no connections; is it stopped?",
                 _ => "",
             };
-            let fault = Fault::new(cause(&error), remedy).at(path.display());
+            let fault = cause(&error).or_remedy(remedy).at(path.display());
             RuntimeFailure { at: FailedAt::Socket, fault }
         })
     }
@@ -97,5 +96,5 @@ pub(super) fn failed(error: &io::Error) -> RuntimeFailure {
         ErrorKind::TimedOut => "is it stopped or overloaded? See its log",
         _ => "",
     };
-    RuntimeFailure::api(Fault::new(cause(error), remedy))
+    RuntimeFailure::api(cause(error).or_remedy(remedy))
 }

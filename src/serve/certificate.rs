@@ -21,6 +21,7 @@ use crate::core::outage_log::OutageLog;
 use crate::identity::credential_files::StampedFiles;
 use crate::identity::kubeconfig::{read_certificate, read_pem};
 use crate::identity::pki::key::Key;
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{AltName, Leaf, Subject};
 use crate::wire::api_config::{ClientCertificate, Pem};
@@ -55,7 +56,7 @@ impl Certificates {
         config: &ServeConfig,
         cluster_ca: Option<Pem>,
         cert_dir: &Path,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Fault> {
         // A supervisor needs nobody's approval.
         let is_at_supervisor = node.k3s_supervisor.is_some() && config.tls_files.is_none();
         let rotates = config.rotate_server_certificates || is_at_supervisor;
@@ -66,7 +67,7 @@ impl Certificates {
             None => self_signed(&node.node.name)?,
         };
         let given_ca = config.client_ca_file.as_deref().map(read_pem).transpose();
-        let given_ca = given_ca.map_err(|why| format!("--client-ca-file: {why}"))?;
+        let given_ca = given_ca.map_err(|why| why.at("--client-ca-file"))?;
         let ca_file = given_ca.as_ref().and_then(StampedFiles::of_pem);
         let ca = given_ca.or(cluster_ca);
         log_without(ca.as_ref());
@@ -84,7 +85,7 @@ impl Certificates {
     }
 
     /// The TLS configuration of what was read.
-    pub(super) fn tls(&self) -> Result<(Arc<ServerConfig>, ClientCa), String> {
+    pub(super) fn tls(&self) -> Result<(Arc<ServerConfig>, ClientCa), Fault> {
         let ca = ClientCa::new(self.ca.as_ref())?;
         let certificate = self.issued.as_ref().unwrap_or(&self.certificate);
         Ok((server_config(certificate, &ca, self.only_tls13)?, ca))
@@ -153,7 +154,8 @@ impl Certificates {
                 Ok(())
             }
         };
-        let failed: Vec<String> = [read, ca_read].into_iter().filter_map(Result::err).collect();
+        let failed = [read, ca_read].into_iter().filter_map(|read| Some(read.err()?.to_string()));
+        let failed: Vec<String> = failed.collect();
         let failed = failed.join("; ");
         let error = (!failed.is_empty()).then(|| format!("{failed}; the old one stays in use"));
         self.log.ended(error.as_deref(), now);
@@ -177,7 +179,7 @@ fn log_without(ca: Option<&Pem>) {
 }
 
 /// A certificate that a new key signs itself, for clients that do not verify.
-pub(super) fn self_signed(node_name: &str) -> Result<ClientCertificate, String> {
+pub(super) fn self_signed(node_name: &str) -> Result<ClientCertificate, Fault> {
     let key = Key::generate()?;
     let subject = Subject {
         common_name: node_name.to_owned(),

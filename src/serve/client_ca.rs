@@ -23,6 +23,7 @@ use webpki::{
 use crate::core::access::{MAX_USER, User};
 use crate::kube::keys::KeyKind;
 use crate::kube::signed::{ANY_USAGE, CLIENT_AUTH, Signed};
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{self, Leaf, SEQUENCE, element};
 use crate::wire::api_config::Pem;
@@ -47,7 +48,7 @@ pub(super) struct Verified {
 impl ClientCa {
     /// Without one, no client certificate is accepted. The system's roots never are: they sign for
     /// everybody.
-    pub(super) fn new(ca: Option<&Pem>) -> Result<Self, String> {
+    pub(super) fn new(ca: Option<&Pem>) -> Result<Self, Fault> {
         Ok(Self(ca.map_or_else(|| Ok(RootCertStore::empty()), roots)?))
     }
 

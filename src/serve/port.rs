@@ -30,6 +30,7 @@ use crate::core::outage_log::OutageLog;
 use crate::files::read::cause;
 use crate::host::Host;
 use crate::identity::IdentitySource;
+use crate::kube::text::Fault;
 use crate::process::clock::{Clock, pause};
 
 /// Pause after an accept or a poll that failed, as without memory or descriptors.
@@ -79,7 +80,7 @@ impl Port {
         source: &IdentitySource,
         host: Host,
         cert_dir: &Path,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Fault> {
         let clock = Clock::start();
         let (listener, address) = listener(serve)?;
         let reviews = Reviews::open(source, clock)?;
@@ -202,7 +203,7 @@ impl Port {
             Err(e) if [ErrorKind::WouldBlock, ErrorKind::ConnectionAborted].contains(&e.kind()) => {
                 return;
             }
-            Err(e) => Err(cause(&e)),
+            Err(e) => Err(cause(&e).to_string()),
         };
         match opened {
             Ok(connection) => {

@@ -11,6 +11,7 @@ use crate::core::certificate::{FileTask, TaskResult};
 use crate::core::instant::Mono;
 use crate::identity::{Identity, IdentitySource};
 use crate::kube::message::{Outcome, Request};
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::process::clock::Clock;
 use crate::wire::api::Api;
@@ -30,17 +31,16 @@ pub(super) struct Reviews {
 
 impl Reviews {
     /// Reads the credentials.
-    pub(super) fn open(source: &IdentitySource, clock: Clock) -> Result<Self, String> {
+    pub(super) fn open(source: &IdentitySource, clock: Clock) -> Result<Self, Fault> {
         let (identity, access) = source.open_read_only(clock.now().wall)?;
         if let Some(why) = access.bootstrap {
-            return Err(format!(
-                "{why}; there is no certificate yet: start nodelet, which gets it"
-            ));
+            let remedy = "there is no certificate yet: start nodelet, which gets it";
+            return Err(Fault::new(why.to_string(), remedy));
         }
         if access.config.certificate.is_none() && access.config.authorization.is_none() {
-            let why = "the kubeconfig has no credentials; the API server tells nobody else who a \
-                       client is: add a client certificate or a token";
-            return Err(why.to_owned());
+            let remedy = "the API server tells nobody else who a client is: add a client \
+                          certificate or a token";
+            return Err(Fault::new("the kubeconfig has no credentials", remedy));
         }
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.map_err(|_| "no random numbers for a key")?;
@@ -65,7 +65,7 @@ impl Reviews {
     }
 
     /// A client of the supervisor that signs a serving certificate; `None` without a supervisor.
-    pub(super) fn serving_client(&self, node_ips: &str) -> Result<Option<Api>, String> {
+    pub(super) fn serving_client(&self, node_ips: &str) -> Result<Option<Api>, Fault> {
         self.identity.serving_client(node_ips)
     }
 

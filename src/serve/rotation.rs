@@ -23,6 +23,7 @@ use crate::identity::pki::serving::ServingPki;
 use crate::kube::json;
 use crate::kube::message::{Accept, Request};
 use crate::kube::object;
+use crate::kube::text::Fault;
 use crate::kube::x509::{AltName, Subject};
 use crate::wire::api::Api;
 use crate::wire::api_config::ClientCertificate;
@@ -52,7 +53,7 @@ pub(super) struct Rotation {
 
 impl Rotation {
     /// Reads the files in `folder`. `jitter` spreads the renewals of many boards.
-    pub(super) fn open(config: &Config, folder: &Path, jitter: Jitter) -> Result<Self, String> {
+    pub(super) fn open(config: &Config, folder: &Path, jitter: Jitter) -> Result<Self, Fault> {
         let supervisor = config.k3s_supervisor.is_some();
         Ok(Self {
             node_name: config.node.name.clone(),

@@ -812,9 +812,9 @@ fn files_that_are_replaced_are_used_a_minute_later() {
     assert!(certificates.refresh(|| None, at(300)).is_none());
     // A start has no old one.
     let line = open().and_then(|new| new.tls()).unwrap_err();
-    assert!(line.ends_with("tls.key: no private key in it"), "{line}");
+    assert!(line.what.ends_with("tls.key: no private key in it"), "{line}");
     write("ca.crt", b"no CA");
     new_pair();
     let line = open().and_then(|new| new.tls()).unwrap_err();
-    assert!(line.ends_with("ca.crt: no certificate in it"), "{line}");
+    assert!(line.what.ends_with("ca.crt: no certificate in it"), "{line}");
 }

@@ -8,6 +8,7 @@ use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
 
 use super::client_ca::ClientCa;
+use crate::kube::text::Fault;
 use crate::wire::api_config::ClientCertificate;
 use crate::wire::provider::provider;
 use crate::wire::tls::certified;
@@ -17,7 +18,7 @@ pub(super) fn server_config(
     certificate: &ClientCertificate,
     ca: &ClientCa,
     only_tls13: bool,
-) -> Result<Arc<ServerConfig>, String> {
+) -> Result<Arc<ServerConfig>, Fault> {
     let provider = Arc::new(provider());
     let certified = certified(certificate, &provider)?;
     let versions: &[&SupportedProtocolVersion] =

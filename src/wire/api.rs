@@ -51,7 +51,7 @@ pub struct Api {
 
 impl Api {
     /// Checks certificates and keys; does not connect.
-    pub fn new(config: &ApiConfig, user_agent: &str) -> Result<Self, String> {
+    pub fn new(config: &ApiConfig, user_agent: &str) -> Result<Self, Fault> {
         let dialer = Dialer::new(Link::new(config)?);
         let user_agent = HeaderValue::from_str(user_agent)
             .map_err(|_| format!("user agent {user_agent:?} has a control character in it"))?;
@@ -75,10 +75,10 @@ impl Api {
 
     /// Opens the connection of the next call, within `budget`, which includes the name lookup. If
     /// the server has closed it by then, the call opens another one.
-    pub fn connect(&mut self, budget: Duration) -> Result<(), String> {
+    pub fn connect(&mut self, budget: Duration) -> Result<(), Fault> {
         self.dialer.open_early(budget).map_err(|failure| {
             self.dialer.failed();
-            self.fault(failure.into(), Stage::Connecting).at(self.endpoint()).to_string()
+            self.fault(failure.into(), Stage::Connecting).at(self.endpoint())
         })
     }
 
@@ -106,7 +106,7 @@ impl Api {
 
     /// Uses the credentials and the CA of `config` from the next request on, over a new connection.
     /// Where the server is the same, the address that works is kept.
-    pub fn set_identity(&mut self, config: &ApiConfig) -> Result<(), String> {
+    pub fn set_identity(&mut self, config: &ApiConfig) -> Result<(), Fault> {
         let link = Link::new(config)?;
         link.keep_addresses_of(&self.dialer.link);
         self.authorization = authorization(config)?;
@@ -119,13 +119,13 @@ impl Api {
     }
 
     /// Sends another header `Authorization` from the next request on; the connection stays.
-    pub fn set_authorization(&mut self, new: &Authorization) -> Result<(), String> {
+    pub fn set_authorization(&mut self, new: &Authorization) -> Result<(), Fault> {
         self.authorization = Some(new.header_value()?);
         Ok(())
     }
 
     /// Sends these headers from the next request on. A value is a secret.
-    pub fn set_headers(&mut self, headers: &[(&'static str, &str)]) -> Result<(), String> {
+    pub fn set_headers(&mut self, headers: &[(&'static str, &str)]) -> Result<(), Fault> {
         self.more.clear();
         for (name, value) in headers {
             let mut value = HeaderValue::try_from(*value)
@@ -213,7 +213,7 @@ impl Api {
         })
     }
 
-    fn head(&mut self, request: &Request) -> Result<request::Parts, String> {
+    fn head(&mut self, request: &Request) -> Result<request::Parts, Fault> {
         let (method, content_type) = match request.method {
             Method::Get => (http::Method::GET, None),
             Method::Post => (http::Method::POST, Some("application/json")),
@@ -244,10 +244,10 @@ impl Api {
         Ok(head)
     }
 
-    fn uri(&mut self, path: &str) -> Result<Uri, String> {
+    fn uri(&mut self, path: &str) -> Result<Uri, Fault> {
         match &self.last {
             Some((last, uri)) if last == path => return Ok(uri.clone()),
-            _ if !path.starts_with('/') => return Err(format!("{path:?} is not a path")),
+            _ if !path.starts_with('/') => return Err(format!("{path:?} is not a path").into()),
             _ => {}
         }
         let uri = [self.dialer.link.base.as_str(), path].concat();
@@ -312,7 +312,7 @@ fn agent(dialer: &Dialer) -> Agent {
     Agent::with_parts(config, dialer.clone(), NoLookup)
 }
 
-fn authorization(config: &ApiConfig) -> Result<Option<HeaderValue>, String> {
+fn authorization(config: &ApiConfig) -> Result<Option<HeaderValue>, Fault> {
     let authorization = config.authorization.as_ref();
     authorization.map(Authorization::header_value).transpose()
 }

@@ -10,7 +10,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::dns::Resolver;
 use super::endpoint::Endpoint;
-use crate::kube::text::percent_decoded;
+use crate::kube::text::{Fault, percent_decoded};
 
 /// The API server's URL and CA, and our credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct ApiConfig {
 impl ApiConfig {
     /// [`ApiConfig::at`] a URL.
     #[cfg(test)]
-    pub(crate) fn of(server: &str) -> Result<Self, String> {
+    pub(crate) fn of(server: &str) -> Result<Self, Fault> {
         Endpoint::parse(server).map(Self::at)
     }
 
@@ -120,7 +120,7 @@ impl Authorization {
     }
 
     /// The same for ureq, marked sensitive: `{:?}` does not print it.
-    pub(super) fn header_value(&self) -> Result<HeaderValue, String> {
+    pub(super) fn header_value(&self) -> Result<HeaderValue, Fault> {
         let mut value = HeaderValue::try_from(self.header())
             .map_err(|_| "the token has a control character in it")?;
         value.set_sensitive(true);
@@ -162,9 +162,9 @@ pub struct Proxy {
 impl Proxy {
     /// Parses `http://[user:password@]host[:port]`; the error lacks the field's name and quotes no
     /// password.
-    pub fn parse(url: &str) -> Result<Self, String> {
+    pub fn parse(url: &str) -> Result<Self, Fault> {
         let Some((scheme, rest)) = url.split_once("://") else {
-            return Err("not a URL; write http://host:port".into());
+            return Err(Fault::new("not a URL", "write http://host:port"));
         };
         if !scheme.eq_ignore_ascii_case("http") {
             return Err("only a proxy with http:// is supported".into());
@@ -215,7 +215,7 @@ fn encode(text: &str) -> String {
     text.bytes().map(octet).collect()
 }
 
-fn basic(user: &str) -> Result<Authorization, String> {
+fn basic(user: &str) -> Result<Authorization, Fault> {
     let (username, password) = user.split_once(':').unwrap_or((user, ""));
     let decoded = |text: &str| {
         let (text, is_valid) = percent_decoded(text.as_bytes());
@@ -269,7 +269,7 @@ mod tests {
             ("http://me:hunter2%+1@p:1", "its user name or password has a broken % in it"),
             ("http://me:hunter2@p:0", "\"http://p:0\" has no valid port"),
         ] {
-            assert_eq!(Proxy::parse(url), Err(want.to_owned()), "{url}");
+            assert_eq!(Proxy::parse(url).unwrap_err().to_string(), want, "{url}");
         }
         for url in ["", "http://", "http://@", "http://a b", "http://%ff@p"] {
             assert!(Proxy::parse(url).is_err(), "{url}");

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use rustls::pki_types::ServerName;
 use ureq::http::Uri;
 
+use crate::kube::text::Fault;
+
 /// Where the API server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
@@ -19,38 +21,40 @@ pub struct Endpoint {
     pub prefix: String,
 }
 
-/// The error of a URL with an `@`, which is not quoted: a password may stand before the `@`.
-const WITH_USER: &str = "not a URL, or it has a user name in it; put credentials into users";
-
 impl Endpoint {
     /// Parses `scheme://host[:port][/prefix]`; the error lacks the field's name and quotes no
     /// password.
-    pub fn parse(url: &str) -> Result<Self, String> {
-        Self::checked(url).map_err(|line| if url.contains('@') { WITH_USER.into() } else { line })
+    pub fn parse(url: &str) -> Result<Self, Fault> {
+        Self::checked(url).map_err(|fault| if url.contains('@') { with_user() } else { fault })
     }
 
-    fn checked(url: &str) -> Result<Self, String> {
+    fn checked(url: &str) -> Result<Self, Fault> {
         let uri: Uri = url.parse().map_err(|e| format!("{url:?} is not a URL: {e}"))?;
         let tls = match uri.scheme_str() {
             Some("https") => true,
             Some("http") => false,
-            Some(other) => return Err(format!("{url:?} has the scheme {other}; https is needed")),
+            Some(other) => {
+                let what = format!("{url:?} has the scheme {other}");
+                return Err(Fault::new(what, "https is needed"));
+            }
             None => {
-                return Err(format!("{url:?} has no scheme; did you mean https://{url}?"));
+                let remedy = format!("did you mean https://{url}?");
+                return Err(Fault::new(format!("{url:?} has no scheme"), remedy));
             }
         };
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         if authority.contains('@') {
-            return Err(WITH_USER.into());
+            return Err(with_user());
         }
         if uri.query().is_some() || url.contains('#') {
-            return Err(format!("{url:?} has a query or fragment; only a path may follow"));
+            let what = format!("{url:?} has a query or fragment");
+            return Err(Fault::new(what, "only a path may follow"));
         }
         let bracketed = uri.host().unwrap_or("");
         let host =
             bracketed.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(bracketed);
         if ServerName::try_from(host).is_err() {
-            return Err(format!("{url:?} has no valid host: {host:?}"));
+            return Err(format!("{url:?} has no valid host: {host:?}").into());
         }
         let port = match authority.strip_prefix(bracketed).and_then(|rest| rest.strip_prefix(':')) {
             Some(port) => port.parse().ok().filter(|port| *port != 0),
@@ -58,7 +62,7 @@ impl Endpoint {
             None => Some(80),
         };
         let Some(port) = port else {
-            return Err(format!("{url:?} has no valid port"));
+            return Err(format!("{url:?} has no valid port").into());
         };
         let prefix = uri.path().trim_end_matches('/').to_owned();
         Ok(Self { tls, host: host.to_owned(), port, prefix })
@@ -77,6 +81,11 @@ impl Endpoint {
     pub fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
+}
+
+/// The fault of a URL with an `@`, which is not quoted: a password may stand before the `@`.
+fn with_user() -> Fault {
+    Fault::new("not a URL, or it has a user name in it", "put credentials into users")
 }
 
 /// `https://10.0.0.1:6443`, without the prefix.
@@ -132,7 +141,7 @@ mod tests {
             ("https://a:", "\"https://a:\" has no valid port"),
             ("https://-a-", "\"https://-a-\" has no valid host: \"-a-\""),
         ] {
-            assert_eq!(Endpoint::parse(url), Err(want.to_owned()), "{url}");
+            assert_eq!(Endpoint::parse(url).unwrap_err().to_string(), want, "{url}");
         }
         for url in [
             "",
@@ -165,7 +174,7 @@ mod tests {
             "me:hunter2@a:6443",
             "//me:hunter2@a",
         ] {
-            assert_eq!(Endpoint::parse(url), Err(WITH_USER.to_owned()), "{url}");
+            assert_eq!(Endpoint::parse(url), Err(with_user()), "{url}");
         }
         // An @ after the host belongs to the path.
         assert!(Endpoint::parse("https://a/@b").is_ok());

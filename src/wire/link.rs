@@ -68,7 +68,7 @@ impl LinkState {
 }
 
 impl Link {
-    pub(super) fn new(config: &ApiConfig) -> Result<Self, String> {
+    pub(super) fn new(config: &ApiConfig) -> Result<Self, Fault> {
         let endpoint = config.endpoint.clone();
         let tls = if endpoint.tls {
             Some((tls::client_config(config)?, tls::server_name(config)?))

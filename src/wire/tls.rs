@@ -23,6 +23,7 @@ use crate::core::wall_clock::WallClock;
 use crate::files::guard;
 use crate::files::read::read;
 use crate::kube::keys::{self, KeyKind, OTHER_KEY, UNUSABLE};
+use crate::kube::text::Fault;
 use crate::kube::x509::Leaf;
 use crate::process::clock;
 
@@ -44,7 +45,7 @@ pub(crate) const SYSTEM_ROOTS: [&str; 6] = [
 ];
 
 /// Checks CA, client certificate and key.
-pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, String> {
+pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, Fault> {
     let provider = Arc::new(provider());
     let builder = ClientConfig::builder_with_details(provider, Arc::new(VerifiedAt))
         .with_protocol_versions(&[&TLS13, &TLS12])
@@ -65,7 +66,7 @@ pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, String> {
 }
 
 /// Whether TLS can use a certificate with its key.
-pub fn check_certificate(certificate: &ClientCertificate) -> Result<(), String> {
+pub fn check_certificate(certificate: &ClientCertificate) -> Result<(), Fault> {
     certified(certificate, &provider()).map(drop)
 }
 
@@ -73,16 +74,17 @@ pub fn check_certificate(certificate: &ClientCertificate) -> Result<(), String> 
 pub(crate) fn certified(
     certificate: &ClientCertificate,
     provider: &CryptoProvider,
-) -> Result<CertifiedKey, String> {
+) -> Result<CertifiedKey, Fault> {
     let [chain, key] = [&certificate.chain, &certificate.key].map(|pem| &pem.source);
     let certificates = certificates(&certificate.chain)?;
-    let private = private_key(&certificate.key.bytes).map_err(|why| format!("{key}: {why}"))?;
+    let private = private_key(&certificate.key.bytes).map_err(|why| why.at(key))?;
     let leaf = certificates.first().and_then(|leaf| Leaf::parse(leaf));
     let leaf = leaf.ok_or_else(|| format!("{chain}: not a usable certificate: not X.509"))?;
     let signing = provider.key_provider.load_private_key(private);
     let signing = signing.map_err(|_| format!("{key}: {UNUSABLE}"))?;
     if signing.public_key().as_deref() != Some(leaf.public_key.as_slice()) {
-        return Err(format!("{key}: the key does not belong to the certificate in {chain}"));
+        let line = format!("{key}: the key does not belong to the certificate in {chain}");
+        return Err(line.into());
     }
     // The rest of it is for the other side to judge. `CertifiedKey::from_der` would parse it with
     // webpki, which refuses version 1.
@@ -143,10 +145,10 @@ impl ServerCertVerifier for AnyServer {
 }
 
 /// The name that the server's certificate must have. An IP address is not sent as SNI.
-pub fn server_name(config: &ApiConfig) -> Result<ServerName<'static>, String> {
+pub fn server_name(config: &ApiConfig) -> Result<ServerName<'static>, Fault> {
     let name = config.tls_server_name.as_ref().unwrap_or(&config.endpoint.host);
     ServerName::try_from(name.clone())
-        .map_err(|_| format!("tls-server-name: {name:?} is not a host name"))
+        .map_err(|_| format!("tls-server-name: {name:?} is not a host name").into())
 }
 
 /// A PEM text without the mark of Windows' editors, which would hide its first BEGIN.
@@ -155,23 +157,23 @@ pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
 }
 
 /// The CA certificates in a PEM text. A broken one among others is skipped and logged.
-pub(crate) fn roots(ca: &Pem) -> Result<RootCertStore, String> {
+pub(crate) fn roots(ca: &Pem) -> Result<RootCertStore, Fault> {
     let (mut roots, mut broken_one) = (RootCertStore::empty(), None);
     let text = without_mark(&ca.bytes);
     for certificate in CertificateDer::pem_slice_iter(text) {
         let added = certificate.map_err(|e| broken(text, &e)).and_then(|certificate| {
             let key = Leaf::parse(&certificate).and_then(|ca| KeyKind::of_public(&ca.public_key));
             let added = match key.filter(|key| !key.verifies()) {
-                Some(key) => Err(format!("its key is {key}; {SUPPORTED_KEYS}")),
-                None => roots.add(certificate).map_err(|e| tls_cause(&e)),
+                Some(key) => Err(Fault::new(format!("its key is {key}"), SUPPORTED_KEYS)),
+                None => roots.add(certificate).map_err(|e| tls_cause(&e).into()),
             };
-            added.map_err(|why| format!("not a usable CA certificate: {why}"))
+            added.map_err(|why| why.at("not a usable CA certificate"))
         });
         broken_one = broken_one.or(added.err());
     }
     match (broken_one, roots.is_empty()) {
-        (None, true) => Err(format!("{}: no certificate in it", ca.source)),
-        (Some(why), true) => Err(format!("{}: {why}", ca.source)),
+        (None, true) => Err(format!("{}: no certificate in it", ca.source).into()),
+        (Some(why), true) => Err(why.at(&ca.source)),
         (None, false) => Ok(roots),
         // As Go does.
         (Some(why), false) => {
@@ -189,33 +191,37 @@ pub(crate) fn system_bundle(paths: &[&'static str]) -> Option<&'static str> {
     paths.iter().copied().find(|path| guard::exists(Path::new(path)))
 }
 
-fn system_roots() -> Result<RootCertStore, String> {
+fn system_roots() -> Result<RootCertStore, Fault> {
     let bundle = system_bundle(&SYSTEM_ROOTS).ok_or_else(|| {
-        let remedy = format!("{INSTALL_SYSTEM_ROOTS}, or add certificate-authority");
-        format!("there is no certificate-authority, and {NO_SYSTEM_ROOTS}; {remedy}")
+        Fault::new(
+            format!("there is no certificate-authority, and {NO_SYSTEM_ROOTS}"),
+            format!("{INSTALL_SYSTEM_ROOTS}, or add certificate-authority"),
+        )
     })?;
-    let bytes = read(Path::new(bundle)).map_err(|e| format!("{bundle}: {e}"))?;
+    let bytes = read(Path::new(bundle)).map_err(|why| why.at(bundle))?;
     let mut roots = RootCertStore::empty();
     // A root that rustls cannot parse is skipped, as Go and OpenSSL do.
     let (usable, _) =
         roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&bytes).flatten());
     if usable == 0 {
-        return Err(format!("{bundle}: no usable certificate in it"));
+        return Err(format!("{bundle}: no usable certificate in it").into());
     }
     Ok(roots)
 }
 
-fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Fault> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem.bytes).collect();
     match chain {
-        Ok(chain) if chain.is_empty() => Err(format!("{}: no certificate in it", pem.source)),
+        Ok(chain) if chain.is_empty() => {
+            Err(format!("{}: no certificate in it", pem.source).into())
+        }
         Ok(chain) => Ok(chain),
-        Err(e) => Err(format!("{}: {}", pem.source, broken(&pem.bytes, &e))),
+        Err(e) => Err(broken(&pem.bytes, &e).at(&pem.source)),
     }
 }
 
 /// The first private key in PEM text. The error does not name the source.
-pub(crate) fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+pub(crate) fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, Fault> {
     let mut labelled = PrivateKeyDer::from_pem_slice(text).map_err(|e| no_key(text, &e))?;
     let key = keys::private_key(labelled.secret_der().to_vec());
     labelled.zeroize();
@@ -223,15 +229,17 @@ pub(crate) fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, String>
 }
 
 /// Why there is no private key in `text`.
-fn no_key(text: &[u8], error: &PemError) -> String {
+fn no_key(text: &[u8], error: &PemError) -> Fault {
     let has = |label: &str| {
         String::from_utf8_lossy(text).contains(&format!("-----BEGIN {label} PRIVATE KEY-----"))
     };
     match error {
         PemError::NoItemsFound if !has("ENCRYPTED") => {
             match ["DSA", "OPENSSH"].into_iter().find(|label| has(label)) {
-                Some(kind) => format!("the key is of {kind}, which is not supported; {OTHER_KEY}"),
-                None => "no private key in it".to_owned(),
+                Some(kind) => {
+                    Fault::new(format!("the key is of {kind}, which is not supported"), OTHER_KEY)
+                }
+                None => "no private key in it".into(),
             }
         }
         error => broken(text, error),
@@ -239,12 +247,12 @@ fn no_key(text: &[u8], error: &PemError) -> String {
 }
 
 /// Replaces the library's texts, which may quote lines of a private key.
-fn broken(text: &[u8], error: &PemError) -> String {
+fn broken(text: &[u8], error: &PemError) -> Fault {
     // PKCS#8, and the header of the older form, whose section is not base64.
     let is_encrypted = String::from_utf8_lossy(text).contains("ENCRYPTED");
     match error {
         _ if is_encrypted => {
-            "the key is encrypted; decrypt it: openssl pkey -in KEY -out NEW".into()
+            Fault::new("the key is encrypted", "decrypt it: openssl pkey -in KEY -out NEW")
         }
         PemError::MissingSectionEnd { .. } => "not PEM: a section has no END line".into(),
         PemError::IllegalSectionStart { .. } => "not PEM: a BEGIN line is broken".into(),

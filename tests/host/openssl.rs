@@ -126,7 +126,7 @@ fn an_unusable_key_has_its_error_and_keys_are_not_printed() {
                 "not a usable private key",
                 "not PEM: a section has no END line"
             ]
-            .contains(&line.as_str()),
+            .contains(&line.what.as_str()),
             "{line}"
         );
     }

@@ -134,7 +134,7 @@ fn the_certificate_must_have_the_tls_server_name() {
     assert!(why.contains("certificate of api.other is for other names: "), "{why}");
     kubeconfig.tls_server_name = Some("a b".into());
     assert_eq!(
-        Api::new(&kubeconfig, "x").err().unwrap(),
+        Api::new(&kubeconfig, "x").err().unwrap().what,
         "tls-server-name: \"a b\" is not a host name"
     );
 }

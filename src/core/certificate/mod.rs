@@ -124,10 +124,10 @@ pub enum TaskResult {
     InUse(Leaf),
     /// The issued certificate is in use and could not be stored, with one line that says why.
     NotStored(Leaf, String),
-    /// The issued certificate can never be used, with one line that says why.
-    Unusable(String),
-    /// The task failed, with one line that says why.
-    Failed(String),
+    /// The issued certificate can never be used.
+    Unusable(Fault),
+    /// The task failed.
+    Failed(Fault),
 }
 
 impl Certificate {
@@ -282,7 +282,7 @@ impl Certificate {
             // The chain is kept and installed later: the disk may be full now.
             TaskResult::Failed(why) if matches!(self.state, CertificateState::Issued(_)) => {
                 self.back_off(now.mono, jitter);
-                return Err(why.into());
+                return Err(why);
             }
             TaskResult::Failed(why) => return self.failed(why, now.mono, jitter),
         }

@@ -6,6 +6,7 @@ use nix::errno::Errno;
 
 use crate::files::read::cause;
 use crate::files::write::Op;
+use crate::kube::text::Fault;
 
 #[derive(Default)]
 struct Recorder {
@@ -39,7 +40,7 @@ pub(crate) fn refuse(errno: Option<Errno>) {
 }
 
 /// The error of an operation that the disk refuses.
-pub(crate) fn check(op: &Op) -> Result<(), String> {
+pub(crate) fn check(op: &Op) -> Result<(), Fault> {
     let refuses = RECORDER.with_borrow(|recorder| recorder.as_ref()?.refuses);
     let path = match (op, refuses) {
         (_, None) | (Op::Sync(_), _) => return Ok(()),
@@ -60,7 +61,7 @@ pub(crate) fn check(op: &Op) -> Result<(), String> {
         return Ok(());
     }
     let why = refuses.map(|errno| cause(&errno.into())).unwrap_or_default();
-    Err(format!("{}: {why}", path.display()))
+    Err(why.at(path.display()))
 }
 
 pub(crate) fn add(op: &Op) {

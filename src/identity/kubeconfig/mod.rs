@@ -16,87 +16,91 @@ use zeroize::Zeroizing;
 
 use crate::files::guard::exists;
 use crate::files::read::read;
+use crate::kube::text::Fault;
 use crate::kube::yaml;
 use crate::wire::api_config::{ApiConfig, Authorization, ClientCertificate, Pem, Proxy, Secret};
 use crate::wire::endpoint::Endpoint;
 
 /// The remedy of a file that has no entries: a power failure can leave the first half of one.
-const CUT_OFF: &str = "; is the file cut off? Copy it again";
+const CUT_OFF: &str = "is the file cut off? Copy it again";
 
 /// Reads a certificate chain and its key; both may be one file. The error starts with the path.
-pub fn read_certificate(chain: &Path, key: &Path) -> Result<ClientCertificate, String> {
+pub fn read_certificate(chain: &Path, key: &Path) -> Result<ClientCertificate, Fault> {
     Ok(ClientCertificate { chain: read_pem(chain)?, key: read_pem(key)? })
 }
 
 /// Reads a file of certificates or a key. The error starts with the path.
-pub fn read_pem(path: &Path) -> Result<Pem, String> {
+pub fn read_pem(path: &Path) -> Result<Pem, Fault> {
     let source = path.display().to_string();
-    let bytes = read(path).map_err(|e| format!("{source}: {e}"))?;
+    let bytes = read(path).map_err(|why| why.at(&source))?;
     Ok(Pem { file: Some(path.to_owned()), source, bytes })
 }
 
 /// Reads a `tokenFile`; the error starts with its path.
-pub fn read_token(path: &Path) -> Result<Secret, String> {
+pub fn read_token(path: &Path) -> Result<Secret, Fault> {
     let token = read_word(path, "token")?;
-    token.ok_or_else(|| format!("{}: empty", path.display()))
+    token.ok_or_else(|| format!("{}: empty", path.display()).into())
 }
 
 /// Reads a file with a node password of k3s; `None` if it is empty. The error starts with its path.
-pub fn read_password(path: &Path) -> Result<Option<Secret>, String> {
+pub fn read_password(path: &Path) -> Result<Option<Secret>, Fault> {
     read_word(path, "password")
 }
 
 /// The one word in a file, if it is not empty; `what` it is.
-fn read_word(path: &Path, what: &str) -> Result<Option<Secret>, String> {
-    let line = |e: String| format!("{}: {e}", path.display());
-    let bytes = Zeroizing::new(read(path).map_err(line)?);
-    let text = str::from_utf8(&bytes).map_err(|_| line("not UTF-8 text".into()))?;
+fn read_word(path: &Path, what: &str) -> Result<Option<Secret>, Fault> {
+    let at = |why: Fault| why.at(path.display());
+    let bytes = Zeroizing::new(read(path).map_err(at)?);
+    let text = str::from_utf8(&bytes).map_err(|_| at("not UTF-8 text".into()))?;
     match text.trim() {
         "" => Ok(None),
-        word => checked(word, what).map(Some).map_err(line),
+        word => checked(word, what).map(Some).map_err(at),
     }
 }
 
-fn checked(word: &str, what: &str) -> Result<Secret, String> {
+fn checked(word: &str, what: &str) -> Result<Secret, Fault> {
     if word.bytes().all(|b| b.is_ascii_graphic()) {
         Ok(Secret::new(word.to_owned()))
     } else {
-        Err(format!("the {what} has a blank or a control character in it"))
+        Err(format!("the {what} has a blank or a control character in it").into())
     }
 }
 
 /// Reads a kubeconfig and every file that it names. `credentials` is the folder of systemd's
 /// credentials.
-pub fn load(path: &Path, credentials: Option<&Path>) -> Result<ApiConfig, String> {
+pub fn load(path: &Path, credentials: Option<&Path>) -> Result<ApiConfig, Fault> {
     let beside = path.parent().unwrap_or(Path::new(""));
     let folders: Vec<&Path> = [beside].into_iter().chain(credentials).collect();
     read(path)
         .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "not UTF-8 text".into()))
         .and_then(|text| parse(&text, &folders))
-        .map_err(|e| format!("{}: {e}", path.display()))
+        .map_err(|why| why.at(path.display()))
 }
 
 /// Parses the text of a kubeconfig; [`find`] resolves the relative paths in it.
-pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, String> {
+pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, Fault> {
     let document = yaml::parse(text)?;
     let top = Section::new("", &document, folders)?;
     if let Some(kind) = top.text("kind")?
         && kind != "Config"
     {
-        return Err(format!("kind is {kind}; a kubeconfig has kind: Config"));
+        return Err(Fault::new(format!("kind is {kind}"), "a kubeconfig has kind: Config"));
     }
     for list in ["clusters", "users", "contexts"] {
         top.unique(list)?;
     }
     let Some(current) = top.text("current-context")? else {
         return Err(match top.names("contexts").as_slice() {
-            [] => format!("current-context and contexts are missing{CUT_OFF}"),
-            known => format!("current-context is missing; set it to one of: {}", known.join(", ")),
+            [] => Fault::new("current-context and contexts are missing", CUT_OFF),
+            known => Fault::new(
+                "current-context is missing",
+                format!("set it to one of: {}", known.join(", ")),
+            ),
         });
     };
     let context = top.named("contexts", "context", current, "current-context")?;
     let Some(cluster) = context.text("cluster")? else {
-        return Err(format!("{} has no cluster", context.name));
+        return Err(format!("{} has no cluster", context.name).into());
     };
     let cluster = top.named("clusters", "cluster", cluster, &context.name)?;
     let no_user = Map::new();
@@ -107,23 +111,21 @@ pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, String> {
     user.refuse(&["exec", "auth-provider", "as", "as-uid", "as-groups", "as-user-extra"])?;
 
     let Some(server) = cluster.text("server")? else {
-        return Err(format!("{}.server is missing", cluster.name));
+        return Err(format!("{}.server is missing", cluster.name).into());
     };
-    let endpoint = Endpoint::parse(server).map_err(|e| format!("{}.server: {e}", cluster.name))?;
+    let endpoint = Endpoint::parse(server).map_err(|why| why.at(cluster.path("server")))?;
     let ca = cluster.pem("certificate-authority")?;
     let insecure = cluster.flag("insecure-skip-tls-verify")?;
     if insecure && ca.is_some() {
-        return Err(format!(
-            "{} has both certificate-authority and insecure-skip-tls-verify; remove the latter",
-            cluster.name
-        ));
+        let both = "has both certificate-authority and insecure-skip-tls-verify";
+        return Err(Fault::new(format!("{} {both}", cluster.name), "remove the latter"));
     }
     let proxy = match cluster.text("proxy-url")? {
-        Some(_) if !endpoint.tls => Err("is for https servers only; remove it".into()),
+        Some(_) if !endpoint.tls => Err(Fault::new("is for https servers only", "remove it")),
         Some(url) => Proxy::parse(url).map(Some),
         None => Ok(None),
     };
-    let proxy = proxy.map_err(|e| format!("{}.proxy-url: {e}", cluster.name))?;
+    let proxy = proxy.map_err(|why| why.at(cluster.path("proxy-url")))?;
     Ok(ApiConfig {
         endpoint,
         proxy,
@@ -136,26 +138,28 @@ pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, String> {
     })
 }
 
-fn certificate(user: &Section<'_>) -> Result<Option<ClientCertificate>, String> {
+fn certificate(user: &Section<'_>) -> Result<Option<ClientCertificate>, Fault> {
     let chain = user.pem("client-certificate")?;
     let key = user.pem("client-key")?;
     match (chain, key) {
         (Some(chain), Some(key)) => Ok(Some(ClientCertificate { chain, key })),
         (None, None) => Ok(None),
-        (Some(_), None) => Err(format!("{} has a client-certificate but no client-key", user.name)),
-        (None, Some(_)) => Err(format!("{} has a client-key but no client-certificate", user.name)),
+        (Some(_), None) => {
+            Err(format!("{} has a client-certificate but no client-key", user.name).into())
+        }
+        (None, Some(_)) => {
+            Err(format!("{} has a client-key but no client-certificate", user.name).into())
+        }
     }
 }
 
-fn authorization(user: &Section<'_>) -> Result<Option<Authorization>, String> {
+fn authorization(user: &Section<'_>) -> Result<Option<Authorization>, Fault> {
     // As in client-go, tokenFile wins over token.
     let file = user.text("tokenFile")?.map(|file| user.file(file));
     let token = match (&file, user.text("token")?) {
-        (Some(path), _) => {
-            Some(read_token(path).map_err(|e| format!("{}.tokenFile {e}", user.name))?)
-        }
+        (Some(path), _) => Some(read_token(path).map_err(|why| user.of("tokenFile", why))?),
         (None, Some(token)) => {
-            Some(checked(token.trim(), "token").map_err(|e| format!("{}: {e}", user.name))?)
+            Some(checked(token.trim(), "token").map_err(|why| why.at(&user.name))?)
         }
         (None, None) => None,
     };
@@ -163,18 +167,18 @@ fn authorization(user: &Section<'_>) -> Result<Option<Authorization>, String> {
     let password = user.text("password")?;
     match (token, username) {
         (Some(_), Some(_)) => {
-            Err(format!("{} has both a token and a username; keep one", user.name))
+            Err(Fault::new(format!("{} has both a token and a username", user.name), "keep one"))
         }
         (Some(token), None) => Ok(Some(Authorization::Bearer { token, file })),
         (None, Some(username)) if username.contains(':') => {
-            Err(format!("{}.username has a colon in it", user.name))
+            Err(format!("{}.username has a colon in it", user.name).into())
         }
         (None, Some(username)) => Ok(Some(Authorization::Basic {
             username: username.to_owned(),
             password: Secret::new(password.unwrap_or("").to_owned()),
         })),
         (None, None) if password.is_some() => {
-            Err(format!("{} has a password but no username", user.name))
+            Err(format!("{} has a password but no username", user.name).into())
         }
         (None, None) => Ok(None),
     }
@@ -190,16 +194,16 @@ struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    fn new(name: &str, value: &'a Value, folders: &'a [&'a Path]) -> Result<Self, String> {
+    fn new(name: &str, value: &'a Value, folders: &'a [&'a Path]) -> Result<Self, Fault> {
         match value {
             Value::Object(map) => Ok(Self { name: name.into(), map, folders }),
             _ if name.is_empty() => Err("not a kubeconfig: no mapping at the top".into()),
-            _ => Err(format!("{name} is not a mapping")),
+            _ => Err(format!("{name} is not a mapping").into()),
         }
     }
 
     /// `<field>-data`, or else the file that `<field>` names.
-    fn pem(&self, field: &str) -> Result<Option<Pem>, String> {
+    fn pem(&self, field: &str) -> Result<Option<Pem>, Fault> {
         let data_field = format!("{field}-data");
         if let Some(data) = self.text(&data_field)? {
             let source = format!("{}.{data_field}", self.name);
@@ -209,7 +213,7 @@ impl<'a> Section<'a> {
             return Ok(Some(Pem { file: None, source, bytes }));
         }
         let pem = self.text(field)?.map(|path| read_pem(&self.file(path)));
-        pem.transpose().map_err(|e| format!("{}.{field} {e}", self.name))
+        pem.transpose().map_err(|why| self.of(field, why))
     }
 
     /// The file that a field names.
@@ -218,27 +222,27 @@ impl<'a> Section<'a> {
     }
 
     /// The entry of `list` with the name `wanted`; `by` names the referring field in an error.
-    fn named(&self, list: &str, item: &str, wanted: &str, by: &str) -> Result<Section<'a>, String> {
+    fn named(&self, list: &str, item: &str, wanted: &str, by: &str) -> Result<Section<'a>, Fault> {
         let entries = self.map.get(list).and_then(Value::as_array);
         let has_name = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some(wanted);
         let Some(entry) = entries.and_then(|entries| entries.iter().find(has_name)) else {
-            let known = match self.names(list).as_slice() {
-                [] => format!(": there is none{CUT_OFF}"),
-                known => format!("; there is: {}", known.join(", ")),
-            };
-            return Err(format!("{by} names {wanted:?}, which is not in {list}{known}"));
+            let what = format!("{by} names {wanted:?}, which is not in {list}");
+            return Err(match self.names(list).as_slice() {
+                [] => Fault::new(format!("{what}: there is none"), CUT_OFF),
+                known => Fault::new(what, format!("there is: {}", known.join(", "))),
+            });
         };
         let name = format!("{list}[{wanted}].{item}");
         Section::new(&name, entry.get(item).unwrap_or(&Value::Null), self.folders)
     }
 
     /// As in client-go, a name may occur once in a list (`tools/clientcmd/api/v1` conversion.go).
-    fn unique(&self, list: &str) -> Result<(), String> {
+    fn unique(&self, list: &str) -> Result<(), Fault> {
         let mut names = self.names(list);
         names.sort_unstable();
         let mut pairs = names.iter().zip(names.iter().skip(1));
         match pairs.find(|(one, next)| one == next) {
-            Some((name, _)) => Err(format!("{list}: duplicate name {name:?} in list")),
+            Some((name, _)) => Err(format!("{list}: duplicate name {name:?} in list").into()),
             None => Ok(()),
         }
     }
@@ -249,23 +253,26 @@ impl<'a> Section<'a> {
     }
 
     /// A string field. An empty string counts as absent, as in Go.
-    fn text(&self, field: &str) -> Result<Option<&'a str>, String> {
+    fn text(&self, field: &str) -> Result<Option<&'a str>, Fault> {
         match self.map.get(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
-            Some(_) => Err(format!("{} is not a string; put it in quotes", self.path(field))),
+            Some(_) => {
+                let what = format!("{} is not a string", self.path(field));
+                Err(Fault::new(what, "put it in quotes"))
+            }
         }
     }
 
-    fn flag(&self, field: &str) -> Result<bool, String> {
+    fn flag(&self, field: &str) -> Result<bool, Fault> {
         match self.map.get(field) {
             None | Some(Value::Null) => Ok(false),
             Some(Value::Bool(flag)) => Ok(*flag),
-            Some(_) => Err(format!("{} is neither true nor false", self.path(field))),
+            Some(_) => Err(format!("{} is neither true nor false", self.path(field)).into()),
         }
     }
 
-    fn refuse(&self, fields: &[&str]) -> Result<(), String> {
+    fn refuse(&self, fields: &[&str]) -> Result<(), Fault> {
         let set = |field: &&&str| match self.map.get(**field) {
             None | Some(Value::Null) => false,
             Some(Value::String(text)) => !text.is_empty(),
@@ -273,9 +280,16 @@ impl<'a> Section<'a> {
             Some(_) => true,
         };
         match fields.iter().find(set) {
-            Some(field) => Err(format!("{} is not supported; remove it", self.path(field))),
+            Some(field) => {
+                Err(Fault::new(format!("{} is not supported", self.path(field)), "remove it"))
+            }
             None => Ok(()),
         }
+    }
+
+    /// Names the field before the path of its file.
+    fn of(&self, field: &str, why: Fault) -> Fault {
+        Fault { what: format!("{} {}", self.path(field), why.what), ..why }
     }
 
     fn path(&self, field: &str) -> String {

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
+use crate::kube::text::Fault;
 use crate::wire::api_config::{ApiConfig, ClientCertificate, Secret};
 
 /// The credentials in a kubeconfig.
@@ -23,7 +24,7 @@ pub(crate) enum KubeconfigUser<'a> {
 ///
 /// A kubelet drops `tls-server-name` and `proxy-url`, and then cannot connect to a cluster that
 /// needs them.
-pub(crate) fn render(bootstrap: &ApiConfig, user: &KubeconfigUser<'_>) -> Result<String, String> {
+pub(crate) fn render(bootstrap: &ApiConfig, user: &KubeconfigUser<'_>) -> Result<String, Fault> {
     let endpoint = &bootstrap.endpoint;
     let mut cluster = String::new();
     if let Some(ca) = &bootstrap.ca {
@@ -76,8 +77,8 @@ fn field(lines: &mut String, name: &str, text: &str) {
     lines.push_str(&format!("    {name}: {}\n", Value::from(text)));
 }
 
-fn absolute(path: &Path) -> Result<String, String> {
+fn absolute(path: &Path) -> Result<String, Fault> {
     let absolute = std::path::absolute(path).ok();
     let text = absolute.and_then(|path| path.to_str().map(str::to_owned));
-    text.ok_or_else(|| format!("{}: not a valid path for a kubeconfig", path.display()))
+    text.ok_or_else(|| format!("{}: not a valid path for a kubeconfig", path.display()).into())
 }

@@ -18,6 +18,7 @@ use rustls::{SignatureAlgorithm, SignatureScheme};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::kube::keys::UNUSABLE;
+use crate::kube::text::Fault;
 use crate::kube::x509::{self, DerReader, Purpose, SigningRequest, Subject, Wanted, element};
 use crate::wire::tls::private_key;
 
@@ -48,7 +49,7 @@ impl fmt::Debug for Key {
 
 impl Key {
     /// Generates a key.
-    pub fn generate() -> Result<Self, String> {
+    pub fn generate() -> Result<Self, Fault> {
         let no_random = |_| "no random numbers for a key".to_owned();
         let random = SystemRandom::new();
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random)
@@ -58,11 +59,11 @@ impl Key {
     }
 
     /// The first private key in PEM text.
-    pub fn of_pem(text: &[u8]) -> Result<Self, String> {
+    pub fn of_pem(text: &[u8]) -> Result<Self, Fault> {
         Self::new(private_key(text)?)
     }
 
-    fn new(mut key: PrivateKeyDer<'static>) -> Result<Self, String> {
+    fn new(mut key: PrivateKeyDer<'static>) -> Result<Self, Fault> {
         let label = match &key {
             PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
             PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
@@ -83,7 +84,7 @@ impl Key {
     }
 
     /// The signing request (PKCS#10, RFC 2986) for `subject` and this key.
-    pub fn request(&self, subject: Subject, purpose: Purpose) -> Result<SigningRequest, String> {
+    pub fn request(&self, subject: Subject, purpose: Purpose) -> Result<SigningRequest, Fault> {
         let wanted = Wanted { subject, public_key: self.public.clone() };
         let der = self.signed(|_| wanted.encode())?;
         let mut usages = vec!["digital signature", purpose.usage];
@@ -95,14 +96,14 @@ impl Key {
 
     /// A server's certificate that this key signs itself, PEM. It proves nothing: it is for clients
     /// that do not verify.
-    pub fn self_signed(&self, subject: Subject) -> Result<String, String> {
+    pub fn self_signed(&self, subject: Subject) -> Result<String, Fault> {
         let wanted = Wanted { subject, public_key: self.public.clone() };
         let der = self.signed(|algorithm| wanted.self_signed(algorithm))?;
         Ok(x509::pem("CERTIFICATE", &der))
     }
 
     /// What `content` makes of the AlgorithmIdentifier of this key's signatures, and the signature.
-    fn signed(&self, content: impl FnOnce(&[u8]) -> Vec<u8>) -> Result<Vec<u8>, String> {
+    fn signed(&self, content: impl FnOnce(&[u8]) -> Vec<u8>) -> Result<Vec<u8>, Fault> {
         let signer =
             |(scheme, algorithm)| Some((self.signing.choose_scheme(&[scheme])?, algorithm));
         let found = ALGORITHMS.into_iter().find_map(signer);

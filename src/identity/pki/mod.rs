@@ -25,6 +25,7 @@ use super::kubeconfig::render::{KubeconfigUser, render};
 use crate::files::guard;
 use crate::files::read::cause;
 use crate::files::write::{self, Disk, Op, PRIVATE};
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Purpose, SigningRequest, Subject};
 use crate::wire::api_config::{ApiConfig, ClientCertificate, Pem};
@@ -75,7 +76,7 @@ impl Pki {
         paths: Paths,
         subject: Subject,
         now: Wall,
-    ) -> Result<(Self, Start), String> {
+    ) -> Result<(Self, Start), Fault> {
         let mut pki = Self {
             store: Store::new(&paths.cert_dir, CLIENT)?,
             paths,
@@ -105,7 +106,7 @@ impl Pki {
 
     /// The operations that complete an interrupted update. They are to be carried out before
     /// [`Self::find`].
-    pub(super) fn interrupted(&self) -> Result<Vec<Op>, String> {
+    pub(super) fn interrupted(&self) -> Result<Vec<Op>, Fault> {
         if self.paths.rotate || self.paths.bootstrap.is_some() {
             self.store.recover()
         } else {
@@ -114,15 +115,15 @@ impl Pki {
     }
 
     /// Takes the result of [`Self::interrupted`]. What is there is used all the same.
-    pub(super) fn on_completed(&mut self, result: Result<(), String>) {
+    pub(super) fn on_completed(&mut self, result: Result<(), Fault>) {
         if let Err(why) = result {
-            self.warn(why);
+            self.warn(why.to_string());
         }
     }
 
     /// A certificate that has not expired: it was added since the start, or the clock was wrong
     /// then. `None` if there is still none.
-    pub fn find(&mut self, now: Wall) -> Result<Option<(ApiConfig, Leaf)>, String> {
+    pub fn find(&mut self, now: Wall) -> Result<Option<(ApiConfig, Leaf)>, Fault> {
         let start = self.start(now)?;
         let is_usable = |leaf: &Leaf| start.bootstrap.is_none() && now <= leaf.not_after;
         let Some(leaf) = start.leaf.filter(is_usable) else {
@@ -140,17 +141,17 @@ impl Pki {
         &self.subject
     }
 
-    fn load(&self, path: &Path) -> Result<ApiConfig, String> {
+    fn load(&self, path: &Path) -> Result<ApiConfig, Fault> {
         let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
-        let remedy = |why| match guard::found(path).is_err_and(is_missing) {
-            true => format!("{why}; {JOIN}"),
+        let remedy = |why: Fault| match guard::found(path).is_err_and(is_missing) {
+            true => why.or_remedy(JOIN),
             false => why,
         };
         kubeconfig::load(path, self.paths.credentials.as_deref()).map_err(remedy)
     }
 
     /// Reads the bootstrap kubeconfig.
-    pub fn load_bootstrap(&self) -> Result<ApiConfig, String> {
+    pub fn load_bootstrap(&self) -> Result<ApiConfig, Fault> {
         match &self.paths.bootstrap {
             Some(path) => self.load(path),
             None => Err("there is no --bootstrap-kubeconfig".into()),
@@ -160,7 +161,7 @@ impl Pki {
     /// Takes a key for the next signing request, and returns the operations that must precede the
     /// request. With rotation each request has a new key. Without rotation the key is kept, unless
     /// `new_key` is set.
-    pub(super) fn choose_key(&mut self, new_key: bool) -> Result<Vec<Op>, String> {
+    pub(super) fn choose_key(&mut self, new_key: bool) -> Result<Vec<Op>, Fault> {
         let (key, ops) = if self.paths.rotate {
             (Key::generate()?, Vec::new())
         } else {
@@ -173,29 +174,29 @@ impl Pki {
     }
 
     /// The signing request of the key.
-    pub(super) fn request(&self) -> Result<SigningRequest, String> {
+    pub(super) fn request(&self) -> Result<SigningRequest, Fault> {
         self.requested_key()?.request(self.subject.clone(), Purpose::CLIENT)
     }
 
-    fn requested_key(&self) -> Result<&Key, String> {
-        self.key.as_ref().ok_or_else(|| "no signing request was made".to_owned())
+    fn requested_key(&self) -> Result<&Key, Fault> {
+        self.key.as_ref().ok_or_else(|| "no signing request was made".into())
     }
 
     /// The certificate chain (PEM) of the last request with its key, not stored, or why it can never
     /// be used.
-    pub fn issued(&self, chain: &str, now: Wall) -> Result<(ClientCertificate, Leaf), String> {
+    pub fn issued(&self, chain: &str, now: Wall) -> Result<(ClientCertificate, Leaf), Fault> {
         issued(chain, self.requested_key()?, now)
     }
 
     /// The operations that store the certificate chain (PEM) of the last request and make it
     /// current. After an error the same chain can be installed again.
-    pub(super) fn update(&self, chain: &str, now: Wall) -> Result<Vec<Op>, String> {
+    pub(super) fn update(&self, chain: &str, now: Wall) -> Result<Vec<Op>, Fault> {
         self.store.update(chain.as_bytes(), self.requested_key()?, &self.origin, now)
     }
 
     /// The identity after [`Self::update`]. The kubeconfig of a bootstrap is written later, and what
     /// is old is removed later.
-    pub(super) fn installed(&mut self, now: Wall) -> Result<(ApiConfig, Leaf), String> {
+    pub(super) fn installed(&mut self, now: Wall) -> Result<(ApiConfig, Leaf), Fault> {
         let stored = self.store.usable()?;
         let (identity, leaf) = stored.ok_or("the stored certificate is missing")?;
         let kubeconfig = match (self.valid(now), self.load_bootstrap()) {
@@ -208,7 +209,7 @@ impl Pki {
         Ok((kubeconfig, leaf))
     }
 
-    fn add_later(&mut self, failure: &'static str, ops: Result<Vec<Op>, String>) {
+    fn add_later(&mut self, failure: &'static str, ops: Result<Vec<Op>, Fault>) {
         match ops {
             Ok(ops) if ops.is_empty() => {}
             Ok(ops) => self.later.push((failure, ops)),
@@ -240,20 +241,20 @@ pub fn stored_certificate(cert_dir: &Path) -> Option<(ClientCertificate, Leaf)> 
 }
 
 /// The operations that remove every certificate and key from `cert_dir`, the one in use first.
-pub(crate) fn remove_certificates(cert_dir: &Path) -> Result<Vec<Op>, String> {
+pub(crate) fn remove_certificates(cert_dir: &Path) -> Result<Vec<Op>, Fault> {
     Store::new(cert_dir, CLIENT)?.remove_all()
 }
 
 /// The same for the certificates of `nodelet serve`.
-pub(crate) fn remove_serving_certificates(folder: &Path) -> Result<Vec<Op>, String> {
+pub(crate) fn remove_serving_certificates(folder: &Path) -> Result<Vec<Op>, Fault> {
     Store::new(folder, SERVER)?.remove_all()
 }
 
 /// The first certificate of the chain, if TLS can use it with its key.
-fn usable(identity: &ClientCertificate) -> Result<Leaf, String> {
+fn usable(identity: &ClientCertificate) -> Result<Leaf, Fault> {
     tls::check_certificate(identity)?;
     let leaf = Leaf::of_pem(&identity.chain.bytes);
-    leaf.ok_or_else(|| format!("{}: not a usable certificate", identity.chain.source))
+    leaf.ok_or_else(|| format!("{}: not a usable certificate", identity.chain.source).into())
 }
 
 /// An issued certificate chain (PEM) for `key`, or why it can never be used.
@@ -261,14 +262,14 @@ pub(crate) fn issued(
     chain: &str,
     key: &Key,
     now: Wall,
-) -> Result<(ClientCertificate, Leaf), String> {
+) -> Result<(ClientCertificate, Leaf), Fault> {
     let source = "the issued certificate".to_owned();
     let pem = |bytes: &[u8]| Pem { file: None, source: source.clone(), bytes: bytes.to_vec() };
     let identity =
         ClientCertificate { chain: pem(chain.as_bytes()), key: pem(key.pem().as_bytes()) };
     let leaf = usable(&identity)?;
     if leaf.not_after < now {
-        return Err(format!("{source} expired at {}", leaf.not_after.time()));
+        return Err(format!("{source} expired at {}", leaf.not_after.time()).into());
     }
     Ok((identity, leaf))
 }
@@ -303,7 +304,7 @@ pub struct Start {
     /// Where the API server is, and the credentials.
     pub config: ApiConfig,
     /// Why `config` is the bootstrap kubeconfig's; `None` if it is not.
-    pub bootstrap: Option<String>,
+    pub bootstrap: Option<Fault>,
     /// The certificate to renew; `None` if there is none.
     pub leaf: Option<Leaf>,
     /// The certificate came with the kubeconfig. It may permit more than a node needs, so it is
@@ -318,7 +319,7 @@ impl Start {
 }
 
 impl Pki {
-    fn start(&mut self, now: Wall) -> Result<Start, String> {
+    fn start(&mut self, now: Wall) -> Result<Start, Fault> {
         let (rotate, bootstrap) = (self.paths.rotate, self.paths.bootstrap.is_some());
         if !rotate && !bootstrap {
             return Ok(Start::with(self.load(&self.paths.kubeconfig)?, None));
@@ -335,7 +336,7 @@ impl Pki {
             && is_of_former_bootstrap(kubeconfig, bootstrap)
         {
             let path = &self.paths.kubeconfig;
-            valid = Err(format!("{}: was of another cluster, and is removed", path.display()));
+            valid = Err(Fault::from("was of another cluster, and is removed").at(path.display()));
             let ops = vec![Op::Remove(path.clone()), Op::Sync(write::parent(path))];
             self.add_later("the kubeconfig of another cluster cannot be removed", Ok(ops));
         }
@@ -436,30 +437,30 @@ impl Pki {
     /// The kubeconfig, if no bootstrap is needed, or else why one is needed: it is missing, unusable
     /// or another node's. Upstream: `isClientConfigStillValid` in
     /// `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
-    fn valid(&self, now: Wall) -> Result<Result<(ApiConfig, Leaf), String>, String> {
+    fn valid(&self, now: Wall) -> Result<Result<(ApiConfig, Leaf), Fault>, Fault> {
         let path = &self.paths.kubeconfig;
-        let line = |what: &str| format!("{}: {what}", path.display());
+        let at = |why: Fault| why.at(path.display());
         match guard::found(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Ok(Err(line("not there yet")));
+                return Ok(Err(at("not there yet".into())));
             }
-            Err(e) => return Err(line(&cause(&e))),
+            Err(e) => return Err(at(cause(&e))),
             Ok(_) => {}
         }
         Ok(self.load(path).and_then(|kubeconfig| {
-            tls::client_config(&kubeconfig).map_err(|e| line(&e))?;
+            tls::client_config(&kubeconfig).map_err(at)?;
             let identity = kubeconfig.certificate.as_ref();
-            let identity = identity.ok_or_else(|| line("no client certificate in it"))?;
+            let identity = identity.ok_or_else(|| at("no client certificate in it".into()))?;
             let leaf = usable(identity)?;
             if let Some(other) = leaf.subject.other_node(&self.subject) {
-                return Err(line(&other.what));
+                return Err(at(other.what.into()));
             }
             for certificate in CertificateDer::pem_slice_iter(&identity.chain.bytes) {
                 let certificate = certificate.ok().and_then(|der| Leaf::parse(&der));
                 let until = certificate.map(|certificate| certificate.not_after);
                 if let Some(until) = until.filter(|until| *until < now) {
                     let until = until.time();
-                    return Err(line(&format!("its certificate expired at {until}")));
+                    return Err(at(format!("its certificate expired at {until}").into()));
                 }
             }
             Ok((kubeconfig, leaf))

@@ -9,6 +9,7 @@ use super::origin::Origin;
 use super::store::{SERVER, Store};
 use crate::core::certificate::{FileTask, TaskResult};
 use crate::files::write::Disk;
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Purpose, Subject};
 use crate::wire::api_config::ClientCertificate;
@@ -27,7 +28,7 @@ pub struct ServingPki {
 impl ServingPki {
     /// The files in `folder`, which need not exist. After a power cut in an update the old or the
     /// new certificate is there.
-    pub fn open(folder: &Path, at_supervisor: bool) -> Result<Self, String> {
+    pub fn open(folder: &Path, at_supervisor: bool) -> Result<Self, Fault> {
         let mut pki = Self {
             store: Store::new(folder, SERVER)?,
             disk: Disk::default(),
@@ -74,7 +75,7 @@ impl ServingPki {
 
     fn install(&mut self, chain: &str, now: Wall) -> TaskResult {
         let Some(key) = &self.key else {
-            return TaskResult::Failed("no signing request was made".to_owned());
+            return TaskResult::Failed("no signing request was made".into());
         };
         if let Err(why) = issued(chain, key, now) {
             return TaskResult::Unusable(why);
@@ -91,7 +92,7 @@ impl ServingPki {
         }
         match self.current() {
             Some((_, leaf)) => TaskResult::InUse(leaf),
-            None => TaskResult::Failed("the stored certificate is missing".to_owned()),
+            None => TaskResult::Failed("the stored certificate is missing".into()),
         }
     }
 }

@@ -25,6 +25,7 @@ use crate::files::guard;
 use crate::files::read::{cause, read};
 use crate::files::write::{self, Op, PRIVATE};
 use crate::identity::kubeconfig::read_certificate;
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{self, Leaf};
 use crate::wire::api_config::ClientCertificate;
@@ -46,9 +47,9 @@ pub(super) struct Store {
 
 impl Store {
     /// The store in `folder`, which need not exist.
-    pub(super) fn new(folder: &Path, name: &'static str) -> Result<Self, String> {
+    pub(super) fn new(folder: &Path, name: &'static str) -> Result<Self, Fault> {
         let absolute = std::path::absolute(folder);
-        let folder = absolute.map_err(|e| format!("{}: {}", folder.display(), cause(&e)))?;
+        let folder = absolute.map_err(|e| cause(&e).at(folder.display()))?;
         Ok(Self { folder, name })
     }
 
@@ -68,7 +69,7 @@ impl Store {
 
     /// The operations that complete an interrupted update of this program or a kubelet, or that
     /// make the newest pair current if there is no link to any.
-    pub(super) fn recover(&self) -> Result<Vec<Op>, String> {
+    pub(super) fn recover(&self) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
         if is_there(&current)? && guard::exists(&current) {
             return Ok(Vec::new());
@@ -88,7 +89,7 @@ impl Store {
 
     /// The certificate and key in use; `None` if none are stored. A path that cannot be resolved,
     /// for another reason than a missing file, is an error.
-    pub(super) fn current(&self) -> Result<Option<ClientCertificate>, String> {
+    pub(super) fn current(&self) -> Result<Option<ClientCertificate>, Fault> {
         let current = self.current_path();
         let [chain, key] = if exists(&current)? {
             [current.clone(), current]
@@ -102,7 +103,7 @@ impl Store {
     }
 
     /// The certificate and key in use, if TLS can use them; `None` if none are stored.
-    pub(super) fn usable(&self) -> Result<Option<(ClientCertificate, Leaf)>, String> {
+    pub(super) fn usable(&self) -> Result<Option<(ClientCertificate, Leaf)>, Fault> {
         let Some(stored) = self.current()? else {
             return Ok(None);
         };
@@ -129,7 +130,7 @@ impl Store {
         key: &Key,
         origin: &Origin,
         now: Wall,
-    ) -> Result<Vec<Op>, String> {
+    ) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
         // Enough capacity at once: a reallocation would leave a copy of the key in memory.
         let origin = origin.line();
@@ -174,7 +175,7 @@ impl Store {
 
     /// The operations that remove every certificate and key. The links to the pair in use go first:
     /// after a power cut none of the rest is current.
-    pub(super) fn remove_all(&self) -> Result<Vec<Op>, String> {
+    pub(super) fn remove_all(&self) -> Result<Vec<Op>, Fault> {
         let names = [self.current_path(), self.file("-updated.pem")];
         let (mut links, mut others) = (Vec::new(), Vec::new());
         self.each_file(&mut |path| {
@@ -191,7 +192,7 @@ impl Store {
     }
 
     /// The operations that remove old pairs: all but that in use and the newest other one.
-    fn remove_old(&self) -> Result<Vec<Op>, String> {
+    fn remove_old(&self) -> Result<Vec<Op>, Fault> {
         let Some(target) = self.target() else {
             return Ok(Vec::new());
         };
@@ -217,7 +218,7 @@ impl Store {
 
     /// The operations that remove what an installed pair replaces: old pairs, and the key of its
     /// request.
-    pub(super) fn clean(&self) -> Result<Vec<Op>, String> {
+    pub(super) fn clean(&self) -> Result<Vec<Op>, Fault> {
         let mut ops = self.remove_old()?;
         if guard::exists(&self.pending_key_path()) {
             ops.extend([Op::Remove(self.pending_key_path()), Op::Sync(self.folder.clone())]);
@@ -241,7 +242,7 @@ impl Store {
         &self,
         new_key: bool,
         more: Option<&[u8]>,
-    ) -> Result<(Key, Vec<Op>), String> {
+    ) -> Result<(Key, Vec<Op>), Fault> {
         let pending = read(&self.pending_key_path()).map(Zeroizing::new);
         let known = [pending.as_deref().map(Vec::as_slice).ok(), more].into_iter().flatten();
         let mut known = known.filter_map(|text| Key::of_pem(text).ok());
@@ -254,7 +255,7 @@ impl Store {
     }
 
     /// Takes the path of each pair. Their order is that of their times.
-    fn each_pair(&self, take: &mut dyn FnMut(PathBuf)) -> Result<(), String> {
+    fn each_pair(&self, take: &mut dyn FnMut(PathBuf)) -> Result<(), Fault> {
         self.each_file(&mut |path| {
             if path.file_name().and_then(|name| self.time_in(name)).is_some() {
                 take(path);
@@ -264,15 +265,15 @@ impl Store {
 
     /// Takes the path of each file of certificates and keys, of which there may be very many; none
     /// if there is no folder.
-    fn each_file(&self, take: &mut dyn FnMut(PathBuf)) -> Result<(), String> {
-        let line = |e: &std::io::Error| format!("{}: {}", self.folder.display(), cause(e));
+    fn each_file(&self, take: &mut dyn FnMut(PathBuf)) -> Result<(), Fault> {
+        let at = |e: std::io::Error| cause(&e).at(self.folder.display());
         #[expect(clippy::disallowed_methods, reason = "guarded, and each entry is dropped")]
         let entries = match guard::found(&self.folder).and_then(fs::read_dir) {
             Err(e) if [NotFound, NotADirectory].contains(&e.kind()) => return Ok(()),
-            entries => entries.map_err(|e| line(&e))?,
+            entries => entries.map_err(at)?,
         };
         for entry in entries {
-            let name = entry.map_err(|e| line(&e))?.file_name();
+            let name = entry.map_err(at)?.file_name();
             if name.to_str().is_some_and(|name| name.starts_with(self.name)) {
                 take(self.folder.join(name));
             }
@@ -282,19 +283,19 @@ impl Store {
 }
 
 /// Whether `path` exists. A path that must not be touched or cannot be resolved is an error.
-fn exists(path: &Path) -> Result<bool, String> {
+fn exists(path: &Path) -> Result<bool, Fault> {
     match guard::found(path) {
         Ok(_) => Ok(true),
         Err(e) if [NotFound, NotADirectory].contains(&e.kind()) => Ok(false),
-        Err(e) => Err(format!("{}: {}", path.display(), cause(&e))),
+        Err(e) => Err(cause(&e).at(path.display())),
     }
 }
 
 /// Whether a file or a link exists.
-fn is_there(path: &Path) -> Result<bool, String> {
+fn is_there(path: &Path) -> Result<bool, Fault> {
     match guard::parent_resolved(path).and_then(fs::symlink_metadata) {
         Ok(_) => Ok(true),
         Err(e) if [NotFound, NotADirectory].contains(&e.kind()) => Ok(false),
-        Err(e) => Err(format!("{}: {}", path.display(), cause(&e))),
+        Err(e) => Err(cause(&e).at(path.display())),
     }
 }

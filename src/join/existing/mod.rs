@@ -77,18 +77,18 @@ pub(super) fn existing(
     let path = match looks.find(|(_, found)| !is_missing(found)) {
         Some((path, Ok(_))) => path,
         Some((path, Err(error))) => {
-            let line = format!("{}: {}", path.display(), cause(&error));
+            let why = cause(&error).at(path.display());
             return if settings.dry_run {
-                none(Finding::note(JOINED, format!("not known: {line}"), SUDO))
+                none(Finding::note(JOINED, format!("not known: {why}"), SUDO))
             } else {
-                Err(Finding::failed(JOINED, Fault::of_line(&line), SUDO))
+                Err(Finding::failed(JOINED, why, SUDO))
             };
         }
         None => return none(Finding::ok(JOINED, "no identity yet")),
     };
     let mut config = match kubeconfig::load(path, None) {
         Ok(config) => config,
-        Err(why) => return replaced(settings, &why),
+        Err(why) => return replaced(settings, why),
     };
     let server = format!("{}{}", config.endpoint, config.endpoint.prefix);
     let given = config.certificate.take();
@@ -98,7 +98,7 @@ pub(super) fn existing(
         (stored, given) => given.or(stored),
     };
     let Some((identity, leaf)) = newest.filter(|_| config.authorization.is_none()) else {
-        return replaced(settings, &format!("this board has a token of {server}"));
+        return replaced(settings, format!("this board has a token of {server}"));
     };
     config.certificate = Some(identity);
     let (user, until) = (&leaf.subject.common_name, leaf.not_after.time());
@@ -115,10 +115,10 @@ pub(super) fn existing(
         None
     };
     if let Some(differs) = differs {
-        return replaced(settings, &format!("this board has {detail}: {differs}"));
+        return replaced(settings, format!("this board has {detail}: {differs}"));
     }
     if settings.force {
-        return replaced(settings, &format!("this board has {detail}"));
+        return replaced(settings, format!("this board has {detail}"));
     }
     let again = |why| {
         let line = format!("{detail}: {why}, so another is asked for");
@@ -145,12 +145,13 @@ pub(super) fn existing(
     Ok(Existing { finding, kept, is_replaced: false })
 }
 
-fn replaced(settings: &Settings, line: &str) -> Result<Existing, Failed> {
+fn replaced(settings: &Settings, fault: impl Into<Fault>) -> Result<Existing, Failed> {
+    let fault = fault.into();
     if settings.force {
-        let finding = Finding::note(JOINED, format!("{line}: replaced"), "");
+        let finding = Finding::note(JOINED, format!("{fault}: replaced"), "");
         Ok(Existing { finding, kept: None, is_replaced: true })
     } else {
-        Err(Finding::failed(JOINED, Fault::of_line(line), "nodelet join --force replaces it"))
+        Err(Finding::failed(JOINED, fault, "nodelet join --force replaces it"))
     }
 }
 

@@ -166,6 +166,36 @@ fn an_identity_is_replaced_by_force_alone() {
     }
 }
 
+/// A remedy is no part of a text: this name of a context looks like one.
+#[test]
+fn a_name_with_a_semicolon_has_the_remedy_of_its_fault() {
+    let tree = Tree::beside_a_network_mount("join-existing-names");
+    let net = tree.join("net");
+    let context = "kind: Config\ncurrent-context: a; b\ncontexts: [{name: a; b, context: 5}]\n";
+    let user = format!(
+        "kind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u; v}}}}]\n\
+         clusters: [{{name: k, cluster: {{server: 'https://a'}}}}]\n\
+         users: [{{name: u; v, user: {{tokenFile: {}/token}}}}]\n",
+        net.display()
+    );
+    for (text, what, remedy) in [
+        (context, "contexts[a; b].context is not a mapping", "nodelet join --force replaces it"),
+        (
+            &user,
+            "names/net is on nfs4, which can block for ever",
+            "choose a folder on a local file system",
+        ),
+    ] {
+        tree.write(KUBECONFIG, text.as_bytes());
+        let settings = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
+        let paths = JoinPaths::new(Some(tree.path()));
+        let token = Token::parse(BOOTSTRAP).unwrap();
+        let found = existing(&paths, &settings, &token, "pi", now()).unwrap_err();
+        assert!(found.detail.ends_with(what), "{found:?}");
+        assert_eq!(found.remedy, remedy);
+    }
+}
+
 /// Hours since 2026-11-20; now is hour 48.
 #[test]
 fn a_certificate_is_kept_for_as_long_as_it_is_worth_and_then_another_is_asked_for() {

@@ -9,6 +9,7 @@ use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};
 
 use super::quantity::float;
+use super::text::Fault;
 
 /// Maximum size in bytes. A kubeconfig with inline certificates has 6 KiB.
 const SIZE_LIMIT: usize = 1 << 20;
@@ -17,12 +18,15 @@ const DEPTH_LIMIT: usize = 64;
 /// Maximum number of scalars, lists and mappings.
 const NODE_LIMIT: usize = 16_384;
 
-const TOO_LARGE: &str = "a number that is too large; put it in quotes";
+const TOO_LARGE: &str = "a number that is too large";
+const QUOTES: &str = "put it in quotes";
+const WRITE_OUT: &str = "write the value out";
 
 /// Parses the single document of `text`; an empty document is null.
-pub fn parse(text: &str) -> Result<Value, String> {
+pub fn parse(text: &str) -> Result<Value, Fault> {
     if text.len() > SIZE_LIMIT {
-        return Err(format!("{} bytes of YAML; the maximum is {SIZE_LIMIT}", text.len()));
+        let what = format!("{} bytes of YAML", text.len());
+        return Err(Fault::new(what, format!("the maximum is {SIZE_LIMIT}")));
     }
     // A byte order mark is allowed (YAML 1.2, chapter 5.2).
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -40,28 +44,28 @@ pub fn parse(text: &str) -> Result<Value, String> {
                 document = *start;
                 continue;
             }
-            Event::Alias(_) => return Err(at(start, "an alias; write the value out")),
+            Event::Alias(_) => return Err(at(start, Fault::new("an alias", WRITE_OUT))),
             Event::Scalar(_, _, 1.., _)
             | Event::SequenceStart(1.., _)
             | Event::MappingStart(1.., _) => {
-                return Err(at(start, "an anchor; write the value out"));
+                return Err(at(start, Fault::new("an anchor", WRITE_OUT)));
             }
             Event::Scalar(_, _, _, Some(_))
             | Event::SequenceStart(_, Some(_))
             | Event::MappingStart(_, Some(_)) => {
-                return Err(at(start, "a tag; tags are not read"));
+                return Err(at(start, Fault::new("a tag", "tags are not read")));
             }
             Event::Scalar(text, style, ..) => {
                 count(&mut nodes, start)?;
                 match scalar(&text, style) {
                     Ok(value) => value,
-                    Err(why) => return Err(at(start, why)),
+                    Err(what) => return Err(at(start, Fault::new(what, QUOTES))),
                 }
             }
             Event::SequenceStart(..) | Event::MappingStart(..) => {
                 count(&mut nodes, start)?;
                 if open.len() == DEPTH_LIMIT {
-                    return Err(at(start, &format!("nested deeper than {DEPTH_LIMIT} levels")));
+                    return Err(at(start, format!("nested deeper than {DEPTH_LIMIT} levels")));
                 }
                 open.push(match event {
                     Event::SequenceStart(..) => Unfinished::List(Vec::new()),
@@ -76,11 +80,11 @@ pub fn parse(text: &str) -> Result<Value, String> {
             },
         };
         match open.last_mut() {
-            Some(parent) => parent.add(value).map_err(|why| at(start, &why))?,
+            Some(parent) => parent.add(value).map_err(|why| at(start, why))?,
             // `---` at the end of a file begins one.
             None if root.is_some() && value.is_null() => {}
             None if root.is_some() => {
-                return Err(at(&document, "a second document; only one is read"));
+                return Err(at(&document, Fault::new("a second document", "only one is read")));
             }
             None => root = Some(value),
         }
@@ -96,7 +100,7 @@ enum Unfinished {
 }
 
 impl Unfinished {
-    fn add(&mut self, value: Value) -> Result<(), String> {
+    fn add(&mut self, value: Value) -> Result<(), Fault> {
         match self {
             Self::List(list) => list.push(value),
             Self::Map(map, key) => match (key.take(), value) {
@@ -104,25 +108,26 @@ impl Unfinished {
                     map.insert(key, value);
                 }
                 (None, Value::String(new)) if map.contains_key(&new) => {
-                    return Err(format!("duplicate key {new:?}"));
+                    return Err(format!("duplicate key {new:?}").into());
                 }
                 (None, Value::String(new)) => *key = Some(new),
-                (None, _) => return Err("a key that is not a string; put it in quotes".into()),
+                (None, _) => return Err(Fault::new("a key that is not a string", QUOTES)),
             },
         }
         Ok(())
     }
 }
 
-fn count(nodes: &mut usize, start: &Marker) -> Result<(), String> {
+fn count(nodes: &mut usize, start: &Marker) -> Result<(), Fault> {
     *nodes += 1;
     if *nodes > NODE_LIMIT {
-        return Err(at(start, &format!("more than {NODE_LIMIT} values")));
+        return Err(at(start, format!("more than {NODE_LIMIT} values")));
     }
     Ok(())
 }
 
-/// YAML 1.2, chapter 10.3.2; a quoted or block scalar is always a string.
+/// YAML 1.2, chapter 10.3.2; a quoted or block scalar is always a string. So quotes are the remedy
+/// of each error.
 fn scalar(text: &str, style: ScalarStyle) -> Result<Value, &'static str> {
     if style != ScalarStyle::Plain {
         return Ok(Value::String(text.to_owned()));
@@ -148,7 +153,7 @@ fn number(text: &str) -> Option<Result<Number, &'static str>> {
     }
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
-        return Some(Err("a number without a form in JSON; put it in quotes"));
+        return Some(Err("a number without a form in JSON"));
     }
     if !all_digits(unsigned, 10) {
         return Some(Number::from_f64(float(text)?).ok_or(TOO_LARGE));
@@ -166,8 +171,8 @@ fn all_digits(text: &str, radix: u32) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_digit(radix))
 }
 
-fn at(marker: &Marker, what: &str) -> String {
-    format!("line {}, column {}: {what}", marker.line(), marker.col() + 1)
+fn at(marker: &Marker, fault: impl Into<Fault>) -> Fault {
+    fault.into().at(format_args!("line {}, column {}", marker.line(), marker.col() + 1))
 }
 
 #[cfg(test)]

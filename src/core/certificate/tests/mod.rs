@@ -237,7 +237,7 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
     assert_eq!(certificate.due(now), now.mono);
     assert_eq!(install(&certificate), Some(chain.clone()));
     // The disk is full: the installation of the same chain is retried.
-    let full = TaskResult::Failed("no space left on device".to_owned());
+    let full = TaskResult::Failed("no space left on device".into());
     let result = certificate.after_task(full, now);
     assert_eq!(result, Err("no space left on device".into()));
     assert_eq!(certificate.due(now), at(34, noon()).mono);

@@ -51,7 +51,7 @@ fn a_certificate_of_another_node_never_replaces_one_of_this_node() {
     let of = |name: &str, from, days| signer.kubeconfig(&signer.pair_of(name, from, days));
     let name = |start: &Start| {
         let leaf = start.leaf.as_ref().map(|leaf| leaf.subject.common_name.clone());
-        leaf.unwrap_or_else(|| start.bootstrap.clone().unwrap_or_default())
+        leaf.unwrap_or_else(|| start.bootstrap.clone().unwrap_or_default().what)
     };
     let (own, other) = ("system:node:pi-3", "system:node:pi-4");
     let bootstrap = "the certificate is for the node pi-4, but this node is pi-3";
@@ -125,7 +125,7 @@ fn a_bootstrap_kubeconfig_of_another_cluster_replaces_the_identity() {
             assert!(joined.kubeconfig.exists());
         }
         let (mut pki, start) = open(&joined, day(3));
-        assert!(start.bootstrap.is_some_and(|why| why.contains("of another cluster")));
+        assert!(start.bootstrap.is_some_and(|why| why.what.contains("of another cluster")));
         assert!(!joined.kubeconfig.exists());
         // After a power cut the same again.
         assert!(open(&joined, day(3)).1.bootstrap.is_some());

@@ -216,11 +216,11 @@ fn a_failed_operation_is_repeated_without_a_restart() {
         let paths = folder.paths(true, false);
         let disk = Disk { power: Some(power), ..Disk::default() };
         let (mut pki, _) = Pki::open(disk, paths.clone(), subject(), day(1)).unwrap();
-        let mut fails = |pki: &mut Pki, result: Result<(), String>| {
+        let mut fails = |pki: &mut Pki, result: Result<(), Fault>| {
             let failed = result.is_err();
             failures += usize::from(failed);
             if failed {
-                assert_eq!(result, Err("the power failed".to_owned()));
+                assert_eq!(result, Err("the power failed".into()));
                 pki.disk.power = None;
             }
             failed

@@ -188,13 +188,13 @@ fn joined(from: u8, days: u64) -> (Folder, Signer, Paths) {
 
 /// As a process without a Lease does it.
 impl Pki {
-    fn sign(&mut self, new_key: bool) -> Result<SigningRequest, String> {
+    fn sign(&mut self, new_key: bool) -> Result<SigningRequest, Fault> {
         let ops = self.choose_key(new_key)?;
         self.disk.carry_out(ops)?;
         self.request()
     }
 
-    fn install(&mut self, chain: &str, now: Wall) -> Result<(ApiConfig, Leaf), String> {
+    fn install(&mut self, chain: &str, now: Wall) -> Result<(ApiConfig, Leaf), Fault> {
         let ops = self.update(chain, now)?;
         self.disk.carry_out(ops)?;
         let installed = self.installed(now);
@@ -379,7 +379,7 @@ fn a_stored_link_that_cannot_be_resolved_is_an_error() {
     // musl and glibc have different words for it.
     let reason = cause(&nix::errno::Errno::ELOOP.into());
     let want = format!("{}: {reason}", current.display());
-    assert!(error.starts_with(&want), "{error}");
+    assert_eq!(error.to_string(), want);
 }
 
 /// Copied by `cp -L`, by way of FAT, or with a link to the folder of another machine.
@@ -504,7 +504,7 @@ fn only_a_missing_kubeconfig_is_a_board_that_has_not_joined() {
     let folder = Folder::new();
     let refused = || {
         let opened = Pki::open(Disk::read_only(), folder.paths(false, false), subject(), day(1));
-        opened.map(drop).unwrap_err()
+        opened.map(drop).unwrap_err().to_string()
     };
     let missing = refused();
     assert!(missing.ends_with("no such file or directory; nodelet join gets one"), "{missing}");

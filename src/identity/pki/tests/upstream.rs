@@ -31,7 +31,7 @@ impl TestStore {
         (self.signer.sign(&request, 1, 90), key)
     }
 
-    fn update(&self, chain: &str, key: &Key, at: u64) -> Result<(), String> {
+    fn update(&self, chain: &str, key: &Key, at: u64) -> Result<(), Fault> {
         let ops = self.store.update(chain.as_bytes(), key, &Origin::default(), day(at))?;
         Disk::default().carry_out(ops)
     }
@@ -200,7 +200,7 @@ fn load_client_config() {
     fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
     let error =
         Pki::open(Disk::default(), folder.paths(true, true), subject(), day(10)).unwrap_err();
-    assert!(error.contains("bootstrap.conf: no such file"), "{error}");
+    assert!(error.what.contains("bootstrap.conf: no such file"), "{error}");
 }
 
 /// Test_buildClientCertificateManager (`server_bootstrap_test.go`) without a bootstrap, and case

@@ -276,7 +276,8 @@ impl World {
         let state = self.tree.join("var/lib/nodelet");
         fs::create_dir_all(state).unwrap();
         let opened = self.source(CREDENTIALS).and_then(|(config, source)| {
-            let (identity, access) = source.open(self.board_wall(), Jitter::new(permille))?;
+            let opened = source.open(self.board_wall(), Jitter::new(permille));
+            let (identity, access) = opened.map_err(|why| why.to_string())?;
             Ok((config, identity, access))
         });
         match opened {

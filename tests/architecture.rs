@@ -28,7 +28,7 @@ const ASK: [&str; 2] = ["cli", "check"];
 const READER: &str = "runtime::file";
 
 /// Rooms, and files or folders of other rooms, without a clock, file, socket or environment.
-const PURE: [&str; 13] = [
+const PURE: [&str; 16] = [
     "health",
     "core",
     "config",
@@ -42,6 +42,9 @@ const PURE: [&str; 13] = [
     "runtime::state",
     "process::instant",
     "process::outage_log",
+    "serve::access",
+    "serve::config",
+    "serve::log_query",
 ];
 
 /// Who may name a type or a module that acts.

@@ -6,10 +6,12 @@
 //! ends the loop.
 
 pub mod read_cache;
+mod state_file;
 
 use std::time::Duration;
 
 use self::read_cache::ReadCache;
+use self::state_file::StateFile;
 use crate::config::Config;
 use crate::core::certificate::Certificate;
 use crate::core::instant::{Mono, Now};
@@ -19,7 +21,6 @@ use crate::core::wall_clock::WallClock;
 use crate::files::write::{self, Changes, Disk};
 use crate::health::Health;
 use crate::host::health::HealthSources;
-use crate::host::heartbeat::HeartbeatFile;
 use crate::identity::{Identity, Replaced, TaskStep};
 use crate::kube::message::Outcome;
 use crate::kube::text::{Fault, VERBOSE};
@@ -76,7 +77,7 @@ pub struct Agent {
     wakeup: Wakeup,
     notify: Notify,
     /// `--state-file`.
-    heartbeat: Option<HeartbeatFile>,
+    state_file: Option<StateFile>,
     /// Until then, network changes end no wait.
     network_rests: Mono,
     /// The last turn was a wait.
@@ -101,7 +102,7 @@ impl Agent {
             health: Health::new(&facts.host.health, WallClock::built()),
             health_sources: HealthSources::new(&facts.host, move || clock.now()),
             facts,
-            heartbeat: config.state_file.as_ref().map(HeartbeatFile::new),
+            state_file: config.state_file.as_ref().map(StateFile::new),
             kubelet: Kubelet::new(
                 config,
                 wall_clock,
@@ -283,7 +284,7 @@ impl Agent {
             self.health.on_date(date, start.mono, now);
         }
         let effect = self.kubelet.on_response(kind, outcome, start.mono, now);
-        if let (RequestKind::Lease, Some(file)) = (kind, &mut self.heartbeat) {
+        if let (RequestKind::Lease, Some(file)) = (kind, &mut self.state_file) {
             let boot_to_start = self.clock.boot_to_start();
             file.write(&self.kubelet.heartbeat(start.mono, boot_to_start), now.mono);
         }

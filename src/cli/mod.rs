@@ -20,8 +20,7 @@ use crate::check::{CommandFailure, configured, probe};
 use crate::config::command_line::{self, Command, shown};
 use crate::config::file;
 use crate::config::flags::Flags;
-use crate::config::serve::ServeConfig;
-use crate::config::{Config, KUBELET_VERSION};
+use crate::config::{self, Config, KUBELET_VERSION};
 use crate::core::delay::Jitter;
 use crate::core::eviction::Eviction;
 use crate::core::facts::Facts;
@@ -42,7 +41,7 @@ use crate::runtime;
 use crate::runtime::config::RuntimeConfig;
 use crate::runtime::file::RuntimeFile;
 use crate::runtime::report::RuntimeReport;
-use crate::serve::{self, Port};
+use crate::serve::{self, Port, ServeConfig};
 use crate::wire::dns::NodeName;
 
 /// Time limit of a question to the container runtime.

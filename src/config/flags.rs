@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Config;
-use super::serve::ServeConfig;
 use super::setting::Kind::{Number, Pairs as Map, Path, Period, Switch, Taints, Text};
 use super::setting::{Pairs, Setting, row, set_defaults};
 use crate::kube::names;
@@ -35,8 +34,6 @@ pub struct Flags {
 pub struct Values {
     /// What needs no further check. [`Config::new`] adds the rest.
     pub config: Config,
-    /// The same of `nodelet serve`. [`ServeConfig::new`] adds the rest.
-    pub serve: ServeConfig,
     pub config_file: Option<PathBuf>,
     pub hostname_override: String,
     pub node_ip: String,
@@ -59,13 +56,20 @@ pub struct Values {
     pub node_problem_detection: String,
     pub node_conditions: Vec<String>,
     pub verbosity: u8,
+    pub client_ca_file: Option<PathBuf>,
     pub anonymous_auth: bool,
+    pub accepts_tokens: bool,
+    pub token_ttl: Duration,
     pub authorization_mode: String,
+    pub authorized_ttl: Duration,
+    pub unauthorized_ttl: Duration,
     pub tls_cert_file: Option<PathBuf>,
     pub tls_private_key_file: Option<PathBuf>,
+    pub rotate_server_certificates: bool,
     pub tls_min_version: String,
-    pub listen: String,
     pub system_log_query: bool,
+    pub idle_exit: Duration,
+    pub listen: String,
     pub output: Option<String>,
 }
 
@@ -255,25 +259,25 @@ pub const SETTINGS: &[Setting<Values>] = &[
         Path(|v, given| v.host_root = given))),
     field("authentication.x509.clientCAFile", row("client-ca-file", "FILE", "",
         "serve: CA of client certificates (default the CA that signed the board's certificate)",
-        Path(|v, given| v.serve.client_ca_file = path(given)))),
+        Path(|v, given| v.client_ca_file = path(given)))),
     field("authentication.anonymous.enabled", row("anonymous-auth", "", "",
-        "serve refuses true",
+        "must be false: serve has no anonymous access",
         Switch(|v, given| v.anonymous_auth = given))),
     field("authentication.webhook.enabled", row("authentication-token-webhook", "", "true",
         "serve: ask the API server whose a bearer token is; if false, take only client certificates",
-        Switch(|v, given| v.serve.access.accepts_tokens = given))),
+        Switch(|v, given| v.accepts_tokens = given))),
     field("authentication.webhook.cacheTTL", row("authentication-token-webhook-cache-ttl", "D",
         "2m", "serve: how long the answer about a good token is used",
-        Period(Duration::ZERO, |v, given| v.serve.access.token_ttl = given))),
+        Period(Duration::ZERO, |v, given| v.token_ttl = given))),
     field("authorization.mode", row("authorization-mode", "Webhook", "Webhook",
         "serve: ask the API server what a user may; AlwaysAllow is refused",
         Text(|v, given| v.authorization_mode = given))),
     field("authorization.webhook.cacheAuthorizedTTL", row(
         "authorization-webhook-cache-authorized-ttl", "D", "5m", "serve: how long an allowed request stays allowed",
-        Period(Duration::ZERO, |v, given| v.serve.access.authorized_ttl = given))),
+        Period(Duration::ZERO, |v, given| v.authorized_ttl = given))),
     field("authorization.webhook.cacheUnauthorizedTTL", row(
         "authorization-webhook-cache-unauthorized-ttl", "D", "30s", "serve: how long a denied request stays denied",
-        Period(Duration::ZERO, |v, given| v.serve.access.unauthorized_ttl = given))),
+        Period(Duration::ZERO, |v, given| v.unauthorized_ttl = given))),
     field("tlsCertFile", row("tls-cert-file", "FILE", "",
         "serve: its certificate, read again when it changes (default a self-signed one)",
         Path(|v, given| v.tls_cert_file = path(given)))),
@@ -281,7 +285,7 @@ pub const SETTINGS: &[Setting<Values>] = &[
         Path(|v, given| v.tls_private_key_file = path(given)))),
     field("serverTLSBootstrap", row("rotate-server-certificates", "", "",
         "serve: request its certificate from the cluster; somebody must approve it",
-        Switch(|v, given| v.serve.rotate_server_certificates = given))),
+        Switch(|v, given| v.rotate_server_certificates = given))),
     field("tlsMinVersion", row("tls-min-version", "VERSION", "VersionTLS12",
         "serve: VersionTLS12 or VersionTLS13",
         Text(|v, given| v.tls_min_version = given))),
@@ -289,7 +293,7 @@ pub const SETTINGS: &[Setting<Values>] = &[
         "serve: answer /logs/ with the journal, through nodelet-logs.socket",
         Switch(|v, given| v.system_log_query = given)))),
     own(row("idle-exit", "D", "5m", "serve: exit after so long without a connection; 0 is never",
-        Period(Duration::ZERO, |v, given| v.serve.idle_exit = given))),
+        Period(Duration::ZERO, |v, given| v.idle_exit = given))),
     own(row("listen", "ADDR:PORT", "",
         "serve: listen there, and not on the socket of nodelet-serve.socket",
         Text(|v, given| v.listen = given))),

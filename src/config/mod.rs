@@ -7,7 +7,6 @@ pub mod command_line;
 pub mod file;
 pub mod flags;
 mod reservation;
-pub mod serve;
 pub mod setting;
 pub mod thresholds;
 

@@ -105,40 +105,40 @@ const VALUES: [Row; 63] = [
     ("node-condition", "", "A=/a", |v| v.node_conditions = vec!["A=/a".into()]),
     ("host-root", "", "/h", |v| v.host_root = "/h".into()),
     ("client-ca-file", "authentication.x509.clientCAFile", "/ca", |v| {
-        v.serve.client_ca_file = Some("/ca".into());
+        v.client_ca_file = Some("/ca".into());
     }),
     ("anonymous-auth", "authentication.anonymous.enabled", "true", |v| v.anonymous_auth = true),
     ("authentication-token-webhook", "authentication.webhook.enabled", "false", |v| {
-        v.serve.access.accepts_tokens = false;
+        v.accepts_tokens = false;
     }),
     ("authentication-token-webhook-cache-ttl", "authentication.webhook.cacheTTL", "1m", |v| {
-        v.serve.access.token_ttl = duration(60);
+        v.token_ttl = duration(60);
     }),
     ("authorization-mode", "authorization.mode", "None", |v| v.authorization_mode = "None".into()),
     (
         "authorization-webhook-cache-authorized-ttl",
         "authorization.webhook.cacheAuthorizedTTL",
         "2m",
-        |v| v.serve.access.authorized_ttl = duration(120),
+        |v| v.authorized_ttl = duration(120),
     ),
     (
         "authorization-webhook-cache-unauthorized-ttl",
         "authorization.webhook.cacheUnauthorizedTTL",
         "3m",
-        |v| v.serve.access.unauthorized_ttl = duration(180),
+        |v| v.unauthorized_ttl = duration(180),
     ),
     ("tls-cert-file", "tlsCertFile", "/crt", |v| v.tls_cert_file = Some("/crt".into())),
     ("tls-private-key-file", "tlsPrivateKeyFile", "/key", |v| {
         v.tls_private_key_file = Some("/key".into());
     }),
     ("rotate-server-certificates", "serverTLSBootstrap", "true", |v| {
-        v.serve.rotate_server_certificates = true;
+        v.rotate_server_certificates = true;
     }),
     ("tls-min-version", "tlsMinVersion", "VersionTLS13", |v| {
         v.tls_min_version = "VersionTLS13".into();
     }),
     ("enable-system-log-query", "enableSystemLogQuery", "true", |v| v.system_log_query = true),
-    ("idle-exit", "", "0", |v| v.serve.idle_exit = Duration::ZERO),
+    ("idle-exit", "", "0", |v| v.idle_exit = Duration::ZERO),
     ("listen", "", "[::]:1", |v| v.listen = "[::]:1".into()),
     ("state-file", "", "/s", |v| v.config.state_file = Some("/s".into())),
     ("output", "", "text", |v| v.output = Some("text".into())),

@@ -1,4 +1,5 @@
-//! What the agent passes on about its Lease to `nodelet serve`: one line, always of the same length.
+//! The line of `--state-file`: what the agent tells `nodelet serve` about its Lease. Its length is
+//! fixed.
 //!
 //! The agent writes it over the last one without a lock, so a reader may see a part of each. The
 //! time of the attempt is at both ends: where they differ, the line is torn, and is read again.

@@ -5,7 +5,6 @@
 //! `events` and `certificate` each build their next request and take its response, by
 //! `due`, `request` and `on_response`.
 
-pub mod access;
 pub mod certificate;
 pub mod conditions;
 pub mod delay;

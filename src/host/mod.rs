@@ -8,7 +8,6 @@ pub mod cgroup;
 pub mod cpu;
 mod disk;
 pub mod health;
-pub mod heartbeat;
 mod kept_file;
 pub mod memory;
 pub mod mounts;

@@ -15,7 +15,6 @@ use super::token::{Bootstrap, Token};
 use super::{End, certificate, supervisor};
 use crate::check::{CommandFailure, Finding, configured, probe};
 use crate::config::command_line::{self, Command};
-use crate::config::serve::ServeConfig;
 use crate::core::eviction::Pressures;
 use crate::core::status;
 use crate::files::guard;
@@ -25,6 +24,7 @@ use crate::identity::kubeconfig::render::{KubeconfigUser, render};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::process::clock::{self, Clock};
+use crate::serve::ServeConfig;
 use crate::wire::api_config::{ApiConfig, Authorization};
 
 /// Bytes of a file with a token.

@@ -1,5 +1,5 @@
 //! The serving certificate, and the CA of client certificates: from files that may be replaced, of
-//! the cluster, or made here.
+//! the cluster, or made here; and the TLS configuration of both.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -7,14 +7,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ServerConfig;
+use rustls::SupportedProtocolVersion;
+use rustls::server::{NoServerSessionStorage, ServerConfig};
+use rustls::sign::SingleCertAndKey;
+use rustls::version::{TLS12, TLS13};
 
 use super::client_ca::ClientCa;
+use super::config::ServeConfig;
 use super::reviews::Reviews;
 use super::rotation::Rotation;
-use super::tls::server_config;
 use crate::config::Config;
-use crate::config::serve::ServeConfig;
 use crate::core::delay::Jitter;
 use crate::core::instant::{Mono, Now};
 use crate::core::outage_log::OutageLog;
@@ -25,7 +27,8 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{AltName, Leaf, Subject};
 use crate::wire::api_config::{ClientCertificate, Pem};
-use crate::wire::tls::check_certificate;
+use crate::wire::provider::provider;
+use crate::wire::tls::{certified, check_certificate};
 
 /// How often the stamps of the files are compared.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
@@ -192,4 +195,26 @@ pub(super) fn self_signed(node_name: &str) -> Result<ClientCertificate, Fault> {
         bytes: text.as_bytes().to_vec(),
     };
     Ok(ClientCertificate { chain: pem(&key.self_signed(subject)?), key: pem(key.pem()) })
+}
+
+/// The TLS configuration with a serving certificate.
+pub(super) fn server_config(
+    certificate: &ClientCertificate,
+    ca: &ClientCa,
+    only_tls13: bool,
+) -> Result<Arc<ServerConfig>, Fault> {
+    let provider = Arc::new(provider());
+    let certified = certified(certificate, &provider)?;
+    let versions: &[&SupportedProtocolVersion] =
+        if only_tls13 { &[&TLS13] } else { &[&TLS13, &TLS12] };
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .map_err(|e| format!("tls: {e}"))?
+        .with_client_cert_verifier(Arc::new(ca.any_client()))
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // Nothing is kept for a client that is gone.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
 }

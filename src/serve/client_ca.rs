@@ -20,7 +20,7 @@ use webpki::{
     RawPublicKeyEntity, RequiredEkuNotFoundContext,
 };
 
-use crate::core::access::{MAX_USER, User};
+use super::access::{MAX_USER, User};
 use crate::kube::keys::KeyKind;
 use crate::kube::signed::{ANY_USAGE, CLIENT_AUTH, Signed};
 use crate::kube::text::Fault;

@@ -15,10 +15,10 @@ use std::time::Duration;
 use rustls::server::{ServerConfig, ServerConnection};
 use zeroize::Zeroizing;
 
+use super::access::User;
 use super::client_ca::{ClientCa, Verified};
 use super::head::{self, Head};
 use super::logs::Journal;
-use crate::core::access::User;
 use crate::core::instant::Mono;
 use crate::kube::time::Wall;
 

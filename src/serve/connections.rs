@@ -7,8 +7,8 @@ use crate::core::instant::Mono;
 
 /// Most connections. A scraper keeps one.
 pub(super) const MOST: usize = 8;
-/// A handshake or a head is not closed for another connection before: it may be on a slow link. Nor
-/// is a client that had no answer yet.
+/// In the first 2 s of a handshake or a head a connection is not closed to make room for another
+/// one: its link may be slow. Nor is one whose client had no answer yet.
 const YOUNG: Duration = Duration::from_secs(2);
 
 /// The open connections, at most [`MOST`].

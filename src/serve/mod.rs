@@ -4,9 +4,11 @@
 //! exits. It answers what a kubelet answers about its Node, to those whom the API server knows and
 //! allows. It never renews a Lease and never writes the Node, so a fault here costs no heartbeat.
 
+mod access;
 pub mod answers;
 mod certificate;
 mod client_ca;
+mod config;
 mod connection;
 mod connections;
 pub mod head;
@@ -14,11 +16,10 @@ pub mod log_query;
 pub mod logs;
 mod metrics;
 mod port;
-pub mod readings;
+mod readings;
 mod reviews;
 mod rotation;
 mod summary;
-mod tls;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -27,8 +28,8 @@ use std::time::Duration;
 
 use nix::sys::socket::{Backlog, getsockopt, listen, sockopt};
 
+pub use self::config::ServeConfig;
 pub use self::port::Port;
-use crate::config::serve::ServeConfig;
 use crate::files::read::cause;
 use crate::process::clock;
 

@@ -12,9 +12,11 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use rustls::ServerConfig;
 
+use super::access::{Access, Asker, User, Verdict};
 use super::answers::{Answer, Asked, answer};
 use super::certificate::Certificates;
 use super::client_ca::ClientCa;
+use super::config::ServeConfig;
 use super::connection::{Next, PortConnection, PortStream};
 use super::connections::Connections;
 use super::head::Head;
@@ -23,8 +25,6 @@ use super::logs::{self, Journal};
 use super::readings::Readings;
 use super::reviews::Reviews;
 use crate::config::Config;
-use crate::config::serve::ServeConfig;
-use crate::core::access::{Access, Asker, User, Verdict};
 use crate::core::instant::Mono;
 use crate::core::outage_log::OutageLog;
 use crate::files::read::cause;
@@ -55,7 +55,7 @@ pub struct Port {
     certificates: Certificates,
     /// Client certificates that are no credential.
     client_log: OutageLog,
-    desk: Desk,
+    responder: Responder,
     clock: Clock,
     /// `None` is never.
     idle_exit: Option<Duration>,
@@ -63,7 +63,7 @@ pub struct Port {
 
 /// What an answer is made of.
 #[derive(Debug)]
-struct Desk {
+struct Responder {
     access: Access,
     reviews: Reviews,
     readings: Readings,
@@ -89,7 +89,7 @@ impl Port {
         let mut readings = Readings::new(config, serve, host);
         readings.served.server_not_after = certificates.not_after();
         let has_end = serve.listen.is_none() && !serve.idle_exit.is_zero();
-        let desk = Desk {
+        let responder = Responder {
             access: Access::new(serve.access, &config.node.name),
             reviews,
             readings,
@@ -106,7 +106,7 @@ impl Port {
             ca,
             certificates,
             client_log: OutageLog::new("client certificate"),
-            desk,
+            responder,
             clock,
             idle_exit: has_end.then_some(serve.idle_exit),
         })
@@ -134,7 +134,7 @@ impl Port {
             let wake = [deadline, end, later, rotation].into_iter().flatten().min();
             let ready = self.wait(accepts, wake.map(|wake| wake.since(now)));
             let now = self.clock.now().mono;
-            let reviews = &mut self.desk.reviews;
+            let reviews = &mut self.responder.reviews;
             let cluster_ca = || {
                 reviews.refresh();
                 reviews.client_ca()
@@ -151,7 +151,7 @@ impl Port {
                 self.accept();
             }
             let start = self.clock.now();
-            let new = self.certificates.step(&mut self.desk.reviews, start);
+            let new = self.certificates.step(&mut self.responder.reviews, start);
             self.connections.skip_time(start.mono, self.clock.now().mono);
             self.use_certificates(new);
         }
@@ -162,7 +162,7 @@ impl Port {
         if let Some((tls, ca)) = new {
             (self.tls, self.ca) = (tls, ca);
             self.connections.0.iter_mut().for_each(PortConnection::forget_user);
-            self.desk.readings.served.server_not_after = self.certificates.not_after();
+            self.responder.readings.served.server_not_after = self.certificates.not_after();
         }
     }
 
@@ -231,7 +231,7 @@ impl Port {
         let (answer, is_head, is_last) = match connection.head() {
             Head::Partial => return Next::Wait,
             Head::Refused(code) => {
-                self.desk.readings.served.count(code);
+                self.responder.readings.served.count(code);
                 (Answer::refusal(code), false, true)
             }
             Head::Whole { asked, is_last } => {
@@ -241,12 +241,13 @@ impl Port {
                     None
                 });
                 let answer;
-                (answer, journal) = self.desk.answer(user, connection.peer, &asked, reads_journal);
+                (answer, journal) =
+                    self.responder.answer(user, connection.peer, &asked, reads_journal);
                 (answer, asked.method == "HEAD", is_last)
             }
         };
         let now = self.clock.now();
-        let date = self.desk.readings.wall(now);
+        let date = self.responder.readings.wall(now);
         let next = match journal {
             Some(journal) => {
                 connection.answer_with(journal, &answer.head(None, true, date), now.mono)
@@ -259,7 +260,7 @@ impl Port {
     }
 }
 
-impl Desk {
+impl Responder {
     /// The answer, and the journal that follows its head.
     fn answer(
         &mut self,

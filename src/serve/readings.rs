@@ -1,16 +1,16 @@
 //! What the answers are made of: the machine's use of itself, the agent's Lease, this process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::access::ReviewCounts;
+use super::config::ServeConfig;
 use crate::config::Config;
-use crate::config::serve::ServeConfig;
-use crate::core::access::ReviewCounts;
 use crate::core::heartbeat::Heartbeat;
 use crate::core::instant::{Mono, Now};
 use crate::core::wall_clock::WallClock;
+use crate::files::read::read;
 use crate::host::Host;
-use crate::host::heartbeat;
 use crate::host::usage::Usage;
 use crate::kube::time::Wall;
 use crate::process::clock::since_boot;
@@ -22,7 +22,7 @@ const SYNC_LOOP: Duration = Duration::from_secs(300);
 
 /// The sources of all answers.
 #[derive(Debug)]
-pub struct Readings {
+pub(super) struct Readings {
     pub(super) node_name: String,
     pub(super) host: Host,
     state_file: PathBuf,
@@ -32,25 +32,25 @@ pub struct Readings {
     /// The reading before, for the rate.
     before: Option<(Mono, Usage)>,
     /// What this process has done.
-    pub served: Served,
+    pub(super) served: Served,
 }
 
 /// What this process has done, and with which certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Served {
+pub(super) struct Served {
     /// Requests by status code of the answer, in the order of the codes.
     pub(super) requests: Vec<(u16, u64)>,
     /// Reviews that were sent.
-    pub reviews: ReviewCounts,
+    pub(super) reviews: ReviewCounts,
     /// End of the certificate for the API server; `None` without one.
-    pub client_not_after: Option<Wall>,
+    pub(super) client_not_after: Option<Wall>,
     /// End of the serving certificate, unless it is self-signed.
-    pub server_not_after: Option<Wall>,
+    pub(super) server_not_after: Option<Wall>,
 }
 
 impl Served {
     /// Counts a request.
-    pub fn count(&mut self, code: u16) {
+    pub(super) fn count(&mut self, code: u16) {
         let at = self.requests.partition_point(|(known, _)| *known < code);
         match self.requests.get_mut(at) {
             Some((known, count)) if *known == code => *count += 1,
@@ -62,7 +62,7 @@ impl Served {
 
 impl Readings {
     /// Reads nothing yet.
-    pub fn new(config: &Config, serve: &ServeConfig, host: Host) -> Self {
+    pub(super) fn new(config: &Config, serve: &ServeConfig, host: Host) -> Self {
         Self {
             node_name: config.node.name.clone(),
             host,
@@ -112,18 +112,26 @@ impl Readings {
 
     /// The agent's Lease, and the age of its last renewal.
     pub(super) fn heartbeat(&self) -> Option<(Heartbeat, Option<Duration>)> {
-        known(heartbeat::last(&self.state_file)?, since_boot())
+        known(last(&self.state_file)?, since_boot())
     }
 
     /// Whether the agent's loop is alive, as a kubelet says it.
     pub(super) fn sync_loop(&self) -> Result<(), String> {
-        sync_loop(heartbeat::last(&self.state_file), since_boot())
+        sync_loop(last(&self.state_file), since_boot())
     }
 
     /// Whether the Lease is valid.
     pub(super) fn lease(&self) -> Result<(), String> {
-        lease(heartbeat::last(&self.state_file), since_boot())
+        lease(last(&self.state_file), since_boot())
     }
+}
+
+/// The last state that the agent wrote; `None` if it does not run, has not tried to renew its
+/// Lease yet, or has another `--state-file`.
+fn last(path: &Path) -> Option<Heartbeat> {
+    let parsed = || read(path).ok().and_then(|line| Heartbeat::parse(&line));
+    // A torn line is whole when it is read again.
+    parsed().or_else(parsed)
 }
 
 /// `None` for the state of another boot, on a disk.

@@ -5,8 +5,8 @@
 use ring::hmac;
 use ring::rand::SystemRandom;
 
+use super::access::ReviewContext;
 use super::client_ca::issuers;
-use crate::core::access::ReviewContext;
 use crate::core::certificate::{FileTask, TaskResult};
 use crate::core::instant::Mono;
 use crate::identity::{Identity, IdentitySource};

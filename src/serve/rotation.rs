@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::access::{BUDGET, ReviewContext as _};
 use super::reviews::Reviews;
 use crate::config::Config;
 use crate::core::Progress;
-use crate::core::access::{BUDGET, ReviewContext as _};
 use crate::core::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use crate::core::delay::Jitter;
 use crate::core::instant::{Mono, Now};

@@ -18,15 +18,15 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, SupportedProtocolVersion};
 
-use super::certificate::Certificates;
+use super::certificate::{Certificates, server_config};
 use super::client_ca::{ClientCa, issuers};
+use super::config::ServeConfig;
 use super::connection::{ConnectionState, Next, PortConnection, PortStream};
 use super::connections::{Connections, MOST};
 use super::head::{self, Head};
 use super::logs::Journal;
-use super::tls::server_config;
 use crate::config::Config;
-use crate::config::serve::ServeConfig;
+use crate::config::flags::Flags;
 use crate::core::instant::Mono;
 use crate::files::tree::Tree;
 use crate::identity::pki::key::Key;
@@ -759,7 +759,7 @@ fn of_the_cas_of_the_credentials_only_the_issuer_counts() {
 fn the_ca_of_the_credentials_is_used_as_long_as_they_have_one() {
     let [old, new] = ["old", "new"].map(Authority::new);
     let pem = |text: &str| Some(Pem { file: None, source: "ca".into(), bytes: text.into() });
-    let (node, config) = (Config::default(), ServeConfig::default());
+    let (node, config) = (Config::default(), ServeConfig::new(&Flags::of(&[]).values).unwrap());
     let certificates = Certificates::open(&node, &config, pem(&old.1), Path::new("/nonexistent"));
     let mut certificates = certificates.unwrap();
     assert!(certificates.refresh(|| pem(&old.1), at(60)).is_none());
@@ -794,7 +794,7 @@ fn files_that_are_replaced_are_used_a_minute_later() {
     let config = ServeConfig {
         tls_files: Some((tree.join("tls.crt"), tree.join("tls.key"))),
         client_ca_file: Some(tree.join("ca.crt")),
-        ..ServeConfig::default()
+        ..ServeConfig::new(&Flags::of(&[]).values).unwrap()
     };
     let open = || Certificates::open(&Config::default(), &config, None, Path::new("/nonexistent"));
     let mut certificates = open().unwrap();

@@ -250,7 +250,7 @@ fn the_file_of_kubeadm_sets_rotation_the_runtime_and_the_client_ca_and_has_no_un
     assert_eq!(ignored.len(), 20);
     let mut want = Flags::default();
     want.values.config.rotate_certificates = true;
-    want.values.serve.client_ca_file = Some("/etc/kubernetes/pki/ca.crt".into());
+    want.values.client_ca_file = Some("/etc/kubernetes/pki/ca.crt".into());
     want.values.runtime.endpoint = "unix:///var/run/containerd/containerd.sock".to_owned();
     assert_eq!(flags, want);
 }

@@ -5,9 +5,9 @@
 
 use std::fmt;
 
+use super::access::Verdict;
 use super::readings::Readings;
 use super::{metrics, summary};
-use crate::core::access::Verdict;
 use crate::core::instant::Now;
 use crate::kube::text::percent_decoded;
 
@@ -67,7 +67,7 @@ impl Answer {
     }
 
     /// The answer to somebody who is not [`Verdict::Allowed`].
-    pub fn refused(verdict: Verdict) -> Self {
+    pub(super) fn refused(verdict: Verdict) -> Self {
         match verdict {
             Verdict::Forbidden(text) => Self::text(403, text),
             Verdict::Failed(text) => Self::text(500, text),
@@ -90,7 +90,7 @@ impl Answer {
 }
 
 /// The answer to an allowed request.
-pub fn answer(asked: &Asked<'_>, readings: &mut Readings, now: Now) -> Answer {
+pub(super) fn answer(asked: &Asked<'_>, readings: &mut Readings, now: Now) -> Answer {
     match asked.path {
         "/healthz" => health(asked.query, readings),
         "/healthz/ping" | "/healthz/log" => Answer::text(200, "ok"),

@@ -7,8 +7,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
-use crate::config::serve::ServeConfig;
-use crate::core::access::ReviewCounts;
 use crate::core::heartbeat::Heartbeat;
 use crate::core::instant::Mono;
 use crate::core::wall_clock::WallClock;
@@ -16,6 +14,8 @@ use crate::files::tree::Tree;
 use crate::host::{Host, HostRoot};
 use crate::kube::time::Wall;
 use crate::process::clock::since_boot;
+use crate::serve::access::ReviewCounts;
+use crate::serve::config::ServeConfig;
 
 /// A board of kernel files, and the agent's state beside them.
 struct Board {

@@ -3,7 +3,7 @@
 //! `pkg/kubelet/server/auth.go` GetRequestAttributes, with KubeletFineGrainedAuthz.
 
 /// The verb of the API for a method; empty for every other method.
-pub fn verb(method: &str) -> &'static str {
+pub(super) fn verb(method: &str) -> &'static str {
     match method {
         "GET" => "get",
         "POST" => "create",
@@ -16,7 +16,7 @@ pub fn verb(method: &str) -> &'static str {
 
 /// The subresources of a path, in the order in which they are asked for; the first that is allowed
 /// is enough.
-pub fn subresources(path: &str) -> &'static [&'static str] {
+pub(super) fn subresources(path: &str) -> &'static [&'static str] {
     const TABLE: &[(&str, &[&str])] = &[
         ("/pods", &["pods", "proxy"]),
         ("/healthz", &["healthz", "proxy"]),

@@ -1,11 +1,12 @@
-//! The flags of `nodelet serve`. The agent reads `--state-file` and `--port` alone, so that a value
+//! The flags of `nodelet serve`. The agent reads only `--state-file` and `--port` of them, so a value
 //! that only this command refuses never stops it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::flags::Values;
+use super::access::AccessConfig;
+use crate::config::flags::Values;
 
 /// Where `nodelet serve` finds the agent's state without `--state-file`: `RuntimeDirectory=nodelet`
 /// of the agent's unit.
@@ -15,51 +16,36 @@ const LOG_SOCKET: &str = "run/nodelet-logs.sock";
 /// Shortest `--idle-exit` but 0.
 const SHORTEST_IDLE: Duration = Duration::from_secs(1);
 
-/// The configuration of `nodelet serve`. `default()` has no setting's default.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The configuration of `nodelet serve`.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ServeConfig {
     /// `--client-ca-file`; `None` is the CA that signed the board's certificate.
-    pub client_ca_file: Option<PathBuf>,
-    /// Whose word counts, and for how long.
-    pub access: AccessConfig,
+    pub(super) client_ca_file: Option<PathBuf>,
+    /// `--authentication-token-webhook`, and how long answers of the API server are kept.
+    pub(super) access: AccessConfig,
     /// `--tls-cert-file` and `--tls-private-key-file`; `None` is another serving certificate.
-    pub tls_files: Option<(PathBuf, PathBuf)>,
+    pub(super) tls_files: Option<(PathBuf, PathBuf)>,
     /// `--rotate-server-certificates`: the cluster signs the serving certificate.
-    pub rotate_server_certificates: bool,
+    pub(super) rotate_server_certificates: bool,
     /// `--tls-min-version=VersionTLS13`: TLS 1.2 is refused.
     pub only_tls13: bool,
     /// `--idle-exit`: exit after so long without a connection; zero is never.
-    pub idle_exit: Duration,
+    pub(super) idle_exit: Duration,
     /// `--listen`; `None` is the socket that systemd passes.
-    pub listen: Option<SocketAddr>,
+    pub(super) listen: Option<SocketAddr>,
     /// `--state-file`: what the agent writes about its Lease.
-    pub state_file: PathBuf,
+    pub(super) state_file: PathBuf,
     /// `--enable-system-log-query`: the socket of `nodelet logs`; `None` answers no query.
-    pub log_socket: Option<PathBuf>,
-}
-
-/// Whose word counts, and for how long.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AccessConfig {
-    /// `--authentication-token-webhook`: bearer tokens are accepted.
-    pub accepts_tokens: bool,
-    /// `--authentication-token-webhook-cache-ttl`: for so long a good token is known.
-    pub token_ttl: Duration,
-    /// `--authorization-webhook-cache-authorized-ttl`.
-    pub authorized_ttl: Duration,
-    /// `--authorization-webhook-cache-unauthorized-ttl`.
-    pub unauthorized_ttl: Duration,
+    pub(super) log_socket: Option<PathBuf>,
 }
 
 impl ServeConfig {
     /// Validates the values of a command line and a file. An error names the flag.
     pub fn new(values: &Values) -> Result<Self, String> {
         if values.anonymous_auth {
-            return Err(
-                "--anonymous-auth=true: nodelet serve answers nobody whom it does not know; \
-                 set it to false"
-                    .to_owned(),
-            );
+            let why =
+                "--anonymous-auth=true: nodelet serve has no anonymous access; set it to false";
+            return Err(why.to_owned());
         }
         match values.authorization_mode.as_str() {
             "" | "Webhook" => {}
@@ -89,7 +75,7 @@ impl ServeConfig {
                 );
             }
         };
-        let idle_exit = values.serve.idle_exit;
+        let idle_exit = values.idle_exit;
         if !idle_exit.is_zero() && idle_exit < SHORTEST_IDLE {
             return Err(format!("--idle-exit {idle_exit:?}: write at least 1s, or 0 for never"));
         }
@@ -101,12 +87,20 @@ impl ServeConfig {
         };
         let state_file = values.config.state_file.as_deref().unwrap_or(Path::new(STATE_FILE));
         Ok(Self {
+            client_ca_file: values.client_ca_file.clone(),
+            access: AccessConfig {
+                accepts_tokens: values.accepts_tokens,
+                token_ttl: values.token_ttl,
+                authorized_ttl: values.authorized_ttl,
+                unauthorized_ttl: values.unauthorized_ttl,
+            },
             tls_files,
+            rotate_server_certificates: values.rotate_server_certificates,
             only_tls13,
+            idle_exit,
             listen,
             state_file: state_file.to_owned(),
             log_socket: values.system_log_query.then(|| values.host_root.join(LOG_SOCKET)),
-            ..values.serve.clone()
         })
     }
 }
@@ -114,6 +108,7 @@ impl ServeConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
     use crate::config::flags::Flags;
 
     fn config(words: &[&str]) -> Result<ServeConfig, String> {
@@ -190,7 +185,7 @@ mod tests {
             let line = config(words).unwrap_err();
             assert!(line.starts_with(want) && !line.contains('\n'), "{words:?}: {line}");
             // The agent takes no notice of them.
-            let agent = crate::config::Config::new(Flags::of(words), || Ok("pi".to_owned()));
+            let agent = Config::new(Flags::of(words), || Ok("pi".to_owned()));
             assert!(agent.is_ok(), "{words:?}: {agent:?}");
         }
     }

@@ -1,4 +1,5 @@
-//! What is known of tokens, of questions, and of the addresses that sent bad tokens; each bounded.
+//! Answers of the API server that are cached, and the addresses that sent invalid tokens; each
+//! bounded.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
@@ -9,11 +10,11 @@ use crate::core::delay::TokenBucket;
 use crate::core::instant::Mono;
 
 /// A keyed hash.
-pub type KeyedHash = [u8; 32];
+pub(super) type KeyedHash = [u8; 32];
 
-/// Most tokens that are known.
+/// Most tokens that are cached.
 const MAX_TOKENS: usize = 16;
-/// Most questions whose answer is known.
+/// Most permissions that are cached.
 const MAX_VERDICTS: usize = 32;
 /// Most addresses with a bucket of their own.
 const MAX_PEERS: usize = 8;
@@ -21,31 +22,31 @@ const MAX_PEERS: usize = 8;
 const EVERY: Duration = Duration::from_secs(1);
 const BURST: u32 = 4;
 
-/// The tokens that were reviewed, good and bad.
+/// The tokens that were reviewed, valid and invalid.
 #[derive(Debug, Default)]
-pub(super) struct Tokens(Vec<KnownToken>);
+pub(super) struct Tokens(Vec<CachedToken>);
 
 #[derive(Debug)]
-struct KnownToken {
+struct CachedToken {
     digest: KeyedHash,
-    /// The review counts until then. A good one is kept beyond: the next review is of an old
-    /// acquaintance.
+    /// The review counts until then. A valid token stays in the table after it expires: its next
+    /// review is not rate-limited.
     until: Mono,
     user: Option<Rc<User>>,
 }
 
 impl Tokens {
-    /// Until when a token is known, and its user.
+    /// Until when the review of a token counts, and its user.
     pub(super) fn get(&self, digest: &KeyedHash) -> Option<(Mono, Option<&Rc<User>>)> {
         let known = self.0.iter().find(|known| known.digest == *digest)?;
         Some((known.until, known.user.as_ref()))
     }
 
-    /// In the place of a bad one, else of the good one that was reviewed longest ago. A bad token
-    /// takes the place of no good one.
+    /// Evicts an invalid token if the table is full, else the valid one that was reviewed longest
+    /// ago. An invalid token never evicts a valid one.
     pub(super) fn insert(&mut self, digest: KeyedHash, until: Mono, user: Option<Rc<User>>) {
         self.0.retain(|known| known.digest != digest);
-        self.0.push(KnownToken { digest, until, user });
+        self.0.push(CachedToken { digest, until, user });
         drop_first(&mut self.0, MAX_TOKENS, |known| (known.user.is_some(), known.until));
     }
 }
@@ -58,13 +59,13 @@ fn drop_first<T, K: Ord>(all: &mut Vec<T>, most: usize, order: impl Fn(&T) -> K)
     }
 }
 
-/// The answers to questions whether somebody may do something. The whole user is compared, so that
-/// no two share an answer.
+/// Whether a user may do something, as the API server said. The whole user is compared, so no two
+/// users share an answer.
 #[derive(Debug, Default)]
-pub(super) struct Verdicts(Vec<KnownVerdict>);
+pub(super) struct Verdicts(Vec<CachedVerdict>);
 
 #[derive(Debug)]
-struct KnownVerdict {
+struct CachedVerdict {
     user: User,
     verb: &'static str,
     subresource: &'static str,
@@ -89,7 +90,7 @@ impl Verdicts {
         known.map(|known| known.allowed)
     }
 
-    /// An answer that is not known, in the place of the one that counts for the shortest time.
+    /// Adds an answer. If the table is full, it evicts the one that counts for the shortest time.
     pub(super) fn insert(
         &mut self,
         user: &User,
@@ -100,11 +101,11 @@ impl Verdicts {
     ) {
         // Before: a refusal counts for a shorter time than what it replaces.
         drop_first(&mut self.0, MAX_VERDICTS - 1, |known| known.until);
-        self.0.push(KnownVerdict { user: user.clone(), verb, subresource, until, allowed });
+        self.0.push(CachedVerdict { user: user.clone(), verb, subresource, until, allowed });
     }
 }
 
-/// A bucket of reviews for each address that sent a bad token a moment ago.
+/// A bucket of reviews for each address that sent an invalid token a moment ago.
 #[derive(Debug)]
 pub(super) struct Buckets {
     peers: Vec<(IpAddr, TokenBucket)>,
@@ -119,7 +120,7 @@ impl Default for Buckets {
 }
 
 impl Buckets {
-    /// The bucket of an address: full, unless it sent bad tokens.
+    /// The bucket of an address: full, unless it sent invalid tokens.
     pub(super) fn of(&mut self, peer: IpAddr, now: Mono) -> &mut TokenBucket {
         let peer = network(peer);
         self.peers.retain(|(known, bucket)| *known == peer || bucket.tokens(now) < BURST);

@@ -1,15 +1,16 @@
-//! Who may ask `nodelet serve`, and what: the API server is asked, and its answers are kept.
+//! Who may ask `nodelet serve`, and what: the API server decides, and its answers are cached.
 //!
 //! As in the kubelet: a client certificate, else a bearer token (TokenReview), then one
 //! SubjectAccessReview for each subresource, until one is allowed. `cmd/kubelet/app/auth.go`,
 //! `pkg/kubelet/server/server.go` InstallAuthFilter.
 //!
-//! Other than in the kubelet, a bad token is kept, too, and an address may cause one review of
+//! Unlike in the kubelet, an invalid token is cached, too, and an address can cause one review of
 //! unknown tokens a second: neither a scraper with an old token nor an attacker makes the API server
-//! busy. A token that was good once is always reviewed again, and no bad one takes its place.
+//! busy. A token that was valid once is reviewed without a rate limit. An invalid token never evicts
+//! a valid one.
 
-pub mod attributes;
-mod known;
+mod attributes;
+mod cache;
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -18,57 +19,67 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroize as _;
 
-use crate::config::serve::AccessConfig;
 use crate::core::instant::Mono;
 use crate::core::outage_log::OutageLog;
 use crate::kube::json as bounded_json;
 use crate::kube::message::{Accept, Method, Outcome, Refused, Request};
 use crate::kube::object;
 
-pub use self::known::KeyedHash;
-use self::known::{Buckets, Tokens, Verdicts};
+use self::cache::{Buckets, KeyedHash, Tokens, Verdicts};
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const AUTHENTICATED: &str = "system:authenticated";
 
 /// Time limit of one judgement, all its reviews together: each other connection waits meanwhile.
-pub const BUDGET: Duration = Duration::from_secs(4);
-/// How long a bad token is known.
+pub(super) const BUDGET: Duration = Duration::from_secs(4);
+/// How long an invalid token is cached.
 const BAD_TOKEN_TTL: Duration = Duration::from_secs(30);
 /// After a review without an answer, the next one is not sent for this time: each would block.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Longest user in bytes, of a TokenReview as JSON: sixteen are kept, and in answers twice as many.
-pub const MAX_USER: usize = 16 << 10;
+/// Longest user in bytes, of a TokenReview as JSON: sixteen are cached, and in answers twice as many.
+pub(super) const MAX_USER: usize = 16 << 10;
+
+/// `--authentication-token-webhook`, and how long answers of the API server are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AccessConfig {
+    /// `--authentication-token-webhook`: bearer tokens are accepted.
+    pub(super) accepts_tokens: bool,
+    /// `--authentication-token-webhook-cache-ttl`: of a valid token.
+    pub(super) token_ttl: Duration,
+    /// `--authorization-webhook-cache-authorized-ttl`.
+    pub(super) authorized_ttl: Duration,
+    /// `--authorization-webhook-cache-unauthorized-ttl`.
+    pub(super) unauthorized_ttl: Duration,
+}
 
 /// A user, as the API server knows it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct User {
+pub(super) struct User {
     /// The user name; the common name of a certificate.
-    pub name: String,
+    pub(super) name: String,
     /// The uid; empty for a certificate.
-    pub uid: String,
+    pub(super) uid: String,
     /// The groups; the organizations of a certificate.
-    pub groups: Vec<String>,
+    pub(super) groups: Vec<String>,
     /// Lists of further attributes, by name.
-    pub extra: Map<String, Value>,
+    pub(super) extra: Map<String, Value>,
 }
 
-/// Who asks.
+/// Who asks. Without Debug: the token is a secret.
 #[derive(Clone, Copy)]
-#[expect(missing_debug_implementations, reason = "the token is a secret")]
-pub struct Asker<'a> {
+pub(super) struct Asker<'a> {
     /// Of a client certificate that the CA has signed.
-    pub user: Option<&'a User>,
+    pub(super) user: Option<&'a User>,
     /// The bearer token; used without a `user`.
-    pub token: Option<&'a str>,
+    pub(super) token: Option<&'a str>,
     /// Where the connection is from.
-    pub peer: IpAddr,
+    pub(super) peer: IpAddr,
 }
 
 /// Whether an asker gets an answer. The texts are the kubelet's: only that of 403 has a newline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     /// It does.
     Allowed,
     /// 401: not known to the API server.
@@ -80,7 +91,7 @@ pub enum Verdict {
 }
 
 /// What the reviews need.
-pub trait ReviewContext {
+pub(super) trait ReviewContext {
     /// The time.
     fn now(&self) -> Mono;
     /// A keyed hash, with a key of this process alone. Tokens are not kept in clear.
@@ -91,16 +102,16 @@ pub trait ReviewContext {
 
 /// Reviews that were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReviewCounts {
+pub(super) struct ReviewCounts {
     /// TokenReviews.
-    pub tokens: u64,
+    pub(super) tokens: u64,
     /// SubjectAccessReviews.
-    pub access: u64,
+    pub(super) access: u64,
 }
 
 /// What the API server said, while it counts.
 #[derive(Debug)]
-pub struct Access {
+pub(super) struct Access {
     node_name: String,
     config: AccessConfig,
     tokens: Tokens,
@@ -125,7 +136,7 @@ enum Review {
 
 impl Access {
     /// Nothing is known yet.
-    pub fn new(config: AccessConfig, node_name: &str) -> Self {
+    pub(super) fn new(config: AccessConfig, node_name: &str) -> Self {
         Self {
             node_name: node_name.to_owned(),
             config,
@@ -140,28 +151,28 @@ impl Access {
     }
 
     /// How many reviews were sent.
-    pub fn counts(&self) -> ReviewCounts {
+    pub(super) fn counts(&self) -> ReviewCounts {
         self.counts
     }
 
     /// Whether `asker` may send `method` to `path`, which has no query. Takes [`BUDGET`] at most.
-    pub fn judge(
+    pub(super) fn judge(
         &mut self,
         asker: &Asker<'_>,
         method: &str,
         path: &str,
-        outside: &mut dyn ReviewContext,
+        context: &mut dyn ReviewContext,
     ) -> Verdict {
         let (verb, subresources) = (attributes::verb(method), attributes::subresources(path));
-        let deadline = outside.now().after(BUDGET);
+        let deadline = context.now().after(BUDGET);
         let of_token = match (asker.user, asker.token) {
             (None, Some(token)) if self.config.accepts_tokens => {
-                self.user_of(token, asker.peer, deadline, outside)
+                self.user_of(token, asker.peer, deadline, context)
             }
             _ => None,
         };
         match asker.user.or(of_token.as_deref()) {
-            Some(user) => self.authorize(user, verb, subresources, deadline, outside),
+            Some(user) => self.authorize(user, verb, subresources, deadline, context),
             None => Verdict::Unauthorized,
         }
     }
@@ -172,22 +183,22 @@ impl Access {
         token: &str,
         peer: IpAddr,
         deadline: Mono,
-        outside: &mut dyn ReviewContext,
+        context: &mut dyn ReviewContext,
     ) -> Option<Rc<User>> {
-        let now = outside.now();
-        let digest = outside.digest(token.as_bytes());
-        let known = self.tokens.get(&digest);
-        if let Some((until, user)) = known
+        let now = context.now();
+        let digest = context.digest(token.as_bytes());
+        let cached = self.tokens.get(&digest);
+        if let Some((until, user)) = cached
             && now < until
         {
             return user.cloned();
         }
-        // Only a token that was never good can be one of many.
-        let was_good = known.is_some_and(|(_, user)| user.is_some());
-        if !was_good && self.buckets.of(peer, now).tokens(now) == 0 {
+        // Only a token that was never valid can be one of many.
+        let was_valid = cached.is_some_and(|(_, user)| user.is_some());
+        if !was_valid && self.buckets.of(peer, now).tokens(now) == 0 {
             return None;
         }
-        let review = self.review(token_review(token), deadline, outside);
+        let review = self.review(token_review(token), deadline, context);
         let user = match review {
             Review::Failed => return None,
             Review::Malformed => None,
@@ -197,7 +208,7 @@ impl Access {
             Some(_) => self.config.token_ttl,
             None => {
                 // Everybody waits for a review: a slow one costs more.
-                self.buckets.of(peer, now).take_for(now, outside.now());
+                self.buckets.of(peer, now).take_for(now, context.now());
                 BAD_TOKEN_TTL
             }
         };
@@ -211,11 +222,11 @@ impl Access {
         verb: &'static str,
         subresources: &[&'static str],
         deadline: Mono,
-        outside: &mut dyn ReviewContext,
+        context: &mut dyn ReviewContext,
     ) -> Verdict {
         let name = &user.name;
         for subresource in subresources {
-            match self.is_allowed(user, verb, subresource, deadline, outside) {
+            match self.is_allowed(user, verb, subresource, deadline, context) {
                 Some(true) => return Verdict::Allowed,
                 Some(false) => {}
                 None => {
@@ -239,14 +250,14 @@ impl Access {
         verb: &'static str,
         subresource: &'static str,
         deadline: Mono,
-        outside: &mut dyn ReviewContext,
+        context: &mut dyn ReviewContext,
     ) -> Option<bool> {
-        let now = outside.now();
+        let now = context.now();
         if let Some(allowed) = self.verdicts.get(user, verb, subresource, now) {
             return Some(allowed);
         }
         let review = access_review(user, verb, &self.node_name, subresource);
-        let Review::Status(status) = self.review(review, deadline, outside) else {
+        let Review::Status(status) = self.review(review, deadline, context) else {
             return None;
         };
         let is = |key: &str| object::at(&status, &[key]).and_then(Value::as_bool);
@@ -261,9 +272,9 @@ impl Access {
         &mut self,
         mut request: Request,
         deadline: Mono,
-        outside: &mut dyn ReviewContext,
+        context: &mut dyn ReviewContext,
     ) -> Review {
-        let now = outside.now();
+        let now = context.now();
         if now < self.pause_until || deadline <= now {
             return Review::Failed;
         }
@@ -274,11 +285,11 @@ impl Access {
             (&mut self.counts.access, &mut self.access_log)
         };
         *count += 1;
-        let outcome = outside.call(&request, deadline);
+        let outcome = context.call(&request, deadline);
         if is_token {
             request.body.zeroize();
         }
-        let now = outside.now();
+        let now = context.now();
         let why = match outcome.accepted() {
             Ok(response) => match bounded_json::parse(&response.body).as_mut() {
                 Some(Value::Object(review))
@@ -343,10 +354,10 @@ fn access_review(user: &User, verb: &str, node_name: &str, subresource: &str) ->
     Request::post(ACCESS_REVIEWS, Accept::List, &review)
 }
 
-/// The user of a good token; `None` for a bad one.
+/// The user of a valid token; `None` for an invalid one.
 fn user_of_status(status: &Value) -> Option<User> {
-    let is_good = object::at(status, &["authenticated"]) == Some(&Value::Bool(true));
-    let user = object::at(status, &["user"]).filter(|_| is_good)?;
+    let is_valid = object::at(status, &["authenticated"]) == Some(&Value::Bool(true));
+    let user = object::at(status, &["user"]).filter(|_| is_valid)?;
     let name = object::text(user, &["username"]);
     // A kube-apiserver refuses a token by an error, and one of no user is of no use.
     if name.is_empty() || !object::text(status, &["error"]).is_empty() {

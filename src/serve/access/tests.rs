@@ -8,6 +8,7 @@ use super::*;
 use crate::config::flags::Flags;
 use crate::kube::message::answered;
 use crate::kube::text::Fault;
+use crate::serve::ServeConfig;
 
 /// An API server: what it says to the n-th review of a kind, and what it was asked.
 struct Server {
@@ -97,8 +98,13 @@ impl ReviewContext for Server {
     }
 }
 
+/// With these flags.
+fn access_with(words: &[&str]) -> Access {
+    Access::new(ServeConfig::new(&Flags::of(words).values).unwrap().access, "test")
+}
+
 fn access() -> Access {
-    Access::new(Flags::default().values.serve.access, "test")
+    access_with(&[])
 }
 
 fn peer(number: u8) -> IpAddr {
@@ -222,8 +228,7 @@ fn test_authentication_failure() {
     }
     assert_eq!(server.questions, [] as [Value; 0]);
     // --authentication-token-webhook=false.
-    let flags = Flags::of(&["--authentication-token-webhook=false"]);
-    let mut access = Access::new(flags.values.serve.access, "test");
+    let mut access = access_with(&["--authentication-token-webhook=false"]);
     let asked = server.tokens.len();
     assert_eq!(get(&mut access, "good", &mut server), Verdict::Unauthorized);
     assert_eq!(server.tokens.len(), asked);

@@ -1,35 +1,34 @@
-//! The file in which the agent passes on the state of its Lease to `nodelet serve`.
+//! `--state-file`: the agent writes the state of its Lease for `nodelet serve`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::core::heartbeat::Heartbeat;
 use crate::core::instant::Mono;
 use crate::core::outage_log::OutageLog;
-use crate::files::read::read;
 use crate::files::write::VolatileFile;
 
 /// How often the agent looks whether the file is still at its path.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 
-/// The agent's side.
+/// The file, and what its last write said.
 #[derive(Debug)]
-pub struct HeartbeatFile {
+pub(super) struct StateFile {
     file: VolatileFile,
     check_at: Mono,
     log: OutageLog,
 }
 
-impl HeartbeatFile {
+impl StateFile {
     /// Writes nothing yet.
-    pub fn new(path: impl Into<PathBuf>) -> Self {
+    pub(super) fn new(path: impl Into<PathBuf>) -> Self {
         let (file, check_at) = (VolatileFile::new(path), Mono::START);
         Self { file, check_at, log: OutageLog::new("--state-file") }
     }
 
     /// Writes the state: one system call, and two more once a minute. A failure is logged, and
     /// costs nothing else.
-    pub fn write(&mut self, heartbeat: &Heartbeat, now: Mono) {
+    pub(super) fn write(&mut self, heartbeat: &Heartbeat, now: Mono) {
         if self.check_at <= now {
             self.check_at = now.after(CHECK_EVERY);
             self.file.check();
@@ -40,26 +39,25 @@ impl HeartbeatFile {
     }
 }
 
-/// The last state that the agent wrote; `None` if it does not run, has not tried to renew its
-/// Lease yet, or has another `--state-file`.
-pub fn last(path: &Path) -> Option<Heartbeat> {
-    let parsed = || read(path).ok().and_then(|line| Heartbeat::parse(&line));
-    // A torn line is whole when it is read again.
-    parsed().or_else(parsed)
-}
-
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+    use std::path::Path;
 
     use nix::sys::stat::Mode;
     use nix::unistd::mkfifo;
 
     use super::*;
     use crate::files::mounts::pretend_mount;
+    use crate::files::read::read;
     use crate::files::tree::Tree;
+
+    /// As `nodelet serve` reads it.
+    fn last(path: &Path) -> Option<Heartbeat> {
+        Heartbeat::parse(&read(path).ok()?)
+    }
 
     fn minute(number: u64) -> Mono {
         Mono::START.after(Duration::from_secs(number * 60))
@@ -67,10 +65,10 @@ mod tests {
 
     #[test]
     fn the_last_state_is_read_whatever_others_did_to_its_file() {
-        let tree = Tree::empty("heartbeat");
+        let tree = Tree::empty("state-file");
         let path = tree.path().join("run/state");
         let at = |name: &str| tree.path().join(name);
-        let mut file = HeartbeatFile::new(&path);
+        let mut file = StateFile::new(&path);
         assert_eq!(last(&path), None);
         let mut renewals = 0;
         let changes: [(&str, &dyn Fn()); 8] = [
@@ -99,9 +97,9 @@ mod tests {
     /// A folder, or a FIFO, is in the place of the file.
     #[test]
     fn what_is_in_the_way_is_said_and_does_not_block() {
-        let tree = Tree::empty("heartbeat-way");
+        let tree = Tree::empty("state-file-way");
         let path = tree.path().join("run/state");
-        let mut file = HeartbeatFile::new(&path);
+        let mut file = StateFile::new(&path);
         file.write(&Heartbeat::default(), Mono::START);
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
@@ -116,9 +114,9 @@ mod tests {
     /// A look at a file on a mount whose server is gone would block for ever.
     #[test]
     fn a_network_mount_over_the_folder_is_not_touched() {
-        let tree = Tree::empty("heartbeat-mount");
+        let tree = Tree::empty("state-file-mount");
         let path = tree.path().join("run/state");
-        let mut file = HeartbeatFile::new(&path);
+        let mut file = StateFile::new(&path);
         file.write(&Heartbeat::default(), Mono::START);
         pretend_mount(&tree.path().join("run"), "nfs4");
         file.write(&Heartbeat { renewals: 1, ..Heartbeat::default() }, minute(1));
@@ -130,13 +128,13 @@ mod tests {
     /// The folder may come later.
     #[test]
     fn a_file_that_cannot_be_written_is_tried_again() {
-        let tree = Tree::empty("heartbeat-late");
+        let tree = Tree::empty("state-file-late");
         tree.write("run", b"in the way");
         let path = tree.path().join("run/state");
-        let mut file = HeartbeatFile::new(&path);
+        let mut file = StateFile::new(&path);
         file.write(&Heartbeat::default(), Mono::START);
         assert!(file.log.last_error().unwrap().contains("run"), "{file:?}");
-        std::fs::remove_file(tree.path().join("run")).unwrap();
+        fs::remove_file(tree.path().join("run")).unwrap();
         file.write(&Heartbeat::default(), Mono::START);
         assert_eq!((file.log.last_error(), last(&path)), (None, Some(Heartbeat::default())));
     }

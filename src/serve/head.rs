@@ -124,15 +124,10 @@ impl Answer {
         text += "\r\n";
         text.into_bytes()
     }
-
-    /// The answer to what is no request: Go's text.
-    pub(super) fn refusal(code: u16) -> Self {
-        Self::text(code, format!("{code} {}", reason(code)))
-    }
 }
 
 /// The words behind a status code.
-fn reason(code: u16) -> &'static str {
+pub(super) fn reason(code: u16) -> &'static str {
     match code {
         200 => "OK",
         307 => "Temporary Redirect",
@@ -253,6 +248,6 @@ mod tests {
             text(true, true, date),
             format!("{head}Date: Mon, 23 Nov 2026 14:55:00 GMT\r\nConnection: close\r\n\r\n")
         );
-        assert_eq!(Answer::refusal(431).body, b"431 Request Header Fields Too Large");
+        assert_eq!(Answer::refusal(431).body, b"431 Request Header Fields Too Large\n");
     }
 }

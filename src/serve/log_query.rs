@@ -1,13 +1,10 @@
 //! What may be asked of the journal: a query of the kubelet's NodeLogQuery, and the arguments of
 //! journalctl that it becomes.
 //!
-//! `pkg/kubelet/kubelet_server_journal.go` and `kubelet_server_journal_linux.go`, with their texts.
-//! There are no log files here, and journalctl checks the pattern: it reads PCRE2, Go would not.
+//! `pkg/kubelet/kubelet_server_journal.go` and `kubelet_server_journal_linux.go`. There are no log
+//! files here, and journalctl checks the pattern: it reads PCRE2, Go would not.
 
-use std::num::IntErrorKind;
 use std::time::Duration;
-
-use serde_json::json;
 
 use super::answers::query as values;
 use crate::kube::time::Wall;
@@ -21,20 +18,17 @@ const MOST_LINES: i64 = 100_000;
 pub struct RefusedQuery {
     /// Status code of HTTP: 400 of a value that cannot be read, 406 of one that is not allowed.
     pub code: u16,
-    /// One line for each value, as Kubernetes writes them.
+    /// One line: the value, and what to write.
     pub text: String,
 }
 
 /// The arguments of journalctl for the query of a URL; `None` if it asks for nothing.
 pub fn arguments(query: &str) -> Result<Option<Vec<String>>, RefusedQuery> {
-    let mut faults = Faults::default();
-    let query = LogQuery::parse(query, &mut faults);
-    faults.none(400)?;
+    let query = LogQuery::parse(query).map_err(|text| RefusedQuery { code: 400, text })?;
     if query == LogQuery::default() {
         return Ok(None);
     }
-    query.check(&mut faults);
-    faults.none(406)?;
+    query.check().map_err(|text| RefusedQuery { code: 406, text })?;
     Ok(Some(query.arguments()))
 }
 
@@ -42,7 +36,6 @@ pub fn arguments(query: &str) -> Result<Option<Vec<String>>, RefusedQuery> {
 #[derive(Debug, Default, PartialEq)]
 struct LogQuery {
     units: Vec<String>,
-    files: Vec<String>,
     since: Option<Wall>,
     until: Option<Wall>,
     boot: Option<i64>,
@@ -51,71 +44,61 @@ struct LogQuery {
 }
 
 impl LogQuery {
-    /// newNodeLogQuery.
-    fn parse(query: &str, faults: &mut Faults) -> Self {
-        let names: Vec<String> = values(query, "query").collect();
-        let is_file = |name: &String| name.contains(['/', '\\']);
-        let (files, units): (Vec<String>, Vec<String>) = names.iter().cloned().partition(is_file);
-        let units: Vec<String> = units.into_iter().filter(|unit| !unit.trim().is_empty()).collect();
-        if !names.is_empty() && files.is_empty() && units.is_empty() {
-            faults.invalid("query", json!(names), "query cannot be empty");
+    /// newNodeLogQuery. A file of /var/log is no name of a unit.
+    fn parse(query: &str) -> Result<Self, String> {
+        let is_named = values(query, "query").next().is_some();
+        let units: Vec<String> =
+            values(query, "query").filter(|unit| !unit.trim().is_empty()).collect();
+        if is_named && units.is_empty() {
+            return Err("query is empty: write the name of a unit".to_owned());
         }
         // As Go's `Values.Get`: the first one counts.
         let first = |name| values(query, name).next().filter(|value| !value.is_empty());
-        let mut time = |name| {
-            let text = first(name)?;
-            let time = rfc3339(&text);
-            if time.is_none() {
-                faults.invalid(name, json!(text), "invalid time format");
-            }
-            time
-        };
-        let (since, until) = (time("sinceTime"), time("untilTime"));
-        let mut number = |name| {
-            let text = first(name)?;
-            let number = text.parse::<i64>().map_err(|e| match e.kind() {
-                IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
-                _ => "invalid syntax",
+        let time = |name| {
+            let parsed = first(name).map(|text| {
+                let why = format!("{name} {text:?}: write a time like 2026-11-23T14:00:00Z");
+                rfc3339(&text).ok_or(why)
             });
-            let fault = |why| format!("strconv.Atoi: parsing {text:?}: {why}");
-            number.map_err(|why| faults.invalid(name, json!(text), &fault(why))).ok()
+            parsed.transpose()
         };
-        let (boot, lines) = (number("boot"), number("tailLines"));
-        Self { units, files, since, until, boot, lines, pattern: first("pattern") }
+        let number = |name| {
+            let parsed = first(name).map(|text| {
+                text.parse::<i64>().map_err(|_| format!("{name} {text:?}: write a number"))
+            });
+            parsed.transpose()
+        };
+        Ok(Self {
+            units,
+            since: time("sinceTime")?,
+            until: time("untilTime")?,
+            boot: number("boot")?,
+            lines: number("tailLines")?,
+            pattern: first("pattern"),
+        })
     }
 
     /// validate, without what needs the log files.
-    fn check(&self, faults: &mut Faults) {
-        for unit in &self.units {
-            if unit.len() > LONGEST_UNIT {
-                // The words of upstream, whose limit was 100.
-                faults.invalid("query", json!(unit), "length must be less than 100");
-            } else if !unit.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:@".contains(&b)) {
-                faults.invalid("query", json!(unit), "input contains unsupported characters");
-            }
+    fn check(&self) -> Result<(), String> {
+        let is_unit = |unit: &String| {
+            let is_known = |b: u8| b.is_ascii_alphanumeric() || b"-_.:@".contains(&b);
+            unit.len() <= LONGEST_UNIT && unit.bytes().all(is_known)
+        };
+        if let Some(other) = self.units.iter().find(|unit| !is_unit(unit)) {
+            return Err(format!("query {other:?}: write the name of a unit"));
         }
-        if self.units.len() > MOST_UNITS {
-            let number = self.units.len();
-            faults.add(format!("query: Too many: {number}: must have at most {MOST_UNITS} items"));
+        if !(1..=MOST_UNITS).contains(&self.units.len()) {
+            return Err(format!("query: name 1 to {MOST_UNITS} units"));
         }
-        if !self.files.is_empty() {
-            let why = "log files are not read here, only the journal of units";
-            faults.invalid("query", json!(self.files), why);
-        } else if self.units.is_empty() {
-            faults.add("query: Required value: cannot be empty with options".to_owned());
+        if self.until.is_some() && self.since > self.until {
+            return Err("untilTime is before sinceTime".to_owned());
         }
-        if let (Some(since), Some(until)) = (self.since, self.until)
-            && since > until
-        {
-            faults.invalid("untilTime", json!(until.time()), "must be after `sinceTime`");
+        if self.boot.is_some_and(|boot| boot > 0) {
+            return Err("boot: write 0 for this boot, -1 for the one before".to_owned());
         }
-        if let Some(boot) = self.boot.filter(|boot| *boot > 0) {
-            faults.invalid("boot", json!(boot), "must be less than 1");
+        if self.lines.is_some_and(|lines| !(0..=MOST_LINES).contains(&lines)) {
+            return Err(format!("tailLines: write 0 to {MOST_LINES}"));
         }
-        if let Some(lines) = self.lines.filter(|lines| !(0..=MOST_LINES).contains(lines)) {
-            let why = format!("must be between 0 and {MOST_LINES}, inclusive");
-            faults.invalid("tailLines", json!(lines), &why);
-        }
+        Ok(())
     }
 
     /// getLoggingCmd. Each value is part of an argument that begins with its option. Times are
@@ -158,48 +141,9 @@ fn rfc3339(text: &str) -> Option<Wall> {
     }
 }
 
-/// Faults of values, in the form of apimachinery's `field.ErrorList`.
-#[derive(Debug, Default)]
-struct Faults(Vec<String>);
-
-impl Faults {
-    fn invalid(&mut self, name: &str, value: serde_json::Value, why: &str) {
-        self.add(format!("{name}: Invalid value: {value}: {why}"));
-    }
-
-    fn add(&mut self, fault: String) {
-        if !self.0.contains(&fault) {
-            self.0.push(fault);
-        }
-    }
-
-    /// Goes on if there is none.
-    fn none(&self, code: u16) -> Result<(), RefusedQuery> {
-        let text = match self.0.as_slice() {
-            [] => return Ok(()),
-            [fault] => fault.clone(),
-            faults => format!("[{}]", faults.join(", ")),
-        };
-        Err(RefusedQuery { code, text })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn parsed(query: &str) -> Result<LogQuery, RefusedQuery> {
-        let mut faults = Faults::default();
-        let query = LogQuery::parse(query, &mut faults);
-        faults.none(400).map(|()| query)
-    }
-
-    fn text(query: &str) -> (u16, String) {
-        match arguments(query) {
-            Ok(arguments) => (200, format!("{arguments:?}")),
-            Err(refused) => (refused.code, refused.text),
-        }
-    }
 
     /// `pkg/kubelet/kubelet_server_journal_test.go` Test_newNodeLogQuery.
     #[test]
@@ -237,14 +181,14 @@ mod tests {
             ("query=foo&query=bar", Some(LogQuery { units: words(&["foo", "bar"]), ..default() })),
             (
                 "query=foo&query=/bar",
-                Some(LogQuery { units: words(&["foo"]), files: words(&["/bar"]), ..default() }),
+                Some(LogQuery { units: words(&["foo", "/bar"]), ..default() }),
             ),
             (
                 "query=/foo&query=\\bar",
-                Some(LogQuery { files: words(&["/foo", "\\bar"]), ..default() }),
+                Some(LogQuery { units: words(&["/foo", "\\bar"]), ..default() }),
             ),
         ] {
-            assert_eq!(parsed(query).ok(), want, "{query}");
+            assert_eq!(LogQuery::parse(query).ok(), want, "{query}");
         }
     }
 
@@ -291,36 +235,22 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_has_the_words_of_upstream() {
+    fn a_refusal_names_the_first_wrong_value() {
         for (query, code, want) in [
-            ("query=a&boot=1", 406, "boot: Invalid value: 1: must be less than 1"),
-            (
-                "query=a&tailLines=100001",
-                406,
-                "tailLines: Invalid value: 100001: must be between 0 and 100000, inclusive",
-            ),
-            ("query=+", 400, "query: Invalid value: [\" \"]: query cannot be empty"),
-            ("boot=0", 406, "query: Required value: cannot be empty with options"),
-            (
-                "query=a&query=b&query=c&query=d&query=e",
-                406,
-                "query: Too many: 5: must have at most 4 items",
-            ),
-            (
-                "query=a*&query=a*",
-                406,
-                "query: Invalid value: \"a*\": input contains unsupported characters",
-            ),
-            (
-                "boot=x&tailLines=99999999999999999999",
-                400,
-                "[boot: Invalid value: \"x\": strconv.Atoi: parsing \"x\": invalid syntax, \
-                 tailLines: Invalid value: \"99999999999999999999\": strconv.Atoi: parsing \
-                 \"99999999999999999999\": value out of range]",
-            ),
-            ("sinceTime=now", 400, "sinceTime: Invalid value: \"now\": invalid time format"),
+            ("query=+", 400, "query"),
+            ("sinceTime=now&boot=1", 400, "sinceTime \"now\""),
+            ("query=a*&boot=x&tailLines=99999999999999999999", 400, "boot \"x\""),
+            ("query=a&tailLines=99999999999999999999", 400, "tailLines \"99999999999999999999\""),
+            ("query=a*&boot=1", 406, "query \"a*\""),
+            ("query=/var/log/syslog", 406, "query \"/var/log/syslog\""),
+            ("boot=0", 406, "query"),
+            ("query=a&query=b&query=c&query=d&query=e", 406, "query"),
+            ("query=a&boot=1&tailLines=-1", 406, "boot"),
+            ("query=a&tailLines=100001", 406, "tailLines"),
         ] {
-            assert_eq!(text(query), (code, want.to_owned()), "{query}");
+            let refused = arguments(query).unwrap_err();
+            let is_named = refused.text.starts_with(want) && !refused.text.contains('\n');
+            assert!((refused.code, is_named) == (code, true), "{query}: {refused:?}");
         }
     }
 

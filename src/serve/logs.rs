@@ -29,7 +29,7 @@ const LONGEST: u64 = 8 << 10;
 const MOST: usize = 1 << 20;
 const CUT: &[u8] = b"\nerror: cut after 1 MiB; ask for less with tailLines, sinceTime or pattern\n";
 const LATE: &[u8] = b"\nerror: cut after 30 s; ask for less with tailLines, sinceTime or pattern\n";
-/// The kubelet's words. `nodelet logs` has logged why.
+/// `nodelet logs` has logged why.
 const NOTHING: &[u8] = b"\nerror: journal output not available\n";
 const KIND: &str = "text/plain;charset=UTF-8";
 
@@ -80,7 +80,7 @@ pub(super) fn answer(
     let mut journal = None;
     let answer = match socket {
         // As a kubelet that serves no logs.
-        None => Answer::plain(405, "logs endpoint is disabled.\n"),
+        None => Answer::plain(405, "--enable-system-log-query is not set\n"),
         Some(socket) => Answer::to(&["GET"], asked, || match query(asked.query, path, is_busy) {
             Some(refusal) => refusal,
             None => match Journal::open(socket, asked.query) {
@@ -97,20 +97,21 @@ pub(super) fn answer(
 
 /// Why there is no journal for a query.
 fn query(query: &str, path: &str, is_busy: bool) -> Option<Answer> {
-    let refusal = match arguments(query) {
-        Err(refused) if refused.code == 400 => (400, refused.text),
+    match arguments(query) {
+        Err(refused) => Some(Answer::plain(refused.code, refused.text + "\n")),
         // A path below /var/log: there are none.
-        Ok(None) => return Some(Answer::not_found()),
-        _ if path.len() > 1 => (406, "path not allowed in query mode".to_owned()),
-        Err(refused) => (refused.code, refused.text),
+        Ok(None) => Some(Answer::refusal(404)),
+        Ok(Some(_)) if path.len() > 1 => {
+            Some(Answer::plain(406, "a query has no path behind /logs/\n"))
+        }
         Ok(Some(_)) if is_busy => {
             let text = "the journal is being read for another request; try again\n";
-            let headers = vec![("Retry-After", "1".to_owned())];
-            return Some(Answer { headers, ..Answer::text(429, text) });
+            let mut busy = Answer::plain(429, text);
+            busy.headers.push(("Retry-After", "1".to_owned()));
+            Some(busy)
         }
-        Ok(Some(_)) => return None,
-    };
-    Some(Answer::plain(refusal.0, refusal.1 + "\n"))
+        Ok(Some(_)) => None,
+    }
 }
 
 fn unavailable(socket: &Path, error: &io::Error) -> String {
@@ -229,46 +230,20 @@ mod tests {
         let query = "/logs/?query=a";
         let absent = "/no/such/socket: no such file or directory; on the board: systemctl enable --now \
                       nodelet-logs.socket, then systemctl stop nodelet-serve.service\n";
+        let busy = "the journal is being read for another request; try again\n";
+        let on = Some(socket);
         for (method, target, socket, is_busy, code, body) in [
-            ("GET", query, None, false, 405, "logs endpoint is disabled.\n"),
-            ("POST", "/logs", None, false, 405, "logs endpoint is disabled.\n"),
-            ("POST", query, Some(socket), false, 405, "405: Method Not Allowed"),
-            ("HEAD", query, Some(socket), false, 405, "405: Method Not Allowed"),
-            ("GET", "/logs/", Some(socket), false, 404, "404 page not found\n"),
-            ("GET", "/logs/syslog", Some(socket), false, 404, "404 page not found\n"),
-            (
-                "GET",
-                "/logs/a?query=",
-                Some(socket),
-                false,
-                400,
-                "query: Invalid value: [\"\"]: query cannot be empty\n",
-            ),
-            (
-                "GET",
-                "/logs/a?query=a*",
-                Some(socket),
-                false,
-                406,
-                "path not allowed in query mode\n",
-            ),
-            (
-                "GET",
-                "/logs/?query=a&boot=1",
-                Some(socket),
-                true,
-                406,
-                "boot: Invalid value: 1: must be less than 1\n",
-            ),
-            (
-                "GET",
-                query,
-                Some(socket),
-                true,
-                429,
-                "the journal is being read for another request; try again\n",
-            ),
-            ("GET", query, Some(socket), false, 500, absent),
+            ("GET", query, None, false, 405, "--enable-system-log-query is not set\n"),
+            ("POST", "/logs", None, false, 405, "--enable-system-log-query is not set\n"),
+            ("POST", query, on, false, 405, "405 Method Not Allowed\n"),
+            ("HEAD", query, on, false, 405, "405 Method Not Allowed\n"),
+            ("GET", "/logs/", on, false, 404, "404 Not Found\n"),
+            ("GET", "/logs/syslog", on, false, 404, "404 Not Found\n"),
+            ("GET", "/logs/a?query=", on, false, 400, "query is empty: write the name of a unit\n"),
+            ("GET", "/logs/a?query=a", on, false, 406, "a query has no path behind /logs/\n"),
+            ("GET", "/logs/?query=a&tailLines=-1", on, true, 406, "tailLines: write 0 to 100000\n"),
+            ("GET", query, on, true, 429, busy),
+            ("GET", query, on, false, 500, absent),
         ] {
             let got = refusal(method, target, socket, is_busy);
             assert_eq!(got, (code, body.to_owned()), "{method} {target}");

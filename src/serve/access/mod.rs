@@ -77,17 +77,17 @@ pub(super) struct Asker<'a> {
     pub(super) peer: IpAddr,
 }
 
-/// Whether an asker gets an answer. The texts are the kubelet's: only that of 403 has a newline.
+/// Whether an asker gets an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It does.
     Allowed,
     /// 401: not known to the API server.
     Unauthorized,
-    /// 403, with its text.
+    /// 403, with who may not do what.
     Forbidden(String),
-    /// 500: the API server did not say. With its text.
-    Failed(String),
+    /// 500: the API server did not say; the log has the reason.
+    Failed,
 }
 
 /// What the reviews need.
@@ -224,22 +224,17 @@ impl Access {
         deadline: Mono,
         context: &mut dyn ReviewContext,
     ) -> Verdict {
-        let name = &user.name;
         for subresource in subresources {
             match self.is_allowed(user, verb, subresource, deadline, context) {
                 Some(true) => return Verdict::Allowed,
                 Some(false) => {}
-                None => {
-                    return Verdict::Failed(format!(
-                        "Authorization error (user={name}, verb={verb}, resource=nodes, \
-                         subresource={subresource})"
-                    ));
-                }
+                None => return Verdict::Failed,
             }
         }
-        let subresources = subresources.join(" ");
+        let needed = subresources.join(" or nodes/");
         Verdict::Forbidden(format!(
-            "Forbidden (user={name}, verb={verb}, resource=nodes, subresource(s)=[{subresources}])\n"
+            "user {:?} needs the verb {verb:?} on nodes/{needed}",
+            user.name
         ))
     }
 

@@ -1,4 +1,5 @@
-//! What is answered on which path: the kubelet's bytes, as far as a node without pods has any.
+//! What is answered on which path: the kubelet's bytes, where a node without pods has any. A refusal
+//! has the kubelet's code, and a text of its own.
 //!
 //! `pkg/kubelet/server/server.go`, apiserver `pkg/server/healthz/healthz.go`. Whoever asks was
 //! allowed to. A path is compared as it was sent: what is encoded in it has no answer.
@@ -6,6 +7,7 @@
 use std::fmt;
 
 use super::access::Verdict;
+use super::head::reason;
 use super::readings::Readings;
 use super::{metrics, summary};
 use crate::core::instant::Now;
@@ -60,23 +62,24 @@ impl Answer {
         Self { code, content_type: TEXT, headers: Vec::new(), body: body.into() }
     }
 
-    /// A text of Go's `http.Error`, or of a health check: a browser must not guess its type.
+    /// A text of a health check or of a refusal: a browser must not guess its type.
     pub(super) fn plain(code: u16, body: impl Into<Vec<u8>>) -> Self {
         let headers = vec![("X-Content-Type-Options", "nosniff".to_owned())];
         Self { headers, ..Self::text(code, body) }
     }
 
+    /// A refusal with the words of its code.
+    pub(super) fn refusal(code: u16) -> Self {
+        Self::plain(code, format!("{code} {}\n", reason(code)))
+    }
+
     /// The answer to somebody who is not [`Verdict::Allowed`].
     pub(super) fn refused(verdict: Verdict) -> Self {
         match verdict {
-            Verdict::Forbidden(text) => Self::text(403, text),
-            Verdict::Failed(text) => Self::text(500, text),
-            Verdict::Unauthorized | Verdict::Allowed => Self::text(401, "Unauthorized"),
+            Verdict::Forbidden(why) => Self::plain(403, why + "\n"),
+            Verdict::Failed => Self::refusal(500),
+            Verdict::Unauthorized | Verdict::Allowed => Self::refusal(401),
         }
-    }
-
-    pub(super) fn not_found() -> Self {
-        Self::plain(404, "404 page not found\n")
     }
 
     /// The answer of a path that has these methods.
@@ -84,8 +87,9 @@ impl Answer {
         if methods.contains(&asked.method) {
             return answer();
         }
-        let headers = vec![("Allow", methods.join(", "))];
-        Self { headers, ..Self::text(405, "405: Method Not Allowed") }
+        let mut refusal = Self::refusal(405);
+        refusal.headers.push(("Allow", methods.join(", ")));
+        refusal
     }
 }
 
@@ -112,14 +116,8 @@ pub(super) fn answer(asked: &Asked<'_>, readings: &mut Readings, now: Now) -> An
                 ..Answer::text(200, summary::summary(readings, is_short, now))
             }
         }),
-        path if is_of_restful(path) => Answer::text(404, "404: Page Not Found"),
-        _ => Answer::not_found(),
+        _ => Answer::refusal(404),
     }
-}
-
-/// Whether a kubelet leaves this path to go-restful, whose text differs from that of Go's server.
-fn is_of_restful(path: &str) -> bool {
-    ["/pods/", "/runningpods/", "/stats/"].iter().any(|above| path.starts_with(above))
 }
 
 /// A text of metrics. Like a kubelet's registry, with the time when this process started.

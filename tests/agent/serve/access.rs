@@ -71,12 +71,10 @@ fn a_token_is_reviewed_and_its_user_may_what_the_cluster_allows() {
     let reply = served.ask_with(&token, "/metrics/resource");
     assert_eq!(reply.code, 200, "{reply:?} {:?}", served.board.log());
     for (path, subresources) in
-        [("/healthz", "healthz proxy"), ("/stats/summary", "stats"), ("/run/a", "proxy")]
+        [("/healthz", "healthz or nodes/proxy"), ("/stats/summary", "stats"), ("/run/a", "proxy")]
     {
         let reply = served.ask_with(&token, path);
-        let text = format!(
-            "Forbidden (user={user}, verb=get, resource=nodes, subresource(s)=[{subresources}])\n"
-        );
+        let text = format!("user {user:?} needs the verb \"get\" on nodes/{subresources}\n");
         assert_eq!((reply.code, reply.body), (403, text));
         assert_eq!(reply.headers["content-type"], "text/plain; charset=utf-8");
     }
@@ -87,7 +85,7 @@ fn a_token_is_reviewed_and_its_user_may_what_the_cluster_allows() {
         &["Authorization: Basic YTpi"],
     ] {
         let reply = served.ask(None, "/metrics/resource", headers);
-        assert_eq!((reply.code, reply.body.as_str()), (401, "Unauthorized"), "{headers:?}");
+        assert_eq!((reply.code, reply.body.as_str()), (401, "401 Unauthorized\n"), "{headers:?}");
     }
     assert_eq!(served.ask_with(&token, "/metrics").code, 200);
     if let Some(double) = cluster.double() {
@@ -120,15 +118,14 @@ fn a_client_certificate_counts_if_the_clusters_ca_has_signed_it() {
     assert_eq!(served.ask(Some(&server), "/metrics", &[]).code, 200);
     let node = double.node_identity("pi", Validity::VALID);
     let reply = served.ask(Some(&node), "/metrics", &[]);
-    let text =
-        "Forbidden (user=system:node:pi, verb=get, resource=nodes, subresource(s)=[metrics])\n";
+    let text = "user \"system:node:pi\" needs the verb \"get\" on nodes/metrics\n";
     assert_eq!((reply.code, reply.body.as_str()), (403, text));
     // A handshake with any other one is complete.
     let expired = double.authority().client(api.0, &api.1, Validity::EXPIRED);
     let foreign = Authority::new("other").client(api.0, &api.1, Validity::VALID);
     for identity in [expired, foreign] {
         let reply = served.ask(Some(&identity), "/metrics", &[]);
-        assert_eq!((reply.code, reply.body.as_str()), (401, "Unauthorized"));
+        assert_eq!(reply.code, 401);
         let token = ["Authorization: Bearer t0ken"];
         assert_eq!(served.ask(Some(&identity), "/metrics", &token).code, 200);
     }
@@ -147,19 +144,17 @@ fn an_api_server_that_is_silent_costs_one_wait() {
     let mut ask = |token: &str, path: &str| {
         let begin = Instant::now();
         let reply = client.ask("GET", path, &[&format!("Authorization: Bearer {token}")]);
-        (reply.code, reply.body, begin.elapsed())
+        (reply.code, begin.elapsed())
     };
     assert_eq!(ask("t0ken", "/metrics/resource").0, 200);
     double.blackhole();
-    let (code, _, took) = ask("t0ken", "/metrics/resource");
+    let (code, took) = ask("t0ken", "/metrics/resource");
     assert!(code == 200 && took < Duration::from_secs(2), "{took:?}");
-    let (code, _, took) = ask("other", "/metrics/resource");
+    let (code, took) = ask("other", "/metrics/resource");
     let limit = Duration::from_secs(3)..Duration::from_secs(8);
     assert!(code == 401 && limit.contains(&took), "{code} {took:?}");
-    let (code, body, took) = ask("t0ken", "/pods");
-    let text = "Authorization error (user=admin, verb=get, resource=nodes, subresource=pods)";
-    assert_eq!((code, body.as_str()), (500, text));
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    let (code, took) = ask("t0ken", "/pods");
+    assert!(code == 500 && took < Duration::from_secs(2), "{code} {took:?}");
     double.start_listening();
     eventually("an answer of the API server", SOON, || {
         (ask("t0ken", "/pods").0 == 200).then_some(())

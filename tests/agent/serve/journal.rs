@@ -74,7 +74,7 @@ fn a_client_reads_the_journal_of_a_unit() {
     assert_eq!(reply.headers["content-type"], "text/plain;charset=UTF-8");
     assert_eq!(reply.headers["connection"], "close");
     let refused = site.ask("/logs/?query=nodelet&boot=1");
-    let text = "boot: Invalid value: 1: must be less than 1\n";
+    let text = "boot: write 0 for this boot, -1 for the one before\n";
     assert_eq!((refused.code, refused.body.as_str()), (406, text));
     assert_eq!(site.served.ask(None, "/logs/?query=nodelet", &[]).code, 401);
     assert_eq!(site.ended(), 1, "nothing is started for a refusal");

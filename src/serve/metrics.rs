@@ -7,6 +7,7 @@ use super::readings::Readings;
 use crate::core::instant::Now;
 use crate::host::usage::resident_bytes;
 use crate::kube::time::Wall;
+use crate::process::clock::since_boot;
 
 /// A text with one metric after the other, which are sorted by name.
 #[derive(Default)]
@@ -114,19 +115,20 @@ pub(super) fn own(readings: &Readings, now: Now) -> String {
         "nodelet_lease_age_seconds",
         "gauge",
         "Time since the last renewal of the Lease.",
-        heartbeat.and_then(|(_, age)| age).map(|age| age.as_secs()),
+        heartbeat
+            .and_then(|heartbeat| Some(since_boot().saturating_sub(heartbeat.renewed?).as_secs())),
     );
     text.one(
         "nodelet_lease_failures_total",
         "counter",
         "Attempts to renew the Lease that failed, since the start of the agent.",
-        heartbeat.map(|(heartbeat, _)| heartbeat.failures),
+        heartbeat.map(|heartbeat| heartbeat.failures),
     );
     text.one(
         "nodelet_lease_renewals_total",
         "counter",
         "Renewals of the Lease since the start of the agent.",
-        heartbeat.map(|(heartbeat, _)| heartbeat.renewals),
+        heartbeat.map(|heartbeat| heartbeat.renewals),
     );
     let name = "nodelet_serve_requests_total";
     text.head(name, "counter", "Requests before this one, by the status code of the answer.");

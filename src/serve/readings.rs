@@ -1,6 +1,6 @@
 //! What the answers are made of: the machine's use of itself, the agent's Lease, this process.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::access::ReviewCounts;
@@ -110,54 +110,40 @@ impl Readings {
         u64::try_from((used.as_nanos() * 1_000_000_000).checked_div(time)?).ok()
     }
 
-    /// The agent's Lease, and the age of its last renewal.
-    pub(super) fn heartbeat(&self) -> Option<(Heartbeat, Option<Duration>)> {
-        known(last(&self.state_file)?, since_boot())
+    /// The state of the agent's Lease; `None` if the agent does not run, has not tried to renew its
+    /// Lease since the boot, or has another `--state-file`.
+    pub(super) fn heartbeat(&self) -> Option<Heartbeat> {
+        let parsed = || read(&self.state_file).ok().and_then(|line| Heartbeat::parse(&line));
+        // A torn line is whole when it is read again. A file on a disk may be of the last boot.
+        parsed().or_else(parsed).filter(|heartbeat| heartbeat.attempted <= since_boot())
     }
 
     /// Whether the agent's loop is alive, as a kubelet says it.
     pub(super) fn sync_loop(&self) -> Result<(), String> {
-        sync_loop(last(&self.state_file), since_boot())
+        sync_loop(self.heartbeat(), since_boot())
     }
 
     /// Whether the Lease is valid.
     pub(super) fn lease(&self) -> Result<(), String> {
-        lease(last(&self.state_file), since_boot())
+        lease(self.heartbeat(), since_boot())
     }
-}
-
-/// The last state that the agent wrote; `None` if it does not run, has not tried to renew its
-/// Lease yet, or has another `--state-file`.
-fn last(path: &Path) -> Option<Heartbeat> {
-    let parsed = || read(path).ok().and_then(|line| Heartbeat::parse(&line));
-    // A torn line is whole when it is read again.
-    parsed().or_else(parsed)
-}
-
-/// `None` for the state of another boot, on a disk.
-fn known(heartbeat: Heartbeat, now: Duration) -> Option<(Heartbeat, Option<Duration>)> {
-    let renewed = heartbeat.renewed.map(|at| now.saturating_sub(at));
-    (heartbeat.attempted <= now).then_some((heartbeat, renewed))
 }
 
 /// The last attempt was a moment ago. With a long Lease the attempts are rare.
 fn sync_loop(heartbeat: Option<Heartbeat>, now: Duration) -> Result<(), String> {
-    let known = heartbeat.and_then(|heartbeat| known(heartbeat, now));
-    let is_alive = known.is_some_and(|(heartbeat, _)| {
-        now - heartbeat.attempted <= heartbeat.lease_duration.max(SYNC_LOOP)
+    let is_alive = heartbeat.is_some_and(|heartbeat| {
+        now.saturating_sub(heartbeat.attempted) <= heartbeat.lease_duration.max(SYNC_LOOP)
     });
     is_alive.then_some(()).ok_or_else(|| "sync Loop took longer than expected".to_owned())
 }
 
 fn lease(heartbeat: Option<Heartbeat>, now: Duration) -> Result<(), String> {
-    match heartbeat.and_then(|heartbeat| known(heartbeat, now)) {
-        None => Err("lease: no state; is nodelet running?".to_owned()),
-        Some((_, None)) => Err("lease: not renewed yet".to_owned()),
-        Some((heartbeat, Some(age))) if age > heartbeat.lease_duration => {
-            Err(format!("lease: last renewed {} s ago", age.as_secs()))
-        }
-        Some(_) => Ok(()),
+    let heartbeat = heartbeat.ok_or("lease: no state; is nodelet running?")?;
+    let age = now.saturating_sub(heartbeat.renewed.ok_or("lease: not renewed yet")?);
+    if age > heartbeat.lease_duration {
+        return Err(format!("lease: last renewed {} s ago", age.as_secs()));
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -188,7 +174,6 @@ mod tests {
         assert_eq!(check(heartbeat(700, 0)), Ok(()));
         assert_eq!(check(heartbeat(699, 0)), late);
         assert_eq!(check(None), late, "the agent does not run");
-        assert_eq!(check(heartbeat(1001, 0)), late, "another boot");
         let long = heartbeat(101, 0).map(|h| Heartbeat { lease_duration: seconds(899), ..h });
         assert_eq!(check(long), Ok(()));
     }
@@ -202,7 +187,6 @@ mod tests {
         for (heartbeat, want) in [
             (heartbeat(1000, 937), "lease: last renewed 63 s ago"),
             (heartbeat(1000, 0), "lease: not renewed yet"),
-            (heartbeat(1001, 1001), "lease: no state; is nodelet running?"),
             (None, "lease: no state; is nodelet running?"),
         ] {
             assert_eq!(lease(heartbeat, seconds(1000)), Err(want.to_owned()));

@@ -146,6 +146,12 @@ fn healthz_fails_without_the_agent() {
         assert_eq!(board.get("/healthz/ping").code, 200);
         assert_eq!(board.get("/healthz/lease").code, 500);
     }
+    // A file on a disk, which the agent wrote before this boot.
+    let later = since_boot() + Duration::from_secs(3600);
+    let other_boot = Heartbeat { attempted: later, renewed: Some(later), ..Heartbeat::default() };
+    board.tree.write("state", other_boot.line().as_bytes());
+    assert_eq!((board.get("/healthz").code, board.get("/healthz/lease").code), (500, 500));
+    assert!(!body(&board.get("/metrics")).contains("nodelet_lease"));
     // It tries, and the API server is away.
     board.beats(5, 63);
     assert_eq!(board.get("/healthz").code, 200);

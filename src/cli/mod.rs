@@ -20,7 +20,7 @@ use crate::check::{CommandFailure, configured, probe};
 use crate::config::command_line::{self, Command, shown};
 use crate::config::file;
 use crate::config::flags::Flags;
-use crate::config::{self, Config, KUBELET_VERSION};
+use crate::config::{Config, KUBELET_VERSION};
 use crate::core::delay::Jitter;
 use crate::core::eviction::Eviction;
 use crate::core::facts::Facts;

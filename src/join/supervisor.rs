@@ -212,8 +212,7 @@ fn request(run: &mut JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, L
 /// The node password. A new one is stored before it is sent: the first password for a name is the
 /// only one that the server accepts until it deletes it with the Node.
 fn password(run: &mut JoinRun<'_>) -> Result<Secret, Failed> {
-    let failed =
-        |why: Fault| Finding::failed("files", why, "nothing else was changed");
+    let failed = |why: Fault| Finding::failed("files", why, "nothing else was changed");
     let stored = |path: &Path| {
         if guard::exists(path) { read_password(path).map_err(failed) } else { Ok(None) }
     };

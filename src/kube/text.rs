@@ -48,6 +48,22 @@ pub fn percent_decoded(text: &[u8]) -> (Vec<u8>, bool) {
     (decoded, is_valid)
 }
 
+/// The values of a name in a query, decoded as by Go's `url.ParseQuery`: a part with a semicolon, or
+/// with a percent sign that begins no byte, is dropped.
+pub fn query<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
+    let parts = query.split('&').filter(|part| !part.is_empty() && !part.contains(';'));
+    parts.filter_map(move |part| {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        (decoded(key)? == name).then(|| decoded(value)).flatten()
+    })
+}
+
+fn decoded(text: &str) -> Option<String> {
+    // A plus sign is a space.
+    let (text, is_valid) = percent_decoded(text.replace('+', " ").as_bytes());
+    is_valid.then(|| String::from_utf8_lossy(&text).into_owned())
+}
+
 /// What went wrong, and what its reader can do about it. Displayed as `what; remedy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fault {

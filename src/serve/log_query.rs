@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::answers::query as values;
+use crate::kube::text::query as values;
 use crate::kube::time::Wall;
 
 const MOST_UNITS: usize = 4;

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::User;
 use crate::core::delay::TokenBucket;
 use crate::core::instant::Mono;
+use crate::serve::access::User;
 
 /// A keyed hash.
 pub(super) type KeyedHash = [u8; 32];

@@ -11,7 +11,7 @@ use super::head::reason;
 use super::readings::Readings;
 use super::{metrics, summary};
 use crate::core::instant::Now;
-use crate::kube::text::percent_decoded;
+use crate::kube::text::query;
 
 /// The head of a request.
 #[derive(Clone, PartialEq, Eq)]
@@ -165,22 +165,6 @@ fn health(text: &str, readings: &Readings) -> Answer {
     } else {
         Answer::plain(200, "ok")
     }
-}
-
-/// The values of a name in a query, decoded as by Go's `url.ParseQuery`: a part with a semicolon, or
-/// with a percent sign that begins no byte, is dropped.
-pub fn query<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
-    let parts = query.split('&').filter(|part| !part.is_empty() && !part.contains(';'));
-    parts.filter_map(move |part| {
-        let (key, value) = part.split_once('=').unwrap_or((part, ""));
-        (decoded(key)? == name).then(|| decoded(value)).flatten()
-    })
-}
-
-fn decoded(text: &str) -> Option<String> {
-    // A plus sign is a space.
-    let (text, is_valid) = percent_decoded(text.replace('+', " ").as_bytes());
-    is_valid.then(|| String::from_utf8_lossy(&text).into_owned())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Admission: NodeRestriction, and TaintNodesByCondition.
 
 use crate::auth::User;
-use crate::der;
+use crate::der::CertificateRequest;
 use crate::kinds::Kind;
 use crate::status::{Failure, forbidden};
 use base64::Engine as _;
@@ -163,7 +163,7 @@ fn own_request(node: &str, new: &Value) -> Result<(), String> {
     }
     let request = request_der(new).unwrap_or_default();
     let wanted = format!("system:node:{node}");
-    match der::certificate_request(&request) {
+    match CertificateRequest::parse(&request) {
         Some(parsed) if parsed.subject.common_name == wanted => Ok(()),
         Some(_) => Err(format!("can only create a node CSR with CN={wanted}")),
         None => Err("unable to parse csr".to_owned()),
@@ -173,11 +173,9 @@ fn own_request(node: &str, new: &Value) -> Result<(), String> {
 /// The DER inside `spec.request`.
 pub(crate) fn request_der(csr: &Value) -> Option<Vec<u8>> {
     let engine = base64::engine::general_purpose::STANDARD;
-    let pem = engine.decode(csr["spec"]["request"].as_str()?).ok()?;
-    let pem = String::from_utf8(pem).ok()?;
-    let body = pem.split_once("-----BEGIN CERTIFICATE REQUEST-----")?.1;
-    let body = body.split_once("-----END CERTIFICATE REQUEST-----")?.0;
-    engine.decode(body.split_whitespace().collect::<String>()).ok()
+    let text = engine.decode(csr["spec"]["request"].as_str()?).ok()?;
+    let request = pem::parse(text).ok().filter(|pem| pem.tag() == "CERTIFICATE REQUEST")?;
+    Some(request.into_contents())
 }
 
 /// Every Node is born with the taint `node.kubernetes.io/not-ready:NoSchedule`.

@@ -4,7 +4,7 @@
 use crate::admission::request_der;
 use crate::api::{Api, key};
 use crate::auth::{self, Attributes, User};
-use crate::der;
+use crate::der::CertificateRequest;
 use crate::fields::{self, Writer};
 use crate::kinds::{CSR, Kind, LEASE, NODE};
 use crate::kubeconfig::base64;
@@ -264,7 +264,7 @@ fn approvable(api: &Api, csr: &Value) -> bool {
     let Some(request) = request_der(csr) else {
         return false;
     };
-    let Some(parsed) = der::certificate_request(&request) else {
+    let Some(parsed) = CertificateRequest::parse(&request) else {
         return false;
     };
     let mut usages: Vec<&str> =
@@ -278,7 +278,7 @@ fn approvable(api: &Api, csr: &Value) -> bool {
     let allowed =
         is_own && may_create(api, csr, "selfnodeclient") || may_create(api, csr, "nodeclient");
     good_usages
-        && !parsed.has_attributes
+        && parsed.alt_names.is_none()
         && subject.organizations == ["system:nodes"]
         && subject.common_name.starts_with("system:node:")
         && allowed

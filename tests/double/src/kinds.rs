@@ -23,14 +23,6 @@ pub(crate) static EVENT: Kind =
     Kind { group: "", resource: "events", kind: "Event", namespaced: true, subresources: &[] };
 pub(crate) static POD: Kind =
     Kind { group: "", resource: "pods", kind: "Pod", namespaced: true, subresources: &["status"] };
-/// Stored and listed, for `nodelet check`; without the rules and the defaults of apps/v1.
-pub(crate) static DAEMON_SET: Kind = Kind {
-    group: "apps",
-    resource: "daemonsets",
-    kind: "DaemonSet",
-    namespaced: true,
-    subresources: &[],
-};
 pub(crate) static LEASE: Kind = Kind {
     group: "coordination.k8s.io",
     resource: "leases",
@@ -48,7 +40,7 @@ pub(crate) static CSR: Kind = Kind {
 
 impl Kind {
     pub(crate) fn find(group: &str, version: &str, resource: &str) -> Option<&'static Self> {
-        [&NODE, &EVENT, &POD, &DAEMON_SET, &LEASE, &CSR]
+        [&NODE, &EVENT, &POD, &LEASE, &CSR]
             .into_iter()
             .find(|k| version == "v1" && k.group == group && k.resource == resource)
     }

@@ -1,5 +1,5 @@
 //! A kube-apiserver double for nodelet's tests: a real TLS server on loopback that stores Nodes,
-//! Leases, Events, CertificateSigningRequests, Pods and DaemonSets, enforces what the
+//! Leases, Events, CertificateSigningRequests and Pods, enforces what the
 //! Node authorizer and NodeRestriction enforce, answers `kubectl`, and injects faults on demand.
 //! `tests/replay.rs` compares it with the recordings of a real server (tests/recordings).
 //!

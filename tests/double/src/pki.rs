@@ -1,8 +1,9 @@
 //! Certificate authorities and the certificates that tests need: good, expired, not yet valid,
 //! and signed by somebody else.
 
-use crate::{der, time};
-use base64::Engine as _;
+use crate::der::{Certificate, CertificateRequest, elements, sequence};
+use crate::time;
+use pem::{EncodeConfig, LineEnding, Pem};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm,
@@ -11,8 +12,9 @@ use rcgen::{
 use ring::digest::{Digest, SHA256, digest};
 use ring::hmac::{self, Tag};
 use ring::rand::{self, SystemRandom};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, alg_id};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use yasna::{construct_der, parse_der};
 
 /// When a certificate is valid, in seconds relative to now.
 #[derive(Debug, Clone, Copy)]
@@ -65,19 +67,16 @@ impl Identity {
     /// The private key as Go's `x509.MarshalECPrivateKey` and PEM write it.
     pub(crate) fn ec_key_pem(&self) -> String {
         let key = || {
-            let (pkcs8, _) = der::element(&self.key_der)?;
-            let (inner, _) = der::element(der::children(pkcs8.content)?.get(2)?.content)?;
-            // version, the secret, and after the curve that PKCS#8 has outside, the public key
-            let parts = der::children(inner.content)?;
-            let [version, secret, public] = parts.as_slice() else { return None };
-            let curve = [0xa0, 0x0a].into_iter().chain(P256.iter().skip(9).copied());
-            let curve: Vec<u8> = curve.collect();
-            let content = [version.whole, secret.whole, &curve, public.whole].concat();
-            let mut sec1 = vec![0x30, u8::try_from(content.len()).ok()?];
-            sec1.extend(content);
-            Some(sec1)
+            let [_version, algorithm, inner] = elements(&self.key_der)?.try_into().ok()?;
+            let inner = parse_der(&inner, |octets| octets.read_bytes()).ok()?;
+            let [version, secret, public] = elements(&inner)?.try_into().ok()?;
+            // PKCS#8 has the curve outside.
+            let curve = elements(&algorithm)?.pop()?;
+            let tag = yasna::Tag::context(0);
+            let curve = construct_der(|w| w.write_tagged(tag, |w| w.write_der(&curve)));
+            Some(sequence(&[version, secret, curve, public]))
         };
-        pem("EC PRIVATE KEY", &key().expect("a key of rcgen is PKCS#8 with its public key"))
+        pem("EC PRIVATE KEY", key().expect("a key of rcgen is PKCS#8 with its public key"))
     }
 
     pub(crate) fn private_key(&self) -> PrivateKeyDer<'static> {
@@ -154,13 +153,13 @@ impl Authority {
     /// an `-extfile`.
     #[must_use]
     pub fn version_1(&self, identity: &Identity) -> Identity {
-        let whole = der::Certificate::parse(&identity.cert_der).expect("a certificate");
-        let info = der::wrap(0x30, &whole.fields.map(|field| field.whole));
+        let whole = Certificate::parse(&identity.cert_der).expect("a certificate");
+        let info = sequence(&whole.fields);
         let signature = self.issuer.key().sign(&info).expect("a signature");
-        let signature = der::wrap(0x03, &[&[0], &signature]);
-        let cert_der = der::wrap(0x30, &[&info, whole.algorithm.whole, &signature]);
+        let bits = construct_der(|w| w.write_bitvec_bytes(&signature, 8 * signature.len()));
+        let cert_der = sequence(&[info, whole.algorithm, bits]);
         Identity {
-            cert_pem: pem("CERTIFICATE", &cert_der),
+            cert_pem: pem("CERTIFICATE", cert_der.clone()),
             cert_der: cert_der.into(),
             ..identity.clone()
         }
@@ -197,13 +196,13 @@ impl Authority {
         request: &[u8],
         validity: Validity,
     ) -> Result<String, String> {
-        let parsed = der::certificate_request(request).ok_or("not a PKCS#10 request")?;
+        let parsed = CertificateRequest::parse(request).ok_or("not a PKCS#10 request")?;
         let organizations: Vec<&str> =
             parsed.subject.organizations.iter().map(String::as_str).collect();
         let subject = name(&parsed.subject.common_name, &organizations);
         let mut params = client_params(subject, validity);
-        if !parsed.alt_names.is_empty() {
-            let names = CertificateParams::new(parsed.alt_names.clone());
+        if let Some(names) = parsed.alt_names.clone().filter(|names| !names.is_empty()) {
+            let names = CertificateParams::new(names);
             params.subject_alt_names = names.map_err(|e| e.to_string())?.subject_alt_names;
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         }
@@ -216,18 +215,18 @@ impl Authority {
         request: &[u8],
         params: CertificateParams,
     ) -> Result<String, String> {
-        let parsed = der::certificate_request(request).ok_or("not a PKCS#10 request")?;
+        let parsed = CertificateRequest::parse(request).ok_or("not a PKCS#10 request")?;
         self.sign_as(&parsed, params)
     }
 
     fn sign_as(
         &self,
-        request: &der::CertificateRequest<'_>,
+        request: &CertificateRequest,
         mut params: CertificateParams,
     ) -> Result<String, String> {
         check_signature(request)?;
         params.use_authority_key_identifier_extension = true;
-        let key = RequestedKey(request.key.to_vec());
+        let key = RequestedKey(request.key.clone());
         let certificate = params.signed_by(&key, &self.issuer).map_err(|e| e.to_string())?;
         Ok(certificate.pem())
     }
@@ -260,18 +259,12 @@ pub(crate) fn k3s_params(
     params
 }
 
-/// OIDs id-ecPublicKey and prime256v1, as they stand in the algorithm of a P-256 key.
-const P256: &[u8] = &[
-    0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d,
-    0x03, 0x01, 0x07,
-];
-
 /// Whether a request is signed with its own key; only P-256 is known here, as the kubelet uses.
-pub(crate) fn check_signature(request: &der::CertificateRequest<'_>) -> Result<(), String> {
-    if request.key_algorithm != P256 {
+fn check_signature(request: &CertificateRequest) -> Result<(), String> {
+    if request.key_algorithm.get(2..) != Some(alg_id::ECDSA_P256.as_ref()) {
         return Err("the request's key is not ECDSA P-256".to_owned());
     }
-    if is_signed(request.info, request.signature, request.key) {
+    if is_signed(&request.info, &request.signature, &request.key) {
         Ok(())
     } else {
         Err("the request's signature does not match its key".to_owned())
@@ -285,28 +278,25 @@ fn is_signed(info: &[u8], signature: &[u8], key: &[u8]) -> bool {
         .signature_verification_algorithms
         .all
         .iter()
-        .filter(|algorithm| algorithm.public_key_alg_id() == rustls::pki_types::alg_id::ECDSA_P256)
+        .filter(|algorithm| algorithm.public_key_alg_id() == alg_id::ECDSA_P256)
         .any(|algorithm| algorithm.verify_signature(key, info, signature).is_ok())
 }
 
 /// Whether `authority` signed a client certificate of version 1 that is valid now, which Go's
 /// verifier takes and webpki's does not.
 pub(crate) fn is_version_1_of(authority: &[u8], own: &[u8]) -> Option<bool> {
-    let (authority, own) = (der::Certificate::parse(authority)?, der::Certificate::parse(own)?);
-    let [issuer, subject] = [own.fields[2], authority.fields[4]];
+    let (authority, own) = (Certificate::parse(authority)?, Certificate::parse(own)?);
     Some(
         own.is_version_1
-            && issuer.whole == subject.whole
+            && own.fields[2] == authority.fields[4]
             && own.is_valid_at(&time::generalized())?
-            && is_signed(own.info, own.signature, authority.key_bits()?),
+            && is_signed(&own.info, &own.signature, &authority.key_bits()?),
     )
 }
 
-fn pem(label: &str, der: &[u8]) -> String {
-    let text = base64::engine::general_purpose::STANDARD.encode(der);
-    let lines: Vec<&str> =
-        text.as_bytes().chunks(64).filter_map(|l| str::from_utf8(l).ok()).collect();
-    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+fn pem(label: &str, der: Vec<u8>) -> String {
+    let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    pem::encode_config(&Pem::new(label, der), config)
 }
 
 struct RequestedKey(Vec<u8>);

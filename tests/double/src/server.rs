@@ -165,7 +165,8 @@ impl ClientCertVerifier for AnyCertificate {
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         // by the key alone: webpki does not parse a certificate of version 1
         let bad = rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding);
-        let key = der::Certificate::parse(c).ok_or(bad)?.key();
+        let certificate = der::Certificate::parse(c).ok_or(bad)?;
+        let key = certificate.key();
         let provider = rustls::crypto::ring::default_provider();
         let algorithms = &provider.signature_verification_algorithms;
         rustls::crypto::verify_tls13_signature_with_raw_key(m, &key.into(), d, algorithms)

@@ -6,7 +6,6 @@ use crate::pods::default;
 use crate::quantity::Quantity;
 use crate::status::Cause;
 use crate::time;
-use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::authentication::v1::TokenReview;
 use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SubjectAccessReview};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -41,7 +40,6 @@ pub(crate) fn decode(
         "Lease" => round_trip::<Lease>(&object),
         "Event" => round_trip::<Event>(&object),
         "Pod" => round_trip::<Pod>(&object),
-        "DaemonSet" => round_trip::<DaemonSet>(&object),
         "SelfSubjectAccessReview" => round_trip::<SelfSubjectAccessReview>(&object),
         "SubjectAccessReview" => round_trip::<SubjectAccessReview>(&object),
         "TokenReview" => round_trip::<TokenReview>(&object),
@@ -197,7 +195,7 @@ pub(crate) fn check(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause>
         "Node" => node(old, new, &mut causes),
         "Lease" => lease(new, &mut causes),
         "Event" => event(new, &mut causes),
-        "Pod" | "DaemonSet" => {}
+        "Pod" => {}
         _ => csr(new, &mut causes),
     }
     causes

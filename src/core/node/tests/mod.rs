@@ -352,27 +352,6 @@ fn a_report_is_one_patch_after_the_period() {
     }
 }
 
-/// The report finds it without a read: the precondition is that of the cached Node.
-#[test]
-fn a_foreign_change_is_found_and_repaired_by_the_next_report() {
-    let mut test = NodeTest::registered();
-    test.node.report_later(&test.config, false, test.now.mono, Jitter::NONE);
-    let mut theirs = test.node.seen.clone().unwrap();
-    theirs["metadata"]["resourceVersion"] = "513".into();
-    theirs["metadata"]["labels"]["kubernetes.io/os"] = "theirs".into();
-    theirs["spec"]["unschedulable"] = true.into();
-    test.node.due = test.node.report_due;
-    assert_eq!(test.turn(|_| refuse(409, "Conflict")), Some(Ok(Progress::Continue)));
-    assert_eq!(test.turn(|_| answered(200, theirs)), Some(Ok(Progress::Read)));
-    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
-    assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Get ~/pi", "Patch ~/pi/status"]);
-    assert_eq!(
-        test.body()["metadata"],
-        json!({"resourceVersion": "513", "labels": {"kubernetes.io/os": "nodelet"}})
-    );
-    assert!(test.reasons().contains(&"NodeNotSchedulable"));
-}
-
 #[test]
 fn a_409_is_read_then_patched_again_five_times_at_once() {
     let mut test = NodeTest::registered();

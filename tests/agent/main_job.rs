@@ -74,18 +74,6 @@ fn a_board_becomes_a_ready_node_and_stays_one() {
     }
 }
 
-#[test]
-fn sigint_stops_the_agent() {
-    let double = Double::start();
-    let folder = Folder::new("sigint");
-    let kubeconfig = folder.write("k", double.kubeconfig_for_node("pi"));
-    let mut board = Board::fast(kubeconfig.to_str().unwrap(), "pi", &[]);
-    eventually("the lease", Duration::from_secs(5), || double.get("leases/pi"));
-    let (status, took) = board.stop(Signal::SIGINT);
-    assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_secs(5), "{took:?}");
-}
-
 /// A double, a folder, and the path of the node's kubeconfig in it.
 fn solo(name: &str) -> (Double, Folder, String) {
     let double = Double::start();
@@ -110,9 +98,9 @@ fn sent(double: &Double) -> Vec<String> {
 }
 
 #[test]
-fn a_new_board_needs_four_requests_and_then_one_per_renewal() {
+fn a_new_board_needs_four_requests_and_then_one_per_renewal_until_sigint() {
     let (double, _folder, kubeconfig) = solo("pi");
-    let _board = Board::fast(&kubeconfig, "pi", &[]);
+    let mut board = Board::fast(&kubeconfig, "pi", &[]);
     eventually("six answers", Duration::from_secs(20), || (sent(&double).len() >= 6).then_some(()));
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
     assert_eq!(
@@ -129,44 +117,9 @@ fn a_new_board_needs_four_requests_and_then_one_per_renewal() {
         ]
     );
     assert_eq!(double.connections(), 1, "one connection for everything");
-}
-
-#[test]
-fn labels_taints_annotation_and_provider_id_reach_the_node() {
-    let (double, _folder, kubeconfig) = solo("pi");
-    let _board = Board::fast(
-        &kubeconfig,
-        "pi",
-        &[
-            "--node-labels=example.com/a=1,topology.kubernetes.io/zone=attic",
-            "--node_labels",
-            "b=2",
-            "--register-with-taints",
-            "edge=true:NoSchedule,slow:NoExecute",
-            "--provider-id=edge://7",
-            "--max-pods=5",
-            "--pods-per-core",
-            "1",
-        ],
-    );
-    let node = ready(&double, "pi");
-    let labels = &node["metadata"]["labels"];
-    assert_eq!(labels["example.com/a"], "1");
-    assert_eq!(labels["b"], "2");
-    assert_eq!(labels["topology.kubernetes.io/zone"], "attic");
-    assert_eq!(
-        node["metadata"]["annotations"]["volumes.kubernetes.io/controller-managed-attach-detach"],
-        "true"
-    );
-    assert_eq!(node["spec"]["providerID"], "edge://7");
-    let taints: Vec<&str> = node["spec"]["taints"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(|t| t["key"].as_str())
-        .filter(|key| !key.starts_with("node.kubernetes.io/"))
-        .collect();
-    assert_eq!(taints, ["edge", "slow"], "and no taint of ours while there is room for pods");
+    let (status, took) = board.stop(Signal::SIGINT);
+    assert_eq!(status.code(), Some(0));
+    assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
 /// Writes a tree for `--host-root`, whose files the tests then change.

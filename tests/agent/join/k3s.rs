@@ -68,17 +68,6 @@ fn a_token_of_the_server_ends_with_a_certificate_that_the_agent_runs_with() {
     assert_eq!(site.text(PASSWORD), password);
 }
 
-#[test]
-fn a_token_of_k3s_token_create_is_a_bearer() {
-    let site = site();
-    let hash = Double::sha256(site.double.ca_pem().as_bytes());
-    let joined = join(&site, &format!("K10{hash}::{TOKEN}"), &[]);
-    assert_eq!(joined.code, 0, "{joined:?}");
-    let requests = site.double.requests();
-    let config = requests.iter().find(|r| r.path == "/v1-k3s/config").unwrap();
-    assert_eq!(config.header("authorization"), Some(format!("Bearer {TOKEN}").as_str()));
-}
-
 /// Its first half, K10 and the hash, is lost. kubeadm's tokens have the same form, so the server
 /// tells whose it is.
 #[test]
@@ -93,6 +82,9 @@ fn a_token_of_k3s_token_create_without_its_hash_needs_the_ca() {
         let joined = join(&site, &token, &[&authority]);
         assert_eq!(joined.code, 0, "{joined:?}");
         assert!(joined.line("csr-create").contains("the supervisor signs"), "{joined:?}");
+        let requests = site.double.requests();
+        let config = requests.iter().find(|r| r.path == "/v1-k3s/config").unwrap();
+        assert_eq!(config.header("authorization"), Some(format!("Bearer {TOKEN}").as_str()));
         let flag = format!("--k3s-supervisor={} ", site.double.url());
         assert!(site.text(FLAGS).contains(&flag), "{}", site.text(FLAGS));
         assert!(join(&site, &token, &[&authority]).line("joined").contains("already"));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use apidouble::{BootstrapToken, Double};
 use serde_json::{Value, json};
 
-use super::{SECRET, Site, TOKEN, agent, mode};
+use super::{SECRET, Site, TOKEN, mode};
 use crate::common::board::{Board, binary};
 use nodelet::identity::kubeconfig;
 use nodelet::kube::x509::Leaf;
@@ -52,15 +52,28 @@ fn the_printed_line_ends_with_a_certificate_and_no_token() {
         assert!(!is_discovery || request.header("authorization").is_none());
         assert_eq!(is_discovery, request.user == "system:anonymous", "{request:?}");
     }
+    // The same line again, and with other flags, which replace the stored ones.
+    let (before, served) = (site.kubeconfig(), site.double.requests().len());
+    for (more, wrote) in [("--node-labels=a=b", json!([])), ("--v=2", json!([site.path(FLAGS)]))] {
+        let again = site.join(&[more]);
+        assert_eq!((again.code, &again.report["wrote"]), (0, &wrote), "{again:?}");
+        assert!(again.line("joined").contains("already: an identity of https://"), "{again:?}");
+        assert!(again.line("tcp").contains("skipped because of joined"), "{again:?}");
+        assert!(site.text(FLAGS).ends_with(&format!("=pi {more}\n")), "{}", site.text(FLAGS));
+    }
+    assert_eq!((site.kubeconfig(), site.double.requests().len()), (before, served));
 }
 
-/// A person sees each step on a line of its own, with its mark.
+/// A person sees each step on a line of its own, with its mark. The token comes from stdin.
 #[test]
 fn the_text_has_one_line_for_each_step() {
     let site = Site::kubeadm();
+    let token = site.root.write("token", format!("{TOKEN}\n"));
     let output = Command::new(binary())
-        .args(site.double.join_command(TOKEN))
-        .args(["--node-name=pi", "--root", site.root.path().to_str().unwrap()])
+        .args(["join", &site.double.url(), "--token-file=-", "--node-name=pi", "--no-wait"])
+        .args(["--discovery-token-ca-cert-hash", &site.double.authority().pin(), "--root"])
+        .arg(site.path("tree"))
+        .stdin(fs::File::open(&token).unwrap())
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -68,46 +81,6 @@ fn the_text_has_one_line_for_each_step() {
         text.lines().map(|line| line.split([' ', ':']).nth(1).unwrap()).collect();
     assert_eq!(names, super::STEPS, "{text}");
     assert!(text.lines().all(|line| line.starts_with(['✓', '–'])), "{text}");
-}
-
-#[test]
-fn the_agent_runs_with_what_join_wrote() {
-    let site = Site::kubeadm();
-    assert_eq!(site.join(&[]).code, 0);
-    let board = agent(site.root.path());
-    board.says("node pi: registered");
-    // The certificate of a join is renewed at once, and then stored.
-    board.says("certificate: a new certificate is in use");
-    drop(board);
-    // The same line again changes nothing.
-    let before = site.kubeconfig();
-    let joined = site.join(&[]);
-    assert_eq!(joined.code, 0, "{joined:?}");
-    assert!(joined.line("joined").contains("already: an identity of https://"));
-    assert!(joined.line("tcp").contains("skipped because of joined"), "{joined:?}");
-    assert_eq!(site.kubeconfig(), before);
-}
-
-/// The line says what the board is to be: its flags replace the stored ones.
-#[test]
-fn the_same_line_with_other_flags_writes_them_and_nothing_else() {
-    let site = Site::kubeadm();
-    assert_eq!(site.join(&["--node-labels=zone=field"]).code, 0);
-    let (before, served) = (site.kubeconfig(), site.double.requests().len());
-    for (more, want) in [
-        (&["--node-labels=zone=barn"][..], " --node-labels=zone=barn\n"),
-        (&[], "--hostname-override=pi\n"),
-    ] {
-        let joined = site.join(more);
-        assert_eq!(joined.code, 0, "{joined:?}");
-        assert!(joined.line("joined").contains("already"), "{joined:?}");
-        assert_eq!(joined.report["wrote"], json!([site.path(FLAGS)]), "{joined:?}");
-        let flags = "NODELET_JOIN_FLAGS=--rotate-certificates --hostname-override=pi";
-        let text = site.text(FLAGS);
-        assert!(text.contains(flags) && text.ends_with(want), "{text}");
-        assert_eq!(site.join(more).report["wrote"], json!([]));
-    }
-    assert_eq!((site.kubeconfig(), site.double.requests().len()), (before, served));
 }
 
 /// The administrator's flags win over those of join.
@@ -174,21 +147,6 @@ fn flags_that_this_board_cannot_run_with_are_refused_before_any_request() {
     assert_eq!(site.double.requests().len(), 0);
     // An image is for another machine.
     assert_eq!(site.join(&["--system-reserved=memory=1000000Gi"]).code, 0);
-}
-
-#[test]
-fn a_token_comes_from_stdin() {
-    let site = Site::kubeadm();
-    let token = site.root.write("token", format!("{TOKEN}\n"));
-    let pin = site.double.authority().pin();
-    let output = Command::new(binary())
-        .args(["join", &site.double.url(), "--token-file=-", "--node-name=pi", "--no-wait"])
-        .args(["--discovery-token-ca-cert-hash", &pin, "--root"])
-        .arg(site.path("tree"))
-        .stdin(fs::File::open(&token).unwrap())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
 }
 
 #[test]

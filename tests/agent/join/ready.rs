@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use apidouble::{BootstrapToken, Double};
@@ -10,7 +9,7 @@ use nix::mount::{MsFlags, mount};
 use serde_json::Value;
 use support::{eventually, skip};
 
-use super::{SECRET, TOKEN, agent};
+use super::{TOKEN, agent};
 use crate::common::api::admin;
 use crate::common::board::binary;
 use crate::common::namespace;
@@ -144,29 +143,4 @@ fn a_node_that_only_was_ready_is_not_ready() {
     let _running = agent("/".as_ref());
     let (is_ok, text) = end(join(&double, &["--timeout=20s"]));
     assert!(is_ok, "{text}");
-}
-
-/// The power fails at a random moment; the same line is the cure, and no token is in a file.
-#[test]
-fn a_join_that_was_killed_is_repeated() {
-    if let Err(why) = board() {
-        return skip::required(&why);
-    }
-    // Nothing starts the agent, and nothing waits for it.
-    fs::remove_dir("/run/systemd/system").unwrap();
-    let double = cluster();
-    for milliseconds in (0..150).step_by(10) {
-        let mut cut = join(&double, &["--no-wait", "--force"]);
-        thread::sleep(Duration::from_millis(milliseconds));
-        cut.kill().unwrap();
-        cut.wait().unwrap();
-        let _ = fs::remove_file("/etc/default/nodelet-join.new");
-        let (is_ok, text) = end(join(&double, &["--no-wait"]));
-        assert!(is_ok, "after {milliseconds} ms: {text}");
-        for file in [KUBECONFIG, "/etc/default/nodelet-join"] {
-            let text = fs::read_to_string(file).unwrap();
-            assert!(!text.is_empty() && !text.contains(SECRET), "{file}: {text}");
-        }
-        fs::remove_file(KUBECONFIG).unwrap();
-    }
 }

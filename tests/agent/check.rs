@@ -18,7 +18,6 @@ use crate::common::board::Board;
 use crate::common::{proxy::Proxy, raspberry, tree};
 use crate::serve::Served;
 use nodelet::check::health::ALL_BOARDS;
-use nodelet::kube::time::Wall;
 use support::{Folder, eventually};
 
 /// Each check of the board's health.
@@ -271,25 +270,22 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     assert_eq!(checked.line("certificate"), whose);
 }
 
+/// A token with the permissions passes: `tests/agent/rbac.rs`.
 #[test]
-fn a_token_with_the_needed_permissions_passes() {
+fn with_register_node_false_the_right_to_create_nodes_is_not_needed() {
     let site = Site::new();
-    site.double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
     site.folder.write("token", "t0ken");
     let kubeconfig = site.write(&site.with_token("tokenFile: token"));
-    let checked = site.check(&kubeconfig, &[]);
-    assert_eq!(checked.code, 0, "{}", checked.text);
-    assert!(!(checked.text + &checked.stderr).contains("t0ken"));
-    // With --register-node=false the right to create Nodes is not needed.
     site.double.add_token("t0ken", "reader", &[]);
     let checked = site.check(&kubeconfig, &["--register-node=false"]);
     assert!(checked.line("node-create").starts_with("– "), "{}", checked.text);
     assert_eq!(checked.wrong().len(), 8, "{}", checked.text);
+    assert!(!(checked.text + &checked.stderr).contains("t0ken"));
 }
 
 /// The agent may be running, or may have run before a reinstallation.
 #[test]
-fn the_own_node_and_lease_are_not_a_namesake() {
+fn a_namesake_is_another_board_that_renews_our_lease() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text);
     let root = format!("--host-root={}", site.folder.path().join("root").display());
@@ -309,67 +305,38 @@ fn the_own_node_and_lease_are_not_a_namesake() {
     let checked = site.check(&kubeconfig, &[]);
     assert_eq!(checked.code, 0, "{}", checked.text);
     assert!(checked.line("namesake").ends_with("this board registered the Node"));
-}
 
-#[test]
-fn another_board_that_renews_our_lease_is_reported() {
-    let site = Site::new();
-    let kubeconfig = site.kubeconfig(|text| text);
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
-    admin(&site.double, "POST", "/api/v1/nodes", &node);
+    let node = "/api/v1/nodes/pi";
     let boot_id = json!({"status": {"nodeInfo": {"bootID": "somebody-elses"}}});
-    admin(&site.double, "PATCH", "/api/v1/nodes/pi/status", &boot_id);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    let lease = |ago: u64| {
-        let renewed = Wall::from_epoch(now - Duration::from_secs(ago)).micro_time();
-        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": "pi"},
-            "spec": {"holderIdentity": "pi", "leaseDurationSeconds": 40, "renewTime": renewed}})
-    };
-    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-    admin(&site.double, "POST", leases, &lease(0));
-    let (detail, remedy) = ("boot id \"somebody-elses\" renewed the Lease", "--hostname-override");
-    site.is_wrong(&kubeconfig, &[], "namesake", detail, remedy);
-    // A board that does not renew its Lease does not count.
-    admin(&site.double, "PATCH", &format!("{leases}/pi"), &lease(60));
-    let checked = site.check(&kubeconfig, &[]);
-    assert_eq!(checked.wrong(), ["labels", "taint"], "{}", checked.text);
+    admin(&site.double, "PATCH", &format!("{node}/status"), &boot_id);
+    site.is_wrong(&kubeconfig, &[], "namesake", "\"somebody-elses\"", "--hostname-override");
+    // A board that does not renew its Lease does not count. What only a guest has is missed.
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/pi";
+    let late = json!({"spec": {"renewTime": "2020-01-01T00:00:00.000000Z"}});
+    admin(&site.double, "PATCH", lease, &late);
+    let bare = json!({"metadata": {"labels": null}, "spec": {"taints": null}});
+    admin(&site.double, "PATCH", node, &bare);
+    assert_eq!(site.check(&kubeconfig, &[]).wrong(), ["labels", "taint"]);
 }
 
+/// What is optional has a remedy, and fails no run.
 #[test]
-fn each_missing_kernel_file_is_reported() {
+fn missing_kernel_files_are_reported() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text);
     let root = site.folder.path().join("root");
-    let without = |file: &str, check: &str, detail: &str, remedy: &str| {
-        let path = root.join(file);
-        let content = fs::read(&path).unwrap();
-        fs::remove_file(&path).unwrap();
-        site.is_wrong(&kubeconfig, &[], check, detail, remedy);
-        fs::write(&path, content).unwrap();
-    };
-    let machine_id = root.join("etc/machine-id");
-    let content = fs::read(&machine_id).unwrap();
-    fs::remove_file(&machine_id).unwrap();
-    let checked = site.check(&kubeconfig, &[]);
-    // The Node has no machineID either.
-    assert_eq!(checked.wrong(), ["machine-id", "facts"]);
-    checked.says("machine-id", "etc/machine-id", "systemd-machine-id-setup");
-    fs::write(&machine_id, content).unwrap();
-    without(
-        "proc/meminfo",
-        "facts",
-        "proc/meminfo: no such file or directory, no capacity memory",
-        "is /proc mounted",
-    );
-    without("proc/sys/kernel/random/boot_id", "facts", "no bootID", "may nodelet read it?");
-
-    // Optional features: reported with a remedy, not as failures.
-    let root = site.folder.path().join("root");
+    for file in ["etc/machine-id", "proc/meminfo", "proc/sys/kernel/random/boot_id"] {
+        fs::remove_file(root.join(file)).unwrap();
+    }
     fs::remove_dir_all(root.join("proc/pressure")).unwrap();
     fs::write(root.join("sys/fs/cgroup/cgroup.controllers"), "cpu pids\n").unwrap();
     let checked = site.check(&kubeconfig, &[]);
-    assert_eq!(checked.code, 0, "{}", checked.text);
+    assert_eq!(checked.wrong(), ["machine-id", "facts"]);
+    checked.says("machine-id", "etc/machine-id", "systemd-machine-id-setup");
+    let missing = "proc/meminfo: no such file or directory, no capacity memory";
+    for detail in [missing, "no bootID", "no machineID"] {
+        checked.says("facts", detail, "is /proc mounted, and may nodelet read it?");
+    }
     for (check, remedy) in [("psi", "psi=1"), ("memory-controller", "cgroup_enable=memory")] {
         let line = checked.line(check);
         assert!(line.starts_with("– ") && line.contains(remedy), "{line}");
@@ -395,10 +362,8 @@ fn each_source_of_the_boards_health_has_a_line() {
     // The last --host-root wins.
     let with = |more: &str| site.check(&kubeconfig, &["--host-root", &root, more]);
     let healthy = with("--node-problem-detection=problems");
-    assert_eq!(healthy.finding("under-voltage")["ok"], true);
-    let alarm = "sys/class/hwmon/hwmon1/in0_lcrit_alarm";
-    let detail = format!("the supply voltage is sufficient ({alarm} is 0)");
-    assert_eq!(healthy.finding("under-voltage")["detail"], detail);
+    let detail = healthy.finding("under-voltage")["detail"].as_str().unwrap();
+    assert!(detail.contains("sys/class/hwmon/hwmon1/in0_lcrit_alarm is 0"), "{detail}");
     for check in health_checks().iter().filter(|check| **check != "boots") {
         assert_eq!(healthy.finding(check)["ok"], true, "{check}");
     }
@@ -573,16 +538,8 @@ fn rejected_credentials_are_reported() {
     };
     assert!(create.starts_with("✓ ") && get.starts_with("✓ "), "{text}");
     assert!(patch.starts_with("✗ node-patch: ") && patch.ends_with("check again"));
-    assert!(
-        text.ends_with(
-            "; check again\n– skipped because of node-patch: node-status-patch, lease-get, lease-create, \
-             lease-patch, event-create, event-patch, pod-list, pod-status-patch, \
-             pod-delete, csr-create, csr-get, tokenreview-create, accessreview-create, \
-             namesake, labels, taint, podcidr, pods, server-version, ca, metrics, \
-             serving-certificate (22)\n"
-        ),
-        "{text}"
-    );
+    assert!(text.contains("\n– skipped because of node-patch: node-status-patch, "), "{text}");
+    assert!(text.ends_with("serving-certificate (22)\n"), "{text}");
     site.double.faults().clear();
     let reset = Rule::new(Fault::ResetBeforeHeaders).always();
     site.double.faults().push(reset);
@@ -632,14 +589,10 @@ fn without_a_certificate_the_bootstrap_credentials_are_checked() {
     assert!(renewal.ends_with("at once, if the cluster approves"), "{renewal}");
     assert!(checked.line("lease-patch").starts_with("✓ "));
 
-    let nowhere = [&*bootstrap, "--cert-dir=/dev/null/pki"];
-    let detail = "/dev/null/pki: not a directory";
-    site.is_wrong(absent, &nowhere, "cert-dir", detail, "may write");
-    site.double.revoke_token("abcdef.0123456789abcdef");
-    site.is_wrong(absent, &args, "authentication", "the token: 401", "revoked");
     site.double.add_token("abcdef.0123456789abcdef", "nobody", &[]);
-    let checked = site.check(absent, &args);
-    assert_eq!(checked.wrong(), ["csr-create", "csr-get"]);
+    let checked = site.check(absent, &[&*bootstrap, "--cert-dir=/dev/null/pki"]);
+    assert_eq!(checked.wrong(), ["cert-dir", "csr-create", "csr-get"]);
+    checked.says("cert-dir", "/dev/null/pki: not a directory", "may write");
     let detail = "may not create certificatesigningrequests";
     checked.says("csr-create", detail, "system:node-bootstrapper");
 }
@@ -661,20 +614,11 @@ fn a_certificate_of_another_identity_is_reported() {
     checked.says("certificate", detail, "--hostname-override=other");
     checked.says("node-get", "may not get nodes: node 'other' cannot read 'pi'", "CN=system:node");
     let authority = site.double.authority();
-    let misnamed = authority.client("pi", &["system:nodes"], Validity::VALID);
-    let checked = site.check(&write(misnamed), &[]);
-    checked.says("certificate", "CN must be system:node:<name>", "CN=system:node:pi");
-    let nobody = site.double.authority().client("system:node:pi", &["nobody"], Validity::VALID);
+    let nobody = authority.client("system:node:pi", &["nobody"], Validity::VALID);
     let checked = site.check(&write(nobody), &[]);
     assert_eq!(checked.wrong().len(), 9, "{}", checked.text);
     assert!(checked.line("certificate").starts_with("– "));
     checked.says("lease-patch", "may not patch leases in kube-node-lease", "O=system:nodes");
-}
-
-fn is_note(checked: &Checked, check: &str, detail: &str) {
-    let finding = checked.finding(check);
-    assert_eq!(finding["ok"], Value::Null, "{finding}");
-    assert!(finding["detail"].as_str().unwrap().contains(detail), "{finding}");
 }
 
 #[test]
@@ -687,11 +631,10 @@ fn bound_pods_are_named() {
     let kubeconfig = site.kubeconfig(|text| text);
     let checked = site.check(&kubeconfig, &[]);
     assert_eq!(checked.code, 0, "{}", checked.text);
-    is_note(&checked, "pods", "1 bound, a run ends them");
+    assert!(checked.line("pods").starts_with("– pods: 1 bound"), "{}", checked.text);
 
     // A kubelet started it; the boot of another machine's files is not known.
     let status = json!({"status": {"startTime": "2026-11-21T06:18:51Z"}});
     admin(&site.double, "PATCH", &format!("{pods}/web/status"), &status);
-    let kubeconfig = site.kubeconfig(|text| text);
-    site.is_wrong(&kubeconfig, &[], "pods", "1 of a kubelet", "kubectl drain pi");
+    site.is_wrong(&kubeconfig, &[], "pods", "kubelet", "kubectl drain pi");
 }

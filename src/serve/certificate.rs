@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::crypto::ring;
 use rustls::SupportedProtocolVersion;
 use rustls::server::{NoServerSessionStorage, ServerConfig};
 use rustls::sign::SingleCertAndKey;
@@ -27,7 +28,6 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{AltName, Leaf, Subject};
 use crate::wire::api_config::{ClientCertificate, Pem};
-use crate::wire::provider::provider;
 use crate::wire::tls::{certified, check_certificate};
 
 /// How often the stamps of the files are compared.
@@ -203,7 +203,7 @@ pub(super) fn server_config(
     ca: &ClientCa,
     only_tls13: bool,
 ) -> Result<Arc<ServerConfig>, Fault> {
-    let provider = Arc::new(provider());
+    let provider = Arc::new(ring::default_provider());
     let certified = certified(certificate, &provider)?;
     let versions: &[&SupportedProtocolVersion] =
         if only_tls13 { &[&TLS13] } else { &[&TLS13, &TLS12] };

@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{WebPkiSupportedAlgorithms, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -27,7 +28,7 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{self, Leaf, SEQUENCE, element};
 use crate::wire::api_config::Pem;
-use crate::wire::provider::{SIGNATURES, prove_tls12, prove_tls13};
+use crate::wire::handshake_signature::{verify_tls12_signature, verify_tls13_signature};
 use crate::wire::tls::{roots, without_mark};
 
 /// Most characters of a name of a stranger in the log.
@@ -35,7 +36,10 @@ const MAX_NAME: usize = 64;
 
 /// The CA of client certificates.
 #[derive(Debug)]
-pub(super) struct ClientCa(RootCertStore);
+pub(super) struct ClientCa {
+    roots: RootCertStore,
+    signatures: WebPkiSupportedAlgorithms,
+}
 
 /// Whom a certificate of the CA names, and when.
 #[derive(Clone, Debug)]
@@ -49,7 +53,11 @@ impl ClientCa {
     /// Without one, no client certificate is accepted. The system's roots never are: they sign for
     /// everybody.
     pub(super) fn new(ca: Option<&Pem>) -> Result<Self, Fault> {
-        Ok(Self(ca.map_or_else(|| Ok(RootCertStore::empty()), roots)?))
+        Ok(Self::of(ca.map_or_else(|| Ok(RootCertStore::empty()), roots)?))
+    }
+
+    fn of(roots: RootCertStore) -> Self {
+        Self { roots, signatures: ring::default_provider().signature_verification_algorithms }
     }
 
     /// The user that the chain names, if this CA signed it for a client and it is valid now. The
@@ -93,7 +101,7 @@ impl ClientCa {
         }
         let time = UnixTime::since_unix_epoch(Duration::from_nanos(now.nanos()));
         let judged = EndEntityCert::try_from(first).and_then(|certificate| {
-            let (all, anchors) = (SIGNATURES.all, &self.0.roots);
+            let (all, anchors) = (self.signatures.all, &self.roots.roots);
             certificate
                 .verify_for_usage(all, anchors, intermediates, time, ForClients, None, None)
                 .map(drop)
@@ -123,12 +131,12 @@ impl ClientCa {
     /// names is not taken: they are not compared here.
     fn judge_direct(&self, certificate: &[u8]) -> Result<(), String> {
         let signed = Signed::parse(certificate).ok_or("it is not as RFC 5280 says")?;
-        let mut algorithms = SIGNATURES.all.to_vec();
+        let mut algorithms = self.signatures.all.to_vec();
         algorithms.retain(|known| known.signature_alg_id().as_ref() == signed.algorithm);
         if algorithms.is_empty() {
             return Err(OTHER_SIGNATURE.to_owned());
         }
-        let is_signed = self.0.roots.iter().any(|ca| {
+        let is_signed = self.roots.roots.iter().any(|ca| {
             let key = element(SEQUENCE, &[&ca.subject_public_key_info]);
             let has_signed = |key: RawPublicKeyEntity<'_>| {
                 let mut results = algorithms
@@ -149,7 +157,7 @@ impl ClientCa {
 
     /// A verifier for the handshake, with the names of this CA.
     pub(super) fn any_client(&self) -> AnyClient {
-        AnyClient(self.0.subjects())
+        AnyClient { ca_names: self.roots.subjects(), signatures: self.signatures }
     }
 }
 
@@ -210,7 +218,7 @@ pub(super) fn issuers<'a>(chain: &[u8], candidates: impl Iterator<Item = &'a [u8
     for candidate in candidates.flatten() {
         let mut ca = RootCertStore::empty();
         let is_usable = !found.contains(&candidate) && ca.add(candidate.clone()).is_ok();
-        if is_usable && ClientCa(ca).verify(&first, then).is_ok() {
+        if is_usable && ClientCa::of(ca).verify(&first, then).is_ok() {
             found.push(candidate);
         }
     }
@@ -228,7 +236,10 @@ fn is_provable(leaf: &Leaf) -> bool {
 /// Takes any certificate, and verifies that the client has its key, unless that can be verified of
 /// no client. The names of the CA are a hint: a client with several certificates chooses by it.
 #[derive(Debug)]
-pub(super) struct AnyClient(Vec<DistinguishedName>);
+pub(super) struct AnyClient {
+    ca_names: Vec<DistinguishedName>,
+    signatures: WebPkiSupportedAlgorithms,
+}
 
 impl AnyClient {
     /// Nothing is proven without a key that [`is_provable`], and nothing follows from the
@@ -246,7 +257,7 @@ impl AnyClient {
 
 impl ClientCertVerifier for AnyClient {
     fn offer_client_auth(&self) -> bool {
-        !self.0.is_empty()
+        !self.ca_names.is_empty()
     }
 
     fn client_auth_mandatory(&self) -> bool {
@@ -254,7 +265,7 @@ impl ClientCertVerifier for AnyClient {
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &self.0
+        &self.ca_names
     }
 
     fn verify_client_cert(
@@ -272,7 +283,9 @@ impl ClientCertVerifier for AnyClient {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Self::prove(certificate, || prove_tls12(message, certificate, signed))
+        Self::prove(certificate, || {
+            verify_tls12_signature(message, certificate, signed, &self.signatures)
+        })
     }
 
     fn verify_tls13_signature(
@@ -281,10 +294,12 @@ impl ClientCertVerifier for AnyClient {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Self::prove(certificate, || prove_tls13(message, certificate, signed))
+        Self::prove(certificate, || {
+            verify_tls13_signature(message, certificate, signed, &self.signatures)
+        })
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        SIGNATURES.supported_schemes()
+        self.signatures.supported_schemes()
     }
 }

@@ -12,7 +12,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa,
     Issuer, KeyPair, NameConstraints, SigningKey as _,
 };
-use rustls::crypto::ring::sign;
+use rustls::crypto::ring::{self, sign};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -35,7 +35,6 @@ use crate::kube::x509::{
     self, AltName, BIT_STRING, DerReader, INTEGER, Leaf, SEQUENCE, Subject, element,
 };
 use crate::wire::api_config::{ClientCertificate, Pem};
-use crate::wire::provider::provider;
 use crate::wire::tls::{AnyServer, check_certificate};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -163,11 +162,13 @@ impl Pair {
         client: Client,
         versions: &[&'static SupportedProtocolVersion],
     ) -> Self {
-        let mut config = ClientConfig::builder_with_provider(Arc::new(provider()))
+        let provider = ring::default_provider();
+        let any_server = AnyServer(provider.signature_verification_algorithms);
+        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(versions)
             .unwrap()
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyServer))
+            .with_custom_certificate_verifier(Arc::new(any_server))
             .with_no_client_auth();
         if let Some((certificate, key)) = client {
             // Also a key of another certificate.

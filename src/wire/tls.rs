@@ -1,6 +1,6 @@
 //! The TLS configuration of an [`ApiConfig`].
 //!
-//! TLS 1.2 and 1.3 with the algorithms of `provider`. The server's certificate is verified against
+//! TLS 1.2 and 1.3 with the algorithms of rustls' provider of ring. The server's certificate is verified against
 //! the configured CA alone, or against the system's roots where none is configured. Only
 //! `insecure-skip-tls-verify` turns verification off. [`VerifiedAt`] is the time that counts.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -29,7 +29,7 @@ use crate::process::clock;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
 use super::failure::{SUPPORTED_KEYS, tls_cause};
-use super::provider::{SIGNATURES, prove_tls12, prove_tls13, provider};
+use super::handshake_signature::{verify_tls12_signature, verify_tls13_signature};
 
 /// TLS sessions to keep; rustls rounds this to one server with up to eight tickets.
 const SESSIONS: usize = 2;
@@ -46,12 +46,13 @@ pub(crate) const SYSTEM_ROOTS: [&str; 6] = [
 
 /// Checks CA, client certificate and key.
 pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, Fault> {
-    let provider = Arc::new(provider());
+    let provider = Arc::new(ring::default_provider());
+    let any_server = AnyServer(provider.signature_verification_algorithms);
     let builder = ClientConfig::builder_with_details(provider, Arc::new(VerifiedAt))
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(|e| format!("tls: {e}"))?;
     let builder = match (&config.ca, config.insecure) {
-        (_, true) => builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer)),
+        (_, true) => builder.dangerous().with_custom_certificate_verifier(Arc::new(any_server)),
         (Some(ca), false) => builder.with_root_certificates(roots(ca)?),
         (None, false) => builder.with_root_certificates(system_roots()?),
     };
@@ -67,7 +68,7 @@ pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, Fault> {
 
 /// Whether TLS can use a certificate with its key.
 pub fn check_certificate(certificate: &ClientCertificate) -> Result<(), Fault> {
-    certified(certificate, &provider()).map(drop)
+    certified(certificate, &ring::default_provider()).map(drop)
 }
 
 /// A certificate with its key, for TLS.
@@ -107,7 +108,7 @@ impl TimeProvider for VerifiedAt {
 
 /// `insecure-skip-tls-verify`: accepts any certificate whose key the server has.
 #[derive(Debug)]
-pub(crate) struct AnyServer;
+pub(crate) struct AnyServer(pub(crate) WebPkiSupportedAlgorithms);
 
 impl ServerCertVerifier for AnyServer {
     fn verify_server_cert(
@@ -127,7 +128,7 @@ impl ServerCertVerifier for AnyServer {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        prove_tls12(message, certificate, signed)
+        verify_tls12_signature(message, certificate, signed, &self.0)
     }
 
     fn verify_tls13_signature(
@@ -136,11 +137,11 @@ impl ServerCertVerifier for AnyServer {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        prove_tls13(message, certificate, signed)
+        verify_tls13_signature(message, certificate, signed, &self.0)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        SIGNATURES.supported_schemes()
+        self.0.supported_schemes()
     }
 }
 

@@ -28,7 +28,7 @@ use crate::kube::x509::Leaf;
 use crate::process::clock;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
-use super::failure::{SUPPORTED_KEYS, tls_cause};
+use super::failure::{SUPPORTED_KEYS, cause_of_certificate};
 use super::handshake_signature::{verify_tls12_signature, verify_tls13_signature};
 
 /// TLS sessions to keep; rustls rounds this to one server with up to eight tickets.
@@ -166,7 +166,10 @@ pub(crate) fn roots(ca: &Pem) -> Result<RootCertStore, Fault> {
             let key = Leaf::parse(&certificate).and_then(|ca| KeyKind::of_public(&ca.public_key));
             let added = match key.filter(|key| !key.verifies()) {
                 Some(key) => Err(Fault::new(format!("its key is {key}"), SUPPORTED_KEYS)),
-                None => roots.add(certificate).map_err(|e| tls_cause(&e).into()),
+                None => roots.add(certificate).map_err(|e| match e {
+                    Error::InvalidCertificate(e) => cause_of_certificate(&e).into(),
+                    e => e.to_string().into(),
+                }),
             };
             added.map_err(|why| why.at("not a usable CA certificate"))
         });

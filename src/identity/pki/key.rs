@@ -1,8 +1,7 @@
 //! A private key and the request that it signs.
 //!
-//! A new key is ECDSA P-256; an existing key may have any type that rustls signs with. In files a
-//! key is PEM with the label that a kubelet writes, `EC PRIVATE KEY`; one that is read may have
-//! another label.
+//! A new key is ECDSA P-256 in PKCS#8, which client-go reads too. An existing key may have any type
+//! and form that rustls signs with, and keeps its form: a kubelet writes `EC PRIVATE KEY` (SEC 1).
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,15 +14,12 @@ use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use rustls::pki_types::{AlgorithmIdentifier, PrivateKeyDer, alg_id};
 use rustls::sign::SigningKey;
 use rustls::{SignatureAlgorithm, SignatureScheme};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::kube::keys::UNUSABLE;
 use crate::kube::text::Fault;
-use crate::kube::x509::{self, DerReader, Purpose, SigningRequest, Subject, Wanted, element};
+use crate::kube::x509::{self, Purpose, SigningRequest, Subject, Wanted, element};
 use crate::wire::tls::private_key;
-
-/// Object identifier of prime256v1.
-const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 
 /// Signature schemes, and their identifiers in a request.
 const ALGORITHMS: [(SignatureScheme, AlgorithmIdentifier); 4] = [
@@ -54,8 +50,7 @@ impl Key {
         let random = SystemRandom::new();
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random)
             .map_err(no_random)?;
-        let sec1 = sec1(document.as_ref()).ok_or("ring returned an unknown key format")?;
-        Self::new(PrivateKeyDer::Sec1(sec1.to_vec().into()))
+        Self::new(PrivateKeyDer::Pkcs8(document.as_ref().to_vec().into()))
     }
 
     /// The first private key in PEM text.
@@ -114,29 +109,6 @@ impl Key {
         let signature = element(x509::BIT_STRING, &[&[0], &signature]);
         Ok(element(x509::SEQUENCE, &[&content, &algorithm, &signature]))
     }
-}
-
-/// Converts ring's PKCS#8 to ECPrivateKey (RFC 5915) with all optional fields, as Go and OpenSSL
-/// write it.
-fn sec1(pkcs8: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-    let mut outer = DerReader::new(pkcs8).inside(x509::SEQUENCE)?;
-    outer.next(x509::INTEGER)?;
-    outer.next(x509::SEQUENCE)?;
-    let mut inner = outer.inside(x509::OCTET_STRING)?.inside(x509::SEQUENCE)?;
-    inner.next(x509::INTEGER)?;
-    let private = inner.next(x509::OCTET_STRING)?;
-    let public = inner.next(x509::context(1))?;
-    let curve = element(x509::OBJECT_IDENTIFIER, &[P256]);
-    let private = Zeroizing::new(element(x509::OCTET_STRING, &[private]));
-    Some(Zeroizing::new(element(
-        x509::SEQUENCE,
-        &[
-            &element(x509::INTEGER, &[&[1]]),
-            &private,
-            &element(x509::context(0), &[&curve]),
-            &element(x509::context(1), &[public]),
-        ],
-    )))
 }
 
 /// The same request always has the same name, so a restarted board finds its request again.

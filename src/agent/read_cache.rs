@@ -8,7 +8,7 @@
 //!   where the kernel announces nothing, once a minute.
 //! - The file of `nodelet runtime` for each status, if there is a container runtime.
 //!
-//! With a root file system on a network, the files on it are read at the start alone.
+//! With a root file system on a network, the files on it are read only at the start.
 
 use std::time::Duration;
 

@@ -104,7 +104,7 @@ pub fn facts(missing: &[String]) -> Finding {
 
 /// What is known of [`FileSystem::asked_once`].
 pub(crate) const ASKED_ONCE: &str = "it is on the root file system, which can block for ever: its \
-                                     size is read at the start alone, and DiskPressure is not \
+                                     size is read only at the start, and DiskPressure is not \
                                      checked";
 
 /// Its remedy.

@@ -76,7 +76,7 @@ fn answers(config: &ApiConfig) -> Finding {
         Ok(401) => Finding::ok(check, format!("{} answers", config.endpoint)),
         Ok(code) => Finding::failed(
             check,
-            format!("{} answers {code} to a stranger, not 401", config.endpoint),
+            format!("{} answers {code} to a request without credentials, not 401", config.endpoint),
             "another program has this port, see ss -ltnp; or set another --port and ListenStream=",
         ),
         Err((why, _)) => Finding::failed(check, why, remedy),

@@ -138,7 +138,7 @@ impl Permission {
             object::set(&mut attributes, &[member], value.into());
         }
         if self.scope == OfNode {
-            // The authorizer of nodes allows a list with this selector alone.
+            // The authorizer of nodes allows only a list with this selector.
             let own = json!({"key": "spec.nodeName", "operator": "In", "values": [node_name]});
             object::set(&mut attributes, &["fieldSelector", "requirements"], json!([own]));
         }

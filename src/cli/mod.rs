@@ -58,7 +58,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         return exit(end);
     }
     let is_serve = args.iter().any(|word| word == "serve");
-    let result = carry_out(args);
+    let result = run_command(args);
     let has_failed = result.is_err();
     let code = exit(result);
     if is_serve && has_failed {
@@ -67,7 +67,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     code
 }
 
-fn carry_out(args: Vec<OsString>) -> Result<(), CommandFailure> {
+fn run_command(args: Vec<OsString>) -> Result<(), CommandFailure> {
     let (command, flags) = command_line::parse(args.clone()).map_err(CommandFailure::Usage)?;
     if matches!(command, Command::Run | Command::Runtime | Command::Serve) {
         logging::never_wait();

@@ -49,7 +49,7 @@ pub struct Facts {
     pub working_set_bytes: Read<u64>,
     /// `sys/kernel/mm/hugepages`, ascending by size; empty where the kernel has none.
     pub huge_pages: Read<Vec<HugePages>>,
-    /// The file system that holds `--root-dir`; absent if it has no size, as a ramfs.
+    /// The file system that holds `--root-dir`; absent if it has no size, like a ramfs.
     pub node_fs: Read<FileSystem>,
     /// `proc/sys/kernel/{pid_max,threads-max}` and `proc/loadavg`.
     pub pids: Read<Pids>,
@@ -102,7 +102,7 @@ impl Facts {
         }
     }
 
-    /// The file system that holds `--root-dir`; `None` if it has no size, as a ramfs.
+    /// The file system that holds `--root-dir`; `None` if it has no size, like a ramfs.
     pub fn storage(&self) -> Option<&Read<FileSystem>> {
         Some(&self.node_fs).filter(|fs| !fs.as_ref().is_err_and(|unread| unread.absent))
     }

@@ -100,7 +100,7 @@ impl HealthConditions {
     }
 
     /// The events of the changes of the Node's list from `before` to `after`, with
-    /// node-problem-detector's text. The first False has none.
+    /// node-problem-detector's text. A condition that is False when it first appears causes none.
     pub fn events(&self, before: &[Value], after: &[Value]) -> Vec<Event> {
         let mut events = Vec::new();
         for HealthCondition { name, event_reason, .. } in &self.known {

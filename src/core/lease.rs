@@ -1,7 +1,7 @@
 //! The Lease: its next request, and what the response means.
 //!
 //! `kube-node-lease/<node>` is read once, created if it is missing, and then renewed by a merge
-//! patch of `spec.renewTime` alone. `schedule` decides when the next attempt follows. A deleted
+//! patch of only `spec.renewTime`. `schedule` decides when the next attempt follows. A deleted
 //! Lease is reported as [`Progress::Gone`], because the Node may be deleted, too.
 //! Upstream: component-helpers `apimachinery/lease/controller.go`.
 
@@ -39,7 +39,7 @@ pub struct Lease {
     repair_pause: u32,
 }
 
-/// A `renewTime` that is ahead of the clock by more than this is of a clock that was wrong then. The
+/// A `renewTime` that is ahead of the clock by more than this was written with a wrong clock. The
 /// clock's time replaces it. The control plane takes an older time after a new heartbeat of the
 /// Ready condition (`nodelifecycle/node_lifecycle_controller.go`, tryUpdateNodeHealth); after a
 /// create it does not, because it remembers the time of a deleted Lease.
@@ -172,8 +172,8 @@ impl Lease {
         self.may_own && self.repair_pause == 0
     }
 
-    /// Admission plugins refuse with any code what a write adds to a renewal: the next one adds
-    /// nothing. It follows at once, unless the server asks for a delay.
+    /// An admission plugin may refuse the extra members of a repair with any status code. The next
+    /// renewal is sent without them, at once unless the server asks for a delay.
     fn on_refusal(&mut self, refused: Refused) -> Result<Progress, RequestError> {
         let is_missing = refused.is_missing("leases", &self.node_name);
         let is_first = self.repair_pause <= CONFLICT;
@@ -271,7 +271,7 @@ impl Lease {
         }
     }
 
-    /// The Lease in a response, whole or its metadata alone.
+    /// The Lease in a response, whole or only its metadata.
     fn parse(&self, body: &[u8]) -> Option<Value> {
         let lease = bounded_json::parse(body)?;
         (object::text(&lease, &["metadata", "name"]) == self.node_name).then_some(lease)
@@ -326,7 +326,7 @@ impl Lease {
         let last = std::mem::replace(&mut self.renew_time, now);
         if last.since(now) > FUTURE {
             let (last, now) = (last.time(), now.time());
-            log::warn!("lease: renewTime {last} is of a clock that was wrong; writing {now}");
+            log::warn!("lease: renewTime {last} was written with a wrong clock; writing {now}");
             self.went_back = true;
         } else {
             self.renew_time = now.max(last.next_microsecond());

@@ -242,7 +242,7 @@ pub(crate) fn beside(path: &Path) -> PathBuf {
     new.into()
 }
 
-/// A folder that this process alone has locked.
+/// A folder that only this process has locked.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _folder: File,
@@ -291,7 +291,7 @@ struct Written {
 }
 
 impl Written {
-    /// Whether `content` differs in its first `changed` bytes alone.
+    /// Whether `content` differs in its first `changed` bytes only.
     fn differs_within(&self, changed: usize, content: &str) -> bool {
         self.content.len() == content.len()
             && self.content.as_bytes().get(changed..) == content.as_bytes().get(changed..)

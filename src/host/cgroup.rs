@@ -39,7 +39,7 @@ pub fn read(root: &HostRoot, mounts: &[Mount]) -> Mode {
     }
 }
 
-/// The mode, from the mount table alone.
+/// The mode, from only the mount table.
 pub fn mode(mounts: &[Mount]) -> Mode {
     let is_v2 = |point| mounts::at(mounts, point).is_some_and(|mount| mount.fs_type == "cgroup2");
     if is_v2("/sys/fs/cgroup") {

@@ -26,12 +26,12 @@ use super::root::{HostRoot, unread};
 #[derive(Debug, Default)]
 pub(super) struct MeasuredPath {
     folder: PathBuf,
-    place: Option<Place>,
+    access: Option<Access>,
 }
 
 /// How a file system is measured.
 #[derive(Debug)]
-enum Place {
+enum Access {
     /// A path on it, resolved and compared with the mounts. No descriptor, which would pin the
     /// mount. A component of it may be replaced by a link without a change of the mounts, so it
     /// must not be kept for long.
@@ -59,30 +59,30 @@ impl MeasuredPath {
         find: Find,
     ) -> Read<FileSystem> {
         if self.folder != folder {
-            *self = Self { folder: folder.to_owned(), place: None };
+            *self = Self { folder: folder.to_owned(), access: None };
         }
         root.may_read().map_err(|error| unread(&source(folder), &error))?;
-        if let Some(place) = &self.place
-            && let Ok(sizes) = place.measure(folder)
+        if let Some(access) = &self.access
+            && let Ok(sizes) = access.measure(folder)
         {
             return sizes;
         }
         let mounts = mounts.as_deref().map_err(Clone::clone)?;
-        let place = Place::of(root, folder, mounts, find)?;
-        let sizes = place.measure(folder)?;
-        self.place = Some(place);
+        let access = Access::of(root, folder, mounts, find)?;
+        let sizes = access.measure(folder)?;
+        self.access = Some(access);
         sizes
     }
 }
 
-impl Place {
+impl Access {
     fn of(root: &HostRoot, folder: &Path, mounts: &[Mount], find: Find) -> Read<Self> {
         // As `guard::root_can_block`, of this table.
         if guard::may_touch(Path::new("/"), mounts).is_ok() {
             return find(root, folder, mounts).map(Self::Path);
         }
         let path = find(root, folder, &without_root(mounts.to_vec()));
-        let place = path.and_then(|path| {
+        let access = path.and_then(|path| {
             if guard::may_touch(&path, mounts).is_ok() {
                 let file = open_with(&path, OFlag::O_PATH);
                 return file.map(Self::Open).map_err(|error| unread(&source(folder), &error));
@@ -91,7 +91,7 @@ impl Place {
             Ok(Self::Asked(sizes.map(|fs| FileSystem { asked_once: true, ..fs })))
         });
         // Not looked for again either.
-        Ok(place.unwrap_or_else(|unread| Self::Asked(Err(unread))))
+        Ok(access.unwrap_or_else(|unread| Self::Asked(Err(unread))))
     }
 
     /// An error of statvfs, or else the sizes.
@@ -235,12 +235,12 @@ mod tests {
             let mut measured = MeasuredPath::default();
             let fs = measured.read(&root, Path::new("/no/such"), &mounts, find).unwrap();
             assert!(fs.asked_once && fs.capacity_bytes > 0);
-            assert!(matches!(measured.place, Some(Place::Asked(Ok(_)))));
+            assert!(matches!(measured.access, Some(Access::Asked(Ok(_)))));
             let mut measured = MeasuredPath::default();
             for _ in 0..2 {
                 let fs = measured.read(&root, &tree.path().join("x"), &mounts, find).unwrap();
                 assert!(!fs.asked_once && fs.capacity_bytes > 0);
-                assert!(matches!(measured.place, Some(Place::Open(_))));
+                assert!(matches!(measured.access, Some(Access::Open(_))));
             }
         }
     }
@@ -253,7 +253,7 @@ mod tests {
         let refused = read().unwrap_err();
         assert!(refused.cause.starts_with("/no-such is on nfs4"), "{refused}");
         assert_eq!(read(), Err(refused));
-        assert!(matches!(measured.place, Some(Place::Asked(Err(_)))));
+        assert!(matches!(measured.access, Some(Access::Asked(Err(_)))));
     }
 
     #[test]

@@ -58,7 +58,7 @@ struct Sources {
     node_fs: disk::MeasuredPath,
     image_fs: disk::MeasuredPath,
     online: cpu::Online,
-    /// Read for [`Host::usage`] alone, as the next one.
+    /// Read only for [`Host::usage`], like the next one.
     cpu_stat: KeptFile,
     stat: KeptFile,
 }
@@ -94,7 +94,7 @@ impl Host {
         }
     }
 
-    /// Whether the root is on a network: then its files are read at the start alone.
+    /// Whether the root is on a network: then its files are read only at the start.
     pub fn root_can_block(&mut self) -> bool {
         let root = &self.root;
         self.sources.get_or_insert_with(|| Sources::new(root)).root_can_block

@@ -45,11 +45,11 @@ pub(super) fn get(
     run.add(finding);
     let settings = run.settings;
     if settings.bootstrap_only {
-        run.notes(&[CHECK, "renewal"], "each board asks for its own");
+        run.notes(&[CHECK, "renewal"], "each board requests its own");
         return Ok(Joined { config, renewal: vec![ROTATE.to_owned()] });
     }
     if settings.dry_run {
-        run.notes(&[CHECK, "renewal"], "not asked for: --dry-run");
+        run.notes(&[CHECK, "renewal"], "not requested: --dry-run");
         config.authorization = None;
         return Ok(Joined { config, renewal: vec![ROTATE.to_owned()] });
     }
@@ -103,7 +103,7 @@ fn reviews(run: &mut JoinRun<'_>, api: &mut Api, token: &Bootstrap) -> Result<()
     Ok(())
 }
 
-/// Whether a live board has the name. Unlike a Node that is Ready, one that is not is nobody's.
+/// Whether a live board has the name. A Node that is not Ready may be taken over.
 pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Failed> {
     let (check, name) = ("namesake", &run.board.name);
     if name.is_empty() {

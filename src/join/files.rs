@@ -132,7 +132,7 @@ impl JoinPaths {
         write::replace(&self.password(), PRIVATE, password.as_bytes().to_vec())
     }
 
-    /// The environment file of the unit that join alone writes.
+    /// The environment file of the unit, which only join writes.
     pub(super) fn flags(&self) -> PathBuf {
         self.at("etc/default/nodelet-join")
     }

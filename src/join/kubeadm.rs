@@ -99,7 +99,7 @@ fn discover(
 fn trusted(run: &mut JoinRun<'_>, cluster: &Cluster) -> Result<String, Failed> {
     let pins = &run.settings.pins;
     let (ca, finding) = if pins.is_empty() {
-        let line = "not pinned: whoever knows the token can be this server";
+        let line = "not pinned: whoever knows the token can pose as this server";
         let finding = Finding::note("ca", line, "use --discovery-token-ca-cert-hash");
         (proof::unpinned(&cluster.ca).map_err(Fault::from), finding)
     } else {
@@ -162,7 +162,7 @@ fn of(response: &Response) -> Option<ClusterInfo> {
 }
 
 /// The same ConfigMap from the verified server. The server of cluster-info may be reachable from
-/// the control plane alone (kind, NAT): then the endpoint of the command line is used.
+/// only the control plane (kind, NAT): then the endpoint of the command line is used.
 fn second_look(
     run: &mut JoinRun<'_>,
     first: &ClusterInfo,

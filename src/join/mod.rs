@@ -63,7 +63,7 @@ pub fn main(
         JoinCommand::Version => print(version),
         JoinCommand::Join(settings) => {
             if let Some(name) = proxy {
-                log::info!("{name} is not used; join needs a direct way to the server");
+                log::info!("{name} is not used; join connects to the server directly");
             }
             steps::join(&settings, user_agent, print)
         }
@@ -85,7 +85,7 @@ const RESET: [&str; 4] = ["running", "metrics", "files", "node"];
 
 fn reset(settings: &Reset, print: &mut dyn FnMut(&str) -> End) -> End {
     let paths = JoinPaths::new(settings.root.as_deref());
-    let (report, removed) = carry_out(&mut Disk::default(), &paths, settings.force);
+    let (report, removed) = run_reset(&mut Disk::default(), &paths, settings.force);
     let text = if settings.json {
         json_text(&report, vec![("removed", json!(removed))])
     } else {
@@ -96,7 +96,7 @@ fn reset(settings: &Reset, print: &mut dyn FnMut(&str) -> End) -> End {
 }
 
 /// The report, and the removed paths.
-fn carry_out(disk: &mut Disk, paths: &JoinPaths, force: bool) -> (Report, Vec<String>) {
+fn run_reset(disk: &mut Disk, paths: &JoinPaths, force: bool) -> (Report, Vec<String>) {
     let node_name = node_name(paths).unwrap_or_default();
     let mut removed = Vec::new();
     let findings = match remove(disk, paths, &node_name, force, &mut removed) {
@@ -144,7 +144,7 @@ fn remove(
         removed => format!("removed {}", removed.join(", ")),
     };
     let node = match node_name {
-        "" => Finding::ok("node", "no Node of this board is known"),
+        "" => Finding::ok("node", "the files do not name a Node"),
         name => Finding::note(
             "node",
             format!(

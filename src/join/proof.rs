@@ -88,7 +88,7 @@ pub fn unpinned(pem: &[u8]) -> Result<String, String> {
 
 /// The certificates of `/cacerts` that the digest of a k3s token covers, as PEM. A digest is that
 /// of the text as served, or that of the DER form of the root of a custom chain. k3s trusts
-/// everything that is served with such a root; here it alone becomes a root.
+/// everything that is served with such a root; here only it becomes a root.
 ///
 /// Upstream: `k3s/pkg/clientaccess/token.go`.
 pub fn covered(text: &[u8], hash: &Digest) -> Result<String, String> {

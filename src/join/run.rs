@@ -67,7 +67,7 @@ pub(super) struct Board {
 }
 
 /// The clock and the network of a join.
-pub(super) trait Outside {
+pub(super) trait ClockAndNetwork {
     fn now(&self) -> Now;
     fn pause(&self, time: Duration);
     /// The check `tcp`.
@@ -75,7 +75,7 @@ pub(super) trait Outside {
     fn call(&self, api: &mut Api, request: &Request, limit: Duration) -> Outcome;
 }
 
-impl Outside for Clock {
+impl ClockAndNetwork for Clock {
     fn now(&self) -> Now {
         self.now()
     }
@@ -107,7 +107,7 @@ pub(super) struct JoinRun<'a> {
     pub(super) wrote: Vec<String>,
     findings: Vec<Finding>,
     user_agent: &'a str,
-    outside: &'a dyn Outside,
+    outer: &'a dyn ClockAndNetwork,
     end: Mono,
     print: &'a mut dyn FnMut(&str) -> End,
 }
@@ -126,7 +126,7 @@ impl<'a> JoinRun<'a> {
         settings: &'a Settings,
         board: Board,
         user_agent: &'a str,
-        outside: &'a dyn Outside,
+        outer: &'a dyn ClockAndNetwork,
         print: &'a mut dyn FnMut(&str) -> End,
     ) -> Self {
         Self {
@@ -139,8 +139,8 @@ impl<'a> JoinRun<'a> {
             wrote: Vec::new(),
             findings: Vec::new(),
             user_agent,
-            end: outside.now().mono.after(settings.timeout),
-            outside,
+            end: outer.now().mono.after(settings.timeout),
+            outer,
             print,
         }
     }
@@ -148,13 +148,13 @@ impl<'a> JoinRun<'a> {
 
 impl JoinRun<'_> {
     pub(super) fn now(&self) -> Now {
-        self.outside.now()
+        self.outer.now()
     }
 
-    /// Waits; false once the time of the command is over.
+    /// Waits; false after `--timeout`.
     pub(super) fn pause(&self, time: Duration) -> bool {
         let left = self.end.since(self.now().mono);
-        self.outside.pause(time.min(left));
+        self.outer.pause(time.min(left));
         !self.end.since(self.now().mono).is_zero()
     }
 
@@ -162,14 +162,14 @@ impl JoinRun<'_> {
         self.send_within(api, request, CALL)
     }
 
-    /// Sends one request; silence once the time of the command is over.
+    /// Sends one request; silence after `--timeout`.
     pub(super) fn send_within(&self, api: &mut Api, request: &Request, limit: Duration) -> Outcome {
         match self.end.since(self.now().mono) {
             left if left.is_zero() => {
-                let limit = self.settings.timeout;
-                Outcome::Silent(format!("the time of {limit:?} is over (--timeout)").into())
+                let seconds = self.settings.timeout.as_secs();
+                Outcome::Silent(format!("gave up after {seconds} s (--timeout)").into())
             }
-            left => self.outside.call(api, request, limit.min(left)),
+            left => self.outer.call(api, request, limit.min(left)),
         }
     }
 
@@ -214,7 +214,7 @@ impl JoinRun<'_> {
         })
     }
 
-    /// Repeats `attempt`. Once the time of the command is over, the last failure is the result.
+    /// Repeats `attempt`. After `--timeout` the last failure is the result.
     pub(super) fn poll<T>(
         &self,
         mut attempt: impl FnMut() -> Result<T, Stop>,
@@ -251,7 +251,7 @@ impl JoinRun<'_> {
             Ok((passed(finding)?, addresses))
         })?;
         self.add(finding);
-        let finding = self.until(|| passed(self.outside.dial(&addresses)))?;
+        let finding = self.until(|| passed(self.outer.dial(&addresses)))?;
         self.add(finding);
         Ok((config, api))
     }

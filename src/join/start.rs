@@ -60,7 +60,7 @@ pub(super) fn start_and_wait(
         Some((mut api, seen)) => ready(run, &mut api, seen)?,
         None => {
             let remedy = format!("kubectl get node {}", run.board.name);
-            Finding::note("ready", "not waited for", &remedy)
+            Finding::note("ready", "join does not wait for it", &remedy)
         }
     };
     run.add(finding);
@@ -189,7 +189,7 @@ fn judge(run: &JoinRun<'_>, body: &[u8]) -> Result<Finding, String> {
     let node = json::parse(body).unwrap_or_default();
     let info = |member| object::text(&node, &["status", "nodeInfo", member]);
     if !run.board.boot_id.is_empty() && info("bootID") != run.board.boot_id {
-        return Err("another boot of this name is registered".into());
+        return Err("it has the boot id of another board, or of an earlier boot".into());
     }
     let ready = conditions::find(&node, "Ready").ok_or("it has no condition Ready")?;
     match object::text(ready, &["status"]) {

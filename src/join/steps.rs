@@ -59,7 +59,7 @@ pub(super) fn join(
     if !settings.ignored.is_empty() {
         log::info!("ignored: --{}", settings.ignored.join(", --"));
     }
-    run.carry_out(&token, bearer.as_ref())
+    run.run(&token, bearer.as_ref())
 }
 
 /// The token of `source`.
@@ -123,14 +123,14 @@ pub(super) fn administrators_flag(text: &str, flag: &str) -> Option<String> {
 
 impl JoinRun<'_> {
     /// Takes all steps. A failed one ends the run.
-    pub(super) fn carry_out(mut self, token: &Token, bearer: Option<&Bootstrap>) -> End {
-        if let Err(failed) = self.run(token, bearer) {
+    pub(super) fn run(mut self, token: &Token, bearer: Option<&Bootstrap>) -> End {
+        if let Err(failed) = self.steps(token, bearer) {
             self.add(failed);
         }
         self.finish()
     }
 
-    fn run(&mut self, token: &Token, bearer: Option<&Bootstrap>) -> Result<(), Failed> {
+    fn steps(&mut self, token: &Token, bearer: Option<&Bootstrap>) -> Result<(), Failed> {
         self.add(self.root()?);
         let lock = self.lock()?;
         self.contradicted()?;

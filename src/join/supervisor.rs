@@ -72,7 +72,7 @@ pub(super) fn get(
     config.endpoint.port = port;
     run.server = format!("{}{}", config.endpoint, config.endpoint.prefix);
     if run.settings.dry_run {
-        run.notes(&["namesake", CERTIFICATE, "renewal"], "not asked for: --dry-run");
+        run.notes(&["namesake", CERTIFICATE, "renewal"], "not requested: --dry-run");
         return Ok(Joined { config, renewal });
     }
     let issued = request(run, &mut api)?;
@@ -110,7 +110,11 @@ pub(super) fn find(
             ),
             None => (
                 proof::unpinned(&response.body),
-                Finding::note("ca", "not proved: anybody can be this server", "use a K10 token"),
+                Finding::note(
+                    "ca",
+                    "not proved: anybody can pose as this server",
+                    "use a K10 token",
+                ),
             ),
         };
         let ca = ca.map_err(|why| failed("ca", &why, SOMEBODY))?;
@@ -130,7 +134,7 @@ pub(super) fn find(
         if second.is_err() && is_unknown(&api) {
             let endpoint = &config.endpoint;
             let line =
-                format!("the certificate of {endpoint} is of no CA that is proved or installed");
+                format!("no proved and no installed CA has signed the certificate of {endpoint}");
             return Err(failed("tls", &line, FRONT));
         }
         if second?.body != first {
@@ -152,8 +156,8 @@ pub(super) fn find(
         None => Finding::ok("tls", format!("{endpoint} was verified")),
         Some(_) => {
             let line = format!(
-                "{endpoint} was verified with the system's root certificates: its certificate is \
-                 not of the cluster's CA"
+                "{endpoint} was verified with the system's root certificates: the cluster's CA \
+                 has not signed its certificate"
             );
             Finding::note("tls", line, "")
         }

@@ -2,7 +2,7 @@
 //!
 //! kubeadm: `id.secret`, a bootstrap token (`cluster-bootstrap/token/api/types.go`). k3s and rke2:
 //! `K10`, the SHA-256 of the CA as 64 hexadecimal digits or nothing, `::`, and credentials
-//! (`k3s/pkg/clientaccess/token.go`), or the password alone. A text that begins with `::` is one
+//! (`k3s/pkg/clientaccess/token.go`), or only the password. A text that begins with `::` is one
 //! without its first half; k3s would take it for a password.
 
 use crate::wire::api_config::{Authorization, Secret};

@@ -41,7 +41,7 @@ pub fn wall() -> Wall {
     Wall::from_epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-/// Waits; the time in which the board is suspended counts. For commands alone: the agent waits in
+/// Waits; the time in which the board is suspended counts. Only for commands: the agent waits in
 /// `process::wakeup`, where a signal ends it.
 #[expect(clippy::disallowed_methods, reason = "a command has no loop")]
 pub fn pause(time: Duration) {

@@ -43,7 +43,7 @@ pub(super) fn question(
         Some(line) => Finding::failed("runtime-ready", line, "see the log of the runtime"),
     };
     let network = match &status.network {
-        None => Finding::ok("runtime-network", "ready, or not told"),
+        None => Finding::ok("runtime-network", "ready (or the runtime reports no NetworkReady)"),
         Some(line) if offers_pods => {
             let remedy = "install a CNI plugin, or set --max-pods=0";
             Finding::failed("runtime-network", line, remedy)
@@ -117,7 +117,7 @@ mod tests {
                 "✓ runtime-socket: /run/c.sock",
                 "✓ runtime-api: containerd 2.1.9, CRI v1",
                 "✓ runtime-ready: ready",
-                "✓ runtime-network: ready, or not told",
+                "✓ runtime-network: ready (or the runtime reports no NetworkReady)",
                 "✓ runtime-images: 12",
                 "✓ imagefs: /var/lib/images",
             ]

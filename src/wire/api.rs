@@ -26,7 +26,7 @@ use super::transport::{Dialer, HEAD_LIMIT, NoLookup};
 
 /// Longer than any interval between two requests. The server may close the connection earlier.
 const IDLE_AGE: Duration = Duration::from_secs(3600);
-/// The object's metadata alone. Every API server has this form since 1.15.
+/// Only the object's metadata. Every API server has this form since 1.15.
 const METADATA: &str =
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 

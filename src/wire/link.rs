@@ -20,8 +20,8 @@ use super::socket::{Deadline, Stream};
 use super::tls;
 use crate::kube::text::Fault;
 
-/// The part of the time that a lookup may take: less where addresses are known already. The rest is
-/// for the connection.
+/// A lookup may take a half of the time that is left, or a quarter if addresses are known. The rest
+/// is for the connection.
 const LOOKUP_PART: u32 = 2;
 const LOOKUP_PART_WHERE_KNOWN: u32 = 4;
 
@@ -238,7 +238,7 @@ impl Link {
     pub(super) fn is_connected(&self) -> bool {
         let stream = self.with(|state| state.stream.upgrade());
         // Bytes that no request asked for mostly are the server's close_notify.
-        stream.is_some_and(|stream| stream.is_quiet())
+        stream.is_some_and(|stream| stream.has_no_input())
     }
 
     /// Whether the last attempt to connect succeeded, TLS included.

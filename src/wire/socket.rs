@@ -40,19 +40,19 @@ pub(super) struct Socket {
 #[derive(Debug)]
 pub(super) struct Stream {
     tcp: TcpStream,
-    /// What [`Stream::is_quiet`] found, for the next [`Stream::peek`].
-    is_quiet: AtomicBool,
+    /// What [`Stream::has_no_input`] found, for the next [`Stream::peek`].
+    has_no_input: AtomicBool,
 }
 
 impl Socket {
     /// Takes over a connected stream, which is set up within `opens_in`.
     pub(super) fn new(tcp: TcpStream, deadline: Deadline, opens_in: Duration) -> io::Result<Self> {
         tcp.set_nodelay(true)?;
-        let is_quiet = AtomicBool::new(false);
+        let has_no_input = AtomicBool::new(false);
         let opening = Deadline::default();
         opening.begin(opens_in);
         Ok(Self {
-            stream: Arc::new(Stream { tcp, is_quiet }),
+            stream: Arc::new(Stream { tcp, has_no_input }),
             deadline,
             opening: Some(opening),
             limit: None,
@@ -113,20 +113,20 @@ pub(super) enum Peek {
 }
 
 impl Stream {
-    /// What the kernel holds; just after [`Stream::is_quiet`] what that found.
+    /// What the kernel holds; just after [`Stream::has_no_input`] what that found.
     pub(super) fn peek(&self) -> Peek {
-        if self.was_quiet() { Peek::Nothing } else { self.look() }
+        if self.had_no_input() { Peek::Nothing } else { self.peek_now() }
     }
 
     /// Whether the kernel holds nothing: a request can be sent.
-    pub(super) fn is_quiet(&self) -> bool {
-        let is_quiet = matches!(self.look(), Peek::Nothing);
-        self.is_quiet.store(is_quiet, Ordering::Relaxed);
-        is_quiet
+    pub(super) fn has_no_input(&self) -> bool {
+        let has_no_input = matches!(self.peek_now(), Peek::Nothing);
+        self.has_no_input.store(has_no_input, Ordering::Relaxed);
+        has_no_input
     }
 
     /// Reads nothing and does not wait.
-    fn look(&self) -> Peek {
+    fn peek_now(&self) -> Peek {
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
         match recv(self.tcp.as_raw_fd(), &mut [0], flags) {
             Ok(0) => Peek::Closed,
@@ -136,9 +136,9 @@ impl Stream {
         }
     }
 
-    /// Whether [`Stream::is_quiet`] found nothing. True once.
-    fn was_quiet(&self) -> bool {
-        self.is_quiet.swap(false, Ordering::Relaxed)
+    /// Whether [`Stream::has_no_input`] found nothing. True once.
+    fn had_no_input(&self) -> bool {
+        self.has_no_input.swap(false, Ordering::Relaxed)
     }
 
     /// Reads without the deadline of a call.
@@ -235,16 +235,16 @@ mod tests {
     fn a_look_at_the_stream_is_good_for_one_request() {
         let (socket, mut far) = pair();
         let stream = socket.stream();
-        assert!(!stream.was_quiet(), "nobody looked");
-        assert!(stream.is_quiet());
-        assert!(stream.was_quiet());
-        assert!(!stream.was_quiet());
-        assert!(stream.is_quiet());
+        assert!(!stream.had_no_input(), "nobody looked");
+        assert!(stream.has_no_input());
+        assert!(stream.had_no_input());
+        assert!(!stream.had_no_input());
+        assert!(stream.has_no_input());
         far.write_all(b"x").unwrap();
-        while stream.is_quiet() {
+        while stream.has_no_input() {
             socket.left().expect("the byte arrives");
         }
-        assert!(!stream.was_quiet());
+        assert!(!stream.had_no_input());
     }
 
     #[test]

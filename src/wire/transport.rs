@@ -78,7 +78,7 @@ impl Connector for Dialer {
         _: Option<()>,
     ) -> Result<Option<Connection>, ureq::Error> {
         let early = self.early().take();
-        let connection = match early.and_then(Connection::if_quiet) {
+        let connection = match early.and_then(Connection::if_no_input) {
             Some(early) => early,
             None => self.open()?,
         };
@@ -186,13 +186,13 @@ impl Connection {
         }
     }
 
-    fn if_quiet(mut self) -> Option<Self> {
-        self.is_quiet().unwrap_or(false).then_some(self)
+    fn if_no_input(mut self) -> Option<Self> {
+        self.has_no_input().unwrap_or(false).then_some(self)
     }
 
     /// Takes TLS messages that a server may send without a request; false if there is data, or the
     /// end of the connection.
-    fn is_quiet(&mut self) -> io::Result<bool> {
+    fn has_no_input(&mut self) -> io::Result<bool> {
         for _ in 0..IDLE_MESSAGES {
             let seen = self.socket.stream().peek();
             let Some(tls) = &mut self.tls else {
@@ -278,7 +278,7 @@ impl Transport for Connection {
     /// ureq asks after an answer and again before the next request; only the second call needs a
     /// look.
     fn is_open(&mut self) -> bool {
-        std::mem::take(&mut self.has_answered) || self.is_quiet().unwrap_or(false)
+        std::mem::take(&mut self.has_answered) || self.has_no_input().unwrap_or(false)
     }
 
     fn is_tls(&self) -> bool {

@@ -422,7 +422,11 @@ fn the_port_is_asked_as_metrics_server_asks_it() {
 
     // The API server is on another port, and it knows strangers.
     report_port(&site.double, site.double.port());
-    site.check(&kubeconfig, &[]).says("metrics", "to a stranger, not 401", "another program");
+    site.check(&kubeconfig, &[]).says(
+        "metrics",
+        "to a request without credentials, not 401",
+        "another program",
+    );
 
     site.double.add_token("t0ken", "reader", &[]);
     site.folder.write("token", "t0ken");

@@ -23,7 +23,7 @@ const MAX_SKEW: u32 = 3;
 /// Whether the Node is a guest, and what its labels say.
 pub fn guest(config: &NodeConfig) -> Finding {
     if !config.is_guest() {
-        let detail = format!("--max-pods is {}, the Node is as a kubelet's", config.max_pods);
+        let detail = format!("--max-pods is {}, the Node is like a kubelet's", config.max_pods);
         return Finding::note("guest", detail, "");
     }
     let labels = labels::of_new_node(config);
@@ -73,11 +73,11 @@ pub fn labels(config: &NodeConfig, node: Option<&Value>) -> Finding {
             format!("the Node has {key}={}", object_text(&before, key)),
             "remove it unless Nodes with pods have the same value",
         ),
-        None => Finding::ok(check, "as after a start"),
+        None => Finding::ok(check, "the same as after a start"),
     }
 }
 
-/// The taint can be set at creation alone: a Node may not add one to itself.
+/// The taint can be set only at creation: a Node may not add one to itself.
 pub fn taint(config: &NodeConfig, node: Option<&Value>) -> Finding {
     let check = "taint";
     if !config.is_guest() {
@@ -130,14 +130,14 @@ pub fn pods(config: &NodeConfig, list: &Response, boot: Option<Wall>) -> Finding
         None => Finding::note(check, "the response is not a PodList", ""),
         Some((0, 0)) => Finding::ok(check, "none is bound to the Node"),
         Some((found, 0)) if config.reject_pods => {
-            Finding::note(check, format!("{found} bound, a run ends them"), "")
+            Finding::note(check, format!("{found} bound, the agent ends them"), "")
         }
         Some((found, 0)) => {
-            Finding::note(check, format!("{found} bound, which wait for ever"), "set --reject-pods")
+            Finding::note(check, format!("{found} bound, they wait for ever"), "set --reject-pods")
         }
         Some((_, left)) => Finding::failed(
             check,
-            format!("{left} of a kubelet that ran since this boot"),
+            format!("{left} may still be running: a kubelet started them since this boot"),
             &format!("kubectl drain {}, and reboot the board", config.name),
         ),
     }

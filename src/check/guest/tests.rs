@@ -51,7 +51,7 @@ fn labels_that_the_next_start_changes_fail_and_a_zone_is_a_note() {
     let found =
         |labels: &Map<String, Value>| super::labels(&config, Some(&node(labels, json!({}))));
     assert_eq!(super::labels(&config, None).mark, Mark::Ok);
-    assert_eq!(found(&ours), Finding::ok("labels", "as after a start"));
+    assert_eq!(found(&ours), Finding::ok("labels", "the same as after a start"));
     ours.insert("example.com/theirs".into(), "1".into());
     assert_eq!(found(&ours).mark, Mark::Ok);
     ours.insert("topology.kubernetes.io/zone".into(), "a".into());
@@ -107,7 +107,7 @@ fn bound_pods_are_counted_and_those_of_a_running_kubelet_fail() {
     let running = pod(Some(boot.after(minutes)));
     assert_eq!(found(&default(), json!([])).mark, Mark::Ok);
     let two = found(&default(), json!([stray, old]));
-    assert_eq!((two.mark, &*two.detail), (Mark::Note, "2 bound, a run ends them"));
+    assert_eq!((two.mark, &*two.detail), (Mark::Note, "2 bound, the agent ends them"));
     let left = Flags::of(&["--reject-pods=false"]);
     assert_eq!(found(&config(left), json!([stray])).remedy, "set --reject-pods");
     let wrong = found(&default(), json!([stray, running]));

@@ -150,7 +150,7 @@ fn observe(signal: Signal, facts: &Facts) -> Option<(u64, u64)> {
                 Signal::NodefsInodesFree | Signal::ImagefsInodesFree => (fs.inodes_free, fs.inodes),
                 _ => (fs.available_bytes, fs.capacity_bytes),
             }),
-            // Without a size, as a ramfs, it never meets a threshold.
+            // Without a size, like a ramfs, it never meets a threshold.
             Err(unread) => unread.absent.then_some((u64::MAX, u64::MAX)),
         },
     }

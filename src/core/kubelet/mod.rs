@@ -453,7 +453,7 @@ impl Kubelet {
         match self.server_version.on_response(outcome) {
             Ok(version) if version == *reported => {}
             Ok(version) => {
-                log::info!("version: {version} is reported, as of the API server");
+                log::info!("version: {version} is reported, like that of the API server");
                 *reported = version;
             }
             Err(error) => log::warn!("version: {}; {reported} is reported", error.why),
@@ -553,7 +553,7 @@ impl Kubelet {
     }
 
     /// The time that decides about the certificate. The supervisor's dates are compared with the
-    /// server's clock alone, so neither a wrong clock of the board nor of the server matters.
+    /// server's clock only, so neither a wrong clock of the board nor of the server matters.
     fn certificate_now(&self, now: Now) -> Now {
         match &self.certificate {
             Some(certificate) if certificate.is_at_supervisor() => self.wall_clock.of_server(now),

@@ -9,7 +9,7 @@
 //! another client has created it.
 //!
 //! Between two reports a foreign change is found by a look: a patch that has only the precondition.
-//! The server answers it as a report, and stores nothing. The control plane sets Ready to Unknown
+//! The server answers it like a report, and stores nothing. The control plane sets Ready to Unknown
 //! after an outage, and never sets it back.
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`.
 //! Longer than 500 lines: the requests of one object, and their responses.
@@ -75,7 +75,7 @@ pub struct Node {
     seen: Option<Value>,
     /// The conditions about the board's health.
     health: HealthConditions,
-    /// The last write is early: a changed status of one of them is worth a patch of its own.
+    /// The last patch was sent only because a health condition changed its status.
     is_early: bool,
     /// When the server accepted the last early patch.
     early_at: Option<Mono>,
@@ -602,7 +602,7 @@ fn path(config: &Config) -> String {
     format!("{NODES}/{}", config.node.name)
 }
 
-/// Whether a change needs a patch. A change of annotations alone, or of a drifting amount, is sent
+/// Whether a change needs a patch. A change of only annotations, or of a drifting amount, is sent
 /// with the next patch.
 fn needs_patch(seen: &Value, change: &Value) -> bool {
     let is_drift = |status: &Value| {

@@ -31,7 +31,7 @@ pub(super) enum Content {
     Change,
     /// Heartbeats.
     Report,
-    /// Nothing: its precondition alone says whether the cached Node is still the server's.
+    /// Nothing: only its precondition says whether the cached Node is still the server's.
     Look,
 }
 

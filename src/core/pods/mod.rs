@@ -294,15 +294,15 @@ impl Pods {
             ([first, ..], _) => {
                 let number = left.len();
                 let what = format!(
-                    "{number} of a kubelet that ran since this boot may still run, {first} first, \
-                     and are left"
+                    "{number} may still be running, such as {first}: a kubelet started them since this \
+                     boot"
                 );
                 Fault::new(what, "drain the Node and reboot").into()
             }
             ([], 0) => return Ok(Progress::Done),
             ([], waiting) => {
                 let what =
-                    format!("{waiting} wait to be rejected, because a controller makes new ones");
+                    format!("{waiting} wait to be rejected, because a controller creates new ones");
                 let remedy = format!("remove nodeName {} from its template", self.node_name);
                 Fault::new(what, remedy).into()
             }

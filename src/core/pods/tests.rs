@@ -193,8 +193,8 @@ fn a_pod_that_a_kubelet_started_since_the_boot_is_left() {
     let mut pods = guest();
     assert_eq!(
         look(&mut pods, &[young], at(1)).unwrap_err().why.to_string(),
-        "1 of a kubelet that ran since this boot may still run, default/web first, and are left; \
-         drain the Node and reboot"
+        "1 may still be running, such as default/web: a kubelet started them since this boot; drain \
+         the Node and reboot"
     );
     assert_eq!(pods.due(), None, "a pod that is left causes no further looks");
 }

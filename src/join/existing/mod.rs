@@ -79,7 +79,7 @@ pub(super) fn existing(
         Some((path, Err(error))) => {
             let why = cause(&error).at(path.display());
             return if settings.dry_run {
-                none(Finding::note(JOINED, format!("not known: {why}"), SUDO))
+                none(Finding::note(JOINED, format!("unknown: {why}"), SUDO))
             } else {
                 Err(Finding::failed(JOINED, why, SUDO))
             };
@@ -121,7 +121,7 @@ pub(super) fn existing(
         return replaced(settings, format!("this board has {detail}"));
     }
     let again = |why| {
-        let line = format!("{detail}: {why}, so another is asked for");
+        let line = format!("{detail}: {why}, so a new one is requested");
         let finding = Finding::note(JOINED, line, "");
         Ok(Existing { finding, kept: None, is_replaced: true })
     };
@@ -177,7 +177,7 @@ fn trusts_all(settings: &Settings, token: &Token, config: &ApiConfig, now: Wall)
         (None, Token::Supervisor { hash: Some(hash), .. }) => {
             vec![proof::has_digest(&ca.bytes, hash)]
         }
-        // The endpoint alone tells clusters apart.
+        // Only the endpoint tells clusters apart.
         _ => vec![true],
     };
     has.contains(&true).then(|| !has.contains(&false))

@@ -215,7 +215,7 @@ fn a_certificate_is_kept_for_as_long_as_it_is_worth_and_then_another_is_asked_fo
     ] {
         let found = word(Joined::new(&ca, &pair(from, until)).found(&line));
         assert!(found.starts_with(want), "{from} {until}: {found}");
-        let is_named = found.contains("ends too soon, so another is asked for");
+        let is_named = found.contains("ends too soon, so a new one is requested");
         assert_eq!(is_named, want != "kept", "{found}");
     }
 }
@@ -306,7 +306,7 @@ fn a_board_with_both_cas_stays_when_k3s_gets_another_root() {
     let file = format!("--certificate-authority={}", tree.join("both.pem").display());
     for (stored, pem, more, want) in [
         (&old, &old, &[][..], "kept"),
-        (&old, &old, &[file.as_str()], "it lacks a CA, so another is asked for"),
+        (&old, &old, &[file.as_str()], "it lacks a CA, so a new one is requested"),
         (&both, &new, &[], "kept"),
         (&old, &new, &[], "another cluster; nodelet join --force replaces it"),
     ] {
@@ -360,7 +360,7 @@ fn an_identity_without_its_flags_is_not_complete() {
             board.tree.write("etc/default/nodelet-join", text.as_bytes());
         }
         let found = word(board.found(&line));
-        assert!(found.ends_with("its flags are missing, so another is asked for"), "{found}");
+        assert!(found.ends_with("its flags are missing, so a new one is requested"), "{found}");
     }
 }
 
@@ -372,7 +372,7 @@ fn what_cannot_be_seen_is_not_missing() {
     let paths = JoinPaths::new(Some(tree.path()));
     let mut line = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
     let token = Token::parse(BOOTSTRAP).unwrap();
-    for (dry_run, want) in [(true, "– joined: not known: "), (false, "✗ joined: ")] {
+    for (dry_run, want) in [(true, "– joined: unknown: "), (false, "✗ joined: ")] {
         line.dry_run = dry_run;
         let found = existing(&paths, &line, &token, "pi", now());
         let line = found.map_or_else(|failed| failed.line(), |found| found.finding.line());

@@ -188,12 +188,12 @@ fn a_power_cut_of_a_reset_is_repeated() {
     }
     let act = || {
         let mut disk = Disk::default();
-        let (report, removed) = super::carry_out(&mut disk, &paths, false);
+        let (report, removed) = super::run_reset(&mut disk, &paths, false);
         assert_eq!((report.failed().len(), removed.len()), (0, 8));
         (disk.done, ())
     };
     let states = power_cut::survives(tree.path(), act, |(), state| {
-        let (report, _) = super::carry_out(&mut Disk::default(), &paths, false);
+        let (report, _) = super::run_reset(&mut Disk::default(), &paths, false);
         assert_eq!(report.failed().len(), 0, "{state}");
         let others = [paths.kubeconfig(), paths.flags(), paths.at("var/lib/nodelet/podcidr")];
         for path in left.iter().chain(&others) {
@@ -235,7 +235,7 @@ fn an_image_with_absolute_links_leaves_this_machine_alone() {
     };
     written(&paths, new(true));
     check("the new identity");
-    let (report, removed) = super::carry_out(&mut Disk::default(), &paths, true);
+    let (report, removed) = super::run_reset(&mut Disk::default(), &paths, true);
     assert_eq!((report.failed().len(), removed.len()), (0, 2));
     check("");
 }

@@ -132,7 +132,7 @@ fn what_neither_the_token_nor_the_system_proves_gets_no_credential() {
     refused(
         &front(NAMES, Validity::VALID),
         4,
-        &["is of no CA that is proved or installed", remedy],
+        &["no proved and no installed CA has signed the certificate", remedy],
     );
     install(public.pem());
     refused(

@@ -26,7 +26,7 @@ use crate::identity::tests::model::wall;
 use crate::identity::{Identity, IdentitySource, Replaced, TaskStep};
 use crate::join::command::{Settings, TokenSource};
 use crate::join::files::JoinPaths;
-use crate::join::run::{Board, JoinRun, Outside};
+use crate::join::run::{Board, ClockAndNetwork, JoinRun};
 use crate::join::token::{Digest, Token};
 use crate::kube::message::{Outcome, Request};
 use crate::kube::time::Wall;
@@ -425,7 +425,7 @@ impl World {
 /// What `nodelet join` sees of the world.
 pub(super) struct View(pub(super) RefCell<World>);
 
-impl Outside for View {
+impl ClockAndNetwork for View {
     fn now(&self) -> Now {
         let world = self.0.borrow();
         Now { mono: Mono::START.after(world.now), wall: world.board_wall() }
@@ -489,7 +489,7 @@ impl View {
         };
         let mut run = JoinRun::new(&settings, board, "life", self, &mut print);
         run.paths = paths;
-        let end = run.carry_out(&Token::parse(&line.token).unwrap(), None);
+        let end = run.run(&Token::parse(&line.token).unwrap(), None);
         let mut world = self.0.borrow_mut();
         world.trigger();
         for line in &lines {
@@ -504,7 +504,7 @@ impl View {
     /// `nodelet reset`. Returns the line of the failed step.
     pub(super) fn reset(&self) -> Option<String> {
         let paths = self.0.borrow().paths();
-        let (report, _) = crate::join::carry_out(&mut Disk::default(), &paths, false);
+        let (report, _) = crate::join::run_reset(&mut Disk::default(), &paths, false);
         report.findings.iter().map(Finding::line).find(|line| line.starts_with('✗'))
     }
 }

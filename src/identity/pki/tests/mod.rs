@@ -412,6 +412,25 @@ fn a_store_that_was_restored_without_its_links_is_used_and_renewed() {
     }
 }
 
+/// A kubelet writes its keys in this form, and so did nodelet before 0.1.0.
+#[test]
+fn a_key_in_the_form_sec_1_is_used_and_keeps_its_form() {
+    let sec1 = "-----BEGIN EC PRIVATE KEY-----\n\
+                MHcCAQEEIIrYSSNQFaA2Hwf1duRSxKtLYX5CB04fSeQ6tF1aY/PuoAoGCCqGSM49\n\
+                AwEHoUQDQgAEPR3tU2Fta9ktY+6P9G0cWO+0kETA6SFs38GecTyudlHz6xvCdz8q\n\
+                EKTcWGekdmdDPsHloRNtsiCa697B2O9IFA==\n\
+                -----END EC PRIVATE KEY-----\n";
+    let (folder, signer, paths) = bootstrapping(false);
+    folder.write("lib/pki/kubelet-client.key.tmp", sec1);
+    let (mut pki, _) = open(&paths, day(10));
+    let request = pki.sign(false).unwrap();
+    pki.install(&signer.sign(&request, 1, 90), day(10)).unwrap();
+    let pair = fs::read_to_string(paths.cert_dir.join("kubelet-client-current.pem")).unwrap();
+    assert!(pair.contains(sec1), "{pair}");
+    let (_, start) = open(&paths, day(11));
+    assert!(start.leaf.is_some() && start.bootstrap.is_none());
+}
+
 #[test]
 fn debug_output_contains_no_key_and_no_token() {
     let (_folder, signer, paths) = bootstrapping(false);

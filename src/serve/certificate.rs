@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::crypto::ring;
 use rustls::SupportedProtocolVersion;
+use rustls::crypto::ring;
 use rustls::server::{NoServerSessionStorage, ServerConfig};
 use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};

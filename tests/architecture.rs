@@ -15,7 +15,7 @@ const LONGEST: usize = 500;
 /// From the top down: a room may import rooms that stand below it.
 /// `serve` above `agent`: the agent talks to the API server alone.
 const ROOMS: [&str; 17] = [
-    "main", "lib", "cli", "join", "check", "serve", "agent", "identity", "host", "wire", "health",
+    "main", "lib", "cli", "join", "check", "serve", "agent", "identity", "health", "host", "wire",
     "core", "config", "runtime", "process", "files", "kube",
 ];
 
@@ -28,8 +28,7 @@ const ASK: [&str; 2] = ["cli", "check"];
 const READER: &str = "runtime::file";
 
 /// Rooms, and files or folders of other rooms, without a clock, file, socket or environment.
-const PURE: [&str; 16] = [
-    "health",
+const PURE: [&str; 15] = [
     "core",
     "config",
     "kube",
@@ -86,8 +85,8 @@ const EFFECTS: [(&[&str], &[&str]); 4] = [
             "ureq::",
         ],
         &[
-            "main", "cli", "agent", "join", "check", "runtime", "serve", "identity", "host",
-            "wire", "process", "files",
+            "main", "cli", "agent", "join", "check", "runtime", "serve", "identity", "health",
+            "host", "wire", "process", "files",
         ],
     ),
 ];

@@ -533,7 +533,7 @@ fn promtool_checks_and_tests_the_rules(script: &str) {
 #[test]
 fn the_manual_has_a_row_for_each_condition_about_the_boards_health() {
     let document = text("systemd/health.md");
-    for kind in &nodelet::health::KINDS {
+    for kind in nodelet::health::KINDS {
         let row = format!("| `{}` |", kind.name);
         assert!(document.lines().any(|line| line.starts_with(&row)), "no row {row}");
     }

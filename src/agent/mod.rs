@@ -19,8 +19,8 @@ use crate::core::kubelet::{Action, AfterResponse, FAST_TICK, Kubelet};
 use crate::core::schedule::RequestKind;
 use crate::core::wall_clock::WallClock;
 use crate::files::write::{self, Changes, Disk};
-use crate::health::Health;
-use crate::host::health::HealthSources;
+use crate::health::config::HealthConfig;
+use crate::health::monitor::Health;
 use crate::identity::{Identity, Replaced, TaskStep};
 use crate::kube::message::Outcome;
 use crate::kube::text::{Fault, VERBOSE};
@@ -69,7 +69,6 @@ pub struct Agent {
     kubelet: Kubelet,
     facts: ReadCache,
     health: Health,
-    health_sources: HealthSources,
     api: Api,
     identity: Identity,
     changes: Changes<Purpose>,
@@ -90,6 +89,7 @@ impl Agent {
     /// `seed` is any number that differs between boards.
     pub fn new(
         config: Config,
+        health: &HealthConfig,
         facts: ReadCache,
         connection: ApiConnection,
         wakeup: Wakeup,
@@ -99,8 +99,7 @@ impl Agent {
         let clock = Clock::start();
         let wall_clock = WallClock::new(WallClock::built(), clock.boot_to_start());
         Self {
-            health: Health::new(&facts.host.health, WallClock::built()),
-            health_sources: HealthSources::new(&facts.host, move || clock.now()),
+            health: Health::new(&facts.host, health, WallClock::built(), move || clock.now()),
             facts,
             state_file: config.state_file.as_ref().map(StateFile::new),
             kubelet: Kubelet::new(
@@ -179,7 +178,7 @@ impl Agent {
             self.kubelet.compute_status_by(now.after(NETWORK_SETTLES));
         }
         if woken.voltage {
-            self.health_sources.on_voltage();
+            self.health.on_voltage();
         }
     }
 
@@ -209,17 +208,16 @@ impl Agent {
         }
         self.has_waited = !pause.is_zero();
         self.polled = Some(start.mono);
-        let wants_voltage = self.health.pace().wait_for_voltage;
+        let wants_voltage = self.health.waits_for_voltage();
         if wants_voltage != self.wakeup.waits_for_voltage() {
-            let file = wants_voltage.then(|| self.health_sources.voltage_descriptor());
+            let file = wants_voltage.then(|| self.health.voltage_descriptor());
             self.wakeup.wait_for_voltage(file.flatten());
         }
         self.wakeup.wait(pause, start.mono >= self.network_rests)
     }
 
     fn stop(mut self) {
-        if let Some(boots) = self.health.boots_at_stop()
-            && let Some(ops) = self.health_sources.boots_change(boots)
+        if let Some(ops) = self.health.record_stop()
             && let Err(why) = Disk::default().carry_out(ops)
         {
             log_failed_boots(&why);
@@ -231,16 +229,14 @@ impl Agent {
     /// the facts.
     fn look(&mut self) {
         self.health.on_node(self.kubelet.node_conditions());
-        let reading = self.health_sources.read(self.health.pace());
-        let now = self.clock.now();
-        if let Some(reading) = reading {
-            self.health.on_reading(&reading, now);
+        if self.health.look() {
             // The Lease is asked for before the facts are read.
             return;
         }
+        let now = self.clock.now();
         let clock = self.clock;
         let _look = self.facts.host.root.begin_look(move || clock.now().mono);
-        self.health.on_files(self.health_sources.files());
+        self.health.read_files();
         self.facts.set_health(self.health.conditions());
         self.kubelet.on_health_events(self.health.take_events(), now.mono);
         let (node, may_wait) = (self.kubelet.node_config(), self.kubelet.may_wait());
@@ -251,11 +247,8 @@ impl Agent {
 
     /// Records this boot, once a response has shown that the clock is right.
     fn write_boots(&mut self, now: Now) {
-        if let Some(boots) = self.health.boots_to_write(now) {
-            match self.health_sources.boots_change(boots) {
-                Some(ops) => self.changes.add(Purpose::Boots, ops),
-                None => self.health.on_boots_written(false),
-            }
+        if let Some(ops) = self.health.record_boot(now) {
+            self.changes.add(Purpose::Boots, ops);
         }
     }
 
@@ -328,7 +321,7 @@ impl Agent {
                 self.after_task_step(step);
             }
             (Purpose::Boots, result) => {
-                self.health.on_boots_written(result.is_ok());
+                self.health.on_boot_recorded(result.is_ok());
                 if let Err(why) = result {
                     log_failed_boots(&why);
                 }

@@ -2,7 +2,8 @@
 
 use super::{Finding, Mark};
 use crate::core::health::HealthConditions;
-use crate::health::{CheckTexts, ConditionKind, HealthConfig, KINDS};
+use crate::health::config::HealthConfig;
+use crate::health::{CheckTexts, ConditionKind, KINDS};
 
 /// The finding for `kind`. `found` has the conditions of all sources, `sources` their files.
 pub fn finding(
@@ -80,7 +81,7 @@ mod tests {
         assert_eq!(hint(&[Finding::note("metrics", "off", "enable it")]), None);
         let off = finding(&HealthConfig::parse("-UnderVoltage", &[]).unwrap(), true);
         assert!(off.detail.contains("not detected"), "{off:?}");
-        for kind in &KINDS {
+        for kind in KINDS {
             let none = super::finding(kind, &all, &HealthConditions::default(), &[]);
             assert_eq!(none.mark, Mark::Note);
             assert_eq!((none.detail.as_str(), none.remedy.as_str()), (kind.check.absent, ""));

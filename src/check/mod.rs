@@ -14,7 +14,7 @@ mod setup;
 
 pub use crate::kube::finding::{Finding, Mark};
 pub use setup::CommandFailure;
-pub(crate) use setup::configured;
+pub(crate) use setup::{Setup, configured};
 
 use serde_json::{Value, json};
 

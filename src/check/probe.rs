@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::port::{PORT, port};
 use super::server::{Need, PERMISSIONS, Permission};
+use super::setup::Setup;
 use super::{Finding, Mark, Report, board, guest, server};
 use crate::config::Config;
 use crate::core::certificate::Certificate;
@@ -20,7 +21,8 @@ use crate::core::{pods, server_version};
 use crate::files::guard::{self, Resolved};
 use crate::files::read::cause;
 use crate::health::KINDS;
-use crate::host::health::HealthSources;
+use crate::health::config::HealthConfig;
+use crate::health::monitor::Health;
 use crate::host::units::{SERVE_SOCKET, is_enabled};
 use crate::host::{Host, cgroup, memory, mounts};
 use crate::identity::ApiAccess;
@@ -54,16 +56,14 @@ const NO_RESPONSE: &str = "is server the URL of an API server?";
 /// Runs all checks. `missing` has one line for each fact that the Node would lack; `found` is the
 /// look at the container runtime, if there is one; `open` reads the kubeconfig.
 pub(crate) fn report(
-    config: &Config,
-    host: &Host,
-    facts: &Facts,
+    Setup { config, health: health_config, host, facts }: &Setup,
     missing: &[String],
     found: Option<&RuntimeReport>,
     clock: &Clock,
     open: impl FnOnce() -> Result<ApiAccess, Fault>,
 ) -> Report {
     let mut findings = board(host, facts, missing, clock);
-    findings.extend(health(host, *clock));
+    findings.extend(health(host, health_config, *clock));
     let writable = requests_certificates(config).then(|| writable(&config.cert_dir));
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
@@ -115,11 +115,10 @@ fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<F
 }
 
 /// One finding for each condition about the board's health.
-fn health(host: &Host, clock: Clock) -> impl Iterator<Item = Finding> {
-    let mut sources = HealthSources::new(host, move || clock.now());
-    let found = sources.conditions();
-    let finding =
-        move |kind| super::health::finding(kind, &host.health, &found, &sources.sources(kind));
+fn health(host: &Host, config: &HealthConfig, clock: Clock) -> impl Iterator<Item = Finding> {
+    let mut health = Health::new(host, config, WallClock::built(), move || clock.now());
+    let found = health.if_it_lasted();
+    let finding = move |kind| super::health::finding(kind, config, &found, &health.sources(kind));
     KINDS.iter().map(finding)
 }
 

@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::config::flags::Flags;
 use crate::core::facts::Facts;
 use crate::core::status;
-use crate::health::HealthConfig;
+use crate::health::config::HealthConfig;
 use crate::host::{Host, HostRoot};
 
 /// Why a command failed, in one line for stderr.
@@ -17,19 +17,24 @@ pub enum CommandFailure {
     Other(String),
 }
 
-/// The checked configuration and the facts that its checks need. `is_here`: on this machine, and not
-/// on one that an image is made for.
-pub(crate) fn configured(
-    flags: Flags,
-    is_here: bool,
-) -> Result<(Config, Host, Facts), CommandFailure> {
+/// The checked configuration, and the facts that its checks need.
+pub(crate) struct Setup {
+    pub config: Config,
+    /// `--node-problem-detection` and `--node-condition`.
+    pub health: HealthConfig,
+    pub host: Host,
+    pub facts: Facts,
+}
+
+/// `is_here`: on this machine, and not on one that an image is made for.
+pub(crate) fn configured(flags: Flags, is_here: bool) -> Result<Setup, CommandFailure> {
     if is_here && !flags.values.host_root.is_dir() {
         let root = flags.values.host_root.display();
         return Err(CommandFailure::Usage(format!("--host-root: {root} is not a folder")));
     }
     let mut host = Host::new(HostRoot::new(&flags.values.host_root), &flags.values.root_dir);
     host.ready_when_exists.clone_from(&flags.values.ready_when_exists);
-    host.health =
+    let health =
         HealthConfig::parse(&flags.values.node_problem_detection, &flags.values.node_conditions)
             .map_err(CommandFailure::Usage)?;
     let hostname = || host.hostname().map_err(|unread| unread.to_string());
@@ -38,5 +43,5 @@ pub(crate) fn configured(
     if is_here {
         status::check_reservations(&config, &facts).map_err(CommandFailure::Other)?;
     }
-    Ok((config, host, facts))
+    Ok(Setup { config, health, host, facts })
 }

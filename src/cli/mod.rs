@@ -16,7 +16,7 @@ use nix::sys::prctl;
 use crate::agent::read_cache::{ReadCache, ask_name_servers};
 use crate::agent::{Agent, ApiConnection};
 use crate::check::board::{ASKED_ONCE, ASKED_ONCE_REMEDY};
-use crate::check::{CommandFailure, configured, probe};
+use crate::check::{CommandFailure, Setup, configured, probe};
 use crate::config::command_line::{self, Command, shown};
 use crate::config::file;
 use crate::config::flags::Flags;
@@ -25,8 +25,9 @@ use crate::core::delay::Jitter;
 use crate::core::eviction::Eviction;
 use crate::core::facts::Facts;
 use crate::core::status::{self, Desired};
+use crate::core::wall_clock::WallClock;
 use crate::files::read::read;
-use crate::host::health::HealthSources;
+use crate::health::monitor::Health;
 use crate::host::{Host, HostRoot};
 use crate::identity::{ApiAccess, IdentitySource};
 use crate::join;
@@ -130,7 +131,7 @@ fn open_agent(flags: Flags, args: Vec<OsString>) -> Result<Box<Agent>, CommandFa
     logging::start(flags.values.verbosity, env("JOURNAL_STREAM").is_some());
     // Before the facts are read, so that no later change of the network is missed.
     let wakeup = Wakeup::new().map_err(|e| CommandFailure::Other(format!("signalfd: {e}")))?;
-    let (mut config, host, first) = configure(flags, args)?;
+    let Setup { mut config, health, host, facts: first } = configure(flags, args)?;
     if config.state_file.is_none() {
         config.state_file = systemd_folder("RUNTIME_DIRECTORY").map(|folder| folder.join("state"));
     }
@@ -154,7 +155,7 @@ fn open_agent(flags: Flags, args: Vec<OsString>) -> Result<Box<Agent>, CommandFa
     let connection = ApiConnection { api: access.api, identity, certificate: access.certificate };
     let mut facts = ReadCache::new(host, &config.node.name, first);
     facts.runtime = config.runtime.as_ref().map(|runtime| RuntimeFile::new(&runtime.facts_file));
-    Ok(Box::new(Agent::new(config, facts, connection, wakeup, notify, seed)))
+    Ok(Box::new(Agent::new(config, &health, facts, connection, wakeup, notify, seed)))
 }
 
 /// The folder that systemd makes for this unit and names in `variable`; the first one of several.
@@ -192,15 +193,15 @@ fn user_agent() -> String {
 
 /// The checked configuration and the facts that its checks need. Flags and fields without effect
 /// are logged last, because an invalid configuration must be one line.
-fn configure(flags: Flags, args: Vec<OsString>) -> Result<(Config, Host, Facts), CommandFailure> {
+fn configure(flags: Flags, args: Vec<OsString>) -> Result<Setup, CommandFailure> {
     let mut flags = over_file(flags, args)?;
     let (ignored, unknown) = (std::mem::take(&mut flags.ignored), flags.unknown.join(", "));
-    let (config, host, facts) = configured(flags, true)?;
+    let setup = configured(flags, true)?;
     log_ignored(ignored);
     if !unknown.is_empty() {
         log::warn!("--config: unknown fields ignored: {unknown}");
     }
-    Ok((config, host, facts))
+    Ok(setup)
 }
 
 /// The flags, with the values of the `--config` file for flags that are not given.
@@ -236,11 +237,13 @@ fn log_ignored(mut names: Vec<String>) {
 fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
     logging::start(flags.values.verbosity, false);
     let is_json = is_json(&flags, "json")?;
-    let (config, mut host, mut facts) = configure(flags, args)?;
+    let Setup { config, health, mut host, mut facts } = configure(flags, args)?;
     let clock = Clock::start();
     let (mut desired, _) = desired(&config, &mut host, &mut facts, &clock);
-    let health = HealthSources::new(&host, move || clock.now()).conditions();
-    health.apply(object::elements(&mut desired.node, &["status", "conditions"]), clock.now().wall);
+    let mut health = Health::new(&host, &health, WallClock::built(), move || clock.now());
+    health
+        .if_it_lasted()
+        .apply(object::elements(&mut desired.node, &["status", "conditions"]), clock.now().wall);
     for line in &desired.missing {
         logging::print_error(line);
     }
@@ -298,15 +301,16 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
     let _ = prctl::set_dumpable(false);
     logging::start(flags.values.verbosity, false);
     let is_json = is_json(&flags, "text")?;
-    let (config, mut host, mut facts) = configure(flags, args)?;
+    let mut setup = configure(flags, args)?;
     let clock = Clock::start();
-    let (Desired { missing, .. }, found) = desired(&config, &mut host, &mut facts, &clock);
+    let (Desired { missing, .. }, found) =
+        desired(&setup.config, &mut setup.host, &mut setup.facts, &clock);
     let connect = || {
-        let path = config.kubeconfig.as_ref().ok_or("--kubeconfig is missing")?;
-        source(&config, path).open_read_only(clock.now().wall).map(|(_, access)| access)
+        let path = setup.config.kubeconfig.as_ref().ok_or("--kubeconfig is missing")?;
+        source(&setup.config, path).open_read_only(clock.now().wall).map(|(_, access)| access)
     };
     let found = found.as_ref();
-    let report = probe::report(&config, &host, &facts, &missing, found, &clock, connect);
+    let report = probe::report(&setup, &missing, found, &clock, connect);
     print(&if is_json { format!("{:#}", report.json()) } else { report.text() })?;
     report.end("check")
 }

@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn types_restrict_and_exclude() {
-        let all = KINDS.each_ref().map(|kind| kind.name).to_vec();
+        let all: Vec<_> = KINDS.iter().map(|kind| kind.name).collect();
         assert_eq!(parse_detection("problems"), Ok((false, all.clone())));
         assert_eq!(parse_detection("all"), Ok((true, all.clone())));
         assert_eq!(parse_detection("none"), Ok((false, vec![])));

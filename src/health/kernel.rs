@@ -1,54 +1,91 @@
-//! KernelDeadlock, and the counters that have events alone.
-
-use std::collections::VecDeque;
-use std::time::Duration;
+//! KernelDeadlock: counters of kernel faults in `proc/sys/kernel` and `sys/kernel`.
 
 use super::condition_state::RuleResult;
-use super::{RuleInput, Sign, found};
-use crate::core::instant::Mono;
+use super::reader::{Found, HealthReader};
+use super::source::{CheckTexts, ConditionKind, Rule, RuleInput, Source, found, grew};
+use crate::host::kept_file::KeptFile;
+use crate::host::root::present;
+
+pub(super) const KIND: ConditionKind = ConditionKind {
+    name: "KernelDeadlock",
+    fine: ("KernelKeepsRunning", "no oops, lockup or hung task"),
+    // The counter of oopses is 0 after a boot alone.
+    problems: &[("KernelOops", 0), ("SoftLockup", 600), ("RCUStall", 600), ("TaskHung", 600)],
+    rule: Rule::Source(|| Box::new(KernelDeadlock::default())),
+    check: CheckTexts {
+        name: "kernel-deadlock",
+        absent: "neither proc/sys/kernel/tainted nor sys/kernel/oops_count",
+        remedy: "save the kernel log, then reboot",
+    },
+};
 
 /// Counters of kernel faults since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kernel {
+pub(super) struct Kernel {
     /// `oops_count` (Linux 6.2); else 1 if bit 7 of `tainted` is set.
-    pub oopses: u64,
+    pub(super) oopses: u64,
     /// `softlockup_count` (6.16).
-    pub soft_lockups: Option<u64>,
+    pub(super) soft_lockups: Option<u64>,
     /// `rcu_stall_count` (6.16).
-    pub rcu_stalls: Option<u64>,
+    pub(super) rcu_stalls: Option<u64>,
     /// `hung_task_detect_count` (6.13); an administrator can reset it.
-    pub hung_tasks: Option<u64>,
+    pub(super) hung_tasks: Option<u64>,
 }
 
-/// Sources of events.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// `oom_kill` of `proc/vmstat` (4.13).
-    pub oom_kills: Option<u64>,
-    /// Sum of the EDAC controllers' `ue_count`.
-    pub memory_errors: Option<u64>,
-    /// Interfaces with a device, and their `carrier_changes`.
-    pub links: Vec<(String, u64)>,
-    /// Bit 5 of `bootstatus` of `watchdog0`, and not on a Raspberry Pi. Only in the first look.
-    pub watchdog_reset: bool,
-}
+/// Bit 7 of `tainted`: the kernel has oopsed.
+const TAINT_DIE: i64 = 1 << 7;
 
-/// The rule of KernelDeadlock: the kernel oopsed, locked up or has hung tasks. Bits of `tainted`
-/// other than 7 are normal: 512 is a warning, and 1024 is set on every Raspberry Pi with a staging
-/// driver.
+/// Counters of kernel faults: of oopses, and the bits that an oops sets; of soft lockups, of stalls of
+/// RCU and of hung tasks.
+const FAULTS: [&str; 5] = [
+    "sys/kernel/oops_count",
+    "proc/sys/kernel/tainted",
+    "sys/kernel/softlockup_count",
+    "sys/kernel/rcu_stall_count",
+    "proc/sys/kernel/hung_task_detect_count",
+];
+
+/// The kernel oopsed, locked up or has hung tasks. Bits of `tainted` other than 7 are normal: 512 is
+/// a warning, and 1024 is set on every Raspberry Pi with a staging driver.
 #[derive(Debug, Default)]
-pub(super) struct Deadlock {
+pub(super) struct KernelDeadlock {
+    /// One that does not exist is left out at the discovery.
+    files: [Option<KeptFile>; FAULTS.len()],
+    pub(super) found: Found<Kernel>,
+    /// What the look before found.
     last: Option<Kernel>,
 }
 
-/// Whether a counter grew since the last look. One that fell was reset.
-fn grew(now: Option<u64>, before: Option<u64>) -> bool {
-    now.zip(before).is_some_and(|(now, before)| now > before)
-}
+impl Source for KernelDeadlock {
+    fn discover(&mut self, reader: &mut HealthReader) {
+        self.files = FAULTS.map(|path| {
+            let mut file = KeptFile::new(path);
+            let is_there = present(reader.kept(&mut file)).is_some();
+            is_there.then_some(file)
+        });
+    }
 
-impl Deadlock {
-    pub(super) fn judge(&mut self, input: &RuleInput<'_>, signs: &mut Vec<Sign>) -> RuleResult {
-        let kernel = match found(&input.reading.kernel) {
+    fn look(&mut self, reader: &mut HealthReader) {
+        let number = |file: &mut Option<KeptFile>| Some(reader.kept_number(file.as_mut()?));
+        let [oopses, tainted, counters @ ..] = self.files.each_mut().map(number);
+        let [soft_lockups, rcu_stalls, hung_tasks] =
+            counters.map(|count| count.and_then(Result::ok).map(i64::unsigned_abs));
+        let died = |tainted: i64| u64::from(tainted & TAINT_DIE != 0);
+        let oopses = match (oopses, tainted) {
+            (None, None) => None,
+            (Some(Ok(oopses)), Some(Ok(tainted))) => {
+                Some(Ok(oopses.unsigned_abs().max(died(tainted))))
+            }
+            (Some(Ok(oopses)), _) => Some(Ok(oopses.unsigned_abs())),
+            (_, Some(Ok(tainted))) => Some(Ok(died(tainted))),
+            (Some(Err(unread)), _) | (_, Some(Err(unread))) => Some(Err(unread)),
+        };
+        self.found = oopses
+            .map(|read| read.map(|oopses| Kernel { oopses, soft_lockups, rcu_stalls, hung_tasks }));
+    }
+
+    fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
+        let kernel = match found(&self.found) {
             Ok(kernel) => *kernel,
             Err(result) => return result,
         };
@@ -60,7 +97,7 @@ impl Deadlock {
             (has_hung, "TaskHung", "the kernel found a hung task"),
         ] {
             if grew && input.problem.is_some() {
-                signs.push((reason, message.to_owned()));
+                input.signs.push((reason, message.to_owned()));
             }
         }
         let has_locked_up = grew(kernel.soft_lockups, last.soft_lockups);
@@ -76,78 +113,82 @@ impl Deadlock {
             RuleResult::problem(rank, reason, message, 0)
         })
     }
-}
 
-/// Changes of a link within [`FLAPS_WITHIN`] that make it flapping.
-const FLAPS: u64 = 6;
-const FLAPS_WITHIN: Duration = Duration::from_secs(600);
-
-/// The counters at the last look.
-#[derive(Debug, Default)]
-pub(super) struct Baseline {
-    oom_kills: Option<u64>,
-    memory_errors: Option<u64>,
-    links: Vec<LinkHistory>,
-}
-
-/// An interface: its name, its last count, and the changes of the last minutes.
-#[derive(Debug)]
-struct LinkHistory {
-    name: String,
-    last: u64,
-    changes: VecDeque<(Mono, u64)>,
-}
-
-impl Baseline {
-    /// Adds the events of what happened since the last look.
-    pub(super) fn compare(&mut self, counters: &Counters, signs: &mut Vec<Sign>, now: Mono) {
-        if grew(counters.oom_kills, self.oom_kills) {
-            let message = "the kernel killed a process for lack of memory";
-            signs.push(("OOMKilling", message.to_owned()));
-        }
-        if grew(counters.memory_errors, self.memory_errors) {
-            let message = "the memory controller counted an uncorrectable error";
-            signs.push(("MemoryReadError", message.to_owned()));
-        }
-        // A counter that could not be read keeps its baseline.
-        self.oom_kills = counters.oom_kills.or(self.oom_kills);
-        self.memory_errors = counters.memory_errors.or(self.memory_errors);
-        self.links.retain(|link| counters.links.iter().any(|(name, _)| *name == link.name));
-        for (name, count) in &counters.links {
-            match self.links.iter_mut().find(|link| link.name == *name) {
-                Some(link) => {
-                    if link.is_flapping(*count, now) {
-                        let message = format!(
-                            "the link of {name} changed at least {FLAPS} times in 10 minutes"
-                        );
-                        signs.push(("LinkFlapping", message));
-                    }
-                }
-                None => self.links.push(LinkHistory {
-                    name: name.clone(),
-                    last: *count,
-                    changes: VecDeque::new(),
-                }),
-            }
-        }
+    fn paths(&self) -> Vec<String> {
+        self.files.iter().flatten().map(|file| file.path.clone()).collect()
     }
 }
 
-impl LinkHistory {
-    fn is_flapping(&mut self, count: u64, now: Mono) -> bool {
-        let change = count.saturating_sub(self.last);
-        self.last = count;
-        while self.changes.front().is_some_and(|(at, _)| now.since(*at) > FLAPS_WITHIN) {
-            self.changes.pop_front();
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::tests::Board;
+    use serde_json::json;
+
+    fn new_board() -> Board<KernelDeadlock, Found<Kernel>> {
+        Board::new(&KIND, |source, found| source.found.clone_from(found))
+    }
+
+    fn kernel(change: impl FnOnce(&mut Kernel)) -> Found<Kernel> {
+        let mut kernel = Kernel {
+            soft_lockups: Some(5),
+            rcu_stalls: Some(5),
+            hung_tasks: Some(5),
+            ..Kernel::default()
+        };
+        change(&mut kernel);
+        Some(Ok(kernel))
+    }
+
+    #[test]
+    fn a_counter_that_grew_is_a_deadlock_for_ten_minutes() {
+        let base = kernel(|_| {});
+        for (look, want) in [
+            (kernel(|k| k.soft_lockups = Some(6)), "SoftLockup"),
+            (kernel(|k| k.rcu_stalls = Some(6)), "RCUStall"),
+            (kernel(|k| k.hung_tasks = Some(6)), "TaskHung"),
+            (kernel(|k| (k.soft_lockups, k.hung_tasks) = (Some(9), Some(9))), "SoftLockup"),
+            (kernel(|k| k.oopses = 1), "KernelOops"),
+            (kernel(|_| {}), "False"),
+            // Reset, or no longer there.
+            (kernel(|k| k.hung_tasks = Some(0)), "False"),
+            (kernel(|k| k.hung_tasks = None), "False"),
+        ] {
+            let mut board = new_board();
+            board.look(0, &base);
+            assert_eq!(board.state(), "False", "the first look is the baseline");
+            board.look(60, &look);
+            assert_eq!(board.state(), want);
+            board.look(60, &look);
+            board.look(599, &look);
+            assert_eq!(board.state(), want);
+            board.look(1, &look);
+            let lasts = want == "KernelOops";
+            assert_eq!(board.state(), if lasts { want } else { "False" });
         }
-        if change > 0 {
-            self.changes.push_back((now, change));
-        }
-        let sum = self.changes.iter().map(|(_, change)| *change);
-        let is_flapping = change > 0 && sum.fold(0, u64::saturating_add) >= FLAPS;
-        if is_flapping {
-            self.changes.clear();
-        }
-        is_flapping
+        // A fall is the new baseline.
+        let mut board = new_board();
+        board.look(0, &base);
+        board.look(60, &kernel(|k| k.hung_tasks = Some(0)));
+        board.look(60, &kernel(|k| k.hung_tasks = Some(1)));
+        assert_eq!(board.state(), "TaskHung");
+    }
+
+    #[test]
+    fn an_oops_before_the_first_look_counts_and_ends_with_the_boot() {
+        let mut board = new_board();
+        board.look(0, &kernel(|k| k.oopses = 1));
+        assert_eq!(board.state(), "KernelOops");
+        assert_eq!(board.take_signs(), [] as [&str; 0], "the change has one");
+        // A further oops has an event of its own.
+        board.look(600, &kernel(|k| k.oopses = 2));
+        assert_eq!(board.take_signs(), ["KernelOops"]);
+        let mut next = new_board();
+        let ours = json!({"type": "KernelDeadlock", "status": "True", "reason": "KernelOops",
+            "message": "the kernel has oopsed since boot"});
+        next.adopt(&ours);
+        assert_eq!(next.state(), "KernelOops");
+        next.look(0, &kernel(|_| {}));
+        assert_eq!(next.state(), "False");
     }
 }

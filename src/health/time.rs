@@ -1,15 +1,55 @@
-//! NTPProblem and FrequentReboot, which need the API server's time.
+//! NTPProblem and FrequentReboot, which need the API server's time: `run/systemd/timesync`,
+//! `proc/uptime`, and the file `boots` in `--root-dir`.
 
-use std::time::Duration;
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
 
-use super::HealthReading;
 use super::condition_state::RuleResult;
+use super::reader::HealthReader;
+use super::source::{CheckTexts, ConditionKind, Rule};
 use crate::core::instant::{Mono, Now};
+use crate::files::guard;
+use crate::files::read::{SMALL, read};
+use crate::files::write::{self, Op};
+use crate::host::HostRoot;
+use crate::host::kept_file::KeptFile;
+use crate::kube::text::VERBOSE;
 use crate::kube::time::Wall;
+
+pub(super) const NTP: ConditionKind = ConditionKind {
+    name: "NTPProblem",
+    fine: ("ClockAgrees", "the clock agrees with the API server"),
+    // Judged by several responses.
+    problems: &[("ClockNotSet", 0), ("ClockSkew", 0), ("NTPIsDown", 0)],
+    rule: Rule::Time,
+    check: CheckTexts {
+        name: "clock-sync",
+        absent: "no systemd-timesyncd; a run compares the clock with the API server's",
+        remedy: "give the time daemon a server that the board reaches",
+    },
+};
+
+pub(super) const REBOOTS: ConditionKind = ConditionKind {
+    name: "FrequentReboot",
+    fine: ("BootsAreRare", "boots are rare"),
+    // Judged by several boots.
+    problems: &[("FrequentReboot", 0)],
+    rule: Rule::Time,
+    check: CheckTexts {
+        name: "boots",
+        absent: "no history yet; a run writes the file boots in --root-dir, if that folder exists",
+        remedy: "check the supply, the watchdog and the kernel log",
+    },
+};
+
+/// The folder of systemd-timesyncd, and the file whose modification time is that of the last answer
+/// of a time server (systemd-timesyncd(8)).
+const TIMESYNC: &str = "run/systemd/timesync";
+const SYNCHRONIZED: &str = "run/systemd/timesync/synchronized";
 
 /// `run/systemd/timesync`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timesync {
+pub(super) enum Timesync {
     /// `synchronized` does not exist: no answer of a server since boot.
     Never,
     /// The time of the last answer; `None` if that is unknown.
@@ -18,11 +58,124 @@ pub enum Timesync {
 
 /// The history of boots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Boots {
+pub(super) struct Boots {
     /// The file `boots` in `--root-dir`; `None` if it does not exist.
-    pub text: Option<String>,
+    pub(super) text: Option<String>,
     /// `proc/sys/kernel/random/boot_id`.
-    pub boot_id: String,
+    pub(super) boot_id: String,
+}
+
+/// The sources of both conditions, and their rules.
+#[derive(Debug)]
+pub(super) struct Time {
+    pub(super) ntp: Ntp,
+    pub(super) history: History,
+    has_timesync: bool,
+    uptime: KeptFile,
+    /// When this boot began: the time since boot at a look.
+    booted: Option<(Mono, u64)>,
+    /// The file `boots`.
+    boots: PathBuf,
+}
+
+impl Time {
+    pub(super) fn new(boots: PathBuf, built: Wall) -> Self {
+        Self {
+            ntp: Ntp::new(built),
+            history: History::default(),
+            has_timesync: false,
+            uptime: KeptFile::new("proc/uptime"),
+            booted: None,
+            boots,
+        }
+    }
+
+    pub(super) fn discover(&mut self, reader: &HealthReader) {
+        self.has_timesync = timesync(reader.root()).is_some();
+    }
+
+    pub(super) fn look(&mut self, reader: &mut HealthReader, is_first: bool) {
+        let timesync = if self.has_timesync { timesync(reader.root()) } else { None };
+        let uptime = uptime(&mut self.uptime, reader);
+        let now = reader.now();
+        self.booted = uptime.map(|uptime| (now.mono, uptime));
+        self.ntp.on_look(timesync, uptime.unwrap_or_default(), now.wall);
+        if is_first {
+            self.history.load(&self.read_boots(reader.root()));
+        }
+    }
+
+    /// The rule of the condition `name`.
+    pub(super) fn judge(&self, name: &str, now: Now) -> RuleResult {
+        if name == NTP.name {
+            return self.ntp.judge();
+        }
+        let is_right = !self.ntp.is_refuted(now.wall);
+        self.history.judge(is_right.then(|| now.wall.seconds()))
+    }
+
+    fn read_boots(&self, root: &HostRoot) -> Boots {
+        let text = read(&self.boots).ok();
+        let boot_id = root.text("proc/sys/kernel/random/boot_id", SMALL);
+        Boots {
+            text: text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+            boot_id: boot_id.unwrap_or_default().trim().to_owned(),
+        }
+    }
+
+    /// The operations that record this boot, once: when the clock is known to be right.
+    pub(super) fn record(&mut self, now: Now) -> Option<Vec<Op>> {
+        let (at, uptime) = self.booted.filter(|_| self.ntp.is_vouched())?;
+        let since_boot = Duration::from_secs(uptime).saturating_add(now.mono.since(at));
+        let text = self.history.record(now.wall.before(since_boot).seconds())?;
+        let ops = self.change(text);
+        if ops.is_none() {
+            self.history.on_written(false);
+        }
+        ops
+    }
+
+    /// The operations that record an orderly stop.
+    pub(super) fn stop(&mut self) -> Option<Vec<Op>> {
+        let text = self.history.stop()?;
+        self.change(text)
+    }
+
+    /// The operations that write the file `boots`; `None` if its folder does not exist, which is
+    /// not created.
+    fn change(&self, text: String) -> Option<Vec<Op>> {
+        let folder = self.boots.parent().unwrap_or(&self.boots);
+        // A missing --root-dir is the default of many boards, and worth no line.
+        if !guard::exists(folder) {
+            log::info!(target: VERBOSE, "boots is not written: {} does not exist", folder.display());
+            return None;
+        }
+        Some(write::publication(&self.boots, text))
+    }
+
+    /// The file of the condition `name`.
+    pub(super) fn path(&self, name: &str) -> Option<String> {
+        match name == NTP.name {
+            true => self.has_timesync.then(|| SYNCHRONIZED.to_owned()),
+            false => self.boots.to_str().map(str::to_owned),
+        }
+    }
+}
+
+/// `None` if systemd-timesyncd does not run.
+fn timesync(root: &HostRoot) -> Option<Timesync> {
+    let Ok(file) = root.open(SYNCHRONIZED) else {
+        return root.open(TIMESYNC).ok().map(|_| Timesync::Never);
+    };
+    let modified = file.metadata().and_then(|found| found.modified());
+    let since_epoch = modified.ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    Some(Timesync::At(since_epoch.map(Wall::from_epoch)))
+}
+
+/// Seconds since boot.
+fn uptime(file: &mut KeptFile, reader: &mut HealthReader) -> Option<u64> {
+    let text = reader.kept(file).ok()?;
+    text.split(['.', ' ']).next()?.parse().ok()
 }
 
 /// The clock is wrong by more than this, in responses in a row; right below [`RIGHT`].
@@ -85,10 +238,9 @@ impl Ntp {
         self.right = in_a_row(off < RIGHT, self.right);
     }
 
-    /// Takes a look. `wall` is the board's clock.
-    pub(super) fn on_reading(&mut self, reading: &HealthReading, wall: Wall) {
-        let uptime = reading.uptime_seconds.unwrap_or_default();
-        self.timesync = reading.timesync.map(|timesync| match timesync {
+    /// Takes what a look found. `uptime` is in seconds, `wall` is the board's clock.
+    pub(super) fn on_look(&mut self, timesync: Option<Timesync>, uptime: u64, wall: Wall) {
+        self.timesync = timesync.map(|timesync| match timesync {
             Timesync::Never if uptime >= AFTER_BOOT => Daemon::Fails,
             Timesync::Never => Daemon::Starts,
             // /run is empty at boot: an earlier time is of another clock.
@@ -296,8 +448,10 @@ fn parse(line: &str) -> Option<Boot> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
+    use crate::files::tree::Tree;
 
     const BUILT: u64 = 1_735_689_600;
     const SERVER: u64 = 1_783_000_000;
@@ -391,12 +545,7 @@ mod tests {
         let result = answered(&mut ntp(), 3, 5, 0);
         assert_eq!(reason(&result).0, "ClockNotSet");
         let mut clock = ntp();
-        let reading = HealthReading {
-            timesync: Some(Timesync::Never),
-            uptime_seconds: Some(900),
-            ..HealthReading::default()
-        };
-        clock.on_reading(&reading, wall(SERVER));
+        clock.on_look(Some(Timesync::Never), 900, wall(SERVER));
         assert_eq!(reason(&clock.judge()).0, "NTPIsDown");
         let result = answered(&mut clock, 3, SERVER + 40, 0);
         assert_eq!(reason(&result).0, "NTPIsDown");
@@ -408,21 +557,19 @@ mod tests {
     fn without_a_response_timesyncd_decides() {
         let before = |seconds| Some(Timesync::At(Some(wall(SERVER - seconds))));
         for (timesync, uptime, want) in [
-            (None, Some(90_000), "waiting"),
-            (Some(Timesync::Never), Some(899), "waiting"),
-            (Some(Timesync::Never), None, "waiting"),
-            (Some(Timesync::Never), Some(900), "problem"),
-            (before(0), Some(90_000), "quiet"),
-            (before(7200), Some(90_000), "quiet"),
-            (before(7201), Some(90_000), "problem"),
+            (None, 90_000, "waiting"),
+            (Some(Timesync::Never), 899, "waiting"),
+            (Some(Timesync::Never), 0, "waiting"),
+            (Some(Timesync::Never), 900, "problem"),
+            (before(0), 90_000, "quiet"),
+            (before(7200), 90_000, "quiet"),
+            (before(7201), 90_000, "problem"),
             // Older than the boot, as in a copy of the tree.
-            (before(90_001), Some(90_000), "quiet"),
-            (Some(Timesync::At(None)), Some(90_000), "quiet"),
+            (before(90_001), 90_000, "quiet"),
+            (Some(Timesync::At(None)), 90_000, "quiet"),
         ] {
             let mut clock = ntp();
-            let reading =
-                HealthReading { timesync, uptime_seconds: uptime, ..HealthReading::default() };
-            clock.on_reading(&reading, wall(SERVER));
+            clock.on_look(timesync, uptime, wall(SERVER));
             let got = match clock.judge() {
                 RuleResult::Waiting => "waiting",
                 RuleResult::NoProblem => "quiet",
@@ -525,5 +672,16 @@ mod tests {
         assert_eq!(history.stop(), None, "a write that failed is not repeated");
         let unknown = History::default();
         assert_eq!(unknown.judge(Some(5)), RuleResult::NoSource);
+    }
+
+    #[test]
+    fn the_last_answer_of_a_time_server_is_the_time_of_the_file() {
+        let tree = Tree::new("health-timesync");
+        let root = HostRoot::new(tree.path());
+        assert_eq!(timesync(&root), None);
+        std::fs::create_dir_all(tree.join(TIMESYNC)).unwrap();
+        assert_eq!(timesync(&root), Some(Timesync::Never));
+        tree.write(SYNCHRONIZED, b"");
+        assert!(matches!(timesync(&root), Some(Timesync::At(Some(_)))));
     }
 }

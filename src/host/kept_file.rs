@@ -13,20 +13,20 @@ use super::root::{HostRoot, text, unread};
 /// cannot be unmounted. In a container it can be a file of lxcfs, which is opened again after an
 /// error.
 #[derive(Debug)]
-pub(super) struct KeptFile {
-    pub(super) path: String,
+pub(crate) struct KeptFile {
+    pub(crate) path: String,
     file: Option<File>,
 }
 
 impl KeptFile {
     /// The file at `path` below the root; opens nothing.
-    pub(super) fn new(path: impl Into<String>) -> Self {
+    pub(crate) fn new(path: impl Into<String>) -> Self {
         Self { path: path.into(), file: None }
     }
 
     /// The whole file, read anew from its start. Below another root than `/` the descriptor is not
     /// kept: what is mounted there can be unmounted.
-    pub(super) fn read(&mut self, root: &HostRoot) -> Read<Vec<u8>> {
+    pub(crate) fn read(&mut self, root: &HostRoot) -> Read<Vec<u8>> {
         let was_open = self.file.is_some();
         let mut read = self.read_kept(root);
         if was_open && read.is_err() {
@@ -40,7 +40,7 @@ impl KeptFile {
     }
 
     /// [`KeptFile::read`] as text.
-    pub(super) fn text(&mut self, root: &HostRoot) -> Read<String> {
+    pub(crate) fn text(&mut self, root: &HostRoot) -> Read<String> {
         let bytes = self.read(root)?;
         text(&self.path, bytes)
     }
@@ -52,7 +52,7 @@ impl KeptFile {
     /// At most `limit` bytes, and not further than `is_enough`, which gets all bytes that are read
     /// so far; below any root the descriptor is kept. After an error the next read opens the file
     /// again: its device may have been removed and come back.
-    pub(super) fn read_until(
+    pub(crate) fn read_until(
         &mut self,
         root: &HostRoot,
         limit: u64,
@@ -72,12 +72,12 @@ impl KeptFile {
 
     /// Whether the kernel reported a change since the last call (mountinfo) or the last read
     /// (sysfs); false if the last read failed.
-    pub(super) fn has_changed(&self) -> bool {
+    pub(crate) fn has_changed(&self) -> bool {
         self.file.as_ref().is_some_and(has_changed)
     }
 
     /// The open file; `None` if the last read failed.
-    pub(super) fn file(&self) -> Option<&File> {
+    pub(crate) fn file(&self) -> Option<&File> {
         self.file.as_ref()
     }
 }

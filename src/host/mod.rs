@@ -7,14 +7,13 @@
 pub mod cgroup;
 pub mod cpu;
 mod disk;
-pub mod health;
-mod kept_file;
+pub(crate) mod kept_file;
 pub mod memory;
 pub mod mounts;
 pub mod network;
 pub mod pids;
-mod root;
-mod scan;
+pub(crate) mod root;
+pub(crate) mod scan;
 pub mod system;
 pub mod units;
 pub mod usage;
@@ -28,7 +27,6 @@ use self::mounts::Mounts;
 use crate::core::facts::{Facts, FileSystem, Network, Read, is_machine_id};
 use crate::files::guard::{self, Resolved};
 use crate::files::read::cause;
-use crate::health::HealthConfig;
 
 /// The sources of the facts about one machine.
 #[derive(Debug)]
@@ -40,8 +38,6 @@ pub struct Host {
     /// `--ready-when-exists`: the Node is not ready while one of these paths is missing. A mounted
     /// data partition or a service's pid file can be such a path.
     pub ready_when_exists: Vec<PathBuf>,
-    /// `--node-problem-detection` and `--node-condition`; by default nothing is detected.
-    pub health: HealthConfig,
     /// `None` before the first read, and after a change of the mounts: then other files may be
     /// read.
     sources: Option<Sources>,
@@ -83,14 +79,13 @@ impl Sources {
 }
 
 impl Host {
-    /// A machine without `--ready-when-exists`, whose health is not watched; opens nothing.
+    /// A machine without `--ready-when-exists`; opens nothing.
     pub fn new(root: HostRoot, node_root_dir: impl Into<PathBuf>) -> Self {
         Self {
             root,
             node_root_dir: node_root_dir.into(),
             ready_when_exists: Vec::new(),
             sources: None,
-            health: HealthConfig::default(),
         }
     }
 

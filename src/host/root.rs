@@ -30,7 +30,7 @@ use crate::files::read::{self, LARGE, cause, each_line, from_start, whole};
 const MAX_ENTRIES: usize = 65_536;
 
 /// The cause of what a look did not come to.
-pub(super) const NOT_REACHED: &str = "not read: other files took the second that a look may take";
+pub(crate) const NOT_REACHED: &str = "not read: other files took the second that a look may take";
 
 /// Folders below `/` that are kept open if they are mounts: each path from `/` asks the root file
 /// system, which waits for its server if it is on a network.
@@ -95,7 +95,7 @@ impl HostRoot {
     }
 
     /// Fails if the time of the look is over.
-    pub(super) fn may_read(&self) -> io::Result<()> {
+    pub(crate) fn may_read(&self) -> io::Result<()> {
         match &*self.look.borrow() {
             Some(look) if (look.clock)() >= look.at => Err(io::Error::other(NOT_REACHED)),
             _ => Ok(()),
@@ -124,7 +124,7 @@ impl HostRoot {
     }
 
     /// A whole file, at most `limit` bytes.
-    pub(super) fn bytes(&self, path: &str, limit: u64) -> io::Result<Vec<u8>> {
+    pub(crate) fn bytes(&self, path: &str, limit: u64) -> io::Result<Vec<u8>> {
         whole(self.open(path)?, limit)
     }
 
@@ -152,7 +152,7 @@ impl HostRoot {
         entries().map_err(|error| unread(path, &error))
     }
 
-    pub(super) fn open(&self, path: &str) -> io::Result<File> {
+    pub(crate) fn open(&self, path: &str) -> io::Result<File> {
         self.may_read()?;
         if self.is_real() {
             return self.open_real(path);
@@ -197,7 +197,7 @@ impl HostRoot {
 }
 
 /// The bytes of the file `source` as text.
-pub(super) fn text(source: &str, bytes: Vec<u8>) -> Read<String> {
+pub(crate) fn text(source: &str, bytes: Vec<u8>) -> Read<String> {
     match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => Ok(text),
         _ => Err(Unread::new(source, "not text")),
@@ -205,7 +205,7 @@ pub(super) fn text(source: &str, bytes: Vec<u8>) -> Read<String> {
 }
 
 /// What was read, or why not; `None` if it is absent.
-pub(super) fn present<T>(read: Read<T>) -> Option<Read<T>> {
+pub(crate) fn present<T>(read: Read<T>) -> Option<Read<T>> {
     match read {
         Err(unread) if unread.absent => None,
         read => Some(read),
@@ -213,7 +213,7 @@ pub(super) fn present<T>(read: Read<T>) -> Option<Read<T>> {
 }
 
 /// The cause of a failed read. ENOTDIR counts as absent too.
-pub(super) fn unread(source: &str, error: &io::Error) -> Unread {
+pub(crate) fn unread(source: &str, error: &io::Error) -> Unread {
     let errno = error.raw_os_error().map(Errno::from_raw);
     Unread {
         source: source.to_owned(),

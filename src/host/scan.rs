@@ -5,7 +5,7 @@
 
 /// For each prefix of a line the value of the first such line that has one. `value` parses what
 /// follows the prefix. The pass ends when all are found.
-pub(super) fn values<const N: usize>(
+pub(crate) fn values<const N: usize>(
     text: &[u8],
     prefixes: [&str; N],
     value: impl Fn(&[u8]) -> Option<u64>,
@@ -41,7 +41,7 @@ pub(super) fn number(text: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// A text that is one number, with white space around it.
-pub(super) fn lone_number(text: &[u8]) -> Option<u64> {
+pub(crate) fn lone_number(text: &[u8]) -> Option<u64> {
     match number(text.trim_ascii())? {
         (number, []) => Some(number),
         _ => None,

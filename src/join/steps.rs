@@ -13,7 +13,7 @@ use super::run::{Board, Failed, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
 use super::token::{Bootstrap, Token};
 use super::{End, certificate, supervisor};
-use crate::check::{CommandFailure, Finding, configured, probe};
+use crate::check::{CommandFailure, Finding, Setup, configured, probe};
 use crate::config::command_line::{self, Command};
 use crate::core::eviction::Pressures;
 use crate::core::status;
@@ -95,7 +95,7 @@ fn board(settings: &Settings) -> Result<Board, CommandFailure> {
     };
     // The port reads the same flags when somebody enables it.
     ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
-    let (config, _, facts) = configured(*flags, settings.root.is_none())?;
+    let Setup { config, facts, .. } = configured(*flags, settings.root.is_none())?;
     let now = clock::wall();
     let node = status::initial(&config, &facts, Pressures::default(), now).node;
     let addresses = object::list(&node, &["status", "addresses"]).iter();

@@ -164,7 +164,7 @@ fn a_thousand_writes_of_another_client_survive_a_busy_agent() {
     }
     assert_eq!(stored(&busy.node().unwrap()), Some(1000));
     let node = busy.node().unwrap();
-    for kind in &KINDS {
+    for kind in KINDS {
         assert!(condition(&node, kind.name).is_some(), "{kind:?}: {node}");
     }
     assert!(busy.board.is_running());

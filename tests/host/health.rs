@@ -3,15 +3,17 @@
 //! condition that has a source, with every waiting time over; `history` is what the rules must
 //! remember, `clock` the board's time and the server's.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use nodelet::core::health::HealthCondition;
 use nodelet::core::instant::{Mono, Now};
-use nodelet::health::{HealthConfig, HealthReading, Pace, if_it_lasted};
-use nodelet::host::health::HealthSources;
+use nodelet::health::config::HealthConfig;
+use nodelet::health::monitor::Health;
 use nodelet::host::{Host, HostRoot};
 use nodelet::kube::time::Wall;
 use serde_json::{Value, json};
@@ -24,8 +26,6 @@ const BUILT: u64 = 1_735_689_600;
 /// Conditions that nodelet does not have.
 const LEFT_OUT: [&str; 2] = ["FanStopped", "OnBattery"];
 
-const LOOK: Pace = Pace { is_fast: true, wait_for_voltage: true };
-
 fn wall(seconds: u64) -> Wall {
     Wall::from_epoch(Duration::from_secs(seconds))
 }
@@ -34,10 +34,12 @@ fn all() -> HealthConfig {
     HealthConfig::parse("all", &[]).unwrap()
 }
 
-fn look(root: &Path) -> HealthReading {
-    let mut host = Host::new(HostRoot::new(root), "/var/lib/nodelet");
-    host.health = all();
-    HealthSources::new(&host, Now::default).read(LOOK).unwrap()
+/// The health of the board whose files are below `root`, and what its clock shows.
+fn health(root: &Path, wall: Wall) -> (Health, Rc<Cell<Now>>) {
+    let host = Host::new(HostRoot::new(root), "/var/lib/nodelet");
+    let shown = Rc::new(Cell::new(Now { mono: Mono::START, wall }));
+    let clock = Rc::clone(&shown);
+    (Health::new(&host, &all(), self::wall(BUILT), move || clock.get()), shown)
 }
 
 fn trees() -> Vec<PathBuf> {
@@ -55,27 +57,45 @@ fn trees() -> Vec<PathBuf> {
     trees
 }
 
-/// What an earlier look would have found.
-fn earlier(look: &HealthReading, history: &Value) -> HealthReading {
-    let mut earlier = look.clone();
+/// Writes what an earlier look would have found.
+fn write_history(root: &Path, history: &Value) {
     for (key, value) in history.as_object().into_iter().flatten() {
-        let kernel = earlier.kernel.as_mut().and_then(|read| read.as_mut().ok());
+        let write = |path: &str, change: &dyn Fn(&str) -> String| {
+            let text = fs::read_to_string(root.join(path)).unwrap();
+            fs::write(root.join(path), change(&text)).unwrap();
+        };
         match key.as_str() {
-            "wasWritable" => {
-                for fs in earlier.filesystems.iter_mut().flatten().flatten() {
-                    let numbers = value.as_array().unwrap();
-                    fs.is_read_only &= !numbers.contains(&json!(fs.number));
-                }
+            "wasWritable" => write("proc/self/mountinfo", &|table| {
+                let line = |line: &str| {
+                    let number = line.split(' ').nth(2).unwrap();
+                    let (mount, superblock) = line.split_once(" - ").unwrap();
+                    let is_meant = value.as_array().unwrap().iter().any(|n| n == number);
+                    let (rest, options) = superblock.rsplit_once(' ').unwrap();
+                    let was = match options.strip_prefix("ro").filter(|_| is_meant) {
+                        Some(more) => format!("rw{more}"),
+                        None => options.to_owned(),
+                    };
+                    format!("{mount} - {rest} {was}\n")
+                };
+                table.lines().map(line).collect()
+            }),
+            "softlockup_count" | "rcu_stall_count" => {
+                write(&format!("sys/kernel/{key}"), &|_| format!("{value}\n"));
             }
-            "softlockup_count" => kernel.unwrap().soft_lockups = value.as_u64(),
-            "rcu_stall_count" => kernel.unwrap().rcu_stalls = value.as_u64(),
-            "hung_task_detect_count" => kernel.unwrap().hung_tasks = value.as_u64(),
-            "oom_kill" => earlier.counters.oom_kills = value.as_u64(),
+            "hung_task_detect_count" => {
+                write("proc/sys/kernel/hung_task_detect_count", &|_| format!("{value}\n"));
+            }
+            "oom_kill" => write("proc/vmstat", &|text| {
+                let line = |line: &str| match line.starts_with("oom_kill ") {
+                    true => format!("oom_kill {value}\n"),
+                    false => format!("{line}\n"),
+                };
+                text.lines().map(line).collect()
+            }),
             "fanSeenTurning" => {}
             other => panic!("{other}: an unknown history"),
         }
     }
-    earlier
 }
 
 fn listed(statements: &[HealthCondition]) -> Value {
@@ -97,14 +117,20 @@ fn every_tree_has_its_conditions_and_events() {
         for left_out in LEFT_OUT {
             want.as_object_mut().unwrap().remove(left_out);
         }
-        let found = look(&tree);
+        let folder = Folder::new("health");
+        let root = folder.path().join("root");
+        copy(&tree, &root);
+        write_history(&root, &expected["history"]);
         let clock = |name: &str| expected["clock"][name].as_u64().map(wall);
-        let now = Now { mono: Mono::START, wall: clock("wall").unwrap_or(wall(1_783_000_000)) };
-        let mut looks = [earlier(&found, &expected["history"]), found];
-        // It is in the first one only.
-        looks[1].counters.watchdog_reset = false;
-        let (conditions, events) =
-            if_it_lasted(&all(), wall(BUILT), &looks, Vec::new(), clock("serverDate"), now);
+        let (mut health, shown) = health(&root, clock("wall").unwrap_or(wall(1_783_000_000)));
+        assert!(health.look());
+        copy(&tree, &root);
+        // After that the table of mounts is read again, and nothing is discovered again.
+        let now = shown.get();
+        shown.set(Now { mono: now.mono.after(Duration::from_secs(300)), ..now });
+        assert!(health.look());
+        health.let_it_last(clock("serverDate"));
+        let (conditions, events) = (health.conditions(), health.take_events());
         let got = listed(&conditions.known);
         if got != want {
             wrong.push(format!("{}: {got} instead of {want}", tree.display()));
@@ -149,10 +175,8 @@ fn no_file_with_garbage_or_cut_short_ends_a_look() {
                 &text[..text.len() / 2],
             ] {
                 fs::write(&file, bytes).unwrap();
-                let found = look(&root);
-                let now = Now { mono: Mono::START, wall: wall(1_783_000_000) };
-                let (conditions, _) =
-                    if_it_lasted(&all(), wall(BUILT), &[found], Vec::new(), None, now);
+                let (mut health, _) = health(&root, wall(1_783_000_000));
+                let conditions = health.if_it_lasted();
                 let json = listed(&conditions.known).to_string();
                 assert!(json.len() < 4096, "{json}");
             }

@@ -1,16 +1,16 @@
 //! The life of a condition on the Node: listing, ownership, transition times.
 
-use serde_json::Value;
-
 use super::*;
 use crate::core::conditions;
+use crate::core::health::HealthCondition;
+use serde_json::json;
 
-fn voltage(alarm: bool) -> HealthReading {
-    HealthReading { voltage: Some(Ok(Voltage { alarm, dips: 0 })), ..HealthReading::default() }
-}
+const ALARM: &str = "sys/class/hwmon/hwmon1/in0_lcrit_alarm";
 
 /// The agent and the server's list.
 struct Cluster {
+    tree: Tree,
+    clock: FakeClock,
     health: Health,
     list: Vec<Value>,
     events: Vec<Event>,
@@ -19,8 +19,14 @@ struct Cluster {
 
 impl Cluster {
     fn new(detection: &str) -> Self {
+        let tree = Tree::new("health-conditions");
+        tree.write("sys/class/hwmon/hwmon1/name", b"rpi_volt");
+        tree.write(ALARM, b"0");
+        let clock = FakeClock::default();
         Self {
-            health: health(detection),
+            health: health(&tree, detection, &[], &clock),
+            tree,
+            clock,
             list: vec![json!({"type": "Ready", "status": "True"})],
             events: Vec::new(),
             seconds: 0,
@@ -35,18 +41,26 @@ impl Cluster {
         cluster
     }
 
+    fn look(&mut self) {
+        self.clock.show(self.seconds);
+        self.health.look();
+    }
+
     /// Another process of this program, with the same Node.
     fn restart(&mut self, detection: &str) {
-        self.health = health(detection);
-        self.health.on_reading(&voltage(false), at(self.seconds));
+        self.tree.write(ALARM, b"0");
+        self.health = health(&self.tree, detection, &[], &self.clock);
+        self.look();
         self.report();
     }
 
+    /// Four looks, one a minute.
     fn alarm(&mut self, is_on: bool) {
+        self.tree.write(ALARM, if is_on { b"1" } else { b"0" });
         for _ in 0..4 {
-            self.seconds += 10;
+            self.seconds += 60;
             self.health.on_node(&self.list);
-            self.health.on_reading(&voltage(is_on), at(self.seconds));
+            self.look();
         }
     }
 
@@ -119,7 +133,7 @@ fn the_modes_list_all_or_none() {
     let want = json!({
         "type": "UnderVoltage", "status": "False", "reason": "SupplyVoltageOK",
         "message": "the supply voltage is sufficient",
-        "lastHeartbeatTime": at(40).wall.time(), "lastTransitionTime": at(40).wall.time(),
+        "lastHeartbeatTime": at(240).wall.time(), "lastTransitionTime": at(240).wall.time(),
     });
     // Ready stays last.
     assert_eq!(cluster.list[0], want);
@@ -134,23 +148,18 @@ fn the_modes_list_all_or_none() {
 
 #[test]
 fn a_worse_reason_waits_for_the_report_and_keeps_the_transition_time() {
-    let ext4 = |count| HealthReading {
-        filesystems: Some(Ok(vec![Filesystem {
-            device: "mmcblk0p2".to_owned(),
-            fs_type: "ext4".to_owned(),
-            point: "/".to_owned(),
-            ext4: Some(Ok(Ext4Errors { count, ..Ext4Errors::default() })),
-            ..Filesystem::default()
-        }])),
-        ..HealthReading::default()
-    };
     let kind = "FilesystemCorruptionProblem";
     let mut cluster = Cluster::new("problems");
-    cluster.health.on_reading(&ext4(1), at(0));
+    let table = b"1 0 179:2 / / rw - ext4 /dev/mmcblk0p2 rw\n";
+    cluster.tree.write("proc/self/mountinfo", table);
+    let errors = "sys/fs/ext4/mmcblk0p2/errors_count";
+    cluster.tree.write(errors, b"1\n");
+    cluster.look();
     cluster.report();
     let before = cluster.find(kind).unwrap().clone();
     cluster.seconds = 1000;
-    cluster.health.on_reading(&ext4(12), at(1000));
+    cluster.tree.write(errors, b"12\n");
+    cluster.look();
     assert!(!cluster.is_urgent());
     cluster.report();
     let after = cluster.find(kind).unwrap();
@@ -182,12 +191,13 @@ fn a_restart_keeps_an_own_true_for_the_clear_time() {
     let mut cluster = Cluster::with_problem();
     let before = cluster.list.clone();
     assert_eq!(cluster.take_events(), ["UnderVoltageDetected"]);
+    assert!(!cluster.health.waits_for_voltage(), "it would report every few seconds");
     cluster.restart("problems");
     assert_eq!(cluster.list, before);
     assert_eq!(cluster.take_events(), [] as [&str; 0]);
     cluster.seconds += 10;
     cluster.alarm(false);
-    cluster.seconds += 3500;
+    cluster.seconds += 3100;
     cluster.alarm(false);
     cluster.report();
     assert_eq!(cluster.status(), "True");
@@ -245,11 +255,13 @@ fn own_leftovers_are_deleted_once_and_foreign_conditions_are_not() {
     assert_eq!(cluster.status(), "absent");
     // The source is gone.
     let mut cluster = Cluster::with_problem();
-    cluster.health = health("problems");
-    cluster.health.on_reading(&HealthReading::default(), at(cluster.seconds));
+    cluster.tree = Tree::new("health-gone");
+    cluster.health = health(&cluster.tree, "problems", &[], &cluster.clock);
+    cluster.look();
     cluster.report();
     assert_eq!(cluster.status(), "True");
-    cluster.health.on_reading(&HealthReading::default(), at(cluster.seconds + 60));
+    cluster.seconds += 60;
+    cluster.look();
     cluster.report();
     assert_eq!(cluster.status(), "absent");
 }
@@ -278,14 +290,14 @@ fn a_condition_of_another_program_stays_where_there_is_no_source() {
     for _ in 0..3 {
         cluster.seconds += 60;
         cluster.report();
-        cluster.health.on_reading(&HealthReading::default(), at(cluster.seconds));
+        cluster.look();
     }
     assert_eq!(cluster.list[0], foreign);
     // One of this program is deleted, as before.
     cluster.list[0]["reason"] = "KernelOops".into();
     cluster.restart("problems");
     cluster.seconds += 60;
-    cluster.health.on_reading(&HealthReading::default(), at(cluster.seconds));
+    cluster.look();
     cluster.report();
     assert!(cluster.find("KernelDeadlock").is_none());
 }
@@ -349,9 +361,13 @@ fn a_heartbeat_is_set_for_our_types_alone() {
     assert!(!found.knows("Ready"));
 }
 
+fn with_file() -> Health {
+    let (tree, files) = (Tree::empty("health-file"), ["Ups=/run/ups".to_owned()]);
+    health(&tree, "none", &files, &FakeClock::default())
+}
+
 fn of_file(line: Option<&str>) -> HealthCondition {
-    let config = HealthConfig::parse("none", &["Ups=/run/ups".to_owned()]).unwrap();
-    let mut health = Health::new(&config, Wall::default());
+    let mut health = with_file();
     health.on_files(vec![line.map(str::to_owned)]);
     health.conditions().known.remove(0)
 }
@@ -382,9 +398,8 @@ fn the_file_of_a_node_condition_gives_status_reason_and_message() {
 
 #[test]
 fn a_node_condition_is_always_listed_and_its_text_moves_with_reports_alone() {
-    let config = HealthConfig::parse("none", &["Ups=/run/ups".to_owned()]).unwrap();
     let mut cluster = Cluster::new("none");
-    cluster.health = Health::new(&config, Wall::default());
+    cluster.health = with_file();
     // An earlier process wrote a text that only the file knows.
     cluster.list.insert(
         0,

@@ -1,20 +1,31 @@
-//! Tables for the edges of each rule, and the life of a condition on the Node.
+//! What the tests share; the life of a condition on the Node.
 
 mod conditions;
-mod rules;
 
-use super::*;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::KINDS;
+use super::condition_state::ConditionState;
+use super::config::HealthConfig;
+use super::monitor::Health;
+use super::reader::Found;
+use super::source::{ConditionKind, RuleInput, Sign, Source};
 use crate::core::events::Event;
 use crate::core::facts::Unread;
-use crate::core::health::HealthCondition;
-use crate::core::instant::Mono;
-use serde_json::json;
+use crate::core::instant::{Mono, Now};
+use crate::files::tree::Tree;
+use crate::host::{Host, HostRoot};
+use crate::kube::time::Wall;
 
 const BUILT: u64 = 1_735_689_600;
 /// The time at which each test begins.
-const WALL: u64 = 1_783_000_000;
+pub(super) const WALL: u64 = 1_783_000_000;
 
-fn at(seconds: u64) -> Now {
+pub(super) fn at(seconds: u64) -> Now {
     let since = Duration::from_secs(seconds);
     Now {
         mono: Mono::START.after(since),
@@ -22,12 +33,32 @@ fn at(seconds: u64) -> Now {
     }
 }
 
-fn health(detection: &str) -> Health {
-    let config = HealthConfig::parse(detection, &[]).unwrap();
-    Health::new(&config, Wall::from_epoch(Duration::from_secs(BUILT)))
+/// The time since the start, and how much passes after each question for it.
+#[derive(Clone, Default)]
+pub(super) struct FakeClock(pub(super) Rc<Cell<(Duration, Duration)>>);
+
+impl FakeClock {
+    pub(super) fn show(&self, seconds: u64) {
+        self.0.set((Duration::from_secs(seconds), Duration::ZERO));
+    }
+
+    pub(super) fn now(&self) -> Now {
+        let (now, step) = self.0.get();
+        self.0.set((now + step, step));
+        let start = at(0);
+        Now { mono: start.mono.after(now), wall: start.wall.after(now) }
+    }
 }
 
-fn unread<T>() -> Source<T> {
+/// The health of the board whose files are in `tree`.
+pub(super) fn health(tree: &Tree, detection: &str, files: &[String], clock: &FakeClock) -> Health {
+    let host = Host::new(HostRoot::new(tree.path()), "/var/lib/nodelet");
+    let config = HealthConfig::parse(detection, files).unwrap();
+    let (built, clock) = (Wall::from_epoch(Duration::from_secs(BUILT)), clock.clone());
+    Health::new(&host, &config, built, move || clock.now())
+}
+
+pub(super) fn unread<T>() -> Found<T> {
     Some(Err(Unread::new("sys/x", "resource temporarily unavailable")))
 }
 
@@ -36,48 +67,78 @@ fn reasons(events: Vec<Event>) -> Vec<&'static str> {
     events.into_iter().map(|event| event.reason).collect()
 }
 
-/// A board whose rules are asked directly.
-struct Board {
-    health: Health,
+/// A condition whose rule is asked directly: `F` is what a look finds.
+pub(super) struct Board<S, F> {
+    kind: &'static ConditionKind,
+    source: S,
+    set: fn(&mut S, &F),
+    state: ConditionState,
+    signs: Vec<Sign>,
     seconds: u64,
+    pub(super) discovery: u64,
 }
 
-impl Board {
-    fn new() -> Self {
-        Self { health: health("all"), seconds: 0 }
-    }
-
-    /// One look, `seconds` after the last one.
-    fn look(&mut self, seconds: u64, reading: &HealthReading) {
-        self.seconds += seconds;
-        self.health.on_reading(reading, at(self.seconds));
-    }
-
-    fn find(&self, kind: &str) -> Option<HealthCondition> {
-        self.health.conditions().known.into_iter().find(|found| found.name == kind)
-    }
-
-    /// The reason if the condition is True, `False`, or `none` if there is no condition.
-    fn state(&self, kind: &str) -> &'static str {
-        match self.find(kind) {
-            None => "none",
-            Some(found) if found.is_true => found.event_reason,
-            Some(_) => "False",
+impl<S: Source + Default, F> Board<S, F> {
+    pub(super) fn new(kind: &'static ConditionKind, set: fn(&mut S, &F)) -> Self {
+        Self {
+            kind,
+            source: S::default(),
+            set,
+            state: ConditionState::default(),
+            signs: Vec::new(),
+            seconds: 0,
+            discovery: 1,
         }
     }
 
-    /// The condition ends after `seconds` with `reading`, and not one second earlier.
-    fn ends(&mut self, kind: &str, seconds: u64, reading: &HealthReading) {
-        let reason = self.state(kind);
-        self.look(seconds - 1, reading);
-        assert_eq!(self.state(kind), reason);
-        self.look(1, reading);
-        assert_eq!(self.state(kind), "False");
+    /// One look, `seconds` after the last one.
+    pub(super) fn look(&mut self, seconds: u64, found: &F) {
+        self.seconds += seconds;
+        (self.set)(&mut self.source, found);
+        let now = at(self.seconds);
+        let result = self.source.judge(&mut RuleInput {
+            now,
+            problem: self.state.get().flatten(),
+            discovery: self.discovery,
+            signs: &mut self.signs,
+        });
+        self.state.step(result, |reason| self.kind.clear(reason), now.mono);
     }
 
-    fn message(&self, kind: &str) -> String {
-        let found = self.find(kind).filter(|found| found.is_true);
-        found.map_or(String::new(), |found| found.message.into())
+    /// Takes over the condition of an earlier process.
+    pub(super) fn adopt(&mut self, condition: &Value) {
+        self.state.adopt(self.kind.recognize(condition).unwrap());
+    }
+
+    /// The reason if the condition is True, `False`, or `none` if there is no condition.
+    pub(super) fn state(&self) -> &'static str {
+        match self.state.get() {
+            None => "none",
+            Some(None) => "False",
+            Some(Some(problem)) => problem.reason,
+        }
+    }
+
+    /// The condition ends after `seconds` with `found`, and not one second earlier.
+    pub(super) fn ends(&mut self, seconds: u64, found: &F) {
+        let reason = self.state();
+        self.look(seconds - 1, found);
+        assert_eq!(self.state(), reason);
+        self.look(1, found);
+        assert_eq!(self.state(), "False");
+    }
+
+    pub(super) fn message(&self) -> String {
+        self.state.get().flatten().map_or(String::new(), |problem| problem.message.clone())
+    }
+
+    pub(super) fn is_suspect(&self) -> bool {
+        self.source.is_suspect() && !self.state.is_true()
+    }
+
+    /// The reasons of the warnings since the last call.
+    pub(super) fn take_signs(&mut self) -> Vec<&'static str> {
+        self.signs.drain(..).map(|(reason, _)| reason).collect()
     }
 }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::mounted::Filesystem;
 use crate::core::facts::{Read, Unread};
 use crate::core::instant::{Mono, Now};
 use crate::core::kubelet::LOOK_BUDGET;
@@ -15,6 +16,10 @@ use crate::files::guard;
 use crate::files::read::{Enough, SMALL, is_end};
 use crate::host::kept_file::KeptFile;
 use crate::host::root::{HostRoot, Look, NOT_REACHED, text, unread};
+
+/// What a look found: `None` if the board does not have the source, `Some(Err)` if it cannot be
+/// read.
+pub(super) type Found<T> = Option<Read<T>>;
 
 /// So many looks in a row may take longer than [`LOOK_BUDGET`] before a file is left out.
 const MOST_LONG: u8 = 3;
@@ -37,6 +42,10 @@ pub(super) struct HealthReader {
     is_cut_off: bool,
     /// [`guard::root_can_block`].
     pub(super) root_can_block: bool,
+    /// The board is a Raspberry Pi; known from the first discovery on.
+    pub(super) is_pi: bool,
+    /// What `filesystems.rs` found in this look.
+    pub(super) filesystems: Found<Rc<[Filesystem]>>,
 }
 
 impl fmt::Debug for HealthReader {
@@ -61,6 +70,8 @@ impl HealthReader {
             long_looks: 0,
             left_out: Vec::new(),
             is_cut_off: false,
+            is_pi: false,
+            filesystems: None,
         }
     }
 
@@ -169,6 +180,11 @@ impl HealthReader {
         names.truncate(MAX_DEVICES);
         names
     }
+}
+
+/// A hexadecimal number, with or without `0x`.
+pub(super) fn hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
 }
 
 /// `folder/name`

@@ -1,0 +1,273 @@
+//! FilesystemCorruptionProblem: errors on record, of ext4 (`filesystems.rs`), btrfs (`sys/fs/btrfs`)
+//! and f2fs (`sys/fs/f2fs`).
+
+use std::rc::Rc;
+
+use super::condition_state::{RuleResult, cut};
+use super::mounted::{Filesystem, errors_file, title};
+use super::reader::{Found, HealthReader, MAX_DEVICES, hex, join};
+use super::source::{CheckTexts, ConditionKind, Rule, RuleInput, Source};
+use crate::core::facts::{Read, Unread};
+use crate::host::kept_file::KeptFile;
+use crate::host::root::present;
+use crate::host::scan;
+
+pub(super) const KIND: ConditionKind = ConditionKind {
+    name: "FilesystemCorruptionProblem",
+    fine: ("FilesystemErrorsNotSeen", "no filesystem has errors on record"),
+    // The errors are kept on disk.
+    problems: &[("FilesystemCorruptionDetected", 0)],
+    rule: Rule::Source(|| Box::new(FilesystemCorruption::default())),
+    check: CheckTexts {
+        name: "filesystem-corruption",
+        absent: "no ext4, btrfs or f2fs with a record of errors is mounted",
+        remedy: "run fsck at the next boot, replace the card if it returns",
+    },
+};
+
+/// Errors on record of a file system that is not ext4.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Damage {
+    /// `mmcblk0p2`, or the UUID of a btrfs.
+    pub(super) device: String,
+    /// `btrfs`, `f2fs`.
+    pub(super) fs_type: &'static str,
+    /// The number of errors; 1 for a flag.
+    pub(super) count: Read<u64>,
+}
+
+/// A file with errors on record of another file system than ext4.
+#[derive(Debug)]
+struct DamageFile {
+    device: String,
+    fs_type: &'static str,
+    file: KeptFile,
+    parse: fn(&str) -> Option<u64>,
+}
+
+/// The counters are kept on disk, so the condition needs no memory, but the event does.
+#[derive(Debug, Default)]
+pub(super) struct FilesystemCorruption {
+    files: Vec<DamageFile>,
+    /// What `filesystems.rs` found in this look.
+    pub(super) filesystems: Found<Rc<[Filesystem]>>,
+    pub(super) damages: Vec<Damage>,
+    /// The errors of each ext4 at the last look, by the number of the device.
+    last: Vec<(String, u64)>,
+}
+
+impl Source for FilesystemCorruption {
+    fn discover(&mut self, reader: &mut HealthReader) {
+        self.files.clear();
+        for uuid in reader.names("sys/fs/btrfs", &|name| name.contains('-')) {
+            let folder = join("sys/fs/btrfs", &uuid);
+            let devices = reader.names(&join(&folder, "devices"), &|_| true);
+            let device = devices.into_iter().next().unwrap_or(uuid);
+            let files = reader.names(&join(&folder, "devinfo"), &|_| true);
+            self.files.extend(files.iter().map(|id| DamageFile {
+                device: device.clone(),
+                fs_type: "btrfs",
+                file: KeptFile::new(format!("{folder}/devinfo/{id}/error_stats")),
+                parse: btrfs_errors,
+            }));
+        }
+        for device in reader.names("sys/fs/f2fs", &|name| name != "features") {
+            for (file, parse) in
+                [("sb_status", f2fs_sb as fn(&str) -> Option<u64>), ("cp_status", f2fs_cp)]
+            {
+                self.files.push(DamageFile {
+                    file: KeptFile::new(format!("sys/fs/f2fs/{device}/stat/{file}")),
+                    device: device.clone(),
+                    fs_type: "f2fs",
+                    parse,
+                });
+            }
+        }
+        self.files.truncate(MAX_DEVICES);
+    }
+
+    fn look(&mut self, reader: &mut HealthReader) {
+        self.filesystems.clone_from(&reader.filesystems);
+        let damages = self.files.iter_mut().filter_map(|damage| {
+            let read = present(reader.kept(&mut damage.file))?;
+            let garbage = || Unread::new(damage.file.path.as_str(), "not the kernel's format");
+            Some(Damage {
+                device: damage.device.clone(),
+                fs_type: damage.fs_type,
+                count: read.and_then(|text| (damage.parse)(&text).ok_or_else(garbage)),
+            })
+        });
+        self.damages = damages.collect();
+    }
+
+    fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
+        let filesystems = &self.filesystems;
+        let mounted: &[Filesystem] = match filesystems {
+            Some(Ok(mounted)) => mounted,
+            _ => &[],
+        };
+        let mut found = ErrorRecords {
+            is_unread: matches!(filesystems, Some(Err(_))),
+            ..ErrorRecords::default()
+        };
+        for fs in mounted {
+            if let Some(errors) = &fs.ext4 {
+                found.add(errors.as_ref().map(|errors| errors.count), || title(fs));
+            }
+        }
+        for damage in &self.damages {
+            found.add(damage.count.as_ref().copied(), || {
+                match mounted.iter().find(|fs| fs.device == damage.device) {
+                    Some(fs) => title(fs),
+                    None => format!("{} ({})", cut(&damage.device, 40), damage.fs_type),
+                }
+            });
+        }
+        for fs in mounted {
+            let Some(Ok(errors)) = &fs.ext4 else { continue };
+            let last = self.last.iter_mut().find(|(number, _)| *number == fs.number);
+            let Some((_, last)) = last else {
+                self.last.push((fs.number.clone(), errors.count));
+                continue;
+            };
+            if errors.count > std::mem::replace(last, errors.count) {
+                let message = format!("{} has a new ext4 error on record", fs.device);
+                input.signs.push(("Ext4Error", message));
+            }
+        }
+        // One that is unmounted is forgotten.
+        if matches!(filesystems, Some(Ok(_))) {
+            self.last.retain(|(number, _)| mounted.iter().any(|fs| fs.number == *number));
+        }
+        match found.first {
+            Some((count, title)) => {
+                let (rank, errors) = match count {
+                    0..=1 => (1, "1 error"),
+                    2..=9 => (2, "2 to 9 errors"),
+                    _ => (3, "10 or more errors"),
+                };
+                let message = format!("{title} has {errors} on record");
+                let reason = "FilesystemCorruptionDetected";
+                RuleResult::problem(rank, reason, &message, found.more)
+            }
+            None if found.is_read => RuleResult::NoProblem,
+            None if found.is_unread => RuleResult::Unread,
+            None => RuleResult::NoSource,
+        }
+    }
+
+    fn paths(&self) -> Vec<String> {
+        let mounted = self.filesystems.iter().flatten().flat_map(|found| found.iter());
+        let ext4 = mounted.filter(|fs| fs.ext4.is_some()).map(|fs| errors_file(&fs.device));
+        ext4.chain(self.files.iter().map(|damage| damage.file.path.clone())).collect()
+    }
+}
+
+/// The errors that mean damage, of `error_stats`: lines `corruption_errs 0`.
+fn btrfs_errors(text: &str) -> Option<u64> {
+    let lines = ["corruption_errs ", "generation_errs "];
+    let [corruption, generation] = scan::values(text.as_bytes(), lines, scan::lone_number);
+    (corruption.is_some() || generation.is_some()).then(|| {
+        let sum = corruption.unwrap_or_default();
+        sum.saturating_add(generation.unwrap_or_default())
+    })
+}
+
+/// SBI_NEED_FSCK of fs/f2fs/f2fs.h.
+fn f2fs_sb(text: &str) -> Option<u64> {
+    Some((hex(text)? >> 2) & 1)
+}
+
+/// CP_ERROR_FLAG and CP_FSCK_FLAG of include/linux/f2fs_fs.h.
+fn f2fs_cp(text: &str) -> Option<u64> {
+    Some(u64::from(hex(text)? & 0x18 != 0))
+}
+
+/// The records of errors of all file systems.
+#[derive(Default)]
+struct ErrorRecords {
+    /// Number of errors and title of the first damaged file system.
+    first: Option<(u64, String)>,
+    /// Number of the further ones.
+    more: usize,
+    /// A record was read; another one was not.
+    is_read: bool,
+    is_unread: bool,
+}
+
+impl ErrorRecords {
+    fn add(&mut self, count: Result<u64, &Unread>, title: impl FnOnce() -> String) {
+        match count {
+            Err(_) => self.is_unread = true,
+            Ok(0) => self.is_read = true,
+            Ok(_) if self.first.is_some() => self.more += 1,
+            Ok(count) => self.first = Some((count, title())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::filesystems::tests::{ext4, mounted, vfat};
+    use crate::health::tests::Board;
+
+    type Look = (Found<Rc<[Filesystem]>>, Vec<Damage>);
+
+    fn new_board() -> Board<FilesystemCorruption, Look> {
+        Board::new(&KIND, |source, (filesystems, damages)| {
+            source.filesystems.clone_from(filesystems);
+            source.damages.clone_from(damages);
+        })
+    }
+
+    #[test]
+    fn errors_on_record_are_corruption_until_fsck() {
+        let mut board = new_board();
+        for (count, text) in [
+            (0, ""),
+            (1, "1 error"),
+            (2, "2 to 9 errors"),
+            (9, "2 to 9 errors"),
+            (10, "10 or more errors"),
+            // fsck ran, and new ones followed within a minute.
+            (5, "2 to 9 errors"),
+            (0, ""),
+            (3, "2 to 9 errors"),
+        ] {
+            board.look(60, &(mounted(&[ext4(count)]), Vec::new()));
+            let want = match text {
+                "" => String::new(),
+                text => format!("mmcblk0p2 (ext4 at /) has {text} on record"),
+            };
+            assert_eq!(board.message(), want);
+        }
+        let damage = |count| Damage { device: "sda1".to_owned(), fs_type: "btrfs", count };
+        for (damages, want) in [
+            (vec![], "none"),
+            (vec![damage(Ok(0))], "False"),
+            (vec![damage(Ok(1))], "FilesystemCorruptionDetected"),
+            (vec![damage(Err(Unread::new("x", "y")))], "none"),
+            (vec![damage(Err(Unread::new("x", "y"))), damage(Ok(0))], "False"),
+        ] {
+            let mut board = new_board();
+            let look = (mounted(&[vfat(false)]), damages);
+            board.look(0, &look);
+            assert_eq!(board.state(), want, "{look:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_that_is_seen_to_grow_is_an_event() {
+        let mut board = new_board();
+        for (count, want) in [(3, false), (3, false), (4, true), (4, false), (0, false), (1, true)]
+        {
+            board.look(60, &(mounted(&[ext4(count)]), Vec::new()));
+            assert_eq!(board.take_signs() == ["Ext4Error"], want, "{count}");
+        }
+        // Another medium.
+        board.look(60, &(mounted(&[vfat(false)]), Vec::new()));
+        board.look(60, &(mounted(&[ext4(7)]), Vec::new()));
+        assert_eq!(board.take_signs(), [] as [&str; 0]);
+    }
+}

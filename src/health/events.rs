@@ -1,0 +1,267 @@
+//! What has events alone, and no condition: `proc/vmstat`, EDAC, network interfaces, the watchdog.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::reader::{HealthReader, count, is_numbered};
+use super::source::{Sign, grew};
+use crate::core::facts::Read;
+use crate::core::instant::Mono;
+use crate::files::read::LARGE;
+use crate::host::kept_file::KeptFile;
+use crate::host::scan;
+
+/// What a look found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counters {
+    /// `oom_kill` of `proc/vmstat` (4.13).
+    pub(super) oom_kills: Option<u64>,
+    /// Sum of the EDAC controllers' `ue_count`.
+    pub(super) memory_errors: Option<u64>,
+    /// Interfaces with a device, and their `carrier_changes`.
+    pub(super) links: Vec<(String, u64)>,
+    /// Bit 5 of `bootstatus` of `watchdog0`, and not on a Raspberry Pi. Only in the first look.
+    pub(super) watchdog_reset: bool,
+}
+
+/// Bit 5 of `bootstatus`, WDIOF_CARDRESET of linux/watchdog.h.
+const CARD_RESET: i64 = 0x20;
+
+const VMSTAT: &str = "proc/vmstat";
+const MC: &str = "sys/devices/system/edac/mc";
+const NET: &str = "sys/class/net";
+const WATCHDOG: &str = "sys/class/watchdog/watchdog0";
+
+/// The files that are looked at. One that does not exist is left out at the discovery.
+#[derive(Debug, Default)]
+pub(super) struct EventSources {
+    vmstat: Option<KeptFile>,
+    memory_errors: Vec<KeptFile>,
+    links: Vec<(String, KeptFile)>,
+    was_reset: bool,
+    pub(super) found: Counters,
+    baseline: Baseline,
+}
+
+impl EventSources {
+    pub(super) fn discover(&mut self, reader: &mut HealthReader, is_first: bool) {
+        let mut vmstat = KeptFile::new(VMSTAT);
+        let has_oom_kills = oom_kills(reader, &mut vmstat).is_some();
+        self.vmstat = has_oom_kills.then_some(vmstat);
+        let controllers = reader.names(MC, &|name| is_numbered(name, "mc"));
+        let errors = |name: &String| KeptFile::new(format!("{MC}/{name}/ue_count"));
+        self.memory_errors = controllers.iter().map(errors).collect();
+        self.links.clear();
+        for name in reader.names(NET, &|name| name != "lo") {
+            // A bridge or a tunnel has no device.
+            if reader.root().open(&format!("{NET}/{name}/device")).is_ok() {
+                let file = KeptFile::new(format!("{NET}/{name}/carrier_changes"));
+                self.links.push((name, file));
+            }
+        }
+        // A Raspberry Pi reboots by its watchdog.
+        if is_first && !reader.is_pi {
+            let status = reader.value(WATCHDOG, "bootstatus");
+            self.was_reset = status.is_some_and(|status| status & CARD_RESET != 0);
+        }
+    }
+
+    pub(super) fn look(&mut self, reader: &mut HealthReader) {
+        // A sum without one of its parts would grow when that part returns.
+        let has_any = !self.memory_errors.is_empty();
+        let errors = self.memory_errors.iter_mut().map(|file| count(reader.kept_number(file)));
+        let sum = errors.sum::<Read<u64>>().ok().filter(|_| has_any);
+        let mut links = Vec::new();
+        for (name, file) in &mut self.links {
+            if let Ok(changes) = count(reader.kept_number(file)) {
+                links.push((name.clone(), changes));
+            }
+        }
+        self.found = Counters {
+            oom_kills: match &mut self.vmstat {
+                Some(vmstat) => oom_kills(reader, vmstat),
+                None => None,
+            },
+            memory_errors: sum,
+            links,
+            // Of the first look alone.
+            watchdog_reset: std::mem::take(&mut self.was_reset),
+        };
+    }
+
+    /// The events of what happened since the last look. `is_new_boot`: no earlier process told
+    /// what ended the last boot.
+    pub(super) fn judge(&mut self, is_new_boot: bool, now: Mono) -> Vec<Sign> {
+        let mut signs = Vec::new();
+        self.baseline.compare(&self.found, &mut signs, now);
+        if self.found.watchdog_reset && is_new_boot {
+            let message = "the last boot followed a reset by the watchdog";
+            signs.push(("WatchdogReset", message.to_owned()));
+        }
+        signs
+    }
+}
+
+/// For each read the kernel computes all counters: one read less is less work, so reading stops at
+/// `oom_kill`.
+fn oom_kills(reader: &mut HealthReader, vmstat: &mut KeptFile) -> Option<u64> {
+    let mut kills = None;
+    let mut is_found = |text: &mut Vec<u8>| {
+        // A read can end within a line.
+        let end = text.iter().rposition(|byte| *byte == b'\n');
+        let lines = text.get(..end.unwrap_or_default()).unwrap_or_default();
+        [kills] = scan::values(lines, ["oom_kill "], scan::lone_number);
+        kills.is_some()
+    };
+    reader.kept_bytes(vmstat, LARGE, &mut is_found).ok()?;
+    kills
+}
+
+/// Changes of a link within [`FLAPS_WITHIN`] that make it flapping.
+const FLAPS: u64 = 6;
+const FLAPS_WITHIN: Duration = Duration::from_secs(600);
+
+/// The counters at the last look.
+#[derive(Debug, Default)]
+struct Baseline {
+    oom_kills: Option<u64>,
+    memory_errors: Option<u64>,
+    links: Vec<LinkHistory>,
+}
+
+/// An interface: its name, its last count, and the changes of the last minutes.
+#[derive(Debug)]
+struct LinkHistory {
+    name: String,
+    last: u64,
+    changes: VecDeque<(Mono, u64)>,
+}
+
+impl Baseline {
+    /// Adds the events of what happened since the last look.
+    fn compare(&mut self, counters: &Counters, signs: &mut Vec<Sign>, now: Mono) {
+        if grew(counters.oom_kills, self.oom_kills) {
+            let message = "the kernel killed a process for lack of memory";
+            signs.push(("OOMKilling", message.to_owned()));
+        }
+        if grew(counters.memory_errors, self.memory_errors) {
+            let message = "the memory controller counted an uncorrectable error";
+            signs.push(("MemoryReadError", message.to_owned()));
+        }
+        // A counter that could not be read keeps its baseline.
+        self.oom_kills = counters.oom_kills.or(self.oom_kills);
+        self.memory_errors = counters.memory_errors.or(self.memory_errors);
+        self.links.retain(|link| counters.links.iter().any(|(name, _)| *name == link.name));
+        for (name, count) in &counters.links {
+            match self.links.iter_mut().find(|link| link.name == *name) {
+                Some(link) => {
+                    if link.is_flapping(*count, now) {
+                        let message = format!(
+                            "the link of {name} changed at least {FLAPS} times in 10 minutes"
+                        );
+                        signs.push(("LinkFlapping", message));
+                    }
+                }
+                None => self.links.push(LinkHistory {
+                    name: name.clone(),
+                    last: *count,
+                    changes: VecDeque::new(),
+                }),
+            }
+        }
+    }
+}
+
+impl LinkHistory {
+    fn is_flapping(&mut self, count: u64, now: Mono) -> bool {
+        let change = count.saturating_sub(self.last);
+        self.last = count;
+        while self.changes.front().is_some_and(|(at, _)| now.since(*at) > FLAPS_WITHIN) {
+            self.changes.pop_front();
+        }
+        if change > 0 {
+            self.changes.push_back((now, change));
+        }
+        let sum = self.changes.iter().map(|(_, change)| *change);
+        let is_flapping = change > 0 && sum.fold(0, u64::saturating_add) >= FLAPS;
+        if is_flapping {
+            self.changes.clear();
+        }
+        is_flapping
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::instant::Now;
+    use crate::files::tree::Tree;
+    use crate::host::root::HostRoot;
+
+    /// The first read ends after 4096 bytes.
+    #[test]
+    fn vmstat_is_read_until_the_whole_line_of_oom_kill() {
+        let tree = Tree::empty("health-vmstat");
+        let mut reader = HealthReader::new(HostRoot::new(tree.path()), Now::default);
+        let mut kills = |before: usize, line: &str| {
+            let text = ["x".repeat(before).as_str(), "\n", line].concat();
+            tree.write("proc/vmstat", text.as_bytes());
+            oom_kills(&mut reader, &mut KeptFile::new(VMSTAT))
+        };
+        for before in [0, 4000, 4083, 4084, 4085, 4086, 5000] {
+            assert_eq!(kills(before, "oom_kill 12\nswap_ra 0\n"), Some(12), "{before}");
+        }
+        assert_eq!(kills(0, "oom_kill_disable 1\nno_oom_kill 2\n"), None);
+    }
+
+    /// The reasons of the events of looks, each some seconds after the one before.
+    fn judged<const N: usize>(looks: [(u64, Counters); N], is_new_boot: bool) -> Vec<&'static str> {
+        let (mut sources, mut seconds) = (EventSources::default(), 0);
+        let mut signs = Vec::new();
+        for (after, found) in looks {
+            seconds += after;
+            sources.found = found;
+            let now = Mono::START.after(Duration::from_secs(seconds));
+            signs.extend(sources.judge(is_new_boot, now).into_iter().map(|(reason, _)| reason));
+        }
+        signs
+    }
+
+    #[test]
+    fn a_counter_that_grew_is_an_event() {
+        let counters = |change: fn(&mut Counters)| {
+            let mut counters =
+                Counters { oom_kills: Some(3), memory_errors: Some(0), ..Counters::default() };
+            change(&mut counters);
+            counters
+        };
+        for (found, want) in [
+            (counters(|c| c.oom_kills = Some(4)), &["OOMKilling"][..]),
+            (counters(|c| c.memory_errors = Some(1)), &["MemoryReadError"]),
+            (counters(|c| c.oom_kills = Some(2)), &[]),
+            (counters(|c| c.oom_kills = None), &[]),
+            (counters(|_| {}), &[]),
+        ] {
+            assert_eq!(judged([(0, counters(|_| {})), (60, found)], true), want);
+        }
+        let reset = counters(|c| c.watchdog_reset = true);
+        assert_eq!(judged([(0, reset.clone())], true), ["WatchdogReset"]);
+        assert_eq!(judged([(0, reset)], false), [] as [&str; 0], "once per boot");
+    }
+
+    #[test]
+    fn a_link_is_flapping_after_six_changes_in_ten_minutes() {
+        let link = |(seconds, changes)| {
+            let links = vec![("eth0".to_owned(), changes)];
+            (seconds, Counters { links, ..Counters::default() })
+        };
+        let flaps = |looks: [(u64, u64); 3]| judged(looks.map(link), true) == ["LinkFlapping"];
+        assert!(!flaps([(0, 100), (1, 100), (1, 100)]));
+        assert!(!flaps([(0, 0), (60, 5), (1, 5)]));
+        assert!(flaps([(0, 0), (60, 6), (1, 6)]));
+        assert!(flaps([(0, 0), (60, 3), (600, 6)]));
+        assert!(!flaps([(0, 0), (60, 3), (601, 6)]));
+        // The interface was replaced by another one.
+        assert!(!flaps([(0, 50), (60, 0), (60, 1)]));
+    }
+}

@@ -1,0 +1,469 @@
+//! ReadonlyFilesystem: the mounted file systems, of `proc/self/mountinfo`, `sys/fs/ext4/DEV` and
+//! `proc/fs/ext4/DEV/options`.
+//!
+//! Since Linux 6.12 (d3476f3dad4a) an error of ext4 leaves the superblock option `rw`, so its error
+//! counter is compared with the time of boot. Per-mount options are not used: inside the hardened
+//! unit every mount is `ro`.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::condition_state::RuleResult;
+use super::mounted::{Ext4Errors, Filesystem, errors_file, title};
+use super::reader::{Found, HealthReader, MAX_DEVICES, count, join};
+use super::source::{CheckTexts, ConditionKind, Rule, RuleInput, Source, found};
+use crate::core::facts::Read;
+use crate::core::instant::Mono;
+use crate::files::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
+use crate::files::read::{LARGE, each_line, is_end};
+use crate::host::kept_file::KeptFile;
+use crate::host::root::present;
+use crate::host::scan;
+
+pub(super) const KIND: ConditionKind = ConditionKind {
+    name: "ReadonlyFilesystem",
+    fine: ("FilesystemTakesWrites", "mounted filesystems take writes"),
+    problems: &[("FilesystemIsReadOnly", 60)],
+    rule: Rule::Source(|| Box::new(ReadonlyFilesystem::default())),
+    check: CheckTexts {
+        name: "readonly-filesystem",
+        absent: "no writable file system on a device is mounted",
+        remedy: "save what can be read, run fsck, replace the card",
+    },
+};
+
+/// An error that makes a superblock read-only reports no change of the table.
+const TABLE_EVERY: Duration = Duration::from_secs(295);
+
+/// Types that are writable unless something is wrong, and need no server or process. Never
+/// squashfs, erofs, overlay, tmpfs and the like.
+const WATCHED: [&str; 11] =
+    ["ext2", "ext3", "ext4", "vfat", "exfat", "f2fs", "btrfs", "xfs", "ubifs", "jffs2", "ntfs3"];
+
+/// The watched file systems: writable types, not on a loop device.
+#[derive(Debug)]
+pub(super) struct ReadonlyFilesystem {
+    /// Kept open, because the kernel reports changes to the open file.
+    table: KeptFile,
+    read_at: Option<Mono>,
+    mounted: Read<Vec<Mounted>>,
+    /// The mount points that fstab wants read-only.
+    read_only: Vec<PathBuf>,
+    pub(super) found: Found<Rc<[Filesystem]>>,
+    memories: Vec<FilesystemHistory>,
+}
+
+impl Default for ReadonlyFilesystem {
+    fn default() -> Self {
+        Self {
+            table: KeptFile::new(MOUNTINFO),
+            read_at: None,
+            mounted: Ok(Vec::new()),
+            read_only: Vec::new(),
+            found: None,
+            memories: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Mounted {
+    fs: Filesystem,
+    /// The superblock has the option `errors=remount-ro`.
+    stops_on_error: bool,
+    errors: Option<KeptFile>,
+}
+
+impl Source for ReadonlyFilesystem {
+    fn look(&mut self, reader: &mut HealthReader) {
+        let now = reader.now().mono;
+        let is_due = self.read_at.is_none_or(|at| now.since(at) >= TABLE_EVERY);
+        // Asked in any case, because the question ends the report.
+        if self.table.has_changed() || is_due || self.mounted.is_err() {
+            self.read_table(reader);
+            self.read_at = Some(now);
+        }
+        self.found = match &mut self.mounted {
+            Err(unread) => present(Err(unread.clone())),
+            Ok(mounted) => {
+                let mut grew = false;
+                for one in mounted.iter_mut() {
+                    let before = one.fs.ext4.clone();
+                    one.read_errors(reader);
+                    grew |= before != one.fs.ext4 && before.is_some();
+                }
+                if grew {
+                    // An error may have changed the superblock; seen at the next look.
+                    self.read_at = None;
+                }
+                let found: Rc<[Filesystem]> = mounted.iter().map(|one| one.fs.clone()).collect();
+                (!found.is_empty()).then_some(Ok(found))
+            }
+        };
+        reader.filesystems.clone_from(&self.found);
+    }
+
+    fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
+        let (wall, now) = (input.now.wall.seconds(), input.now.mono);
+        let filesystems = match found(&self.found) {
+            Ok(filesystems) => filesystems,
+            Err(result) => return result,
+        };
+        let mut old = std::mem::take(&mut self.memories);
+        let mut failed: Vec<&Filesystem> = Vec::new();
+        let (mut is_watched, mut is_close) = (false, false);
+        for fs in filesystems.iter() {
+            let place = old.iter().position(|memory| memory.number == fs.number);
+            // After a restart, the condition says what had turned read-only.
+            let was_told =
+                || input.problem.is_some_and(|told| told.message.starts_with(&stopped(fs)));
+            let mut memory = place.map(|place| old.swap_remove(place)).unwrap_or_else(|| {
+                FilesystemHistory { was_writable: was_told(), ..FilesystemHistory::default() }
+            });
+            memory.number.clone_from(&fs.number);
+            let errors = fs.ext4.as_ref().and_then(|read| read.as_ref().ok());
+            if let Some(errors) = errors {
+                if memory.errors.is_some_and(|before| errors.count > before) {
+                    memory.has_grown = true;
+                }
+                memory.errors = Some(errors.count);
+            }
+            let is_stopped = fs.is_stopped
+                || errors.is_some_and(|errors| has_stopped(errors, memory.has_grown, wall));
+            let has_turned =
+                fs.is_read_only && memory.was_writable && !is_ext(fs) && !fs.is_read_only_in_fstab;
+            memory.read_only_since = has_turned.then(|| memory.read_only_since.unwrap_or(now));
+            memory.was_writable |= !fs.is_read_only;
+            let turned_for = memory.read_only_since.map(|since| now.since(since));
+            if is_stopped || turned_for.is_some_and(|time| time >= READ_ONLY_FOR) {
+                failed.push(fs);
+            } else if has_turned {
+                is_close = true;
+            }
+            is_watched |= !fs.is_read_only;
+            self.memories.push(memory);
+        }
+        match failed.first() {
+            Some(fs) => {
+                RuleResult::problem(1, "FilesystemIsReadOnly", &stopped(fs), failed.len() - 1)
+            }
+            None if is_close => RuleResult::NearProblem,
+            None if is_watched => RuleResult::NoProblem,
+            None => RuleResult::NoSource,
+        }
+    }
+
+    fn paths(&self) -> Vec<String> {
+        vec![MOUNTINFO.to_owned()]
+    }
+}
+
+impl ReadonlyFilesystem {
+    fn read_table(&mut self, reader: &mut HealthReader) {
+        let mut superblocks = Vec::new();
+        let is_wanted: fn(&str) -> bool = |fs_type| WATCHED.contains(&fs_type);
+        let mut take = |line: &str| superblocks.extend(parse_superblock(line, is_wanted));
+        let table = reader.kept_bytes(&mut self.table, LARGE, &mut each_line(&mut take));
+        let old = std::mem::replace(&mut self.mounted, Ok(Vec::new()));
+        if self.read_at.is_none() || !reader.root_can_block {
+            self.read_only = read_only_in_fstab(&reader.word("etc", "fstab"));
+        }
+        let (old, read_only) = (old.unwrap_or_default(), &self.read_only);
+        self.mounted = table.map(|_| mounted(superblocks, old, read_only, reader));
+    }
+}
+
+/// One entry for each device number.
+fn mounted(
+    superblocks: Vec<Superblock>,
+    mut old: Vec<Mounted>,
+    read_only: &[PathBuf],
+    reader: &mut HealthReader,
+) -> Vec<Mounted> {
+    let mut mounted: Vec<Mounted> = Vec::new();
+    for superblock in superblocks {
+        if superblock.source.starts_with("/dev/loop") {
+            continue;
+        }
+        let is_in_fstab = read_only.iter().any(|point| point == Path::new(&superblock.point));
+        if let Some(one) = mounted.iter_mut().find(|one| one.fs.number == superblock.number) {
+            one.fs.is_read_only_in_fstab |= is_in_fstab;
+            continue;
+        }
+        if mounted.len() == MAX_DEVICES {
+            break;
+        }
+        let has = |word: &str| superblock.options.split(',').any(|option| option == word);
+        let device = device(&superblock, reader);
+        let place = old
+            .iter()
+            .position(|one| one.fs.number == superblock.number && one.fs.device == device);
+        let kept = place.and_then(|place| old.swap_remove(place).errors);
+        let errors = superblock
+            .fs_type
+            .starts_with("ext")
+            .then(|| kept.unwrap_or_else(|| KeptFile::new(errors_file(&device))));
+        mounted.push(Mounted {
+            stops_on_error: has("errors=remount-ro"),
+            errors,
+            fs: Filesystem {
+                is_stopped: has("emergency_ro") || has("shutdown"),
+                is_read_only: has("ro"),
+                is_read_only_in_fstab: is_in_fstab,
+                device,
+                number: superblock.number,
+                fs_type: superblock.fs_type,
+                point: superblock.point,
+                ext4: None,
+            },
+        });
+    }
+    mounted
+}
+
+/// The kernel's name of the device: `/dev/root` and `/dev/mapper/x` are other names.
+fn device(superblock: &Superblock, reader: &mut HealthReader) -> String {
+    let folder = join("sys/dev/block", &superblock.number);
+    let uevent = reader.word(&folder, "uevent");
+    let name = uevent.lines().find_map(|line| line.strip_prefix("DEVNAME="));
+    let base = superblock.source.rsplit('/').next().unwrap_or_default();
+    // As in sysfs.
+    name.unwrap_or(base).replace('/', "!")
+}
+
+impl Mounted {
+    fn read_errors(&mut self, reader: &mut HealthReader) {
+        let Some(errors) = &mut self.errors else {
+            return;
+        };
+        let read = present(count(reader.kept_number(errors)));
+        self.fs.ext4 = read.map(|count| count.map(|count| self.of_count(count, reader)));
+    }
+
+    fn of_count(&self, errors: u64, reader: &mut HealthReader) -> Ext4Errors {
+        let mut found = Ext4Errors { count: errors, ..Ext4Errors::default() };
+        if errors == 0 {
+            return found;
+        }
+        let device = &self.fs.device;
+        let options = reader.word(&join("proc/fs/ext4", device), "options");
+        let mut words = options.split_whitespace();
+        found.stops_on_error = self.stops_on_error || words.any(|word| word == "errors=remount-ro");
+        if found.stops_on_error {
+            let last = reader.value(&join("sys/fs/ext4", device), "last_error_time");
+            found.last = last.unwrap_or_default().unsigned_abs();
+            let mut stat = KeptFile::new("proc/stat");
+            let stat = reader.kept_bytes(&mut stat, LARGE, &mut is_end(LARGE)).unwrap_or_default();
+            [found.booted] = scan::values(&stat, ["btime "], scan::lone_number);
+        }
+        found
+    }
+}
+
+/// A read-only superblock counts after this time.
+const READ_ONLY_FOR: Duration = Duration::from_secs(60);
+/// `last_error_time` may be this much ahead of the clock, in seconds.
+const CLOCK_STEP: u64 = 60;
+
+/// What the rules remember of one file system while it is mounted.
+#[derive(Debug, Default)]
+struct FilesystemHistory {
+    number: String,
+    /// Its superblock was writable at an earlier look.
+    was_writable: bool,
+    /// Its superblock turned read-only.
+    read_only_since: Option<Mono>,
+    /// Errors of ext4 at the last look.
+    errors: Option<u64>,
+    /// The errors grew while this process ran.
+    has_grown: bool,
+}
+
+/// ext4 stopped at an error of this boot. An error of an earlier life of the card does not count.
+fn has_stopped(errors: &Ext4Errors, has_grown: bool, wall: u64) -> bool {
+    let is_of_this_boot = errors
+        .booted
+        .is_some_and(|booted| (booted..=wall.saturating_add(CLOCK_STEP)).contains(&errors.last));
+    errors.count > 0 && errors.stops_on_error && (is_of_this_boot || has_grown)
+}
+
+fn is_ext(fs: &Filesystem) -> bool {
+    fs.fs_type.starts_with("ext")
+}
+
+fn stopped(fs: &Filesystem) -> String {
+    format!("{} stopped taking writes", title(fs))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::health::tests::{Board, WALL, unread};
+    use serde_json::json;
+
+    type Look = Found<Rc<[Filesystem]>>;
+
+    fn new_board() -> Board<ReadonlyFilesystem, Look> {
+        Board::new(&KIND, |source, found| source.found.clone_from(found))
+    }
+
+    pub(in crate::health) fn ext4(count: u64) -> Filesystem {
+        Filesystem {
+            number: "179:2".to_owned(),
+            device: "mmcblk0p2".to_owned(),
+            fs_type: "ext4".to_owned(),
+            point: "/".to_owned(),
+            ext4: Some(Ok(Ext4Errors {
+                count,
+                last: WALL - 100,
+                stops_on_error: true,
+                booted: Some(WALL - 1000),
+            })),
+            ..Filesystem::default()
+        }
+    }
+
+    pub(in crate::health) fn vfat(is_read_only: bool) -> Filesystem {
+        Filesystem {
+            number: "179:1".to_owned(),
+            device: "mmcblk0p1".to_owned(),
+            fs_type: "vfat".to_owned(),
+            point: "/boot".to_owned(),
+            is_read_only,
+            ..Filesystem::default()
+        }
+    }
+
+    pub(in crate::health) fn mounted(filesystems: &[Filesystem]) -> Look {
+        Some(Ok(filesystems.into()))
+    }
+
+    fn with_errors(change: impl FnOnce(&mut Ext4Errors)) -> Look {
+        let mut fs = ext4(1);
+        change(fs.ext4.as_mut().unwrap().as_mut().unwrap());
+        mounted(&[fs])
+    }
+
+    #[test]
+    fn an_ext4_error_of_this_boot_makes_it_read_only() {
+        let now = WALL;
+        for (name, look, want) in [
+            ("no error", mounted(&[ext4(0)]), "False"),
+            ("an error", with_errors(|_| {}), "FilesystemIsReadOnly"),
+            ("at boot", with_errors(|e| e.last = now - 1000), "FilesystemIsReadOnly"),
+            ("before boot", with_errors(|e| e.last = now - 1001), "False"),
+            ("60 s ahead", with_errors(|e| e.last = now + 60), "FilesystemIsReadOnly"),
+            ("61 s ahead", with_errors(|e| e.last = now + 61), "False"),
+            ("never", with_errors(|e| e.last = 0), "False"),
+            ("unknown boot", with_errors(|e| e.booted = None), "False"),
+            ("errors=continue", with_errors(|e| e.stops_on_error = false), "False"),
+        ] {
+            let mut board = new_board();
+            board.look(0, &look);
+            assert_eq!(board.state(), want, "{name}");
+        }
+        let mut board = new_board();
+        board.look(0, &with_errors(|_| {}));
+        assert_eq!(board.message(), "mmcblk0p2 (ext4 at /) stopped taking writes");
+        // Cleared 60 s after fsck or an unmount.
+        board.look(60, &mounted(&[ext4(0)]));
+        board.ends(60, &mounted(&[ext4(0)]));
+    }
+
+    /// A board without an RTC stamps the error with 1970.
+    #[test]
+    fn an_ext4_error_that_is_seen_to_grow_needs_no_time() {
+        let stamped = |count| {
+            with_errors(|errors| {
+                errors.count = count;
+                errors.last = 41;
+            })
+        };
+        let mut board = new_board();
+        board.look(0, &stamped(3));
+        board.look(60, &stamped(3));
+        assert_eq!(board.state(), "False");
+        board.look(60, &stamped(4));
+        assert_eq!(board.state(), "FilesystemIsReadOnly");
+        // It stays, though it does not grow any more.
+        board.look(600, &stamped(4));
+        board.look(600, &stamped(4));
+        assert_eq!(board.state(), "FilesystemIsReadOnly");
+    }
+
+    #[test]
+    fn another_file_system_that_turns_read_only_counts_after_60_s() {
+        let mut board = new_board();
+        board.look(0, &mounted(&[vfat(false), ext4(0)]));
+        board.look(60, &mounted(&[vfat(true), ext4(0)]));
+        board.look(59, &mounted(&[vfat(true), ext4(0)]));
+        assert_eq!(board.state(), "False");
+        board.look(1, &mounted(&[vfat(true), ext4(0)]));
+        assert_eq!(board.state(), "FilesystemIsReadOnly");
+
+        let in_fstab = Filesystem { is_read_only_in_fstab: true, ..vfat(true) };
+        let remounted = Filesystem { is_read_only: true, ..ext4(0) };
+        for (name, before, after, want) in [
+            ("ro in fstab", vfat(false), in_fstab, "none"),
+            ("ro from the start", vfat(true), vfat(true), "none"),
+            ("ext4 without an error", ext4(0), remounted, "none"),
+            ("rw", vfat(false), vfat(false), "False"),
+        ] {
+            let mut board = new_board();
+            board.look(0, &mounted(&[before]));
+            for _ in 0..5 {
+                board.look(60, &mounted(std::slice::from_ref(&after)));
+            }
+            assert_eq!(board.state(), want, "{name}");
+        }
+        // The next process knows it by the condition; another one that is read-only is not meant.
+        let other = |point: &str| Filesystem {
+            number: "8:1".to_owned(),
+            device: "sda1".to_owned(),
+            point: point.to_owned(),
+            ..vfat(true)
+        };
+        let told = json!({"type": "ReadonlyFilesystem", "status": "True",
+            "reason": "FilesystemIsReadOnly",
+            "message": "mmcblk0p1 (vfat at /boot) stopped taking writes, and 1 more"});
+        for (name, mounted_now, want) in [
+            ("the same", vec![vfat(true)], "FilesystemIsReadOnly"),
+            ("beside a writable one", vec![vfat(true), ext4(0)], "FilesystemIsReadOnly"),
+            ("written again", vec![vfat(false)], "False"),
+            ("another one", vec![other("/boot"), ext4(0)], "False"),
+        ] {
+            let mut next = new_board();
+            next.adopt(&told);
+            for second in [0, 60, 60, 600] {
+                next.look(second, &mounted(&mounted_now));
+            }
+            assert_eq!(next.state(), want, "{name}");
+        }
+        // An unmounted file system is forgotten: the next medium may be read-only by design.
+        let mut board = new_board();
+        board.look(0, &mounted(&[vfat(false), ext4(0)]));
+        board.look(60, &mounted(&[ext4(0)]));
+        for _ in 0..5 {
+            board.look(60, &mounted(&[vfat(true), ext4(0)]));
+        }
+        assert_eq!(board.state(), "False");
+    }
+
+    #[test]
+    fn a_superblock_that_stopped_counts_at_once() {
+        let stopped = Filesystem { is_stopped: true, ..vfat(false) };
+        let mut board = new_board();
+        board.look(0, &mounted(std::slice::from_ref(&stopped)));
+        assert_eq!(board.state(), "FilesystemIsReadOnly");
+        let mut second = stopped.clone();
+        second.number = "8:1".to_owned();
+        board.look(60, &mounted(&[stopped, second]));
+        assert_eq!(board.message(), "mmcblk0p1 (vfat at /boot) stopped taking writes, and 1 more");
+        board.look(60, &None);
+        assert_eq!(board.state(), "none", "unmounted");
+        let mut board = new_board();
+        board.look(0, &unread());
+        assert_eq!(board.state(), "none");
+    }
+}

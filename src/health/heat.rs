@@ -1,0 +1,549 @@
+//! ThermalThrottling: temperatures and what limits the CPU, of `sys/class/thermal` and
+//! `sys/devices/system/cpu/cpufreq`.
+
+use super::condition_state::RuleResult;
+use super::reader::{Found, HealthReader, is_numbered, join};
+use super::source::{CheckTexts, ConditionKind, Rule, RuleInput, Source, found};
+use crate::host::kept_file::KeptFile;
+
+pub(super) const KIND: ConditionKind = ConditionKind {
+    name: "ThermalThrottling",
+    fine: ("TemperatureOK", "no throttling by heat"),
+    problems: &[("CPUThrottledByHeat", 300), ("TemperatureNearCritical", 300)],
+    rule: Rule::Source(|| Box::new(ThermalThrottling::default())),
+    check: CheckTexts {
+        name: "thermal-throttling",
+        absent: "no thermal zone with a limit, and no cooling device of the CPU",
+        remedy: "add a heat sink or a fan",
+    },
+};
+
+/// Temperatures, and what limits the CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Heat {
+    /// Zones with a limit.
+    pub(super) zones: Vec<Zone>,
+    /// Cooling devices of the CPU, whose state lies within its range.
+    pub(super) coolers: Vec<Cooler>,
+    /// cpufreq policies.
+    pub(super) policies: Vec<Policy>,
+}
+
+/// One thermal zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Zone {
+    /// `type`: `cpu-thermal`.
+    pub(super) name: String,
+    /// It is the zone of a Raspberry Pi's CPU, whose firmware throttles at 80 °C.
+    pub(super) is_pi_cpu: bool,
+    /// m°C; `None` if unreadable or out of range.
+    pub(super) temp: Option<i64>,
+    /// m°C of the lowest critical trip.
+    pub(super) critical: Option<i64>,
+    /// m°C of the highest passive trip below the critical one.
+    pub(super) passive: Option<i64>,
+}
+
+/// One cooling device of the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cooler {
+    /// `cur_state`: 0 is not throttled.
+    pub(super) state: i64,
+    /// `max_state`
+    pub(super) max: i64,
+}
+
+/// One cpufreq policy whose cap was readable, in kHz.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Policy {
+    /// The folder's name: `policy0`.
+    pub(super) name: String,
+    /// `cpuinfo_max_freq`
+    pub(super) top: u64,
+    /// `scaling_max_freq`
+    pub(super) cap: u64,
+}
+
+const THERMAL: &str = "sys/class/thermal";
+const CPUFREQ: &str = "sys/devices/system/cpu/cpufreq";
+
+/// m°C of real trips; 0, -273250 and 125000 of unused ones are common, and 150 °C is the highest.
+const TRIPS: std::ops::RangeInclusive<i64> = 20_000..=150_000;
+/// m°C that a sensor can show.
+const TEMPS: std::ops::RangeInclusive<i64> = -40_000..=200_000;
+
+/// Zone types of a Raspberry Pi's CPU.
+const PI_CPU: [&str; 4] = ["cpu-thermal", "cpu_thermal", "bcm2835_thermal", "soc-thermal"];
+
+/// The firmware of a Raspberry Pi throttles from 80 °C on; its kernel does not show that.
+const PI_LIMIT: i64 = 80_000;
+/// A critical trip up to 90 °C of a Raspberry Pi's device tree is no limit of its CPU.
+const PI_FILLER: i64 = 90_000;
+/// Distance below which the looks come every 10 s.
+const WARM: i64 = 10_000;
+/// A problem ends this much below its limit.
+const HYSTERESIS: i64 = 5_000;
+/// A problem holds at this many of the last [`RECENT`] looks.
+const HOLDS: u32 = 4;
+const RECENT: u8 = 0b11_1111;
+
+/// Heat slows the CPU down, or is close to shutting the board down.
+#[derive(Debug, Default)]
+pub(super) struct ThermalThrottling {
+    sensors: Sensors,
+    pub(super) found: Found<Heat>,
+    rule: Throttling,
+}
+
+impl Source for ThermalThrottling {
+    fn discover(&mut self, reader: &mut HealthReader) {
+        self.sensors = Sensors::discover(reader);
+    }
+
+    fn look(&mut self, reader: &mut HealthReader) {
+        self.found = self.sensors.look(reader);
+    }
+
+    fn is_slow(&self) -> bool {
+        true
+    }
+
+    fn judge(&mut self, _: &mut RuleInput<'_>) -> RuleResult {
+        self.rule.judge(&self.found)
+    }
+
+    fn is_suspect(&self) -> bool {
+        self.rule.is_suspect
+    }
+
+    fn paths(&self) -> Vec<String> {
+        let zones = self.sensors.zones.iter().map(|(_, file)| file);
+        let coolers = self.sensors.coolers.iter().map(|(_, file)| file);
+        zones.chain(coolers).map(|file| file.path.clone()).collect()
+    }
+}
+
+/// The files that are looked at.
+#[derive(Debug, Default)]
+struct Sensors {
+    zones: Vec<(Zone, KeptFile)>,
+    /// `max_state` and `cur_state`.
+    coolers: Vec<(i64, KeptFile)>,
+    /// Each with its `scaling_max_freq`.
+    policies: Vec<(Policy, KeptFile)>,
+}
+
+impl Sensors {
+    fn discover(reader: &mut HealthReader) -> Self {
+        let mut found = Self::default();
+        for zone in reader.names(THERMAL, &|name| is_numbered(name, "thermal_zone")) {
+            found.zones.extend(zone_of(&join(THERMAL, &zone), reader));
+        }
+        for cooler in reader.names(THERMAL, &|name| is_numbered(name, "cooling_device")) {
+            let folder = join(THERMAL, &cooler);
+            let kind = reader.word(&folder, "type");
+            let cools_cpu = kind == "Processor"
+                || kind.starts_with("cpufreq-")
+                || kind.starts_with("thermal-cpufreq-");
+            if cools_cpu
+                && let Some(max) = reader.value(&folder, "max_state")
+                && max > 0
+            {
+                found.coolers.push((max, KeptFile::new(join(&folder, "cur_state"))));
+            }
+        }
+        if found.coolers.is_empty() {
+            return found;
+        }
+        for policy in reader.names(CPUFREQ, &|name| is_numbered(name, "policy")) {
+            let folder = join(CPUFREQ, &policy);
+            if let Some(top) = reader.value(&folder, "cpuinfo_max_freq")
+                && top > 0
+            {
+                let file = KeptFile::new(join(&folder, "scaling_max_freq"));
+                let policy = Policy { name: policy, top: top.unsigned_abs(), cap: 0 };
+                found.policies.push((policy, file));
+            }
+        }
+        found
+    }
+
+    /// `None` if the board has no file for the rule. A file that cannot be read is left out; if the
+    /// look did not come to all of them, they are unread.
+    fn look(&mut self, reader: &mut HealthReader) -> Found<Heat> {
+        let mut heat = Heat::default();
+        for (zone, file) in &mut self.zones {
+            let temp = reader.kept_number(file).ok().filter(|temp| TEMPS.contains(temp));
+            heat.zones.push(Zone { temp, ..zone.clone() });
+        }
+        for (max, file) in &mut self.coolers {
+            let state = reader.kept_number(file).ok();
+            let state = state.filter(|state| (0..=*max).contains(state));
+            heat.coolers.extend(state.map(|state| Cooler { state, max: *max }));
+        }
+        for (policy, file) in &mut self.policies {
+            let cap = reader.kept_number(file).ok().filter(|cap| *cap > 0);
+            heat.policies
+                .extend(cap.map(|cap| Policy { cap: cap.unsigned_abs(), ..policy.clone() }));
+        }
+        let is_source = !self.zones.is_empty() || !self.coolers.is_empty();
+        is_source.then(|| reader.cut_off(THERMAL).map_or(Ok(heat), Err))
+    }
+}
+
+/// A zone that is not disabled, with a limit.
+fn zone_of(folder: &str, reader: &mut HealthReader) -> Option<(Zone, KeptFile)> {
+    if reader.word(folder, "mode") == "disabled" {
+        return None;
+    }
+    let name = reader.word(folder, "type");
+    let is_trip = |name: &str| name.starts_with("trip_point_") && name.ends_with("_type");
+    let mut trips = Vec::new();
+    for trip in reader.names(folder, &is_trip) {
+        let kind = reader.word(folder, &trip);
+        let temp = trip.replace("_type", "_temp");
+        let temp = reader.value(folder, &temp).filter(|temp| TRIPS.contains(temp));
+        trips.extend(temp.map(|temp| (kind, temp)));
+    }
+    // An active trip starts a fan.
+    let of =
+        |kind: &'static str| trips.iter().filter(move |trip| trip.0 == kind).map(|trip| trip.1);
+    let critical = of("critical").min();
+    let passive = of("passive").filter(|passive| critical.is_none_or(|c| *passive < c)).max();
+    let zone = Zone {
+        is_pi_cpu: reader.is_pi && PI_CPU.contains(&name.as_str()),
+        passive,
+        name,
+        temp: None,
+        critical,
+    };
+    let has_limit = zone.is_pi_cpu || zone.critical.is_some() || zone.passive.is_some();
+    has_limit.then(|| (zone, KeptFile::new(join(folder, "temp"))))
+}
+
+/// What the rule remembers.
+#[derive(Debug, Default)]
+struct Throttling {
+    /// A source was readable before.
+    was_seen: bool,
+    /// One bit for each look, the last one lowest.
+    near: u8,
+    slow: u8,
+    /// By the policy's name the highest cap while the CPU was not throttled, in kHz.
+    free_caps: Vec<(String, u64)>,
+    /// The next looks may find a problem, so that they should come every 10 s.
+    is_suspect: bool,
+}
+
+impl Throttling {
+    fn judge(&mut self, heat: &Found<Heat>) -> RuleResult {
+        self.is_suspect = false;
+        let heat = match found(heat) {
+            Ok(heat) => heat,
+            Err(result) => return result,
+        };
+        let zones: Vec<(&Zone, i64)> =
+            heat.zones.iter().filter_map(|zone| Some((zone, zone.temp?))).collect();
+        if zones.is_empty() && heat.coolers.is_empty() {
+            return if self.was_seen { RuleResult::Unread } else { RuleResult::NoSource };
+        }
+        self.was_seen = true;
+        self.learn_caps(heat);
+
+        let over = |margin: i64| {
+            zones
+                .iter()
+                .filter(move |(zone, temp)| limit(zone).is_some_and(|l| *temp >= l - margin))
+        };
+        let pi_over =
+            |limit: i64| zones.iter().any(|(zone, temp)| zone.is_pi_cpu && *temp >= limit);
+        let is_throttled = heat.coolers.iter().any(|cooler| cooler.state > 0);
+        let speed = is_throttled.then(|| self.speed(heat)).flatten();
+        self.is_suspect = is_throttled || over(WARM).next().is_some() || pi_over(PI_LIMIT - WARM);
+        self.near = self.near << 1 | u8::from(over(0).next().is_some());
+        let is_slow = speed.is_some_and(|percent| percent <= 75);
+        self.slow = self.slow << 1 | u8::from(is_slow || pi_over(PI_LIMIT));
+
+        let holds = |looks: u8| (looks & RECENT).count_ones() >= HOLDS;
+        if holds(self.near)
+            && let Some((zone, _)) = over(0).next()
+        {
+            let shutdown = zone.critical.unwrap_or_default() / 1000;
+            let message = format!("{} is close to its shutdown at {shutdown} °C", zone.name);
+            let more = over(0).count() - 1;
+            return RuleResult::problem(9, "TemperatureNearCritical", &message, more);
+        }
+        if holds(self.slow) && (is_slow || pi_over(PI_LIMIT)) {
+            let (rank, message) = match speed {
+                _ if pi_over(PI_LIMIT) => (1, "the firmware throttles the CPU above 80 °C"),
+                Some(0..=25) => (3, "heat holds the CPU below 25 % of its speed"),
+                Some(26..=50) => (2, "heat holds the CPU below 50 % of its speed"),
+                _ => (1, "heat holds the CPU below 75 % of its speed"),
+            };
+            return RuleResult::problem(rank, "CPUThrottledByHeat", message, 0);
+        }
+        let is_close = over(HYSTERESIS).next().is_some()
+            || pi_over(PI_LIMIT - HYSTERESIS)
+            || speed.is_some_and(|percent| percent <= 80);
+        if is_close { RuleResult::NearProblem } else { RuleResult::NoProblem }
+    }
+
+    /// A cap without throttling is the administrator's.
+    fn learn_caps(&mut self, heat: &Heat) {
+        if heat.coolers.is_empty() || heat.coolers.iter().any(|cooler| cooler.state != 0) {
+            return;
+        }
+        for policy in &heat.policies {
+            match self.free_caps.iter_mut().find(|(name, _)| *name == policy.name) {
+                Some((_, free)) => *free = policy.cap.max(*free),
+                None => self.free_caps.push((policy.name.clone(), policy.cap)),
+            }
+        }
+    }
+
+    /// The speed of the most throttled policy, in percent of its full speed; without cpufreq a
+    /// number from the coolers' states. Rounded up, so that 75.1 % is not 75 %.
+    fn speed(&self, heat: &Heat) -> Option<u64> {
+        let percents = heat.policies.iter().map(|policy| {
+            let free = self.free_caps.iter().find(|(name, _)| *name == policy.name);
+            let full = free.map_or(policy.top, |(_, cap)| *cap).max(1);
+            policy.cap.saturating_mul(100).div_ceil(full)
+        });
+        percents.min().or_else(|| {
+            let is_slow =
+                |cooler: &&Cooler| cooler.state > 0 && cooler.state.saturating_mul(4) >= cooler.max;
+            heat.coolers.iter().find(is_slow).map(|_| 75)
+        })
+    }
+}
+
+/// m°C from which on `zone` is close to its shutdown: 5 °C below the critical trip, or half of the
+/// way from the passive trip, if that is less.
+fn limit(zone: &Zone) -> Option<i64> {
+    let critical = zone.critical?;
+    if zone.is_pi_cpu && critical <= PI_FILLER {
+        return None;
+    }
+    let half = zone.passive.map(|passive| (critical - passive) / 2);
+    Some(critical - half.map_or(5_000, |half| half.min(5_000)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use crate::core::facts::Unread;
+    use crate::files::tree::Tree;
+    use crate::health::tests::{Board, FakeClock};
+    use crate::host::HostRoot;
+    use crate::host::root::NOT_REACHED;
+
+    fn new_board() -> Board<ThermalThrottling, Found<Heat>> {
+        Board::new(&KIND, |source, found| source.found.clone_from(found))
+    }
+
+    fn zone(temp: i64, critical: Option<i64>, passive: Option<i64>) -> Zone {
+        Zone { name: "soc".to_owned(), is_pi_cpu: false, temp: Some(temp), critical, passive }
+    }
+
+    fn pi(temp: i64, critical: Option<i64>) -> Zone {
+        Zone { name: "cpu-thermal".to_owned(), is_pi_cpu: true, ..zone(temp, critical, None) }
+    }
+
+    fn hot(zone: Zone) -> Found<Heat> {
+        warm(Heat { zones: vec![zone], ..Heat::default() })
+    }
+
+    fn warm(heat: Heat) -> Found<Heat> {
+        Some(Ok(heat))
+    }
+
+    fn after(looks: usize, found: &Found<Heat>) -> Board<ThermalThrottling, Found<Heat>> {
+        let mut board = new_board();
+        for _ in 0..looks {
+            board.look(10, found);
+        }
+        board
+    }
+
+    #[test]
+    fn a_zone_is_near_critical_within_5_degrees_or_half_of_the_way() {
+        let near = "TemperatureNearCritical";
+        for (zone, want) in [
+            (zone(94_999, Some(100_000), None), "False"),
+            (zone(95_000, Some(100_000), None), near),
+            // i.MX93: passive 85, critical 90.
+            (zone(87_499, Some(90_000), Some(85_000)), "False"),
+            (zone(87_500, Some(90_000), Some(85_000)), near),
+            (zone(94_999, Some(100_000), Some(80_000)), "False"),
+            (zone(95_000, Some(100_000), Some(80_000)), near),
+            // Without a critical trip nothing is near.
+            (zone(150_000, None, Some(80_000)), "False"),
+            // A filler in the device tree of old Raspberry Pis.
+            (pi(79_000, Some(80_000)), "False"),
+            (pi(84_999, Some(90_001)), "CPUThrottledByHeat"),
+            (pi(85_001, Some(90_001)), near),
+            (pi(79_999, Some(110_000)), "False"),
+            (pi(80_000, Some(110_000)), "CPUThrottledByHeat"),
+            (pi(80_000, None), "CPUThrottledByHeat"),
+        ] {
+            let board = after(6, &hot(zone.clone()));
+            assert_eq!(board.state(), want, "{zone:?}");
+        }
+        let board = after(4, &hot(zone(96_000, Some(100_000), None)));
+        assert_eq!(board.message(), "soc is close to its shutdown at 100 °C");
+    }
+
+    #[test]
+    fn four_of_the_last_six_looks_hold() {
+        let (hot_look, cool) = (hot(pi(81_000, None)), hot(pi(70_000, None)));
+        for (looks, want) in [
+            (&[true, true, true][..], false),
+            (&[true, true, true, true], true),
+            (&[true, false, true, false, true, true], true),
+            (&[true, false, false, true, false, true, true], false),
+            (&[true, true, true, false, false, false, true], false),
+        ] {
+            let mut board = new_board();
+            for is_hot in looks {
+                board.look(10, if *is_hot { &hot_look } else { &cool });
+            }
+            assert_eq!(board.state() == "CPUThrottledByHeat", want, "{looks:?}");
+        }
+        // False 5 min after it fell below 75 °C.
+        let mut board = after(4, &hot_look);
+        board.look(10, &hot(pi(75_000, None)));
+        board.look(600, &hot(pi(75_000, None)));
+        board.look(10, &hot(pi(74_999, None)));
+        assert_eq!(board.state(), "CPUThrottledByHeat");
+        board.ends(300, &hot(pi(74_999, None)));
+    }
+
+    #[test]
+    fn looks_come_often_within_10_degrees_of_a_limit() {
+        for (zone, want) in [
+            (pi(69_999, None), false),
+            (pi(70_000, None), true),
+            (zone(84_999, Some(100_000), None), false),
+            (zone(85_000, Some(100_000), None), true),
+            (pi(89_000, Some(80_000)), false),
+        ] {
+            // The last one is True, so that nothing is left to find.
+            let board = after(4, &hot(zone.clone()));
+            assert_eq!(board.is_suspect(), want, "{zone:?}");
+        }
+        let throttled =
+            warm(Heat { coolers: vec![Cooler { state: 1, max: 9 }], ..Heat::default() });
+        assert!(after(4, &throttled).is_suspect());
+    }
+
+    fn throttled(state: i64, cap: u64) -> Found<Heat> {
+        warm(Heat {
+            coolers: vec![Cooler { state, max: 8 }],
+            policies: vec![policy("policy0", cap)],
+            ..Heat::default()
+        })
+    }
+
+    fn policy(name: &str, cap: u64) -> Policy {
+        Policy { name: name.to_owned(), top: 2_000_000, cap }
+    }
+
+    #[test]
+    fn throttling_is_a_cap_of_75_percent_by_a_cooling_device() {
+        let slow = "CPUThrottledByHeat";
+        for (state, cap, want, text) in [
+            (0, 1_000_000, "False", ""),
+            (1, 1_500_001, "False", ""),
+            (1, 1_500_000, slow, "75"),
+            (1, 1_000_001, slow, "75"),
+            (1, 1_000_000, slow, "50"),
+            (1, 500_001, slow, "50"),
+            (1, 500_000, slow, "25"),
+        ] {
+            let board = after(4, &throttled(state, cap));
+            assert_eq!(board.state(), want, "{state} {cap}");
+            let message = match text {
+                "" => String::new(),
+                text => format!("heat holds the CPU below {text} % of its speed"),
+            };
+            assert_eq!(board.message(), message);
+        }
+        // Without cpufreq the state decides, from a quarter on.
+        for (state, want) in [(0, "False"), (1, "False"), (2, slow), (8, slow)] {
+            let look = warm(Heat { coolers: vec![Cooler { state, max: 8 }], ..Heat::default() });
+            assert_eq!(after(4, &look).state(), want, "{state}");
+        }
+        // False 5 min after the cap rose above 80 %.
+        let mut board = after(4, &throttled(1, 1_500_000));
+        board.look(10, &throttled(1, 1_600_000));
+        board.look(600, &throttled(1, 1_600_000));
+        assert_eq!(board.state(), slow);
+        board.look(10, &throttled(1, 1_620_001));
+        board.ends(300, &throttled(1, 1_620_001));
+    }
+
+    #[test]
+    fn a_cap_of_the_administrator_is_the_full_speed() {
+        let mut board = new_board();
+        board.look(60, &throttled(0, 1_000_000));
+        for _ in 0..6 {
+            board.look(10, &throttled(1, 1_000_000));
+        }
+        assert_eq!(board.state(), "False");
+        for _ in 0..6 {
+            board.look(10, &throttled(1, 750_000));
+        }
+        assert_eq!(board.state(), "CPUThrottledByHeat");
+    }
+
+    /// A little core has less speed than a big one.
+    #[test]
+    fn a_cap_that_cannot_be_read_leaves_the_other_policies_theirs() {
+        let look = |state, policies| {
+            warm(Heat { coolers: vec![Cooler { state, max: 8 }], policies, ..Heat::default() })
+        };
+        let (big, little) = (policy("policy0", 2_000_000), policy("policy4", 1_000_000));
+        let mut board = new_board();
+        board.look(60, &look(0, vec![big, little.clone()]));
+        for _ in 0..6 {
+            board.look(10, &look(1, vec![little.clone()]));
+        }
+        assert_eq!(board.state(), "False");
+    }
+
+    #[test]
+    fn a_zone_that_cannot_be_read_is_no_problem() {
+        let mut dead = pi(0, None);
+        dead.temp = None;
+        assert_eq!(after(4, &hot(dead.clone())).state(), "none");
+        let mut board = after(4, &hot(pi(81_000, None)));
+        board.look(60, &hot(dead.clone()));
+        board.look(3599, &hot(dead.clone()));
+        assert_eq!(board.state(), "CPUThrottledByHeat");
+        board.look(1, &hot(dead));
+        assert_eq!(board.state(), "none");
+    }
+
+    #[test]
+    fn what_a_look_does_not_come_to_is_unread_and_says_so() {
+        let tree = Tree::new("health-heat");
+        for (file, bytes) in [("type", "x"), ("temp", "40000"), ("trip_point_0_type", "critical")] {
+            tree.write(&format!("sys/class/thermal/thermal_zone0/{file}"), bytes.as_bytes());
+        }
+        tree.write("sys/class/thermal/thermal_zone0/trip_point_0_temp", b"90000");
+        let clock = FakeClock::default();
+        let shown = clock.clone();
+        let mut reader = HealthReader::new(HostRoot::new(tree.path()), move || shown.now());
+        let mut source = ThermalThrottling::default();
+        source.discover(&mut reader);
+        source.look(&mut reader);
+        assert!(matches!(source.found, Some(Ok(_))));
+        clock.0.set((Duration::ZERO, Duration::from_millis(600)));
+        let look = reader.begin();
+        source.look(&mut reader);
+        assert_eq!(source.found, Some(Err(Unread::new(THERMAL, NOT_REACHED))));
+        reader.end(look, true);
+    }
+}

@@ -1,0 +1,397 @@
+//! The look at the board's health, and its conditions and events.
+//!
+//! Files that are looked at every minute stay open, so each costs one system call.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::condition_state::{ConditionState, MAX_MESSAGE, cut};
+use super::config::{FileCondition, HealthConfig};
+use super::events::EventSources;
+use super::reader::HealthReader;
+use super::source::{ConditionKind, Rule, RuleInput, Sign, Source};
+use super::time::{REBOOTS, Time};
+use super::{KINDS, voltage};
+use crate::core::conditions;
+use crate::core::events::Event;
+use crate::core::health::{HealthCondition, HealthConditions};
+use crate::core::instant::{Mono, Now};
+use crate::files::guard;
+use crate::files::read::{SMALL, read_found};
+use crate::files::write::Op;
+use crate::host::Host;
+use crate::kube::object;
+use crate::kube::time::Wall;
+
+/// Reasons of `--node-condition`.
+const FILE_EXISTS: &str = "FileExists";
+const FILE_MISSING: &str = "FileMissing";
+/// Limit of a reason in a file (metav1.Condition allows 1024).
+const MAX_REASON: usize = 63;
+
+/// Distance of two looks: once a minute, or with each status while a source is suspect. A little
+/// less than that, because a status can be computed early.
+const SLOW: Duration = Duration::from_secs(55);
+const FAST: Duration = Duration::from_secs(9);
+/// Distance of two discoveries.
+const DISCOVERY: Duration = Duration::from_secs(3600);
+
+/// All conditions about the board's health.
+#[derive(Debug)]
+pub struct Health {
+    config: HealthConfig,
+    reader: HealthReader,
+    looked: Option<Mono>,
+    discovered: Option<Mono>,
+    discoveries: u64,
+    /// One for each of [`KINDS`].
+    conditions: Vec<Condition>,
+    time: Time,
+    event_sources: EventSources,
+    /// The first line of each `--node-condition` file; `None`: it does not exist.
+    files: Vec<Option<String>>,
+    events: Vec<Event>,
+    /// Types that are not detected and that an earlier process left on the Node. Deleted once:
+    /// afterwards they may be another program's, which may use the same reasons.
+    leftovers: Vec<&'static str>,
+    /// Types whose condition on the Node has a reason of another program.
+    foreign: Vec<&'static str>,
+    has_adopted: bool,
+}
+
+#[derive(Debug)]
+struct Condition {
+    kind: &'static ConditionKind,
+    /// `None`: [`Rule::Time`].
+    source: Option<Box<dyn Source>>,
+    state: ConditionState,
+}
+
+impl Health {
+    /// The health of `host`; reads nothing yet. `built` is the time of this program's build: no
+    /// right clock shows an earlier one.
+    pub fn new(
+        host: &Host,
+        config: &HealthConfig,
+        built: Wall,
+        clock: impl Fn() -> Now + 'static,
+    ) -> Self {
+        let condition = |kind: &'static ConditionKind| {
+            let source = match kind.rule {
+                Rule::Source(new) => Some(new()),
+                Rule::Time => None,
+            };
+            Condition { kind, source, state: ConditionState::default() }
+        };
+        Self {
+            config: config.clone(),
+            reader: HealthReader::new(host.root.clone(), clock),
+            looked: None,
+            discovered: None,
+            discoveries: 0,
+            conditions: KINDS.iter().map(condition).collect(),
+            time: Time::new(host.boots(), built),
+            event_sources: EventSources::default(),
+            files: Vec::new(),
+            events: Vec::new(),
+            leftovers: Vec::new(),
+            foreign: Vec::new(),
+            has_adopted: false,
+        }
+    }
+
+    /// Looks at the sources and judges them, if that is due; returns whether it was.
+    pub fn look(&mut self) -> bool {
+        let now = self.reader.now().mono;
+        let distance = if self.is_suspect() { FAST } else { SLOW };
+        let is_due = self.looked.is_none_or(|at| now.since(at) >= distance);
+        if !self.config.detects_any() || !is_due {
+            return false;
+        }
+        let look = self.reader.begin();
+        let is_first = self.looked.replace(now).is_none();
+        let is_due = |at| now.since(at) >= DISCOVERY && !self.reader.root_can_block;
+        if self.discovered.is_none_or(is_due) {
+            self.discover();
+            // One that did not come to its end is repeated by the next look.
+            self.discovered = self.reader.root().may_read().is_ok().then_some(now);
+        }
+        self.look_at(false);
+        self.time.look(&mut self.reader, is_first);
+        self.event_sources.look(&mut self.reader);
+        self.look_at(true);
+        self.reader.end(look, true);
+        let now = self.reader.now();
+        let is_new_boot = !self.time.history.knows_this_boot();
+        let signs = self.event_sources.judge(is_new_boot, now.mono);
+        self.events.extend(signs.into_iter().map(warning));
+        self.judge(true, now);
+        true
+    }
+
+    fn look_at(&mut self, slow: bool) {
+        for source in self.conditions.iter_mut().filter_map(|one| one.source.as_mut()) {
+            if source.is_slow() == slow {
+                source.look(&mut self.reader);
+            }
+        }
+    }
+
+    fn discover(&mut self) {
+        let reader = &mut self.reader;
+        let compatible = reader.root().bytes("proc/device-tree/compatible", SMALL);
+        reader.is_pi = compatible.is_ok_and(|names| {
+            let vendor = b"raspberrypi,";
+            names.windows(vendor.len()).any(|part| part == vendor)
+        });
+        self.discoveries += 1;
+        for source in self.conditions.iter_mut().filter_map(|one| one.source.as_mut()) {
+            source.discover(reader);
+        }
+        self.event_sources.discover(reader, self.discoveries == 1);
+        self.time.discover(reader);
+    }
+
+    /// Takes the `Date` of a response to a request that was sent at `start`. `now.wall` is the
+    /// board's clock.
+    pub fn on_date(&mut self, date: Wall, start: Mono, now: Now) {
+        self.time.ntp.on_date(date, start, now);
+        self.judge(false, now);
+    }
+
+    /// Asks the rules; between two looks those of the time alone.
+    fn judge(&mut self, is_look: bool, now: Now) {
+        for Condition { kind, source, state } in &mut self.conditions {
+            let mut signs = Vec::new();
+            let result = match source {
+                None => self.time.judge(kind.name, now),
+                Some(source) if is_look => source.judge(&mut RuleInput {
+                    now,
+                    problem: state.get().flatten(),
+                    discovery: self.discoveries,
+                    signs: &mut signs,
+                }),
+                Some(_) => continue,
+            };
+            state.step(result, |reason| kind.clear(reason), now.mono);
+            if self.config.detects(kind.name) {
+                self.events.extend(signs.into_iter().map(warning));
+            }
+        }
+    }
+
+    /// The conditions of the Node if what one look finds lasted.
+    pub fn if_it_lasted(&mut self) -> HealthConditions {
+        self.look();
+        self.read_files();
+        self.let_it_last(None);
+        self.conditions()
+    }
+
+    /// Judges as if what the last look found lasted: every waiting time is taken as over. `date` is
+    /// the server's time, if known.
+    pub fn let_it_last(&mut self, date: Option<Wall>) {
+        const TICK: Duration = Duration::from_secs(10);
+        /// 2 minutes: longer than each time to True, and shorter than the 10 minutes after which a
+        /// counter's growth is over.
+        const TICKS: u32 = 12;
+        let mut at = self.reader.now();
+        for _ in 0..TICKS {
+            at.mono = at.mono.after(TICK);
+            self.discoveries += 1;
+            if let Some(date) = date {
+                self.on_date(date, at.mono, at);
+            }
+            self.judge(true, at);
+        }
+    }
+
+    /// Reads the first line of each `--node-condition` file. Ends where the look ends: what was read
+    /// of the last files is kept then.
+    pub fn read_files(&mut self) {
+        let files = self.config.files.iter();
+        let lines = files.map_while(|file| {
+            self.reader.root().may_read().ok()?;
+            Some(guard::found(&file.path).ok().map(|path| first_line(&path).unwrap_or_default()))
+        });
+        self.on_files(lines.collect());
+    }
+
+    pub(super) fn on_files(&mut self, lines: Vec<Option<String>>) {
+        let read = lines.len().min(self.files.len());
+        self.files.splice(..read, lines);
+    }
+
+    /// Takes the conditions of the Node as the server has them; none if it is not known. The first
+    /// ones are those of an earlier process.
+    pub fn on_node(&mut self, conditions: &[Value]) {
+        let find = |name: &str| conditions.iter().find(|c| conditions::is(c, name));
+        self.leftovers.retain(|name| find(name).is_some());
+        self.foreign.clear();
+        for kind in KINDS {
+            if find(kind.name).is_some_and(|condition| kind.recognize(condition).is_none()) {
+                self.foreign.push(kind.name);
+            }
+        }
+        if conditions.is_empty() || std::mem::replace(&mut self.has_adopted, true) {
+            return;
+        }
+        // Each patch of this program sets the heartbeat of Ready and of all its conditions.
+        let heartbeat = |condition| object::text(condition, &["lastHeartbeatTime"]);
+        let last_patch = find("Ready").map(heartbeat);
+        for Condition { kind, state, .. } in &mut self.conditions {
+            let Some(condition) = find(kind.name) else { continue };
+            let Some(problem) = kind.recognize(condition) else { continue };
+            if self.config.detects(kind.name) {
+                state.adopt(problem);
+            } else if last_patch == Some(heartbeat(condition)) {
+                self.leftovers.push(kind.name);
+            }
+        }
+    }
+
+    /// The conditions for the next write of the Node.
+    pub fn conditions(&self) -> HealthConditions {
+        let mut found = HealthConditions { known: Vec::new(), absent: self.leftovers.clone() };
+        for Condition { kind, state, .. } in &self.conditions {
+            match state.get() {
+                _ if !self.config.detects(kind.name) => {}
+                // Without a source, a condition of another program stays.
+                None if self.foreign.contains(&kind.name) => {}
+                None => found.absent.push(kind.name),
+                Some(problem) => {
+                    let (reason, message) = match problem {
+                        Some(problem) => (problem.reason, problem.message.clone().into()),
+                        None => (kind.fine.0, kind.fine.1.into()),
+                    };
+                    found.known.push(HealthCondition {
+                        name: kind.name.into(),
+                        is_true: problem.is_some(),
+                        reason: reason.into(),
+                        message,
+                        event_reason: reason,
+                        is_always_listed: self.config.lists_all,
+                    });
+                }
+            }
+        }
+        let files = self.config.files.iter().zip(&self.files);
+        found.known.extend(files.map(|(file, line)| of_file(file, line.as_deref())));
+        found
+    }
+
+    /// The events since the last call.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    fn is_suspect(&self) -> bool {
+        let is_suspect = |one: &Condition| {
+            !one.state.is_true() && one.source.as_ref().is_some_and(|source| source.is_suspect())
+        };
+        self.conditions.iter().any(is_suspect)
+    }
+
+    /// Whether to wait for reports of the voltage driver. Not while the condition is True, because a
+    /// weak supply reports every few seconds.
+    pub fn waits_for_voltage(&self) -> bool {
+        let is_low = |one: &Condition| one.kind.name == voltage::KIND.name && one.state.is_true();
+        !self.conditions.iter().any(is_low)
+    }
+
+    /// The descriptor of the voltage driver's reports.
+    pub fn voltage_descriptor(&self) -> Option<OwnedFd> {
+        self.conditions.iter().find_map(|one| one.source.as_ref()?.report())
+    }
+
+    /// The voltage driver reported a change.
+    pub fn on_voltage(&mut self) {
+        let look = self.reader.begin();
+        for source in self.conditions.iter_mut().filter_map(|one| one.source.as_mut()) {
+            source.on_report(&mut self.reader);
+        }
+        self.reader.end(look, false);
+    }
+
+    /// The operations that record this boot, once: when the clock is known to be right.
+    pub(crate) fn record_boot(&mut self, now: Now) -> Option<Vec<Op>> {
+        if self.config.detects(REBOOTS.name) { self.time.record(now) } else { None }
+    }
+
+    /// The result of recording it.
+    pub fn on_boot_recorded(&mut self, is_ok: bool) {
+        self.time.history.on_written(is_ok);
+    }
+
+    /// The operations that record an orderly stop of this process.
+    pub(crate) fn record_stop(&mut self) -> Option<Vec<Op>> {
+        self.time.stop()
+    }
+
+    /// Up to three files that the last look used for `kind`, with their values.
+    pub fn sources(&self, kind: &ConditionKind) -> Vec<String> {
+        let value = |path: String| {
+            let text = self.reader.root().text(&path, SMALL).unwrap_or_default();
+            match text.trim() {
+                "" => path,
+                text if text.len() > 40 => path,
+                text => format!("{path} is {text}"),
+            }
+        };
+        let is_kind = |one: &&Condition| one.kind.name == kind.name;
+        let paths = match self.conditions.iter().find(is_kind).and_then(|one| one.source.as_ref()) {
+            Some(source) => source.paths(),
+            None => self.time.path(kind.name).into_iter().collect(),
+        };
+        paths.into_iter().take(3).map(value).collect()
+    }
+}
+
+/// The first line of a file that was found; `None` if it is larger than 1 MiB, or no file.
+fn first_line(path: &Path) -> Option<String> {
+    let bytes = read_found(path).ok()?;
+    let line = bytes.split(|byte| *byte == b'\n').next()?;
+    Some(String::from_utf8_lossy(line).into_owned())
+}
+
+fn warning((reason, message): Sign) -> Event {
+    Event::of_health("Warning", reason, message)
+}
+
+/// A `--node-condition`, from the file's first line: `text`, or `Reason: text`. Without a text the
+/// message names flag and file.
+fn of_file(file: &FileCondition, line: Option<&str>) -> HealthCondition {
+    let is_reason = |word: &&str| {
+        word.len() <= MAX_REASON
+            && word.starts_with(|c: char| c.is_ascii_uppercase())
+            && word.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    let says = |what: &str| {
+        cut(&format!("--node-condition: {what}: {}", file.path.display()), MAX_MESSAGE)
+    };
+    let (reason, message) = match line.map(|line| (line, line.split_once(": "))) {
+        None => (FILE_MISSING, says("no such file")),
+        Some((line, parts)) => {
+            let (reason, text) =
+                parts.filter(|(word, _)| is_reason(word)).unwrap_or((FILE_EXISTS, line));
+            match text.trim() {
+                "" => (reason, says("the file exists")),
+                text => (reason, cut(text, MAX_MESSAGE)),
+            }
+        }
+    };
+    HealthCondition {
+        name: file.name.clone().into(),
+        is_true: line.is_some(),
+        reason: reason.to_owned().into(),
+        message: message.into(),
+        event_reason: if line.is_some() { FILE_EXISTS } else { FILE_MISSING },
+        is_always_listed: true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

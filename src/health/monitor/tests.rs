@@ -1,0 +1,179 @@
+#![allow(clippy::disallowed_methods)]
+
+use super::*;
+use crate::files::tree::Tree;
+use crate::files::write::Disk;
+use crate::health::tests::{FakeClock, at, health};
+
+const ALARM: &str = "sys/class/hwmon/hwmon3/in0_lcrit_alarm";
+
+struct Watch {
+    health: Health,
+    clock: FakeClock,
+}
+
+fn watch(tree: &Tree) -> Watch {
+    let clock = FakeClock::default();
+    Watch { health: health(tree, "all", &[], &clock), clock }
+}
+
+impl Watch {
+    fn look(&mut self, seconds: u64) -> bool {
+        self.clock.show(seconds);
+        self.health.look()
+    }
+
+    /// The status of the condition; `None` if there is none.
+    fn status(&self, name: &str) -> Option<bool> {
+        let known = self.health.conditions().known;
+        known.iter().find(|found| found.name == name).map(|found| found.is_true)
+    }
+}
+
+fn pi(name: &str) -> Tree {
+    let tree = Tree::new(name);
+    tree.write("proc/device-tree/compatible", b"raspberrypi,4-model-b\0brcm,bcm2711\0");
+    tree.write("sys/class/hwmon/hwmon0/name", b"cpu_thermal\n");
+    tree.write("sys/class/hwmon/hwmon3/name", b"rpi_volt\n");
+    tree.write(ALARM, b"0\n");
+    tree
+}
+
+#[test]
+fn a_look_is_due_once_a_minute_or_every_10_seconds_while_a_source_is_suspect() {
+    let tree = pi("health-pace");
+    let mut watch = watch(&tree);
+    assert!(watch.look(0));
+    assert!(!watch.look(50));
+    tree.write(ALARM, b"1\n");
+    assert!(watch.look(60));
+    assert!(!watch.look(65));
+    tree.write(ALARM, b"0\n");
+    assert!(watch.look(70));
+    assert!(!watch.look(80));
+    // A drop that the driver reported is looked at with the next status.
+    tree.write(ALARM, b"1\n");
+    watch.health.on_voltage();
+    tree.write(ALARM, b"0\n");
+    watch.health.on_voltage();
+    assert!(watch.look(90));
+    assert!(!watch.look(100));
+    assert!(watch.health.voltage_descriptor().is_some());
+}
+
+/// Each question for the time takes 50 ms, and each read asks three times.
+#[test]
+fn sensors_are_the_last_files_and_a_discovery_that_ends_early_is_repeated() {
+    let tree = pi("health-slow");
+    tree.write("proc/sys/kernel/tainted", b"0\n");
+    for zone in 0..12 {
+        let folder = format!("sys/class/thermal/thermal_zone{zone}");
+        for (file, bytes) in [
+            ("type", "x"),
+            ("temp", "40000"),
+            ("trip_point_0_type", "critical"),
+            ("trip_point_0_temp", "90000"),
+        ] {
+            tree.write(&format!("{folder}/{file}"), bytes.as_bytes());
+        }
+    }
+    let mut watch = watch(&tree);
+    assert!(watch.look(0));
+    assert_eq!(watch.status("KernelDeadlock"), Some(false));
+    let slow = |watch: &mut Watch, seconds| {
+        watch.clock.0.set((Duration::from_secs(seconds), Duration::from_millis(50)));
+        assert!(watch.health.look());
+    };
+    tree.write("proc/sys/kernel/tainted", b"128\n");
+    slow(&mut watch, 60);
+    assert!(watch.health.reader.cut_off("").is_some());
+    assert_eq!(watch.status("KernelDeadlock"), Some(true));
+    slow(&mut watch, 3600);
+    let cut_off = watch.health.discoveries;
+    for second in [3700, 3800] {
+        assert!(watch.look(second));
+        assert_eq!(watch.health.discoveries, cut_off + 1);
+    }
+}
+
+#[test]
+fn a_source_is_found_at_the_next_discovery() {
+    let tree = Tree::new("health-discovery");
+    let mut watch = watch(&tree);
+    watch.look(0);
+    for (file, bytes) in [("name", "rpi_volt"), ("in0_lcrit_alarm", "0")] {
+        tree.write(&format!("sys/class/hwmon/hwmon0/{file}"), bytes.as_bytes());
+    }
+    watch.look(3599);
+    assert_eq!(watch.status("UnderVoltage"), None);
+    watch.look(3600 + 60);
+    assert_eq!(watch.status("UnderVoltage"), Some(false));
+    // Its driver is bound again, and gets another number.
+    std::fs::rename(tree.join("sys/class/hwmon/hwmon0"), tree.join("sys/class/hwmon/hwmon1"))
+        .unwrap();
+    watch.look(7300);
+    let sources = watch.health.sources(&voltage::KIND);
+    assert_eq!(sources, ["sys/class/hwmon/hwmon1/in0_lcrit_alarm is 0"]);
+}
+
+#[test]
+fn wear_data_that_vanish_are_unreadable_for_an_hour() {
+    let tree = Tree::new("health-wear");
+    for (file, bytes) in [("type", "MMC"), ("life_time", "0x03 0x0b")] {
+        tree.write(&format!("sys/block/mmcblk0/device/{file}"), bytes.as_bytes());
+    }
+    // The boot partitions are the same device.
+    tree.write("sys/block/mmcblk0boot0/device/type", b"MMC");
+    let mut watch = watch(&tree);
+    watch.look(0);
+    assert_eq!(watch.status("StorageWornOut"), Some(true));
+    std::fs::remove_dir_all(tree.join("sys/block")).unwrap();
+    for (second, want) in [(3600, Some(true)), (7100, Some(true)), (7200, None)] {
+        watch.look(second);
+        assert_eq!(watch.status("StorageWornOut"), want, "{second}");
+    }
+}
+
+#[test]
+fn boots_are_written_once_where_they_are_read_and_to_no_missing_folder() {
+    let tree = Tree::new("health-boots");
+    tree.write("proc/sys/kernel/random/boot_id", b"abc\n");
+    tree.write("proc/uptime", b"10.0 7.0\n");
+    let record = || {
+        let mut watch = watch(&tree);
+        watch.look(0);
+        assert!(watch.health.record_boot(at(1)).is_none(), "the clock may be wrong");
+        watch.health.on_date(at(1).wall, at(1).mono, at(1));
+        let ops = watch.health.record_boot(at(1));
+        assert!(watch.health.record_boot(at(2)).is_none());
+        ops
+    };
+    assert_eq!(record(), None, "no such folder");
+    std::fs::create_dir_all(tree.join("var/lib/nodelet")).unwrap();
+    let written = record().map(|ops| Disk::default().carry_out(ops));
+    assert_eq!(written, Some(Ok(())));
+    let text = std::fs::read_to_string(tree.join("var/lib/nodelet/boots")).unwrap();
+    assert_eq!(text, format!("{} abc\n", at(0).wall.seconds() - 10));
+    assert_eq!(record(), None);
+}
+
+#[test]
+fn a_condition_file_gives_its_first_line() {
+    let tree = Tree::new("health-files");
+    tree.write("two", b"OnBattery: 20 %\nmore");
+    tree.write("empty", b"");
+    tree.write("latin1", b"caf\xe9");
+    std::fs::create_dir(tree.join("folder")).unwrap();
+    let names = ["two", "empty", "latin1", "folder", "missing"];
+    let items: Vec<String> = names
+        .iter()
+        .enumerate()
+        .map(|(number, name)| format!("T{number}={}", tree.join(name).display()))
+        .collect();
+    let mut health = health(&tree, "none", &items, &FakeClock::default());
+    health.read_files();
+    let lines: Vec<Option<&str>> = health.files.iter().map(Option::as_deref).collect();
+    let want = [Some("OnBattery: 20 %"), Some(""), Some("caf\u{fffd}"), Some(""), None];
+    assert_eq!(lines, want);
+    assert!(!health.look(), "none looks at nothing");
+}

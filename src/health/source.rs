@@ -1,0 +1,134 @@
+//! What a condition type consists of: its row, its source and its rule.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::condition_state::{Problem, RuleResult};
+use super::reader::{Found, HealthReader};
+use crate::core::instant::Now;
+use crate::kube::object;
+
+/// A condition type.
+#[derive(Debug)]
+pub struct ConditionKind {
+    /// The condition type.
+    pub name: &'static str,
+    /// Reason and message while it is False.
+    pub(super) fine: (&'static str, &'static str),
+    /// The reasons while it is True, and how many seconds it then lasts after its last sign. They
+    /// differ from the reasons of `fine`: both say that an earlier process wrote the condition.
+    pub(super) problems: &'static [(&'static str, u64)],
+    pub(super) rule: Rule,
+    /// The lines of `nodelet check`.
+    pub check: CheckTexts,
+}
+
+/// What `nodelet check` says of a condition type.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckTexts {
+    /// The name of the check.
+    pub name: &'static str,
+    /// Why a board has no source.
+    pub absent: &'static str,
+    /// What to do about a problem.
+    pub remedy: &'static str,
+}
+
+/// What decides about a condition type.
+#[derive(Debug)]
+pub(super) enum Rule {
+    /// A source, which is asked at each look.
+    Source(fn() -> Box<dyn Source>),
+    /// `time.rs`, which is asked at each look, and at each response of the API server.
+    Time,
+}
+
+/// The source of a condition, and its rule.
+pub(super) trait Source: fmt::Debug {
+    /// Finds its files: at the first look and every hour.
+    fn discover(&mut self, _: &mut HealthReader) {}
+
+    /// Reads them and keeps what was found.
+    fn look(&mut self, _: &mut HealthReader) {}
+
+    /// A read may wait for a bus, so that all other sources are read before.
+    fn is_slow(&self) -> bool {
+        false
+    }
+
+    /// Judges what the last look found.
+    fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult;
+
+    /// The next looks may find a problem, so that they should come every 10 s, not once a minute.
+    fn is_suspect(&self) -> bool {
+        false
+    }
+
+    /// The files that the last look used, for `nodelet check`.
+    fn paths(&self) -> Vec<String>;
+
+    /// The descriptor by which the kernel reports a change.
+    fn report(&self) -> Option<OwnedFd> {
+        None
+    }
+
+    /// The kernel reported a change.
+    fn on_report(&mut self, _: &mut HealthReader) {}
+}
+
+/// Reason and message of a warning that is no condition.
+pub(super) type Sign = (&'static str, String);
+
+/// What a rule is asked with.
+#[derive(Debug)]
+pub(super) struct RuleInput<'a> {
+    /// `wall` is the board's clock.
+    pub(super) now: Now,
+    /// Why the condition is True so far: also that of an earlier process.
+    pub(super) problem: Option<&'a Problem>,
+    /// Number of the last discovery.
+    pub(super) discovery: u64,
+    /// Takes warnings that are no condition.
+    pub(super) signs: &'a mut Vec<Sign>,
+}
+
+/// What a look found, or what a rule says without it.
+pub(super) fn found<T>(found: &Found<T>) -> Result<&T, RuleResult> {
+    match found {
+        None => Err(RuleResult::NoSource),
+        Some(Err(_)) => Err(RuleResult::Unread),
+        Some(Ok(value)) => Ok(value),
+    }
+}
+
+/// Whether a counter grew since the last look. One that fell was reset.
+pub(super) fn grew(now: Option<u64>, before: Option<u64>) -> bool {
+    now.zip(before).is_some_and(|(now, before)| now > before)
+}
+
+impl ConditionKind {
+    /// How long the condition stays True for `reason` after its last sign.
+    pub(super) fn clear(&self, reason: &str) -> Duration {
+        let found = self.problems.iter().find(|(ours, _)| *ours == reason);
+        Duration::from_secs(found.map_or(0, |(_, seconds)| *seconds))
+    }
+
+    /// The problem of a condition that an earlier process of this program wrote: `Some(None)` if it
+    /// is False, `None` if its reason is none of ours. The message is not compared: another release
+    /// may have another one.
+    pub(super) fn recognize(&self, condition: &Value) -> Option<Option<Problem>> {
+        let text = |key: &str| object::text(condition, &[key]);
+        match text("status") {
+            "False" => (text("reason") == self.fine.0).then_some(None),
+            "True" => {
+                let (reason, _) = self.problems.iter().find(|(ours, _)| *ours == text("reason"))?;
+                // The lowest rank: what this process finds replaces it.
+                Some(Some(Problem { rank: 0, reason, message: text("message").to_owned() }))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! StorageWornOut: the wear of eMMC (`sys/block/mmcblkN/device`) and raw NAND (`sys/class/ubi`). The
+//! kernel reads the eMMC's values once, when it finds the device.
+
+use std::cmp::Reverse;
+
+use super::condition_state::RuleResult;
+use super::reader::{Found, HealthReader, hex, is_numbered, join};
+use super::source::{CheckTexts, ConditionKind, Rule, RuleInput, Source, found};
+use crate::core::facts::Unread;
+
+pub(super) const KIND: ConditionKind = ConditionKind {
+    name: "StorageWornOut",
+    fine: ("StorageLifeLeft", "flash wear is below 90 %"),
+    // Kept by the device.
+    problems: &[
+        ("StorageLifeNearlyUsed", 0),
+        ("StorageLifeExceeded", 0),
+        ("StorageSpareBlocksUsed", 0),
+    ],
+    rule: Rule::Source(|| Box::new(StorageWornOut::default())),
+    check: CheckTexts {
+        name: "storage-wear",
+        absent: "no eMMC with wear estimates and no UBI on NAND; SD cards have none",
+        remedy: "replace the board or its flash",
+    },
+};
+
+/// The wear of one flash device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wear {
+    /// `sys/block/mmcblkN/device` of an eMMC that has at least one of the two estimates.
+    Emmc {
+        /// `mmcblk0`
+        device: String,
+        /// `life_time`: the larger estimate of its two, in tenths of the rated life: 1 to 10, 11 is
+        /// beyond; 0 is undefined.
+        life: u64,
+        /// `pre_eol_info`: 1 normal, 2 warning (80 % of the spare blocks), 3 urgent; 0 undefined.
+        pre_eol: u64,
+    },
+    /// `sys/class/ubi/ubiN` on NAND.
+    Ubi {
+        /// `ubi0`
+        device: String,
+        /// `reserved_for_bad` is 0, or `ro_mode` is 1.
+        is_spent: bool,
+    },
+}
+
+/// The eMMC's own estimates, and the spare blocks of raw NAND, from the last discovery.
+#[derive(Debug, Default)]
+pub(super) struct StorageWornOut {
+    pub(super) found: Found<Vec<Wear>>,
+    /// The folder of each device.
+    folders: Vec<String>,
+    /// The discovery that first found a UBI without spare blocks; a second one must confirm it.
+    spent_since: Option<u64>,
+}
+
+impl Source for StorageWornOut {
+    fn discover(&mut self, reader: &mut HealthReader) {
+        let (folders, found): (Vec<String>, Vec<Wear>) = worn_devices(reader).into_iter().unzip();
+        self.folders = folders;
+        // Wear data that vanish are unreadable until the next discovery.
+        self.found = match self.found {
+            Some(Ok(_)) if found.is_empty() => {
+                Some(Err(Unread::new("sys", "the wear data are gone")))
+            }
+            _ => (!found.is_empty()).then_some(Ok(found)),
+        };
+    }
+
+    fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
+        let discovery = input.discovery;
+        let devices = match found(&self.found) {
+            Ok(devices) => devices,
+            Err(result) => return result,
+        };
+        let is_spent = |wear: &Wear| matches!(wear, Wear::Ubi { is_spent: true, .. });
+        self.spent_since =
+            devices.iter().any(is_spent).then(|| self.spent_since.unwrap_or(discovery));
+        let is_confirmed = self.spent_since.is_some_and(|since| discovery > since);
+        let found = devices.iter().filter_map(|wear| level(wear, is_confirmed));
+        // The first one of the highest rank.
+        match found.clone().min_by_key(|(rank, ..)| Reverse(*rank)) {
+            Some((rank, device, reason, text)) => {
+                let message = format!("{device} {text}");
+                RuleResult::problem(rank, reason, &message, found.count() - 1)
+            }
+            None if self.spent_since.is_some() => RuleResult::NearProblem,
+            None => RuleResult::NoProblem,
+        }
+    }
+
+    fn paths(&self) -> Vec<String> {
+        self.folders.clone()
+    }
+}
+
+/// The flash devices with wear data; with the folder of each.
+fn worn_devices(reader: &mut HealthReader) -> Vec<(String, Wear)> {
+    let mut found = Vec::new();
+    // mmcblk0boot0 is the same device.
+    for device in reader.names("sys/block", &|name| is_numbered(name, "mmcblk")) {
+        let folder = format!("sys/block/{device}/device");
+        if let Some(wear) = emmc(&folder, device, reader) {
+            found.push((folder, wear));
+        }
+    }
+    for device in reader.names("sys/class/ubi", &|name| is_numbered(name, "ubi")) {
+        let folder = join("sys/class/ubi", &device);
+        if let Some(wear) = ubi(&folder, device, reader) {
+            found.push((folder, wear));
+        }
+    }
+    found
+}
+
+/// An SD card has no such data; both estimates can be undefined.
+fn emmc(folder: &str, device: String, reader: &mut HealthReader) -> Option<Wear> {
+    if reader.word(folder, "type") != "MMC" {
+        return None;
+    }
+    let estimates = reader.word(folder, "life_time");
+    let known = estimates.split_whitespace().filter_map(hex);
+    let life = known.filter(|life| (1..=11).contains(life)).max();
+    let level = hex(&reader.word(folder, "pre_eol_info"));
+    let pre_eol = level.filter(|level| (1..=3).contains(level));
+    (life.is_some() || pre_eol.is_some()).then(|| Wear::Emmc {
+        device,
+        life: life.unwrap_or_default(),
+        pre_eol: pre_eol.unwrap_or_default(),
+    })
+}
+
+/// NOR flash has no bad blocks and reserves none.
+fn ubi(folder: &str, device: String, reader: &mut HealthReader) -> Option<Wear> {
+    let mtd = reader.value(folder, "mtd_num")?;
+    let kind = reader.word(&format!("sys/class/mtd/mtd{mtd}"), "type");
+    let spare = reader.value(folder, "reserved_for_bad")?;
+    let is_read_only = reader.value(folder, "ro_mode") == Some(1);
+    matches!(kind.as_str(), "nand" | "mlc-nand")
+        .then_some(Wear::Ubi { device, is_spent: spare == 0 || is_read_only })
+}
+
+/// Rank, device, reason and text of a worn device.
+fn level(wear: &Wear, is_confirmed: bool) -> Option<(u32, &str, &'static str, &'static str)> {
+    match wear {
+        Wear::Emmc { device, life, pre_eol } => match (life, pre_eol) {
+            (11, _) | (_, 3) => Some((3, device, "StorageLifeExceeded", "is past its rated life")),
+            (10, _) | (_, 2) => Some((
+                2,
+                device,
+                "StorageLifeNearlyUsed",
+                "used 90 % of its rated life or 80 % of its spare blocks",
+            )),
+            _ => None,
+        },
+        Wear::Ubi { device, is_spent } => (*is_spent && is_confirmed).then_some((
+            1,
+            device,
+            "StorageSpareBlocksUsed",
+            "has no spare blocks left",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::tests::Board;
+
+    fn new_board() -> Board<StorageWornOut, Vec<Wear>> {
+        Board::new(&KIND, |source, wear| source.found = Some(Ok(wear.clone())))
+    }
+
+    fn emmc(life: u64, pre_eol: u64) -> Wear {
+        Wear::Emmc { device: "mmcblk2".to_owned(), life, pre_eol }
+    }
+
+    /// A look after that discovery.
+    fn look(board: &mut Board<StorageWornOut, Vec<Wear>>, discovery: u64, wear: &[Wear]) {
+        board.discovery = discovery;
+        board.look(60, &wear.to_vec());
+    }
+
+    #[test]
+    fn wear_has_two_levels() {
+        for (life, pre_eol, want) in [
+            (1, 0, "False"),
+            (9, 1, "False"),
+            (10, 1, "StorageLifeNearlyUsed"),
+            (11, 1, "StorageLifeExceeded"),
+            (0, 1, "False"),
+            (0, 2, "StorageLifeNearlyUsed"),
+            (1, 3, "StorageLifeExceeded"),
+        ] {
+            let mut board = new_board();
+            look(&mut board, 1, &[emmc(life, pre_eol)]);
+            assert_eq!(board.state(), want, "{life} {pre_eol}");
+        }
+        let mut board = new_board();
+        look(&mut board, 1, &[emmc(10, 0), emmc(11, 0)]);
+        let message = "mmcblk2 is past its rated life, and 1 more";
+        assert_eq!(board.message(), message);
+    }
+
+    #[test]
+    fn ubi_without_spares_counts_at_the_second_discovery() {
+        let ubi = |is_spent| Wear::Ubi { device: "ubi0".to_owned(), is_spent };
+        let mut board = new_board();
+        look(&mut board, 1, &[ubi(true)]);
+        look(&mut board, 1, &[ubi(true)]);
+        assert_eq!(board.state(), "False");
+        look(&mut board, 2, &[ubi(false)]);
+        look(&mut board, 3, &[ubi(true)]);
+        assert_eq!(board.state(), "False");
+        look(&mut board, 4, &[ubi(true)]);
+        assert_eq!(board.state(), "StorageSpareBlocksUsed");
+    }
+}

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use super::condition_state::{RuleResult, cut};
 use super::mounted::{Filesystem, errors_file, title};
 use super::reader::{Found, HealthReader, MAX_DEVICES, hex, join};
-use super::source::{CheckTexts, ConditionKind, Rule, RuleInput, Source};
-use crate::core::facts::{Read, Unread};
+use super::source::{CheckTexts, ConditionKind, RuleInput, Source};
+use crate::core::facts::Unread;
 use crate::host::kept_file::KeptFile;
 use crate::host::root::present;
 use crate::host::scan;
@@ -17,7 +17,7 @@ pub(super) const KIND: ConditionKind = ConditionKind {
     fine: ("FilesystemErrorsNotSeen", "no filesystem has errors on record"),
     // The errors are kept on disk.
     problems: &[("FilesystemCorruptionDetected", 0)],
-    rule: Rule::Source(|| Box::new(FilesystemCorruption::default())),
+    source: Some(|| Box::new(FilesystemCorruption::default())),
     check: CheckTexts {
         name: "filesystem-corruption",
         absent: "no ext4, btrfs or f2fs with a record of errors is mounted",
@@ -25,79 +25,69 @@ pub(super) const KIND: ConditionKind = ConditionKind {
     },
 };
 
-/// Errors on record of a file system that is not ext4.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Damage {
-    /// `mmcblk0p2`, or the UUID of a btrfs.
-    pub(super) device: String,
-    /// `btrfs`, `f2fs`.
-    pub(super) fs_type: &'static str,
-    /// The number of errors; 1 for a flag.
-    pub(super) count: Read<u64>,
-}
-
 /// A file with errors on record of another file system than ext4.
 #[derive(Debug)]
-struct DamageFile {
+struct Damage {
+    /// `mmcblk0p2`, or the UUID of a btrfs.
     device: String,
+    /// `btrfs`, `f2fs`.
     fs_type: &'static str,
     file: KeptFile,
     parse: fn(&str) -> Option<u64>,
+    /// The number of errors; 1 for a flag.
+    found: Found<u64>,
 }
 
 /// The counters are kept on disk, so the condition needs no memory, but the event does.
 #[derive(Debug, Default)]
 pub(super) struct FilesystemCorruption {
-    files: Vec<DamageFile>,
     /// What `filesystems.rs` found in this look.
-    pub(super) filesystems: Found<Rc<[Filesystem]>>,
-    pub(super) damages: Vec<Damage>,
+    filesystems: Found<Rc<[Filesystem]>>,
+    damages: Vec<Damage>,
     /// The errors of each ext4 at the last look, by the number of the device.
     last: Vec<(String, u64)>,
 }
 
 impl Source for FilesystemCorruption {
     fn discover(&mut self, reader: &mut HealthReader) {
-        self.files.clear();
+        self.damages.clear();
         for uuid in reader.names("sys/fs/btrfs", &|name| name.contains('-')) {
             let folder = join("sys/fs/btrfs", &uuid);
             let devices = reader.names(&join(&folder, "devices"), &|_| true);
             let device = devices.into_iter().next().unwrap_or(uuid);
             let files = reader.names(&join(&folder, "devinfo"), &|_| true);
-            self.files.extend(files.iter().map(|id| DamageFile {
+            self.damages.extend(files.iter().map(|id| Damage {
                 device: device.clone(),
                 fs_type: "btrfs",
                 file: KeptFile::new(format!("{folder}/devinfo/{id}/error_stats")),
                 parse: btrfs_errors,
+                found: None,
             }));
         }
         for device in reader.names("sys/fs/f2fs", &|name| name != "features") {
             for (file, parse) in
                 [("sb_status", f2fs_sb as fn(&str) -> Option<u64>), ("cp_status", f2fs_cp)]
             {
-                self.files.push(DamageFile {
+                self.damages.push(Damage {
                     file: KeptFile::new(format!("sys/fs/f2fs/{device}/stat/{file}")),
                     device: device.clone(),
                     fs_type: "f2fs",
                     parse,
+                    found: None,
                 });
             }
         }
-        self.files.truncate(MAX_DEVICES);
+        self.damages.truncate(MAX_DEVICES);
     }
 
     fn look(&mut self, reader: &mut HealthReader) {
         self.filesystems.clone_from(&reader.filesystems);
-        let damages = self.files.iter_mut().filter_map(|damage| {
-            let read = present(reader.kept(&mut damage.file))?;
+        for damage in &mut self.damages {
+            let read = present(reader.kept(&mut damage.file));
             let garbage = || Unread::new(damage.file.path.as_str(), "not the kernel's format");
-            Some(Damage {
-                device: damage.device.clone(),
-                fs_type: damage.fs_type,
-                count: read.and_then(|text| (damage.parse)(&text).ok_or_else(garbage)),
-            })
-        });
-        self.damages = damages.collect();
+            damage.found =
+                read.map(|read| read.and_then(|text| (damage.parse)(&text).ok_or_else(garbage)));
+        }
     }
 
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
@@ -116,7 +106,8 @@ impl Source for FilesystemCorruption {
             }
         }
         for damage in &self.damages {
-            found.add(damage.count.as_ref().copied(), || {
+            let Some(count) = &damage.found else { continue };
+            found.add(count.as_ref().copied(), || {
                 match mounted.iter().find(|fs| fs.device == damage.device) {
                     Some(fs) => title(fs),
                     None => format!("{} ({})", cut(&damage.device, 40), damage.fs_type),
@@ -159,7 +150,7 @@ impl Source for FilesystemCorruption {
     fn paths(&self) -> Vec<String> {
         let mounted = self.filesystems.iter().flatten().flat_map(|found| found.iter());
         let ext4 = mounted.filter(|fs| fs.ext4.is_some()).map(|fs| errors_file(&fs.device));
-        ext4.chain(self.files.iter().map(|damage| damage.file.path.clone())).collect()
+        ext4.chain(self.damages.iter().map(|damage| damage.file.path.clone())).collect()
     }
 }
 
@@ -209,15 +200,24 @@ impl ErrorRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::facts::Read;
     use crate::health::filesystems::tests::{ext4, mounted, vfat};
     use crate::health::tests::Board;
 
-    type Look = (Found<Rc<[Filesystem]>>, Vec<Damage>);
+    /// The mounted file systems, and the errors of a btrfs.
+    type Look = (Found<Rc<[Filesystem]>>, Vec<Read<u64>>);
 
     fn new_board() -> Board<FilesystemCorruption, Look> {
         Board::new(&KIND, |source, (filesystems, damages)| {
             source.filesystems.clone_from(filesystems);
-            source.damages.clone_from(damages);
+            let damage = |count: &Read<u64>| Damage {
+                device: "sda1".to_owned(),
+                fs_type: "btrfs",
+                file: KeptFile::new(""),
+                parse: btrfs_errors,
+                found: Some(count.clone()),
+            };
+            source.damages = damages.iter().map(damage).collect();
         })
     }
 
@@ -242,13 +242,12 @@ mod tests {
             };
             assert_eq!(board.message(), want);
         }
-        let damage = |count| Damage { device: "sda1".to_owned(), fs_type: "btrfs", count };
         for (damages, want) in [
             (vec![], "none"),
-            (vec![damage(Ok(0))], "False"),
-            (vec![damage(Ok(1))], "FilesystemCorruptionDetected"),
-            (vec![damage(Err(Unread::new("x", "y")))], "none"),
-            (vec![damage(Err(Unread::new("x", "y"))), damage(Ok(0))], "False"),
+            (vec![Ok(0)], "False"),
+            (vec![Ok(1)], "FilesystemCorruptionDetected"),
+            (vec![Err(Unread::new("x", "y"))], "none"),
+            (vec![Err(Unread::new("x", "y")), Ok(0)], "False"),
         ] {
             let mut board = new_board();
             let look = (mounted(&[vfat(false)]), damages);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::condition_state::RuleResult;
 use super::mounted::{Ext4Errors, Filesystem, errors_file, title};
 use super::reader::{Found, HealthReader, MAX_DEVICES, count, join};
-use super::source::{CheckTexts, ConditionKind, Rule, RuleInput, Source, found};
+use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
 use crate::core::facts::Read;
 use crate::core::instant::Mono;
 use crate::files::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
@@ -25,7 +25,7 @@ pub(super) const KIND: ConditionKind = ConditionKind {
     name: "ReadonlyFilesystem",
     fine: ("FilesystemTakesWrites", "mounted filesystems take writes"),
     problems: &[("FilesystemIsReadOnly", 60)],
-    rule: Rule::Source(|| Box::new(ReadonlyFilesystem::default())),
+    source: Some(|| Box::new(ReadonlyFilesystem::default())),
     check: CheckTexts {
         name: "readonly-filesystem",
         absent: "no writable file system on a device is mounted",

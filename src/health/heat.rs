@@ -3,14 +3,14 @@
 
 use super::condition_state::RuleResult;
 use super::reader::{Found, HealthReader, is_numbered, join};
-use super::source::{CheckTexts, ConditionKind, Rule, RuleInput, Source, found};
+use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
 use crate::host::kept_file::KeptFile;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "ThermalThrottling",
     fine: ("TemperatureOK", "no throttling by heat"),
     problems: &[("CPUThrottledByHeat", 300), ("TemperatureNearCritical", 300)],
-    rule: Rule::Source(|| Box::new(ThermalThrottling::default())),
+    source: Some(|| Box::new(ThermalThrottling::default())),
     check: CheckTexts {
         name: "thermal-throttling",
         absent: "no thermal zone with a limit, and no cooling device of the CPU",

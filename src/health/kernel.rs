@@ -2,7 +2,7 @@
 
 use super::condition_state::RuleResult;
 use super::reader::{Found, HealthReader};
-use super::source::{CheckTexts, ConditionKind, Rule, RuleInput, Source, found, grew};
+use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found, grew};
 use crate::host::kept_file::KeptFile;
 use crate::host::root::present;
 
@@ -11,7 +11,7 @@ pub(super) const KIND: ConditionKind = ConditionKind {
     fine: ("KernelKeepsRunning", "no oops, lockup or hung task"),
     // The counter of oopses is 0 after a boot alone.
     problems: &[("KernelOops", 0), ("SoftLockup", 600), ("RCUStall", 600), ("TaskHung", 600)],
-    rule: Rule::Source(|| Box::new(KernelDeadlock::default())),
+    source: Some(|| Box::new(KernelDeadlock::default())),
     check: CheckTexts {
         name: "kernel-deadlock",
         absent: "neither proc/sys/kernel/tainted nor sys/kernel/oops_count",

@@ -21,7 +21,9 @@ pub struct ConditionKind {
     /// The reasons while it is True, and how many seconds it then lasts after its last sign. They
     /// differ from the reasons of `fine`: both say that an earlier process wrote the condition.
     pub(super) problems: &'static [(&'static str, u64)],
-    pub(super) rule: Rule,
+    /// Its source, which is asked at each look; `None`: `time.rs`, which is also asked at each response
+    /// of the API server.
+    pub(super) source: Option<fn() -> Box<dyn Source>>,
     /// The lines of `nodelet check`.
     pub check: CheckTexts,
 }
@@ -35,15 +37,6 @@ pub struct CheckTexts {
     pub absent: &'static str,
     /// What to do about a problem.
     pub remedy: &'static str,
-}
-
-/// What decides about a condition type.
-#[derive(Debug)]
-pub(super) enum Rule {
-    /// A source, which is asked at each look.
-    Source(fn() -> Box<dyn Source>),
-    /// `time.rs`, which is asked at each look, and at each response of the API server.
-    Time,
 }
 
 /// The source of a condition, and its rule.

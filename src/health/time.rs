@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::condition_state::RuleResult;
 use super::reader::HealthReader;
-use super::source::{CheckTexts, ConditionKind, Rule};
+use super::source::{CheckTexts, ConditionKind};
 use crate::core::instant::{Mono, Now};
 use crate::files::guard;
 use crate::files::read::{SMALL, read};
@@ -21,7 +21,7 @@ pub(super) const NTP: ConditionKind = ConditionKind {
     fine: ("ClockAgrees", "the clock agrees with the API server"),
     // Judged by several responses.
     problems: &[("ClockNotSet", 0), ("ClockSkew", 0), ("NTPIsDown", 0)],
-    rule: Rule::Time,
+    source: None,
     check: CheckTexts {
         name: "clock-sync",
         absent: "no systemd-timesyncd; a run compares the clock with the API server's",
@@ -34,7 +34,7 @@ pub(super) const REBOOTS: ConditionKind = ConditionKind {
     fine: ("BootsAreRare", "boots are rare"),
     // Judged by several boots.
     problems: &[("FrequentReboot", 0)],
-    rule: Rule::Time,
+    source: None,
     check: CheckTexts {
         name: "boots",
         absent: "no history yet; a run writes the file boots in --root-dir, if that folder exists",
@@ -54,15 +54,6 @@ pub(super) enum Timesync {
     Never,
     /// The time of the last answer; `None` if that is unknown.
     At(Option<Wall>),
-}
-
-/// The history of boots.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Boots {
-    /// The file `boots` in `--root-dir`; `None` if it does not exist.
-    pub(super) text: Option<String>,
-    /// `proc/sys/kernel/random/boot_id`.
-    pub(super) boot_id: String,
 }
 
 /// The sources of both conditions, and their rules.
@@ -101,7 +92,10 @@ impl Time {
         self.booted = uptime.map(|uptime| (now.mono, uptime));
         self.ntp.on_look(timesync, uptime.unwrap_or_default(), now.wall);
         if is_first {
-            self.history.load(&self.read_boots(reader.root()));
+            let text = read(&self.boots).ok();
+            let text = text.as_deref().map(String::from_utf8_lossy);
+            let id = reader.root().text("proc/sys/kernel/random/boot_id", SMALL);
+            self.history.load(text.as_deref(), id.unwrap_or_default().trim());
         }
     }
 
@@ -112,15 +106,6 @@ impl Time {
         }
         let is_right = !self.ntp.is_refuted(now.wall);
         self.history.judge(is_right.then(|| now.wall.seconds()))
-    }
-
-    fn read_boots(&self, root: &HostRoot) -> Boots {
-        let text = read(&self.boots).ok();
-        let boot_id = root.text("proc/sys/kernel/random/boot_id", SMALL);
-        Boots {
-            text: text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
-            boot_id: boot_id.unwrap_or_default().trim().to_owned(),
-        }
     }
 
     /// The operations that record this boot, once: when the clock is known to be right.
@@ -334,12 +319,12 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Takes the file and the id of this boot.
-    pub(super) fn load(&mut self, file: &Boots) {
-        self.exists = file.text.is_some();
-        self.boots = file.text.iter().flat_map(|text| text.lines()).filter_map(parse).collect();
+    /// Takes the file, if it exists, and the id of this boot.
+    pub(super) fn load(&mut self, text: Option<&str>, id: &str) {
+        self.exists = text.is_some();
+        self.boots = text.unwrap_or_default().lines().filter_map(parse).collect();
         self.trim();
-        self.id.clone_from(&file.boot_id);
+        id.clone_into(&mut self.id);
     }
 
     /// Drops all but the last lines, which alone count.
@@ -582,7 +567,7 @@ mod tests {
 
     fn history(text: &str, id: &str) -> History {
         let mut history = History::default();
-        history.load(&Boots { text: Some(text.to_owned()), boot_id: id.to_owned() });
+        history.load(Some(text), id);
         history
     }
 
@@ -629,7 +614,7 @@ mod tests {
     #[test]
     fn a_boot_is_recorded_once_and_a_stop_makes_it_orderly() {
         let mut first = History::default();
-        first.load(&Boots { text: None, boot_id: "a".to_owned() });
+        first.load(None, "a");
         assert_eq!(first.judge(Some(100)), RuleResult::Waiting);
         assert_eq!(first.stop(), None, "not recorded");
         assert_eq!(first.record(7).as_deref(), Some("7 a\n"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::condition_state::RuleResult;
 use super::reader::{Found, HealthReader, is_numbered, join};
-use super::source::{CheckTexts, ConditionKind, Rule, RuleInput, Source, found};
+use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
 use crate::core::facts::Read;
 use crate::core::instant::Mono;
 use crate::host::kept_file::KeptFile;
@@ -18,7 +18,7 @@ pub(super) const KIND: ConditionKind = ConditionKind {
     fine: ("SupplyVoltageOK", "the supply voltage is sufficient"),
     // Bursts of the same supply are 20 min apart (raspberrypi/linux#5584).
     problems: &[("UnderVoltageDetected", 3600)],
-    rule: Rule::Source(|| Box::new(UnderVoltage::default())),
+    source: Some(|| Box::new(UnderVoltage::default())),
     check: CheckTexts {
         name: "under-voltage",
         absent: "no hwmon rpi_volt, which a Raspberry Pi has",

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use super::condition_state::RuleResult;
 use super::reader::{Found, HealthReader, hex, is_numbered, join};
-use super::source::{CheckTexts, ConditionKind, Rule, RuleInput, Source, found};
+use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
 use crate::core::facts::Unread;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
@@ -17,7 +17,7 @@ pub(super) const KIND: ConditionKind = ConditionKind {
         ("StorageLifeExceeded", 0),
         ("StorageSpareBlocksUsed", 0),
     ],
-    rule: Rule::Source(|| Box::new(StorageWornOut::default())),
+    source: Some(|| Box::new(StorageWornOut::default())),
     check: CheckTexts {
         name: "storage-wear",
         absent: "no eMMC with wear estimates and no UBI on NAND; SD cards have none",

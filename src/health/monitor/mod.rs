@@ -12,7 +12,7 @@ use super::condition_state::{ConditionState, MAX_MESSAGE, cut};
 use super::config::{FileCondition, HealthConfig};
 use super::events::EventSources;
 use super::reader::HealthReader;
-use super::source::{ConditionKind, Rule, RuleInput, Sign, Source};
+use super::source::{ConditionKind, RuleInput, Sign, Source};
 use super::time::{REBOOTS, Time};
 use super::{KINDS, voltage};
 use crate::core::conditions;
@@ -65,7 +65,6 @@ pub struct Health {
 #[derive(Debug)]
 struct Condition {
     kind: &'static ConditionKind,
-    /// `None`: [`Rule::Time`].
     source: Option<Box<dyn Source>>,
     state: ConditionState,
 }
@@ -80,10 +79,7 @@ impl Health {
         clock: impl Fn() -> Now + 'static,
     ) -> Self {
         let condition = |kind: &'static ConditionKind| {
-            let source = match kind.rule {
-                Rule::Source(new) => Some(new()),
-                Rule::Time => None,
-            };
+            let source = kind.source.map(|new| new());
             Condition { kind, source, state: ConditionState::default() }
         };
         Self {

@@ -157,7 +157,13 @@ fn server(
     let access = match open() {
         Ok(access) => access,
         Err(why) => {
-            let remedy = "write one, as systemd/join.md says under The kubeconfig";
+            let remedy = if config.kubeconfig.is_none() {
+                "nodelet join gets one; if it has, run this with sudo"
+            } else if why.what.ends_with("permission denied") {
+                "run it with sudo"
+            } else {
+                "write one, as systemd/join.md says under The kubeconfig"
+            };
             return add(Finding::failed("kubeconfig", why, remedy));
         }
     };

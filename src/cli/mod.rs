@@ -136,8 +136,8 @@ fn open_agent(flags: Flags, args: Vec<OsString>) -> Result<Box<Agent>, CommandFa
         config.state_file = systemd_folder("RUNTIME_DIRECTORY").map(|folder| folder.join("state"));
     }
     let path = config.kubeconfig.as_ref().ok_or_else(|| {
-        let line = "--kubeconfig is missing: without an API server there is nothing to do; \
-                    to see the Node that would be registered, run nodelet inspect";
+        let line = "--kubeconfig is missing: nodelet join gets one and starts the unit; nodelet \
+                    inspect prints the Node that would be registered";
         CommandFailure::Usage(line.to_owned())
     })?;
     let seed = RandomState::new().build_hasher().finish();
@@ -301,6 +301,7 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
     let _ = prctl::set_dumpable(false);
     logging::start(flags.values.verbosity, false);
     let is_json = is_json(&flags, "text")?;
+    let (flags, args) = or_of_the_unit(flags, args)?;
     let mut setup = configure(flags, args)?;
     let clock = Clock::start();
     let (Desired { missing, .. }, found) =
@@ -313,6 +314,25 @@ fn check(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
     let report = probe::report(&setup, &missing, found, &clock, connect);
     print(&if is_json { format!("{:#}", report.json()) } else { report.text() })?;
     report.end("check")
+}
+
+/// Without a kubeconfig on the command line: the flags of nodelet.service, if it has an identity, and
+/// then those on the command line, which win.
+fn or_of_the_unit(
+    flags: Flags,
+    args: Vec<OsString>,
+) -> Result<(Flags, Vec<OsString>), CommandFailure> {
+    let values = &flags.values;
+    let is_given =
+        values.config.kubeconfig.is_some() || values.config.bootstrap_kubeconfig.is_some();
+    let is_elsewhere = values.host_root != Path::new("/");
+    let Some(unit) = (!is_given && !is_elsewhere).then(join::unit_flags).flatten() else {
+        return Ok((flags, args));
+    };
+    log::info!("checks nodelet.service and its flags; with --kubeconfig it would check others");
+    let args: Vec<OsString> = unit.into_iter().map(OsString::from).chain(args).collect();
+    let (_, flags) = command_line::parse(args.clone()).map_err(CommandFailure::Usage)?;
+    Ok((*flags, args))
 }
 
 /// Whether `--output`, or else `default`, is json and not text.

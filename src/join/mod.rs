@@ -38,6 +38,8 @@ use self::command::{JoinCommand, Reset};
 use self::files::JoinPaths;
 use self::run::{Failed, SUDO, failed};
 
+pub use self::steps::unit_flags;
+
 /// The end of a command.
 pub type End = Result<(), CommandFailure>;
 

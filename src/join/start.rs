@@ -73,7 +73,8 @@ fn metrics(paths: &JoinPaths) -> Finding {
     if paths.is_enabled(SERVE_SOCKET) {
         Finding::ok("metrics", "nodelet-serve.socket is enabled")
     } else {
-        Finding::note("metrics", "systemctl enable --now nodelet-serve.socket", "")
+        let remedy = "systemctl enable --now nodelet-serve.socket";
+        Finding::note("metrics", "kubectl top has no values of this Node", remedy)
     }
 }
 

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use super::command::{Settings, TokenSource, is_set_by_join};
 use super::existing::{Existing, JOINED, KeptIdentity, existing};
-use super::files::{Change, StoredFlags, Written};
+use super::files::{Change, JoinPaths, StoredFlags, Written};
 use super::kubeadm::{self, FoundServer};
 use super::run::{Board, Failed, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
@@ -108,15 +108,40 @@ fn board(settings: &Settings) -> Result<Board, CommandFailure> {
     })
 }
 
-/// The value of a flag in the environment file of the administrator, `text`: the last one counts.
-pub(super) fn administrators_flag(text: &str, flag: &str) -> Option<String> {
+/// The flags in the environment file of the administrator, `text`: the last variable counts.
+fn administrators_words(text: &str) -> Vec<String> {
     let text = text.replace("\\\n", " ").replace(['"', '\''], "");
     let value = text.lines().rev().find_map(|line| line.trim().strip_prefix("NODELET_FLAGS="));
-    let words: Vec<&str> = value?.split_whitespace().collect();
+    value.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+}
+
+/// The flags with which `nodelet.service` runs on this machine, but with the credentials where they
+/// also are while it does not run. A drop-in of the unit is not read. `None` if the unit has no
+/// identity that this user can see.
+pub fn unit_flags() -> Option<Vec<String>> {
+    let paths = JoinPaths::new(None);
+    if ![paths.kubeconfig(), paths.bootstrap()].iter().any(|path| guard::exists(path)) {
+        return None;
+    }
+    let unit =
+        ["--kubeconfig=/run/credentials/nodelet.service/kubeconfig", "--root-dir=/var/lib/nodelet"];
+    let join = paths.stored_flags().unwrap_or_default().words;
+    let own = read(&paths.administrators_flags()).unwrap_or_default();
+    let own = administrators_words(&String::from_utf8_lossy(&own));
+    let words = unit.map(str::to_owned).into_iter().chain(join).chain(own);
+    let stored =
+        |word: String| word.replace("/run/credentials/nodelet.service/", "/etc/credstore/nodelet.");
+    Some(words.map(stored).collect())
+}
+
+/// The value of a flag in the environment file of the administrator, `text`: the last one counts.
+pub(super) fn administrators_flag(text: &str, flag: &str) -> Option<String> {
+    let words = administrators_words(text);
     let found = words.iter().enumerate().rev().find_map(|(index, word)| {
-        let (name, value) = word.split_once('=').map_or((*word, None), |(n, v)| (n, Some(v)));
+        let (name, value) =
+            word.split_once('=').map_or((word.as_str(), None), |(n, v)| (n, Some(v)));
         let is_flag = name.strip_prefix("--").is_some_and(|name| name.replace('_', "-") == flag);
-        is_flag.then(|| value.or_else(|| words.get(index + 1).copied()))?
+        is_flag.then(|| value.or_else(|| words.get(index + 1).map(String::as_str)))?
     });
     found.map(str::to_owned)
 }

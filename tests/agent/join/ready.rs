@@ -85,7 +85,8 @@ fn a_line_ends_with_a_ready_node_in_time() {
             panic!("{text}");
         };
         assert!(ready.starts_with("✓ ready: pi   Ready   v1."), "{text}");
-        assert_eq!(metrics, "– metrics: systemctl enable --now nodelet-serve.socket");
+        let line = "– metrics: kubectl top has no values of this Node; systemctl enable --now";
+        assert_eq!(metrics, format!("{line} nodelet-serve.socket"));
         println!("from enter to Ready: {took:?}");
         drop(board);
         fs::remove_file(TRIGGER).unwrap();
@@ -120,6 +121,38 @@ fn a_node_that_does_not_come_fails_in_time_and_keeps_the_files() {
     let (is_ok, text) = end(again);
     assert!(is_ok && text.contains("✓ joined: already"), "{text}");
     drop(board);
+}
+
+/// Without flags `nodelet check` checks the unit: what join stored, and the administrator's flags.
+#[test]
+fn a_check_without_flags_is_one_of_the_unit() {
+    if let Err(why) = board() {
+        return skip::required(&why);
+    }
+    let check = |args: &[&str]| {
+        let output = Command::new(binary()).arg("check").args(args).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let nothing = check(&[]);
+    assert!(nothing.contains("✗ kubeconfig: --kubeconfig is missing; nodelet join"), "{nothing}");
+    let double = cluster();
+    let (is_ok, text) = end(join(&double, &["--no-wait"]));
+    assert!(is_ok, "{text}");
+    fs::write("/etc/default/nodelet", "NODELET_FLAGS=--cert-dir=/var/lib/own\n").unwrap();
+    let found = check(&[]);
+    for line in [
+        format!("✓ kubeconfig: {}\n", double.url()),
+        "✓ certificate: CN=system:node:pi,".to_owned(),
+        "✓ certificate-renewal: ".to_owned(),
+        "✓ root-dir: /var/lib/nodelet\n".to_owned(),
+        "✓ cert-dir: /var/lib/own\n".to_owned(),
+    ] {
+        assert!(found.contains(&line), "{line}\n{found}");
+    }
+    let given = check(&["--cert-dir=/var/lib/given"]);
+    assert!(given.contains("✓ cert-dir: /var/lib/given\n"), "{given}");
+    let other = check(&["--kubeconfig=/other"]);
+    assert!(other.contains("✗ kubeconfig: /other: no such file"), "{other}");
 }
 
 /// A Node stays Ready for 50 s without its agent, and its boot id is that of this boot.

@@ -67,9 +67,9 @@ fn what_may_not_be_asked_starts_no_program() {
         (&[b'x'; 10_000], "stdin: no line"),
         (b"\xff\n", "stdin: "),
         (b"\n", "names no unit"),
-        (b"tailLines=5\n", "query: Required value"),
-        (b"query=nodelet&query=*\n", "unsupported characters"),
-        (b"query=/etc/shadow\n", "log files are not read here"),
+        (b"tailLines=5\n", "query: name 1 to 4 units"),
+        (b"query=nodelet&query=*\n", "query \"*\": write the name of a unit"),
+        (b"query=/etc/shadow\n", "query \"/etc/shadow\": write the name of a unit"),
     ] {
         let output = run(logs(folder.path()), input);
         let stderr = String::from_utf8(output.stderr).unwrap();

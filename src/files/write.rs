@@ -266,7 +266,7 @@ pub(crate) fn publication(path: &Path, text: String) -> Vec<Op> {
     replace(path, PUBLIC, text.into_bytes())
 }
 
-/// Carries [`publication`] out.
+/// Carries `publication` out.
 pub fn publish(path: &Path, text: String) -> Result<(), Fault> {
     Disk::default().carry_out(publication(path, text))
 }

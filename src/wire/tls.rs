@@ -2,7 +2,7 @@
 //!
 //! TLS 1.2 and 1.3 with the algorithms of rustls' provider of ring. The server's certificate is
 //! verified only against the configured CA, or against the system's roots where none is configured.
-//! Only `insecure-skip-tls-verify` turns verification off. [`VerifiedAt`] is the time that counts.
+//! Only `insecure-skip-tls-verify` turns verification off. `VerifiedAt` is the time that counts.
 
 use std::path::Path;
 use std::sync::Arc;

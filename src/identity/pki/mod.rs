@@ -3,7 +3,7 @@
 //! `core::certificate` decides when a certificate is requested and what a response means. After a
 //! power cut during any write, the next start finds the old identity or the new one. While the
 //! process runs nothing is written here: each function returns the operations, or leaves them in
-//! [`Pki::later`].
+//! `Pki::later`.
 //! Upstream: `pkg/kubelet/certificate/bootstrap`, client-go `util/certificate`.
 
 pub mod key;

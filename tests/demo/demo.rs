@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         println!("to try kubectl meanwhile, add:  -- --stay\n")
     }
     println!(
-        "$ kubectl get lease -n kube-node-lease {name} -o jsonpath={{.spec.renewTime}} --watch"
+        "$ kubectl get lease -n kube-node-lease {name} -o jsonpath={{.spec.renewTime}}    # again and again"
     );
     let mut last = String::new();
     let mut seen = 0;
